@@ -4,43 +4,64 @@
 //! what Python users expect.
 
 mod foreign;
+mod run;
 
 use anyhow::Result;
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 use foreign::Foreign;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
+use run::{Run, raised};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
-use wave::context::Context;
+use wave::expand::InMemory;
 use wave::finetune::Options;
+use wave::predict::{self, Picture};
 use wave::recipe::Recipe;
-use wave_run::error::{describe, exit_code};
-use wave_run::interrupt::Interruption;
-use wave_run::settings::{Adapt, Condense, Eval, Finetune, Init, Output, Pictures};
+use wave_models::Weights;
+use wave_run::error::request;
+use wave_run::locate::locate;
+use wave_run::out_dir::work_in;
+use wave_run::settings::{
+    Adapt, Condense, Eval, Expand, Finetune, Init, Output, Pictures, ZeroShot,
+};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::layout::Layout;
-use wave_train::Alone;
-
-/// Time between two looks at Python's signals.
-const SIGNALS: Duration = Duration::from_millis(50);
+use wave_stages::{origin, zero_shot};
 
 /// The name, shape and values of a weight, the values as little-endian f32.
 type Array<'py> = (String, Vec<usize>, Bound<'py, PyByteArray>);
 
 /// A model in memory.
 #[pyclass(frozen)]
-struct Model(wave::model::Model);
+struct Model {
+    model: wave::model::Model,
+    /// Those of an expanded model whose weights are still the composed ones.
+    scalers: Option<Weights>,
+    summary: String,
+    /// The output of `--json`.
+    result: String,
+}
+
+impl From<wave::model::Model> for Model {
+    fn from(model: wave::model::Model) -> Model {
+        Model {
+            model,
+            scalers: None,
+            summary: "Made with wave.".into(),
+            result: "{}".into(),
+        }
+    }
+}
 
 #[pymethods]
 impl Model {
     /// All weights.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Array<'py>>> {
-        let weights = self.0.weights.iter();
+        let weights = self.model.weights.iter();
         weights
             .map(|(name, t)| {
                 let values = values(t).map_err(|e| PyRuntimeError::new_err(e.to_string()))?;
@@ -55,23 +76,83 @@ impl Model {
             .collect()
     }
 
+    /// The model with these values, little-endian f32, in the place of its own.
+    fn with_tensors(&self, tensors: Vec<(String, Vec<u8>)>) -> PyResult<Model> {
+        let mut model = self.model.clone();
+        let mut changed = false;
+        for (name, bytes) in tensors {
+            let Some(own) = model.weights.get_mut(&name) else {
+                continue;
+            };
+            let (found, _) = bytes.as_chunks::<4>();
+            let found: Vec<f32> = found.iter().map(|v| f32::from_le_bytes(*v)).collect();
+            let replace = || -> candle_core::Result<Option<Tensor>> {
+                if values(own)? == found {
+                    return Ok(None);
+                }
+                Tensor::from_vec(found, own.dims(), &Device::Cpu).map(Some)
+            };
+            if let Some(new) = replace().map_err(|e| raised(e.into()))? {
+                *own = new;
+                changed = true;
+            }
+        }
+        Ok(Model {
+            model,
+            scalers: self.scalers.clone().filter(|_| !changed),
+            summary: self.summary.clone(),
+            result: self.result.clone(),
+        })
+    }
+
     /// timm's `config.json`.
     fn config(&self) -> PyResult<String> {
-        let config = self.0.config().map_err(raised)?;
+        let config = self.model.config().map_err(raised)?;
         serde_json::to_string(&config).map_err(|e| raised(e.into()))
+    }
+
+    /// What was told when the model was made.
+    fn result(&self) -> &str {
+        &self.result
     }
 
     /// The number of parameters.
     fn parameters(&self) -> usize {
-        self.0.parameters()
+        self.model.parameters()
     }
 
     /// Writes a model directory.
-    fn write(&self, py: Python, out: PathBuf, settings: &str) -> PyResult<()> {
-        working(py, |_| {
+    fn write(&self, py: Python, out: PathBuf, settings: &str, run: Run) -> PyResult<()> {
+        run.working(py, |_| {
             let output: Output = serde_json::from_str(settings)?;
-            let layout = Layout::of(&output, &self.0.network)?;
-            self.0.write(&out, layout, None, "Made with wave.")
+            let layout = Layout::of(&output, &self.model.network)?;
+            let scalers = self.scalers.as_ref();
+            self.model.write(&out, layout, scalers, &self.summary)
+        })
+    }
+
+    /// Classifies images: paths, or names with the contents of files.
+    fn predict(
+        &self,
+        py: Python,
+        images: Vec<(String, Option<Vec<u8>>)>,
+        run: Run,
+    ) -> PyResult<String> {
+        run.working(py, |options| {
+            let mut pictures = Vec::new();
+            for (name, content) in images {
+                match content {
+                    Some(bytes) => pictures.push(Picture::Bytes(name, bytes)),
+                    None => {
+                        let files = predict::files(&[PathBuf::from(name)])?;
+                        pictures.extend(files.into_iter().map(Picture::File));
+                    }
+                }
+            }
+            let result =
+                predict::classify(&self.model, pictures, options.verbosity, &options.context)?;
+            predict::check(&result)?;
+            Ok(result.to_string())
         })
     }
 }
@@ -81,193 +162,290 @@ fn values(t: &Tensor) -> candle_core::Result<Vec<f32>> {
     t.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
 }
 
-/// A model of a depth and width from templates, with a delta of them if given; without a name, from the
-/// first shipped set.
+/// The directory of templates: of a shipped set, without a name the first; downloaded, if a hub has them.
 #[pyfunction]
-#[pyo3(signature = (templates, depth, width, heads, delta))]
-fn expand(
-    py: Python,
-    templates: Option<PathBuf>,
-    depth: usize,
-    width: usize,
-    heads: Option<usize>,
-    delta: Option<PathBuf>,
-) -> PyResult<Model> {
-    working(py, |context| {
-        let dir = wave::shipped::resolve(templates.as_deref(), context)?;
-        let mut templates = wave::templates::fetch(&dir, context)?;
-        if let Some(delta) = &delta {
-            templates = templates.adapted(&wave::delta::fetch(delta, context)?)?;
-        }
-        let shape = templates.learngene.shape(depth, width, heads)?;
-        Ok(templates.model(&shape)?)
+#[pyo3(signature = (name, run))]
+fn resolve(py: Python, name: Option<PathBuf>, run: Run) -> PyResult<PathBuf> {
+    run.working(py, |options| {
+        let path = wave::shipped::resolve(name.as_deref(), &options.context)?;
+        wave::templates::fetch(&path, &options.context)?; // refuses what is no set
+        locate(&path, &options.context)
     })
-    .map(Model)
+}
+
+/// A model from templates, of a size or within limits.
+#[pyfunction]
+#[pyo3(signature = (templates, settings, run))]
+fn expand(py: Python, templates: Option<PathBuf>, settings: &str, run: Run) -> PyResult<Model> {
+    run.working(py, |options| {
+        let settings: Expand = parsed("expand", None, settings)?.1;
+        nothing_written(&settings.output)?;
+        let dir = wave::shipped::resolve(templates.as_deref(), &options.context)?;
+        let InMemory {
+            model,
+            scalers,
+            summary,
+            result,
+        } = wave::expand::in_memory(&dir, &settings, options)?;
+        Ok(Model {
+            model,
+            scalers: Some(scalers),
+            summary,
+            result: result.to_string(),
+        })
+    })
 }
 
 /// A model by a method of `wave init`.
 #[pyfunction]
-fn init(py: Python, method: &str, settings: &str) -> PyResult<Model> {
-    working(py, |context| {
+fn init(py: Python, method: &str, settings: &str, run: Run) -> PyResult<Model> {
+    run.working(py, |options| {
         let settings: Init = parsed("init", None, settings)?.1;
-        wave::init::new_model(method, &settings, context)
+        nothing_written(&settings.output)?;
+        let model = wave::init::new_model(method, &settings, &options.context)?;
+        Ok(model.into())
     })
-    .map(Model)
 }
 
-/// The model in a directory.
-#[pyfunction]
-fn read(py: Python, path: PathBuf) -> PyResult<Model> {
-    working(py, |context| Ok(wave::model::Model::read(&path, context)?)).map(Model)
+/// Refuses settings of a directory for what is in memory.
+fn nothing_written(output: &Output) -> Result<()> {
+    match *output == Output::default() {
+        true => Ok(()),
+        false => Err(request(
+            "format and dtype are of a directory; give them to save(out, format=..., dtype=...)",
+        )),
+    }
 }
 
-/// Condenses as a recipe says, from a network of Python's if given; the result is that of `--json`.
+/// The model in a directory; a CLIP or SigLIP with a classifier of names, if given.
 #[pyfunction]
-#[pyo3(signature = (recipe, out, settings, ancestor))]
+#[pyo3(signature = (path, heads, classes, run))]
+fn read(
+    py: Python,
+    path: PathBuf,
+    heads: Option<usize>,
+    classes: &str,
+    run: Run,
+) -> PyResult<Model> {
+    run.working(py, |options| {
+        let classes: ZeroShot = serde_json::from_str(classes)?;
+        let (mut model, _) = zero_shot::open(&path, heads, &classes, &options.context)?;
+        let origin = origin::of(&path, &model.provenance, &options.context);
+        if !origin.is_null() {
+            model.provenance["origin"] = origin;
+        }
+        Ok(model.into())
+    })
+}
+
+/// Condenses as a recipe says, from a network of Python's if given. Without a recipe, what is not given is planned.
+#[pyfunction]
+#[pyo3(signature = (recipe, out, settings, ancestor, run))]
 fn condense(
     py: Python,
-    recipe: PathBuf,
-    out: PathBuf,
+    recipe: Option<Written>,
+    out: Option<PathBuf>,
     settings: &str,
     ancestor: Option<Foreign>,
+    run: Run,
 ) -> PyResult<String> {
-    working(py, |context| {
-        let (name, mut settings): (_, Condense) = parsed("condense", Some(&recipe), settings)?;
+    run.working(py, |options| {
+        let planned = recipe.is_none();
+        let (name, mut settings): (_, Condense) = parsed("condense", recipe, settings)?;
+        if planned {
+            settings.minutes.get_or_insert(wave::condense::MINUTES);
+        }
         let ancestors = Ancestors::default();
         if let Some(foreign) = ancestor {
-            let (name, ancestor) = foreign.ancestor(context)?;
+            let (name, ancestor) = foreign.ancestor(&options.context)?;
             ancestors.insert(&name, ancestor);
             settings.ancestor = Some(name);
         }
-        let result =
-            wave::condense::condense(&name, &settings, &ancestors, &out, &options(context))?;
-        Ok(result.to_string())
+        made("condense", out, options, |out, options| {
+            wave::condense::condense(&name, &settings, &ancestors, out, options)
+        })
     })
 }
 
-/// Adapts templates to other data; the result is that of `--json`.
+/// Adapts templates to other data.
 #[pyfunction]
-fn adapt(py: Python, templates: PathBuf, out: PathBuf, settings: &str) -> PyResult<String> {
-    working(py, |context| {
-        let settings: Adapt = parsed("adapt", None, settings)?.1;
-        let templates = wave::shipped::resolve(Some(&templates), context)?;
-        let result = wave::adapt::adapt(&templates, &settings, &out, &options(context))?;
-        Ok(result.to_string())
+#[pyo3(signature = (templates, recipe, out, settings, run))]
+fn adapt(
+    py: Python,
+    templates: PathBuf,
+    recipe: Option<Written>,
+    out: Option<PathBuf>,
+    settings: &str,
+    run: Run,
+) -> PyResult<String> {
+    run.working(py, |options| {
+        let settings: Adapt = parsed("adapt", recipe, settings)?.1;
+        let templates = wave::shipped::resolve(Some(&templates), &options.context)?;
+        made("adapt", out, options, |out, options| {
+            wave::adapt::adapt(&templates, &settings, out, options)
+        })
     })
 }
 
-/// Fine-tunes a model directory; the result is that of `--json`.
+/// Fine-tunes a model directory.
 #[pyfunction]
-fn finetune(py: Python, model: PathBuf, out: PathBuf, settings: &str) -> PyResult<String> {
-    working(py, |context| {
-        let settings: Finetune = parsed("finetune", None, settings)?.1;
-        let result = wave::finetune::finetune(&model, &settings, &out, &options(context))?;
-        Ok(result.to_string())
+#[pyo3(signature = (model, recipe, out, settings, run))]
+fn finetune(
+    py: Python,
+    model: PathBuf,
+    recipe: Option<Written>,
+    out: Option<PathBuf>,
+    settings: &str,
+    run: Run,
+) -> PyResult<String> {
+    run.working(py, |options| {
+        let settings: Finetune = parsed("finetune", recipe, settings)?.1;
+        made("finetune", out, options, |out, options| {
+            wave::finetune::finetune(&model, &settings, out, options)
+        })
     })
 }
 
-/// Accuracy of a model directory; the result is that of `--json`.
+/// Writes a model directory in another layout or precision.
 #[pyfunction]
-fn evaluate(py: Python, model: PathBuf, settings: &str) -> PyResult<String> {
-    working(py, |context| {
+#[pyo3(signature = (model, out, settings, run))]
+fn convert(
+    py: Python,
+    model: PathBuf,
+    out: Option<PathBuf>,
+    settings: &str,
+    run: Run,
+) -> PyResult<String> {
+    run.working(py, |options| {
+        let output: Output = serde_json::from_str(settings)?;
+        made("convert", out, options, |out, options| {
+            wave::convert::convert(&model, &output, out, options)
+        })
+    })
+}
+
+/// Accuracy of a model directory.
+#[pyfunction]
+fn evaluate(py: Python, model: PathBuf, settings: &str, run: Run) -> PyResult<String> {
+    run.working(py, |options| {
         let settings: Eval = parsed("eval", None, settings)?.1;
-        Ok(wave::eval::eval(&model, &settings, context)?.to_string())
+        Ok(wave::eval::eval(&model, &settings, &options.context)?.to_string())
     })
 }
 
 /// Contents of a template or model directory; the result is that of `--json`.
 #[pyfunction]
-fn inspect(py: Python, path: PathBuf) -> PyResult<String> {
-    working(py, |context| {
-        Ok(wave::inspect::inspect(&path, &Pictures::default(), context)?.to_string())
+fn inspect(py: Python, path: PathBuf, run: Run) -> PyResult<String> {
+    run.working(py, |options| {
+        Ok(wave::inspect::inspect(&path, &Pictures::default(), &options.context)?.to_string())
     })
 }
 
-/// The templates at hand; the result is that of `--json`.
+/// The templates at hand.
 #[pyfunction]
-fn templates(py: Python, dirs: Vec<PathBuf>) -> PyResult<String> {
-    working(py, |context| {
-        Ok(wave::shipped::list(&dirs, context)?.to_string())
+fn templates(py: Python, dirs: Vec<PathBuf>, run: Run) -> PyResult<String> {
+    run.working(py, |options| {
+        Ok(wave::shipped::list(&dirs, &options.context)?.to_string())
     })
+}
+
+/// The names of the templates that come with wave.
+#[pyfunction]
+fn shipped() -> Vec<&'static str> {
+    wave::shipped::names().collect()
+}
+
+/// Publishes a directory as one commit.
+#[pyfunction]
+fn publish(py: Python, dir: PathBuf, settings: &str, dry_run: bool, run: Run) -> PyResult<String> {
+    run.working(py, |options| {
+        let settings: wave::hub::Publish = serde_json::from_str(settings)?;
+        Ok(wave::hub::publish(&dir, &settings, dry_run, &options.context)?.to_string())
+    })
+}
+
+/// Downloads an artefact.
+#[pyfunction]
+#[pyo3(signature = (name, out, run))]
+fn pull(py: Python, name: &str, out: Option<PathBuf>, run: Run) -> PyResult<String> {
+    run.working(py, |_| {
+        Ok(wave::hub::pull(name, out.as_deref())?.to_string())
+    })
+}
+
+/// The settings of a stage.
+#[pyfunction]
+fn keys(stage: &str) -> PyResult<Vec<String>> {
+    let all = match stage {
+        "condense" => serde_json::to_value(Condense::default()),
+        "adapt" => serde_json::to_value(Adapt::default()),
+        "expand" => serde_json::to_value(Expand::default()),
+        "init" => serde_json::to_value(Init::default()),
+        "finetune" => serde_json::to_value(Finetune::default()),
+        _ => serde_json::to_value(Eval::default()),
+    };
+    match all.map_err(|e| raised(e.into()))? {
+        Value::Object(map) => Ok(map.into_iter().map(|(key, _)| key).collect()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Works in `out`, or in a new directory, and returns the output of `--json`.
+fn made(
+    stage: &str,
+    out: Option<PathBuf>,
+    options: &Options,
+    work: impl FnOnce(&Path, &Options) -> Result<Value>,
+) -> Result<String> {
+    Ok(work_in(out.as_deref(), stage, options, work)?.to_string())
+}
+
+/// A recipe: a file, or its content as JSON.
+#[derive(FromPyObject)]
+struct Written {
+    path: Option<PathBuf>,
+    table: Option<String>,
 }
 
 /// The name of a recipe, and the settings of its table with those that a caller gives, as JSON.
-fn parsed<T>(table: &str, recipe: Option<&Path>, settings: &str) -> Result<(String, T)>
+fn parsed<T>(table: &str, recipe: Option<Written>, settings: &str) -> Result<(String, T)>
 where
     T: Serialize + DeserializeOwned + Default,
 {
     let recipe = match recipe {
-        Some(path) => Recipe::read(path, &[])?,
-        None => Recipe::empty(table, &[])?,
+        Some(Written {
+            path: Some(path), ..
+        }) => Recipe::read(&path, &[])?,
+        Some(Written {
+            table: Some(content),
+            ..
+        }) => Recipe::of_table(serde_json::from_str(&content)?)?,
+        _ => Recipe::empty(table, &[])?,
     };
     let given: toml::Table = serde_json::from_str(settings)?;
     let settings = recipe.stage(table, Some(&given), &T::default())?;
     Ok((recipe.name, settings))
 }
 
-fn options(context: &Context) -> Options {
-    Options {
-        context: context.clone(),
-        ..Options::default()
-    }
-}
-
-/// Works on a thread of its own, so that Python's signals are seen meanwhile: Ctrl-C asks a training to
-/// save its state and end.
-fn working<T: Send>(py: Python, work: impl FnOnce(&Context) -> Result<T> + Send) -> PyResult<T> {
-    let interruption = Interruption::default();
-    let context = Context::new(
-        candle_core::Device::Cpu,
-        Box::new(Alone),
-        interruption.clone(),
-    );
-    std::thread::scope(|scope| {
-        let (done, end) = mpsc::channel::<()>();
-        let worker = scope.spawn(|| {
-            let _done = done; // nothing is sent: its end wakes the other thread
-            work(&context)
-        });
-        let (signal, result) = py.detach(move || {
-            let mut signal = Ok(());
-            while end.recv_timeout(SIGNALS) == Err(RecvTimeoutError::Timeout) {
-                if signal.is_ok() {
-                    signal = Python::attach(|py| py.check_signals());
-                    if signal.is_err() {
-                        interruption.request();
-                    }
-                }
-            }
-            (signal, worker.join())
-        });
-        signal?;
-        match result {
-            Ok(result) => result.map_err(raised),
-            Err(_) => Err(PyRuntimeError::new_err("wave failed; its message is above")),
-        }
-    })
-}
-
-/// `ValueError` where the request is wrong, `RuntimeError` where the work failed.
-fn raised(error: anyhow::Error) -> PyErr {
-    const WRONG_REQUEST: u8 = 2;
-    match exit_code(&error) {
-        WRONG_REQUEST => PyValueError::new_err(describe(&error)),
-        _ => PyRuntimeError::new_err(describe(&error)),
-    }
-}
-
 /// The module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("version", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Model>()?;
+    module.add_function(wrap_pyfunction!(resolve, module)?)?;
     module.add_function(wrap_pyfunction!(expand, module)?)?;
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(read, module)?)?;
     module.add_function(wrap_pyfunction!(condense, module)?)?;
     module.add_function(wrap_pyfunction!(adapt, module)?)?;
     module.add_function(wrap_pyfunction!(finetune, module)?)?;
+    module.add_function(wrap_pyfunction!(convert, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(inspect, module)?)?;
     module.add_function(wrap_pyfunction!(templates, module)?)?;
+    module.add_function(wrap_pyfunction!(shipped, module)?)?;
+    module.add_function(wrap_pyfunction!(publish, module)?)?;
+    module.add_function(wrap_pyfunction!(pull, module)?)?;
+    module.add_function(wrap_pyfunction!(keys, module)?)?;
     Ok(())
 }

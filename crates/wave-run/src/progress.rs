@@ -1,11 +1,72 @@
-//! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
+//! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`; or to a watcher, such as a
+//! notebook.
 
 use crate::terminal::{printable, tell};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+/// A message to a watcher.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A task is so far.
+    Step {
+        /// Number of the task, unique in this process.
+        task: u64,
+        /// Its name.
+        label: String,
+        /// Steps done.
+        done: u64,
+        /// Steps in all.
+        total: u64,
+        /// Time left, and what the task says of itself.
+        text: String,
+    },
+    /// A task ended.
+    End {
+        /// Its number.
+        task: u64,
+    },
+    /// A line that stays.
+    Line(String),
+}
+
+/// Receives the progress of one thread's work, in the place of stderr.
+pub type Watcher = Arc<dyn Fn(Event) + Send + Sync>;
+
+thread_local! {
+    static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+}
+
+/// Does work on this thread whose progress and notes go to `watcher`, if there is one.
+pub fn watched<T>(watcher: Option<Watcher>, work: impl FnOnce() -> T) -> T {
+    WATCHER.set(watcher);
+    let done = work();
+    WATCHER.take();
+    done
+}
+
+fn watcher() -> Option<Watcher> {
+    WATCHER.with_borrow(Clone::clone)
+}
+
+/// A line to the watcher of this thread, or to stderr.
+fn put(text: &str) {
+    match watcher() {
+        Some(watcher) => watcher(Event::Line(printable(text).into_owned())),
+        None => tell(text),
+    }
+}
+
+/// A new number of a task.
+fn next_task() -> u64 {
+    static TASKS: AtomicU64 = AtomicU64::new(0);
+    TASKS.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Amount of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +83,7 @@ pub enum Verbosity {
 /// Prints a line on stderr, unless `--quiet`. Failures to write are ignored.
 pub fn say(verbosity: Verbosity, text: &str) {
     if verbosity > Verbosity::Quiet {
-        tell(text);
+        put(text);
     }
 }
 
@@ -38,14 +99,16 @@ pub fn set_verbosity(verbosity: Verbosity) {
 pub fn note(text: &str) {
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if noted.insert(text.into()) {
-        say(*VERBOSITY.get().unwrap_or(&Verbosity::Quiet), text);
+    if noted.insert(text.into()) && shown() {
+        put(text);
     }
 }
 
 /// Progress of a long task.
 pub struct Report {
     bar: Option<ProgressBar>,
+    watcher: Option<Watcher>,
+    task: u64,
     label: String,
     verbosity: Verbosity,
     last_line: Instant,
@@ -68,14 +131,16 @@ fn minutes(seconds: f64) -> String {
     }
 }
 
-/// Time between plain lines.
+/// Time between plain lines, and between messages to a watcher.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+const EVENT_EVERY: Duration = Duration::from_millis(200);
 
 impl Report {
     /// Progress of `total` steps, of which `first` are done.
     pub fn new(label: &str, first: u64, total: u64, verbosity: Verbosity) -> Report {
+        let watcher = watcher().filter(|_| verbosity > Verbosity::Quiet);
         let terminal = std::io::stderr().is_terminal() && verbosity > Verbosity::Quiet;
-        let bar = terminal.then(|| {
+        let bar = (terminal && watcher.is_none()).then(|| {
             let bar = BARS.add(
                 ProgressBar::new(total)
                     .with_position(first)
@@ -93,6 +158,8 @@ impl Report {
         let label = label.to_string();
         Report {
             bar,
+            watcher,
+            task: next_task(),
             label,
             verbosity,
             last_line: now,
@@ -121,6 +188,19 @@ impl Report {
         };
         let speed = rate * images_per_step as f64;
         let text = format!("{left} left, {message}{speed:.0} images/s");
+        if let Some(watcher) = &self.watcher {
+            if self.last_line.elapsed() > EVENT_EVERY || done == self.total {
+                self.last_line = Instant::now();
+                watcher(Event::Step {
+                    task: self.task,
+                    label: printable(&self.label).into_owned(),
+                    done,
+                    total: self.total,
+                    text: printable(&text).into_owned(),
+                });
+            }
+            return;
+        }
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
@@ -138,14 +218,16 @@ impl Report {
     pub fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(&format!("{} {text}", self.label))),
-            None if self.verbosity > Verbosity::Quiet => tell(&format!("{} {text}", self.label)),
-            None => {}
+            None => say(self.verbosity, &format!("{} {text}", self.label)),
         }
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
+        if let Some(watcher) = &self.watcher {
+            watcher(Event::End { task: self.task });
+        }
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -157,6 +239,10 @@ pub struct Transfers(Mutex<Files>);
 
 struct Files {
     bar: Option<ProgressBar>,
+    /// That of the thread that began the transfers, which other threads do.
+    watcher: Option<Watcher>,
+    task: u64,
+    shown: bool,
     last_line: Instant,
     /// Bytes done and in all of each file.
     files: BTreeMap<String, (u64, u64)>,
@@ -176,6 +262,9 @@ impl Transfers {
     pub fn new() -> Transfers {
         Transfers(Mutex::new(Files {
             bar: None,
+            watcher: watcher(),
+            task: next_task(),
+            shown: shown(),
             last_line: Instant::now(),
             files: BTreeMap::new(),
             done: 0,
@@ -200,7 +289,9 @@ impl Transfers {
         if let Some(bar) = all.bar.take() {
             bar.finish_and_clear();
         }
-        if !all.files.is_empty() && shown() {
+        if let Some(watcher) = &all.watcher {
+            watcher(Event::End { task: all.task });
+        } else if !all.files.is_empty() && all.shown {
             tell(&format!("{} files, {} bytes", all.files.len(), all.done));
         }
         all.files.clear();
@@ -208,17 +299,29 @@ impl Transfers {
     }
 }
 
-/// True if this process shows progress.
+/// True if this thread has a watcher, or this process shows progress.
 fn shown() -> bool {
-    *VERBOSITY.get().unwrap_or(&Verbosity::Quiet) > Verbosity::Quiet
+    let verbosity = *VERBOSITY.get().unwrap_or(&Verbosity::Quiet);
+    watcher().is_some() || verbosity > Verbosity::Quiet
 }
 
 impl Files {
     fn show(&mut self, file: &str) {
-        if !shown() {
+        if !self.shown {
             return;
         }
-        if std::io::stderr().is_terminal() {
+        if let Some(watcher) = &self.watcher {
+            if self.last_line.elapsed() > EVENT_EVERY {
+                self.last_line = Instant::now();
+                watcher(Event::Step {
+                    task: self.task,
+                    label: "transfer".into(),
+                    done: self.done,
+                    total: self.total,
+                    text: printable(file).into_owned(),
+                });
+            }
+        } else if std::io::stderr().is_terminal() {
             let bar = self.bar.get_or_insert_with(|| {
                 let style = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left {msg}";
                 let style = ProgressStyle::with_template(style);
@@ -239,6 +342,46 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watcher_hears_what_a_terminal_would_show() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let to = heard.clone();
+        let watcher: Watcher = Arc::new(move |event| to.lock().unwrap().push(event));
+        watched(Some(watcher), || {
+            let mut report = Report::new("train", 0, 2, Verbosity::Normal);
+            report.step(1, 8, ""); // too soon after the start
+            report.step(2, 8, "loss 1, ");
+            report.line("epoch 1");
+            drop(report);
+            drop(Report::new("quiet", 0, 2, Verbosity::Quiet));
+            note("a warning");
+        });
+        say(Verbosity::Quiet, "not watched");
+        let heard = heard.lock().unwrap();
+        let task = match &heard[0] {
+            Event::Step {
+                task,
+                label,
+                done: 2,
+                total: 2,
+                text,
+            } => {
+                assert!(label == "train" && text.contains("loss 1"), "{text}");
+                *task
+            }
+            other => panic!("{other:?}"),
+        };
+        let line = |text: &str| Event::Line(text.into());
+        assert_eq!(
+            heard[1..],
+            [
+                line("train epoch 1"),
+                Event::End { task },
+                line("a warning")
+            ]
+        );
+    }
 
     #[test]
     fn files_that_begin_again_are_counted_once() {

@@ -19,6 +19,8 @@ pub struct Recipe {
     pub path: Option<PathBuf>,
     /// Everything in it.
     pub table: Table,
+    /// Begins errors.
+    whose: String,
 }
 
 /// Tables of a recipe.
@@ -77,26 +79,37 @@ impl Recipe {
         let stem = path
             .file_stem()
             .map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
+        let whose = format!("recipe {}", path.display());
+        Recipe::new(stem, Some(path.into()), table, whose, overrides)
+    }
+
+    /// A recipe without a file, such as one that a program makes.
+    pub fn of_table(table: Table) -> Result<Recipe> {
+        Recipe::new("recipe".into(), None, table, "the recipe".into(), &[])
+    }
+
+    /// A recipe without a file, of overrides only.
+    pub fn empty(name: &str, overrides: &[String]) -> Result<Recipe> {
+        Recipe::new(name.into(), None, Table::new(), "--set".into(), overrides)
+    }
+
+    fn new(
+        name: String,
+        path: Option<PathBuf>,
+        table: Table,
+        whose: String,
+        overrides: &[String],
+    ) -> Result<Recipe> {
         let mut recipe = Recipe {
-            name: stem,
-            path: Some(path.into()),
+            name,
+            path,
             table,
+            whose,
         };
         recipe.apply(overrides)?;
         if let Some(name) = recipe.table.get("name").and_then(Value::as_str) {
             recipe.name = name.to_string();
         }
-        Ok(recipe)
-    }
-
-    /// A recipe without a file, of overrides only.
-    pub fn empty(name: &str, overrides: &[String]) -> Result<Recipe> {
-        let mut recipe = Recipe {
-            name: name.into(),
-            path: None,
-            table: Table::new(),
-        };
-        recipe.apply(overrides)?;
         Ok(recipe)
     }
 
@@ -136,7 +149,7 @@ impl Recipe {
                 };
                 return Err(request(format!(
                     "{}: unknown key {key}{}; the tables are {}, and the keys outside a table {}",
-                    self.describe(),
+                    self.whose,
                     did_you_mean(key, names.iter().copied()),
                     TABLES.join(", "),
                     COMMON.join(", ")
@@ -144,12 +157,6 @@ impl Recipe {
             }
         }
         Ok(())
-    }
-
-    fn describe(&self) -> String {
-        self.path
-            .as_ref()
-            .map_or("--set".into(), |p| format!("recipe {}", p.display()))
     }
 
     /// The settings of a stage: the common keys, then its table, then `overlay` (another table, such as
@@ -180,7 +187,7 @@ impl Recipe {
             }
         }
         // Stages that do not train ignore common keys that they lack.
-        let whose = format!("{}, [{table}]", self.describe());
+        let whose = format!("{}, [{table}]", self.whose);
         parse(&merged, table, &whose, &COMMON)
     }
 }

@@ -56,22 +56,77 @@ pub struct Expanded {
     pub fit: Option<Outcome>,
 }
 
+/// A model with what its directory holds beside it.
+pub struct InMemory {
+    /// The model, with its provenance.
+    pub model: Model,
+    /// Its scalers, as stored.
+    pub scalers: Weights,
+    /// The first lines of its card.
+    pub summary: String,
+    /// The output of `--json`.
+    pub result: Value,
+}
+
 /// Expands a template directory and writes a model directory. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the templates, or the work fails.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
-    let source = dir;
-    let context = &options.context;
-    let plan = ExpandPlan::new(settings)?;
+    let (source, context) = (dir, &options.context);
     let dir = &wave_run::locate::locate(dir, context)?;
-    let ready = Ready::read(dir, plan, options.repeated(out), context)?;
+    let ready = checked(dir, settings, Some(out), options)?;
+    let layout = ready.layout;
+    let plan = &ready.plan;
+    let mut inputs = Inputs::new(context)
+        .artefact("templates", dir)?
+        .artefact_if_any("delta", plan.delta.as_deref())?;
+    if let Some(data) = &ready.data {
+        inputs = inputs.images(plan.data.spec.as_deref(), data);
+    }
+    let recipe = run_dir::of_stage("expand", &plan.table);
+    run_dir::fill(out, &recipe, &inputs, options, |run| {
+        let InMemory {
+            model,
+            scalers,
+            summary,
+            result,
+        } = finish(source, &ready, Some(run), options)?;
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
+        })
+    })
+}
+
+/// As [`expand`], without a directory.
+///
+/// # Errors
+/// As [`expand`].
+pub fn in_memory(dir: &Path, settings: &Expand, options: &Options) -> Result<InMemory> {
+    finish(dir, &checked(dir, settings, None, options)?, None, options)
+}
+
+/// The expansion with all its inputs, which takes no more memory than is free.
+fn checked(dir: &Path, settings: &Expand, out: Option<&Path>, options: &Options) -> Result<Ready> {
+    let plan = ExpandPlan::new(settings)?;
+    let earlier = out.and_then(|out| options.repeated(out));
+    let ready = Ready::read(dir, plan, earlier, &options.context)?;
     ready.check()?;
     let sizes = ready.sizes();
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
     }
-    let (expected, outside) = (ready.expected(), ready.outside());
+    Ok(ready)
+}
+
+/// The model of the templates in `source`, and what is told of it.
+fn finish(
+    source: &Path,
+    ready: &Ready,
+    run: Option<&mut RunDir>,
+    options: &Options,
+) -> Result<InMemory> {
     let Ready {
         templates,
         plan,
@@ -81,89 +136,74 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         data,
         ..
     } = ready;
-    let mut inputs = Inputs::new(context)
-        .artefact("templates", dir)?
-        .artefact_if_any("delta", plan.delta.as_deref())?;
-    if let Some(data) = &data {
-        inputs = inputs.images(plan.data.spec.as_deref(), data);
+    let context = &options.context;
+    let data = data.as_ref();
+    let Expanded {
+        mut model,
+        scalers,
+        ledger,
+        fit,
+    } = make(templates, plan, shape, data, run, options, "expand")?;
+    let scores = match (data, &fit) {
+        (Some(data), Some(fit)) => score::stored_scores(&model, layout.float, data, fit.scores)?,
+        _ => None,
+    };
+    let parameters: Map<_, _> = ledger
+        .iter()
+        .map(|(k, n)| (k.to_string(), json!(n)))
+        .collect();
+    model.provenance = json!({
+        "stage": "expand",
+        "version": env!("CARGO_PKG_VERSION"),
+        "templates_sha256": templates.digest,
+        "origin": origin::of(source, &templates.config.provenance, context),
+        "data": plan.data.spec,
+        "seed": plan.training.seed,
+        "parameters": parameters,
+    });
+    if let Some(delta) = &plan.delta {
+        model.provenance["delta"] = json!(delta);
     }
-    let recipe = run_dir::of_stage("expand", &plan.table);
-    run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let expanded = make(
-            &templates,
-            &plan,
-            &shape,
-            data.as_ref(),
-            Some(run),
-            options,
-            "expand",
-        )?;
-        let Expanded {
-            mut model,
-            scalers,
-            ledger,
-            fit,
-        } = expanded;
-        let scores = match (&data, &fit) {
-            (Some(data), Some(fit)) => {
-                score::stored_scores(&model, layout.float, data, fit.scores)?
-            }
-            _ => None,
-        };
-        let parameters: Map<_, _> = ledger
-            .iter()
-            .map(|(k, n)| (k.to_string(), json!(n)))
-            .collect();
-        model.provenance = json!({
-            "stage": "expand",
-            "version": env!("CARGO_PKG_VERSION"),
-            "templates_sha256": templates.digest,
-            "origin": origin::of(source, &templates.config.provenance, context),
-            "data": plan.data.spec,
-            "seed": plan.training.seed,
-            "parameters": parameters,
-        });
-        if let Some(delta) = &plan.delta {
-            model.provenance["delta"] = json!(delta);
-        }
-        let makes = plan::makes(&model.label_names, &shape, source);
-        let command = plan.command(source);
-        let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
-        for (name, n) in &ledger {
-            summary += &format!("| {name} | {n} |\n");
-        }
-        if let Some(Expected { top1, from }) = &expected {
-            summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
-        }
-        for line in &outside {
-            summary += &format!("\nNot condensed: {line}.\n");
-        }
-        let mut result = json!({
-            "makes": makes,
-            "parameters": model.parameters(),
-            "top1": scores.map(|s| s.top1),
-            "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
-        });
-        if let Some(fit) = &fit {
-            fit.tell(&mut result);
-        }
-        if let Some(Expected { top1, from }) = expected {
-            result["expected_top1"] = json!(top1);
-            result["expected_from"] = json!(from);
-        }
-        if !outside.is_empty() {
-            result["not_condensed"] = json!(outside);
-        }
-        if let Some(candidates) = &candidates {
-            result["sizes"] = budget::json(candidates);
-        }
-        if let Some(data) = &data {
-            data::count_broken(&mut result, data.tell_broken());
-        }
-        Ok(Made {
-            result,
-            write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
-        })
+    let makes = plan::makes(&model.label_names, shape, source);
+    let command = plan.command(source);
+    let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
+    for (name, n) in &ledger {
+        summary += &format!("| {name} | {n} |\n");
+    }
+    if let Some(Expected { top1, from }) = ready.expected() {
+        summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
+    }
+    let outside = ready.outside();
+    for line in &outside {
+        summary += &format!("\nNot condensed: {line}.\n");
+    }
+    let mut result = json!({
+        "makes": makes,
+        "parameters": model.parameters(),
+        "top1": scores.map(|s| s.top1),
+        "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
+    });
+    if let Some(fit) = &fit {
+        fit.tell(&mut result);
+    }
+    if let Some(Expected { top1, from }) = ready.expected() {
+        result["expected_top1"] = json!(top1);
+        result["expected_from"] = json!(from);
+    }
+    if !outside.is_empty() {
+        result["not_condensed"] = json!(outside);
+    }
+    if let Some(candidates) = candidates {
+        result["sizes"] = budget::json(candidates);
+    }
+    if let Some(data) = data {
+        data::count_broken(&mut result, data.tell_broken());
+    }
+    Ok(InMemory {
+        model,
+        scalers,
+        summary,
+        result,
     })
 }
 

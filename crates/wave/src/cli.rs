@@ -6,7 +6,7 @@ mod make;
 mod result;
 
 use crate::{hub, inspect, manual, predict, shipped};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use arguments::{Cli, Command, Common};
 use clap::FromArgMatches;
 use make::Make;
@@ -20,11 +20,8 @@ use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
 use wave_run::settings::Pictures;
 use wave_run::terminal::{self, detail, tell};
-use wave_run::{device, lock};
+use wave_run::{device, lock, threads};
 use wave_stages::{eval, speed};
-
-/// Largest accepted number of threads; more would be a mistake.
-const MOST_THREADS: usize = 1024;
 
 /// Runs the command line of this process.
 ///
@@ -91,10 +88,6 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
     // Ranks stop together, at the next step of a training.
     let _together = (ranks.size() > 1).then(|| interruption.saving());
     let context = Context::new(device, ranks, interruption.clone());
-    let mut pool = rayon::ThreadPoolBuilder::new();
-    if let Some(threads) = threads(&common)? {
-        pool = pool.num_threads(threads);
-    }
     let work = || {
         dispatch(command, &common, &context)?;
         detail(|| {
@@ -105,32 +98,7 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
         });
         Ok(())
     };
-    let cannot = "cannot start the threads; give fewer by --threads";
-    pool.build().context(cannot)?.install(work)
-}
-
-/// Number of threads from the flag or rayon's variable.
-fn threads(common: &Common) -> Result<Option<usize>> {
-    const VARIABLE: &str = "RAYON_NUM_THREADS";
-    let (name, threads) = match common.threads {
-        Some(0) => return Err(request("--threads 0; expected at least 1")),
-        Some(threads) => ("--threads", Some(threads)),
-        // In rayon's variable, 0 means one per core.
-        None => {
-            let text = std::env::var(VARIABLE).ok();
-            let number = text.and_then(|text| text.parse().ok());
-            (VARIABLE, number.filter(|threads| *threads > 0))
-        }
-    };
-    match threads {
-        Some(threads) if threads > MOST_THREADS => {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            Err(request(format!(
-                "{name} {threads}; expected 1 to {MOST_THREADS}, best one for each of the {cores} cores"
-            )))
-        }
-        threads => Ok(threads),
-    }
+    threads::pool(common.threads)?.install(work)
 }
 
 /// Output of a command.

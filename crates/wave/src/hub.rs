@@ -1,12 +1,13 @@
 //! `wave publish` and `wave pull`.
 
 use anyhow::Result;
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 use wave_run::context::Context;
 
 /// Settings of a publication.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Deserialize, Clone, Debug)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Publish {
     /// The repository: OWNER/NAME

@@ -10,6 +10,7 @@ use wave_run::progress::{Report, Verbosity};
 use wave_run::settings::ZeroShot;
 use wave_run::terminal::{cell, column, one_line};
 use wave_stages::classifier::Class;
+use wave_stages::model::Model;
 use wave_stages::zero_shot;
 
 /// Classes listed for an image.
@@ -35,14 +36,49 @@ pub fn predict(
     context: &Context,
 ) -> Result<Value> {
     let (model, _) = zero_shot::open(dir, heads, classes, context)?;
+    let images = files(images)?.into_iter().map(Picture::File).collect();
+    let result = classify(&model, images, verbosity, context)?;
+    if let Some(file) = csv {
+        let predictions = result["predictions"].as_array();
+        wave_hub::write_named(file, table(predictions.map_or(&[], |p| p)).as_bytes())?;
+    }
+    Ok(result)
+}
+
+/// An image to classify.
+pub enum Picture {
+    /// A file.
+    File(PathBuf),
+    /// The content of a file, and a name for it.
+    Bytes(String, Vec<u8>),
+}
+
+impl Picture {
+    fn name(&self) -> String {
+        match self {
+            Picture::File(path) => path.display().to_string(),
+            Picture::Bytes(name, _) => name.clone(),
+        }
+    }
+}
+
+/// Classifies images by a model in memory. Returns the output of `--json`.
+///
+/// # Errors
+/// As [`predict`].
+pub fn classify(
+    model: &Model,
+    images: Vec<Picture>,
+    verbosity: Verbosity,
+    context: &Context,
+) -> Result<Value> {
     let classifier = model.classifier(context)?;
-    let files = files(images)?;
-    let mut report = Report::new("predict", 0, files.len() as u64, verbosity);
+    let mut report = Report::new("predict", 0, images.len() as u64, verbosity);
     let mut predictions = Vec::new();
     let (mut broken, mut first) = (Vec::new(), None);
-    for (path, done) in files.iter().zip(1..) {
-        let name = path.display().to_string();
-        match read(path, &name) {
+    for (picture, done) in images.iter().zip(1..) {
+        let name = picture.name();
+        match read(picture, &name) {
             Ok(image) => {
                 let logits = classifier.logits(&image).with_context(|| name.clone())?;
                 predictions.push(prediction(&name, &logits, &classifier.classes(&logits)));
@@ -58,9 +94,6 @@ pub fn predict(
     if let (true, Some(error)) = (predictions.is_empty(), first) {
         return Err(error);
     }
-    if let Some(file) = csv {
-        wave_hub::write_named(file, table(&predictions).as_bytes())?;
-    }
     let mut result = json!({ "predictions": predictions });
     if !broken.is_empty() {
         result[BROKEN] = broken.into();
@@ -69,14 +102,22 @@ pub fn predict(
 }
 
 /// The pixels of an image file.
-fn read(path: &Path, name: &str) -> Result<RawImage> {
-    let bytes =
-        wave_hub::read_bytes(path).map_err(|e| request(format!("cannot read the image {e}")))?;
-    Ok(wave_data::decode(&bytes, name)?)
+fn read(picture: &Picture, name: &str) -> Result<RawImage> {
+    match picture {
+        Picture::File(path) => {
+            let bytes = wave_hub::read_bytes(path)
+                .map_err(|e| request(format!("cannot read the image {e}")))?;
+            Ok(wave_data::decode(&bytes, name)?)
+        }
+        Picture::Bytes(_, bytes) => Ok(wave_data::decode(bytes, name)?),
+    }
 }
 
 /// An error that names the images of a result that could not be read, if there are any.
-pub(crate) fn check(result: &Value) -> Result<()> {
+///
+/// # Errors
+/// Naming them.
+pub fn check(result: &Value) -> Result<()> {
     let broken: Vec<&Value> = result[BROKEN].as_array().into_iter().flatten().collect();
     if broken.is_empty() {
         return Ok(());
@@ -92,7 +133,10 @@ pub(crate) fn check(result: &Value) -> Result<()> {
 }
 
 /// The named files, and all images in the named directories, sorted.
-fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// If a directory holds none.
+pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {

@@ -42,6 +42,11 @@ macro_rules! shipped {
 /// The first set is the default.
 const SETS: [Shipped; 2] = [shipped!("cifar-10"), shipped!("fashion-mnist")];
 
+/// The names of the sets that come with the command.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SETS.iter().map(|set| set.name)
+}
+
 /// The template directory of a user's argument: a path, a name on a hub, or the name of a set that
 /// comes with the command; without an argument, the first of these.
 ///
@@ -60,7 +65,7 @@ pub fn resolve(name: Option<&Path>, context: &Context) -> Result<PathBuf> {
         None => Err(request(format!(
             "there are no templates {}{}; `wave templates` lists those at hand",
             path.display(),
-            did_you_mean(&path.to_string_lossy(), SETS.iter().map(|set| set.name))
+            did_you_mean(&path.to_string_lossy(), names())
         ))),
     }
 }

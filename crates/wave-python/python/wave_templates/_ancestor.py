@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ PREPROCESSING = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop
 class Ancestor:
     """A module with its description, for the native side: ``about`` as JSON and ``run``."""
 
-    def __init__(self, module: Any, preprocessing: dict[str, Any] | None) -> None:
+    def __init__(self, module: Any, preprocessing: Mapping[str, Any] | None) -> None:
         import torch
 
         self._torch, self._module = torch, module
@@ -69,7 +70,7 @@ class Ancestor:
         if getattr(outputs, "ndim", None) != 2:
             found = getattr(outputs, "shape", type(outputs).__name__)
             raise ValueError(f"the ancestor gives {found}, expected a tensor of (images, outputs); wrap it in a module that does")
-        return outputs.float().cpu().numpy()
+        return np.asarray(outputs.float().cpu())
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

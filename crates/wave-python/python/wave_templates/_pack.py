@@ -8,7 +8,7 @@ import os
 import tarfile
 from typing import Any
 
-import numpy as np
+from ._images import png
 
 
 def pack(
@@ -52,17 +52,8 @@ def pack(
 
 def _members(item: Any, place: str) -> list[tuple[str, bytes]]:
     """The files of an item: a PNG, and the label if there is one."""
-    from PIL import Image
-
     image, label = item if isinstance(item, (tuple, list)) and len(item) == 2 else (item, None)
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        image = Image.fromarray(image)
-    if not isinstance(image, Image.Image):
-        found = f"{type(image).__name__} {getattr(image, 'dtype', '')}".strip()
-        raise ValueError(f"{place} is a {found}, expected a PIL image or a uint8 array; leave transforms to wave")
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    members = [("png", file.getvalue())]
+    members = [("png", png(image, place))]
     if label is not None:
         members.append(("cls", str(int(label)).encode()))
     return members

@@ -7,13 +7,11 @@ use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::paths;
+use wave_run::out_dir;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::Options;
@@ -214,35 +212,8 @@ impl Make {
             verbosity: self.verbosity,
             profile: self.flags.profile,
         };
-        let unused = OnceCell::new();
-        let out = self.out_dir(name, &unused)?;
-        Ok(Done::Result(work(&out, &options)?))
-    }
-
-    /// The given directory, or a new one, stored in `unused`.
-    fn out_dir(&self, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
-        if let Some(out) = &self.flags.out {
-            return Ok(out.clone());
-        }
-        if self.flags.resume {
-            return Err(request("--resume needs the --out of the run to continue"));
-        }
-        let seconds = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs());
-        let (context, parent) = (&self.context, Path::new("runs"));
-        let number = match context.is_first() {
-            true => paths::create_unused(parent, name, seconds)?,
-            false => 0,
-        };
-        // The first rank chooses for all.
-        let [seconds, number] =
-            [seconds, number].map(|n| context.ranks().of_first(n as f64) as u64);
-        let out = paths::numbered(parent, name, seconds, number);
-        if context.is_first() {
-            let _ = unused.set(Unused(out.clone())); // a command asks once
-        }
-        Ok(out)
+        let result = out_dir::work_in(self.flags.out.as_deref(), name, &options, work)?;
+        Ok(Done::Result(result))
     }
 }
 
@@ -255,13 +226,4 @@ where
     let text = toml::to_string(&to_table(&settings)?)?;
     detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
     Ok(settings)
-}
-
-/// A directory created for output, which is removed if it stays empty.
-struct Unused(PathBuf);
-
-impl Drop for Unused {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0); // only an empty one
-    }
 }

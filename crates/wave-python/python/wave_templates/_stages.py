@@ -1,0 +1,291 @@
+"""The stages, each a command of ``wave``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, List
+
+from . import _native
+from ._ancestor import Ancestor
+from ._images import contents
+from ._run import PathLike, Result, directory, path, result, run, to_json, written
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._model import Model
+    from ._settings import AdaptSettings, CondenseSettings, FinetuneSettings
+
+
+def condense(
+    recipe: PathLike | Mapping[str, Any] | None = None,
+    out: PathLike | None = None,
+    *,
+    ancestor: Any = None,
+    data: PathLike | None = None,
+    minutes: float | None = None,
+    sizes: str | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    cache: PathLike | None = None,
+    train_limit: int | None = None,
+    test_limit: int | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch: int | str | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **settings: Unpack[CondenseSettings],
+) -> Result:
+    """Distils an ancestor into weight templates, as ``wave condense`` does.
+
+    >>> made = wave.condense(ancestor=timm_model, data="photos", minutes=60, sizes="2x64..12x192")
+    >>> model = made.templates.expand(depth=6, width=96)
+
+    Without ``recipe``, what is not given is planned for ``minutes`` (60) and ``sizes`` (smallest and largest model as
+    layers x width), from the ancestor, the data, and rates measured on this machine. ``recipe`` is a TOML file, or a
+    dict of the same tables: ``{"condense": {"epochs": 10, "auxiliary": {"depth": 6, "width": 192}}}``. Keywords go
+    before it.
+
+    Args:
+        out: the template directory to write; ``runs/condense-DATE-TIME`` by default.
+        ancestor: a model directory, ``hf:OWNER/NAME``, a timm model, or any ``torch.nn.Module`` that maps images
+            (b, channels, side, side) to class scores (b, n). It teaches by its features instead with
+            ``ancestor_output="features"``: a timm model by what its classifier sees (b, width), any other module by
+            its outputs.
+        data: a directory of images, tar shards, ``hf:OWNER/NAME``, ``"fashion-mnist"`` or ``"shapes"``.
+        preprocessing: the images that a module takes, with the keys of timm's ``pretrained_cfg`` (``input_size``
+            (channels, side, side), ``mean``, ``std``, ``interpolation``, ``crop_pct``, ``crop_mode``); a timm model
+            brings its own.
+        cache: keeps the ancestor's outputs in a directory, so that further condensations do not run it again.
+        device: ``"cpu"``; in builds for GPUs also ``"cuda"`` or ``"cuda:N"``.
+        resume: continue the interrupted run in ``out``.
+        overwrite: replace what is in ``out``.
+        settings: further keys of ``[condense]``, the flags of ``wave condense``.
+    """
+    given: dict[str, Any] = dict(
+        settings, data=data, minutes=minutes, sizes=sizes, cache=cache, train_limit=train_limit,
+        test_limit=test_limit, epochs=epochs, steps=steps, batch=batch, lr=lr, seed=seed,
+    )
+    module = None
+    if callable(getattr(ancestor, "state_dict", None)):
+        module = Ancestor(ancestor, preprocessing)
+    elif preprocessing is not None:
+        raise ValueError("preprocessing is of an ancestor that is a torch.nn.Module; leave it out")
+    else:
+        given["ancestor"] = ancestor
+    where = run(device, threads, progress, resume, overwrite)
+    return result(_native.condense(written(recipe), path(out), to_json(given), module, where))
+
+
+def adapt(
+    templates: PathLike,
+    out: PathLike | None = None,
+    *,
+    data: PathLike | None = None,
+    recipe: PathLike | Mapping[str, Any] | None = None,
+    whole: bool | None = None,
+    train_limit: int | None = None,
+    test_limit: int | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch: int | str | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **settings: Unpack[AdaptSettings],
+) -> Result:
+    """Fits templates to other data once, for models of all sizes, as ``wave adapt`` does.
+
+    Args:
+        templates: :class:`WeightTemplates`, a template directory, a shipped set's name, or ``hf:OWNER/NAME``.
+        out: where a delta is written, for ``expand(delta=out)``; ``runs/adapt-DATE-TIME`` by default.
+        whole: write whole templates instead.
+        settings: further keys of ``[adapt]``; all others as of :func:`condense`.
+    """
+    given = dict(
+        settings, data=data, whole=whole, train_limit=train_limit, test_limit=test_limit, epochs=epochs,
+        steps=steps, batch=batch, lr=lr, seed=seed,
+    )
+    where = run(device, threads, progress, resume, overwrite)
+    name = os.fspath(getattr(templates, "source", templates))
+    return result(_native.adapt(name, written(recipe), path(out), to_json(given), where))
+
+
+def finetune(
+    model: PathLike | Model,
+    out: PathLike | None = None,
+    *,
+    data: PathLike | None = None,
+    recipe: PathLike | Mapping[str, Any] | None = None,
+    new_head: bool | None = None,
+    ancestor: PathLike | None = None,
+    train_limit: int | None = None,
+    test_limit: int | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch: int | str | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    **settings: Unpack[FinetuneSettings],
+) -> Result:
+    """Trains all weights of a model, as ``wave finetune`` does; ``result.model`` is the tuned one.
+
+    Args:
+        model: a :class:`Model`, a model directory, or ``hf:OWNER/NAME``.
+        out: the model directory to write; ``runs/finetune-DATE-TIME`` by default.
+        new_head: begin a classifier with the data's classes.
+        ancestor: a model directory to distil from besides.
+        settings: further keys of ``[finetune]``; all others as of :func:`condense`.
+    """
+    given = dict(
+        settings, data=data, new_head=new_head, ancestor=ancestor, train_limit=train_limit, test_limit=test_limit,
+        epochs=epochs, steps=steps, batch=batch, lr=lr, seed=seed,
+    )
+    where = run(device, threads, progress, resume, overwrite)
+    with directory(model) as held:
+        return result(_native.finetune(held, written(recipe), path(out), to_json(given), where))
+
+
+def evaluate(
+    model: PathLike | Model,
+    *,
+    data: PathLike | None = None,
+    test_limit: int | None = None,
+    hold_out: int | None = None,
+    knn: int | None = None,
+    train_limit: int | None = None,
+    heads: int | None = None,
+    labels: PathLike | None = None,
+    prompt: List[str] | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: bool = True,
+) -> Result:
+    """Accuracy of a model on test images, as ``wave eval`` does: ``top1``, ``top5``, ``loss``, ``images``.
+
+    Args:
+        model: a :class:`Model`, a model directory, or ``hf:OWNER/NAME``.
+        test_limit: test on the first so many images of a seeded shuffle.
+        hold_out: test on so many training images, those that ``finetune(hold_out=)`` keeps apart.
+        knn: evaluate features instead: nearest neighbours, and a linear probe.
+        labels: a file with the names of classes, for a CLIP or SigLIP; ``prompt`` are texts with ``{}`` for them.
+    """
+    given = dict(
+        data=data, test_limit=test_limit, hold_out=hold_out, knn=knn, train_limit=train_limit, heads=heads,
+        labels=labels, prompt=prompt, seed=seed,
+    )
+    with directory(model) as held:
+        return result(_native.evaluate(held, to_json(given), run(device, threads, progress)))
+
+
+def predict(
+    model: PathLike | Model,
+    images: Any | Iterable[Any],
+    *,
+    heads: int | None = None,
+    labels: PathLike | None = None,
+    prompt: List[str] | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: bool = True,
+) -> list[dict[str, Any]]:
+    """Classes of images, as ``wave predict`` names them.
+
+    Args:
+        model: a :class:`Model`, a model directory, or ``hf:OWNER/NAME``.
+        images: one or several; each a path, a directory, a PIL image, or a uint8 array (height, width) or
+            (height, width, channels); or an array (b, height, width, channels).
+        heads, labels, prompt: as of :func:`evaluate`, for a model in a directory.
+
+    Returns:
+        For each image a dict: ``image`` (its path or place), ``index``, ``label`` and ``probability`` of the most
+        probable class, ``top`` (the same of the first five), and ``logits`` (n,).
+    """
+    where = run(device, threads, progress)
+    if isinstance(model, (str, os.PathLike)):
+        native = _native.read(os.fspath(model), heads, to_json({"labels": labels, "prompt": prompt}), where)
+    else:
+        native = model._current()
+    predictions: list[dict[str, Any]] = result(native.predict(contents(images), where))["predictions"]
+    return predictions
+
+
+def convert(
+    model: PathLike | Model,
+    out: PathLike | None = None,
+    *,
+    format: str | None = None,
+    dtype: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Result:
+    """Writes a model in another layout or precision, as ``wave convert`` does.
+
+    ``format`` is ``"timm"``, ``"transformers"`` or ``"onnx"``, ``dtype`` ``"f32"``, ``"f16"`` or ``"bf16"``.
+    """
+    where = run("cpu", None, progress, resume, overwrite)
+    with directory(model) as held:
+        return result(_native.convert(held, path(out), to_json({"format": format, "dtype": dtype}), where))
+
+
+def publish(
+    artefact: PathLike | Model,
+    repo: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    create_pr: bool = False,
+    message: str | None = None,
+    license: str | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+) -> Result:
+    """Sends templates, a delta or a model to a hub as one commit, as ``wave publish`` does.
+
+    Args:
+        artefact: :class:`WeightTemplates`, a :class:`Model`, or a directory of one of them or of a delta.
+        repo: ``"OWNER/NAME"``.
+        private: hide the repository from others, if it has to be created.
+        revision: commit to this branch; ``create_pr`` proposes the commit to main instead.
+        license: the licence that the card names, such as ``"apache-2.0"``.
+        dry_run: list the ``files`` to send, and send nothing.
+    """
+    given = dict(
+        repo=repo, private=private, revision=revision, create_pr=create_pr, message=message, license=license
+    )
+    with directory(artefact) as held:
+        return result(_native.publish(held, to_json(given), dry_run, run(progress=progress)))
+
+
+def pull(name: str, out: PathLike | None = None, *, progress: bool = True) -> Result:
+    """Downloads ``OWNER/NAME`` or ``OWNER/NAME@REV`` to ``out``, or to the cache that Python's hub client shares."""
+    return result(_native.pull(name, path(out), run(progress=progress)))
+
+
+def inspect(of: PathLike, *, progress: bool = True) -> Result:
+    """What a template directory, a model directory or a safetensors file holds."""
+    return result(_native.inspect(os.fspath(of), run(progress=progress)))
+
+
+def templates(*dirs: PathLike) -> list[dict[str, Any]]:
+    """The templates at hand: shipped, here, downloaded, and those in ``dirs``, with sizes and accuracies."""
+    found = result(_native.templates([os.fspath(d) for d in dirs], run(progress=False)))
+    rows: list[dict[str, Any]] = found["templates"]
+    return rows
