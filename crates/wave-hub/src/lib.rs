@@ -66,6 +66,7 @@ pub mod hub;
 mod model;
 mod numbers;
 pub mod onnx;
+mod pickle;
 mod preprocessing;
 mod proto;
 mod scalers;

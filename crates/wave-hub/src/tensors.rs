@@ -15,9 +15,10 @@ use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 use crate::atomic::Staged;
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
-use crate::{HubError, Weights};
+use crate::{HubError, Weights, pickle};
 
-/// Reads a safetensors file into CPU memory: the tensors, and the header's metadata.
+/// Reads a safetensors file, or a `.pth` file of PyTorch that holds tensors alone, into CPU memory: the tensors, and the
+/// header's metadata.
 ///
 /// f32 is kept bit for bit, f16 and bf16 are widened to f32, and i64 scalars named
 /// `num_batches_tracked` and i64 tensors named `position_ids` (whole or as the last part of a dotted
@@ -29,6 +30,9 @@ use crate::{HubError, Weights};
 /// read.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let bytes = read_bytes(path)?;
+    if pickle::is_archive(&bytes) {
+        return Ok((pickle::read(path, bytes.len())?, BTreeMap::new()));
+    }
     let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
@@ -152,30 +156,31 @@ pub(crate) fn fill(
 }
 
 fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubError> {
-    let dtype = match view.dtype() {
-        Dtype::F32 => DType::F32,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::BF16,
-        Dtype::I64 if is_step_count(name, view.shape()) || is_places(name) => DType::I64,
-        other => {
-            return Err(HubError::malformed(
-                path,
-                format!(
-                    "tensor `{name}` of shape {:?} has type {other}",
-                    view.shape()
-                ),
-                "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
-                 `num_batches_tracked`): convert or drop the tensor",
-            ));
-        }
-    };
-    let kept = match dtype {
-        DType::I64 => dtype,
-        _ => DType::F32,
-    };
-    Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
+    let (stored, kept) = element_types(path, name, view.dtype(), view.shape())?;
+    Tensor::from_raw_buffer(view.data(), stored, view.shape(), &Device::Cpu)
         .and_then(|tensor| tensor.to_dtype(kept))
         .map_err(HubError::tensor(path, name))
+}
+
+/// The element type of a tensor as stored and as kept in memory.
+pub(crate) fn element_types(
+    path: &Path,
+    name: &str,
+    dtype: Dtype,
+    shape: &[usize],
+) -> Result<(DType, DType), HubError> {
+    match dtype {
+        Dtype::F32 => Ok((DType::F32, DType::F32)),
+        Dtype::F16 => Ok((DType::F16, DType::F32)),
+        Dtype::BF16 => Ok((DType::BF16, DType::F32)),
+        Dtype::I64 if is_step_count(name, shape) || is_places(name) => Ok((DType::I64, DType::I64)),
+        other => Err(HubError::malformed(
+            path,
+            format!("tensor `{name}` of shape {shape:?} has type {other}"),
+            "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
+             `num_batches_tracked`): convert or drop the tensor",
+        )),
+    }
 }
 
 fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {

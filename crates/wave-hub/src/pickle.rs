@@ -1,0 +1,127 @@
+//! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code of theirs.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+
+use candle_core::Tensor;
+use candle_core::pickle::{PthTensors, TensorInfo};
+
+use crate::tensors::element_types;
+use crate::{HubError, Weights};
+
+/// Where checkpoints keep the weights, in timm's order: averaged ones first. A plain state dict has none of these.
+const KEYS: [Option<&str>; 5] = [
+    None,
+    Some("state_dict_ema"),
+    Some("model_ema"),
+    Some("state_dict"),
+    Some("model"),
+];
+
+/// True if a file begins as a zip archive and not as safetensors, whose header opens at byte 8.
+pub(crate) fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PK\x03\x04") && bytes.get(8) != Some(&b'{')
+}
+
+/// The tensors of a state dict, or of a checkpoint that holds one; `module.`, which training on several devices puts
+/// before each name, goes.
+///
+/// # Errors
+/// [`HubError::Malformed`] when the file is no such archive, holds no tensors or one of another element type.
+pub(crate) fn read(path: &Path, file_bytes: usize) -> Result<Weights, HubError> {
+    let damaged = || Err("it is damaged".to_owned());
+    let tensors = quietly(|| read_keys(path, file_bytes)).unwrap_or_else(damaged);
+    let tensors = tensors.map_err(|cause| {
+        let found = format!("is a zip archive, but not PyTorch's of a state dict: {cause}");
+        let remedy = "load it in Python and save the weights with `safetensors.torch.save_file`";
+        HubError::malformed(path, found, remedy)
+    })?;
+    let kept = |(name, tensor): (String, Tensor)| {
+        let (_, kept) = element_types(path, &name, tensor.dtype().into(), tensor.dims())?;
+        let tensor = tensor
+            .to_dtype(kept)
+            .map_err(HubError::tensor(path, &name))?;
+        Ok((name, tensor))
+    };
+    tensors.into_iter().map(kept).collect()
+}
+
+fn read_keys(path: &Path, file_bytes: usize) -> Result<Vec<(String, Tensor)>, String> {
+    for key in KEYS {
+        // A key that is not there is an error of candle's, as a damaged file is.
+        let Ok(pth) = PthTensors::new(path, key) else {
+            continue;
+        };
+        let infos = pth.tensor_infos();
+        if infos.is_empty() {
+            continue;
+        }
+        let one = |(name, info): (&String, &TensorInfo)| {
+            let sides = info.layout.dims().iter().copied();
+            let bytes = sides.fold(info.dtype.size_in_bytes(), usize::saturating_mul);
+            if bytes > file_bytes {
+                return Err(format!("tensor `{name}` is larger than the file"));
+            }
+            let tensor = pth
+                .get(name)
+                .map_err(|cause| format!("tensor `{name}`: {cause}"))?;
+            let tensor = tensor.ok_or_else(|| format!("tensor `{name}` is missing"))?;
+            let name = name.strip_prefix("module.").unwrap_or(name);
+            Ok((name.to_owned(), tensor))
+        };
+        return infos.iter().map(one).collect();
+    }
+    Err("it holds no tensors by name".to_owned())
+}
+
+/// The result of `work`, or nothing if it panics, as candle's reader does on some damaged files.
+fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    panic::set_hook(hook);
+    result.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/fixtures/pickles")
+            .join(name)
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let (weights, _) = crate::read_tensors(path).unwrap();
+        weights.into_keys().collect()
+    }
+
+    /// `torch.save(torch.nn.Linear(3, 2).state_dict())`, and a checkpoint of timm's shape.
+    #[test]
+    fn state_dicts_and_checkpoints_are_read() {
+        assert_eq!(names(&fixture("linear.pth")), ["bias", "weight"]);
+        let checkpoint = names(&fixture("checkpoint.pth.tar"));
+        assert_eq!(checkpoint.len(), 19);
+        assert!(checkpoint.contains(&"blocks.0.attn.qkv.weight".to_owned()));
+    }
+
+    #[test]
+    fn damaged_files_are_errors() {
+        let whole = std::fs::read(fixture("linear.pth")).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.pth");
+        for cut in [4, 100, whole.len() / 2, whole.len() - 30] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let error = crate::read_tensors(&path).unwrap_err().to_string();
+            assert!(error.contains("save_file"), "{error}");
+        }
+        for at in (0..whole.len()).step_by(7) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x55;
+            std::fs::write(&path, &bytes).unwrap();
+            let _ = crate::read_tensors(&path); // some bytes do not matter; none is a panic
+        }
+    }
+}
