@@ -43,7 +43,8 @@ for i, size in enumerate(TEMPLATES):
     y = lambda a: 200 - 140 * (a - 74) / 14
     alone = lambda k: high + (low - high) * math.log(k) / math.log(most)
     cross = most ** ((high - t) / (high - low))
-    print(f"| {name} | {t:.1f} | {n:.1f} | {high:.1f} | {alone(2):.1f} | {alone(3):.1f} | {alone(4):.1f} | {cross:.1f} |")
+    level = f"{cross:.1f}" if cross <= most else "not within 4.7"  # no extrapolation
+    print(f"| {name} | {t:.1f} | {n:.1f} | {high:.1f} | {alone(2):.1f} | {alone(3):.1f} | {alone(4):.1f} | {level} |")
     out.append(f'<text x="{x(1)}" y="50" font-size="14">{name}</text>')
     for a in (74, 78, 82, 86):
         out.append(f'<line x1="{x(1)}" x2="{x(most)}" y1="{y(a)}" y2="{y(a)}" stroke="#E0E0E0"/>')
