@@ -7,7 +7,7 @@ use wave_models::vit::{VitShape, check_weights};
 
 fn choices() -> Choices {
     let mut choices = Choices::default();
-    choices.auto_lg.similarity = vec![0.4, 0.3, 0.2, 0.1];
+    choices.similarity = vec![0.4, 0.3, 0.2, 0.1];
     choices
 }
 
