@@ -4,7 +4,7 @@ use crate::support::Place;
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 use wave_data::{Augment, DataError, Loader, RawImage, Source, Transform};
-use wave_init::{Choices, InitError, Ledger, Request, Start, StartMethod};
+use wave_init::{Choices, InitError, Request, Start, StartMethod};
 use wave_models::vit::VitShape;
 
 /// An initialiser: equal values in all matrices, zero in all vectors.
@@ -13,7 +13,6 @@ const FLAT: StartMethod = StartMethod {
     description: "every matrix 0.01",
     donors: 0,
     images: false,
-    ledger: |_, _| Ledger::default(),
     run: flat,
 };
 

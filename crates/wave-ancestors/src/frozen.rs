@@ -101,18 +101,7 @@ pub struct Columns<'a> {
 
 /// Runs `f` over some images at a time and joins the results.
 pub fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    let (b, chunk) = (
-        images.dim(0)?,
-        IMAGES_PER_THREAD * rayon::current_num_threads(),
-    );
-    if b <= chunk {
-        return f(images);
-    }
-    let parts = (0..b)
-        .step_by(chunk)
-        .map(|i| f(&images.narrow(0, i, chunk.min(b - i))?))
-        .collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts, 0)
+    crate::in_parts(images, IMAGES_PER_THREAD * rayon::current_num_threads(), f)
 }
 
 /// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out),
@@ -140,7 +129,9 @@ pub fn linear(
     shape.pop();
     shape.push(n);
     let mut y = match residual {
-        Some(residual) if residual.dims() == shape => slice(residual, <[f32]>::to_vec)?,
+        Some(residual) if residual.dims() == shape => {
+            slices([residual], |[residual]| residual.to_vec())?
+        }
         Some(residual) => candle_core::bail!(
             "a residual of shape {:?} for values of shape {shape:?}",
             residual.dims()
@@ -148,27 +139,23 @@ pub fn linear(
         None => vec![0.0; x.elem_count() / k.max(1) * n],
     };
     let chunk = rows_of_task(y.len() / n.max(1));
-    slice(x, |x| {
-        slice(weight, |w| {
-            slice(bias, |bias| {
-                let right = Weight::new(w, (k, n), chunk);
-                y.par_chunks_mut((chunk * n).max(1))
-                    .zip(x.par_chunks((chunk * k).max(1)))
-                    .for_each(|(y, x)| {
-                        let start = if residual.is_some() {
-                            for row in y.chunks_exact_mut(n) {
-                                row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-                            }
-                            StartValue::Kept
-                        } else {
-                            StartValue::Row(bias)
-                        };
-                        right.multiply(x, start, y);
-                        activate(activation, y);
-                    });
-            })
-        })
-    })???;
+    slices([x, weight, bias], |[x, w, bias]| {
+        let right = Weight::new(w, (k, n), chunk);
+        y.par_chunks_mut((chunk * n).max(1))
+            .zip(x.par_chunks((chunk * k).max(1)))
+            .for_each(|(y, x)| {
+                let start = if residual.is_some() {
+                    for row in y.chunks_exact_mut(n) {
+                        row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+                    }
+                    StartValue::Kept
+                } else {
+                    StartValue::Row(bias)
+                };
+                right.multiply(x, start, y);
+                activate(activation, y);
+            });
+    })?;
     Tensor::from_vec(y, shape, x.device())
 }
 
@@ -204,28 +191,24 @@ pub fn convolve(
         let strip = image.chunks_mut(rows * out * n).enumerate();
         tasks.extend(strip.map(|(j, y)| (i * strips + j, y)));
     }
-    slice(x, |x| {
-        slice(weight, |w| {
-            slice(bias, |bias| {
-                let right = Weight::new(w, (inputs, n), rows * out);
-                tasks
-                    .into_par_iter()
-                    .for_each_init(Vec::new, |gathered, (task, y)| {
-                        let image = &x[task / strips * s * s * c..][..s * s * c];
-                        let first = task % strips * rows;
-                        gather(
-                            image,
-                            (s, c),
-                            window,
-                            first..first + y.len() / (out * n),
-                            gathered,
-                        );
-                        right.multiply(gathered, StartValue::Row(bias), y);
-                        activate(activation, y);
-                    });
-            })
-        })
-    })???;
+    slices([x, weight, bias], |[x, w, bias]| {
+        let right = Weight::new(w, (inputs, n), rows * out);
+        tasks
+            .into_par_iter()
+            .for_each_init(Vec::new, |gathered, (task, y)| {
+                let image = &x[task / strips * s * s * c..][..s * s * c];
+                let first = task % strips * rows;
+                gather(
+                    image,
+                    (s, c),
+                    window,
+                    first..first + y.len() / (out * n),
+                    gathered,
+                );
+                right.multiply(gathered, StartValue::Row(bias), y);
+                activate(activation, y);
+            });
+    })?;
     Tensor::from_vec(y, (b, out, out, n), x.device())
 }
 
@@ -252,20 +235,16 @@ pub fn depthwise(
     }
     let out = window.out;
     let mut y = vec![0.0; b * out * out * c];
-    slice(x, |x| {
-        slice(weight, |w| {
-            slice(bias, |bias| {
-                y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
-                    let image = &x[row / out * s * s * c..][..s * s * c];
-                    vectorised(
-                        #[inline(always)]
-                        || depthwise_row(image, (s, c), w, bias, window, row % out, y),
-                    );
-                    activate(activation, y);
-                });
-            })
-        })
-    })???;
+    slices([x, weight, bias], |[x, w, bias]| {
+        y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
+            let image = &x[row / out * s * s * c..][..s * s * c];
+            vectorised(
+                #[inline(always)]
+                || depthwise_row(image, (s, c), w, bias, window, row % out, y),
+            );
+            activate(activation, y);
+        });
+    })?;
     Tensor::from_vec(y, (b, out, out, c), x.device())
 }
 
@@ -307,32 +286,29 @@ pub fn attention(
     );
     let ol = heads * value_width;
     let mut out = vec![0.0; b * n * ol];
-    slice(query.tokens, |q| {
-        slice(key.tokens, |k| {
-            slice(value.tokens, |v| {
-                slice(bias, |bias| {
-                    out.par_chunks_mut(n * ol).enumerate().for_each_init(
-                        || vec![0.0; n * m],
-                        |scores, (i, out)| {
-                            for h in 0..heads {
-                                let q = &q[i * n * ql + h * query.per_head + query.offset..];
-                                let k = &k[i * m * kl + h * key.per_head + key.offset..];
-                                let v = &v[i * m * vl + h * value.per_head + value.offset..];
-                                scores.copy_from_slice(&bias[h * n * m..(h + 1) * n * m]);
-                                let (q, k_t) = (rows(q, ql), transposed(k, kl));
-                                multiply((n, m, width), q, k_t, StartValue::Kept, scores, m);
-                                softmax(scores, m);
-                                let (p, v) = (rows(scores, m), rows(v, vl));
-                                let out = &mut out[h * value_width..];
-                                multiply((n, value_width, m), p, v, StartValue::Zero, out, ol);
-                            }
-                            activate(activation, out);
-                        },
-                    );
-                })
-            })
-        })
-    })????;
+    slices(
+        [query.tokens, key.tokens, value.tokens, bias],
+        |[q, k, v, bias]| {
+            out.par_chunks_mut(n * ol).enumerate().for_each_init(
+                || vec![0.0; n * m],
+                |scores, (i, out)| {
+                    for h in 0..heads {
+                        let q = &q[i * n * ql + h * query.per_head + query.offset..];
+                        let k = &k[i * m * kl + h * key.per_head + key.offset..];
+                        let v = &v[i * m * vl + h * value.per_head + value.offset..];
+                        scores.copy_from_slice(&bias[h * n * m..(h + 1) * n * m]);
+                        let (q, k_t) = (rows(q, ql), transposed(k, kl));
+                        multiply((n, m, width), q, k_t, StartValue::Kept, scores, m);
+                        softmax(scores, m);
+                        let (p, v) = (rows(scores, m), rows(v, vl));
+                        let out = &mut out[h * value_width..];
+                        multiply((n, value_width, m), p, v, StartValue::Zero, out, ol);
+                    }
+                    activate(activation, out);
+                },
+            );
+        },
+    )?;
     Tensor::from_vec(out, (b, n, ol), query.tokens.device())
 }
 
@@ -343,7 +319,7 @@ pub fn mean_rows(x: &Tensor) -> Result<Tensor> {
         return x.mean(1);
     }
     let mut y = vec![0.0; b * c];
-    slice(x, |x| {
+    slices([x], |[x]| {
         y.par_chunks_mut(c)
             .zip(x.par_chunks(n * c))
             .for_each(|(y, x)| {
@@ -404,19 +380,24 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// Calls `f` on the values of an `f32` CPU tensor, copying first if it is not contiguous.
-fn slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    if t.track_op() {
+/// Calls `f` on the values of `f32` tensors, copying first what is not contiguous or elsewhere.
+fn slices<R, const N: usize>(tensors: [&Tensor; N], f: impl FnOnce([&[f32]; N]) -> R) -> Result<R> {
+    if tensors.iter().any(|t| t.track_op()) {
         candle_core::bail!("this network only runs, it gives no gradient; detach its weights");
     }
-    let t = t.to_device(&Device::Cpu)?.contiguous()?;
-    let (storage, layout) = t.storage_and_layout();
-    match (&*storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(storage), Some((start, end))) => {
-            Ok(f(&storage.as_slice::<f32>()?[start..end]))
+    let tensors = tensors.map(|t| t.to_device(&Device::Cpu)?.contiguous());
+    let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
+    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
+    let mut slices = [&[] as &[f32]; N];
+    for (to, (storage, layout)) in slices.iter_mut().zip(&guards) {
+        match (&**storage, layout.contiguous_offsets()) {
+            (Storage::Cpu(storage), Some((start, end))) => {
+                *to = &storage.as_slice::<f32>()?[start..end];
+            }
+            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
         }
-        _ => candle_core::bail!("a fused operator was given a tensor of another device"),
     }
+    Ok(f(slices))
 }
 
 #[cfg(test)]

@@ -300,7 +300,7 @@ impl Built {
     fn new(name: &str, family: Family, source: &Source) -> Result<Built> {
         let backend = Box::new(source.clone());
         let vb = VarBuilder::from_backend(backend, DType::F32, source.device());
-        let body = body(name, vb)?;
+        let body = body(name, family, vb)?;
         let before = match family {
             Family::ConvNext | Family::ConvNextV2 => {
                 let dims = source.dims("head.norm.weight")?;

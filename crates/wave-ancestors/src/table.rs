@@ -25,11 +25,7 @@ impl Known<'_> {
 
     /// A size among the arguments: a number, or a pair of the same.
     pub fn size(&self, key: &str) -> Option<usize> {
-        let value = match self.args.get(key)? {
-            Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
-            value => value,
-        };
-        usize::try_from(value.as_u64()?).ok()
+        size(self.args, key)
     }
 
     /// The side of the input, if it is told: by the network's arguments, or by the preprocessing of its
@@ -42,6 +38,15 @@ impl Known<'_> {
     pub fn image_size(&self, usual: usize) -> usize {
         self.told_size().unwrap_or(usual)
     }
+}
+
+/// A size among arguments: a number, or a pair of the same.
+pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
+    let value = match args.get(key)? {
+        Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
+        value => value,
+    };
+    usize::try_from(value.as_u64()?).ok()
 }
 
 /// Arguments that change nothing while a network runs.

@@ -128,3 +128,35 @@ impl Problem {
         }
     }
 }
+
+/// Gives an enumeration the list of its choices, and their names in settings and files.
+macro_rules! named {
+    ($kind:ident, $what:literal, $($name:literal => $choice:ident),+) => {
+        impl $kind {
+            /// Every choice.
+            pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$choice),+];
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(match self {
+                    $($kind::$choice => $name),+
+                })
+            }
+        }
+
+        impl std::str::FromStr for $kind {
+            type Err = $crate::DataError;
+
+            fn from_str(name: &str) -> Result<Self, $crate::DataError> {
+                let named = Self::ALL.into_iter().find(|choice| choice.to_string() == name);
+                named.ok_or_else(|| {
+                    let all = [$($name),+].join(", ");
+                    let what = format!("{} is `{name}`, expected one of {all}", $what);
+                    $crate::DataError::Settings(what)
+                })
+            }
+        }
+    };
+}
+pub(crate) use named;

@@ -331,10 +331,6 @@ impl Source for Folder {
     fn class_names(&self) -> &[String] {
         &self.class_names
     }
-
-    fn native_size(&self) -> Option<(usize, usize, usize)> {
-        None
-    }
 }
 
 /// The images in the folders of all classes.

@@ -188,10 +188,6 @@ impl Source for Tables {
     fn class_names(&self) -> &[String] {
         &self.class_names
     }
-
-    fn native_size(&self) -> Option<(usize, usize, usize)> {
-        None
-    }
 }
 
 /// A file that may be damaged: to read beyond its end, or to ask for more than it holds, is an error. The

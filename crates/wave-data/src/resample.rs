@@ -4,10 +4,8 @@
 //! along the other axis the image is transposed first. (The usual library for this is as fast, but
 //! instantiates some thousand generic variants, which added a minute to every build of this crate.)
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::DataError;
+use crate::error::named;
 
 /// The filter of a resize, by timm's and Pillow's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +26,6 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    /// Every interpolation.
-    pub const ALL: [Interpolation; 6] = [
-        Interpolation::Nearest,
-        Interpolation::Box,
-        Interpolation::Bilinear,
-        Interpolation::Hamming,
-        Interpolation::Bicubic,
-        Interpolation::Lanczos,
-    ];
-
     /// The reach of the filter to either side, in pixels of the coarser grid.
     pub(crate) fn reach(self) -> f64 {
         match self {
@@ -72,30 +60,11 @@ impl Interpolation {
     }
 }
 
-impl fmt::Display for Interpolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Interpolation::Nearest => "nearest",
-            Interpolation::Box => "box",
-            Interpolation::Bilinear => "bilinear",
-            Interpolation::Hamming => "hamming",
-            Interpolation::Bicubic => "bicubic",
-            Interpolation::Lanczos => "lanczos",
-        })
-    }
-}
-
-impl FromStr for Interpolation {
-    type Err = DataError;
-
-    fn from_str(name: &str) -> Result<Self, DataError> {
-        let named = Self::ALL.into_iter().find(|by| by.to_string() == name);
-        named.ok_or_else(|| {
-            let all = Self::ALL.map(|by| by.to_string()).join(", ");
-            DataError::Settings(format!("interpolation is `{name}`, expected one of {all}"))
-        })
-    }
-}
+named!(
+    Interpolation, "interpolation",
+    "nearest" => Nearest, "box" => Box, "bilinear" => Bilinear, "hamming" => Hamming,
+    "bicubic" => Bicubic, "lanczos" => Lanczos
+);
 
 /// Binary digits of a weight after the point, as in Pillow.
 const DIGITS: u32 = 22;

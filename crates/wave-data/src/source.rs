@@ -325,10 +325,6 @@ impl Source for Empty {
     fn class_names(&self) -> &[String] {
         &self.0
     }
-
-    fn native_size(&self) -> Option<(usize, usize, usize)> {
-        None
-    }
 }
 
 pub(crate) fn no_image(i: usize, len: usize) -> DataError {

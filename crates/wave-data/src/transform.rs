@@ -6,12 +6,11 @@
 //! [`CropMode`]. Only the pixels that the crop keeps are ever computed.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use crate::augment::Placement;
 use crate::augment::colour::luma;
 use crate::augment::crop::Rectangle;
+use crate::error::named;
 use crate::resample::{self, Axis, Interpolation, View, resample, taps};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
@@ -47,9 +46,6 @@ pub enum CropOffset {
 }
 
 impl CropOffset {
-    /// Every rule.
-    pub const ALL: [CropOffset; 2] = [CropOffset::HalfToEven, CropOffset::Floor];
-
     fn round(self, half: f64) -> f64 {
         match self {
             CropOffset::HalfToEven => half.round_ties_even(),
@@ -58,26 +54,7 @@ impl CropOffset {
     }
 }
 
-impl fmt::Display for CropOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            CropOffset::HalfToEven => "half_to_even",
-            CropOffset::Floor => "floor",
-        })
-    }
-}
-
-impl FromStr for CropOffset {
-    type Err = DataError;
-
-    fn from_str(name: &str) -> Result<Self, DataError> {
-        let named = Self::ALL.into_iter().find(|rule| rule.to_string() == name);
-        named.ok_or_else(|| {
-            let all = Self::ALL.map(|rule| rule.to_string()).join(", ");
-            DataError::Settings(format!("crop_offset is `{name}`, expected one of {all}"))
-        })
-    }
-}
+named!(CropOffset, "crop_offset", "half_to_even" => HalfToEven, "floor" => Floor);
 
 /// The way to a square image, by timm's names. With `s = floor(image_size / crop_pct)`:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,9 +69,6 @@ pub enum CropMode {
 }
 
 impl CropMode {
-    /// Every mode.
-    pub const ALL: [CropMode; 3] = [CropMode::Center, CropMode::Squash, CropMode::Border];
-
     /// The sizes of the resized image, of one of `size`.
     fn resized(self, size: [usize; 2], side: u64) -> [u64; 2] {
         let [w, h] = size;
@@ -113,27 +87,7 @@ impl CropMode {
     }
 }
 
-impl fmt::Display for CropMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            CropMode::Center => "center",
-            CropMode::Squash => "squash",
-            CropMode::Border => "border",
-        })
-    }
-}
-
-impl FromStr for CropMode {
-    type Err = DataError;
-
-    fn from_str(name: &str) -> Result<Self, DataError> {
-        let named = Self::ALL.into_iter().find(|mode| mode.to_string() == name);
-        named.ok_or_else(|| {
-            let all = Self::ALL.map(|mode| mode.to_string()).join(", ");
-            DataError::Settings(format!("crop_mode is `{name}`, expected one of {all}"))
-        })
-    }
-}
+named!(CropMode, "crop_mode", "center" => Center, "squash" => Squash, "border" => Border);
 
 const MAX_IMAGE_SIZE: usize = 8192;
 

@@ -273,9 +273,6 @@ impl Source for Images {
     fn class_names(&self) -> &[String] {
         &self.1
     }
-    fn native_size(&self) -> Option<(usize, usize, usize)> {
-        None
-    }
 }
 
 #[test]

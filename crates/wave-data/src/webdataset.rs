@@ -218,10 +218,6 @@ impl Source for Shards {
     fn class_names(&self) -> &[String] {
         &self.class_names
     }
-
-    fn native_size(&self) -> Option<(usize, usize, usize)> {
-        None
-    }
 }
 
 impl Shards {

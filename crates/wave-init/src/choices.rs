@@ -1,11 +1,10 @@
 //! The choices that the methods' papers leave open, of all methods in one value.
 
-use crate::error::{InitError, by_name};
+use crate::error::named;
 use crate::indices::Layers;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
-use std::str::FromStr;
 
 /// The choices of all methods. Defaults are the papers'. If a paper names none, the field says whose
 /// reading it is.
@@ -35,20 +34,14 @@ pub struct Choices {
     pub rest: DirectMethod,
     /// The layers taken from a deeper donor.
     pub layers: Layers,
-    /// Choices of `t-fixup`.
-    pub t_fixup: TFixup,
-    /// Choices of `zero`.
-    pub zero: Zero,
+    /// The matrices that `zero` fills.
+    pub zero: ZeroScope,
     /// Choices of `layerscale`.
     pub layer_scale: LayerScale,
-    /// Choices of `weight-selection`.
-    pub selection: WeightSelection,
-    /// Choices of `heru-lg`.
-    pub heru_lg: HeruLg,
-    /// Choices of `auto-lg`.
-    pub auto_lg: AutoLg,
-    /// Choices of `ligo`.
-    pub ligo: Ligo,
+    /// The number of the donor's blocks that `heru-lg` and `auto-lg` copy; by default 3 and 4.
+    pub blocks: Option<usize>,
+    /// A similarity (or gate) for each layer of the donor of `auto-lg`: larger is more similar.
+    pub similarity: Vec<f64>,
 }
 
 impl Default for Choices {
@@ -64,13 +57,10 @@ impl Default for Choices {
             base: Base::Timm,
             rest: DirectMethod::Timm,
             layers: Layers::First,
-            t_fixup: TFixup::default(),
-            zero: Zero::default(),
+            zero: ZeroScope::Attention,
             layer_scale: LayerScale::default(),
-            selection: WeightSelection::default(),
-            heru_lg: HeruLg::default(),
-            auto_lg: AutoLg::default(),
-            ligo: Ligo::default(),
+            blocks: None,
+            similarity: Vec::new(),
         }
     }
 }
@@ -96,56 +86,21 @@ impl Choices {
     }
 }
 
-/// Choices of `t-fixup`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TFixup {
-    /// The factor before the power of the depth.
-    pub factor: f64,
-    /// The power of the depth.
-    pub exponent: f64,
-}
-
-impl Default for TFixup {
-    /// The paper's for encoders.
-    fn default() -> Self {
-        Self {
-            factor: 0.67,
-            exponent: -0.25,
-        }
-    }
-}
-
-/// Choices of `zero`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Zero {
-    /// The matrices that are filled.
-    pub scope: ZeroScope,
-}
-
 /// The matrices that ZerO fills.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroScope {
     /// Q and K only, all that the thesis names.
     QueryKey,
     /// Q, K, V and the projection: the self-attention layers, as in the thesis.
-    #[default]
     Attention,
     /// Every matrix of the blocks, as the method's own authors fill the whole network.
     Blocks,
 }
 
-impl FromStr for ZeroScope {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> std::result::Result<Self, InitError> {
-        let named = [
-            ("query-key", ZeroScope::QueryKey),
-            ("attention", ZeroScope::Attention),
-            ("blocks", ZeroScope::Blocks),
-        ];
-        by_name("part of the network for ZerO", text, &named)
-    }
-}
+named!(
+    ZeroScope, "part of the network for ZerO",
+    "query-key" => QueryKey, "attention" => Attention, "blocks" => Blocks
+);
 
 /// Choices of `layerscale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,8 +109,6 @@ pub struct LayerScale {
     pub gamma: f64,
     /// The branch or the skip.
     pub form: LayerScaleForm,
-    /// The MLP's branch (or skip) is scaled as well as the attention's.
-    pub mlp: bool,
 }
 
 impl Default for LayerScale {
@@ -164,7 +117,6 @@ impl Default for LayerScale {
         Self {
             gamma: 0.1,
             form: LayerScaleForm::Branch,
-            mlp: false,
         }
     }
 }
@@ -176,91 +128,4 @@ pub enum LayerScaleForm {
     Branch,
     /// The skip connection.
     Skip,
-}
-
-/// Choices of `weight-selection`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WeightSelection {
-    /// The rows taken from the stacked Q, K and V where the widths do not divide.
-    pub qkv: QkvRows,
-    /// The classifier is selected too. The method's authors start it afresh; WAVE's parameter counts
-    /// of the method include it.
-    pub head: bool,
-}
-
-/// The selection of rows of stacked Q, K and V. The two are the same where the target's width
-/// divides the donor's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QkvRows {
-    /// From one tensor of 3 d rows, as the authors do.
-    #[default]
-    Together,
-    /// From each of the three alone, so that V and the projection keep the same channels (our reading).
-    Apart,
-}
-
-/// Choices of `heru-lg`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeruLg {
-    /// The number of the donor's last blocks that are copied.
-    pub blocks: usize,
-}
-
-impl Default for HeruLg {
-    fn default() -> Self {
-        Self { blocks: 3 }
-    }
-}
-
-/// Choices of `auto-lg`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AutoLg {
-    /// A similarity (or gate) for each layer of the donor: larger is more similar.
-    pub similarity: Vec<f64>,
-    /// The rule that chooses the layers.
-    pub rule: AutoLgRule,
-    /// Their place.
-    pub place: AutoLgPlace,
-}
-
-impl Default for AutoLg {
-    fn default() -> Self {
-        Self {
-            similarity: Vec::new(),
-            rule: AutoLgRule::Most(4),
-            place: AutoLgPlace::Bottom,
-        }
-    }
-}
-
-/// The choice of layers by their similarity. Never more than the target has layers; among equals
-/// the lower ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AutoLgRule {
-    /// This number of the most similar.
-    Most(usize),
-    /// All of at least this similarity.
-    AtLeast(f64),
-}
-
-/// The place of chosen layers; their order stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AutoLgPlace {
-    /// Below the fresh layers, as the paper's abstract has it.
-    Bottom,
-    /// Above them.
-    Top,
-}
-
-/// Choices of `ligo`: the operator's start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ligo {
-    /// Largest weight, before normalisation, of the layers that a layer does not repeat.
-    pub noise: f64,
-}
-
-impl Default for Ligo {
-    fn default() -> Self {
-        Self { noise: 0.03 }
-    }
 }

@@ -10,18 +10,6 @@ pub enum InitError {
         size: &'static str,
     },
 
-    /// The heads cannot share the width evenly.
-    #[error(
-        "{heads} heads do not divide width {width}: use a width that is a multiple of {heads}, such as {}",
-        width.div_ceil(*heads).saturating_mul(*heads)
-    )]
-    HeadsDoNotDivideWidth {
-        /// Number of attention heads.
-        heads: usize,
-        /// Width of the network.
-        width: usize,
-    },
-
     /// The weight map would not fit in any reasonable memory.
     #[error(
         "the network would have {parameters} parameters, more than the {limit} allowed: \
@@ -260,6 +248,17 @@ pub fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
     }
 }
 
+/// Passes a finite number of 0 or more on.
+///
+/// # Errors
+/// Naming another.
+pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<f64, InitError> {
+    match finite(name, value)? < 0.0 {
+        true => Err(InitError::Negative { name, value }),
+        false => Ok(value),
+    }
+}
+
 /// Looks a name up among the choices.
 ///
 /// # Errors
@@ -282,3 +281,35 @@ pub fn by_name<T: Copy>(
                 .join(", "),
         })
 }
+
+/// Gives an enumeration the list of its choices, and their names on the command line and in recipes.
+macro_rules! named {
+    ($kind:ident, $what:literal, $($name:literal => $choice:ident),+) => {
+        impl $kind {
+            /// Every choice, in the order of its name in messages and tables.
+            pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$choice),+];
+
+            /// The name on the command line and in recipes.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($kind::$choice => $name),+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $kind {
+            type Err = $crate::InitError;
+
+            fn from_str(text: &str) -> Result<Self, $crate::InitError> {
+                $crate::error::by_name($what, text, &$kind::ALL.map(|c| (c.name(), c)))
+            }
+        }
+    };
+}
+pub(crate) use named;

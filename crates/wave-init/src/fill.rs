@@ -4,13 +4,14 @@ use candle_core::{DType, Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use wave_models::Weights;
+use wave_models::vit::VitShape;
 
 use crate::error::{InitError, finite};
 use crate::mean_shift::first_layer;
 use crate::mimetic::{
     Attention, equal_query_key, equal_value_projection, query_key, value_projection,
 };
-use crate::options::{Base, DirectMethod, DirectOptions, Positions, VitDims};
+use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 use crate::random::{generator, normal, truncated_normal, uniform, xavier_uniform};
 use crate::sinusoidal::sinusoidal_positions;
 
@@ -58,15 +59,15 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 /// or 4 does not and positions are sinusoidal; if an option that is in use is not a finite number, or
 /// `sigma` is negative; or if a singular value decomposition does not converge.
 pub fn initialise(
-    dims: &VitDims,
+    shape: &VitShape,
     options: &DirectOptions,
     seed: u64,
 ) -> Result<Weights, InitError> {
-    check(dims, options)?;
-    let mut weights = around_blocks(dims, options, seed)?;
-    let blocks: Vec<Weights> = (0..dims.depth)
+    check(shape, options)?;
+    let mut weights = around_blocks(shape, options, seed)?;
+    let blocks: Vec<Weights> = (0..shape.depth)
         .into_par_iter()
-        .map(|layer| block(dims, options, seed, layer))
+        .map(|layer| block(shape, options, seed, layer))
         .collect::<Result<_, _>>()?;
     weights.extend(blocks.into_iter().flatten());
     Ok(weights)
@@ -133,12 +134,15 @@ pub(crate) fn inner(seed: u64, layer: usize, part: Stream, head: usize) -> ChaCh
 }
 
 /// Everything before the first block and after the last.
-fn around_blocks(dims: &VitDims, options: &DirectOptions, seed: u64) -> Result<Weights, InitError> {
-    let (d, (c, p)) = (dims.width, dims.patch_dim);
-    let n = dims.grid * dims.grid + usize::from(dims.class_token);
+fn around_blocks(
+    shape: &VitShape,
+    options: &DirectOptions,
+    seed: u64,
+) -> Result<Weights, InitError> {
+    let (d, n, c, p) = (shape.width, shape.tokens(), shape.channels, shape.patch);
     let mut weights = Weights::new();
 
-    if dims.class_token {
+    if shape.class_token {
         let rng = &mut outer(seed, Stream::ClassToken);
         weights.insert("cls_token".into(), normal((1, 1, d), CLASS_TOKEN_STD, rng)?);
     }
@@ -147,8 +151,8 @@ fn around_blocks(dims: &VitDims, options: &DirectOptions, seed: u64) -> Result<W
             truncated_normal((1, n, d), TIMM_STD, &mut outer(seed, Stream::Positions))?
         }
         Positions::Sinusoidal { scale } => {
-            let p = sinusoidal_positions(dims.grid, d, scale)?; // (1, grid², d)
-            p.pad_with_zeros(1, usize::from(dims.class_token), 0)?
+            let p = sinusoidal_positions(shape.grid(), d, scale)?; // (1, grid², d)
+            p.pad_with_zeros(1, usize::from(shape.class_token), 0)?
                 .contiguous()?
         }
     };
@@ -169,28 +173,27 @@ fn around_blocks(dims: &VitDims, options: &DirectOptions, seed: u64) -> Result<W
     };
     insert_layer(&mut weights, "patch_embed.proj", weight, bias);
 
-    let norm = if dims.class_token { "norm" } else { "fc_norm" };
-    insert_layer(&mut weights, norm, ones(d)?, zeros(d)?);
+    insert_layer(&mut weights, shape.final_norm(), ones(d)?, zeros(d)?);
     let rng = &mut outer(seed, Stream::HeadWeight);
-    let head = truncated_normal((dims.classes, d), TIMM_STD, rng)?;
-    insert_layer(&mut weights, "head", head, zeros(dims.classes)?);
+    let head = truncated_normal((shape.classes, d), TIMM_STD, rng)?;
+    insert_layer(&mut weights, "head", head, zeros(shape.classes)?);
     Ok(weights)
 }
 
 /// The weights of one block.
 fn block(
-    dims: &VitDims,
+    shape: &VitShape,
     options: &DirectOptions,
     seed: u64,
     layer: usize,
 ) -> Result<Weights, InitError> {
-    let (d, m, fill) = (dims.width, dims.hidden, Fill::of(options));
+    let (d, m, fill) = (shape.width, shape.hidden(), Fill::of(options));
     let matrix = |part, out, inp| fill.matrix(out, inp, &mut inner(seed, layer, part, 0));
 
     let mut qkv = matrix(Stream::Qkv, 3 * d, d)?;
     let mut proj = matrix(Stream::Proj, d, d)?;
     if options.method == DirectMethod::Mimetic {
-        (qkv, proj) = mimetic_attention(dims, options, seed, layer, qkv, proj)?;
+        (qkv, proj) = mimetic_attention(shape, options, seed, layer, qkv, proj)?;
     }
     let fc2 = matrix(Stream::Fc2, d, m)?;
     let (fc1, fc1_bias) = first_layer(
@@ -222,14 +225,14 @@ fn block(
 
 /// Replaces the given qkv (3d, d) and proj (d, d) by mimetic ones, where the options ask for it.
 fn mimetic_attention(
-    dims: &VitDims,
+    shape: &VitShape,
     options: &DirectOptions,
     seed: u64,
     layer: usize,
     qkv: Tensor,
     proj: Tensor,
 ) -> Result<(Tensor, Tensor), InitError> {
-    let (d, heads) = (dims.width, dims.heads);
+    let (d, heads) = (shape.width, shape.heads);
     let mut rows = Vec::with_capacity(2 * heads + 1);
     if options.qk == (0.0, 0.0) {
         rows.push(qkv.narrow(0, 0, 2 * d)?); // (2d, d)
@@ -262,35 +265,17 @@ fn mimetic_attention(
 }
 
 /// Refuses invalid sizes and options before any work is done.
-fn check(dims: &VitDims, options: &DirectOptions) -> Result<(), InitError> {
-    let VitDims {
-        depth,
-        width,
-        heads,
-        hidden,
-        patch_dim: (channels, patch),
-        grid,
-        classes,
-        ..
-    } = *dims;
-    for (size, value) in [
-        ("depth", depth),
-        ("width", width),
-        ("heads", heads),
-        ("hidden", hidden),
-        ("channels", channels),
-        ("patch", patch),
-        ("grid", grid),
-        ("classes", classes),
-    ] {
-        if value == 0 {
-            return Err(InitError::ZeroSize { size });
-        }
+fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), InitError> {
+    shape.validate()?;
+    if shape.distilled {
+        return Err(InitError::Distilled);
     }
-    if !width.is_multiple_of(heads) {
-        return Err(InitError::HeadsDoNotDivideWidth { heads, width });
+    if shape.classes == 0 {
+        return Err(InitError::ZeroSize { size: "classes" });
     }
-    let parameters = count_parameters(dims);
+    let parameters = shape.stacked_parameters().into_iter();
+    let values = |(_, dims): (_, Vec<usize>)| dims.iter().map(|n| *n as u128).product::<u128>();
+    let parameters: u128 = parameters.map(values).sum();
     if parameters > MAX_PARAMETERS {
         return Err(InitError::TooLarge {
             parameters,
@@ -308,35 +293,6 @@ fn check(dims: &VitDims, options: &DirectOptions) -> Result<(), InitError> {
         }
     }
     Ok(())
-}
-
-/// The number of parameters of the network, saturating.
-fn count_parameters(dims: &VitDims) -> u128 {
-    let product = |sizes: &[usize]| {
-        sizes
-            .iter()
-            .fold(1u128, |product, &size| product.saturating_mul(size as u128))
-    };
-    let sum = |terms: &[u128]| {
-        terms
-            .iter()
-            .fold(0u128, |sum, &term| sum.saturating_add(term))
-    };
-    let (d, m, (c, p)) = (dims.width, dims.hidden, dims.patch_dim);
-    let block = sum(&[
-        product(&[4, d, d]),
-        product(&[2, d, m]),
-        product(&[9, d]),
-        product(&[m]),
-    ]);
-    sum(&[
-        block.saturating_mul(dims.depth as u128),
-        product(&[d, c, p, p]),
-        product(&[d, dims.grid, dims.grid]),
-        product(&[d, dims.classes]),
-        product(&[3 + 2 * usize::from(dims.class_token), d]),
-        product(&[dims.classes]),
-    ])
 }
 
 fn insert_layer(weights: &mut Weights, name: &str, weight: Tensor, bias: Tensor) {

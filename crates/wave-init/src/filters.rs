@@ -23,7 +23,7 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, by_name, finite};
+use crate::error::{InitError, finite, named};
 use crate::random::standard_normal;
 
 mod methods;
@@ -72,23 +72,14 @@ pub enum Negative {
     Absolute,
 }
 
-impl Negative {
-    /// Every choice with its name on the command line and in recipes.
-    const ALL: [(&str, Negative); 2] = [("clip", Negative::Clip), ("absolute", Negative::Absolute)];
+named!(Negative, "treatment of negative eigenvalues", "clip" => Clip, "absolute" => Absolute);
 
+impl Negative {
     fn of(self, eigenvalue: f64) -> f64 {
         match self {
             Negative::Clip => eigenvalue.max(0.0),
             Negative::Absolute => eigenvalue.abs(),
         }
-    }
-}
-
-impl std::str::FromStr for Negative {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name("treatment of negative eigenvalues", text, &Self::ALL)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Indices of the channels taken from a wider network, or of the layers from a deeper one.
 
-use crate::error::{InitError, by_name};
-use std::fmt;
-use std::str::FromStr;
+use crate::error::named;
 
 /// The layers taken from a deeper donor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,38 +12,15 @@ pub enum Layers {
     Uniform,
 }
 
+named!(Layers, "layers", "first" => First, "uniform" => Uniform);
+
 impl Layers {
-    /// Every choice.
-    pub const ALL: [Layers; 2] = [Layers::First, Layers::Uniform];
-
-    /// The name on the command line and in recipes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Layers::First => "first",
-            Layers::Uniform => "uniform",
-        }
-    }
-
     /// The layers taken from `of`, in order; `count` is at most `of`.
     pub fn pick(self, of: usize, count: usize) -> Vec<usize> {
         match self {
             Layers::First => (0..count.min(of)).collect(),
             Layers::Uniform => uniform(of, count),
         }
-    }
-}
-
-impl fmt::Display for Layers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Layers {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name("layers", text, &Layers::ALL.map(|l| (l.name(), l)))
     }
 }
 

@@ -9,7 +9,7 @@
 //! 5. [`transfer`] starts take weights from a donor. [`transfer::ligo`] is also a differentiable function
 //!    of its operator.
 //! 6. [`filters`] are the starts of ConvMixer and ConvNeXt.
-//! 7. [`ledger`] counts the values that a start carries over, as papers' tables do.
+//! 7. [`Cost`] counts the values that a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU. It draws from a generator of its own, derived from the seed and the
 //! tensor's place in the network. So neither threads nor depth change it: layer 3 of 6 equals layer 3 of 12.
@@ -38,7 +38,6 @@ pub mod error;
 mod fill;
 pub mod filters;
 pub mod indices;
-pub mod ledger;
 pub mod mean_shift;
 pub mod mimetic;
 mod options;
@@ -53,10 +52,9 @@ pub mod transfer;
 pub use choices::Choices;
 pub use error::InitError;
 pub use fill::initialise;
-pub use ledger::{Cost, Ledger};
 pub use mean_shift::MlpMean;
 pub use mimetic::VpLayout;
-pub use options::{Base, DirectMethod, DirectOptions, Positions, VitDims};
+pub use options::{Base, DirectMethod, DirectOptions, Positions};
 pub use registry::{METHODS, find};
 pub use sinusoidal::sinusoidal_positions;
-pub use start::{Donor, Request, Spent, Start, StartMethod};
+pub use start::{Cost, Donor, Request, Spent, Start, StartMethod};

@@ -16,7 +16,7 @@ use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
 use wave_models::Weights;
 
-use crate::error::{InitError, finite};
+use crate::error::{InitError, finite, not_negative};
 use crate::random::standard_normal;
 
 /// Start of an MLP's first layer: with a mean shift, or one of the baselines that the paper compares it with
@@ -119,13 +119,7 @@ pub fn shift_columns(
     sigma: f64,
     rng: &mut ChaCha8Rng,
 ) -> Result<Tensor, InitError> {
-    if finite("sigma", sigma)? < 0.0 {
-        return Err(InitError::Negative {
-            name: "sigma",
-            value: sigma,
-        });
-    }
-    let tau = sigma * standard_deviation(weight)?;
+    let tau = not_negative("sigma", sigma)? * standard_deviation(weight)?;
     let n = weight.dim(1)?;
     let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
     let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)

@@ -22,14 +22,11 @@
 //!
 //! A network stores the transposes, outputs by inputs, and these functions return them.
 
-use std::fmt;
-use std::str::FromStr;
-
 use candle_core::{Device, Tensor};
 use faer::Mat;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, by_name, finite};
+use crate::error::{InitError, finite, named};
 use crate::random::standard_normal;
 
 /// Factors of mimetic attention.
@@ -44,27 +41,7 @@ pub enum Attention {
     Equal,
 }
 
-impl Attention {
-    /// Both.
-    pub const ALL: [Attention; 2] = [Attention::Products, Attention::Equal];
-
-    /// The name on the command line and in recipes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Attention::Products => "products",
-            Attention::Equal => "equal",
-        }
-    }
-}
-
-impl FromStr for Attention {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> Result<Self, InitError> {
-        let named = Attention::ALL.map(|attention| (attention.name(), attention));
-        by_name("mimetic attention", text, &named)
-    }
-}
+named!(Attention, "mimetic attention", "products" => Products, "equal" => Equal);
 
 /// The layout of V and the projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,36 +54,7 @@ pub enum VpLayout {
     Code,
 }
 
-impl VpLayout {
-    /// Every layout.
-    pub const ALL: [VpLayout; 2] = [VpLayout::Paper, VpLayout::Code];
-
-    /// The name on the command line and in recipes.
-    pub fn name(self) -> &'static str {
-        match self {
-            VpLayout::Paper => "paper",
-            VpLayout::Code => "code",
-        }
-    }
-}
-
-impl fmt::Display for VpLayout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for VpLayout {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name(
-            "layout",
-            text,
-            &VpLayout::ALL.map(|layout| (layout.name(), layout)),
-        )
-    }
-}
+named!(VpLayout, "layout", "paper" => Paper, "code" => Code);
 
 /// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ `alpha` Z + `beta` I.
 ///

@@ -1,56 +1,8 @@
-//! Sizes and options of [`initialise`](crate::initialise).
+//! Options of [`initialise`](crate::initialise).
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{InitError, by_name};
+use crate::error::named;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
-use wave_models::vit::VitShape;
-
-/// The sizes of a vision transformer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VitDims {
-    /// Number of blocks.
-    pub depth: usize,
-    /// Length of a token.
-    pub width: usize,
-    /// Attention heads per block; must divide `width`.
-    pub heads: usize,
-    /// Hidden width of the MLP.
-    pub hidden: usize,
-    /// Channels of the image, and pixels along one side of a patch.
-    pub patch_dim: (usize, usize),
-    /// Patches along one side of the image.
-    pub grid: usize,
-    /// Number of classes.
-    pub classes: usize,
-    /// A class token leads the patches. Without one the tokens are averaged, and the final
-    /// norm is named `fc_norm` instead of `norm`, as in timm.
-    pub class_token: bool,
-}
-
-impl VitDims {
-    /// The sizes of a shape.
-    ///
-    /// # Errors
-    /// If it has a distillation token.
-    pub fn of(shape: &VitShape) -> Result<Self, InitError> {
-        if shape.distilled {
-            return Err(InitError::Distilled);
-        }
-        Ok(Self {
-            depth: shape.depth,
-            width: shape.width,
-            heads: shape.heads,
-            hidden: shape.hidden(),
-            patch_dim: (shape.channels, shape.patch),
-            grid: shape.grid(),
-            classes: shape.classes,
-            class_token: shape.class_token,
-        })
-    }
-}
 
 /// The choices [`initialise`](crate::initialise) makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,25 +63,9 @@ pub enum DirectMethod {
     Mimetic,
 }
 
+named!(DirectMethod, "method", "he" => He, "timm" => Timm, "xavier" => Xavier, "mimetic" => Mimetic);
+
 impl DirectMethod {
-    /// Every method, in the order of its names in messages and tables.
-    pub const ALL: [DirectMethod; 4] = [
-        DirectMethod::He,
-        DirectMethod::Timm,
-        DirectMethod::Xavier,
-        DirectMethod::Mimetic,
-    ];
-
-    /// The name on the command line and in recipes.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DirectMethod::He => "he",
-            DirectMethod::Timm => "timm",
-            DirectMethod::Xavier => "xavier",
-            DirectMethod::Mimetic => "mimetic",
-        }
-    }
-
     /// One line: the method's effect, and the paper and section that define it.
     pub const fn description(self) -> &'static str {
         match self {
@@ -148,24 +84,6 @@ impl DirectMethod {
                  negative (Trockman and Kolter 2023, section 4)"
             }
         }
-    }
-}
-
-impl fmt::Display for DirectMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for DirectMethod {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name(
-            "method",
-            text,
-            &DirectMethod::ALL.map(|method| (method.name(), method)),
-        )
     }
 }
 
@@ -198,32 +116,7 @@ pub enum Base {
     Xavier,
 }
 
-impl Base {
-    /// Every base.
-    pub const ALL: [Base; 2] = [Base::Timm, Base::Xavier];
-
-    /// The name on the command line and in recipes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Base::Timm => "timm",
-            Base::Xavier => "xavier",
-        }
-    }
-}
-
-impl fmt::Display for Base {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Base {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name("base", text, &Base::ALL.map(|base| (base.name(), base)))
-    }
-}
+named!(Base, "base", "timm" => Timm, "xavier" => Xavier);
 
 #[cfg(test)]
 mod tests {

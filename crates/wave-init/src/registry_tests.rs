@@ -6,9 +6,10 @@ use crate::{Choices, Request};
 use wave_models::vit::{VitShape, check_weights};
 
 fn choices() -> Choices {
-    let mut choices = Choices::default();
-    choices.auto_lg.similarity = vec![0.4, 0.3, 0.2, 0.1];
-    choices
+    Choices {
+        similarity: vec![0.4, 0.3, 0.2, 0.1],
+        ..Choices::default()
+    }
 }
 
 #[test]

@@ -4,8 +4,7 @@
 use crate::choices::Choices;
 use crate::error::InitError;
 use crate::fill::initialise;
-use crate::ledger::{Cost, Ledger};
-use crate::options::{DirectMethod, DirectOptions, VitDims};
+use crate::options::{DirectMethod, DirectOptions};
 use candle_core::Tensor;
 use wave_models::Weights;
 use wave_models::vit::{VitShape, check_weights};
@@ -77,8 +76,21 @@ impl Request<'_> {
 
     /// Weights by a direct method.
     pub(crate) fn direct(&self, options: &DirectOptions) -> Result<Weights, InitError> {
-        initialise(&VitDims::of(self.shape)?, options, self.seed)
+        initialise(self.shape, options, self.seed)
     }
+}
+
+/// The cost of one start beyond the training of models that exist anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Trained values that the start takes over, each counted once however often it is used.
+    pub transferred: usize,
+    /// Values to keep at rest so that this start can be made again.
+    pub stored: usize,
+    /// Epochs spent on the donor only for starts like this.
+    pub extra_epochs: f64,
+    /// Images seen in those epochs.
+    pub images_seen: u64,
 }
 
 /// A complete weight map and its cost.
@@ -111,9 +123,6 @@ pub struct StartMethod {
     pub donors: usize,
     /// True if it looks at images.
     pub images: bool,
-    /// The values it carries over to a target of this shape, from a donor that agrees with it on
-    /// patches, tokens and classes.
-    pub ledger: fn(&VitShape, &Choices) -> Ledger,
     /// Makes the start; [`StartMethod::start`] checks the request before.
     pub run: fn(&Request) -> Result<Start, InitError>,
 }
@@ -136,3 +145,7 @@ impl StartMethod {
         (self.run)(request)
     }
 }
+
+#[cfg(test)]
+#[path = "start_tests.rs"]
+mod tests;

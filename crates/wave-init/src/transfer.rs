@@ -16,8 +16,7 @@ pub mod prune;
 pub mod weight_selection;
 
 use crate::error::InitError;
-use crate::ledger::Cost;
-use crate::start::{Donor, Request, Start};
+use crate::start::{Cost, Donor, Request, Start};
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::Weights;
@@ -38,7 +37,7 @@ type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
 /// Checks that a donor and a target have the same of each size: its name, the donor's, the target's.
-fn same(
+pub(crate) fn same(
     method: &'static str,
     sizes: &[(&'static str, usize, usize)],
 ) -> std::result::Result<(), InitError> {
@@ -78,7 +77,7 @@ fn same_tokens(
 }
 
 /// Checks that a donor has at least so much of a size as a target.
-fn at_least(
+pub(crate) fn at_least(
     method: &'static str,
     size: &'static str,
     donor: usize,
@@ -93,6 +92,15 @@ fn at_least(
         donor,
         target,
     })
+}
+
+/// The places of the `count` largest values, in their order; the lower ones of equals.
+fn largest(values: &[f64], count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*b].total_cmp(&values[*a])); // stable
+    order.truncate(count);
+    order.sort_unstable();
+    order
 }
 
 /// The values to keep in order to make a start again.

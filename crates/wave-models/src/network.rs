@@ -13,7 +13,7 @@ use crate::zero_shot::{ZeroShot, ZeroShotShape};
 use crate::{About, Activation, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
-use wave_ancestors::table::Known;
+use wave_ancestors::table::{self, Known};
 
 /// Side of the input where neither weights nor configuration tell it: ImageNet's usual.
 const IMAGE_SIZE: usize = 224;
@@ -426,11 +426,7 @@ struct Arguments<'a>(&'a Map<String, Value>);
 impl Arguments<'_> {
     /// A size: a number, or a pair of the same.
     fn size(&self, key: &str) -> Option<usize> {
-        let value = match self.0.get(key)? {
-            Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
-            value => value,
-        };
-        usize::try_from(value.as_u64()?).ok()
+        table::size(self.0, key)
     }
 
     /// The activation named, or the usual one.

@@ -6,7 +6,7 @@
 
 use crate::arithmetic::Arithmetic;
 use crate::gemm::{StartValue, rows, transposed};
-use crate::simd::{LANES, dispatch_on, dot, fill_up, softmax};
+use crate::simd::{LANES, dot, fill_up, softmax, vectorised};
 
 /// Numbers of tokens, heads, and channels of a head.
 #[derive(Clone, Copy)]
@@ -59,17 +59,13 @@ fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usi
     let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
     let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
     with.product((n, n, h), q, k_t, StartValue::Zero, p, shape.row());
-    dispatch_on(
-        with.simd,
-        #[inline(always)]
-        || {
-            for row in p.chunks_exact_mut(shape.row()) {
-                fill_up(row, n, f32::NEG_INFINITY);
-                softmax(row, shape.scale());
-                fill_up(row, n, 0.0);
-            }
-        },
-    );
+    vectorised!(on with.simd, {
+        for row in p.chunks_exact_mut(shape.row()) {
+            fill_up(row, n, f32::NEG_INFINITY);
+            softmax(row, shape.scale());
+            fill_up(row, n, 0.0);
+        }
+    });
 }
 
 /// Writes `d qkv` given `d o` and the saved `qkv`; the probabilities are computed again, which
@@ -99,19 +95,15 @@ pub(crate) fn backward(
         with.product((n, h, n), p_t, d_o, StartValue::Zero, d_v, 3 * d);
         let v_t = transposed(part(2), 3 * d);
         with.product((n, n, h), d_o, v_t, StartValue::Zero, ds, row);
-        dispatch_on(
-            with.simd,
-            #[inline(always)]
-            || {
-                for (ds, p) in ds.chunks_exact_mut(row).zip(p.chunks_exact(row)) {
-                    fill_up(ds, n, 0.0);
-                    let mean = dot(ds, p);
-                    for (ds, p) in ds.iter_mut().zip(p) {
-                        *ds = p * (*ds - mean) * scale;
-                    }
+        vectorised!(on with.simd, {
+            for (ds, p) in ds.chunks_exact_mut(row).zip(p.chunks_exact(row)) {
+                fill_up(ds, n, 0.0);
+                let mean = dot(ds, p);
+                for (ds, p) in ds.iter_mut().zip(p) {
+                    *ds = p * (*ds - mean) * scale;
                 }
-            },
-        );
+            }
+        });
         let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
         with.product((n, h, n), rows(ds, row), k, StartValue::Zero, d_q, 3 * d);
         let (ds_t, q) = (transposed(ds, row), rows(part(0), 3 * d));

@@ -5,10 +5,10 @@
 //! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979). So `x` is read once, nothing
 //! cancels, and the number of threads does not change the result.
 
-use crate::fused::{Fused, Operator, Output};
+use crate::fused::{Operator, Output, apply, call, gradients};
 use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
-use crate::simd::dispatch;
-use crate::storage::{fused, tensor, with_slice};
+use crate::simd::vectorised;
+use crate::storage::{fused, tensor, with_slice, with_slices};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
@@ -61,12 +61,9 @@ pub fn batch_norm_eval(
     check_channels(x, &[weight, bias, mean, var])?;
     let scale = (weight / (var + eps)?.sqrt()?)?;
     let shift = (bias - (mean * &scale)?)?;
-    if fused(&[x, &scale, &shift])? {
-        x.contiguous()?
-            .apply_op3(&scale.contiguous()?, &shift.contiguous()?, Fused(Affine))
-    } else {
-        x.broadcast_mul(&scale)?.broadcast_add(&shift)
-    }
+    apply(Affine, [x, &scale, &shift], |x, scale, shift| {
+        x.broadcast_mul(scale)?.broadcast_add(shift)
+    })
 }
 
 fn check_channels(x: &Tensor, parameters: &[&Tensor]) -> Result<usize> {
@@ -106,7 +103,7 @@ fn train<const GELU: bool>(
         mean: mean.clone(),
         inverse_std,
     };
-    let y = x.apply_op3(&weight.contiguous()?, &bias.contiguous()?, Fused(op))?;
+    let y = call(op, [&x, weight, bias])?;
     Ok((y, tensor(mean, c)?, tensor(var, c)?))
 }
 
@@ -143,10 +140,7 @@ fn statistics<const GELU: bool>(x: &[f32], c: usize) -> (Vec<f32>, Vec<f32>) {
     let parts: Vec<(Vec<f32>, Vec<f32>)> = x
         .par_chunks(chunk(c))
         .map_init(Vec::new, |u, x| {
-            dispatch(
-                #[inline(always)]
-                || chunk_statistics::<GELU>(x, c, u),
-            )
+            vectorised!(chunk_statistics::<GELU>(x, c, u))
         })
         .collect();
     let (mut n, mut mean, mut m2) = (0.0, vec![0.0; c], vec![0.0; c]); // f64
@@ -198,23 +192,37 @@ fn chunk_statistics<const GELU: bool>(
     (mean, m2)
 }
 
-/// `out_i = sum over rows`, from the sums of each chunk, in order.
-fn merge(parts: &[Vec<f32>], n: usize) -> Vec<f64> {
-    let mut total = vec![0.0; n];
-    for part in parts {
-        for (t, p) in total.iter_mut().zip(part) {
-            *t += *p as f64;
-        }
-    }
-    total
-}
-
 struct BatchNorm<const GELU: bool> {
     mean: Vec<f32>,
     inverse_std: Vec<f32>,
 }
 
 impl<const GELU: bool> BatchNorm<GELU> {
+    /// `weight / std`.
+    fn scale(&self, weight: &[f32]) -> Vec<f32> {
+        weight
+            .iter()
+            .zip(&self.inverse_std)
+            .map(|(w, r)| w * r)
+            .collect()
+    }
+
+    /// The sums of [`BatchNorm::gradient_sums`] over all rows: of each chunk, then in order.
+    fn all_sums(&self, x: &[f32], dy: &[f32]) -> Vec<f64> {
+        let chunk = chunk(self.mean.len());
+        let parts = x.par_chunks(chunk).zip(dy.par_chunks(chunk));
+        let parts: Vec<_> = parts
+            .map(|(x, dy)| vectorised!(self.gradient_sums(x, dy)))
+            .collect();
+        let mut total = vec![0.0; 2 * self.mean.len()];
+        for part in parts {
+            for (t, p) in total.iter_mut().zip(part) {
+                *t += p as f64;
+            }
+        }
+        total
+    }
+
     /// `(sum dy, sum dy x^)` of each channel of a few rows, one after the other.
     #[inline(always)]
     fn gradient_sums(&self, x: &[f32], dy: &[f32]) -> Vec<f32> {
@@ -277,64 +285,37 @@ impl<const GELU: bool> Operator for BatchNorm<GELU> {
     }
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
-        let scale: Vec<f32> = w
-            .iter()
-            .zip(&self.inverse_std)
-            .map(|(w, r)| w * r)
-            .collect();
+        let scale = self.scale(w);
         let y = affine::<GELU>(x, &scale, &self.mean, b);
         Ok((y, lx.shape().clone()))
     }
 
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let c = self.mean.len();
-        let chunk = chunk(c);
-        let n = (x.elem_count() / c) as f64;
-        let mut dx = vec![0.0; x.elem_count()];
-        let scale: Vec<f32> = with_slice(w, |w| {
-            w.iter()
-                .zip(&self.inverse_std)
-                .map(|(w, r)| w * r)
-                .collect()
+        let (chunk, n) = (chunk(c), (x.elem_count() / c) as f64);
+        let (dx, sums) = with_slices([x, w, dy], |[x, w, dy]| {
+            let (scale, sums) = (self.scale(w), self.all_sums(x, dy));
+            let mean = |s: &f64| (s / n) as f32;
+            let dy_mean: Vec<f32> = sums[..c].iter().map(mean).collect();
+            let dyx_mean = sums[c..].iter().zip(&self.inverse_std);
+            let dyx_mean: Vec<f32> = dyx_mean.map(|(s, r)| mean(s) * r).collect();
+            let mut dx = vec![0.0; x.len()];
+            let chunks = x.par_chunks(chunk).zip(dy.par_chunks(chunk));
+            let chunks = chunks.zip(dx.par_chunks_mut(chunk));
+            chunks.for_each(|((x, dy), dx)| {
+                vectorised!(self.input_gradient(x, dy, &scale, &dy_mean, &dyx_mean, dx))
+            });
+            (dx, sums)
         })?;
-        let sums = with_slice(x, |x| {
-            with_slice(dy, |dy| {
-                let parts: Vec<_> = x
-                    .par_chunks(chunk)
-                    .zip(dy.par_chunks(chunk))
-                    .map(|(x, dy)| {
-                        dispatch(
-                            #[inline(always)]
-                            || self.gradient_sums(x, dy),
-                        )
-                    })
-                    .collect();
-                let sums = merge(&parts, 2 * c);
-                let dy_mean: Vec<f32> = sums[..c].iter().map(|s| (s / n) as f32).collect();
-                let dyx_mean: Vec<f32> = sums[c..]
-                    .iter()
-                    .zip(&self.inverse_std)
-                    .map(|(s, r)| (s / n) as f32 * r)
-                    .collect();
-                let chunks = x.par_chunks(chunk).zip(dy.par_chunks(chunk));
-                chunks
-                    .zip(dx.par_chunks_mut(chunk))
-                    .for_each(|((x, dy), dx)| {
-                        dispatch(
-                            #[inline(always)]
-                            || self.input_gradient(x, dy, &scale, &dy_mean, &dyx_mean, dx),
-                        )
-                    });
-                sums
-            })
-        })??;
-        let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
-        Ok([
-            Some(tensor(dx, x.shape())?),
-            Some(tensor(sums[c..].to_vec(), w.shape())?),
-            Some(tensor(sums[..c].to_vec(), b.shape())?),
-        ])
+        of_sums([x, w, b], dx, &sums)
     }
+}
+
+/// Gradients of an input and of the channels' parameters, from the sums of [`BatchNorm::all_sums`].
+fn of_sums(arguments: [&Tensor; 3], dx: Vec<f32>, sums: &[f64]) -> Result<[Option<Tensor>; 3]> {
+    let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
+    let (s, sx) = sums.split_at(sums.len() / 2);
+    gradients(arguments, [Some(dx), Some(sx.to_vec()), Some(s.to_vec())])
 }
 
 /// `scale (u - centre) + shift` for each row of `x` (n, c).
@@ -344,18 +325,15 @@ fn affine<const GELU: bool>(x: &[f32], scale: &[f32], centre: &[f32], shift: &[f
     x.par_chunks(chunk(c))
         .zip(y.par_chunks_mut(chunk(c)))
         .for_each(|(x, y)| {
-            dispatch(
-                #[inline(always)]
-                || {
-                    let (scale, centre, shift) = (&scale[..c], &centre[..c], &shift[..c]);
-                    for (x, y) in x.chunks_exact(c).zip(y.chunks_exact_mut(c)) {
-                        for i in 0..c {
-                            let u = if GELU { gelu(x[i]) } else { x[i] };
-                            y[i] = (u - centre[i]).mul_add(scale[i], shift[i]);
-                        }
+            vectorised!({
+                let (scale, centre, shift) = (&scale[..c], &centre[..c], &shift[..c]);
+                for (x, y) in x.chunks_exact(c).zip(y.chunks_exact_mut(c)) {
+                    for i in 0..c {
+                        let u = if GELU { gelu(x[i]) } else { x[i] };
+                        y[i] = (u - centre[i]).mul_add(scale[i], shift[i]);
                     }
-                },
-            )
+                }
+            })
         });
     y
 }
@@ -385,33 +363,12 @@ impl Operator for Affine {
             mean: vec![0.0; c],
             inverse_std: vec![1.0; c],
         };
-        let (dx, sums) = with_slice(x, |x| {
-            with_slice(dy, |dy| {
-                with_slice(scale, |scale| {
-                    let parts: Vec<_> = x
-                        .par_chunks(chunk(c))
-                        .zip(dy.par_chunks(chunk(c)))
-                        .map(|(x, dy)| {
-                            dispatch(
-                                #[inline(always)]
-                                || plain.gradient_sums(x, dy),
-                            )
-                        })
-                        .collect();
-                    let zero = vec![0.0; c];
-                    (
-                        affine::<false>(dy, scale, &zero, &zero),
-                        merge(&parts, 2 * c),
-                    )
-                })
-            })
-        })???;
-        let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
-        Ok([
-            Some(tensor(dx, x.shape())?),
-            Some(tensor(sums[c..].to_vec(), scale.shape())?),
-            Some(tensor(sums[..c].to_vec(), shift.shape())?),
-        ])
+        let (dx, sums) = with_slices([x, scale, dy], |[x, scale, dy]| {
+            let zero = vec![0.0; c];
+            let dx = affine::<false>(dy, scale, &zero, &zero);
+            (dx, plain.all_sums(x, dy))
+        })?;
+        of_sums([x, scale, shift], dx, &sums)
     }
 }
 

@@ -58,23 +58,20 @@ pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) 
     let width = k.div_ceil(2);
     let mut out = Buffer::stale(rows * width);
     let halves = halves_mut(&mut out);
-    crate::simd::dispatch(
-        #[inline(always)]
-        || {
-            if k.is_multiple_of(2) && stride == k {
-                for (h, x) in halves.iter_mut().zip(x) {
+    crate::simd::vectorised!({
+        if k.is_multiple_of(2) && stride == k {
+            for (h, x) in halves.iter_mut().zip(x) {
+                *h = narrowed(*x);
+            }
+        } else if k > 0 {
+            for (i, h) in halves.chunks_exact_mut(2 * width).enumerate() {
+                for (h, x) in h.iter_mut().zip(&x[i * stride..][..k]) {
                     *h = narrowed(*x);
                 }
-            } else if k > 0 {
-                for (i, h) in halves.chunks_exact_mut(2 * width).enumerate() {
-                    for (h, x) in h.iter_mut().zip(&x[i * stride..][..k]) {
-                        *h = narrowed(*x);
-                    }
-                    h[k..].fill(0);
-                }
+                h[k..].fill(0);
             }
-        },
-    );
+        }
+    });
     out
 }
 
@@ -83,23 +80,20 @@ pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) 
 pub(crate) fn pair_rows(x: &[f32], (rows, n): (usize, usize), stride: usize) -> Buffer {
     let mut out = Buffer::stale(rows.div_ceil(2) * n);
     let pairs: &mut [u32] = bytemuck::cast_slice_mut(&mut out);
-    crate::simd::dispatch(
-        #[inline(always)]
-        || {
-            for (i, pairs) in pairs.chunks_exact_mut(n.max(1)).enumerate() {
-                let first = &x[2 * i * stride..][..n];
-                if 2 * i + 1 < rows {
-                    let second = &x[(2 * i + 1) * stride..][..n];
-                    for ((p, a), b) in pairs.iter_mut().zip(first).zip(second) {
-                        *p = rounded(*a) >> 16 | rounded(*b) & 0xffff_0000;
-                    }
-                } else {
-                    for (p, a) in pairs.iter_mut().zip(first) {
-                        *p = rounded(*a) >> 16;
-                    }
+    crate::simd::vectorised!({
+        for (i, pairs) in pairs.chunks_exact_mut(n.max(1)).enumerate() {
+            let first = &x[2 * i * stride..][..n];
+            if 2 * i + 1 < rows {
+                let second = &x[(2 * i + 1) * stride..][..n];
+                for ((p, a), b) in pairs.iter_mut().zip(first).zip(second) {
+                    *p = rounded(*a) >> 16 | rounded(*b) & 0xffff_0000;
+                }
+            } else {
+                for (p, a) in pairs.iter_mut().zip(first) {
+                    *p = rounded(*a) >> 16;
                 }
             }
-        },
-    );
+        }
+    });
     out
 }

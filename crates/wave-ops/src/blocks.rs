@@ -335,7 +335,7 @@ impl CustomOp2 for Blocks {
         let _measured = doing(Work::Blocks);
         let (b, n, _) = lx.shape().dims3()?;
         let x = slice(x, lx)?;
-        let (y, kept) = with_slices(&self.parameters, |slabs| {
+        let (y, kept) = with_slices(self.parameters.each_ref(), |slabs| {
             // On the threads' side, where handing out work costs less.
             rayon::scope(|_| self.forward(x, &slabs, (b, n)))
         })?;
@@ -358,7 +358,7 @@ impl CustomOp2 for Blocks {
             candle_core::bail!("transformer blocks: a second backward pass needs the stock path");
         };
         let mut g = with_slice(dy, <[f32]>::to_vec)?;
-        let gradients = with_slices(&self.parameters, |slabs| {
+        let gradients = with_slices(self.parameters.each_ref(), |slabs| {
             rayon::scope(|_| self.backward(kept, &mut g, &slabs, (b, n)))
         })?;
         *self.gradients.lock().expect("no pass panics") = gradients

@@ -2,10 +2,10 @@
 //! `y[t, c] = bias[c] + sum over k of weight[c, k] x[t - (taps - 1) + k, c]`, with x zero before the
 //! first position. The last tap is the position's own.
 
-use crate::fused::{Fused, Operator, Output};
-use crate::simd::{add_column_sums, dispatch};
+use crate::fused::{Operator, Output, apply, gradients};
+use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
-use crate::storage::{fused, tensor, with_slices};
+use crate::storage::with_slices;
 use crate::threads::{split, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
@@ -28,14 +28,11 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
             bias.dims()
         );
     }
-    if fused(&[x, weight, bias])? {
-        // (taps, c), so that neighbours in memory are computed side by side.
-        let weight = weight.t()?.contiguous()?;
-        x.contiguous()?
-            .apply_op3(&weight, &bias.contiguous()?, Fused(CausalConvolution))
-    } else {
+    // (taps, c), so that neighbours in memory are computed side by side.
+    let turned = weight.t()?;
+    apply(CausalConvolution, [x, &turned, bias], |x, _, bias| {
         stock::causal_convolution(x, weight, bias)
-    }
+    })
 }
 
 /// One sequence, `x` to `y` (t, c); `weight` (taps, c).
@@ -89,19 +86,15 @@ impl Operator for CausalConvolution {
         let len = (t * c).max(1);
         let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
         pairs.for_each(|(y, x)| {
-            dispatch(
-                #[inline(always)]
-                || forward(x, w, b, y),
-            );
+            vectorised!(forward(x, w, b, y));
         });
         Ok((y, lx.shape().clone()))
     }
 
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let ((n, t, c), (taps, _)) = (x.dims3()?, w.dims2()?);
-        let inputs = [x.clone(), w.clone(), dy.contiguous()?];
         let len = t * c;
-        let (dx, grads) = with_slices(&inputs, |[x, w, dy]| {
+        let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
             let mut dx = vec![0.0; x.len()];
             let ranges = thread_ranges(n);
             let parts = split(&mut dx, n, &ranges);
@@ -111,20 +104,13 @@ impl Operator for CausalConvolution {
                 for (i, dx) in range.zip(dx.chunks_mut(len.max(1))) {
                     let at = i * len..(i + 1) * len;
                     let (x, dy) = (&x[at.clone()], &dy[at]);
-                    dispatch(
-                        #[inline(always)]
-                        || backward(x, w, dy, dx, dw, db),
-                    );
+                    vectorised!(backward(x, w, dy, dx, dw, db));
                 }
             });
             (dx, grads)
         })?;
         let (dw, db) = grads.split_at(taps * c);
-        Ok([
-            Some(tensor(dx, x.shape())?),
-            Some(tensor(dw.to_vec(), w.shape())?),
-            Some(tensor(db.to_vec(), b.shape())?),
-        ])
+        gradients([x, w, b], [Some(dx), Some(dw.to_vec()), Some(db.to_vec())])
     }
 }
 

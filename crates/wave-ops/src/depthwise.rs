@@ -5,8 +5,8 @@
 mod kernel;
 
 use crate::cpu::current;
-use crate::fused::{Fused, Operator, Output};
-use crate::storage::{fused, tensor, with_slice};
+use crate::fused::{Operator, Output, apply, gradients};
+use crate::storage::with_slices;
 use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
 use pulp::Arch;
@@ -34,15 +34,7 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
             bias.dims()
         );
     }
-    if fused(&[x, weight, bias])? {
-        x.contiguous()?.apply_op3(
-            &weight.contiguous()?,
-            &bias.contiguous()?,
-            Fused(DepthwiseConv),
-        )
-    } else {
-        stock_depthwise_conv(x, weight, bias)
-    }
+    apply(DepthwiseConv, [x, weight, bias], stock_depthwise_conv)
 }
 
 /// [`depthwise_conv`] with `dilation - 1` pixels between the pixels that neighbouring taps meet:
@@ -213,17 +205,10 @@ impl Operator for DepthwiseConv {
         let (_, height, width, c) = x.dims4()?;
         let g = Geometry::new(height, width, c, w.dim(1)?);
         let learn = w.track_op(); // frozen filters spare themselves a third of the work
-        let (dx, dw, db) = with_slice(x, |x| {
-            with_slice(w, |w| {
-                with_slice(dy, |dy| backward(current().arch(), g, x, w, dy, learn))
-            })
-        })???;
-        let dw = learn.then(|| tensor(dw, w.shape())).transpose()?;
-        Ok([
-            Some(tensor(dx, x.shape())?),
-            dw,
-            Some(tensor(db, b.shape())?),
-        ])
+        let (dx, dw, db) = with_slices([x, w, dy], |[x, w, dy]| {
+            backward(current().arch(), g, x, w, dy, learn)
+        })?;
+        gradients([x, w, b], [Some(dx), learn.then_some(dw), Some(db)])
     }
 }
 

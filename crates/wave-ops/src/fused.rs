@@ -1,6 +1,6 @@
 //! Fused operators of three arguments, without the wrapping in which candle calls them.
 
-use crate::storage::slice;
+use crate::storage::{fused, slice, tensor};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 
 /// The values of a result, and their shape.
@@ -18,8 +18,41 @@ pub(crate) trait Operator {
     fn backward(&self, arguments: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]>;
 }
 
+/// The result of an operator.
+pub(crate) fn call(
+    op: impl Operator + Send + Sync + 'static,
+    [a, b, c]: [&Tensor; 3],
+) -> Result<Tensor> {
+    a.contiguous()?
+        .apply_op3(&b.contiguous()?, &c.contiguous()?, Fused(op))
+}
+
+/// The result of an operator, or of `stock` where the fused ones do not apply.
+pub(crate) fn apply(
+    op: impl Operator + Send + Sync + 'static,
+    [a, b, c]: [&Tensor; 3],
+    stock: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    match fused(&[a, b, c])? {
+        true => call(op, [a, b, c]),
+        false => stock(a, b, c),
+    }
+}
+
+/// Gradients of three arguments from their values; none where there are no values.
+pub(crate) fn gradients(
+    arguments: [&Tensor; 3],
+    values: [Option<Vec<f32>>; 3],
+) -> Result<[Option<Tensor>; 3]> {
+    let mut all = [None, None, None];
+    for ((gradient, argument), values) in all.iter_mut().zip(arguments).zip(values) {
+        *gradient = values.map(|v| tensor(v, argument.shape())).transpose()?;
+    }
+    Ok(all)
+}
+
 /// An [`Operator`] as candle takes it.
-pub(crate) struct Fused<T>(pub(crate) T);
+struct Fused<T>(T);
 
 impl<T: Operator> CustomOp3 for Fused<T> {
     fn name(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! The Gaussian error linear unit, exact form: `gelu(x) = x Phi(x)`,
 //! `Phi(x) = (1 + erf(x / sqrt 2)) / 2`.
 
-use crate::simd::{dispatch, erf_exp};
+use crate::simd::{erf_exp, vectorised};
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
@@ -50,14 +50,11 @@ impl CustomOp1 for Gelu {
         x.par_chunks(CHUNK)
             .zip(y.par_chunks_mut(CHUNK))
             .for_each(|(x, y)| {
-                dispatch(
-                    #[inline(always)]
-                    || {
-                        for (x, y) in x.iter().zip(y) {
-                            *y = value(*x);
-                        }
-                    },
-                )
+                vectorised!({
+                    for (x, y) in x.iter().zip(y) {
+                        *y = value(*x);
+                    }
+                })
             });
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
@@ -69,14 +66,11 @@ impl CustomOp1 for Gelu {
             x.par_chunks(CHUNK)
                 .zip(dx.par_chunks_mut(CHUNK))
                 .for_each(|(x, dx)| {
-                    dispatch(
-                        #[inline(always)]
-                        || {
-                            for (x, dx) in x.iter().zip(dx) {
-                                *dx *= value_and_slope(*x).1;
-                            }
-                        },
-                    )
+                    vectorised!({
+                        for (x, dx) in x.iter().zip(dx) {
+                            *dx *= value_and_slope(*x).1;
+                        }
+                    })
                 })
         })?;
         Ok(Some(tensor(dx, x.shape())?))

@@ -16,7 +16,7 @@ use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::order::Kronecker;
 use crate::profile::{Work, doing};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice};
+use crate::storage::{fused, slice, tensor, with_slice, with_slices};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -329,17 +329,15 @@ pub(crate) fn gradients(
     let z = Sizes::new(templates.shape(), scalers.shape())?;
     let by_block = with_slice(scalers, |s| by_block(s, z))?;
     let wants_templates = templates.track_op();
-    let (d_templates, d_scalers) = with_slice(dw, |dw| {
-        with_slice(templates, |templates| {
-            if order.in_place(z) {
-                block_gradients(dw, templates, &by_block, z, wants_templates)
-            } else {
-                let mut g = Buffer::stale(dw.len());
-                order.cut(dw, z, &mut g);
-                block_gradients(&g, templates, &by_block, z, wants_templates)
-            }
-        })
-    })??;
+    let (d_templates, d_scalers) = with_slices([dw, templates], |[dw, templates]| {
+        if order.in_place(z) {
+            block_gradients(dw, templates, &by_block, z, wants_templates)
+        } else {
+            let mut g = Buffer::stale(dw.len());
+            order.cut(dw, z, &mut g);
+            block_gradients(&g, templates, &by_block, z, wants_templates)
+        }
+    })?;
     let d_templates = d_templates.map(|d| tensor(d, templates.shape()));
     let d_scalers = tensor(by_template(&d_scalers, z), scalers.shape())?;
     Ok((d_templates.transpose()?, d_scalers))

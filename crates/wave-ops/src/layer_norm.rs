@@ -1,10 +1,10 @@
 //! Layer normalisation over the last dimension:
 //! `y = w x^ + b`, `x^ = (x - mean) / sqrt(var + eps)`.
 
-use crate::fused::{Fused, Operator, Output};
-use crate::simd::{LANES, dispatch, dot, reduce_sum, sum};
+use crate::fused::{Operator, Output, apply, gradients};
+use crate::simd::{LANES, dot, reduce_sum, sum, vectorised};
 use crate::stock;
-use crate::storage::{fused, tensor, with_slice};
+use crate::storage::{with_slice, with_slices};
 use candle_core::{Layout, Result, Tensor};
 
 /// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
@@ -14,13 +14,10 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Resul
     if let Some(place) = crate::gpu::place(&[x, weight, bias])? {
         return crate::gpu::layer_norm(place, x, weight, bias, eps);
     }
-    if fused(&[x, weight, bias])? {
-        let op = LayerNorm { eps: eps as f32 };
-        x.contiguous()?
-            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Fused(op))
-    } else {
+    let op = LayerNorm { eps: eps as f32 };
+    apply(op, [x, weight, bias], |x, weight, bias| {
         stock::layer_norm(x, weight, bias, eps)
-    }
+    })
 }
 
 /// Mean and `1 / sqrt(var + eps)` of one row.
@@ -110,10 +107,7 @@ impl Operator for LayerNorm {
             );
         }
         let mut y = vec![0.0; x.len()];
-        dispatch(
-            #[inline(always)]
-            || forward(x, w, b, self.eps, &mut y),
-        );
+        vectorised!(forward(x, w, b, self.eps, &mut y));
         Ok((y, lx.shape().clone()))
     }
 
@@ -121,30 +115,11 @@ impl Operator for LayerNorm {
         let d = w.elem_count();
         let mut dy = with_slice(dy, <[f32]>::to_vec)?;
         let (mut dx, mut dw, mut db) = (vec![0.0; dy.len()], vec![0.0; d], vec![0.0; d]);
-        with_slice(x, |x| {
-            with_slice(w, |w| {
-                let mut scratch = vec![0.0; d];
-                dispatch(
-                    #[inline(always)]
-                    || {
-                        backward(
-                            x,
-                            w,
-                            self.eps,
-                            &mut dy,
-                            &mut dx,
-                            &mut dw,
-                            &mut db,
-                            &mut scratch,
-                        )
-                    },
-                )
-            })
-        })??;
-        Ok([
-            Some(tensor(dx, x.shape())?),
-            Some(tensor(dw, w.shape())?),
-            Some(tensor(db, b.shape())?),
-        ])
+        with_slices([x, w], |[x, w]| {
+            let scratch = &mut vec![0.0; d];
+            let (dy, dx) = (&mut dy, &mut dx);
+            vectorised!(backward(x, w, self.eps, dy, dx, &mut dw, &mut db, scratch))
+        })?;
+        gradients([x, w, b], [Some(dx), Some(dw), Some(db)])
     }
 }

@@ -1,23 +1,18 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
 use crate::cpu::current;
-use crate::fused::{Fused, Operator, Output};
+use crate::fused::{Operator, Output, apply, gradients};
 use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
-use crate::simd::{add_column_sums, dispatch};
+use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
-use crate::storage::{fused, tensor, with_slice};
+use crate::storage::with_slices;
 use crate::threads::{sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
 pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    if fused(&[x, weight, bias])? {
-        x.contiguous()?
-            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Fused(Linear))
-    } else {
-        stock::linear(x, weight, bias)
-    }
+    apply(Linear, [x, weight, bias], stock::linear)
 }
 
 /// Embeds patches and adds positions: row `p + i` of each output is
@@ -26,13 +21,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 /// # Shapes
 /// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).
 pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor> {
-    if fused(&[patches, weight, table])? {
-        patches
-            .contiguous()?
-            .apply_op3(&weight.contiguous()?, &table.contiguous()?, Fused(Embed))
-    } else {
-        stock::embed(patches, weight, table)
-    }
+    apply(Embed, [patches, weight, table], stock::embed)
 }
 
 struct Linear;
@@ -71,17 +60,12 @@ impl Operator for Linear {
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (n, k) = w.dims2()?;
         let wants_dx = x.track_op();
-        let (dx, grads) = with_slice(dy, |dy| {
-            with_slice(x, |x| {
-                with_slice(w, |w| linear_backward(x, w, dy, (n, k), wants_dx))
-            })
-        })???;
+        let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
+            linear_backward(x, w, dy, (n, k), wants_dx)
+        })?;
         let (dw, db) = grads.split_at(n * k);
-        Ok([
-            wants_dx.then(|| tensor(dx, x.shape())).transpose()?,
-            Some(tensor(dw.to_vec(), w.shape())?),
-            Some(tensor(db.to_vec(), b.shape())?),
-        ])
+        let dx = wants_dx.then_some(dx);
+        gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
     }
 }
 
@@ -111,10 +95,7 @@ fn linear_backward(
         let size = (n, k, dy.len() / n);
         let (dy_t, x) = (transposed(dy, n), rows(x, k));
         gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
-        dispatch(
-            #[inline(always)]
-            || add_column_sums(dy, db),
-        );
+        vectorised!(add_column_sums(dy, db));
     });
     (dx, grads)
 }
@@ -162,28 +143,19 @@ impl Operator for Embed {
         if x.track_op() {
             candle_core::bail!("the patch embedding has no gradient for its images");
         }
-        let grads = with_slice(dy, |dy| {
-            with_slice(x, |x| {
-                sum_over(d * k + tokens * d, thread_ranges(b), |range, grads| {
-                    let (dw, dt) = grads.split_at_mut(d * k);
-                    for i in range {
-                        let x = &x[i * n * k..(i + 1) * n * k];
-                        let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
-                        let a = transposed(&dy[(tokens - n) * d..], d);
-                        gemm(current(), (d, k, n), a, rows(x, k), StartValue::Kept, dw, k);
-                        dispatch(
-                            #[inline(always)]
-                            || add_column_sums(dy, dt),
-                        );
-                    }
-                })
+        let grads = with_slices([x, dy], |[x, dy]| {
+            sum_over(d * k + tokens * d, thread_ranges(b), |range, grads| {
+                let (dw, dt) = grads.split_at_mut(d * k);
+                for i in range {
+                    let x = &x[i * n * k..(i + 1) * n * k];
+                    let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
+                    let a = transposed(&dy[(tokens - n) * d..], d);
+                    gemm(current(), (d, k, n), a, rows(x, k), StartValue::Kept, dw, k);
+                    vectorised!(add_column_sums(dy, dt));
+                }
             })
-        })??;
+        })?;
         let (dw, dt) = grads.split_at(d * k);
-        Ok([
-            None,
-            Some(tensor(dw.to_vec(), w.shape())?),
-            Some(tensor(dt.to_vec(), table.shape())?),
-        ])
+        gradients([x, w, table], [None, Some(dw.to_vec()), Some(dt.to_vec())])
     }
 }

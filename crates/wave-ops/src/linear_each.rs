@@ -1,10 +1,10 @@
 //! Affine maps side by side, one for each network of a population.
 
 use crate::cpu::current;
-use crate::fused::{Fused, Operator, Output};
+use crate::fused::{Operator, Output, apply, gradients};
 use crate::gemm::{StartValue, gemm, rows, transposed};
-use crate::simd::{add_column_sums, dispatch};
-use crate::storage::{fused, tensor, with_slice};
+use crate::simd::{add_column_sums, vectorised};
+use crate::storage::with_slices;
 use crate::threads::sum_over;
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
@@ -35,15 +35,7 @@ pub fn linear_each(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor>
             bias.dims()
         );
     }
-    if fused(&[x, weight, bias])? {
-        x.contiguous()?.apply_op3(
-            &weight.contiguous()?,
-            &bias.contiguous()?,
-            Fused(LinearEach),
-        )
-    } else {
-        stock(x, weight, bias)
-    }
+    apply(LinearEach, [x, weight, bias], stock)
 }
 
 fn stock(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
@@ -133,10 +125,7 @@ impl Sizes {
                         gemm(current(), size, dy_t, x, StartValue::Kept, dw, k);
                     }
                 }
-                dispatch(
-                    #[inline(always)]
-                    || add_column_sums(dy, db),
-                );
+                vectorised!(add_column_sums(dy, db));
             },
         )
     }
@@ -163,17 +152,11 @@ impl Operator for LinearEach {
             return Ok([Some(x.zeros_like()?), None, None]);
         }
         let wants_dx = x.track_op();
-        let (dx, grads) = with_slice(dy, |dy| {
-            with_slice(x, |x| {
-                with_slice(w, |w| (wants_dx.then(|| sizes.dx(w, dy)), sizes.dw(x, dy)))
-            })
-        })???;
+        let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
+            (wants_dx.then(|| sizes.dx(w, dy)), sizes.dw(x, dy))
+        })?;
         let (dw, db) = grads.split_at(n * o * k);
-        Ok([
-            dx.map(|dx| tensor(dx, x.shape())).transpose()?,
-            Some(tensor(dw.to_vec(), w.shape())?),
-            Some(tensor(db.to_vec(), b.shape())?),
-        ])
+        gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
     }
 }
 

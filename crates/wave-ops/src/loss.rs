@@ -1,6 +1,6 @@
 //! Classification losses from logits.
 
-use crate::simd::{dispatch, exp, max};
+use crate::simd::{exp, max, vectorised};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
@@ -80,19 +80,16 @@ impl CustomOp1 for SoftCrossEntropy {
     fn cpu_fwd(&self, z: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (b, c) = layout.shape().dims2()?;
         let z = slice(z, layout)?;
-        let total = dispatch(
-            #[inline(always)]
-            || {
-                let mut total = 0.0_f64;
-                for (z, q) in z.chunks_exact(c).zip(self.targets.chunks_exact(c)) {
-                    let (m, s) = normaliser(z);
-                    let log_s = m + s.ln();
-                    let row: f32 = z.iter().zip(q).map(|(z, q)| q * (log_s - z)).sum();
-                    total += f64::from(row);
-                }
-                total
-            },
-        );
+        let total = vectorised!({
+            let mut total = 0.0_f64;
+            for (z, q) in z.chunks_exact(c).zip(self.targets.chunks_exact(c)) {
+                let (m, s) = normaliser(z);
+                let log_s = m + s.ln();
+                let row: f32 = z.iter().zip(q).map(|(z, q)| q * (log_s - z)).sum();
+                total += f64::from(row);
+            }
+            total
+        });
         Ok((
             CpuStorage::F32(vec![(total / b as f64) as f32]),
             Shape::from(()),
@@ -104,18 +101,15 @@ impl CustomOp1 for SoftCrossEntropy {
         let (b, c) = z.dims2()?;
         let scale = d_loss.to_scalar::<f32>()? / b as f32;
         let mut dz = with_slice(z, <[f32]>::to_vec)?;
-        dispatch(
-            #[inline(always)]
-            || {
-                for (z, q) in dz.chunks_exact_mut(c).zip(self.targets.chunks_exact(c)) {
-                    let (m, s) = normaliser(z);
-                    let mass = q.iter().sum::<f32>() / s;
-                    for (z, q) in z.iter_mut().zip(q) {
-                        *z = (exp(*z - m) * mass - q) * scale;
-                    }
+        vectorised!({
+            for (z, q) in dz.chunks_exact_mut(c).zip(self.targets.chunks_exact(c)) {
+                let (m, s) = normaliser(z);
+                let mass = q.iter().sum::<f32>() / s;
+                for (z, q) in z.iter_mut().zip(q) {
+                    *z = (exp(*z - m) * mass - q) * scale;
                 }
-            },
-        );
+            }
+        });
         Ok(Some(tensor(dz, z.shape())?))
     }
 }

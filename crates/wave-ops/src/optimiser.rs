@@ -70,49 +70,34 @@ fn on_host(var: &Var) -> Result<bool> {
 impl Moments {
     /// Before the first step of AdamW.
     pub fn new(var: &Var) -> Result<Moments> {
-        Ok(Moments(if on_host(var)? {
-            let n = var.elem_count();
-            MomentStorage::Host(vec![0.0; n], vec![0.0; n])
-        } else {
-            let zeros = || var.as_detached_tensor().zeros_like();
-            MomentStorage::Device(zeros()?, zeros()?)
-        }))
+        let zeros = var.as_detached_tensor().zeros_like()?;
+        Moments::restore(var, [&zeros, &zeros])
     }
 
     /// Before the first step of Muon, which has no second moment.
     pub fn momentum(var: &Var) -> Result<Moments> {
-        Ok(Moments(if on_host(var)? {
-            MomentStorage::Host(vec![0.0; var.elem_count()], Vec::new())
-        } else {
-            let zeros = var.as_detached_tensor().zeros_like()?;
-            let none = Tensor::zeros(0, zeros.dtype(), zeros.device())?;
-            MomentStorage::Device(zeros, none)
-        }))
+        Moments::restore_momentum(var, &var.as_detached_tensor().zeros_like()?)
     }
 
-    /// From the tensors of [`Moments::to_tensors`], for a variable of as many values.
-    pub fn restore(var: &Var, [first, second]: [&Tensor; 2]) -> Result<Moments> {
-        Ok(Moments(if on_host(var)? {
-            let values = |t: &Tensor| t.flatten_all()?.to_vec1::<f32>();
-            MomentStorage::Host(values(first)?, values(second)?)
-        } else {
-            let place = |t: &Tensor| t.reshape(var.shape())?.to_device(var.device())?.copy();
-            MomentStorage::Device(place(first)?, place(second)?)
-        }))
+    /// From the tensors of [`Moments::to_tensors`], for a variable of as many values; the second may be empty.
+    pub fn restore(var: &Var, tensors: [&Tensor; 2]) -> Result<Moments> {
+        if on_host(var)? {
+            let [first, second] = tensors.map(|t| t.flatten_all()?.to_vec1::<f32>());
+            return Ok(Moments(MomentStorage::Host(first?, second?)));
+        }
+        let [first, second] = tensors.map(|t| match t.elem_count() {
+            0 => t.to_device(var.device()),
+            _ => t.reshape(var.shape())?.to_device(var.device())?.copy(),
+        });
+        Ok(Moments(MomentStorage::Device(first?, second?)))
     }
 
     /// From the first tensor of [`Moments::to_tensors`], for a variable of as many values.
     pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
-        Ok(Moments(if on_host(var)? {
-            MomentStorage::Host(first.flatten_all()?.to_vec1()?, Vec::new())
-        } else {
-            let first = first
-                .reshape(var.shape())?
-                .to_device(var.device())?
-                .copy()?;
-            let none = Tensor::zeros(0, first.dtype(), first.device())?;
-            MomentStorage::Device(first, none)
-        }))
+        Moments::restore(
+            var,
+            [first, &Tensor::zeros(0, first.dtype(), &Device::Cpu)?],
+        )
     }
 
     /// Values of the first and of the second moment.
@@ -354,12 +339,7 @@ pub fn squared_norm(t: &Tensor) -> Result<f64> {
     with_slice(t, |x| {
         let parts: Vec<f64> = x
             .par_chunks(CHUNK)
-            .map(|x| {
-                f64::from(crate::simd::dispatch(
-                    #[inline(always)]
-                    || crate::simd::dot(x, x),
-                ))
-            })
+            .map(|x| f64::from(crate::simd::vectorised!(crate::simd::dot(x, x))))
             .collect();
         parts.iter().sum()
     })

@@ -1,7 +1,7 @@
 //! Normalisation by the root mean square of the last dimension:
 //! `y = w x^`, `x^ = x / sqrt(mean(x^2) + eps)`.
 
-use crate::simd::{dispatch, dot};
+use crate::simd::{dot, vectorised};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slices};
 use crate::threads::{split, sum_over, thread_ranges};
@@ -82,10 +82,7 @@ impl CustomOp2 for RmsNorm {
         let len = rows.max(1) * w.len();
         let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
         pairs.for_each(|(y, x)| {
-            dispatch(
-                #[inline(always)]
-                || forward(x, w, self.eps, y),
-            );
+            vectorised!(forward(x, w, self.eps, y));
         });
         Ok((CpuStorage::F32(y), lx.shape().clone()))
     }
@@ -98,8 +95,7 @@ impl CustomOp2 for RmsNorm {
         dy: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let d = w.elem_count();
-        let inputs = [x.clone(), w.clone(), dy.contiguous()?];
-        let (dx, dw) = with_slices(&inputs, |[x, w, dy]| {
+        let (dx, dw) = with_slices([x, w, dy], |[x, w, dy]| {
             let mut dx = vec![0.0; x.len()];
             let rows = x.len() / d;
             let ranges = thread_ranges(rows);
@@ -108,10 +104,7 @@ impl CustomOp2 for RmsNorm {
             let dw = sum_over(d, jobs, |(range, dx), dw| {
                 let range = range.start * d..range.end * d;
                 let (x, dy) = (&x[range.clone()], &dy[range]);
-                dispatch(
-                    #[inline(always)]
-                    || backward(x, w, self.eps, dy, dx, dw),
-                );
+                vectorised!(backward(x, w, self.eps, dy, dx, dw));
             });
             (dx, dw)
         })?;

@@ -7,10 +7,10 @@
 //!
 //! Letters in shape comments: `b` sequences, `t` positions, `e` channels, `n` state.
 
-use crate::fused::{Fused, Operator, Output};
-use crate::simd::{dispatch, dot, exp, sum};
+use crate::fused::{Operator, Output, call, gradients};
+use crate::simd::{dot, exp, sum, vectorised};
 use crate::stock;
-use crate::storage::{fused, tensor, with_slices};
+use crate::storage::{fused, with_slices};
 use crate::threads::{split, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
@@ -48,7 +48,7 @@ pub fn selective_scan(
         // An operator takes three arguments at most.
         let steps = Tensor::cat(&[x, step], 2)?.contiguous()?;
         let maps = Tensor::cat(&[input, output], 2)?.contiguous()?;
-        steps.apply_op3(&a.contiguous()?, &maps, Fused(SelectiveScan))
+        call(SelectiveScan, [&steps, a, &maps])
     } else {
         stock::selective_scan(x, step, a, input, output)
     }
@@ -167,10 +167,7 @@ impl Operator for SelectiveScan {
         if !y.is_empty() {
             y.par_chunks_mut(t * e).enumerate().for_each(|(i, y)| {
                 let s = sequence(steps, a, maps, (t, e, n), i);
-                dispatch(
-                    #[inline(always)]
-                    || forward(s, y),
-                );
+                vectorised!(forward(s, y));
             });
         }
         Ok((y, (b, t, e).into()))
@@ -178,9 +175,8 @@ impl Operator for SelectiveScan {
 
     fn backward(&self, [steps, a, maps]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let ((b, t, _), (e, n)) = (steps.dims3()?, a.dims2()?);
-        let inputs = [steps.clone(), a.clone(), maps.clone(), dy.contiguous()?];
         let (per, last) = (t * 2 * e, t * 2 * n);
-        let all = with_slices(&inputs, |[steps, a, maps, dy]| {
+        let (d_steps, da, d_maps) = with_slices([steps, a, maps, dy], |[steps, a, maps, dy]| {
             // The gradients of `steps` and `maps` are per sequence, the gradient of `a` is a sum.
             let mut d_steps = vec![0.0; b * per];
             let mut d_maps = vec![0.0; b * last];
@@ -193,20 +189,12 @@ impl Operator for SelectiveScan {
                 for (i, (d_steps, d_maps)) in range.zip(parts) {
                     let s = sequence(steps, a, maps, (t, e, n), i);
                     let dy = &dy[i * t * e..(i + 1) * t * e];
-                    dispatch(
-                        #[inline(always)]
-                        || backward(s, dy, d_steps, d_maps, da),
-                    );
+                    vectorised!(backward(s, dy, d_steps, d_maps, da));
                 }
             });
             (d_steps, da, d_maps)
         })?;
-        let (d_steps, da, d_maps) = all;
-        Ok([
-            Some(tensor(d_steps, steps.shape())?),
-            Some(tensor(da, a.shape())?),
-            Some(tensor(d_maps, maps.shape())?),
-        ])
+        gradients([steps, a, maps], [Some(d_steps), Some(da), Some(d_maps)])
     }
 }
 

@@ -17,6 +17,22 @@ pub(crate) fn dispatch_on<R>(simd: Simd, f: impl FnOnce() -> R) -> R {
     simd.arch().dispatch(f)
 }
 
+/// Runs an expression compiled for the instruction set in use, or for the one named. All functions that it
+/// calls must be `#[inline(always)]`.
+macro_rules! vectorised {
+    (on $simd:expr, $body:expr) => {
+        $crate::simd::dispatch_on(
+            $simd,
+            #[inline(always)]
+            || $body,
+        )
+    };
+    ($body:expr) => {
+        $crate::simd::vectorised!(on $crate::cpu::current(), $body)
+    };
+}
+pub(crate) use vectorised;
+
 /// Number of independent partial sums in a reduction: one AVX-512 register of `f32`.
 pub(crate) const LANES: usize = 16;
 

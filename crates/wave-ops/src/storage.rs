@@ -19,20 +19,17 @@ pub(crate) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a 
 
 /// Calls `f` on the values of a CPU tensor, copying first if it is not contiguous.
 pub(crate) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let t = t.contiguous()?;
-    let (storage, layout) = t.storage_and_layout();
-    match &*storage {
-        Storage::Cpu(storage) => Ok(f(slice(storage, layout)?)),
-        _ => candle_core::bail!("a fused operator was given a tensor of another device"),
-    }
+    with_slices([t], |[t]| f(t))
 }
 
-/// Calls `f` on the values of several contiguous CPU tensors.
+/// Calls `f` on the values of several CPU tensors, copying first what is not contiguous.
 pub(crate) fn with_slices<R, const N: usize>(
-    tensors: &[Tensor; N],
+    tensors: [&Tensor; N],
     f: impl FnOnce([&[f32]; N]) -> R,
 ) -> Result<R> {
-    let guards = tensors.each_ref().map(Tensor::storage_and_layout);
+    let tensors = tensors.into_iter().map(Tensor::contiguous);
+    let tensors = tensors.collect::<Result<Vec<_>>>()?;
+    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
     let mut slices = [&[] as &[f32]; N];
     for (to, (storage, layout)) in slices.iter_mut().zip(&guards) {
         match &**storage {

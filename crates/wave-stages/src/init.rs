@@ -15,7 +15,7 @@ use plan::{Architecture, InitPlan};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, VitDims, filters, find};
+use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, filters, find};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
@@ -284,8 +284,7 @@ pub fn start(
 
 /// New weights of a transformer, under timm's names.
 pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
-    let dims = VitDims::of(shape)?;
-    wave_init::initialise(&dims, options, seed).context("initialisation")
+    wave_init::initialise(shape, options, seed).context("initialisation")
 }
 
 /// Input and classes: of another directory, of data, or of the settings.

@@ -75,76 +75,46 @@ pub(super) const NETWORKS: [(&str, Family, usize); 49] = {
 
 /// Body of a network of this name, to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's not yet
 /// pooled.
-pub(super) fn body(name: &str, vb: VarBuilder<'static>) -> Result<Func<'static>> {
-    match name {
-        "convnext_atto" | "convnextv2_atto" => {
-            convnext::convnext_no_final_layer(&convnext::Config::atto(), vb)
+pub(super) fn body(name: &str, family: Family, vb: VarBuilder<'static>) -> Result<Func<'static>> {
+    let size = name.strip_prefix(family.prefix()).unwrap_or(name);
+    /// The body of one of these configurations, by its name.
+    macro_rules! one_of {
+        ($size:expr, $module:ident::$body:ident, $($config:ident)+) => {
+            match $size {
+                $(stringify!($config) => $module::$body(&$module::Config::$config(), vb),)+
+                _ => candle_core::bail!("no network is called {name}"),
+            }
+        };
+    }
+    match family {
+        Family::ConvNext | Family::ConvNextV2 => one_of!(
+            size, convnext::convnext_no_final_layer,
+            atto femto pico nano tiny small base large xlarge huge
+        ),
+        Family::ResNet => match size {
+            "18" => resnet::resnet18_no_final_layer(vb),
+            "34" => resnet::resnet34_no_final_layer(vb),
+            "50" => resnet::resnet50_no_final_layer(vb),
+            "101" => resnet::resnet101_no_final_layer(vb),
+            "152" => resnet::resnet152_no_final_layer(vb),
+            _ => candle_core::bail!("no network is called {name}"),
+        },
+        Family::RepVgg => one_of!(
+            size, repvgg::repvgg_no_final_layer,
+            a0 a1 a2 b0 b1 b1g4 b2 b2g4 b3 b3g4
+        ),
+        Family::MobileNetV4 => {
+            let size = size.strip_prefix("conv_").unwrap_or(size);
+            one_of!(
+                size, mobilenetv4::mobilenetv4_no_final_layer,
+                small medium large hybrid_medium hybrid_large
+            )
         }
-        "convnext_femto" | "convnextv2_femto" => {
-            convnext::convnext_no_final_layer(&convnext::Config::femto(), vb)
-        }
-        "convnext_pico" | "convnextv2_pico" => {
-            convnext::convnext_no_final_layer(&convnext::Config::pico(), vb)
-        }
-        "convnext_nano" | "convnextv2_nano" => {
-            convnext::convnext_no_final_layer(&convnext::Config::nano(), vb)
-        }
-        "convnext_tiny" | "convnextv2_tiny" => {
-            convnext::convnext_no_final_layer(&convnext::Config::tiny(), vb)
-        }
-        "convnext_small" | "convnextv2_small" => {
-            convnext::convnext_no_final_layer(&convnext::Config::small(), vb)
-        }
-        "convnext_base" | "convnextv2_base" => {
-            convnext::convnext_no_final_layer(&convnext::Config::base(), vb)
-        }
-        "convnext_large" | "convnextv2_large" => {
-            convnext::convnext_no_final_layer(&convnext::Config::large(), vb)
-        }
-        "convnext_xlarge" => convnext::convnext_no_final_layer(&convnext::Config::xlarge(), vb),
-        "convnextv2_huge" => convnext::convnext_no_final_layer(&convnext::Config::huge(), vb),
-        "resnet18" => resnet::resnet18_no_final_layer(vb),
-        "resnet34" => resnet::resnet34_no_final_layer(vb),
-        "resnet50" => resnet::resnet50_no_final_layer(vb),
-        "resnet101" => resnet::resnet101_no_final_layer(vb),
-        "resnet152" => resnet::resnet152_no_final_layer(vb),
-        "repvgg_a0" => repvgg::repvgg_no_final_layer(&repvgg::Config::a0(), vb),
-        "repvgg_a1" => repvgg::repvgg_no_final_layer(&repvgg::Config::a1(), vb),
-        "repvgg_a2" => repvgg::repvgg_no_final_layer(&repvgg::Config::a2(), vb),
-        "repvgg_b0" => repvgg::repvgg_no_final_layer(&repvgg::Config::b0(), vb),
-        "repvgg_b1" => repvgg::repvgg_no_final_layer(&repvgg::Config::b1(), vb),
-        "repvgg_b1g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b1g4(), vb),
-        "repvgg_b2" => repvgg::repvgg_no_final_layer(&repvgg::Config::b2(), vb),
-        "repvgg_b2g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b2g4(), vb),
-        "repvgg_b3" => repvgg::repvgg_no_final_layer(&repvgg::Config::b3(), vb),
-        "repvgg_b3g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b3g4(), vb),
-        "mobilenetv4_conv_small" => {
-            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::small(), vb)
-        }
-        "mobilenetv4_conv_medium" => {
-            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::medium(), vb)
-        }
-        "mobilenetv4_conv_large" => {
-            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::large(), vb)
-        }
-        "mobilenetv4_hybrid_medium" => {
-            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::hybrid_medium(), vb)
-        }
-        "mobilenetv4_hybrid_large" => {
-            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::hybrid_large(), vb)
-        }
-        "mobileone_s1" => mobileone::mobileone_no_final_layer(&mobileone::Config::s1(), vb),
-        "mobileone_s2" => mobileone::mobileone_no_final_layer(&mobileone::Config::s2(), vb),
-        "mobileone_s3" => mobileone::mobileone_no_final_layer(&mobileone::Config::s3(), vb),
-        "mobileone_s4" => mobileone::mobileone_no_final_layer(&mobileone::Config::s4(), vb),
-        "fastvit_t8" => fastvit::fastvit_no_final_layer(&fastvit::Config::t8(), vb),
-        "fastvit_t12" => fastvit::fastvit_no_final_layer(&fastvit::Config::t12(), vb),
-        "fastvit_s12" => fastvit::fastvit_no_final_layer(&fastvit::Config::s12(), vb),
-        "fastvit_sa12" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa12(), vb),
-        "fastvit_sa24" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa24(), vb),
-        "fastvit_sa36" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa36(), vb),
-        "fastvit_ma36" => fastvit::fastvit_no_final_layer(&fastvit::Config::ma36(), vb),
-        other => candle_core::bail!("no network is called {other}"),
+        Family::MobileOne => one_of!(size, mobileone::mobileone_no_final_layer, s1 s2 s3 s4),
+        Family::FastVit => one_of!(
+            size, fastvit::fastvit_no_final_layer,
+            t8 t12 s12 sa12 sa24 sa36 ma36
+        ),
     }
 }
 

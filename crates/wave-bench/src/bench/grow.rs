@@ -3,7 +3,6 @@
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use wave_data::Batch;
-use wave_init::choices::Ligo;
 use wave_init::transfer::ligo;
 use wave_init::{Donor, InitError};
 use wave_models::Weights;
@@ -19,7 +18,6 @@ use wave_train::{MicroBatch, Rate, Scores, Variable};
 pub(super) struct Growth<'a> {
     pub(super) small: &'a Donor,
     pub(super) target: &'a VitShape,
-    pub(super) choice: &'a Ligo,
     pub(super) data: &'a Data,
     pub(super) resolved: &'a Resolved,
 }
@@ -65,7 +63,6 @@ impl Trainee for Growing<'_> {
         let Growth {
             small,
             target,
-            choice,
             resolved,
             ..
         } = self.of;
@@ -78,7 +75,7 @@ impl Trainee for Growing<'_> {
                 muon: None,
             })
         };
-        let start = ligo::operator_start(small.shape(), target, choice, resolved.seed)?;
+        let start = ligo::operator_start(small.shape(), target, ligo::NOISE, resolved.seed)?;
         start.iter().map(variable).collect()
     }
 

@@ -128,7 +128,6 @@ fn by_initialisation(
         let growth = Growth {
             small,
             target: &shape,
-            choice: &options.choices(shape.image_size).ligo,
             data: &data,
             resolved: &resolved,
         };

@@ -340,9 +340,6 @@ fn a_large_image_is_decoded_smaller_to_much_the_same_input() {
         fn class_names(&self) -> &[String] {
             &[]
         }
-        fn native_size(&self) -> Option<(usize, usize, usize)> {
-            None
-        }
     }
     let decoded: Arc<dyn Source> = Arc::new(Decoded(files.image(0).unwrap()));
     for (size, scale) in [(32, (0.5, 1.0)), (100, (0.9, 1.0))] {

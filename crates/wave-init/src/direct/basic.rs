@@ -1,7 +1,6 @@
 //! [`initialise`](crate::initialise) as four methods.
 
 use crate::error::InitError;
-use crate::ledger::Ledger;
 use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
 
@@ -24,7 +23,6 @@ const fn direct(
         description: method.description(),
         donors: 0,
         images: false,
-        ledger: |_, _| Ledger { items: Vec::new() },
         run,
     }
 }

@@ -18,7 +18,6 @@
 
 use crate::choices::{LayerScale, LayerScaleForm};
 use crate::error::InitError;
-use crate::ledger::Ledger;
 use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
 
@@ -31,7 +30,6 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   thesis, section 3.2.5)",
     donors: 0,
     images: false,
-    ledger: |_, _| Ledger::default(),
     run: start,
 };
 
@@ -42,10 +40,8 @@ fn start(request: &Request) -> Result<Start, InitError> {
         ..choices.options(DirectMethod::Mimetic, request.shape.image_size)
     };
     let mut weights = request.direct(&options)?;
-    for (layer, (attention, mlp)) in factors(&choices.layer_scale, request.shape.depth)?
-        .into_iter()
-        .enumerate()
-    {
+    let factors = factors(choices.layer_scale, request.shape.depth)?;
+    for (layer, (attention, mlp)) in factors.into_iter().enumerate() {
         for (matrix, factor) in [("attn.proj", attention), ("mlp.fc2", mlp)] {
             for kind in ["weight", "bias"] {
                 let name = format!("blocks.{layer}.{matrix}.{kind}");
@@ -59,8 +55,8 @@ fn start(request: &Request) -> Result<Start, InitError> {
 }
 
 /// The factors on the attention's and the MLP's branch of each layer.
-fn factors(choice: &LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitError> {
-    let LayerScale { gamma, form, mlp } = *choice;
+fn factors(choice: LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitError> {
+    let LayerScale { gamma, form } = choice;
     let refused = |expected: String| InitError::OutOfRange {
         name: "gamma",
         value: gamma,
@@ -70,22 +66,21 @@ fn factors(choice: &LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitErr
         return Err(refused("a number from 0 to 1".into()));
     }
     if form == LayerScaleForm::Branch {
-        return Ok(vec![(gamma, if mlp { gamma } else { 1.0 }); depth]);
+        return Ok(vec![(gamma, 1.0); depth]);
     }
-    let skips = (depth * (1 + usize::from(mlp))) as f64;
-    let smallest = LARGEST.powf(-1.0 / skips);
+    let smallest = LARGEST.powf(-1.0 / depth as f64);
     if gamma < smallest {
         return Err(refused(format!(
-            "a number from {:.3} to 1, the range for {skips} scaled skips",
+            "a number from {:.3} to 1, the range for {depth} scaled skips",
             (smallest * 1e3).ceil() / 1e3
         )));
     }
     let mut product = 1.0;
-    let mut next = |scaled: bool| {
-        product *= if scaled { gamma } else { 1.0 };
-        1.0 / product
+    let next = |_| {
+        product *= gamma;
+        (1.0 / product, 1.0 / product)
     };
-    Ok((0..depth).map(|_| (next(true), next(mlp))).collect())
+    Ok((0..depth).map(next).collect())
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use candle_core::{D, Tensor};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
-fn with(gamma: f64, form: LayerScaleForm, mlp: bool) -> Choices {
+fn with(gamma: f64, form: LayerScaleForm) -> Choices {
     Choices {
-        layer_scale: LayerScale { gamma, form, mlp },
+        layer_scale: LayerScale { gamma, form },
         base: crate::Base::Xavier, // so large that norms hardly see their epsilon
         ..Choices::default()
     }
@@ -16,13 +16,13 @@ fn with(gamma: f64, form: LayerScaleForm, mlp: bool) -> Choices {
 #[test]
 fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
     let (target, d) = (shape(2, 16), 16);
-    let scaled = |gamma, mlp| {
-        let choices = with(gamma, LayerScaleForm::Branch, mlp);
+    let scaled = |gamma| {
+        let choices = with(gamma, LayerScaleForm::Branch);
         try_start("layerscale", &target, &[], &choices)
             .unwrap()
             .weights
     };
-    let (plain, quarter, both) = (scaled(1.0, false), scaled(0.25, false), scaled(0.25, true));
+    let (plain, quarter) = (scaled(1.0), scaled(0.25));
     let mimetic = start("mimetic", &target, &[]).weights;
     for l in 0..2 {
         let qkv = format!("blocks.{l}.attn.qkv.weight");
@@ -35,7 +35,6 @@ fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
         let expected = |name: &str| (&plain[name] * 0.25).unwrap();
         assert_same("proj", &quarter[&proj], &expected(&proj));
         assert_same("fc2", &quarter[&fc2], &plain[&fc2]);
-        assert_same("fc2 of both", &both[&fc2], &expected(&fc2));
     }
     assert_same("positions", &quarter["pos_embed"], &mimetic["pos_embed"]);
 }
@@ -43,21 +42,14 @@ fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
 #[test]
 fn folded_skips_are_the_function_of_scaled_skips() {
     let target = shape(3, 16);
-    for (gamma, mlp) in [(0.5, false), (0.5, true), (1.0, true)] {
-        let unfolded = try_start(
-            "layerscale",
-            &target,
-            &[],
-            &with(1.0, LayerScaleForm::Branch, mlp),
-        );
-        let folded = try_start(
-            "layerscale",
-            &target,
-            &[],
-            &with(gamma, LayerScaleForm::Skip, mlp),
-        );
-        let expected = scaled_skips(&target, &unfolded.unwrap().weights, gamma, mlp);
-        let found = logits(&target, &folded.unwrap().weights);
+    for gamma in [0.5, 1.0] {
+        let start = |gamma, form| {
+            let start = try_start("layerscale", &target, &[], &with(gamma, form));
+            start.unwrap().weights
+        };
+        let unfolded = start(1.0, LayerScaleForm::Branch);
+        let expected = scaled_skips(&target, &unfolded, gamma);
+        let found = logits(&target, &start(gamma, LayerScaleForm::Skip));
         assert_close(&found, &expected, 2e-4);
     }
 }
@@ -70,14 +62,14 @@ fn scales_outside_the_range_are_refused() {
         (0.0, LayerScaleForm::Skip, 2, "from 0.001 to 1"),
         (0.3, LayerScaleForm::Skip, 12, "from 0.317 to 1"), // >>> 1e6 ** (-1 / 12)
     ] {
-        let choices = with(gamma, form, false);
+        let choices = with(gamma, form);
         let error = try_start("layerscale", &shape(depth, 16), &[], &choices).unwrap_err();
         assert!(error.to_string().contains(needle), "{error}");
     }
 }
 
 /// Logits of a network whose skips are scaled, in stock operators.
-fn scaled_skips(shape: &VitShape, weights: &Weights, gamma: f64, mlp: bool) -> Vec<f32> {
+fn scaled_skips(shape: &VitShape, weights: &Weights, gamma: f64) -> Vec<f32> {
     let w = |name: &str| &weights[name];
     let norm = |x: &Tensor, name: &str| {
         let mean = x.mean_keepdim(D::Minus1).unwrap();
@@ -117,7 +109,7 @@ fn scaled_skips(shape: &VitShape, weights: &Weights, gamma: f64, mlp: bool) -> V
         x = ((x * gamma).unwrap() + a).unwrap();
         let m = linear(&norm(&x, &block("norm2")), &block("mlp.fc1"));
         let m = linear(&m.gelu_erf().unwrap(), &block("mlp.fc2"));
-        x = ((x * if mlp { gamma } else { 1.0 }).unwrap() + m).unwrap();
+        x = (x + m).unwrap();
     }
     let pooled = norm(&x.mean(1).unwrap(), "fc_norm");
     values(&linear(&pooled, "head"))

@@ -8,7 +8,6 @@
 
 use crate::error::InitError;
 use crate::fill::{Stream, inner};
-use crate::ledger::Ledger;
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::options::DirectMethod;
 use crate::random::uniform;
@@ -23,7 +22,6 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   the thesis' section 3.4 (--mlp-mean; 2 is the one of its results)",
     donors: 0,
     images: false,
-    ledger: |_, _| Ledger::default(),
     run: start,
 };
 

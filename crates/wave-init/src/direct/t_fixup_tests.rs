@@ -1,5 +1,4 @@
-use crate::Choices;
-use crate::testing::{assert_close, assert_same, shape, start, try_start, values};
+use crate::testing::{assert_close, assert_same, shape, start, values};
 
 #[test]
 fn what_feeds_the_residual_stream_is_xavier_times_the_scale() {
@@ -25,12 +24,4 @@ fn what_feeds_the_residual_stream_is_xavier_times_the_scale() {
             assert_same(name, tensor, plain);
         }
     }
-}
-
-#[test]
-fn factors_that_are_no_numbers_are_refused() {
-    let mut choices = Choices::default();
-    choices.t_fixup.factor = f64::NAN;
-    let error = try_start("t-fixup", &shape(2, 16), &[], &choices).unwrap_err();
-    assert!(error.to_string().contains("t-fixup factor"), "{error}");
 }

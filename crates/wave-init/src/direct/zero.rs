@@ -18,7 +18,6 @@
 
 use crate::choices::ZeroScope;
 use crate::error::InitError;
-use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -28,7 +27,6 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   in all of a block (--zero; Zhao et al. 2022, algorithm 1; thesis, section 3.2.5)",
     donors: 0,
     images: false,
-    ledger: |_, _| Ledger::default(),
     run: start,
 };
 
@@ -40,14 +38,14 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     for layer in 0..request.shape.depth {
         let name = |matrix: &str| format!("blocks.{layer}.{matrix}.weight");
         let mut rows = vec![zeros(d, d)?, algorithm_1(d, d)?];
-        match choices.zero.scope {
+        match choices.zero {
             ZeroScope::QueryKey => rows.push(weights[&name("attn.qkv")].narrow(0, 2 * d, d)?),
             ZeroScope::Attention | ZeroScope::Blocks => {
                 rows.push(algorithm_1(d, d)?);
                 weights.insert(name("attn.proj"), zeros(d, d)?);
             }
         }
-        if choices.zero.scope == ZeroScope::Blocks {
+        if choices.zero == ZeroScope::Blocks {
             weights.insert(name("mlp.fc1"), algorithm_1(hidden, d)?);
             weights.insert(name("mlp.fc2"), zeros(d, hidden)?);
         }

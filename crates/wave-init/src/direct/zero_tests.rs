@@ -1,6 +1,5 @@
 use super::*;
 use crate::Choices;
-use crate::choices::Zero;
 use crate::testing::{
     assert_close, assert_same, donor, fresh, logits, matrix, shape, try_start, values,
 };
@@ -54,7 +53,7 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
     let (target, d) = (shape(2, 16), 16);
     for scope in [ZeroScope::QueryKey, ZeroScope::Attention, ZeroScope::Blocks] {
         let choices = Choices {
-            zero: Zero { scope },
+            zero: scope,
             ..Choices::default()
         };
         let start = try_start("zero", &target, &[], &choices).unwrap().weights;
@@ -79,7 +78,7 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
 
 #[test]
 fn the_attention_alone_is_filled_unless_more_is_asked_for() {
-    assert_eq!(Zero::default().scope, ZeroScope::Attention);
+    assert_eq!(Choices::default().zero, ZeroScope::Attention);
     assert_eq!("blocks".parse::<ZeroScope>().unwrap(), ZeroScope::Blocks);
     let error = "mlp".parse::<ZeroScope>().unwrap_err().to_string();
     assert!(error.contains("query-key, attention, blocks"), "{error}");
@@ -88,9 +87,7 @@ fn the_attention_alone_is_filled_unless_more_is_asked_for() {
 #[test]
 fn every_block_starts_as_the_identity() {
     let choices = Choices {
-        zero: Zero {
-            scope: ZeroScope::Blocks,
-        },
+        zero: ZeroScope::Blocks,
         ..Choices::default()
     };
     let made = |depth| {

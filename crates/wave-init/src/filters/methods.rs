@@ -7,9 +7,10 @@ use wave_models::{Network, Weights};
 use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
 use crate::error::{InitError, by_name};
-use crate::ledger::Cost;
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
+use crate::start::Cost;
+use crate::transfer::{at_least, same};
 
 /// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,35 +58,28 @@ struct Layer {
 
 impl Filters {
     fn of(network: &Network) -> Result<Filters, InitError> {
-        match network {
-            Network::ConvMixer(shape) => Ok(Filters {
-                layers: (0..shape.depth)
-                    .map(|layer| Layer {
-                        name: format!("blocks.{layer}.0.fn.0.weight"),
-                        width: shape.width,
-                        stage: 0,
-                    })
-                    .collect(),
-                kernel: shape.kernel,
-            }),
-            Network::ConvNext(shape) => Ok(Filters {
-                layers: shape
-                    .blocks()
-                    .into_iter()
-                    .map(|(block, width, stage)| Layer {
-                        name: format!("{block}.conv_dw.weight"),
-                        width,
-                        stage,
-                    })
-                    .collect(),
-                kernel: shape.kernel,
-            }),
-            other => Err(InitError::Lacks {
-                network: other.family(),
-                part: "depthwise filters in blocks of one kind",
-                remedy: "use a ConvMixer or a ConvNeXt",
-            }),
-        }
+        let layer = |name, width, stage| Layer { name, width, stage };
+        let (layers, kernel) = match network {
+            Network::ConvMixer(shape) => {
+                let name = |layer| format!("blocks.{layer}.0.fn.0.weight");
+                let layers = (0..shape.depth).map(|l| layer(name(l), shape.width, 0));
+                (layers.collect(), shape.kernel)
+            }
+            Network::ConvNext(shape) => {
+                let name = |block| format!("{block}.conv_dw.weight");
+                let layers = shape.blocks().into_iter();
+                let layers = layers.map(|(block, width, stage)| layer(name(block), width, stage));
+                (layers.collect(), shape.kernel)
+            }
+            other => {
+                return Err(InitError::Lacks {
+                    network: other.family(),
+                    part: "depthwise filters in blocks of one kind",
+                    remedy: "use a ConvMixer or a ConvNeXt",
+                });
+            }
+        };
+        Ok(Filters { layers, kernel })
     }
 
     fn depth(&self) -> usize {
@@ -186,7 +180,12 @@ pub fn start(
         ("filters", Some((donor, of))) => copy(&mut weights, &filters, &Filters::of(donor)?, of)?,
         (_, donor) => sample(&mut weights, &filters, donor, choices, seed)?,
     };
-    Ok((weights, cost(taken)))
+    let cost = Cost {
+        transferred: taken,
+        stored: taken,
+        ..Cost::default()
+    };
+    Ok((weights, cost))
 }
 
 /// Shifts the mean of every MLP's first matrix.
@@ -221,18 +220,18 @@ fn sample(
     choices: &FilterChoices,
     seed: u64,
 ) -> Result<usize, InitError> {
-    let donor = donor
-        .map(|(network, weights)| Ok::<_, InitError>((Filters::of(network)?, weights)))
-        .transpose()?;
-    let trained: Option<Vec<Statistics>> = donor
-        .as_ref()
-        .map(|(donor, of)| {
+    let mut taken = 0;
+    let trained: Option<Vec<Statistics>> = match donor {
+        None => None,
+        Some((donor, of)) => {
+            let donor = Filters::of(donor)?;
+            let pixels = donor.kernel * donor.kernel;
+            taken = donor.depth() * (pixels + pixels * (pixels + 1) / 2);
             let layers = donor.layers.iter();
-            layers
-                .map(|layer| Statistics::of(layer.filters(of)?))
-                .collect()
-        })
-        .transpose()?;
+            let statistics = layers.map(|layer| Statistics::of(layer.filters(of)?));
+            Some(statistics.collect::<Result<_, _>>()?)
+        }
+    };
     for (i, layer) in filters.layers.iter().enumerate() {
         let mut found = match &trained {
             Some(layers) => interpolate(layers, i, filters.depth())?.resized(filters.kernel)?,
@@ -254,19 +253,7 @@ fn sample(
         let drawn = sampler.draw(&found.mean, layer.width, rng)?;
         weights.insert(layer.name.clone(), drawn);
     }
-    Ok(donor.map_or(0, |(donor, _)| {
-        let pixels = donor.kernel * donor.kernel;
-        donor.depth() * (pixels + pixels * (pixels + 1) / 2)
-    }))
-}
-
-/// The cost of taking over, and keeping, this number of values.
-fn cost(taken: usize) -> Cost {
-    Cost {
-        transferred: taken,
-        stored: taken,
-        ..Cost::default()
-    }
+    Ok(taken)
 }
 
 /// Copies the first filters of every layer; returns their number of values.
@@ -276,29 +263,14 @@ fn copy(
     donor: &Filters,
     of: &Weights,
 ) -> Result<usize, InitError> {
-    for (size, donor, target) in [
+    let sizes = [
         ("kernel", donor.kernel, filters.kernel),
         ("depth", donor.depth(), filters.depth()),
-    ] {
-        if donor != target {
-            return Err(InitError::DonorDiffers {
-                method: "filters",
-                size,
-                donor,
-                target,
-            });
-        }
-    }
+    ];
+    same("filters", &sizes)?;
     let mut taken = 0;
     for (layer, donor) in std::iter::zip(&filters.layers, &donor.layers) {
-        if donor.width < layer.width {
-            return Err(InitError::DonorTooSmall {
-                method: "filters",
-                size: "width",
-                donor: donor.width,
-                target: layer.width,
-            });
-        }
+        at_least("filters", "width", donor.width, layer.width)?;
         let some = donor.filters(of)?.narrow(0, 0, layer.width)?;
         taken += some.elem_count();
         weights.insert(layer.name.clone(), some.contiguous()?);

@@ -6,7 +6,6 @@
 
 use super::{Carry, Stored};
 use crate::error::InitError;
-use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 
 const NAME: &str = "heru-lg";
@@ -17,14 +16,13 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   2022), which looks at gradients",
     donors: 1,
     images: false,
-    ledger: |shape, choices| Ledger::blocks(choices.heru_lg.blocks.min(shape.depth)),
     run: start,
 };
 
 fn start(request: &Request) -> Result<Start, InitError> {
     let mut carry = Carry::new(NAME, request)?;
     carry.same_blocks()?;
-    let (depth, blocks) = (request.shape.depth, request.choices.heru_lg.blocks);
+    let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
     let donor_depth = carry.donor.shape().depth;
     carry.at_least("depth", donor_depth, blocks)?;
     for i in 1..=blocks.min(depth) {

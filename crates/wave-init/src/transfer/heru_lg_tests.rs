@@ -25,8 +25,10 @@ fn a_shallow_target_gets_the_last_of_them() {
 
 #[test]
 fn more_blocks_than_the_donor_has_are_refused() {
-    let mut choices = Choices::default();
-    choices.heru_lg.blocks = 5;
+    let choices = Choices {
+        blocks: Some(5),
+        ..Choices::default()
+    };
     let donors = [donor(shape(4, 16), 1)];
     let error = try_start("heru-lg", &shape(6, 16), &donors, &choices).unwrap_err();
     assert!(error.to_string().contains("depth is 4"), "{error}");

@@ -20,9 +20,7 @@
 //! modules has its own depth weights.
 
 use super::{Carry, Stored, same, same_tokens};
-use crate::choices::Ligo;
-use crate::error::{InitError, finite};
-use crate::ledger::Ledger;
+use crate::error::{InitError, not_negative};
 use crate::random::{generator, uniform};
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
@@ -44,14 +42,15 @@ const MODULES: [&str; 6] = [
 
 const NAME: &str = "ligo";
 
+/// The largest weight, before normalisation, of the layers that a layer does not repeat.
+pub const NOISE: f64 = 0.03;
+
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: NAME,
     description: "a smaller donor grown in depth and width by LiGO's operator, untrained (Wang et al. \
                   2023, section 3)",
     donors: 1,
     images: false,
-    // The donor's, which is not known from the target; the published counts are of 4 layers.
-    ledger: |_, _| Ledger::blocks(4),
     run: start,
 };
 
@@ -59,7 +58,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     let mut carry = Carry::new(NAME, request)?;
     let (donor, target) = (carry.donor, request.shape);
     let (small, seed) = (donor.shape(), request.seed);
-    let operator = operator_start(small, target, &request.choices.ligo, seed)?;
+    let operator = operator_start(small, target, NOISE, seed)?;
     let grown = grow(
         &stack(donor.weights(), small.depth)?,
         small,
@@ -146,16 +145,10 @@ pub fn operator_shapes(
 pub fn operator_start(
     small: &VitShape,
     target: &VitShape,
-    choice: &Ligo,
+    noise: f64,
     seed: u64,
 ) -> std::result::Result<Weights, InitError> {
-    let noise = finite("noise", choice.noise)?;
-    if noise < 0.0 {
-        return Err(InitError::Negative {
-            name: "noise",
-            value: noise,
-        });
-    }
+    not_negative("noise", noise)?;
     let mut operator = Weights::new();
     for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
         // Streams above the fresh network's, whose layers count from 1 << 32.
@@ -184,7 +177,7 @@ pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weig
         ("hidden width of the MLP", small.hidden(), target.hidden()),
     ];
     same(NAME, &sizes)?;
-    operator_start(small, target, &Ligo { noise: 0.0 }, 0)
+    operator_start(small, target, 0.0, 0)
 }
 
 /// One in row l and column l mod K: (L, K).

@@ -43,7 +43,7 @@ fn identity_growth_to_more_layers_repeats_them() {
 
 #[test]
 fn the_start_nearly_repeats_layers_and_averages_channels() {
-    let operator = operator_start(&shape(3, 16), &shape(7, 24), &Ligo::default(), 0).unwrap();
+    let operator = operator_start(&shape(3, 16), &shape(7, 24), NOISE, 0).unwrap();
     for (name, tensor) in &operator {
         let rows: Vec<Vec<f32>> = tensor
             .flatten_to(tensor.rank() - 2)
@@ -61,7 +61,7 @@ fn the_start_nearly_repeats_layers_and_averages_channels() {
             }
         }
     }
-    let other = operator_start(&shape(3, 16), &shape(7, 24), &Ligo::default(), 1).unwrap();
+    let other = operator_start(&shape(3, 16), &shape(7, 24), NOISE, 1).unwrap();
     assert_ne!(values(&operator["width.q"]), values(&other["width.q"]));
     assert_ne!(values(&operator["width.q"]), values(&operator["width.k"]));
 }
@@ -69,7 +69,7 @@ fn the_start_nearly_repeats_layers_and_averages_channels() {
 #[test]
 fn a_wider_network_contains_the_small_one_and_its_averages() {
     let (small, wide) = (shape(1, 16), shape(1, 24));
-    let operator = operator_start(&small, &wide, &Ligo::default(), 0).unwrap();
+    let operator = operator_start(&small, &wide, NOISE, 0).unwrap();
     let (before, grown) = (
         stacked(&small),
         grow(&stacked(&small), &small, &operator, &wide).unwrap(),
@@ -117,7 +117,7 @@ fn a_wider_network_contains_the_small_one_and_its_averages() {
 #[test]
 fn every_part_of_the_operator_learns() {
     let (small, large) = (shape(2, 16), shape(3, 24));
-    let start = operator_start(&small, &large, &Ligo::default(), 0).unwrap();
+    let start = operator_start(&small, &large, NOISE, 0).unwrap();
     let operator: std::collections::BTreeMap<String, Var> = start
         .iter()
         .map(|(name, tensor)| (name.clone(), Var::from_tensor(tensor).unwrap()))
@@ -188,7 +188,7 @@ fn the_start_counts_the_small_network() {
 #[test]
 fn what_cannot_grow_is_refused() {
     let small = shape(2, 24);
-    let narrower = operator_start(&small, &shape(2, 16), &Ligo::default(), 0);
+    let narrower = operator_start(&small, &shape(2, 16), NOISE, 0);
     let message = narrower.unwrap_err().to_string();
     assert!(
         message.contains("width is 24, more than the target's 16"),
@@ -208,7 +208,7 @@ fn what_cannot_grow_is_refused() {
         message.contains("width is 24, the target's 32"),
         "{message}"
     );
-    assert!(operator_start(&small, &small, &Ligo { noise: -1.0 }, 0).is_err());
+    assert!(operator_start(&small, &small, -1.0, 0).is_err());
 
     let mut operator = identity(&small, &small).unwrap();
     operator.remove("depth.norm2");

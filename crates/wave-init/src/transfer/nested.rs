@@ -9,7 +9,6 @@
 use super::{Carry, Stored, at_least, same};
 use crate::error::InitError;
 use crate::indices::Layers;
-use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Error, Result, Tensor};
 use wave_models::Weights;
@@ -23,7 +22,6 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   MatFormer: Devvrit et al. 2024)",
     donors: 1,
     images: false,
-    ledger: |shape, _| Ledger::blocks(shape.depth),
     run: start,
 };
 

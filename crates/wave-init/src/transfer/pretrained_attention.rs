@@ -5,7 +5,6 @@
 
 use super::{ATTENTION, Carry, Stored};
 use crate::error::InitError;
-use crate::ledger::{Item, Ledger};
 use crate::start::{Request, Start, StartMethod};
 
 const NAME: &str = "pretrained-attention";
@@ -16,7 +15,6 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   3.2.5)",
     donors: 1,
     images: false,
-    ledger: |shape, _| Ledger::new(&[(shape.depth, Item::Attention), (1, Item::Positions)]),
     run: start,
 };
 

@@ -16,16 +16,14 @@ mod narrow;
 mod network;
 mod thin;
 
-use super::{Carry, Stored, same_tokens};
+use super::{Carry, Stored, largest, same_tokens};
 use crate::error::InitError;
-use crate::ledger::Ledger;
 use crate::start::{Donor, Request, Start, StartMethod};
 use candle_core::{D, DType, Device, Result, Tensor};
 use faer::Mat;
 use fit::{Moments, matrix};
 use narrow::Narrow;
-use network::{Layer, Network, Passage};
-use thin::largest;
+use network::{Layer, Linear, Network, Passage};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
@@ -37,7 +35,6 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   matter least, and fits the rest to the donor's activations on images of --data",
     donors: 1,
     images: true,
-    ledger: |shape, _| Ledger::blocks(shape.depth),
     run: start,
 };
 
@@ -134,6 +131,9 @@ fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
     Ok(Seen { turns, covariance })
 }
 
+/// Input and output of a map in the new network, for a batch.
+type Pair<'p> = dyn Fn(&Passage, &Tensor) -> Result<(Tensor, Tensor)> + 'p;
+
 impl Layer {
     /// The layer with every matrix fitted to the values of `thin` on the donor's stream. `made` are the new
     /// network's streams: before the layer, and afterwards behind it.
@@ -146,39 +146,36 @@ impl Layer {
         made: &mut [Tensor],
     ) -> Result<Layer> {
         let norm = |x: &Tensor| network.norm(x);
-        let mut moments = Moments::weighted(&network.share);
-        for (donor, new) in passages.iter().zip(&*made) {
-            moments.add(&norm(new)?, &thin.qkv.of(&norm(&donor.before)?)?)?;
+        let fit = |prior: &Linear, made: &[Tensor], pair: &Pair| {
+            let mut moments = Moments::weighted(&network.share);
+            for (donor, new) in passages.iter().zip(made) {
+                let (input, output) = pair(donor, new)?;
+                moments.add(&input, &output)?;
+            }
+            moments.fit(prior)
+        };
+        self.qkv = fit(&self.qkv, made, &|donor, new| {
+            Ok((norm(new)?, thin.qkv.of(&norm(&donor.before)?)?))
+        })?;
+        let attended = |new: &Tensor| self.attend(&self.qkv.of(&norm(new)?)?);
+        let proj = fit(&self.proj, made, &|donor, new| {
+            Ok((attended(new)?, (narrow.of(&donor.middle)? - new)?))
+        })?;
+        for new in made.iter_mut() {
+            *new = (&*new + proj.of(&attended(new)?)?)?;
         }
-        self.qkv = moments.fit(&self.qkv)?;
-
-        let mut moments = Moments::weighted(&network.share);
-        let mut outputs = Vec::new();
-        for (donor, new) in passages.iter().zip(&*made) {
-            let output = self.attend(&self.qkv.of(&norm(new)?)?)?;
-            moments.add(&output, &(narrow.of(&donor.middle)? - new)?)?;
-            outputs.push(output);
-        }
-        self.proj = moments.fit(&self.proj)?;
-        for (new, output) in made.iter_mut().zip(outputs) {
-            *new = (&*new + self.proj.of(&output)?)?;
-        }
-
-        let mut moments = Moments::weighted(&network.share);
-        for (donor, new) in passages.iter().zip(&*made) {
-            moments.add(&norm(new)?, &thin.fc1.of(&norm(&donor.middle)?)?)?;
-        }
-        self.fc1 = moments.fit(&self.fc1)?;
-
-        let mut moments = Moments::weighted(&network.share);
-        for (donor, new) in passages.iter().zip(&*made) {
-            let hidden = self.hidden(&norm(new)?)?;
-            moments.add(&hidden, &(narrow.of(&donor.after)? - new)?)?;
-        }
-        self.fc2 = moments.fit(&self.fc2)?;
+        self.proj = proj;
+        self.fc1 = fit(&self.fc1, made, &|donor, new| {
+            Ok((norm(new)?, thin.fc1.of(&norm(&donor.middle)?)?))
+        })?;
+        let hidden = |new: &Tensor| self.hidden(&norm(new)?);
+        let fc2 = fit(&self.fc2, made, &|donor, new| {
+            Ok((hidden(new)?, (narrow.of(&donor.after)? - new)?))
+        })?;
         for new in made {
-            *new = (&*new + self.fc2.of(&self.hidden(&norm(new)?)?)?)?;
+            *new = (&*new + fc2.of(&hidden(new)?)?)?;
         }
+        self.fc2 = fc2;
         Ok(self)
     }
 

@@ -44,44 +44,23 @@ fn widths_that_do_not_divide_are_spread_from_end_to_end() {
     let (rows, cols) = (uniform(72, 48), uniform(24, 16));
     assert_eq!(rows[..4], [0, 2, 3, 5]);
     assert_eq!((rows[47], cols[1], cols[15]), (71, 2, 23));
-    let apart: Vec<usize> = (0..3)
-        .flat_map(|part| cols.iter().map(move |c| 24 * part + c))
-        .collect();
-    for (qkv, rows) in [(QkvRows::Together, rows), (QkvRows::Apart, apart)] {
-        let mut choices = Choices::default();
-        choices.selection.qkv = qkv;
-        let start = try_start("weight-selection", &target, &donors, &choices).unwrap();
-        let found = values(&start.weights["blocks.0.attn.qkv.weight"]);
-        assert_eq!(found, picked(of, &rows, &cols), "{qkv:?}");
-    }
-}
-
-#[test]
-fn the_two_ways_with_qkv_agree_where_widths_divide() {
-    let (target, donors) = (shape(1, 16), [donor(shape(1, 48), 1)]);
-    let mut apart = Choices::default();
-    apart.selection.qkv = QkvRows::Apart;
-    let apart = try_start("weight-selection", &target, &donors, &apart).unwrap();
-    let together = start("weight-selection", &target, &donors);
-    for (name, tensor) in &apart.weights {
-        assert_same(name, tensor, &together.weights[name]);
-    }
+    let start = start("weight-selection", &target, &donors);
+    let found = values(&start.weights["blocks.0.attn.qkv.weight"]);
+    assert_eq!(found, picked(of, &rows, &cols));
 }
 
 #[test]
 fn layers_are_the_first_or_evenly_spaced() {
     let donors = [donor(shape(4, 16), 1)];
     for (layers, expected) in [(Layers::First, [0, 1]), (Layers::Uniform, [0, 2])] {
-        let mut choices = Choices {
+        let choices = Choices {
             layers,
             ..Choices::default()
         };
-        choices.selection.head = true;
         let start = try_start("weight-selection", &shape(2, 16), &donors, &choices).unwrap();
         for (to, from) in expected.into_iter().enumerate() {
             crate::testing::assert_block(&start.weights, to, donors[0].weights(), from);
         }
-        crate::testing::assert_outside(&start.weights, donors[0].weights());
     }
 }
 

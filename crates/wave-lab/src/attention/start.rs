@@ -19,7 +19,7 @@ use candle_core::{DType, Device, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use wave_init::random::{generator, truncated_normal, uniform};
-use wave_init::{Choices, DirectMethod, InitError, VitDims, initialise};
+use wave_init::{Choices, DirectMethod, InitError, initialise};
 use wave_models::Weights;
 
 /// Standard deviation of drawn `pos_proj`, timm's.
@@ -70,7 +70,7 @@ pub fn start(
     if gpsa && choices.qk.is_none() {
         options.qk = (0.0, 0.0); // table 3.4 adds V and projection alone to GPSA
     }
-    let mut weights = initialise(&VitDims::of(&shape.vit)?, &options, seed)?;
+    let mut weights = initialise(&shape.vit, &options, seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");
         let rng = &mut generator(seed, ((layer as u64 + 1) << 32) + STREAM);

@@ -130,9 +130,8 @@ fn what_is_common_starts_as_a_plain_transformer() {
                 ..Choices::default()
             };
             let found = made(method, &shape, &choices);
-            let dims = VitDims::of(&shape.vit).unwrap();
-            let plain =
-                initialise(&dims, &choices.options(common, shape.vit.image_size), 3).unwrap();
+            let options = choices.options(common, shape.vit.image_size);
+            let plain = initialise(&shape.vit, &options, 3).unwrap();
             for name in [
                 "pos_embed",
                 "blocks.1.attn.proj.weight",

@@ -77,6 +77,15 @@ fn named(name: &str) -> Result<Named, &'static str> {
         pooling: Pooling::Token,
         rotary: None,
     };
+    let of = |family, pooling| Named {
+        family,
+        pooling,
+        ..vit
+    };
+    let mean_unless = |part| match has(part) {
+        true => Pooling::Token,
+        false => Pooling::Mean,
+    };
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
     // transformers' `model_type`; the arguments tell the rest.
     let of_transformers = match name {
@@ -99,48 +108,26 @@ fn named(name: &str) -> Result<Named, &'static str> {
         return Err("its norms come after attention and MLP");
     }
     if starts("eva02_") {
+        let rotary = neighbours;
         return Ok(Named {
-            family: "an EVA-02",
-            pooling: if has("_clip_") {
-                Pooling::Token
-            } else {
-                Pooling::Mean
-            },
-            rotary: neighbours,
-            ..vit
+            rotary,
+            ..of("an EVA-02", mean_unless("_clip_"))
         });
     }
     if starts("eva_") {
-        return Ok(Named {
-            family: "an EVA",
-            pooling: if has("_clip_") {
-                Pooling::Token
-            } else {
-                Pooling::Mean
-            },
-            ..vit
-        });
+        return Ok(of("an EVA", mean_unless("_clip_")));
     }
     if starts("beit3_") {
         return Ok(Named {
-            family: "a BEiT-3",
             eps: 1e-5,
-            pooling: Pooling::Mean,
-            ..vit
+            ..of("a BEiT-3", Pooling::Mean)
         });
     }
     if starts("beit_") || starts("beitv2_") {
-        return Ok(Named {
-            family: "a BEiT",
-            pooling: Pooling::Mean,
-            ..vit
-        });
+        return Ok(of("a BEiT", Pooling::Mean));
     }
     if starts("deit3_") {
-        return Ok(Named {
-            family: "a DeiT III",
-            ..vit
-        });
+        return Ok(of("a DeiT III", Pooling::Token));
     }
     if starts("deit_") || starts("flexivit_") {
         return Ok(vit);
@@ -172,53 +159,34 @@ fn named(name: &str) -> Result<Named, &'static str> {
     }
     if has("_dinov3") || has("_lingbot") {
         return Ok(Named {
-            family: "a DINOv3",
             eps: 1e-5,
-            pooling: if has("_lingbot") {
-                Pooling::Token
-            } else {
-                Pooling::Mean
-            },
             rotary: Some(Rotary::Halves),
-            ..vit
+            ..of("a DINOv3", mean_unless("_lingbot"))
         });
     }
     if has("_dinov2") {
-        return Ok(Named {
-            family: "a DINOv2",
-            ..vit
-        });
+        return Ok(of("a DINOv2", Pooling::Token));
     }
     if has("_siglip_") {
         let newer = has("so400m_patch16") || has("giantopt") || has("base_patch32");
         let tanh = newer || has("large_patch16_siglip_512") || has("large_patch16_siglip_gap_512");
-        return Ok(Named {
-            family: "the tower of a SigLIP",
-            between: if tanh {
-                Between::GeluTanh
-            } else {
-                Between::Gelu
-            },
-            pooling: if has("_gap_") {
-                Pooling::Mean
-            } else {
-                Pooling::Attention
-            },
-            ..vit
-        });
+        let pooling = match has("_gap_") {
+            true => Pooling::Mean,
+            false => Pooling::Attention,
+        };
+        let mut siglip = of("the tower of a SigLIP", pooling);
+        if tanh {
+            siglip.between = Between::GeluTanh;
+        }
+        return Ok(siglip);
     }
     if has("_clip_") {
-        let quick = has("_quickgelu_");
-        return Ok(Named {
-            family: "the tower of a CLIP",
-            eps: 1e-5,
-            between: if quick {
-                Between::QuickGelu
-            } else {
-                Between::Gelu
-            },
-            ..vit
-        });
+        let mut clip = of("the tower of a CLIP", Pooling::Token);
+        clip.eps = 1e-5;
+        if has("_quickgelu_") {
+            clip.between = Between::QuickGelu;
+        }
+        return Ok(clip);
     }
     let pooling = match () {
         () if has("_gap_") || name == "test_vit2" => Pooling::Mean,

@@ -11,7 +11,7 @@ use crate::gemm::{StartValue, rows, transposed};
 use crate::layer_norm;
 use crate::profile::{Part, part};
 use crate::shape::BlocksShape;
-use crate::simd::{add_column_sums, dispatch_on};
+use crate::simd::{add_column_sums, vectorised};
 use std::ops::Range;
 
 /// Everything a thread needs to know about its work.
@@ -187,11 +187,7 @@ impl Pass<'_> {
     fn norm(&self, x: &[f32], w: &[f32], b: &[f32], y: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let eps = self.shape.eps as f32;
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || layer_norm::forward(x, w, b, eps, y),
-        );
+        vectorised!(on self.with.simd, layer_norm::forward(x, w, b, eps, y));
     }
 
     /// Adds the gradients of [`Pass::norm`] to `dx`, `dw` and `db`; `dy` is overwritten.
@@ -207,63 +203,51 @@ impl Pass<'_> {
         let _measured = part(Part::Elementwise);
         let eps = self.shape.eps as f32;
         let mut row = Buffer::stale(w.len());
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || layer_norm::backward(x, w, eps, dy, dx, dw, db, &mut row),
-        );
+        vectorised!(on self.with.simd, layer_norm::backward(x, w, eps, dy, dx, dw, db, &mut row));
     }
 
     /// `a = gelu(h)`; in bf16 `a` holds `h` before, and `h` its kept form after.
     fn activate(&self, h: &mut [f32], a: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || match self.with.precision {
-                Precision::F32 => {
+        vectorised!(on self.with.simd, match self.with.precision {
+            Precision::F32 => {
+                for (a, h) in a.iter_mut().zip(h) {
+                    *a = gelu::value(*h);
+                }
+            }
+            Precision::Bf16 => {
+                let kept = halves_mut(h).chunks_exact_mut(hidden.next_multiple_of(2));
+                for (a, h) in a.chunks_exact_mut(hidden).zip(kept) {
                     for (a, h) in a.iter_mut().zip(h) {
-                        *a = gelu::value(*h);
+                        *h = narrowed(*a);
+                        *a = gelu::value(*a);
                     }
                 }
-                Precision::Bf16 => {
-                    let kept = halves_mut(h).chunks_exact_mut(hidden.next_multiple_of(2));
-                    for (a, h) in a.chunks_exact_mut(hidden).zip(kept) {
-                        for (a, h) in a.iter_mut().zip(h) {
-                            *h = narrowed(*a);
-                            *a = gelu::value(*a);
-                        }
-                    }
-                }
-            },
-        );
+            }
+        });
     }
 
     /// `a = gelu(h)` and `dh = da gelu'(h)`, where `dh` holds `da` before.
     fn activate_backward(&self, h: &[f32], a: &mut [f32], dh: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || match self.with.precision {
-                Precision::F32 => {
+        vectorised!(on self.with.simd, match self.with.precision {
+            Precision::F32 => {
+                for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {
+                    gelu_backward(*h, a, dh);
+                }
+            }
+            Precision::Bf16 => {
+                let kept = halves(h).chunks_exact(hidden.next_multiple_of(2));
+                let rows = a.chunks_exact_mut(hidden).zip(dh.chunks_exact_mut(hidden));
+                for ((a, dh), h) in rows.zip(kept) {
                     for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {
-                        gelu_backward(*h, a, dh);
+                        gelu_backward(widened(*h), a, dh);
                     }
                 }
-                Precision::Bf16 => {
-                    let kept = halves(h).chunks_exact(hidden.next_multiple_of(2));
-                    let rows = a.chunks_exact_mut(hidden).zip(dh.chunks_exact_mut(hidden));
-                    for ((a, dh), h) in rows.zip(kept) {
-                        for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {
-                            gelu_backward(widened(*h), a, dh);
-                        }
-                    }
-                }
-            },
-        );
+            }
+        });
     }
 
     /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`. The
@@ -283,11 +267,7 @@ impl Pass<'_> {
         drop(measured);
         let _measured = part(Part::Elementwise);
         let db = &mut *grads[weight + 1];
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || add_column_sums(dy, db),
-        );
+        vectorised!(on self.with.simd, add_column_sums(dy, db));
     }
 
     /// `y <- x + scale * (y + bias)` for the samples of a chunk.
@@ -298,17 +278,13 @@ impl Pass<'_> {
         let samples = y.chunks_exact_mut(sample).zip(x.chunks_exact(sample));
         for (i, (y, x)) in samples.enumerate() {
             let scale = scales.map_or(1.0, |s| s[i]);
-            dispatch_on(
-                self.with.simd,
-                #[inline(always)]
-                || {
-                    for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
-                        for j in 0..d {
-                            y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
-                        }
+            vectorised!(on self.with.simd, {
+                for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
+                    for j in 0..d {
+                        y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
                     }
-                },
-            );
+                }
+            });
         }
     }
 

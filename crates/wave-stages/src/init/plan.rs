@@ -2,7 +2,7 @@
 
 use super::architectures;
 use anyhow::Result;
-use wave_init::choices::{AutoLgRule, LayerScaleForm};
+use wave_init::choices::LayerScaleForm;
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
 use wave_init::{Base, Choices, MlpMean, Positions};
@@ -188,7 +188,7 @@ impl MethodOptions {
             }
         }
         if let Some(scope) = &settings.zero {
-            choices.zero.scope = scope.parse()?;
+            choices.zero = scope.parse()?;
         }
         choices.qk = mixture("qk", settings.qk.as_deref())?;
         choices.vp = mixture("vp", settings.vp.as_deref())?;
@@ -203,13 +203,8 @@ impl MethodOptions {
         if let Some(layers) = &settings.layers {
             choices.layers = layers.parse()?;
         }
-        if let Some(blocks) = settings.blocks {
-            choices.heru_lg.blocks = blocks;
-            choices.auto_lg.rule = AutoLgRule::Most(blocks);
-        }
-        if let Some(similarity) = &settings.similarity {
-            choices.auto_lg.similarity.clone_from(similarity);
-        }
+        choices.blocks = settings.blocks;
+        choices.similarity = settings.similarity.clone().unwrap_or_default();
         if let Some(gamma) = settings.gamma {
             choices.layer_scale.gamma = gamma;
         }

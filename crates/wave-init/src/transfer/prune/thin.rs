@@ -1,5 +1,6 @@
 //! Fewer and narrower heads, and fewer channels of the MLP.
 
+use super::super::largest;
 use super::fit::{Moments, matrix, tensor};
 use super::network::{Layer, Linear, Network, Passage};
 use candle_core::{D, Error, Result, Tensor};
@@ -112,15 +113,6 @@ impl Layer {
         };
         Ok((qkv, proj))
     }
-}
-
-/// The places of the `count` largest values, in their order.
-pub(super) fn largest(values: &[f64], count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
-    order.truncate(count);
-    order.sort_unstable();
-    order
 }
 
 /// Maps (new, old) of queries and keys whose products come closest to those of all `old` channels.
