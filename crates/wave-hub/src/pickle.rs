@@ -6,7 +6,7 @@ use std::path::Path;
 use candle_core::Tensor;
 use candle_core::pickle::{PthTensors, TensorInfo};
 
-use crate::tensors::element_types;
+use crate::element::element_types;
 use crate::{HubError, Weights};
 
 /// Where checkpoints keep the weights, in timm's order: averaged ones first. A plain state dict has none of these.

@@ -133,7 +133,12 @@ impl ExpandPlan {
             format!(" --{} {value}", key.replace('_', "-"))
         });
         let flags: String = flags.collect();
-        format!("wave expand {}{flags}", name_of(templates))
+        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie.
+        let templates = match templates.is_dir() {
+            true => "DIR".to_owned(),
+            false => name_of(templates),
+        };
+        format!("wave expand {templates}{flags}")
     }
 
     /// Refuses a new head, for other classes than the templates', that would not be trained.
