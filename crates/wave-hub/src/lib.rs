@@ -70,6 +70,7 @@ mod numbers;
 pub mod onnx;
 mod preprocessing;
 mod proto;
+mod provenance;
 mod scalers;
 mod table;
 mod templates;
@@ -95,6 +96,7 @@ pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use numbers::{FLOOR, HALF_TO_EVEN};
 pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
+pub use provenance::Provenance;
 pub use scalers::read_scalers;
 pub use table::{read_table, write_table};
 pub use templates::{

@@ -24,7 +24,7 @@ use crate::float::cast;
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
 use crate::tensors::{read_weights, stage_tensors};
-use crate::{FloatType, HubError, Weights};
+use crate::{FloatType, HubError, Provenance, Weights};
 
 /// The version of the template format that is read and written here.
 pub const FORMAT_VERSION: u32 = 1;
@@ -83,7 +83,7 @@ pub struct TemplateConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_offset: Option<String>,
     /// Provenance: recipe, ancestor, data, seed, version, epochs.
-    pub provenance: Value,
+    pub provenance: Provenance,
     /// Accuracies measured at the sizes tried.
     pub accuracies: Vec<Accuracy>,
     /// Accuracies of models that differ from the auxiliary in more than depth and width.

@@ -85,7 +85,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             "stage": "adapt",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": templates.digest,
-            "origin": origin::of(dir, &templates.config.provenance, context),
+            "origin": origin::of(dir, templates.config.provenance.record(), context),
             "data": data.spec,
             "training_images": data.train_indices.len(),
             "seed": resolved.seed,

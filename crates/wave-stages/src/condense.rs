@@ -102,16 +102,6 @@ pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
     levels::plans(&levels::of(settings)?, None)
 }
 
-/// Epochs of a condensation and, before them, of those that it grew from.
-pub fn epochs(provenance: &Value) -> Vec<f64> {
-    let mut all = match &provenance["grown"] {
-        Value::Null => Vec::new(),
-        before => epochs(before),
-    };
-    all.push(provenance["epochs"].as_f64().unwrap_or(0.0));
-    all
-}
-
 /// The templates that a condensation grows, if it grows any.
 fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateDir>> {
     let read = |path| templates::fetch(path, context);

@@ -118,7 +118,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             "stage": "expand",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": templates.digest,
-            "origin": origin::of(source, &templates.config.provenance, context),
+            "origin": origin::of(source, templates.config.provenance.record(), context),
             "data": plan.data.spec,
             "seed": plan.training.seed,
             "parameters": parameters,

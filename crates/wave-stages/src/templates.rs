@@ -39,15 +39,6 @@ impl TemplateDir {
         }
     }
 
-    /// What the templates were condensed for, as their provenance has it: the least and the most of `depths`, or all
-    /// `widths`; none if it does not say.
-    pub(crate) fn condensed(&self, key: &str) -> Option<Vec<usize>> {
-        let numbers = self.config.provenance[key].as_array()?.iter();
-        numbers
-            .map(|n| Value::as_u64(n).map(|n| n as usize))
-            .collect()
-    }
-
     /// A model of so many layers and channels, composed without data.
     ///
     /// # Errors
@@ -305,7 +296,7 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
             .then(|| about.transform.crop_mode.to_string()),
         crop_offset: (about.transform.crop_offset != CropOffset::default())
             .then(|| about.transform.crop_offset.to_string()),
-        provenance: about.provenance,
+        provenance: about.provenance.into(),
         accuracies: about.accuracies,
         shapes: about.shapes,
     }

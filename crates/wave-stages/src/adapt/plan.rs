@@ -120,10 +120,9 @@ impl AdaptPlan {
     /// The sizes that steps draw from: those given, or those that were condensed.
     fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
         let auxiliary = &templates.learngene.auxiliary;
-        let depths = self
-            .depths
-            .clone()
-            .or_else(|| templates.condensed("depths"));
+        let condensed = &templates.config.provenance;
+        let told = |sizes: &Vec<usize>| (!sizes.is_empty()).then(|| sizes.clone());
+        let depths = self.depths.clone().or_else(|| told(&condensed.depths));
         let depths = match depths.as_deref() {
             None => (auxiliary.depth, auxiliary.depth),
             Some([one]) if *one > 0 => (*one, *one),
@@ -134,10 +133,7 @@ impl AdaptPlan {
                 )));
             }
         };
-        let widths = self
-            .widths
-            .clone()
-            .or_else(|| templates.condensed("widths"));
+        let widths = self.widths.clone().or_else(|| told(&condensed.widths));
         let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
         if widths.is_empty() {
             return Err(request("widths is empty; give at least one"));
