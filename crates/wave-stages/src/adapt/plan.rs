@@ -18,7 +18,7 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Adapt, Elastic};
+use wave_run::settings::{self, Adapt, AdaptValues, ElasticValues, VariantsValues};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Anchors of a delta, unless others are asked for.
@@ -50,8 +50,8 @@ pub struct AdaptPlan {
     adapts: Option<Vec<String>>,
     depths: Option<Vec<usize>>,
     widths: Option<Vec<usize>>,
-    elastic: Elastic,
-    variants: settings::Variants,
+    elastic: ElasticValues,
+    variants: VariantsValues,
 }
 
 impl AdaptPlan {
@@ -61,16 +61,16 @@ impl AdaptPlan {
     /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Adapt) -> Result<AdaptPlan> {
         settings::check(settings)?;
-        let whole = settings.whole.unwrap_or(false);
-        let float = match (&settings.dtype, whole) {
+        let own = AdaptValues::from(settings.clone());
+        let whole = own.whole;
+        let float = match (&own.dtype, whole) {
             (None, false) => FloatType::F16,
             (dtype, _) => layout::float(dtype.as_deref())?,
         };
-        let own = settings.clone();
         Ok(AdaptPlan {
             table: to_table(settings)?,
             whole,
-            scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
+            scaler_lr_ratio: own.scaler_lr_ratio as f32,
             float,
             data: DataPlan::new(&settings.training)?,
             training: TrainingPlan::of_images(&settings.training, defaults(whole))?,
@@ -138,7 +138,7 @@ impl AdaptPlan {
         if widths.is_empty() {
             return Err(request("widths is empty; give at least one"));
         }
-        let heads = self.variants.head_widths.as_deref().unwrap_or_default();
+        let heads = &self.variants.head_widths;
         for &width in &widths {
             if !heads
                 .iter()

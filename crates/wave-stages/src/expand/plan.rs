@@ -18,11 +18,10 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Duration, Expand, Fill, FirstScalers, Optimisation, Output};
+use wave_run::settings::{
+    self, Duration, Expand, ExpandValues, Fill, FirstScalers, Optimisation, Output,
+};
 use wave_run::train::{Resolved, TrainingPlan};
-
-/// Learning rate of the head over that of the scalers, where nobody says.
-const HEAD_LR_RATIO: f32 = 0.1;
 
 /// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
@@ -59,16 +58,17 @@ impl ExpandPlan {
     pub fn new(settings: &Expand) -> Result<ExpandPlan> {
         settings::check(settings)?;
         let Optimisation { epochs, steps, .. } = settings.training.optimisation;
+        let own = ExpandValues::from(settings.clone());
         let training = TrainingPlan::of_images(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
             size: Size::new(settings)?,
-            templates_used: settings.templates_used,
-            delta: settings.delta.clone(),
-            scalers: settings.scalers.unwrap_or(FirstScalers::Bank),
-            fill: settings.fill.unwrap_or(Fill::Inherit),
-            head_lr_ratio: settings.head_lr_ratio.map_or(HEAD_LR_RATIO, |x| x as f32),
-            output: settings.output.clone(),
+            templates_used: own.templates_used,
+            delta: own.delta,
+            scalers: own.scalers,
+            fill: own.fill,
+            head_lr_ratio: own.head_lr_ratio as f32,
+            output: own.output,
             data: DataPlan::new(&settings.training)?,
             duration: epochs
                 .is_some()

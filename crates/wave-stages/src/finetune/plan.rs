@@ -18,7 +18,7 @@ use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Elastic, Finetune, Output, ZeroShot};
+use wave_run::settings::{self, Elastic, Finetune, FinetuneValues, Output, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of timed steps.
@@ -66,7 +66,7 @@ impl FinetunePlan {
                  CLIP or SigLIP",
             ));
         }
-        let own = settings.clone();
+        let own = FinetuneValues::from(settings.clone());
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
             table: to_table(settings)?,
@@ -75,11 +75,11 @@ impl FinetunePlan {
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
-                kl_weight: own.kl_weight.unwrap_or(1.0),
-                temperature: own.temperature.unwrap_or(1.0),
+                kl_weight: own.kl_weight,
+                temperature: own.temperature,
             },
-            new_head: own.new_head.unwrap_or(false),
-            frozen: own.freeze.unwrap_or_default(),
+            new_head: own.new_head,
+            frozen: own.freeze,
             beside: Beside {
                 layer_scale: own.layer_scale,
                 mlp_scalar: own.mlp_scalar,
@@ -87,7 +87,7 @@ impl FinetunePlan {
             slices: Slices {
                 depths: own.depths,
                 widths: own.widths,
-                elastic: own.elastic,
+                elastic: settings.elastic.clone(),
             },
             output: own.output,
             data,
@@ -172,7 +172,12 @@ impl Slices {
         let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
             None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-            None => Ok(Some(elastic::sizes(&self.elastic, depths, widths, 0.0))),
+            None => Ok(Some(elastic::sizes(
+                &self.elastic.clone().into(),
+                depths,
+                widths,
+                0.0,
+            ))),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
                 whole.width
