@@ -5,23 +5,21 @@
 //! data, with the templates frozen. The weights are then composed once, into an ordinary model. Without
 //! steps no data is needed.
 
-use crate::budget;
 use crate::model::{Model, Network};
-use crate::origin;
 use crate::record::Expected;
-use crate::score::{self, drop_path, zero_head};
+use crate::score::{self, zero_head};
 use crate::templates::TemplateDir;
+use crate::{budget, origin};
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::Batch;
 use wave_init::DirectMethod;
-use wave_learngene::{Learngene, Part, Scalers};
+use wave_learngene::{Learngene, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
@@ -29,13 +27,17 @@ use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Made, Options, RunDir};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
-use wave_train::{MicroBatch, Rate, Scores, Variable};
+use wave_run::train::{self, Course, Defaults, Outcome};
 
+mod describe;
+mod fitting;
 mod plan;
+mod prepared;
 
-use plan::Ready;
-pub use plan::{ExpandPlan, describe, describe_of};
+pub use describe::{describe, describe_of};
+use fitting::{Fitting, parts};
+pub use plan::ExpandPlan;
+use prepared::Prepared;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -65,14 +67,14 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
     let context = &options.context;
     let plan = ExpandPlan::new(settings)?;
     let dir = &wave_run::locate::locate(dir, context)?;
-    let ready = Ready::read(dir, plan, options.repeated(out), context)?;
-    ready.check()?;
-    let sizes = ready.sizes();
+    let prepared = Prepared::read(dir, plan, options.repeated(out), context)?;
+    prepared.check()?;
+    let sizes = prepared.sizes();
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
     }
-    let (expected, outside) = (ready.expected(), ready.outside());
-    let Ready {
+    let (expected, outside) = (prepared.expected(), prepared.outside());
+    let Prepared {
         templates,
         plan,
         candidates,
@@ -80,7 +82,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         layout,
         data,
         ..
-    } = ready;
+    } = prepared;
     let mut inputs = Inputs::new(context)
         .artefact("templates", dir)?
         .artefact_if_any("delta", plan.delta.as_deref())?;
@@ -279,83 +281,4 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
         }
     }
     Ok(())
-}
-
-/// The training of scalers and head, with frozen templates. At a rate of 0 the head is frozen too.
-struct Fitting<'a> {
-    /// On the device.
-    gene: Learngene,
-    shape: &'a VitShape,
-    scalers: Scalers,
-    inherited: Weights,
-    /// [`Fitting::inherited`] on the device.
-    placed: Weights,
-    head_lr_ratio: f32,
-    data: &'a Data,
-    resolved: Resolved,
-}
-
-const HEAD: [&str; 2] = ["head.weight", "head.bias"];
-
-impl Fitting<'_> {
-    fn assemble(&self, values: &Weights) -> candle_core::Result<Weights> {
-        let (scalers, inherited) = parts(values, &self.placed);
-        self.gene.assemble(&scalers, &inherited, self.shape)
-    }
-}
-
-/// Splits fitted values into scalers and inherited weights.
-fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
-    let scalers = Part::ALL
-        .iter()
-        .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
-        .collect();
-    let mut rest = inherited.clone();
-    rest.extend(HEAD.map(|name| (name.to_string(), values[name].clone())));
-    (scalers, rest)
-}
-
-impl Trainee for Fitting<'_> {
-    type Batch = Batch;
-
-    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let mut variables: Vec<Variable> = Vec::new();
-        for (part, s) in &self.scalers {
-            let name = format!("scalers.{}", part.name());
-            let mut v = train::variable(&name, s, &self.resolved, 0, device)?;
-            v.weight_decay = 0.0;
-            variables.push(v);
-        }
-        for name in HEAD {
-            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
-            v.rate = match self.head_lr_ratio > 0.0 {
-                true => Rate::Uniform(self.head_lr_ratio),
-                false => Rate::Frozen,
-            };
-            variables.push(v);
-        }
-        Ok(variables)
-    }
-
-    fn loss(
-        &self,
-        live: &Live,
-        batch: &Batch,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
-        let Fitting {
-            shape, resolved, ..
-        } = self;
-        let weights = self.assemble(&live.weights)?;
-        let scales = drop_path(shape.depth, part, resolved);
-        let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;
-        let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
-        wave_ops::soft_cross_entropy(&logits, &targets)
-    }
-
-    fn score(&self, values: &Weights) -> Result<Scores> {
-        let network = Network::Vit(self.shape.clone());
-        score::score(&network, &self.assemble(values)?, &self.data.tests)
-    }
 }
