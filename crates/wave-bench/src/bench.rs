@@ -492,7 +492,7 @@ impl Bench<'_> {
                         .stage("condense", Some(&method.condense), &Condense::default())?;
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
-                let epochs = |dir| Ok(condense::epochs(&templates::read(dir)?.config.provenance));
+                let epochs = |dir| Ok(templates::read(dir)?.config.provenance.all_epochs());
                 let dir = self.artefacts.templates(name, 0);
                 let epochs: Result<Vec<f64>> = dir.and_then(epochs);
                 let plans = condense::plans(&settings)?.into_iter();

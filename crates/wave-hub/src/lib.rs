@@ -70,6 +70,7 @@ pub mod onnx;
 mod pickle;
 mod preprocessing;
 mod proto;
+mod provenance;
 mod scalers;
 mod table;
 mod templates;
@@ -98,6 +99,7 @@ pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model};
 pub use numbers::{FLOOR, HALF_TO_EVEN};
 pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
+pub use provenance::Provenance;
 pub use scalers::read_scalers;
 pub use table::{read_table, write_table};
 pub use templates::{

@@ -23,7 +23,7 @@ use crate::directory::{CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE};
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
 use crate::versioned::{Versioned, check_names, read, write};
-use crate::{FloatType, HubError, Weights};
+use crate::{FloatType, HubError, Provenance, Weights};
 
 /// The program [`EXPAND_FILE`], the same in every directory.
 pub(crate) const EXPAND: &[u8] = include_bytes!("templates/expand.py");
@@ -82,7 +82,7 @@ pub struct TemplateConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_offset: Option<String>,
     /// Provenance: recipe, ancestor, data, seed, version, epochs.
-    pub provenance: Value,
+    pub provenance: Provenance,
     /// Accuracies measured at the sizes tried.
     pub accuracies: Vec<Accuracy>,
     /// Accuracies of models that differ from the auxiliary in more than depth and width.

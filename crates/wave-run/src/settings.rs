@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use toml::Table;
 use wave_models::vit::VitShape;
 
+#[macro_use]
+mod keys;
 mod batch;
 mod choices;
 mod duration;
@@ -27,16 +29,20 @@ mod zero_shot;
 pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use choices::*;
 pub use duration::Duration;
-pub use elastic::{Elastic, Variants};
+pub use elastic::{Elastic, ElasticValues, Variants, VariantsValues};
 pub use eval::Eval;
+pub use keys::Range;
 pub use outputs::Outputs;
 pub use precision::mode;
-pub use ranges::check_table;
-pub use ranges::{RANGES, check};
+pub use ranges::{check, check_table, ranges};
 pub use sizes::ModelSizes;
 pub use speed::Speed;
 pub use top::Top;
-pub use training::{Augmentation, Checkpointing, Images, OfTransformers, Optimisation, Training};
+pub use training::{
+    Augmentation, AugmentationValues, Checkpointing, CheckpointingValues, Images, ImagesValues,
+    OfTransformers, OfTransformersValues, Optimisation, OptimisationValues, Training,
+    TrainingValues,
+};
 pub use zero_shot::ZeroShot;
 
 /// Pictures of `wave inspect`.
@@ -54,119 +60,120 @@ pub struct Pictures {
     pub data: Option<String>,
 }
 
-/// Keys of every stage that writes a model.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[command(next_help_heading = "Output")]
-#[group(skip)]
-pub struct Output {
-    /// Layout of the model directory: timm; transformers (native ViT, needs a class token); or onnx
-    /// (timm's, with a graph in model.onnx) [default: timm]
-    #[arg(long, value_name = "LAYOUT")]
-    pub format: Option<Format>,
-    /// Number format of the stored weights [default: f32]
-    #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
-    pub dtype: Option<String>,
+keys! {
+    /// Keys of every stage that writes a model.
+    #[command(next_help_heading = "Output")]
+    Output => OutputValues {
+        /// Layout of the model directory: timm; transformers (native ViT, needs a class token); or onnx
+        /// (timm's, with a graph in model.onnx) [default: timm]
+        #[arg(long, value_name = "LAYOUT")]
+        format: Format = Format::Timm;
+        /// Number format of the stored weights [default: f32]
+        #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
+        dtype: String;
+    }
 }
 
-/// Keys of `wave condense`.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[group(skip)] // its subcommand already has a group of this name
-pub struct Condense {
-    /// Frozen model to distil: a model directory; CLIP and SigLIP also need --labels
-    #[arg(long, value_name = "A")]
-    pub ancestor: Option<String>,
-    /// Time budget in minutes, tests included: settings not given are planned for it by rates measured on this machine
-    /// [default without a recipe: 60]
-    #[arg(long, value_name = "N")]
-    pub minutes: Option<f64>,
-    /// Smallest and largest model of the --minutes plan, as layers x width [default: 2x64..12x192]
-    #[arg(long, value_name = "SIZES")]
-    pub sizes: Option<ModelSizes>,
-    /// Extend a template set to larger models; existing sizes are unchanged. Auxiliary and template size stay those of
-    /// the set
-    #[arg(long, value_name = "TEMPLATES")]
-    pub grow: Option<String>,
-    /// Depths of the auxiliary: one number for plain WAVE; least and most for an elastic condensation, which samples
-    /// one per step
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub depths: Option<Vec<usize>>,
-    /// Widths of the auxiliary; each step samples one
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub widths: Option<Vec<usize>>,
-    /// Trained parameters: factors (templates and scalers); or weights: train composed weights, project onto templates
-    /// after each step [default: weights with --muon, else factors]
-    #[arg(long, value_name = "WHAT")]
-    pub train: Option<Trained>,
-    /// Rows and columns of a template [default: the auxiliary's narrowest width]
-    #[arg(long, value_name = "T")]
-    pub template_size: Option<usize>,
-    /// Number of templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or as many values
-    /// in smaller ones; with --grow as many more of the widest]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub templates: Option<Vec<usize>>,
-    /// Share one set of templates between fc1 and fc2 [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub share_mlp: Option<bool>,
-    /// Number format of the template directory [default: f32]
-    #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
-    pub dtype: Option<String>,
-    /// Order of the Kronecker product [default: tile]
-    #[arg(long, value_name = "ORDER", value_parser = ["tile", "interleave"])]
-    pub kronecker: Option<String>,
-    /// Scaler anchors over the depth [default: the auxiliary's depth]
-    #[arg(long, value_name = "K")]
-    pub anchors: Option<usize>,
-    /// Template initialiser: mimetic (attention products like a trained network's, sinusoidal positions); or xavier
-    /// (independent numbers) [default: mimetic]
-    #[arg(long, value_name = "START")]
-    pub template_start: Option<TemplateStart>,
-    /// Scaler initialiser: ramp, telg (a base and a slope), share (one block for all layers) or random. Frozen by
-    /// --scaler-lr-ratio 0: telg with 2 anchors is then TLEG (layer l of L is B + (l/L) A), share with 1 is Share Init
-    /// [default: ramp]
-    #[arg(long, value_name = "START")]
-    pub scaler_start: Option<ScalerStart>,
-    /// Distillation target: scores (class probabilities); or features (the classifier's input, through a linear map
-    /// dropped afterwards), which gives templates of backbones without classifier and labels [default: scores; features
-    /// of an ancestor without a classifier]
-    #[arg(long, value_name = "WHAT")]
-    pub ancestor_output: Option<AncestorOutput>,
-    /// Weight of the KL divergence from the ancestor [default: 1]
-    #[arg(long, value_name = "X")]
-    pub kl_weight: Option<f64>,
-    /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory of images, classes
-    /// are the ancestor's, without tests [default: 1]
-    #[arg(long, value_name = "X")]
-    pub ce_weight: Option<f64>,
-    /// Distillation temperature [default: 1]
-    #[arg(long, value_name = "X")]
-    pub temperature: Option<f64>,
-    /// Learning rate of the scalers, relative to --lr [default: 1]
-    #[arg(long, value_name = "X")]
-    pub scaler_lr_ratio: Option<f64>,
-    /// Condensations one after another, each with its changes to these keys; each grows the templates of the one
-    /// before.
-    #[arg(skip)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub levels: Option<Vec<Table>>,
-    /// The auxiliary's largest shape
-    #[arg(skip)]
-    #[serde(default)]
-    pub auxiliary: Auxiliary,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub outputs: Outputs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub elastic: Elastic,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub variants: Variants,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub zero_shot: ZeroShot,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub training: Training,
+keys! {
+    /// Keys of `wave condense`.
+    Condense => CondenseValues {
+        /// Frozen model to distil: a model directory; CLIP and SigLIP also need --labels
+        #[arg(long, value_name = "A")]
+        ancestor: String;
+        /// Time budget in minutes, tests included: settings not given are planned for it by rates measured on this machine
+        /// [default without a recipe: 60]
+        #[arg(long, value_name = "N")]
+        minutes: f64, 0.01..=1e6;
+        /// Smallest and largest model of the --minutes plan, as layers x width [default: 2x64..12x192]
+        #[arg(long, value_name = "SIZES")]
+        sizes: ModelSizes;
+        /// Extend a template set to larger models; existing sizes are unchanged. Auxiliary and template size stay those of
+        /// the set
+        #[arg(long, value_name = "TEMPLATES")]
+        grow: String;
+        /// Depths of the auxiliary: one number for plain WAVE; least and most for an elastic condensation, which samples
+        /// one per step
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        depths: Vec<usize>, 1.0..=10_000.0;
+        /// Widths of the auxiliary; each step samples one
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        widths: Vec<usize>, 1.0..=1e6;
+        /// Trained parameters: factors (templates and scalers); or weights: train composed weights, project onto templates
+        /// after each step [default: weights with --muon, else factors]
+        #[arg(long, value_name = "WHAT")]
+        train: Trained;
+        /// Rows and columns of a template [default: the auxiliary's narrowest width]
+        #[arg(long, value_name = "T")]
+        template_size: usize, 1.0..=65_536.0;
+        /// Number of templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or as many values
+        /// in smaller ones; with --grow as many more of the widest]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        templates: Vec<usize>, 1.0..=1e6;
+        /// Share one set of templates between fc1 and fc2 [default: false]
+        #[arg(long, value_name = "BOOL")]
+        share_mlp: bool = false;
+        /// Number format of the template directory [default: f32]
+        #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
+        dtype: String;
+        /// Order of the Kronecker product [default: tile]
+        #[arg(long, value_name = "ORDER", value_parser = ["tile", "interleave"])]
+        kronecker: String = "tile".to_owned();
+        /// Scaler anchors over the depth [default: the auxiliary's depth]
+        #[arg(long, value_name = "K")]
+        anchors: usize, 1.0..=10_000.0;
+        /// Template initialiser: mimetic (attention products like a trained network's, sinusoidal positions); or xavier
+        /// (independent numbers) [default: mimetic]
+        #[arg(long, value_name = "START")]
+        template_start: TemplateStart = TemplateStart::Mimetic;
+        /// Scaler initialiser: ramp, telg (a base and a slope), share (one block for all layers) or random. Frozen by
+        /// --scaler-lr-ratio 0: telg with 2 anchors is then TLEG (layer l of L is B + (l/L) A), share with 1 is Share Init
+        /// [default: ramp]
+        #[arg(long, value_name = "START")]
+        scaler_start: ScalerStart = ScalerStart::Ramp;
+        /// Distillation target: scores (class probabilities); or features (the classifier's input, through a linear map
+        /// dropped afterwards), which gives templates of backbones without classifier and labels [default: scores; features
+        /// of an ancestor without a classifier]
+        #[arg(long, value_name = "WHAT")]
+        ancestor_output: AncestorOutput;
+        /// Weight of the KL divergence from the ancestor [default: 1]
+        #[arg(long, value_name = "X")]
+        kl_weight: f64 = 1.0, 0.0..=1e6;
+        /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory of images, classes
+        /// are the ancestor's, without tests [default: 1]
+        #[arg(long, value_name = "X")]
+        ce_weight: f64 = 1.0, 0.0..=1e6;
+        /// Distillation temperature [default: 1]
+        #[arg(long, value_name = "X")]
+        temperature: f64 = 1.0, 0.01..=1000.0;
+        /// Learning rate of the scalers, relative to --lr [default: 1]
+        #[arg(long, value_name = "X")]
+        scaler_lr_ratio: f64, 0.0..=1000.0;
+        /// Condensations one after another, each with its changes to these keys; each grows the templates of the one
+        /// before.
+        #[arg(skip)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        levels: Vec<Table>;
+    } with {
+        /// The auxiliary's largest shape
+        #[arg(skip)]
+        #[serde(default)]
+        auxiliary: Auxiliary => Auxiliary,
+        #[command(flatten)]
+        #[serde(flatten)]
+        outputs: Outputs => Outputs,
+        #[command(flatten)]
+        #[serde(flatten)]
+        elastic: Elastic => ElasticValues,
+        #[command(flatten)]
+        #[serde(flatten)]
+        variants: Variants => VariantsValues,
+        #[command(flatten)]
+        #[serde(flatten)]
+        zero_shot: ZeroShot => ZeroShot,
+        #[command(flatten)]
+        #[serde(flatten)]
+        training: Training => TrainingValues,
+    }
 }
 
 /// The auxiliary's shape, `[condense.auxiliary]`.
@@ -202,292 +209,296 @@ impl From<&VitShape> for Auxiliary {
     }
 }
 
-/// Keys of `wave expand`.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[group(skip)] // its subcommand already has a group of this name
-pub struct Expand {
-    /// Blocks of the model
-    #[arg(long, value_name = "N")]
-    pub depth: Option<usize>,
-    /// Channels of a token; a multiple of the templates' head width
-    #[arg(long, value_name = "N")]
-    pub width: Option<usize>,
-    /// Attention heads [default: width / the templates' head width]
-    #[arg(long, value_name = "N")]
-    pub heads: Option<usize>,
-    /// Hidden channels of the MLP over the width [default: the templates']
-    #[arg(long, value_name = "X")]
-    pub mlp_ratio: Option<f64>,
-    /// Side of an image in pixels: positions are resized [default: the templates']
-    #[arg(long, value_name = "N")]
-    pub image_size: Option<usize>,
-    /// Side of a patch in pixels: patch embeddings and positions are resized [default: the
-    /// templates']
-    #[arg(long, value_name = "N")]
-    pub patch: Option<usize>,
-    /// Instead of a size: the most accurate within a parameter budget, such as 8M, by the accuracies recorded with
-    /// the templates
-    #[arg(long, value_name = "N")]
-    pub max_params: Option<String>,
-    /// Instead of a size: the most accurate within a budget of multiply-adds (MACs) per image, such as 1.2G
-    #[arg(long, value_name = "N", alias = "max-flops")]
-    pub max_macs: Option<String>,
-    /// Instead of a size: the most accurate within a latency for one image, measured on this machine
-    #[arg(long, value_name = "MS")]
-    pub max_latency_ms: Option<f64>,
-    /// Templates used, of a set with levels: the number of one of its levels [default: that of the first level that
-    /// holds the size]
-    #[arg(long, value_name = "N")]
-    pub templates_used: Option<usize>,
-    /// Delta to apply first, made by `wave adapt` from these templates: a directory or hf:OWNER/NAME
-    #[arg(long, value_name = "DELTA")]
-    pub delta: Option<String>,
-    /// Scaler initialiser: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
-    #[arg(long, value_name = "START")]
-    pub scalers: Option<FirstScalers>,
-    /// Initialiser of the blocks' norms and biases: inherit (interpolated), mimetic or timm [default: inherit]
-    #[arg(long, value_name = "FROM")]
-    pub fill: Option<Fill>,
-    /// Learning rate of the head while scalers are fitted, relative to --lr; 0 freezes it [default: 0.1]
-    #[arg(long, value_name = "X")]
-    pub head_lr_ratio: Option<f64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub training: Training,
+keys! {
+    /// Keys of `wave expand`.
+    Expand => ExpandValues {
+        /// Blocks of the model
+        #[arg(long, value_name = "N")]
+        depth: usize;
+        /// Channels of a token; a multiple of the templates' head width
+        #[arg(long, value_name = "N")]
+        width: usize;
+        /// Attention heads [default: width / the templates' head width]
+        #[arg(long, value_name = "N")]
+        heads: usize;
+        /// Hidden channels of the MLP over the width [default: the templates']
+        #[arg(long, value_name = "X")]
+        mlp_ratio: f64, 0.001..=1000.0;
+        /// Side of an image in pixels: positions are resized [default: the templates']
+        #[arg(long, value_name = "N")]
+        image_size: usize;
+        /// Side of a patch in pixels: patch embeddings and positions are resized [default: the
+        /// templates']
+        #[arg(long, value_name = "N")]
+        patch: usize;
+        /// Instead of a size: the most accurate within a parameter budget, such as 8M, by the accuracies recorded with
+        /// the templates
+        #[arg(long, value_name = "N")]
+        max_params: String;
+        /// Instead of a size: the most accurate within a budget of multiply-adds (MACs) per image, such as 1.2G
+        #[arg(long, value_name = "N", alias = "max-flops")]
+        max_macs: String;
+        /// Instead of a size: the most accurate within a latency for one image, measured on this machine
+        #[arg(long, value_name = "MS")]
+        max_latency_ms: f64, 1e-9..=1e9;
+        /// Templates used, of a set with levels: the number of one of its levels [default: that of the first level that
+        /// holds the size]
+        #[arg(long, value_name = "N")]
+        templates_used: usize;
+        /// Delta to apply first, made by `wave adapt` from these templates: a directory or hf:OWNER/NAME
+        #[arg(long, value_name = "DELTA")]
+        delta: String;
+        /// Scaler initialiser: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
+        #[arg(long, value_name = "START")]
+        scalers: FirstScalers = FirstScalers::Bank;
+        /// Initialiser of the blocks' norms and biases: inherit (interpolated), mimetic or timm [default: inherit]
+        #[arg(long, value_name = "FROM")]
+        fill: Fill = Fill::Inherit;
+        /// Learning rate of the head while scalers are fitted, relative to --lr; 0 freezes it [default: 0.1]
+        #[arg(long, value_name = "X")]
+        head_lr_ratio: f64 = 0.1, 0.0..=1000.0;
+    } with {
+        #[command(flatten)]
+        #[serde(flatten)]
+        output: Output => Output,
+        #[command(flatten)]
+        #[serde(flatten)]
+        training: Training => TrainingValues,
+    }
 }
 
-/// Keys of `wave adapt`.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[group(skip)] // its subcommand already has a group of this name
-pub struct Adapt {
-    /// Least and greatest depth that a step samples; one number for both [default: those condensed]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub depths: Option<Vec<usize>>,
-    /// Widths that a step samples from [default: those condensed]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub widths: Option<Vec<usize>>,
-    /// Anchors of the delta over the depth: more fit better, in a larger file [default: 2; with --whole true those of
-    /// the templates]
-    #[arg(long, value_name = "K")]
-    pub anchors: Option<usize>,
-    /// Weights trained beside scalers and classifier, by parts of their names, such as norm, bias, patch_embed or
-    /// pos_embed [default: norm; with --whole true all]
-    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
-    pub adapts: Option<Vec<String>>,
-    /// Rank of the template differences in the delta; 0 freezes the templates [default: 1; with --whole true 0]
-    #[arg(long, value_name = "R")]
-    pub template_rank: Option<usize>,
-    /// Write adapted templates, a whole template directory, instead of a delta [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub whole: Option<bool>,
-    /// Learning rate of the scalers, relative to --lr [default: 1]
-    #[arg(long, value_name = "X")]
-    pub scaler_lr_ratio: Option<f64>,
-    /// Number format of the output [default: f16; with --whole true f32]
-    #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
-    pub dtype: Option<String>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub elastic: Elastic,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub variants: Variants,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub training: Training,
+keys! {
+    /// Keys of `wave adapt`.
+    Adapt => AdaptValues {
+        /// Least and greatest depth that a step samples; one number for both [default: those condensed]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        depths: Vec<usize>, 1.0..=10_000.0;
+        /// Widths that a step samples from [default: those condensed]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        widths: Vec<usize>, 1.0..=1e6;
+        /// Anchors of the delta over the depth: more fit better, in a larger file [default: 2; with --whole true those of
+        /// the templates]
+        #[arg(long, value_name = "K")]
+        anchors: usize, 1.0..=10_000.0;
+        /// Weights trained beside scalers and classifier, by parts of their names, such as norm, bias, patch_embed or
+        /// pos_embed [default: norm; with --whole true all]
+        #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+        adapts: Vec<String>;
+        /// Rank of the template differences in the delta; 0 freezes the templates [default: 1; with --whole true 0]
+        #[arg(long, value_name = "R")]
+        template_rank: usize, 0.0..=65_536.0;
+        /// Write adapted templates, a whole template directory, instead of a delta [default: false]
+        #[arg(long, value_name = "BOOL")]
+        whole: bool = false;
+        /// Learning rate of the scalers, relative to --lr [default: 1]
+        #[arg(long, value_name = "X")]
+        scaler_lr_ratio: f64 = 1.0, 0.0..=1000.0;
+        /// Number format of the output [default: f16; with --whole true f32]
+        #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
+        dtype: String;
+    } with {
+        #[command(flatten)]
+        #[serde(flatten)]
+        elastic: Elastic => ElasticValues,
+        #[command(flatten)]
+        #[serde(flatten)]
+        variants: Variants => VariantsValues,
+        #[command(flatten)]
+        #[serde(flatten)]
+        training: Training => TrainingValues,
+    }
 }
 
-/// Keys of `wave init`.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[group(skip)] // its subcommand already has a group of this name
-pub struct Init {
-    /// Architecture: vit, convmixer or convnext [default: vit]
-    #[arg(long, value_name = "A")]
-    pub arch: Option<String>,
-    /// Blocks [default: the sum of --stages]
-    #[arg(long, value_name = "N")]
-    pub depth: Option<usize>,
-    /// Channels of a token
-    #[arg(long, value_name = "N")]
-    pub width: Option<usize>,
-    /// Attention heads [default: width / 64, or width / the head width of --from; for prune those of --from, if they
-    /// divide the width]
-    #[arg(long, value_name = "N")]
-    pub heads: Option<usize>,
-    /// Hidden channels of the MLP over the width [default: 4, or that of --from]
-    #[arg(long, value_name = "X")]
-    pub mlp_ratio: Option<f64>,
-    /// Side of a patch in pixels [default: 16, or 7 for convmixer and convnext, if that divides the image into at least
-    /// 4 x 4; else 7, 4 or the largest up to 16 that does]
-    #[arg(long, value_name = "N")]
-    pub patch: Option<usize>,
-    /// Side of the image in pixels [default: that of the --data images, if all have one size of at most 224; else 224]
-    #[arg(long, value_name = "N")]
-    pub image_size: Option<usize>,
-    /// Colour channels
-    #[arg(long, value_name = "N")]
-    pub channels: Option<usize>,
-    /// Classes
-    #[arg(long, value_name = "N")]
-    pub classes: Option<usize>,
-    /// Side of a depthwise kernel (convmixer, convnext)
-    #[arg(long, value_name = "N")]
-    pub kernel: Option<usize>,
-    /// Activation of a convmixer [default: gelu]
-    #[arg(long, value_name = "NAME")]
-    pub activation: Option<MixerActivation>,
-    /// Blocks of each of a convnext's four stages, such as 2,2,6,2. Each stage halves the resolution and doubles the
-    /// width; --width is the first's [default: one stage, isotropic]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub stages: Option<Vec<usize>>,
-    /// Dilation of depthwise kernels (convmixer): a digit for all layers, one per layer (11223333), or a schedule A to H
-    /// of the thesis [default: 1]
-    #[arg(long, value_name = "D")]
-    pub dilation: Option<String>,
-    /// Variance of the Gaussian bump in `covariance` filters, in pixels²: its start at the first layer, velocity and
-    /// acceleration over depth [default: 0.08,0.37,2.9]
-    #[arg(long, value_name = "X", value_delimiter = ',')]
-    pub filter_variance: Option<Vec<f64>>,
-    /// Halve that variance with every halving of the resolution (convnext with --stages) [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub sawtooth: Option<bool>,
-    /// Treatment of a covariance's negative eigenvalues: clip or absolute [default: clip]
-    #[arg(long, value_name = "HOW")]
-    pub negative: Option<String>,
-    /// Replace covariances of filters by the nearest Kronecker squares [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub factored: Option<bool>,
-    /// Classify a class token instead of the mean token
-    #[arg(long, value_name = "BOOL")]
-    pub class_token: Option<bool>,
-    /// Position embedding [default: sinusoidal for mimetic]
-    #[arg(long, value_name = "KIND")]
-    pub positions: Option<PositionKind>,
-    /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
-    #[arg(long, value_name = "X")]
-    pub position_scale: Option<f64>,
-    /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number per input; or eq2=B, one for all. Baselines
-    /// of the papers: bias=B, a constant bias; or half, (W1 - W2^T)/2. SIGMA and B are in standard deviations of the
-    /// layer's weights [default: none; for mlp-mean eq2=0.5]
-    #[arg(long, value_name = "SHIFT")]
-    pub mlp_mean: Option<String>,
-    /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them to --rest
-    /// [default: 0.7,0.7]
-    #[arg(
-        long,
-        value_name = "X",
-        value_delimiter = ',',
-        allow_negative_numbers = true
-    )]
-    pub qk: Option<Vec<f64>>,
-    /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them to --rest
-    /// [default: 0.4,0.4]
-    #[arg(
-        long,
-        value_name = "X",
-        value_delimiter = ',',
-        allow_negative_numbers = true
-    )]
-    pub vp: Option<Vec<f64>>,
-    /// Mimetic attention: products (factored, near the identity and its negative); or equal (one random matrix as query
-    /// and key, another as value and, negated, projection) [default: products]
-    #[arg(long, value_name = "WHAT")]
-    pub mimetic: Option<String>,
-    /// Layout of mimetic V and projection: paper or code [default: paper]
-    #[arg(long, value_name = "LAYOUT")]
-    pub vp_layout: Option<String>,
-    /// Scale of layerscale, 0 to 1 [default: 0.1]
-    #[arg(long, value_name = "X")]
-    pub gamma: Option<f64>,
-    /// Weights set to zero: query-key, attention (values and projection too), or blocks (all matrices of a block)
-    /// [default: attention]
-    #[arg(long, value_name = "WHAT")]
-    pub zero: Option<String>,
-    /// Target of layerscale [default: branch]
-    #[arg(long, value_name = "WHAT")]
-    pub scaled: Option<Scaled>,
-    /// Initialiser of the weights that a method leaves alone: he, timm, xavier or mimetic; for mimetic and layerscale
-    /// timm or xavier [default: timm]
-    #[arg(long, value_name = "METHOD")]
-    pub rest: Option<String>,
-    /// Layers taken from a deeper --from: first or uniform [default: first]
-    #[arg(long, value_name = "WHICH")]
-    pub layers: Option<String>,
-    /// Blocks taken by heru-lg and auto-lg [default: 3 and 4]
-    #[arg(long, value_name = "N")]
-    pub blocks: Option<usize>,
-    /// Similarity of each layer of --from to a small network's, for auto-lg
-    #[arg(long, value_name = "X", value_delimiter = ',')]
-    pub similarity: Option<Vec<f64>>,
-    /// Model or template directory to take image size, patch, channels, classes and normalisation from; the donor of
-    /// methods such as weight-selection
-    #[arg(long, value_name = "DIR")]
-    pub from: Option<String>,
-    /// Data to take image size, channels, classes and normalisation from; for prune, calibration images, without labels
-    #[arg(long, value_name = "D")]
-    pub data: Option<String>,
-    /// Calibration images of prune: the first N of a seeded shuffle of --data [default: 500]
-    #[arg(long, value_name = "N")]
-    pub train_limit: Option<usize>,
-    /// Random seed [default: 0]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub output: Output,
+keys! {
+    /// Keys of `wave init`.
+    Init => InitValues {
+        /// Architecture: vit, convmixer or convnext [default: vit]
+        #[arg(long, value_name = "A")]
+        arch: String = "vit".to_owned();
+        /// Blocks [default: the sum of --stages]
+        #[arg(long, value_name = "N")]
+        depth: usize;
+        /// Channels of a token
+        #[arg(long, value_name = "N")]
+        width: usize;
+        /// Attention heads [default: width / 64, or width / the head width of --from; for prune those of --from, if they
+        /// divide the width]
+        #[arg(long, value_name = "N")]
+        heads: usize;
+        /// Hidden channels of the MLP over the width [default: 4, or that of --from]
+        #[arg(long, value_name = "X")]
+        mlp_ratio: f64, 0.001..=1000.0;
+        /// Side of a patch in pixels [default: 16, or 7 for convmixer and convnext, if that divides the image into at least
+        /// 4 x 4; else 7, 4 or the largest up to 16 that does]
+        #[arg(long, value_name = "N")]
+        patch: usize;
+        /// Side of the image in pixels [default: that of the --data images, if all have one size of at most 224; else 224]
+        #[arg(long, value_name = "N")]
+        image_size: usize;
+        /// Colour channels
+        #[arg(long, value_name = "N")]
+        channels: usize;
+        /// Classes
+        #[arg(long, value_name = "N")]
+        classes: usize;
+        /// Side of a depthwise kernel (convmixer, convnext)
+        #[arg(long, value_name = "N")]
+        kernel: usize;
+        /// Activation of a convmixer [default: gelu]
+        #[arg(long, value_name = "NAME")]
+        activation: MixerActivation;
+        /// Blocks of each of a convnext's four stages, such as 2,2,6,2. Each stage halves the resolution and doubles the
+        /// width; --width is the first's [default: one stage, isotropic]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        stages: Vec<usize>;
+        /// Dilation of depthwise kernels (convmixer): a digit for all layers, one per layer (11223333), or a schedule A to H
+        /// of the thesis [default: 1]
+        #[arg(long, value_name = "D")]
+        dilation: String;
+        /// Variance of the Gaussian bump in `covariance` filters, in pixels²: its start at the first layer, velocity and
+        /// acceleration over depth [default: 0.08,0.37,2.9]
+        #[arg(long, value_name = "X", value_delimiter = ',')]
+        filter_variance: Vec<f64>;
+        /// Halve that variance with every halving of the resolution (convnext with --stages) [default: false]
+        #[arg(long, value_name = "BOOL")]
+        sawtooth: bool;
+        /// Treatment of a covariance's negative eigenvalues: clip or absolute [default: clip]
+        #[arg(long, value_name = "HOW")]
+        negative: String;
+        /// Replace covariances of filters by the nearest Kronecker squares [default: false]
+        #[arg(long, value_name = "BOOL")]
+        factored: bool = false;
+        /// Classify a class token instead of the mean token
+        #[arg(long, value_name = "BOOL")]
+        class_token: bool;
+        /// Position embedding [default: sinusoidal for mimetic]
+        #[arg(long, value_name = "KIND")]
+        positions: PositionKind;
+        /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
+        #[arg(long, value_name = "X")]
+        position_scale: f64;
+        /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number per input; or eq2=B, one for all. Baselines
+        /// of the papers: bias=B, a constant bias; or half, (W1 - W2^T)/2. SIGMA and B are in standard deviations of the
+        /// layer's weights [default: none; for mlp-mean eq2=0.5]
+        #[arg(long, value_name = "SHIFT")]
+        mlp_mean: String;
+        /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them to --rest
+        /// [default: 0.7,0.7]
+        #[arg(
+            long,
+            value_name = "X",
+            value_delimiter = ',',
+            allow_negative_numbers = true
+        )]
+        qk: Vec<f64>;
+        /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them to --rest
+        /// [default: 0.4,0.4]
+        #[arg(
+            long,
+            value_name = "X",
+            value_delimiter = ',',
+            allow_negative_numbers = true
+        )]
+        vp: Vec<f64>;
+        /// Mimetic attention: products (factored, near the identity and its negative); or equal (one random matrix as query
+        /// and key, another as value and, negated, projection) [default: products]
+        #[arg(long, value_name = "WHAT")]
+        mimetic: String;
+        /// Layout of mimetic V and projection: paper or code [default: paper]
+        #[arg(long, value_name = "LAYOUT")]
+        vp_layout: String;
+        /// Scale of layerscale, 0 to 1 [default: 0.1]
+        #[arg(long, value_name = "X")]
+        gamma: f64, 0.0..=1.0;
+        /// Weights set to zero: query-key, attention (values and projection too), or blocks (all matrices of a block)
+        /// [default: attention]
+        #[arg(long, value_name = "WHAT")]
+        zero: String;
+        /// Target of layerscale [default: branch]
+        #[arg(long, value_name = "WHAT")]
+        scaled: Scaled;
+        /// Initialiser of the weights that a method leaves alone: he, timm, xavier or mimetic; for mimetic and layerscale
+        /// timm or xavier [default: timm]
+        #[arg(long, value_name = "METHOD")]
+        rest: String;
+        /// Layers taken from a deeper --from: first or uniform [default: first]
+        #[arg(long, value_name = "WHICH")]
+        layers: String;
+        /// Blocks taken by heru-lg and auto-lg [default: 3 and 4]
+        #[arg(long, value_name = "N")]
+        blocks: usize;
+        /// Similarity of each layer of --from to a small network's, for auto-lg
+        #[arg(long, value_name = "X", value_delimiter = ',')]
+        similarity: Vec<f64>;
+        /// Model or template directory to take image size, patch, channels, classes and normalisation from; the donor of
+        /// methods such as weight-selection
+        #[arg(long, value_name = "DIR")]
+        from: String;
+        /// Data to take image size, channels, classes and normalisation from; for prune, calibration images, without labels
+        #[arg(long, value_name = "D")]
+        data: String;
+        /// Calibration images of prune: the first N of a seeded shuffle of --data [default: 500]
+        #[arg(long, value_name = "N")]
+        train_limit: usize, 1.0..=1e12;
+        /// Random seed [default: 0]
+        #[arg(long, value_name = "N")]
+        seed: u64 = 0;
+    } with {
+        #[command(flatten)]
+        #[serde(flatten)]
+        output: Output => Output,
+    }
 }
 
-/// Keys of `wave finetune`.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[group(skip)] // its subcommand already has a group of this name
-pub struct Finetune {
-    /// Also distil from this frozen model directory; CLIP and SigLIP need --labels
-    #[arg(long, value_name = "A")]
-    pub ancestor: Option<String>,
-    /// Weight of the KL divergence from the ancestor [default: 1]
-    #[arg(long, value_name = "X")]
-    pub kl_weight: Option<f64>,
-    /// Temperature of the distillation [default: 1]
-    #[arg(long, value_name = "X")]
-    pub temperature: Option<f64>,
-    /// Replace the head, for other classes than the model's [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub new_head: Option<bool>,
-    /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight, the filters of
-    /// ConvMixer and ConvNeXt. Transformers' names have no layer number: blocks.attn.qkv.weight
-    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
-    pub freeze: Option<Vec<String>>,
-    /// LayerScale: train a factor per channel of every residual branch of a transformer, from X (0.1 for few layers,
-    /// down to 1e-6 for many). Merged into the weights at the end
-    #[arg(long, value_name = "X")]
-    pub layer_scale: Option<f64>,
-    /// Train a scalar per transformer layer, from X, added to the MLP's first matrix: a baseline of mimetic MLPs
-    /// (thesis, section 3.4.2)
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    pub mlp_scalar: Option<f64>,
-    /// Train slices for `wave init nested`: each step samples a depth between these two numbers and trains evenly spaced
-    /// layers
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub depths: Option<Vec<usize>>,
-    /// Train slices: each step samples one of these widths and trains the first heads and channels
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub widths: Option<Vec<usize>>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub outputs: Outputs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub elastic: Elastic,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub zero_shot: ZeroShot,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub training: Training,
+keys! {
+    /// Keys of `wave finetune`.
+    Finetune => FinetuneValues {
+        /// Also distil from this frozen model directory; CLIP and SigLIP need --labels
+        #[arg(long, value_name = "A")]
+        ancestor: String;
+        /// Weight of the KL divergence from the ancestor [default: 1]
+        #[arg(long, value_name = "X")]
+        kl_weight: f64 = 1.0, 0.0..=1e6;
+        /// Temperature of the distillation [default: 1]
+        #[arg(long, value_name = "X")]
+        temperature: f64 = 1.0, 0.01..=1000.0;
+        /// Replace the head, for other classes than the model's [default: false]
+        #[arg(long, value_name = "BOOL")]
+        new_head: bool = false;
+        /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight, the filters of
+        /// ConvMixer and ConvNeXt. Transformers' names have no layer number: blocks.attn.qkv.weight
+        #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+        freeze: Vec<String> = Vec::new();
+        /// LayerScale: train a factor per channel of every residual branch of a transformer, from X (0.1 for few layers,
+        /// down to 1e-6 for many). Merged into the weights at the end
+        #[arg(long, value_name = "X")]
+        layer_scale: f64, 0.0..=1.0;
+        /// Train a scalar per transformer layer, from X, added to the MLP's first matrix: a baseline of mimetic MLPs
+        /// (thesis, section 3.4.2)
+        #[arg(long, value_name = "X", allow_negative_numbers = true)]
+        mlp_scalar: f64, -1000.0..=1000.0;
+        /// Train slices for `wave init nested`: each step samples a depth between these two numbers and trains evenly spaced
+        /// layers
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        depths: Vec<usize>, 1.0..=10_000.0;
+        /// Train slices: each step samples one of these widths and trains the first heads and channels
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        widths: Vec<usize>, 1.0..=1e6;
+    } with {
+        #[command(flatten)]
+        #[serde(flatten)]
+        outputs: Outputs => Outputs,
+        #[command(flatten)]
+        #[serde(flatten)]
+        elastic: Elastic => ElasticValues,
+        #[command(flatten)]
+        #[serde(flatten)]
+        zero_shot: ZeroShot => ZeroShot,
+        #[command(flatten)]
+        #[serde(flatten)]
+        output: Output => Output,
+        #[command(flatten)]
+        #[serde(flatten)]
+        training: Training => TrainingValues,
+    }
 }

@@ -28,9 +28,11 @@ use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod card;
 mod plan;
+mod prepared;
 
-use plan::Ready;
-pub use plan::{AdaptPlan, describe};
+pub use plan::AdaptPlan;
+use prepared::Prepared;
+pub use prepared::describe;
 
 /// Values for settings that are not given, where templates are written or, else, a delta.
 pub const fn defaults(whole: bool) -> Defaults {
@@ -49,24 +51,24 @@ pub const fn defaults(whole: bool) -> Defaults {
 pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let plan = AdaptPlan::new(settings)?;
-    let ready = Ready::read(dir, plan, options.repeated(out), context)?;
-    ready.step.check()?;
+    let prepared = Prepared::read(dir, plan, options.repeated(out), context)?;
+    prepared.step.check()?;
     let inputs = Inputs::new(context).artefact("templates", dir)?;
-    let inputs = inputs.images(ready.plan.data.spec.as_deref(), &ready.data);
-    let recipe = run_dir::of_stage("adapt", &ready.plan.table);
+    let inputs = inputs.images(prepared.plan.data.spec.as_deref(), &prepared.data);
+    let recipe = run_dir::of_stage("adapt", &prepared.plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let Ready {
+        let Prepared {
             templates,
             plan,
             data,
             resolved,
             ..
-        } = &ready;
+        } = &prepared;
         let classes = data.class_names.len();
         let gene = &templates.learngene;
         let anchors = plan.anchors(gene.auxiliary.depth);
         let adaptation = Adaptation {
-            ready: &ready,
+            prepared: &prepared,
             gene: gene.to_device(context.device())?,
             start: plan.no_delta(gene, classes)?,
         };
@@ -79,23 +81,23 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         let mut outcome = train::train(&adaptation, &course, Some(run), options)?;
         let (tensors, gene) = stored(templates, plan, std::mem::take(&mut outcome.values))?;
         let accuracies =
-            elastic::accuracies(&gene, &ready.sizes, &[], data, "adapted, without data")?;
-        let shapes = elastic::shape_accuracies(&gene, &ready.sizes, data)?;
+            elastic::accuracies(&gene, &prepared.sizes, &[], data, "adapted, without data")?;
+        let shapes = elastic::shape_accuracies(&gene, &prepared.sizes, data)?;
         let mut provenance = json!({
             "stage": "adapt",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": templates.digest,
-            "origin": origin::of(dir, &templates.config.provenance, context),
+            "origin": origin::of(dir, templates.config.provenance.record(), context),
             "data": data.spec,
             "training_images": data.train_indices.len(),
             "seed": resolved.seed,
             "steps": outcome.steps,
             "epochs": outcome.epochs,
-            "depths": [ready.sizes.depths.0, ready.sizes.depths.1],
-            "widths": ready.sizes.widths,
+            "depths": [prepared.sizes.depths.0, prepared.sizes.depths.1],
+            "widths": prepared.sizes.widths,
             "start": templates.config.provenance,
         });
-        elastic::tell_variants(&ready.sizes.variants, &mut provenance);
+        elastic::tell_variants(&prepared.sizes.variants, &mut provenance);
         let sum = |weights: &Weights| weights.values().map(Tensor::elem_count).sum::<usize>();
         let mut result = json!({
             "parameters": sum(&tensors),
@@ -116,7 +118,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             };
             Box::new(move || {
                 templates::write(out, &gene, float, about, |config| {
-                    let (accuracies, provenance) = (&config.accuracies, &config.provenance);
+                    let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
                     card::card(dir, Some(config), &gene, accuracies, provenance)
                 })
             })
@@ -159,7 +161,7 @@ fn stored(
 
 /// A delta in training.
 struct Adaptation<'a> {
-    ready: &'a Ready,
+    prepared: &'a Prepared,
     /// What it changes, on the device.
     gene: Learngene,
     /// Its first values.
@@ -170,7 +172,7 @@ impl Trainee for Adaptation<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let Ready { plan, resolved, .. } = self.ready;
+        let Prepared { plan, resolved, .. } = self.prepared;
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, resolved, 0, device)?;
             v.weight_decay = resolved.weight_decay; // of differences: towards the templates
@@ -189,9 +191,9 @@ impl Trainee for Adaptation<'_> {
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let Ready {
+        let Prepared {
             resolved, sizes, ..
-        } = self.ready;
+        } = self.prepared;
         let gene = self.gene.with_delta(&live.weights)?;
         let rng = &mut train::size_generator(resolved.seed, part.step);
         let shape = sizes.shape(&gene.auxiliary, part.step, resolved.steps, rng);
@@ -205,9 +207,9 @@ impl Trainee for Adaptation<'_> {
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        let gene = self.ready.templates.learngene.with_delta(values)?;
-        let shape = largest(&gene.auxiliary, &self.ready.sizes);
-        elastic::score(&gene, &shape, &self.ready.data)
+        let gene = self.prepared.templates.learngene.with_delta(values)?;
+        let shape = largest(&gene.auxiliary, &self.prepared.sizes);
+        elastic::score(&gene, &shape, &self.prepared.data)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use crate::ancestor::{AncestorOutput, Ancestors};
 use crate::cache::Cache;
-use crate::lesson::Lesson;
+use crate::distill_targets::DistillTargets;
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -100,16 +100,6 @@ pub fn condense(
 /// If the settings of a level are wrong.
 pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
     levels::plans(&levels::of(settings)?, None)
-}
-
-/// Epochs of a condensation and, before them, of those that it grew from.
-pub fn epochs(provenance: &Value) -> Vec<f64> {
-    let mut all = match &provenance["grown"] {
-        Value::Null => Vec::new(),
-        before => epochs(before),
-    };
-    all.push(provenance["epochs"].as_f64().unwrap_or(0.0));
-    all
 }
 
 /// The templates that a condensation grows, if it grows any.
@@ -207,8 +197,9 @@ fn condense_level(
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let began = Instant::now();
         let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
-        let lesson =
-            |ancestor| Lesson::new(ancestor, &data, output, cache.as_ref(), options.verbosity);
+        let distill_targets = |ancestor| {
+            DistillTargets::new(ancestor, &data, output, cache.as_ref(), options.verbosity)
+        };
         let distillation = Distillation {
             plan: &plan,
             updated: Updated::of(&plan, &gene),
@@ -216,7 +207,7 @@ fn condense_level(
             resolved: &resolved,
             data: &data,
             output,
-            lesson: ancestor.map(lesson).transpose()?,
+            distill_targets: ancestor.map(distill_targets).transpose()?,
         };
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));

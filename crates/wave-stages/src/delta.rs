@@ -112,7 +112,7 @@ impl TemplateDir {
         self.config.label_names = config.label_names;
         self.config.accuracies = config.accuracies;
         self.config.shapes = config.shapes;
-        self.config.provenance = config.provenance;
+        self.config.provenance = config.provenance.into();
         Ok(self)
     }
 }

@@ -11,18 +11,12 @@ use wave_models::vit::VitShape;
 use wave_models::{Network, resample};
 use wave_run::data::Data;
 use wave_run::error::request;
-use wave_run::settings::{self, Elastic};
+use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
-
-/// Default share of models that vary.
-const SHARE: f64 = 0.5;
-
-/// Default power of growth.
-const GROWTH_POWER: f64 = 3.0;
 
 /// The sizes to draw between two depths, from some widths; `growth` is the default.
 pub(crate) fn sizes(
-    settings: &Elastic,
+    settings: &ElasticValues,
     depths: (usize, usize),
     mut widths: Vec<usize>,
     growth: f64,
@@ -33,7 +27,7 @@ pub(crate) fn sizes(
         depths,
         widths,
         growth: settings.growth.unwrap_or(growth),
-        growth_power: settings.growth_power.unwrap_or(GROWTH_POWER),
+        growth_power: settings.growth_power,
         variants: Variants::default(),
         smaller: Vec::new(),
     }
@@ -44,17 +38,16 @@ pub(crate) fn sizes(
 /// # Errors
 /// If a list holds 0, heads that divide no width, or no patch divides an image.
 pub(crate) fn variants(
-    settings: &settings::Variants,
+    settings: &VariantsValues,
     widths: &[usize],
     whole: &VitShape,
 ) -> Result<Variants> {
-    let list = |list: &Option<Vec<usize>>| list.clone().unwrap_or_default();
     let variants = Variants {
-        mlp_ratios: settings.mlp_ratios.clone().unwrap_or_default(),
-        head_widths: list(&settings.head_widths),
-        image_sizes: list(&settings.image_sizes),
-        patches: list(&settings.patches),
-        share: settings.variant_share.unwrap_or(SHARE),
+        mlp_ratios: settings.mlp_ratios.clone(),
+        head_widths: settings.head_widths.clone(),
+        image_sizes: settings.image_sizes.clone(),
+        patches: settings.patches.clone(),
+        share: settings.variant_share,
     };
     for head in &variants.head_widths {
         if !widths.iter().any(|width| width.is_multiple_of(*head)) {

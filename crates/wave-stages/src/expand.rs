@@ -5,23 +5,21 @@
 //! data, with the templates frozen. The weights are then composed once, into an ordinary model. Without
 //! steps no data is needed.
 
-use crate::budget;
 use crate::model::{Model, Network};
-use crate::origin;
 use crate::record::Expected;
-use crate::score::{self, drop_path, zero_head};
+use crate::score::{self, zero_head};
 use crate::templates::TemplateDir;
+use crate::{budget, origin};
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::Batch;
 use wave_init::DirectMethod;
-use wave_learngene::{Learngene, Part, Scalers};
+use wave_learngene::{Learngene, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
@@ -29,13 +27,17 @@ use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Made, Options, RunDir};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
-use wave_train::{MicroBatch, Rate, Scores, Variable};
+use wave_run::train::{self, Course, Defaults, Outcome};
 
+mod describe;
+mod fitting;
 mod plan;
+mod prepared;
 
-use plan::Ready;
-pub use plan::{ExpandPlan, describe, describe_of};
+pub use describe::{describe, describe_of};
+use fitting::{Fitting, parts};
+pub use plan::ExpandPlan;
+use prepared::Prepared;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -75,13 +77,13 @@ pub struct InMemory {
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let (source, context) = (dir, &options.context);
     let dir = &wave_run::locate::locate(dir, context)?;
-    let ready = checked(dir, settings, Some(out), options)?;
-    let layout = ready.layout;
-    let plan = &ready.plan;
+    let prepared = checked(dir, settings, Some(out), options)?;
+    let layout = prepared.layout;
+    let plan = &prepared.plan;
     let mut inputs = Inputs::new(context)
         .artefact("templates", dir)?
         .artefact_if_any("delta", plan.delta.as_deref())?;
-    if let Some(data) = &ready.data {
+    if let Some(data) = &prepared.data {
         inputs = inputs.images(plan.data.spec.as_deref(), data);
     }
     let recipe = run_dir::of_stage("expand", &plan.table);
@@ -91,7 +93,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             scalers,
             summary,
             result,
-        } = finish(source, &ready, Some(run), options)?;
+        } = finish(source, &prepared, Some(run), options)?;
         Ok(Made {
             result,
             write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
@@ -108,26 +110,31 @@ pub fn in_memory(dir: &Path, settings: &Expand, options: &Options) -> Result<InM
 }
 
 /// The expansion with all its inputs, which takes no more memory than is free.
-fn checked(dir: &Path, settings: &Expand, out: Option<&Path>, options: &Options) -> Result<Ready> {
+fn checked(
+    dir: &Path,
+    settings: &Expand,
+    out: Option<&Path>,
+    options: &Options,
+) -> Result<Prepared> {
     let plan = ExpandPlan::new(settings)?;
     let earlier = out.and_then(|out| options.repeated(out));
-    let ready = Ready::read(dir, plan, earlier, &options.context)?;
-    ready.check()?;
-    let sizes = ready.sizes();
+    let prepared = Prepared::read(dir, plan, earlier, &options.context)?;
+    prepared.check()?;
+    let sizes = prepared.sizes();
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
     }
-    Ok(ready)
+    Ok(prepared)
 }
 
 /// The model of the templates in `source`, and what is told of it.
 fn finish(
     source: &Path,
-    ready: &Ready,
+    prepared: &Prepared,
     run: Option<&mut RunDir>,
     options: &Options,
 ) -> Result<InMemory> {
-    let Ready {
+    let Prepared {
         templates,
         plan,
         candidates,
@@ -135,7 +142,7 @@ fn finish(
         layout,
         data,
         ..
-    } = ready;
+    } = prepared;
     let context = &options.context;
     let data = data.as_ref();
     let Expanded {
@@ -156,7 +163,7 @@ fn finish(
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": templates.digest,
-        "origin": origin::of(source, &templates.config.provenance, context),
+        "origin": origin::of(source, templates.config.provenance.record(), context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
         "parameters": parameters,
@@ -164,16 +171,16 @@ fn finish(
     if let Some(delta) = &plan.delta {
         model.provenance["delta"] = json!(delta);
     }
-    let makes = plan::makes(&model.label_names, shape, source);
+    let makes = describe::makes(&model.label_names, shape, source);
     let command = plan.command(source);
     let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
     for (name, n) in &ledger {
         summary += &format!("| {name} | {n} |\n");
     }
-    if let Some(Expected { top1, from }) = ready.expected() {
+    if let Some(Expected { top1, from }) = prepared.expected() {
         summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
     }
-    let outside = ready.outside();
+    let outside = prepared.outside();
     for line in &outside {
         summary += &format!("\nNot condensed: {line}.\n");
     }
@@ -186,7 +193,7 @@ fn finish(
     if let Some(fit) = &fit {
         fit.tell(&mut result);
     }
-    if let Some(Expected { top1, from }) = ready.expected() {
+    if let Some(Expected { top1, from }) = prepared.expected() {
         result["expected_top1"] = json!(top1);
         result["expected_from"] = json!(from);
     }
@@ -326,83 +333,4 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
         }
     }
     Ok(())
-}
-
-/// The training of scalers and head, with frozen templates. At a rate of 0 the head is frozen too.
-struct Fitting<'a> {
-    /// On the device.
-    gene: Learngene,
-    shape: &'a VitShape,
-    scalers: Scalers,
-    inherited: Weights,
-    /// [`Fitting::inherited`] on the device.
-    placed: Weights,
-    head_lr_ratio: f32,
-    data: &'a Data,
-    resolved: Resolved,
-}
-
-const HEAD: [&str; 2] = ["head.weight", "head.bias"];
-
-impl Fitting<'_> {
-    fn assemble(&self, values: &Weights) -> candle_core::Result<Weights> {
-        let (scalers, inherited) = parts(values, &self.placed);
-        self.gene.assemble(&scalers, &inherited, self.shape)
-    }
-}
-
-/// Splits fitted values into scalers and inherited weights.
-fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
-    let scalers = Part::ALL
-        .iter()
-        .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
-        .collect();
-    let mut rest = inherited.clone();
-    rest.extend(HEAD.map(|name| (name.to_string(), values[name].clone())));
-    (scalers, rest)
-}
-
-impl Trainee for Fitting<'_> {
-    type Batch = Batch;
-
-    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let mut variables: Vec<Variable> = Vec::new();
-        for (part, s) in &self.scalers {
-            let name = format!("scalers.{}", part.name());
-            let mut v = train::variable(&name, s, &self.resolved, 0, device)?;
-            v.weight_decay = 0.0;
-            variables.push(v);
-        }
-        for name in HEAD {
-            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
-            v.rate = match self.head_lr_ratio > 0.0 {
-                true => Rate::Uniform(self.head_lr_ratio),
-                false => Rate::Frozen,
-            };
-            variables.push(v);
-        }
-        Ok(variables)
-    }
-
-    fn loss(
-        &self,
-        live: &Live,
-        batch: &Batch,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
-        let Fitting {
-            shape, resolved, ..
-        } = self;
-        let weights = self.assemble(&live.weights)?;
-        let scales = drop_path(shape.depth, part, resolved);
-        let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;
-        let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
-        wave_ops::soft_cross_entropy(&logits, &targets)
-    }
-
-    fn score(&self, values: &Weights) -> Result<Scores> {
-        let network = Network::Vit(self.shape.clone());
-        score::score(&network, &self.assemble(values)?, &self.data.tests)
-    }
 }

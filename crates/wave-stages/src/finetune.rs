@@ -2,10 +2,10 @@
 
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::Cache;
-use crate::lesson::Lesson;
+use crate::distill_targets::DistillTargets;
 use crate::model::{Model, Network};
 use crate::origin;
-use crate::score::{drop_path, score, stored_scores, zero_head};
+use crate::score::{drop_path, score, stored_scores};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
@@ -15,8 +15,7 @@ use wave_init::indices::Layers;
 use wave_init::transfer::nested;
 use wave_learngene::Sizes;
 use wave_models::{Weights, convmixer, transformer, vit};
-use wave_run::context::Context;
-use wave_run::data::{self, Data, Input};
+use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 pub use wave_run::run_dir::Options;
@@ -26,10 +25,17 @@ use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod beside;
+mod describe;
+mod head;
 mod plan;
+mod slices;
 
 pub use beside::Beside;
-pub use plan::{FinetunePlan, Ready, describe};
+pub use describe::describe;
+use head::only_runs;
+pub use head::open_data;
+pub use plan::{FinetunePlan, Prepared};
+pub use slices::Slices;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -47,9 +53,9 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     let context = &options.context;
     let plan = FinetunePlan::new(settings)?;
     let inputs = Inputs::new(context).artefact("model", source)?;
-    let ready = Ready::read(source, plan, options.repeated(out), context)?;
-    ready.step.check()?;
-    let Ready {
+    let prepared = Prepared::read(source, plan, options.repeated(out), context)?;
+    prepared.step.check()?;
+    let Prepared {
         mut model,
         ancestor,
         cache,
@@ -58,7 +64,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         data,
         resolved,
         ..
-    } = ready;
+    } = prepared;
     let origin = match &ancestor {
         Some(ancestor) => origin::both(
             &origin::of(source, &model.provenance, context),
@@ -170,56 +176,6 @@ pub fn check_frozen(weights: &Weights, frozen: &[String]) -> Result<()> {
     }
 }
 
-/// Opens the data for a model, and gives the model a new head if the plan asks for one.
-///
-/// # Errors
-/// If there is no such data, or it has other classes than the model.
-pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
-    let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
-    if plan.new_head {
-        reset_head(model, &data)?;
-    }
-    data.check_classes(
-        model.network.classes(),
-        "choose data with the model's classes, or start a new head with --new-head true",
-    )?;
-    data.check_names(
-        &model.label_names,
-        "start a new head with the data's names with --new-head true, or, if they are the model's classes, rename and \
-         order the data's as the model has them",
-    )?;
-    Ok(data)
-}
-
-fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
-    let (classes, width) = (data.class_names.len(), model.network.size().1);
-    let head = match &model.network {
-        Network::ConvNext(shape) => shape.head(),
-        _ => "head",
-    };
-    model.weights.extend(zero_head(head, classes, width)?);
-    match &mut model.network {
-        Network::Vit(shape) => shape.classes = classes,
-        Network::ConvMixer(shape) => shape.classes = classes,
-        Network::ConvNext(shape) => shape.classes = classes,
-        Network::Transformer(shape) => shape.classes = classes,
-        other => return Err(only_runs(other)),
-    }
-    model.label_names = data.class_names.clone();
-    Ok(())
-}
-
-fn only_runs(network: &Network) -> anyhow::Error {
-    let parts = match &network.parts()[..] {
-        [] => String::new(),
-        parts => format!(" with {}", parts.join(", ")),
-    };
-    request(format!(
-        "{}{parts} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
-        network.family()
-    ))
-}
-
 /// Settings and data of a fine-tuning.
 pub struct Tuning<'a> {
     /// The settings.
@@ -251,8 +207,8 @@ impl Tuning<'_> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
-        let lesson = |ancestor| {
-            Lesson::new(
+        let distill_targets = |ancestor| {
+            DistillTargets::new(
                 ancestor,
                 self.data,
                 AncestorOutput::Scores,
@@ -269,7 +225,7 @@ impl Tuning<'_> {
             of: self,
             network: &model.network,
             start,
-            lesson: self.ancestor.map(lesson).transpose()?,
+            distill_targets: self.ancestor.map(distill_targets).transpose()?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
         let course = Course {
@@ -294,7 +250,7 @@ struct Tuned<'a> {
     of: &'a Tuning<'a>,
     network: &'a Network,
     start: Weights,
-    lesson: Option<Lesson<'a>>,
+    distill_targets: Option<DistillTargets<'a>>,
     /// Sizes of slices, if steps train slices.
     sizes: Option<Sizes>,
 }
@@ -326,7 +282,10 @@ impl Trainee for Tuned<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Tuning { plan, resolved, .. } = self.of;
-        let ancestor = self.lesson.as_ref().map(|l| l.targets(batch, images));
+        let ancestor = self
+            .distill_targets
+            .as_ref()
+            .map(|l| l.targets(batch, images));
         let ancestor = ancestor.transpose()?;
         let loss = |logits: &Tensor| {
             let classes = self.network.classes();

@@ -2,14 +2,15 @@
 
 mod convolution;
 pub mod flags;
+mod frame;
 mod plan;
 
 use crate::layout::Layout;
 use crate::model::{Model, Network, shape_in_words};
-use crate::{origin, templates};
+use crate::origin;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
-use plan::FrameSettings;
+use frame::{Frame, frame};
 pub use plan::MethodOptions;
 use plan::{Architecture, InitPlan};
 use serde_json::{Value, json};
@@ -21,31 +22,11 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::forecast;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made, Options};
-use wave_run::settings::{BatchSize, Images, Init};
-use wave_run::{data, locate};
+use wave_run::settings::{BatchSize, Init};
+use wave_run::{forecast, locate};
 use wave_train::Examples;
-
-/// Input and classes of a new model.
-struct Frame {
-    transform: Transform,
-    label_names: Vec<String>,
-    patch: Option<usize>,
-    head_width: Option<usize>,
-    /// The model of `--from`.
-    donor: Option<(Network, Weights)>,
-}
-
-impl Frame {
-    /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
-    /// divides the images.
-    fn patch(&self, plan: &InitPlan, usual: usize) -> usize {
-        let given = plan.patch.or(self.patch);
-        given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
-    }
-}
 
 /// A line of the help on methods.
 fn method_line(name: &str, description: &str) -> String {
@@ -285,115 +266,4 @@ pub fn start(
 /// New weights of a transformer, under timm's names.
 pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     wave_init::initialise(shape, options, seed).context("initialisation")
-}
-
-/// Input and classes: of another directory, of data, or of the settings.
-fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
-    let mut frame = if let Some(from) = &settings.from {
-        frame_of(from, context)?
-    } else if settings.data.is_some() {
-        let images = Images {
-            data: settings.data.clone(),
-            ..Images::default()
-        };
-        let dataset = data::open(settings.data.as_deref(), context)?;
-        let image_size = settings
-            .image_size
-            .or_else(|| data::image_side(&dataset))
-            .unwrap_or(data::DEFAULT_SIDE);
-        let input = data::Input::Size {
-            image_size,
-            channels: match settings.channels {
-                Some(channels) => data::Channels::Exactly(channels),
-                None => data::Channels::Otherwise(3),
-            },
-        };
-        let plan = DataPlan {
-            batch: BatchSize::Images(1),
-            ..DataPlan::of_images(&images, None)?
-        };
-        let data = data::Data::open(&plan, input, context)?;
-        Frame {
-            transform: data.transform,
-            label_names: data.class_names,
-            patch: None,
-            head_width: None,
-            donor: None,
-        }
-    } else {
-        let channels = settings.channels.unwrap_or(3);
-        let (mean, std) = match channels {
-            3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
-            _ => (vec![0.5; channels], vec![0.5; channels]),
-        };
-        let image_size = settings.image_size.unwrap_or(data::DEFAULT_SIDE);
-        let transform = Transform::new(image_size, mean, std);
-        let label_names = names(Vec::new(), settings.classes.unwrap_or(1000));
-        Frame {
-            transform,
-            label_names,
-            patch: None,
-            head_width: None,
-            donor: None,
-        }
-    };
-    if let Some(classes) = settings.classes
-        && classes != frame.label_names.len()
-    {
-        frame.label_names = names(Vec::new(), classes);
-    }
-    if let Some(image_size) = settings.image_size {
-        frame.transform.image_size = image_size;
-    }
-    Ok(frame)
-}
-
-/// Input and classes of a template directory or a model.
-fn frame_of(from: &str, context: &Context) -> Result<Frame> {
-    let path = locate::locate(Path::new(from), context)?;
-    let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
-    if templates {
-        let templates = templates::read(&path)?;
-        let shape = &templates.learngene.auxiliary;
-        return Ok(Frame {
-            label_names: names(templates.config.label_names.clone(), shape.classes),
-            transform: templates.transform,
-            patch: Some(shape.patch),
-            head_width: Some(shape.head_width()),
-            donor: None,
-        });
-    }
-    let Model {
-        network,
-        weights,
-        transform,
-        label_names,
-        ..
-    } = Model::read(&path, context)?;
-    let (patch, head_width) = match &network {
-        Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
-        Network::ConvMixer(shape) => (shape.patch, None),
-        Network::ConvNext(shape) => (shape.patch, None),
-        other => {
-            return Err(request(format!(
-                "--from {from} is {}; give a plain transformer, a ConvMixer or a ConvNeXt",
-                other.family()
-            )));
-        }
-    };
-    Ok(Frame {
-        transform,
-        label_names,
-        patch: Some(patch),
-        head_width,
-        donor: Some((network, weights)),
-    })
-}
-
-fn names(names: Vec<String>, classes: usize) -> Vec<String> {
-    if names.len() == classes {
-        names
-    } else {
-        (0..classes).map(|i| i.to_string()).collect()
-    }
 }

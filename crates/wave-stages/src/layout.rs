@@ -6,7 +6,7 @@ use wave_models::vit::LAYER_NORM_EPS;
 use wave_models::{Network, transformers};
 use wave_run::error::request;
 pub use wave_run::settings::Format;
-use wave_run::settings::Output;
+use wave_run::settings::{Output, OutputValues};
 
 /// The element type that `dtype` names.
 pub fn float(dtype: Option<&str>) -> Result<FloatType> {
@@ -36,8 +36,8 @@ impl Layout {
     /// # Errors
     /// Naming the key with an unknown value.
     pub fn new(output: &Output) -> Result<Layout> {
-        let format = output.format.unwrap_or(Format::Timm);
-        let float = float(output.dtype.as_deref())?;
+        let OutputValues { format, dtype } = output.clone().into();
+        let float = float(dtype.as_deref())?;
         Ok(Layout { format, float })
     }
 

@@ -1,7 +1,7 @@
 //! The stages, and the artefacts that they read and write.
 //!
 //! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs,
-//!    [`lesson`] hands them to the model that learns.
+//!    [`distill_targets`] hands them to the model that learns.
 //! 2. [`templates`] reads and writes a template directory.
 //! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits, [`record`]
 //!    tells the accuracy to expect.
@@ -32,13 +32,13 @@ pub mod cache;
 pub mod classifier;
 pub mod condense;
 pub mod delta;
+pub mod distill_targets;
 mod elastic;
 pub mod eval;
 pub mod expand;
 pub mod finetune;
 pub mod init;
 pub mod layout;
-pub mod lesson;
 pub mod model;
 pub mod origin;
 pub mod preprocessing;

@@ -2,51 +2,62 @@
 //! measuring it, and where a shape leaves what was condensed.
 
 use crate::budget::Surface;
-use serde_json::Value;
-use wave_hub::{ShapeAccuracy, TemplateConfig};
+use wave_hub::{Provenance, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
 
 /// A property of a shape that a record knows about.
 struct Property {
     /// Its name in messages.
     name: &'static str,
-    /// The key of its values in the provenance.
-    key: &'static str,
+    /// The values that were condensed, as far as they are told.
+    drawn: fn(&Provenance) -> Vec<f64>,
+    /// True if the auxiliary's own was condensed too, whatever steps drew.
+    own: bool,
     of: fn(&VitShape) -> f64,
 }
 
 const PROPERTIES: [Property; 6] = [
     Property {
         name: "depth",
-        key: "depths",
+        drawn: |told| numbers(&told.depths),
+        own: false,
         of: |shape| shape.depth as f64,
     },
     Property {
         name: "width",
-        key: "widths",
+        drawn: |told| numbers(&told.widths),
+        own: false,
         of: |shape| shape.width as f64,
     },
     Property {
         name: "head width",
-        key: "head_widths",
+        drawn: |told| numbers(&told.head_widths),
+        own: true,
         of: |shape| shape.head_width() as f64,
     },
     Property {
         name: "MLP ratio",
-        key: "mlp_ratios",
+        drawn: |told| told.mlp_ratios.clone(),
+        own: true,
         of: |shape| shape.mlp_ratio,
     },
     Property {
         name: "image size",
-        key: "image_sizes",
+        drawn: |told| numbers(&told.image_sizes),
+        own: true,
         of: |shape| shape.image_size as f64,
     },
     Property {
         name: "patch",
-        key: "patches",
+        drawn: |told| numbers(&told.patches),
+        own: true,
         of: |shape| shape.patch as f64,
     },
 ];
+
+fn numbers(sizes: &[usize]) -> Vec<f64> {
+    sizes.iter().map(|n| *n as f64).collect()
+}
 
 /// The accuracy to expect of a model made without data.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +71,7 @@ pub struct Expected {
 /// The record of a template directory.
 pub struct Record<'a> {
     auxiliary: &'a VitShape,
-    provenance: &'a Value,
+    provenance: &'a Provenance,
     surface: Surface,
     shapes: &'a [ShapeAccuracy],
 }
@@ -162,13 +173,8 @@ impl<'a> Record<'a> {
 
     /// The least and the most of a property that was condensed.
     fn condensed(&self, property: &Property) -> (f64, f64) {
-        let own = match property.key {
-            // Steps drew these, and the auxiliary's are the largest.
-            "depths" | "widths" => None,
-            _ => Some((property.of)(self.auxiliary)),
-        };
-        let drawn = self.provenance[property.key].as_array();
-        let drawn = drawn.into_iter().flatten().filter_map(Value::as_f64);
+        let own = property.own.then(|| (property.of)(self.auxiliary));
+        let drawn = (property.drawn)(self.provenance).into_iter();
         let all: Vec<f64> = drawn.chain(own).collect();
         let ends = all.iter().copied().reduce(f64::min);
         let ends = ends.zip(all.iter().copied().reduce(f64::max));

@@ -41,15 +41,6 @@ impl TemplateDir {
         }
     }
 
-    /// What the templates were condensed for, as their provenance has it: the least and the most of `depths`, or all
-    /// `widths`; none if it does not say.
-    pub(crate) fn condensed(&self, key: &str) -> Option<Vec<usize>> {
-        let numbers = self.config.provenance[key].as_array()?.iter();
-        numbers
-            .map(|n| Value::as_u64(n).map(|n| n as usize))
-            .collect()
-    }
-
     /// A model of so many layers and channels, composed without data.
     ///
     /// # Errors
@@ -307,7 +298,7 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
             .then(|| about.transform.crop_mode.to_string()),
         crop_offset: (about.transform.crop_offset != CropOffset::default())
             .then(|| about.transform.crop_offset.to_string()),
-        provenance: about.provenance,
+        provenance: about.provenance.into(),
         accuracies: about.accuracies,
         shapes: about.shapes,
     }
@@ -401,13 +392,15 @@ pub(crate) fn card_accuracies(
 /// The sections of a card on templates with this configuration: their limits, and their use.
 pub(crate) fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
     let a = &learngene.auxiliary;
-    let drawn = |key: &str| {
-        let numbers = config.provenance[key].as_array()?.iter();
-        let numbers: Vec<String> = numbers.map(Value::to_string).collect();
-        (!numbers.is_empty()).then_some(numbers)
+    let condensed = |sizes: &[usize], own: usize, between: &str| match sizes {
+        [] => own.to_string(),
+        sizes => {
+            let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            sizes.join(between)
+        }
     };
-    let depths = drawn("depths").map_or(a.depth.to_string(), |ends| ends.join(" to "));
-    let widths = drawn("widths").map_or(a.width.to_string(), |all| all.join(", "));
+    let depths = condensed(&config.provenance.depths, a.depth, " to ");
+    let widths = condensed(&config.provenance.widths, a.width, ", ");
     let mut text = format!(
         "\n## Limits\n\n\
          - Condensed for depth {depths} and width {widths}. No accuracy is known of other sizes; a wider model repeats \

@@ -254,7 +254,7 @@ mod tests {
             .flat_map(|command| command.get_arguments())
             .map(|flag| flag.get_id().as_str())
             .collect();
-        for (key, ..) in wave_run::settings::RANGES {
+        for (key, _) in wave_run::settings::ranges() {
             assert!(flags.contains(key), "{key}");
         }
     }

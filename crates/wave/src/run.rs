@@ -32,7 +32,7 @@ use wave_run::settings::{Condense, Expand, Finetune, Init};
 use wave_stages::ancestor::{self, Ancestor, Ancestors};
 use wave_stages::condense;
 use wave_stages::expand;
-use wave_stages::finetune::{self, FinetunePlan, Options, Ready};
+use wave_stages::finetune::{self, FinetunePlan, Options, Prepared};
 use wave_stages::init;
 use wave_stages::layout::{Format, Layout};
 use wave_stages::model::{Model, Network};
@@ -307,7 +307,7 @@ fn describe_finetune(model: Model, settings: &Finetune, context: &Context) -> Re
     let plan = FinetunePlan::new(settings)?;
     let path = plan.ancestor.as_deref();
     let ancestor = ancestor::planned(path, &plan.classes, context)?;
-    Ready::new(model, ancestor, plan, None, context)?.describe()
+    Prepared::new(model, ancestor, plan, None, context)?.describe()
 }
 
 /// The plan of the ancestor that a recipe trains, and the untrained ancestor.
@@ -332,7 +332,7 @@ fn describe_ancestor(
         context,
     )?;
     let plan = FinetunePlan::new(&settings.finetune)
-        .and_then(|plan| Ready::new(model, None, plan, None, context));
+        .and_then(|plan| Prepared::new(model, None, plan, None, context));
     let text = plan
         .and_then(|plan| plan.describe())
         .context("[ancestor]")?;

@@ -207,7 +207,7 @@ fn row(name: &str, found: &TemplateDir) -> Value {
     let most = top1.iter().copied().reduce(f64::max);
     json!({
         "name": name,
-        "data": config.provenance["data"],
+        "data": config.provenance.data,
         "image_size": config.image_size,
         "classes": config.classes,
         "depth_range": range(|a| a.depth),

@@ -15,7 +15,6 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::recipe::merge;
 use wave_run::settings::{Expand, Finetune, Init};
 use wave_run::train::TrainingPlan;
-use wave_stages::condense;
 use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
 use wave_stages::init::{self, MethodOptions};
@@ -227,7 +226,7 @@ fn shared_epochs(
     method: &Method,
     seed: u64,
 ) -> Result<f64> {
-    let own: f64 = condense::epochs(&templates.config.provenance).iter().sum();
+    let own: f64 = templates.config.provenance.all_epochs().iter().sum();
     let donor = match &method.donor {
         Some(name) => {
             let donor = bench

@@ -1,6 +1,8 @@
 //! The settings of the data.
 
-use crate::settings::{self, Augmentation, BatchSize, DEFAULT_BATCH, Images, Training};
+use crate::settings::{
+    self, AugmentationValues, BatchSize, DEFAULT_BATCH, Images, OptimisationValues, Training,
+};
 use anyhow::Result;
 use wave_data::{Augment, ColourJitter, Erasing, Mixing, ResizedCrop};
 
@@ -42,13 +44,12 @@ impl DataPlan {
             ..
         } = training;
         settings::check(augmentation)?;
+        let augmentation = AugmentationValues::from(augmentation.clone());
         Ok(DataPlan {
-            batch: optimisation
-                .batch
-                .unwrap_or(BatchSize::Images(DEFAULT_BATCH)),
-            augment: augment(augmentation)?,
+            batch: OptimisationValues::from(optimisation.clone()).batch,
             views: augmentation.views,
-            view_seed: augmentation.view_seed.unwrap_or(0),
+            view_seed: augmentation.view_seed,
+            augment: augment(augmentation)?,
             ..DataPlan::of_images(images, optimisation.seed)?
         })
     }
@@ -76,15 +77,15 @@ impl DataPlan {
 }
 
 /// Augmentation by the settings.
-pub fn augment(settings: &Augmentation) -> Result<Augment> {
+pub fn augment(settings: AugmentationValues) -> Result<Augment> {
     let mixing = Mixing {
-        mixup: settings.mixup.unwrap_or(0.0),
-        cutmix: settings.cutmix.unwrap_or(0.0),
+        mixup: settings.mixup,
+        cutmix: settings.cutmix,
         ..Mixing::default()
     };
     Ok(Augment {
-        crop_padding: settings.crop_padding.unwrap_or(0),
-        flip: settings.flip.unwrap_or(false),
+        crop_padding: settings.crop_padding,
+        flip: settings.flip,
         resized_crop: settings.resized_crop.map(|least| ResizedCrop {
             scale: (least, 1.0),
             ..ResizedCrop::default()
@@ -94,7 +95,7 @@ pub fn augment(settings: &Augmentation) -> Result<Augment> {
             .as_deref()
             .map(str::parse)
             .transpose()?,
-        three: settings.three_augment.unwrap_or(false),
+        three: settings.three_augment,
         colour_jitter: settings.colour_jitter.map(|part| ColourJitter {
             brightness: part,
             contrast: part,
@@ -106,6 +107,6 @@ pub fn augment(settings: &Augmentation) -> Result<Augment> {
             ..Erasing::default()
         }),
         mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
-        repeats: settings.repeats.unwrap_or(1),
+        repeats: settings.repeats,
     })
 }

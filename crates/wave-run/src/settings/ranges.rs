@@ -1,77 +1,37 @@
-//! The range of every setting that is a number, by its key. Keys of different stages with one name mean
-//! the same and share a range.
+//! Checks of the ranges of settings. Keys of different stages with one name mean the same and share a range.
 
+use super::keys::Range;
+use super::{
+    Adapt, Augmentation, Checkpointing, Condense, Elastic, Expand, Finetune, Images, Init,
+    OfTransformers, Optimisation, Output, Training, Variants,
+};
 use crate::error::request;
 use crate::table::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use toml::{Table, Value};
 
-/// Upper bound of anything counted.
-const COUNT: f64 = 1e12;
-
-/// Key, least and most value. Keys not listed may be any finite number: sizes of networks are checked
-/// against each other where their shapes are made.
-pub const RANGES: &[(&str, f64, f64)] = &[
-    // How long, how many.
-    ("epochs", 0.0, 1e6),
-    ("steps", 0.0, COUNT),
-    ("batch", 1.0, 1e9),
-    ("accumulate", 1.0, 1e9),
-    ("train_limit", 1.0, COUNT),
-    ("test_limit", 1.0, COUNT),
-    ("views", 1.0, u32::MAX as f64),
-    ("repeats", 1.0, 1000.0),
-    ("checkpoint_minutes", 0.0, 1e6),
-    ("test_epochs", 0.0, 1e6),
-    ("patience", 1.0, 1e6),
-    ("time_limit", 0.0, 1e6),
-    ("minutes", 0.01, 1e6),
-    // Optimisation.
-    ("lr", 0.0, 100.0),
-    ("min_lr_ratio", 0.0, 1.0),
-    ("warmup_epochs", 0.0, 1e6),
-    ("weight_decay", 0.0, 100.0),
-    ("clip", 1e-9, 1e9),
-    ("ema", 0.0, 1.0),
-    ("layer_decay", 0.0, 1.0),
-    ("drop_path", 0.0, 0.99),
-    ("label_smoothing", 0.0, 1.0),
-    // Augmentation and normalisation.
-    ("crop_padding", 0.0, 1e6),
-    ("resized_crop", 1e-4, 1.0),
-    ("colour_jitter", 0.0, 1.0),
-    ("erasing", 0.0, 1.0),
-    ("mixup", 0.0, 100.0),
-    ("cutmix", 0.0, 100.0),
-    ("mean", 0.0, 1.0),
-    ("std", 1e-4, 1.0),
-    // Condensation and distillation.
-    ("kl_weight", 0.0, 1e6),
-    ("ce_weight", 0.0, 1e6),
-    ("temperature", 0.01, 1000.0),
-    ("scaler_lr_ratio", 0.0, 1000.0),
-    ("head_lr_ratio", 0.0, 1000.0),
-    ("growth", 0.0, 1.0),
-    ("growth_power", 0.01, 100.0),
-    ("variant_share", 0.0, 1.0),
-    ("mlp_ratios", 0.001, 1000.0),
-    ("head_widths", 1.0, 1e6),
-    ("image_sizes", 1.0, 100_000.0),
-    ("patches", 1.0, 100_000.0),
-    ("template_size", 1.0, 65_536.0),
-    ("templates", 1.0, 1e6),
-    ("template_rank", 0.0, 65_536.0),
-    ("anchors", 1.0, 10_000.0),
-    ("depths", 1.0, 10_000.0),
-    ("widths", 1.0, 1e6),
-    ("mlp_ratio", 0.001, 1000.0),
-    ("max_latency_ms", 1e-9, 1e9),
-    // Starts.
-    ("gamma", 0.0, 1.0),
-    ("layer_scale", 0.0, 1.0),
-    ("mlp_scalar", -1000.0, 1000.0),
-];
+/// Keys with least and most value, as they are declared. Keys not listed may be any finite number: sizes of networks are
+/// checked against each other where their shapes are made.
+pub fn ranges() -> impl Iterator<Item = &'static Range> {
+    let groups = [
+        Training::RANGES,
+        Images::RANGES,
+        Optimisation::RANGES,
+        OfTransformers::RANGES,
+        Augmentation::RANGES,
+        Checkpointing::RANGES,
+        Elastic::RANGES,
+        Variants::RANGES,
+        Output::RANGES,
+        Condense::RANGES,
+        Expand::RANGES,
+        Adapt::RANGES,
+        Init::RANGES,
+        Finetune::RANGES,
+    ];
+    groups.into_iter().flatten()
+}
 
 /// Refuses numbers outside their ranges, and NaN, anywhere in the settings.
 ///
@@ -97,10 +57,12 @@ fn number(key: &str, value: &Value) -> Result<()> {
         Value::Table(table) => return check_table(table),
         _ => return Ok(()),
     };
-    match RANGES.iter().find(|(name, ..)| *name == key) {
-        Some((_, least, most)) if !(*least..=*most).contains(&v) => {
-            Err(request(format!("{key} = {v}; expected {least} to {most}")))
-        }
+    match ranges().find(|(name, _)| *name == key) {
+        Some((_, range)) if !range.contains(&v) => Err(request(format!(
+            "{key} = {v}; expected {} to {}",
+            range.start(),
+            range.end()
+        ))),
         None if !v.is_finite() => Err(request(format!("{key} = {v}; expected a finite number"))),
         _ => Ok(()),
     }
@@ -116,8 +78,58 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_one_name_share_a_range() {
+        for (key, range) in ranges() {
+            assert!(
+                ranges().all(|(name, other)| name != key || other == range),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn help_tells_each_default() {
+        use clap::{Args, Command};
+        fn check<T: Args>(defaults: &[(&str, String)]) {
+            let command = T::augment_args(Command::new("wave"));
+            for (key, value) in defaults.iter().filter(|(_, value)| value != "[]") {
+                let flag = command.get_arguments().find(|flag| flag.get_id() == key);
+                let help = flag
+                    .and_then(|flag| flag.get_help())
+                    .map(ToString::to_string);
+                let value = value.rsplit('(').next().unwrap_or_default();
+                let value = value
+                    .trim_end_matches([')', '"'])
+                    .trim_matches('"')
+                    .to_lowercase();
+                let value = value.strip_suffix(".0").unwrap_or(&value);
+                assert!(
+                    help.as_ref()
+                        .is_some_and(|help| help.contains(&format!("[default: {value}"))),
+                    "{key} = {value}: {help:?}"
+                );
+            }
+        }
+        check::<Training>(&Training::defaults());
+        check::<Images>(&Images::defaults());
+        check::<Optimisation>(&Optimisation::defaults());
+        check::<OfTransformers>(&OfTransformers::defaults());
+        check::<Augmentation>(&Augmentation::defaults());
+        check::<Checkpointing>(&Checkpointing::defaults());
+        check::<Elastic>(&Elastic::defaults());
+        check::<Variants>(&Variants::defaults());
+        check::<Output>(&Output::defaults());
+        check::<Condense>(&Condense::defaults());
+        check::<Expand>(&Expand::defaults());
+        check::<Adapt>(&Adapt::defaults());
+        check::<Init>(&Init::defaults());
+        check::<Finetune>(&Finetune::defaults());
+    }
+
+    #[test]
     fn a_number_outside_its_range_is_named_with_it() {
-        for (key, least, most) in RANGES {
+        for (key, range) in ranges() {
+            let (least, most) = (range.start(), range.end());
             for wrong in ["nan".into(), "-inf".into(), format!("{:e}", most * 2.0)] {
                 let said = check(&format!("{key} = {wrong}")).expect(key);
                 assert!(

@@ -5,8 +5,8 @@ use crate::data::Data;
 use crate::error::request;
 use crate::recipe::means_nothing;
 use crate::settings::{
-    self, Checkpointing, Duration, Keep, LrSchedule, OfTransformers, Optimisation, PrecisionChoice,
-    Training,
+    self, Checkpointing, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformers,
+    OfTransformersValues, Optimisation, OptimisationValues, PrecisionChoice, Training,
 };
 use anyhow::Result;
 use std::ops::Deref;
@@ -125,40 +125,42 @@ impl TrainingPlan {
         settings::check(optimisation)?;
         settings::check(transformer)?;
         settings::check(saving)?;
-        let lr_schedule = optimisation.lr_schedule.unwrap_or(LrSchedule::Cosine);
+        let own = OptimisationValues::from(optimisation.clone());
+        let transformer = OfTransformersValues::from(transformer.clone());
+        let saving = CheckpointingValues::from(saving.clone());
         let of_cosine = [
             ("warmup_epochs", optimisation.warmup_epochs),
             ("min_lr_ratio", optimisation.min_lr_ratio),
         ];
         let foreign = of_cosine.iter().find(|(_, value)| value.is_some());
-        if let (LrSchedule::Triangular, Some((key, _))) = (lr_schedule, foreign) {
+        if let (LrSchedule::Triangular, Some((key, _))) = (own.lr_schedule, foreign) {
             return Err(means_nothing(key, "lr_schedule triangular"));
         }
         Ok(TrainingPlan {
             duration: optimisation.duration(defaults.duration)?,
-            warmup_epochs: optimisation.warmup_epochs,
-            lr: optimisation.lr.unwrap_or(defaults.lr),
-            lr_schedule,
-            min_lr_ratio: optimisation.min_lr_ratio.unwrap_or(0.01),
-            weight_decay: optimisation.weight_decay.unwrap_or(defaults.weight_decay) as f32,
-            clip: optimisation.clip.unwrap_or(1.0),
-            ema: optimisation.ema.filter(|decay| *decay > 0.0),
-            label_smoothing: optimisation.label_smoothing.unwrap_or(0.0) as f32,
-            drop_path: transformer.drop_path.unwrap_or(0.0),
-            layer_decay: transformer.layer_decay.unwrap_or(1.0),
+            warmup_epochs: own.warmup_epochs,
+            lr: own.lr.unwrap_or(defaults.lr),
+            lr_schedule: own.lr_schedule,
+            min_lr_ratio: own.min_lr_ratio,
+            weight_decay: own.weight_decay.unwrap_or(defaults.weight_decay) as f32,
+            clip: own.clip,
+            ema: own.ema.filter(|decay| *decay > 0.0),
+            label_smoothing: own.label_smoothing as f32,
+            drop_path: transformer.drop_path,
+            layer_decay: transformer.layer_decay,
             checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
             checkpoint_every: saving.every()?,
-            keep_best: saving.keep == Some(Keep::Best),
-            test_epochs: optimisation.test_epochs.unwrap_or(1),
-            patience: optimisation.patience,
-            time_limit: optimisation
+            keep_best: saving.keep == Keep::Best,
+            test_epochs: own.test_epochs,
+            patience: own.patience,
+            time_limit: own
                 .time_limit
                 .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
-            accumulate: optimisation.accumulate.unwrap_or(1),
-            seed: optimisation.seed.unwrap_or(0),
-            muon: transformer.muon.unwrap_or(false),
-            precision: transformer.precision.unwrap_or(PrecisionChoice::F32),
-            recompute: transformer.recompute.unwrap_or(false),
+            accumulate: own.accumulate,
+            seed: own.seed,
+            muon: transformer.muon,
+            precision: transformer.precision,
+            recompute: transformer.recompute,
         })
     }
 

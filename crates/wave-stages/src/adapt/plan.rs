@@ -1,25 +1,21 @@
 //! The plan of an adaptation: its settings, then the templates and data that they are for.
 
-use super::{defaults, largest};
-use crate::elastic;
-use crate::layout;
-use crate::templates::{self, TemplateDir};
+use super::defaults;
+use crate::templates::TemplateDir;
+use crate::{elastic, layout};
 use anyhow::Result;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use std::path::Path;
 use toml::Table;
 use wave_hub::FloatType;
 use wave_learngene::{Learngene, Sizes};
 use wave_models::Weights;
-use wave_run::context::Context;
-use wave_run::data::{Data, DataPlan, Input};
+use wave_run::data::DataPlan;
 use wave_run::error::request;
-use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Adapt, Elastic};
-use wave_run::train::{Resolved, TrainingPlan};
+use wave_run::settings::{self, Adapt, AdaptValues, ElasticValues, VariantsValues};
+use wave_run::train::TrainingPlan;
 
 /// Anchors of a delta, unless others are asked for.
 const ANCHORS: usize = 2;
@@ -47,11 +43,11 @@ pub struct AdaptPlan {
     pub training: TrainingPlan,
     template_rank: usize,
     anchors: Option<usize>,
-    adapts: Option<Vec<String>>,
+    pub(super) adapts: Option<Vec<String>>,
     depths: Option<Vec<usize>>,
     widths: Option<Vec<usize>>,
-    elastic: Elastic,
-    variants: settings::Variants,
+    elastic: ElasticValues,
+    variants: VariantsValues,
 }
 
 impl AdaptPlan {
@@ -61,16 +57,16 @@ impl AdaptPlan {
     /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Adapt) -> Result<AdaptPlan> {
         settings::check(settings)?;
-        let whole = settings.whole.unwrap_or(false);
-        let float = match (&settings.dtype, whole) {
+        let own = AdaptValues::from(settings.clone());
+        let whole = own.whole;
+        let float = match (&own.dtype, whole) {
             (None, false) => FloatType::F16,
             (dtype, _) => layout::float(dtype.as_deref())?,
         };
-        let own = settings.clone();
         Ok(AdaptPlan {
             table: to_table(settings)?,
             whole,
-            scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
+            scaler_lr_ratio: own.scaler_lr_ratio as f32,
             float,
             data: DataPlan::new(&settings.training)?,
             training: TrainingPlan::of_images(&settings.training, defaults(whole))?,
@@ -118,12 +114,11 @@ impl AdaptPlan {
     }
 
     /// The sizes that steps draw from: those given, or those that were condensed.
-    fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
+    pub(super) fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
         let auxiliary = &templates.learngene.auxiliary;
-        let depths = self
-            .depths
-            .clone()
-            .or_else(|| templates.condensed("depths"));
+        let condensed = &templates.config.provenance;
+        let told = |sizes: &Vec<usize>| (!sizes.is_empty()).then(|| sizes.clone());
+        let depths = self.depths.clone().or_else(|| told(&condensed.depths));
         let depths = match depths.as_deref() {
             None => (auxiliary.depth, auxiliary.depth),
             Some([one]) if *one > 0 => (*one, *one),
@@ -134,15 +129,12 @@ impl AdaptPlan {
                 )));
             }
         };
-        let widths = self
-            .widths
-            .clone()
-            .or_else(|| templates.condensed("widths"));
+        let widths = self.widths.clone().or_else(|| told(&condensed.widths));
         let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
         if widths.is_empty() {
             return Err(request("widths is empty; give at least one"));
         }
-        let heads = self.variants.head_widths.as_deref().unwrap_or_default();
+        let heads = &self.variants.head_widths;
         for &width in &widths {
             if !heads
                 .iter()
@@ -155,99 +147,4 @@ impl AdaptPlan {
         sizes.variants = elastic::variants(&self.variants, &sizes.widths, auxiliary)?;
         Ok(sizes)
     }
-}
-
-/// An adaptation with all its inputs, checked.
-pub(super) struct Ready {
-    pub(super) templates: TemplateDir,
-    /// With a batch as a number.
-    pub(super) plan: AdaptPlan,
-    pub(super) sizes: Sizes,
-    pub(super) data: Data,
-    pub(super) resolved: Resolved,
-    /// Memory of a step.
-    pub(super) step: Step,
-}
-
-impl Ready {
-    /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing or does not fit together.
-    pub(super) fn read(
-        dir: &Path,
-        mut plan: AdaptPlan,
-        earlier: Option<&Path>,
-        context: &Context,
-    ) -> Result<Ready> {
-        let templates = templates::fetch(dir, context)?;
-        let gene = &templates.learngene;
-        let sizes = plan.sizes(&templates)?;
-        let shape = sizes.costliest(&largest(&gene.auxiliary, &sizes));
-        let values = gene.ledger().iter().map(|(_, n)| n).sum();
-        let memory = |mode| Memory::of_composed(&shape, mode, values);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
-        plan.table.extend(batch);
-        let data = Data::open(
-            &plan.data,
-            Input::Like(templates.transform.clone()),
-            context,
-        )?;
-        let resolved = plan.training.resolve(&data)?;
-        if let Some(parts) = &plan.adapts {
-            let tensors = gene.tensors();
-            let names = || tensors.iter().map(|(name, _)| name.as_str());
-            if let Some(part) = parts
-                .iter()
-                .find(|part| !names().any(|n| n.contains(*part)))
-            {
-                let names: Vec<&str> = names().collect();
-                return Err(request(format!(
-                    "adapts: no weight's name holds {part}; there are {}",
-                    names.join(", ")
-                )));
-            }
-        }
-        Ok(Ready {
-            step: Step::new(memory(resolved.mode), &data, &resolved)?,
-            templates,
-            plan,
-            sizes,
-            data,
-            resolved,
-        })
-    }
-
-    fn describe(&self) -> Result<String> {
-        let Ready {
-            templates,
-            plan,
-            sizes,
-            data,
-            resolved,
-            step,
-        } = self;
-        let gene = &templates.learngene;
-        let anchors = plan.anchors(gene.auxiliary.depth);
-        let delta = plan.no_delta(gene, data.class_names.len())?;
-        let values: usize = delta.values().map(candle_core::Tensor::elem_count).sum();
-        let (least, most) = sizes.depths;
-        let mut text = format!(
-            "depths {least} to {most}, widths {:?}; {values} values adapt, with {anchors} anchors\n",
-            sizes.widths
-        );
-        text += &data.describe();
-        text += &resolved.describe(data);
-        text += &step.words();
-        Ok(text)
-    }
-}
-
-/// The output of `wave adapt --dry-run`.
-///
-/// # Errors
-/// As the adaptation's own, before its first step.
-pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<String> {
-    let plan = AdaptPlan::new(settings)?;
-    Ready::read(dir, plan, None, context)?.describe()
 }

@@ -69,17 +69,14 @@ impl<'a> Condensed<'a> {
             "widths": plan.sizes.widths,
         });
         if let Some(grown) = self.grown {
-            let before = &grown.config.provenance;
-            for key in ["depths", "widths"] {
-                let all = [&before[key], &provenance[key]];
-                let all = all.into_iter().filter_map(Value::as_array).flatten();
-                let all: BTreeSet<u64> = all.filter_map(Value::as_u64).collect();
-                provenance[key] = match key {
-                    "depths" => json!([all.first(), all.last()]),
-                    _ => json!(all),
-                };
-            }
-            provenance["grown"] = before.clone();
+            let (before, sizes) = (&grown.config.provenance, &plan.sizes);
+            let depths = before.depths.iter().copied();
+            let depths = depths.chain([sizes.depths.0, sizes.depths.1]);
+            let depths: BTreeSet<usize> = depths.collect();
+            let widths: BTreeSet<&usize> = before.widths.iter().chain(&sizes.widths).collect();
+            provenance["depths"] = json!([depths.first(), depths.last()]);
+            provenance["widths"] = json!(widths);
+            provenance["grown"] = before.record().clone();
         }
         elastic::tell_variants(&plan.sizes.variants, &mut provenance);
         if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
@@ -100,7 +97,7 @@ pub(super) fn write(
 }
 
 fn card(gene: &Learngene, config: &TemplateConfig) -> String {
-    let (accuracies, provenance) = (&config.accuracies, &config.provenance);
+    let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
     let task = task(gene.auxiliary.classes);
     let front = CardFront {
         tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),

@@ -129,9 +129,9 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     if !plan.levels.is_empty() {
         return Ok(plan);
     }
-    let largest = |key: &str| templates.condensed(key)?.into_iter().max();
-    match largest("depths").zip(largest("widths")) {
-        Some((depth, width)) => Ok(leveled(plan, depth, width)),
+    let told = &templates.config.provenance;
+    match told.depths.iter().max().zip(told.widths.iter().max()) {
+        Some((depth, width)) => Ok(leveled(plan, *depth, *width)),
         None => Err(request(
             "grow: the templates do not say for which sizes they were condensed; condense them with --depths and \
              --widths",

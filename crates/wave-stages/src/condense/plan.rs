@@ -20,7 +20,9 @@ use wave_run::data::{Channels, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Condense, ScalerStart, TemplateStart, Trained, ZeroShot};
+use wave_run::settings::{
+    self, Condense, CondenseValues, ScalerStart, TemplateStart, Trained, ZeroShot,
+};
 use wave_run::train::{self, TrainingPlan};
 
 /// Default share of the steps over which sizes grow.
@@ -106,36 +108,36 @@ impl CondensePlan {
     /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Condense) -> Result<CondensePlan> {
         settings::check(settings)?;
-        let auxiliary = auxiliary(settings)?;
-        let sizes = sizes(settings, &auxiliary)?;
-        let start = settings.scaler_start.unwrap_or(ScalerStart::Ramp);
-        let train = trained(settings, &sizes, &auxiliary)?;
+        let own = CondenseValues::from(settings.clone());
+        let auxiliary = auxiliary(&own)?;
+        let sizes = sizes(&own, &auxiliary)?;
+        let train = trained(&own, &sizes, &auxiliary)?;
         let mut data = DataPlan::new(&settings.training)?;
         let work = sizes.work(&auxiliary);
         Ok(CondensePlan {
             work,
             table: to_table(settings)?,
-            ancestor: settings.ancestor.clone(),
-            output: settings.ancestor_output,
-            classes: settings.zero_shot.clone(),
-            templates: template_plan(settings, sizes.widths[0])?,
-            depth_rule: depth_rule(settings, start, &auxiliary)?,
+            templates: template_plan(&own, sizes.widths[0])?,
+            depth_rule: depth_rule(&own, &auxiliary)?,
+            ancestor: own.ancestor,
+            output: own.ancestor_output,
+            classes: own.zero_shot,
             auxiliary,
             sizes,
             objective: Objective {
-                ce_weight: settings.ce_weight.unwrap_or(1.0),
-                kl_weight: settings.kl_weight.unwrap_or(1.0),
-                temperature: settings.temperature.unwrap_or(1.0),
+                ce_weight: own.ce_weight,
+                kl_weight: own.kl_weight,
+                temperature: own.temperature,
             },
-            template_start: match settings.template_start.unwrap_or(TemplateStart::Mimetic) {
+            template_start: match own.template_start {
                 TemplateStart::Mimetic => DirectMethod::Mimetic,
                 TemplateStart::Xavier => DirectMethod::Xavier,
             },
-            start,
+            start: own.scaler_start,
             train,
-            scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
+            scaler_lr_ratio: own.scaler_lr_ratio.unwrap_or(1.0) as f32,
             cache: CachePlan::new(&settings.outputs, &mut data)?,
-            float: layout::float(settings.dtype.as_deref())?,
+            float: layout::float(own.dtype.as_deref())?,
             data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         })
@@ -395,10 +397,10 @@ fn words(shape: &VitShape) -> String {
 
 /// The values that the optimiser updates: composed weights with Muon, else templates and scalers. `sizes` are those of
 /// `auxiliary`.
-fn trained(settings: &Condense, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
+fn trained(settings: &CondenseValues, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
     let usual = match settings.training.transformer.muon {
-        Some(true) => Trained::Weights,
-        _ => Trained::Factors,
+        true => Trained::Weights,
+        false => Trained::Factors,
     };
     let trained = settings.train.unwrap_or(usual);
     if trained == Trained::Factors {
@@ -406,7 +408,7 @@ fn trained(settings: &Condense, sizes: &Sizes, auxiliary: &VitShape) -> Result<T
     }
     let mut ratios = sizes.variants.mlp_ratios.iter();
     let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
-    let interleaved = settings.kronecker.as_deref() == Some("interleave");
+    let interleaved = settings.kronecker == "interleave";
     let wrong = match (settings.scaler_lr_ratio, ratio, interleaved) {
         (Some(_), ..) => "scaler_lr_ratio applies to scalers that train".to_owned(),
         (_, Some(ratio), _) => format!(
@@ -425,7 +427,7 @@ fn trained(settings: &Condense, sizes: &Sizes, auxiliary: &VitShape) -> Result<T
 }
 
 /// The auxiliary's largest shape, on images like ImageNet's.
-fn auxiliary(settings: &Condense) -> Result<VitShape> {
+fn auxiliary(settings: &CondenseValues) -> Result<VitShape> {
     let a = &settings.auxiliary;
     let head_width = a.head_width.unwrap_or(64);
     let width = a.width.unwrap_or(384);
@@ -451,12 +453,12 @@ fn auxiliary(settings: &Condense) -> Result<VitShape> {
     Ok(auxiliary)
 }
 
-fn depth(settings: &Condense) -> usize {
+fn depth(settings: &CondenseValues) -> usize {
     settings.auxiliary.depth.unwrap_or(12)
 }
 
 /// The sizes to train, within the auxiliary's.
-fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
+fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
     let depth = depth(settings);
     let depths = match settings.depths.as_deref() {
         None => (depth, depth),
@@ -476,7 +478,7 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
     if widths.is_empty() {
         return Err(request("widths is empty; give at least one"));
     }
-    let drawn = settings.variants.head_widths.as_deref().unwrap_or(&[]);
+    let drawn = &settings.variants.head_widths;
     for w in &widths {
         let fits = |head: &usize| *head > 0 && w.is_multiple_of(*head);
         if *w == 0 || *w > width || !drawn.iter().chain([&head_width]).any(fits) {
@@ -492,8 +494,8 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
 }
 
 /// Position of layers between the anchors: fixed scalers of TELG make TELG's layers at every depth.
-fn depth_rule(settings: &Condense, start: ScalerStart, auxiliary: &VitShape) -> Result<DepthRule> {
-    match (start, settings.scaler_lr_ratio) {
+fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRule> {
+    match (settings.scaler_start, settings.scaler_lr_ratio) {
         (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
             "anchors = {}: telg scalers that stay need two, a base and a base with its slope; set \
              anchors = 2",
@@ -505,9 +507,9 @@ fn depth_rule(settings: &Condense, start: ScalerStart, auxiliary: &VitShape) -> 
 }
 
 /// The assignment of templates to parts; the default number is for width `reference`.
-fn template_plan(settings: &Condense, reference: usize) -> Result<Plan> {
+fn template_plan(settings: &CondenseValues, reference: usize) -> Result<Plan> {
     let t = settings.template_size.unwrap_or(reference);
-    let order = settings.kronecker.as_deref().unwrap_or("tile");
+    let order = &settings.kronecker;
     let kronecker = Kronecker::from_name(order).ok_or_else(|| {
         request(format!(
             "unknown Kronecker order {order:?}; expected tile or interleave"
@@ -534,7 +536,7 @@ fn template_plan(settings: &Condense, reference: usize) -> Result<Plan> {
         .iter()
         .map(|(part, n)| (part.name().to_string(), *n))
         .collect();
-    if settings.share_mlp.unwrap_or(false) {
+    if settings.share_mlp {
         let shared = by_set.remove("fc1").unwrap_or(0) + by_set.remove("fc2").unwrap_or(0);
         by_set.insert("mlp".into(), shared);
         sets.insert(Part::Fc1, "mlp".into());

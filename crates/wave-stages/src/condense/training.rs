@@ -2,8 +2,8 @@
 
 use super::CondensePlan;
 use crate::ancestor::AncestorOutput;
+use crate::distill_targets::DistillTargets;
 use crate::elastic;
-use crate::lesson::Lesson;
 use crate::score::drop_path;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -51,7 +51,7 @@ pub(super) struct Distillation<'a> {
     pub(super) data: &'a Data,
     /// The outputs of the ancestor that the auxiliary learns.
     pub(super) output: AncestorOutput,
-    pub(super) lesson: Option<Lesson<'a>>,
+    pub(super) distill_targets: Option<DistillTargets<'a>>,
 }
 
 impl Trainee for Distillation<'_> {
@@ -82,7 +82,10 @@ impl Trainee for Distillation<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
-        let targets = self.lesson.as_ref().map(|l| l.targets(batch, images));
+        let targets = self
+            .distill_targets
+            .as_ref()
+            .map(|l| l.targets(batch, images));
         let targets = targets.transpose()?;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         let weights = weights(self.gene, &self.updated, live, &shape)?;

@@ -2,13 +2,8 @@
 
 use super::DEFAULTS;
 use crate::budget::{self, Candidate, Size};
-use crate::delta;
-use crate::layout::Layout;
-use crate::model::{Model, Network, shape_in_words};
-use crate::record::{Expected, Record};
-use crate::templates::{self, TemplateDir};
+use crate::templates::TemplateDir;
 use anyhow::Result;
-use std::path::Path;
 use toml::Table;
 use wave_data::Transform;
 use wave_learngene::{Learngene, Level};
@@ -16,14 +11,11 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::forecast::{self, Memory, Step};
-use wave_run::locate::on_hub;
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Duration, Expand, Fill, FirstScalers, Optimisation, Output};
-use wave_run::train::{Resolved, TrainingPlan};
-
-/// Learning rate of the head over that of the scalers, where nobody says.
-const HEAD_LR_RATIO: f32 = 0.1;
+use wave_run::settings::{
+    self, Duration, Expand, ExpandValues, Fill, FirstScalers, Optimisation, Output,
+};
+use wave_run::train::TrainingPlan;
 
 /// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
@@ -33,7 +25,7 @@ pub struct ExpandPlan {
     /// The size of the model, or limits on it.
     pub size: Size,
     /// The templates that the model uses, if not those of its level.
-    templates_used: Option<usize>,
+    pub(super) templates_used: Option<usize>,
     /// A delta of the templates, if any.
     pub delta: Option<String>,
     /// First scalers.
@@ -60,16 +52,17 @@ impl ExpandPlan {
     pub fn new(settings: &Expand) -> Result<ExpandPlan> {
         settings::check(settings)?;
         let Optimisation { epochs, steps, .. } = settings.training.optimisation;
+        let own = ExpandValues::from(settings.clone());
         let training = TrainingPlan::of_images(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
             size: Size::new(settings)?,
-            templates_used: settings.templates_used,
-            delta: settings.delta.clone(),
-            scalers: settings.scalers.unwrap_or(FirstScalers::Bank),
-            fill: settings.fill.unwrap_or(Fill::Inherit),
-            head_lr_ratio: settings.head_lr_ratio.map_or(HEAD_LR_RATIO, |x| x as f32),
-            output: settings.output.clone(),
+            templates_used: own.templates_used,
+            delta: own.delta,
+            scalers: own.scalers,
+            fill: own.fill,
+            head_lr_ratio: own.head_lr_ratio as f32,
+            output: own.output,
             data: DataPlan::new(&settings.training)?,
             duration: epochs
                 .is_some()
@@ -123,26 +116,8 @@ impl ExpandPlan {
         }
     }
 
-    /// The command that makes the same of these templates, without the paths to what it names.
-    pub(super) fn command(&self, templates: &Path) -> String {
-        let flags = self.table.iter().map(|(key, value)| {
-            let value = match value {
-                toml::Value::String(text) => name_of(Path::new(text)),
-                other => other.to_string(),
-            };
-            format!(" --{} {value}", key.replace('_', "-"))
-        });
-        let flags: String = flags.collect();
-        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie.
-        let templates = match templates.is_dir() {
-            true => "DIR".to_owned(),
-            false => name_of(templates),
-        };
-        format!("wave expand {templates}{flags}")
-    }
-
     /// Refuses a new head, for other classes than the templates', that would not be trained.
-    fn check_head(&self, own: usize, found: usize) -> Result<()> {
+    pub(super) fn check_head(&self, own: usize, found: usize) -> Result<()> {
         if own == found || self.head_lr_ratio > 0.0 {
             return Ok(());
         }
@@ -156,7 +131,11 @@ impl ExpandPlan {
     ///
     /// # Errors
     /// If none is named, and steps are asked for.
-    fn open_data(&self, transform: Transform, context: &Context) -> Result<Option<Data>> {
+    pub(super) fn open_data(
+        &self,
+        transform: Transform,
+        context: &Context,
+    ) -> Result<Option<Data>> {
         if self.data.spec.is_some() {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
@@ -167,188 +146,6 @@ impl ExpandPlan {
             Some(Duration::Epochs(n)) => Err(need_data(&format!("{n} epochs"))),
         }
     }
-}
-
-/// An expansion with all its inputs, checked.
-pub(super) struct Ready {
-    pub(super) templates: TemplateDir,
-    /// With a size and a batch as numbers.
-    pub(super) plan: ExpandPlan,
-    /// The sizes within the limits, if given, best first.
-    pub(super) candidates: Option<Vec<Candidate>>,
-    pub(super) shape: VitShape,
-    pub(super) layout: Layout,
-    pub(super) data: Option<Data>,
-    /// Training of the scalers and memory of a step, if there is data.
-    fitting: Option<(Resolved, Step)>,
-}
-
-impl Ready {
-    /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing or does not fit together.
-    pub(super) fn read(
-        dir: &Path,
-        plan: ExpandPlan,
-        earlier: Option<&Path>,
-        context: &Context,
-    ) -> Result<Ready> {
-        Ready::new(templates::fetch(dir, context)?, plan, earlier, context)
-    }
-
-    /// An expansion of these templates; an automatic batch is that of the `earlier` run, if any.
-    fn new(
-        mut templates: TemplateDir,
-        plan: ExpandPlan,
-        earlier: Option<&Path>,
-        context: &Context,
-    ) -> Result<Ready> {
-        if let Some(delta) = &plan.delta {
-            templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
-        }
-        let (mut plan, candidates) = plan.sized(&templates, context)?;
-        let gene = &templates.learngene;
-        let shape = plan.size.shape(gene)?;
-        let network = Network::Vit(shape.clone());
-        let layout = Layout::of(&plan.output, &network)?;
-        forecast::check_network(&network)?;
-        let used = plan.used(gene, &shape)?;
-        let scalers = used.plan.scaler_count(&shape, shape.depth);
-        let memory = |mode| Memory::of_composed(&shape, mode, scalers);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
-        plan.table.extend(batch);
-        let data = plan.open_data(templates.transform_of(&shape), context)?;
-        let fitting = match &data {
-            Some(data) => {
-                plan.check_head(shape.classes, data.class_names.len())?;
-                data.check_names(
-                    &templates.config.label_names,
-                    "if they are the templates' classes, rename and order the data's as the templates have them; \
-                     else expand without data, and give the model a new head with wave finetune --new-head true",
-                )?;
-                let resolved = plan.training.resolve(data)?;
-                let step = Step::new(memory(resolved.mode), data, &resolved)?;
-                Some((resolved, step))
-            }
-            None => None,
-        };
-        Ok(Ready {
-            templates,
-            plan,
-            candidates,
-            shape,
-            layout,
-            data,
-            fitting,
-        })
-    }
-
-    /// Refuses an expansion that takes more memory than is free.
-    ///
-    /// # Errors
-    /// Naming both sizes.
-    pub(super) fn check(&self) -> Result<()> {
-        match &self.fitting {
-            Some((_, step)) => step.check(),
-            None => Ok(()),
-        }
-    }
-
-    /// The sizes within the limits as a table, or nothing.
-    pub(super) fn sizes(&self) -> String {
-        self.candidates
-            .as_deref()
-            .map_or(String::new(), budget::table)
-    }
-
-    /// The accuracy of such a model without data as the templates record it, and how it is known, if it
-    /// is.
-    pub(super) fn expected(&self) -> Option<Expected> {
-        let untouched = self.plan.scalers == FirstScalers::Bank
-            && self.plan.fill == Fill::Inherit
-            && self.plan.templates_used.is_none()
-            && self.data.is_none();
-        untouched.then(|| self.record().expected(&self.shape))?
-    }
-
-    /// Where the shape leaves what was condensed.
-    pub(super) fn outside(&self) -> Vec<String> {
-        self.record().outside(&self.shape)
-    }
-
-    fn record(&self) -> Record<'_> {
-        Record::new(&self.templates.config, &self.templates.learngene.auxiliary)
-    }
-
-    fn describe(&self) -> Result<String> {
-        let shape = &self.shape;
-        let parameters = shape.parameter_count();
-        let words = shape_in_words(shape);
-        let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
-        if let Some(Expected { top1, from }) = self.expected() {
-            text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
-        }
-        for line in self.outside() {
-            text += &format!("not condensed: {line}\n");
-        }
-        if let (Some(data), Some((resolved, step))) = (&self.data, &self.fitting) {
-            text += &data.describe();
-            text += &resolved.describe(data);
-            text += &step.words();
-        }
-        Ok(text)
-    }
-}
-
-/// Classes and images of a model of this shape, and the templates that it comes from.
-pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) -> String {
-    let classes = match (shape.classes, label_names) {
-        (_, [a, b, _, ..]) => format!("{} classes ({a}, {b}, ...)", label_names.len()),
-        (0, []) => "a backbone without classes".into(),
-        (n, []) => format!("{n} classes"),
-        (_, few) => format!("{} classes ({})", few.len(), few.join(", ")),
-    };
-    let (side, name) = (shape.image_size, name_of(templates));
-    format!("{classes}, {side} x {side}, from {name}")
-}
-
-/// A file or directory without the path to it, or a name on a hub.
-fn name_of(path: &Path) -> String {
-    let name = match on_hub(path) {
-        Some(_) => None,
-        None => path.file_name(),
-    };
-    let name = name.unwrap_or(path.as_os_str());
-    name.to_string_lossy().into_owned()
-}
-
-/// The output of `wave expand --dry-run`.
-///
-/// # Errors
-/// As the expansion's own, before its first step.
-pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
-    let plan = ExpandPlan::new(settings)?;
-    let ready = Ready::read(dir, plan, None, context)?;
-    let names = match &ready.data {
-        Some(data) => &data.class_names,
-        None => &ready.templates.config.label_names,
-    };
-    let makes = makes(names, &ready.shape, dir);
-    Ok(format!("makes {makes}\n{}", ready.describe()?))
-}
-
-/// [`describe`] of templates in memory, and the model as it is without fitting.
-///
-/// # Errors
-/// As the expansion's own, before its first step.
-pub fn describe_of(
-    templates: TemplateDir,
-    settings: &Expand,
-    context: &Context,
-) -> Result<(String, Model)> {
-    let ready = Ready::new(templates, ExpandPlan::new(settings)?, None, context)?;
-    Ok((ready.describe()?, ready.templates.model(&ready.shape)?))
 }
 
 fn need_data(of: &str) -> anyhow::Error {

@@ -1,28 +1,24 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
+use super::slices::Slices;
 use super::{Beside, DEFAULTS, check_frozen, only_runs, open_data};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::{Cache, CachePlan};
-use crate::elastic;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
-use crate::timing;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
 use toml::Table;
-use wave_learngene::{Objective, Sizes};
+use wave_learngene::Objective;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Elastic, Finetune, Output, ZeroShot};
+use wave_run::settings::{self, Finetune, FinetuneValues, Output, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
-
-/// Images of timed steps.
-const TIMED: usize = 2;
 
 /// The settings of a fine-tuning, checked.
 #[derive(Clone, Debug)]
@@ -66,7 +62,7 @@ impl FinetunePlan {
                  CLIP or SigLIP",
             ));
         }
-        let own = settings.clone();
+        let own = FinetuneValues::from(settings.clone());
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
             table: to_table(settings)?,
@@ -75,11 +71,11 @@ impl FinetunePlan {
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
-                kl_weight: own.kl_weight.unwrap_or(1.0),
-                temperature: own.temperature.unwrap_or(1.0),
+                kl_weight: own.kl_weight,
+                temperature: own.temperature,
             },
-            new_head: own.new_head.unwrap_or(false),
-            frozen: own.freeze.unwrap_or_default(),
+            new_head: own.new_head,
+            frozen: own.freeze,
             beside: Beside {
                 layer_scale: own.layer_scale,
                 mlp_scalar: own.mlp_scalar,
@@ -87,7 +83,7 @@ impl FinetunePlan {
             slices: Slices {
                 depths: own.depths,
                 widths: own.widths,
-                elastic: own.elastic,
+                elastic: settings.elastic.clone(),
             },
             output: own.output,
             data,
@@ -125,64 +121,8 @@ impl FinetunePlan {
     }
 }
 
-/// Slices of a transformer, of which each step trains some.
-#[derive(Clone, Debug)]
-pub struct Slices {
-    depths: Option<Vec<usize>>,
-    widths: Option<Vec<usize>>,
-    elastic: Elastic,
-}
-
-impl Slices {
-    /// Their sizes in a network; none, if steps train the whole network.
-    ///
-    /// # Errors
-    /// If the network has no such slices.
-    pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
-        if self.depths.is_none() && self.widths.is_none() {
-            return match self.elastic == Elastic::default() {
-                true => Ok(None),
-                false => Err(request(
-                    "growth and growth_power apply only with --depths or --widths, which draw the size of each \
-                     step",
-                )),
-            };
-        }
-        let Network::Vit(whole) = network else {
-            return Err(request(format!(
-                "depths and widths are of slices of a vision transformer, and this is {}; leave \
-                 them out",
-                network.family()
-            )));
-        };
-        let depths = match self.depths.as_deref() {
-            None => (whole.depth, whole.depth),
-            Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
-                (*least, *most)
-            }
-            Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give the least and the most, of {} layers",
-                    whole.depth
-                )));
-            }
-        };
-        let widths = self.widths.clone().unwrap_or(vec![whole.width]);
-        let head = whole.head_width();
-        let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
-        match widths.iter().find(|w| !fits(w)) {
-            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-            None => Ok(Some(elastic::sizes(&self.elastic, depths, widths, 0.0))),
-            Some(wrong) => Err(request(format!(
-                "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
-                whole.width
-            ))),
-        }
-    }
-}
-
 /// A fine-tuning with all its inputs, checked.
-pub struct Ready {
+pub struct Prepared {
     /// With a new head, if the plan asks for one.
     pub(super) model: Model,
     pub(super) ancestor: Option<Arc<Ancestor>>,
@@ -196,7 +136,7 @@ pub struct Ready {
     pub(super) step: Step,
 }
 
-impl Ready {
+impl Prepared {
     /// Reads the model in a directory; an automatic batch is that of the `earlier` run, if any.
     ///
     /// # Errors
@@ -206,12 +146,12 @@ impl Ready {
         plan: FinetunePlan,
         earlier: Option<&Path>,
         context: &Context,
-    ) -> Result<Ready> {
+    ) -> Result<Prepared> {
         let model = Model::read(model, context)?;
         let ancestor = plan.ancestor.as_deref();
         let read = |path| Ancestor::read(Path::new(path), &plan.classes, context).map(Arc::new);
         let ancestor = ancestor.map(read).transpose()?;
-        Ready::new(model, ancestor, plan, earlier, context)
+        Prepared::new(model, ancestor, plan, earlier, context)
     }
 
     /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.
@@ -224,7 +164,7 @@ impl Ready {
         mut plan: FinetunePlan,
         earlier: Option<&Path>,
         context: &Context,
-    ) -> Result<Ready> {
+    ) -> Result<Prepared> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
@@ -246,7 +186,7 @@ impl Ready {
             memory = memory.beside(&ancestor.network);
         }
         let cache = plan.open_cache(ancestor.as_deref(), &data)?;
-        Ok(Ready {
+        Ok(Prepared {
             cache,
             step: Step::new(memory, &data, &resolved)?,
             model,
@@ -257,68 +197,4 @@ impl Ready {
             resolved,
         })
     }
-
-    /// Model, data, duration, memory, and time from a few steps.
-    ///
-    /// # Errors
-    /// If these fail.
-    pub fn describe(&self) -> Result<String> {
-        let Ready {
-            model,
-            data,
-            resolved,
-            step,
-            ..
-        } = self;
-        let (depth, width) = model.network.size();
-        let parameters = model.parameters();
-        let mut text = format!(
-            "model: {}, {depth} layers, width {width}, {parameters} parameters\n",
-            model.network.family()
-        );
-        text += &data.describe();
-        text += &resolved.describe(data);
-        if let Some(ancestor) = &self.ancestor {
-            text += &format!("ancestor: {}\n", ancestor.describe());
-        }
-        text += &step.words();
-        let state = forecast::checkpoint(parameters, resolved.ema.is_some());
-        text += &format!(
-            "a checkpoint {}, and its spare as much\n",
-            forecast::bytes(state as f64)
-        );
-        if !step.can_time(TIMED) {
-            return Ok(text);
-        }
-        let weights = model.network.prepare(&model.weights)?;
-        let seconds = timing::training(
-            &model.network,
-            &weights,
-            TIMED,
-            resolved.mode,
-            data.tests.context.device(),
-        )?;
-        let images = resolved.steps as f64 * data.batch as f64;
-        let mut total = seconds * images;
-        text += &format!(
-            "{:.1} images a second here, measured on {TIMED}",
-            1.0 / seconds
-        );
-        if let Some(ancestor) = &self.ancestor {
-            let seconds = ancestor.seconds(AncestorOutput::Scores)?;
-            total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
-            text += &format!(", the ancestor {:.1}", 1.0 / seconds);
-        }
-        text += &format!("; at that rate about {}\n", forecast::duration(total));
-        Ok(text)
-    }
-}
-
-/// The output of `wave finetune --dry-run`.
-///
-/// # Errors
-/// As the fine-tuning's own, before its first step.
-pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
-    let plan = FinetunePlan::new(settings)?;
-    Ready::read(model, plan, None, context)?.describe()
 }

@@ -11,7 +11,7 @@ use wave_run::data::DataPlan;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
 use wave_run::recipe::means_nothing;
-use wave_run::settings::{Images, Init, MixerActivation, PositionKind, Scaled};
+use wave_run::settings::{Images, Init, InitValues, MixerActivation, PositionKind, Scaled};
 
 /// A network to initialise. What is not said comes from the model of `--from`, or from defaults.
 pub(super) struct InitPlan {
@@ -74,9 +74,12 @@ impl InitPlan {
         let stages = stages(settings)?;
         let all = stages.map(|stages| stages.iter().sum());
         let (depth, width) = size(settings.depth.or(all), settings.width)?;
+        let own = InitValues::from(settings.clone());
         Ok(InitPlan {
+            filters: filters(&own)?,
+            seed: own.seed,
             method: method.to_owned(),
-            arch: Architecture::parse(settings.arch.as_deref().unwrap_or("vit"))?,
+            arch: Architecture::parse(&own.arch)?,
             depth,
             activation: match settings.activation {
                 Some(MixerActivation::Relu) => Activation::Relu,
@@ -100,8 +103,6 @@ impl InitPlan {
                 settings.seed,
             )?,
             options: MethodOptions::new(method, settings)?,
-            filters: filters(settings)?,
-            seed: settings.seed.unwrap_or(0),
         })
     }
 }
@@ -232,11 +233,11 @@ impl MethodOptions {
 }
 
 /// Options of the methods for depthwise filters.
-fn filters(settings: &Init) -> Result<FilterChoices> {
+fn filters(settings: &InitValues) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     let mut choices = FilterChoices {
         sawtooth: settings.sawtooth.unwrap_or(false),
-        factored: settings.factored.unwrap_or(false),
+        factored: settings.factored,
         mlp_mean: shift.unwrap_or(MlpMean::None),
         ..FilterChoices::default()
     };

@@ -14,7 +14,7 @@ use wave_run::progress::Verbosity;
 const MEASURED: usize = 2048;
 
 /// An ancestor's outputs on the training images of a model.
-pub struct Lesson<'a> {
+pub struct DistillTargets<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
     cache: Option<&'a Cache>,
@@ -24,7 +24,7 @@ pub struct Lesson<'a> {
     verbosity: Verbosity,
 }
 
-impl<'a> Lesson<'a> {
+impl<'a> DistillTargets<'a> {
     /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given.
     ///
     /// # Errors
@@ -35,12 +35,12 @@ impl<'a> Lesson<'a> {
         output: AncestorOutput,
         cache: Option<&'a Cache>,
         verbosity: Verbosity,
-    ) -> Result<Lesson<'a>> {
+    ) -> Result<DistillTargets<'a>> {
         ancestor.check(data, output)?;
         if output == AncestorOutput::Scores {
             data.tell_classes(&ancestor.label_names);
         }
-        Ok(Lesson {
+        Ok(DistillTargets {
             ancestor,
             data,
             cache,
@@ -56,7 +56,7 @@ impl<'a> Lesson<'a> {
     /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).
     pub fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let _measured = doing(Work::Ancestor);
-        let Lesson { ancestor, data, .. } = *self;
+        let DistillTargets { ancestor, data, .. } = *self;
         let outputs = match self.cache {
             Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),
             None => ancestor.of_batch(batch, images, data, self.output, self.verbosity),

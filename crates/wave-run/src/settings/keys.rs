@@ -1,0 +1,63 @@
+//! One declaration of a key gives its flag, its recipe key, its help, its default and its range.
+
+use std::ops::RangeInclusive;
+
+/// A key, and its least and most value.
+pub type Range = (&'static str, RangeInclusive<f64>);
+
+/// Declares a group of keys, each as `key: type = default, range;` after its help and its flag. Default and range are
+/// optional, and groups within the group follow `with`.
+///
+/// `Group` has what was given: flags and recipe tables read it. `GroupValues` has the defaults in the place of what was
+/// not given; a key without default is an `Option` there too, since its absence has a meaning.
+macro_rules! keys {
+    (
+        $(#[$of_group:meta])*
+        $group:ident => $values:ident {
+            $($(#[$of_key:meta])* $key:ident: $type:ty $(= $default:expr)? $(, $range:expr)?;)*
+        } $(with {
+            $($(#[$of_part:meta])* $part:ident: $given:ty => $filled:ty,)*
+        })?
+    ) => {
+        #[derive(clap::Args, serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq)]
+        #[group(skip)] // a subcommand already has a group of its name
+        $(#[$of_group])*
+        pub struct $group {
+            $($(#[$of_key])* pub $key: Option<$type>,)*
+            $($($(#[$of_part])* pub $part: $given,)*)?
+        }
+
+        #[doc = concat!("[`", stringify!($group), "`] with its defaults.")]
+        #[derive(Clone, Debug)]
+        pub struct $values {
+            $(pub $key: keys!(@type $type $(= $default)?),)*
+            $($(pub $part: $filled,)*)?
+        }
+
+        impl From<$group> for $values {
+            fn from(given: $group) -> $values {
+                $values {
+                    $($key: keys!(@value (given.$key) $($default)?),)*
+                    $($($part: given.$part.into(),)*)?
+                }
+            }
+        }
+
+        impl $group {
+            pub(super) const RANGES: &[$crate::settings::keys::Range] =
+                &[$($((stringify!($key), $range),)?)*];
+
+            #[cfg(test)]
+            pub(super) fn defaults() -> Vec<(&'static str, String)> {
+                vec![$($({
+                    let default: $type = $default;
+                    (stringify!($key), format!("{default:?}"))
+                },)?)*]
+            }
+        }
+    };
+    (@type $type:ty = $default:expr) => { $type };
+    (@type $type:ty) => { Option<$type> };
+    (@value ($given:expr) $default:expr) => { $given.unwrap_or($default) };
+    (@value ($given:expr)) => { $given };
+}

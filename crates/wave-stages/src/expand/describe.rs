@@ -1,0 +1,107 @@
+//! An expansion in words.
+
+use super::ExpandPlan;
+use super::prepared::Prepared;
+use crate::model::{Model, shape_in_words};
+use crate::record::Expected;
+use crate::templates::TemplateDir;
+use anyhow::Result;
+use std::path::Path;
+use wave_models::vit::VitShape;
+use wave_run::context::Context;
+use wave_run::locate::on_hub;
+use wave_run::settings::Expand;
+
+impl Prepared {
+    fn describe(&self) -> Result<String> {
+        let shape = &self.shape;
+        let parameters = shape.parameter_count();
+        let words = shape_in_words(shape);
+        let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
+        if let Some(Expected { top1, from }) = self.expected() {
+            text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
+        }
+        for line in self.outside() {
+            text += &format!("not condensed: {line}\n");
+        }
+        if let (Some(data), Some((resolved, step))) = (&self.data, &self.fitting) {
+            text += &data.describe();
+            text += &resolved.describe(data);
+            text += &step.words();
+        }
+        Ok(text)
+    }
+}
+
+impl ExpandPlan {
+    /// The command that makes the same of these templates, without the paths to what it names.
+    pub(super) fn command(&self, templates: &Path) -> String {
+        let flags = self.table.iter().map(|(key, value)| {
+            let value = match value {
+                toml::Value::String(text) => name_of(Path::new(text)),
+                other => other.to_string(),
+            };
+            format!(" --{} {value}", key.replace('_', "-"))
+        });
+        let flags: String = flags.collect();
+        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie.
+        let templates = match templates.is_dir() {
+            true => "DIR".to_owned(),
+            false => name_of(templates),
+        };
+        format!("wave expand {templates}{flags}")
+    }
+}
+
+/// Classes and images of a model of this shape, and the templates that it comes from.
+pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) -> String {
+    let classes = match (shape.classes, label_names) {
+        (_, [a, b, _, ..]) => format!("{} classes ({a}, {b}, ...)", label_names.len()),
+        (0, []) => "a backbone without classes".into(),
+        (n, []) => format!("{n} classes"),
+        (_, few) => format!("{} classes ({})", few.len(), few.join(", ")),
+    };
+    let (side, name) = (shape.image_size, name_of(templates));
+    format!("{classes}, {side} x {side}, from {name}")
+}
+
+/// A file or directory without the path to it, or a name on a hub.
+fn name_of(path: &Path) -> String {
+    let name = match on_hub(path) {
+        Some(_) => None,
+        None => path.file_name(),
+    };
+    let name = name.unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// The output of `wave expand --dry-run`.
+///
+/// # Errors
+/// As the expansion's own, before its first step.
+pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
+    let plan = ExpandPlan::new(settings)?;
+    let prepared = Prepared::read(dir, plan, None, context)?;
+    let names = match &prepared.data {
+        Some(data) => &data.class_names,
+        None => &prepared.templates.config.label_names,
+    };
+    let makes = makes(names, &prepared.shape, dir);
+    Ok(format!("makes {makes}\n{}", prepared.describe()?))
+}
+
+/// [`describe`] of templates in memory, and the model as it is without fitting.
+///
+/// # Errors
+/// As the expansion's own, before its first step.
+pub fn describe_of(
+    templates: TemplateDir,
+    settings: &Expand,
+    context: &Context,
+) -> Result<(String, Model)> {
+    let prepared = Prepared::new(templates, ExpandPlan::new(settings)?, None, context)?;
+    Ok((
+        prepared.describe()?,
+        prepared.templates.model(&prepared.shape)?,
+    ))
+}

@@ -1,0 +1,69 @@
+//! Slices of a transformer, which steps train in the place of the whole.
+
+use crate::elastic;
+use crate::model::Network;
+use anyhow::Result;
+use wave_learngene::Sizes;
+use wave_run::error::request;
+use wave_run::settings::Elastic;
+
+/// Slices of a transformer, of which each step trains some.
+#[derive(Clone, Debug)]
+pub struct Slices {
+    pub(super) depths: Option<Vec<usize>>,
+    pub(super) widths: Option<Vec<usize>>,
+    pub(super) elastic: Elastic,
+}
+
+impl Slices {
+    /// Their sizes in a network; none, if steps train the whole network.
+    ///
+    /// # Errors
+    /// If the network has no such slices.
+    pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
+        if self.depths.is_none() && self.widths.is_none() {
+            return match self.elastic == Elastic::default() {
+                true => Ok(None),
+                false => Err(request(
+                    "growth and growth_power apply only with --depths or --widths, which draw the size of each \
+                     step",
+                )),
+            };
+        }
+        let Network::Vit(whole) = network else {
+            return Err(request(format!(
+                "depths and widths are of slices of a vision transformer, and this is {}; leave \
+                 them out",
+                network.family()
+            )));
+        };
+        let depths = match self.depths.as_deref() {
+            None => (whole.depth, whole.depth),
+            Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
+                (*least, *most)
+            }
+            Some(other) => {
+                return Err(request(format!(
+                    "depths = {other:?}; give the least and the most, of {} layers",
+                    whole.depth
+                )));
+            }
+        };
+        let widths = self.widths.clone().unwrap_or(vec![whole.width]);
+        let head = whole.head_width();
+        let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
+        match widths.iter().find(|w| !fits(w)) {
+            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
+            None => Ok(Some(elastic::sizes(
+                &self.elastic.clone().into(),
+                depths,
+                widths,
+                0.0,
+            ))),
+            Some(wrong) => Err(request(format!(
+                "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
+                whole.width
+            ))),
+        }
+    }
+}
