@@ -385,6 +385,10 @@ impl Bench<'_> {
             toml::to_string(&to_table(&settings)?)?,
             toml::to_string(&to_table(method)?)?
         );
+        let fresh = method.fresh_seed(cell.seed);
+        if fresh != cell.seed {
+            text += &format!("fresh {fresh} ");
+        }
         text += &self.content(&settings.training.images.data)?;
         let stage = if method.start == table::TEMPLATES {
             let dir = self.artefacts.templates(&cell.method, cell.seed)?;
@@ -513,13 +517,9 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    fn report(&self, rates: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
-        let methods: Vec<String> = self.grid.methods.iter().map(|(n, _)| n.clone()).collect();
-        let datasets: Vec<String> = self.grid.datasets.iter().map(|(n, _)| n.clone()).collect();
-        let rates: Vec<Rates> = self
-            .pairs()
-            .filter_map(|(m, d)| rates.get(&(m.clone(), d.clone())).cloned())
-            .collect();
+    fn report(&self, chosen: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
+        let rates = self.pairs();
+        let rates = rates.filter_map(|(m, d)| chosen.get(&(m.clone(), d.clone())));
         let mut templates = Vec::new();
         for dir in self.artefacts.template_dirs() {
             let config = templates::read(dir)?.config;
@@ -532,28 +532,28 @@ impl Bench<'_> {
         let ancestor_epochs = ancestor
             .and_then(|dir| Model::read(dir, self.context()).ok())
             .and_then(|model| model.provenance["epochs"].as_f64());
-        let auxiliary = &self.frame.auxiliary;
-        let bench = &self.grid.bench;
         let work = self.shared_work()?;
-        let of_epoch = |(depth, width)| {
-            self.frame.images as f64 * auxiliary.with_size(depth, width).multiply_adds() as f64
-        };
+        let Bench { grid, frame, .. } = self;
+        let shape = |depth, width| frame.auxiliary.with_size(depth, width);
+        let of_epoch =
+            |(depth, width)| frame.images as f64 * shape(depth, width).multiply_adds() as f64;
+        let bench = grid.bench.clone();
         let findings = Findings {
-            name: &self.recipe.name,
-            methods: &methods,
-            subject: Some(self.grid.subject()),
-            sizes: &bench.sizes,
-            datasets: &datasets,
-            parameters: &|depth, width| auxiliary.with_size(depth, width).parameter_count(),
-            multiply_adds: &|depth, width| auxiliary.with_size(depth, width).multiply_adds(),
-            seeds: &bench.seeds,
+            name: self.recipe.name.clone(),
+            methods: grid.methods.iter().map(|(name, _)| name.clone()).collect(),
+            subject: grid.subject().to_owned(),
+            sizes: bench.sizes,
+            datasets: grid.datasets.iter().map(|(name, _)| name.clone()).collect(),
+            parameters: &|depth, width| shape(depth, width).parameter_count(),
+            multiply_adds: &|depth, width| shape(depth, width).multiply_adds(),
+            seeds: bench.seeds,
             condensations: bench.condensations,
-            rates: &rates,
-            rows,
-            failures,
-            ablations: &bench.ablations,
-            break_even: &bench.break_even,
-            templates: &templates,
+            rates: rates.cloned().collect(),
+            rows: rows.to_vec(),
+            failures: failures.to_vec(),
+            ablations: bench.ablations,
+            break_even: bench.break_even,
+            templates,
             ancestor_epochs: ancestor_epochs.unwrap_or(0.0),
             shared_work: &|method, size| work[&method.map(str::to_owned)] / of_epoch(size),
         };

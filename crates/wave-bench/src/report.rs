@@ -90,35 +90,35 @@ pub type Work<'a> = dyn Fn(Option<&str>, (usize, usize)) -> f64 + 'a;
 /// Contents of a report.
 pub struct Findings<'a> {
     /// The recipe's name.
-    pub name: &'a str,
+    pub name: String,
     /// The methods, in the recipe's order.
-    pub methods: &'a [String],
+    pub methods: Vec<String>,
     /// The method that the report is about.
-    pub subject: Option<&'a str>,
+    pub subject: String,
     /// Depths and widths.
-    pub sizes: &'a [(usize, usize)],
+    pub sizes: Vec<(usize, usize)>,
     /// The data sets; one empty name where there is only one.
-    pub datasets: &'a [String],
+    pub datasets: Vec<String>,
     /// Parameters of a model, given depth and width.
     pub parameters: &'a dyn Fn(usize, usize) -> usize,
     /// Multiply-adds of an image, given depth and width.
     pub multiply_adds: &'a dyn Fn(usize, usize) -> usize,
     /// Seeds of each method at each size.
-    pub seeds: &'a [u64],
+    pub seeds: Vec<u64>,
     /// Condensations of each method, with seeds of their own.
     pub condensations: usize,
     /// The learning rate of each method.
-    pub rates: &'a [Rates],
+    pub rates: Vec<Rates>,
     /// Complete trainings.
-    pub rows: &'a [Row],
+    pub rows: Vec<Row>,
     /// Failed trainings.
-    pub failures: &'a [Failure],
+    pub failures: Vec<Failure>,
     /// Methods to list side by side, by title.
-    pub ablations: &'a BTreeMap<String, Vec<String>>,
+    pub ablations: BTreeMap<String, Vec<String>>,
     /// Pairs of a method and its rival, whose curves are compared.
-    pub break_even: &'a [(String, String)],
+    pub break_even: Vec<(String, String)>,
     /// The templates of the models.
-    pub templates: &'a [WithoutData],
+    pub templates: Vec<WithoutData>,
     /// Epochs of the ancestor's training.
     pub ancestor_epochs: f64,
     /// Epochs of a model of this depth and width that have as many multiply-adds as a method spends
@@ -163,7 +163,7 @@ impl<'a> Found<'a> {
 /// If a file cannot be written, or a plot cannot be drawn.
 pub fn write(findings: &Findings, out: &Path) -> Result<String> {
     let found = &Found::new(findings);
-    let page = &mut Page::new(findings.name, out);
+    let page = &mut Page::new(&findings.name, out);
     let sentences = findings.datasets.iter();
     let sentences: Vec<String> = sentences.filter_map(|data| sentence(found, data)).collect();
     if !sentences.is_empty() {
@@ -205,7 +205,7 @@ const SHORT: &str = "In short";
 
 /// The subject beside the most accurate other method, on average over the sizes that both have.
 fn sentence(found: &Found, dataset: &str) -> Option<String> {
-    let subject = found.findings.subject?;
+    let subject = &found.findings.subject;
     let own = || found.summaries.on(dataset, subject);
     let compared = |rival: &String| {
         let pairs = own().filter_map(|s| Some((s, found.summaries.get(dataset, rival, s.size)?)));
@@ -284,7 +284,7 @@ fn notes(findings: &Findings) -> Vec<String> {
             .to_owned(),
         format!(
             "Of {}, each gives all methods the same order of batches: differences are paired by seed.",
-            seeds(findings.seeds)
+            seeds(&findings.seeds)
         ),
         "A standard deviation is that of a sample (divided by n - 1).".to_owned(),
         "Epochs before fine-tuning leave out the ancestor's, but where they are named.".to_owned(),

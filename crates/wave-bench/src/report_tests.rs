@@ -1,10 +1,9 @@
-use super::fixture::Fixture;
 use super::*;
 
 /// The Markdown and the written files.
-fn written(fixture: &Fixture) -> (String, BTreeMap<String, String>) {
+fn written(fixture: &Findings) -> (String, BTreeMap<String, String>) {
     let dir = tempfile::tempdir().unwrap();
-    let text = write(&fixture.findings(), dir.path()).unwrap();
+    let text = write(fixture, dir.path()).unwrap();
     let files: BTreeMap<String, String> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| {
@@ -26,7 +25,7 @@ fn has(text: &str, line: &str) {
 
 #[test]
 fn few_methods_are_columns() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     for row in fixture.rows("wave", 3, &[0.8712, 0.8655, 0.8690]) {
         (row.transferred_parameters, row.scalers_fitted) = (109_834, 252);
         (row.stored_parameters, row.shared_epochs, row.start_top1) = (120_000, 12.0, 0.846);
@@ -78,7 +77,7 @@ fn many_methods_are_rows_as_in_papers() {
         "wave",
         "he-10",
     ];
-    let mut fixture = Fixture::new(&names);
+    let mut fixture = Findings::of(&names);
     for depth in [3, 6] {
         for name in names {
             let row = &mut fixture.rows(name, depth, &[0.5])[0];
@@ -120,7 +119,7 @@ fn many_methods_are_rows_as_in_papers() {
 
 #[test]
 fn nothing_found_is_a_report_too() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.pair("wave", "mimetic");
     fixture
         .ablations
@@ -131,7 +130,7 @@ fn nothing_found_is_a_report_too() {
     let (text, _) = written(&fixture);
     has(&text, "- wave-3x64-s0: a \\| b \\<script>");
     has(&text, "| 3 x 64 | 192000 | 0 | 0 |  |  |");
-    let (text, _) = written(&Fixture {
+    let (text, _) = written(&Findings {
         seeds: Vec::new(),
         datasets: Vec::new(),
         ..fixture
@@ -141,18 +140,18 @@ fn nothing_found_is_a_report_too() {
 
 #[test]
 fn long_runs_are_drawn_and_compared() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.rows.clear();
     let wave = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);
     wave.shared_epochs = 12.0;
     fixture.curve("mimetic", &[(0.0, 0.1), (4.0, 0.7), (8.0, 0.8)]);
     fixture.pair("wave", "mimetic");
     fixture.ancestor_epochs = 5.0;
-    fixture.work = Box::new(|method, _| match method {
+    fixture.shared_work = &|method, _| match method {
         Some("wave") => 12.0,
         Some(_) => 0.0,
         None => 5.0,
-    });
+    };
     let (text, files) = written(&fixture);
     has(
         &text,
@@ -177,7 +176,7 @@ fn long_runs_are_drawn_and_compared() {
 
 #[test]
 fn every_data_set_has_its_tables() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.datasets = vec!["a/b".to_owned(), "c".to_owned()];
     for dataset in ["a/b", "c"] {
         let row = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);

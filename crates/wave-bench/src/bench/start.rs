@@ -102,7 +102,7 @@ fn by_initialisation(
         &shape,
         (&donors, images.as_ref()),
         &options,
-        cell.seed,
+        method.fresh_seed(cell.seed),
     )?;
     let mut start = Start {
         model: bench.frame.model(shape.clone(), begun.weights, Value::Null),
@@ -205,7 +205,7 @@ fn from_templates(
             &shape,
             (&[], None),
             &MethodOptions::default(),
-            cell.seed,
+            method.fresh_seed(cell.seed),
         )?
         .weights;
         for (name, tensor) in fresh {

@@ -148,7 +148,7 @@ pub(super) fn section(page: &mut Page, found: &Found) -> Result<()> {
 fn rows(found: &Found) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (dataset, size) in found.findings.places() {
-        for (method, rival) in found.findings.break_even {
+        for (method, rival) in &found.findings.break_even {
             let get = |name| found.summaries.get(dataset, name, size);
             if let (Some(own), Some(other)) = (get(method), get(rival)) {
                 let pair = [own, other];
@@ -198,7 +198,7 @@ fn totals(page: &mut Page, found: &Found) -> Result<()> {
     let direct = direct.filter(|cost| cost.own_epochs >= 1.0 && is_direct(&cost.method));
     let direct: Vec<&String> = direct.map(|cost| &cost.method).collect();
     let mut methods: Vec<&String> = Vec::new();
-    for (method, _) in findings.break_even {
+    for (method, _) in &findings.break_even {
         if !methods.contains(&method) {
             methods.push(method);
         }

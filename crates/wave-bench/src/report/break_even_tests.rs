@@ -1,5 +1,4 @@
 use super::*;
-use crate::report::fixture::Fixture;
 use crate::report::summary::Summaries;
 
 const fn line(shared: f64, each: f64) -> Line {
@@ -103,16 +102,16 @@ fn lines_cross_where_what_was_spent_is_saved() {
 }
 
 /// wave: 12 epochs once, 0.5 for each, curve from 0.5 to 0.9; he: 0 and 0, from 0.1.
-fn fixture() -> Fixture {
-    let mut fixture = Fixture::new(&["wave", "he", "Direct PT"]);
+fn fixture() -> Findings<'static> {
+    let mut fixture = Findings::of(&["wave", "he", "Direct PT"]);
     let wave = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);
     (wave.shared_epochs, wave.own_epochs) = (24.0, 0.5);
     // Twice as many epochs, of half the multiply-adds.
-    fixture.work = Box::new(|method, _| match method {
+    fixture.shared_work = &|method, _| match method {
         Some("wave") => 12.0,
         Some(_) => 0.0,
         None => 5.0,
-    });
+    };
     fixture.curve("he", &[(0.0, 0.1), (4.0, 0.7), (8.0, 0.8)]);
     fixture.pair("wave", "he");
     fixture.ancestor_epochs = 5.0;
@@ -120,8 +119,8 @@ fn fixture() -> Fixture {
 }
 
 /// The rows of the table, from the accuracy on.
-fn rows_of(fixture: &Fixture) -> Vec<String> {
-    let rows = rows(&Found::new(&fixture.findings())).into_iter();
+fn rows_of(fixture: &Findings) -> Vec<String> {
+    let rows = rows(&Found::new(fixture)).into_iter();
     rows.map(|row| row[3..].join(" | ")).collect()
 }
 
@@ -144,8 +143,7 @@ fn totals_have_a_line_for_each_and_one_with_the_ancestor() {
     let mut fixture = fixture();
     let direct = fixture.curve("Direct PT", &[(0.0, 0.95)]);
     direct.own_epochs = 150.0;
-    let findings = fixture.findings();
-    let summaries = Summaries::new(&findings);
+    let summaries = Summaries::new(&fixture);
     let all = ["wave", "he", "Direct PT"].map(|m| summaries.get("", m, (6, 64)).unwrap());
     for (epoch, names, totals) in [
         (
@@ -164,8 +162,8 @@ fn totals_have_a_line_for_each_and_one_with_the_ancestor() {
             [21.0, 26.0, 16.0, 300.0],
         ),
     ] {
-        let race = Race::new(&findings, &all, epoch).unwrap();
-        let lines = lines(&findings, &all, &race);
+        let race = Race::new(&fixture, &all, epoch).unwrap();
+        let lines = lines(&fixture, &all, &race);
         let found: Vec<(&str, f64)> = lines.iter().map(|(n, line)| (&**n, line.at(2))).collect();
         assert_eq!(found, Vec::from_iter(names.into_iter().zip(totals)));
     }

@@ -82,15 +82,12 @@ pub(super) fn numbers(page: &mut Page, summaries: &Summaries) {
 }
 
 /// A table for each size at which a method was tested during training: epochs of each method to the final
-/// accuracy of the subject (without one, of the best method), and to the round percentages below it.
+/// accuracy of the subject, and to the round percentages below it.
 pub(super) fn targets(page: &mut Page, found: &Found) {
     let mut first = true;
     for (dataset, size) in found.findings.places() {
         let here = || found.summaries.at(dataset, size);
-        let leader = match found.findings.subject {
-            Some(subject) => found.summaries.get(dataset, subject, size),
-            None => Summaries::best(here()),
-        };
+        let leader = found.summaries.get(dataset, &found.findings.subject, size);
         let Some(leader) = leader.filter(|s| s.top1.is_finite()) else {
             continue;
         };

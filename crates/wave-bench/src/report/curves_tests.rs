@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::fixture::Fixture;
+use crate::report::Findings;
 
 fn point((x, y): (f64, f64)) -> (f64, f64, f64) {
     (x, y, 0.0)
@@ -42,16 +42,16 @@ fn a_value_lies_on_the_curve_or_is_none() {
 }
 
 /// The section about these rows.
-fn section(fixture: &Fixture) -> String {
+fn section(fixture: &Findings) -> String {
     let dir = tempfile::tempdir().unwrap();
     let mut page = Page::new("t", dir.path());
-    targets(&mut page, &Found::new(&fixture.findings()));
+    targets(&mut page, &Found::new(fixture));
     page.finish().unwrap()
 }
 
 #[test]
 fn targets_are_the_subjects_end_and_round_numbers_below() {
-    let mut fixture = Fixture::new(&["he", "wave"]);
+    let mut fixture = Findings::of(&["he", "wave"]);
     fixture.curve("wave", &[(0.0, 0.84), (1.0, 0.87)]);
     fixture.curve("he", &[(0.0, 0.1), (5.0, 0.6), (10.0, 0.86)]);
     let found = section(&fixture);
@@ -67,7 +67,7 @@ fn targets_are_the_subjects_end_and_round_numbers_below() {
 
 #[test]
 fn a_start_and_an_end_are_no_way_to_watch() {
-    let mut fixture = Fixture::new(&["wave"]);
+    let mut fixture = Findings::of(&["wave"]);
     fixture.rows("wave", 6, &[0.8]);
     assert_eq!(section(&fixture), "# t\n");
 }

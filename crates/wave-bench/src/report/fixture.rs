@@ -1,35 +1,21 @@
 //! Findings for tests.
 
-use super::{Failure, Findings, Rates, Row, WithoutData, Work};
+use super::{Findings, Row};
 use std::collections::BTreeMap;
 
-/// Owner of what [`Findings`] borrows.
-pub(super) struct Fixture {
-    pub(super) methods: Vec<String>,
-    pub(super) subject: Option<&'static str>,
-    pub(super) sizes: Vec<(usize, usize)>,
-    pub(super) datasets: Vec<String>,
-    pub(super) seeds: Vec<u64>,
-    pub(super) rates: Vec<Rates>,
-    pub(super) rows: Vec<Row>,
-    pub(super) failures: Vec<Failure>,
-    pub(super) ablations: BTreeMap<String, Vec<String>>,
-    pub(super) break_even: Vec<(String, String)>,
-    pub(super) templates: Vec<WithoutData>,
-    pub(super) ancestor_epochs: f64,
-    /// [`Findings::shared_work`], equal for all sizes.
-    pub(super) work: Box<Work<'static>>,
-}
-
-impl Fixture {
+impl Findings<'static> {
     /// Methods at (3, 64) and (6, 64), with seeds 0..3 and the subject `wave`, without rows.
-    pub(super) fn new(methods: &[&str]) -> Fixture {
-        Fixture {
+    pub(super) fn of(methods: &[&str]) -> Findings<'static> {
+        Findings {
+            name: "grid".to_owned(),
             methods: methods.iter().map(|m| m.to_string()).collect(),
-            subject: Some("wave"),
+            subject: "wave".to_owned(),
             sizes: vec![(3, 64), (6, 64)],
             datasets: vec![String::new()],
+            parameters: &|depth, width| 1000 * depth * width,
+            multiply_adds: &|depth, width| 100_000 * depth * width,
             seeds: vec![0, 1, 2],
+            condensations: 1,
             rates: Vec::new(),
             rows: Vec::new(),
             failures: Vec::new(),
@@ -37,7 +23,7 @@ impl Fixture {
             break_even: Vec::new(),
             templates: Vec::new(),
             ancestor_epochs: 0.0,
-            work: Box::new(|_, _| 0.0),
+            shared_work: &|_, _| 0.0,
         }
     }
 
@@ -80,27 +66,5 @@ impl Fixture {
 
     pub(super) fn pair(&mut self, method: &str, rival: &str) {
         self.break_even.push((method.to_owned(), rival.to_owned()));
-    }
-
-    pub(super) fn findings(&self) -> Findings<'_> {
-        Findings {
-            name: "grid",
-            methods: &self.methods,
-            subject: self.subject,
-            sizes: &self.sizes,
-            datasets: &self.datasets,
-            parameters: &|depth, width| 1000 * depth * width,
-            multiply_adds: &|depth, width| 100_000 * depth * width,
-            seeds: &self.seeds,
-            condensations: 1,
-            rates: &self.rates,
-            rows: &self.rows,
-            failures: &self.failures,
-            ablations: &self.ablations,
-            break_even: &self.break_even,
-            templates: &self.templates,
-            ancestor_epochs: self.ancestor_epochs,
-            shared_work: &self.work,
-        }
     }
 }

@@ -32,9 +32,7 @@ pub(super) fn gains(found: &Found, dataset: &str) -> Vec<Gain> {
         summaries,
         ..
     } = found;
-    let Some(subject) = findings.subject else {
-        return Vec::new();
-    };
+    let subject = &findings.subject;
     let is_subject = |m: &String| m == subject;
     let Some(peers) = found
         .lengths
@@ -49,13 +47,13 @@ pub(super) fn gains(found: &Found, dataset: &str) -> Vec<Gain> {
         costs.any(|cost| cost.method == method && cost.own_epochs >= 1.0)
     };
     let mut gains = Vec::new();
-    for &size in findings.sizes {
+    for &size in &findings.sizes {
         let Some(own) = summaries.get(dataset, subject, size) else {
             continue;
         };
         let rivals = summaries.at(dataset, size);
         let rivals: Vec<&Summary> = rivals
-            .filter(|s| s.method != subject && peers.methods.contains(&s.method))
+            .filter(|s| s.method != *subject && peers.methods.contains(&s.method))
             .collect();
         let baselines = rivals.iter().copied();
         let baselines =
@@ -91,9 +89,7 @@ fn variants<'a>(findings: &'a Findings, subject: &str) -> BTreeSet<&'a str> {
 
 /// The sizes where the subject is first, and its distance to the best other method.
 pub(super) fn lead(page: &mut Page, found: &Found, dataset: &str) {
-    let Some(subject) = found.findings.subject else {
-        return;
-    };
+    let subject = &found.findings.subject;
     if found.summaries.on(dataset, subject).next().is_none() {
         return;
     }
@@ -186,8 +182,8 @@ fn standing(subject: &str, gains: &[Gain]) -> Vec<String> {
 pub(super) fn spread(page: &mut Page, found: &Found) {
     let several = found.findings.datasets.len() > 1;
     let mut rows = Vec::new();
-    for dataset in found.findings.datasets {
-        for method in found.findings.methods {
+    for dataset in &found.findings.datasets {
+        for method in &found.findings.methods {
             let cells = spread_of(found, dataset, method);
             let name = match several {
                 true => format!("{method} on {dataset}"),

@@ -1,15 +1,14 @@
 use super::*;
-use crate::report::fixture::Fixture;
 
-fn found(fixture: &Fixture) -> Vec<Gain> {
-    gains(&Found::new(&fixture.findings()), &fixture.datasets[0])
+fn found(fixture: &Findings) -> Vec<Gain> {
+    gains(&Found::new(fixture), &fixture.datasets[0])
 }
 
 // from scipy import stats
 // stats.ttest_rel([.8712, .8655, .8690], [.8501, .8533, .8490])
 #[test]
 fn the_subject_is_tested_against_the_best_other() {
-    let mut fixture = Fixture::new(&["he", "wave", "mimetic", "long"]);
+    let mut fixture = Findings::of(&["he", "wave", "mimetic", "long"]);
     fixture.rows("wave", 6, &[0.8712, 0.8655, 0.8690]);
     fixture.rows("mimetic", 6, &[0.8501, 0.8533, 0.8490]);
     fixture.rows("he", 6, &[0.7, 0.7, 0.7]);
@@ -28,7 +27,7 @@ fn the_subject_is_tested_against_the_best_other() {
 
 #[test]
 fn where_the_subject_is_not_first_the_report_says_so() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.rows("wave", 3, &[0.90, 0.90]);
     fixture.rows("mimetic", 3, &[0.91, 0.93]);
     fixture.rows("wave", 6, &[0.90, 0.90]);
@@ -48,7 +47,7 @@ fn where_the_subject_is_not_first_the_report_says_so() {
 
 #[test]
 fn a_variant_or_a_pretrained_model_does_not_hide_the_best_baseline() {
-    let mut fixture = Fixture::new(&["wave", "wave-plain", "Direct PT", "he"]);
+    let mut fixture = Findings::of(&["wave", "wave-plain", "Direct PT", "he"]);
     fixture.rows("wave", 3, &[0.8]);
     fixture.rows("wave-plain", 3, &[0.9]);
     fixture.rows("he", 3, &[0.7]);
@@ -71,25 +70,22 @@ fn a_variant_or_a_pretrained_model_does_not_hide_the_best_baseline() {
 }
 
 #[test]
-fn without_a_subject_or_rivals_there_are_no_gains() {
-    let mut fixture = Fixture::new(&["wave", "he"]);
+fn without_rows_of_the_subject_or_rivals_there_are_no_gains() {
+    let mut fixture = Findings::of(&["wave", "he"]);
     fixture.rows("wave", 6, &[0.8]);
     assert_eq!(found(&fixture), []);
     fixture.rows("he", 6, &[0.8]);
-    fixture.subject = None;
-    assert_eq!(found(&fixture), []);
-    fixture.subject = Some("unnamed");
+    fixture.subject = "unnamed".to_owned();
     assert_eq!(found(&fixture), []);
 }
 
 #[test]
 fn the_spread_is_over_seeds_that_both_sizes_have() {
-    let mut fixture = Fixture::new(&["wave", "one-size"]);
+    let mut fixture = Findings::of(&["wave", "one-size"]);
     fixture.rows("wave", 3, &[0.70, 0.72]);
     fixture.rows("wave", 6, &[0.75, 0.73, 0.99]);
     fixture.rows("one-size", 6, &[0.5]);
-    let findings = fixture.findings();
-    let found = Found::new(&findings);
+    let found = Found::new(&fixture);
     let wave = spread_of(&found, "", "wave").unwrap();
     assert_eq!(wave, ["3 x 64", "6 x 64", "2", "+0.00", "+3.00 ± 2.83"]);
     assert_eq!(spread_of(&found, "", "one-size"), None);

@@ -32,7 +32,7 @@ fn accuracies(
     bands: Vec<Band>,
 ) -> Result<String> {
     let data = match dataset {
-        "" => found.findings.name,
+        "" => &found.findings.name,
         dataset => dataset,
     };
     let strong = strong(found, &bands);
@@ -67,12 +67,10 @@ fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
     };
     let mut best: Vec<&str> = bands.iter().map(|(name, _)| name.as_str()).collect();
     best.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-    let rivals = break_even
-        .iter()
-        .filter(|(own, _)| Some(own.as_str()) == *subject);
+    let rivals = break_even.iter().filter(|(own, _)| own == subject);
     let rivals = rivals.map(|(_, rival)| rival.as_str());
     let mut strong: Vec<String> = Vec::new();
-    for name in subject.iter().copied().chain(rivals).chain(best) {
+    for name in std::iter::once(subject.as_str()).chain(rivals).chain(best) {
         let drawn = bands.iter().any(|(own, _)| own == name);
         if drawn && !strong.iter().any(|s| s == name) {
             strong.push(name.to_owned());
@@ -163,7 +161,7 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: Option<&str>) -> Re
             &work,
         ),
     ];
-    for dataset in found.findings.datasets {
+    for dataset in &found.findings.datasets {
         for (file, name, label, x) in axes {
             let band = |method: &String| -> Band {
                 let points = found.summaries.on(dataset, method);
@@ -195,7 +193,7 @@ pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
         "Values that have to be kept so that a model of any size can be started: templates, scalers and \
          what travels with them, or donors. Four bytes each as f32.",
     ));
-    for dataset in found.findings.datasets {
+    for dataset in &found.findings.datasets {
         let keeping = |size| -> Vec<&Summary> {
             let all = found.summaries.at(dataset, size);
             let mut all: Vec<&Summary> = all.filter(|s| s.stored_parameters > 0).collect();

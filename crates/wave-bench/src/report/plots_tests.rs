@@ -1,5 +1,4 @@
 use super::*;
-use crate::report::fixture::Fixture;
 
 #[test]
 fn the_start_of_an_untrained_model_does_not_press_the_rest_together() {
@@ -15,7 +14,7 @@ fn the_start_of_an_untrained_model_does_not_press_the_rest_together() {
 
 #[test]
 fn what_is_kept_is_drawn_of_methods_that_keep_anything() {
-    let mut fixture = Fixture::new(&["wave", "share", "mimetic", "wave-10"]);
+    let mut fixture = Findings::of(&["wave", "share", "mimetic", "wave-10"]);
     for (method, kept) in [
         ("wave", 100_000),
         ("share", 50_000),
@@ -29,10 +28,10 @@ fn what_is_kept_is_drawn_of_methods_that_keep_anything() {
             }
         }
     }
-    let plots = |fixture: &Fixture| {
+    let plots = |fixture: &Findings| {
         let dir = tempfile::tempdir().unwrap();
         let mut page = Page::new("t", dir.path());
-        kept(&mut page, &Found::new(&fixture.findings())).unwrap();
+        kept(&mut page, &Found::new(fixture)).unwrap();
         let svg = std::fs::read_to_string(dir.path().join("kept.svg"));
         (page.finish().unwrap(), svg.unwrap_or_default())
     };

@@ -61,13 +61,13 @@ impl Summaries {
     /// Gathers the rows in the order of data sets, sizes and methods, and leaves out all others.
     pub(super) fn new(findings: &Findings) -> Summaries {
         let mut groups: BTreeMap<(&str, Size, &str), Vec<&Row>> = BTreeMap::new();
-        for row in findings.rows {
+        for row in &findings.rows {
             let key = (&*row.dataset, (row.depth, row.width), &*row.method);
             groups.entry(key).or_default().push(row);
         }
         let mut all = Vec::new();
         for (dataset, size) in findings.places() {
-            for method in findings.methods {
+            for method in &findings.methods {
                 all.extend(
                     groups
                         .get(&(dataset, size, &**method))
@@ -222,7 +222,7 @@ pub(super) fn is_same_length(a: f64, b: f64) -> bool {
 /// each model beforehand, and fine-tunes it for fewer epochs than the subject, is listed with the
 /// subject.
 pub(super) fn lengths(findings: &Findings, costs: &[Cost]) -> Vec<Length> {
-    let subject = costs.iter().find(|c| Some(&*c.method) == findings.subject);
+    let subject = costs.iter().find(|c| c.method == findings.subject);
     let first = subject.map(|cost| Length {
         epochs: cost.epochs,
         methods: Vec::new(),

@@ -1,14 +1,13 @@
 use super::*;
-use crate::report::fixture::Fixture;
 
 #[test]
 fn seeds_are_gathered_in_the_recipes_order() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.rows("mimetic", 6, &[0.7]);
     fixture.rows("wave", 6, &[0.8712, 0.8655, 0.8690]);
     fixture.rows("unnamed", 6, &[0.99]);
     fixture.rows("wave", 12, &[0.99]);
-    let found = Summaries::new(&fixture.findings()).0;
+    let found = Summaries::new(&fixture).0;
     let names: Vec<_> = found
         .iter()
         .map(|s| (&*s.method, s.size.0, s.runs))
@@ -23,26 +22,26 @@ fn seeds_are_gathered_in_the_recipes_order() {
 
 #[test]
 fn curves_of_unequal_length_are_averaged_where_all_have_points() {
-    let mut fixture = Fixture::new(&["wave"]);
+    let mut fixture = Findings::of(&["wave"]);
     let rows = fixture.rows("wave", 6, &[0.5, 0.7]);
     rows[0].curve.pop();
-    let found = Summaries::new(&fixture.findings()).0;
+    let found = Summaries::new(&fixture).0;
     assert_eq!(found[0].curve, [(0.0, 0.1, 0.0)]);
 }
 
 #[test]
 fn no_accuracy_that_is_not_a_number_is_best() {
-    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.rows("wave", 6, &[f64::NAN]);
     fixture.rows("mimetic", 6, &[0.2]);
-    let found = Summaries::new(&fixture.findings());
+    let found = Summaries::new(&fixture);
     assert_eq!(Summaries::best(found.0.iter()).unwrap().method, "mimetic");
     assert!(Summaries::best(found.0[..1].iter()).is_none());
 }
 
 #[test]
 fn templates_are_stored_once_and_pretrained_models_for_each_size() {
-    let mut fixture = Fixture::new(&["wave", "Direct PT", "cut", "he", "LiGO"]);
+    let mut fixture = Findings::of(&["wave", "Direct PT", "cut", "he", "LiGO"]);
     for depth in [3, 6] {
         let wave = &mut fixture.rows("wave", depth, &[0.9])[0];
         (wave.stored_parameters, wave.shared_epochs, wave.own_epochs) = (500, 12.0, 0.25);
@@ -52,8 +51,7 @@ fn templates_are_stored_once_and_pretrained_models_for_each_size() {
         let ligo = &mut fixture.rows("LiGO", depth, &[0.8])[0];
         (ligo.stored_parameters, ligo.own_epochs) = (700, 2.0);
     }
-    let findings = fixture.findings();
-    let costs = costs(&findings, &Summaries::new(&findings));
+    let costs = costs(&fixture, &Summaries::new(&fixture));
     let stored = |n| -> Vec<f64> { costs.iter().map(|cost| cost.stored_for(n)).collect() };
     assert_eq!(stored(1), [500.0, 288_000.0, 45.0, 0.0, 700.0]);
     assert_eq!(stored(10), [500.0, 2_880_000.0, 450.0, 0.0, 700.0]);
@@ -61,15 +59,14 @@ fn templates_are_stored_once_and_pretrained_models_for_each_size() {
 
 #[test]
 fn methods_are_judged_beside_those_fine_tuned_as_long() {
-    let mut fixture = Fixture::new(&["he-10", "he", "wave", "Direct PT"]);
+    let mut fixture = Findings::of(&["he-10", "he", "wave", "Direct PT"]);
     fixture.rows("he", 6, &[0.5])[0].epochs = 1.0004;
     fixture.rows("he-10", 6, &[0.6])[0].epochs = 10.0;
     fixture.rows("wave", 6, &[0.9]);
     let direct = &mut fixture.rows("Direct PT", 6, &[0.9])[0];
     (direct.own_epochs, direct.epochs) = (150.0, 0.0);
-    let findings = fixture.findings();
-    let costs = costs(&findings, &Summaries::new(&findings));
-    let found: Vec<Vec<String>> = lengths(&findings, &costs)
+    let costs = costs(&fixture, &Summaries::new(&fixture));
+    let found: Vec<Vec<String>> = lengths(&fixture, &costs)
         .into_iter()
         .map(|length| length.methods)
         .collect();

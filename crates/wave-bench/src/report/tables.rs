@@ -11,7 +11,7 @@ const MOST_COLUMNS: usize = 6;
 /// For each data set: the accuracies, and the lead of the subject.
 pub(super) fn accuracy(page: &mut Page, found: &Found) {
     let findings = found.findings;
-    for dataset in findings.datasets {
+    for dataset in &findings.datasets {
         match dataset.as_str() {
             "" => page.section("Accuracy"),
             dataset => page.section(&format!("Accuracy on {dataset}")),
@@ -54,7 +54,7 @@ fn caption(found: &Found) -> String {
     format!(
         "Top-1 in % on the test images, mean ± standard deviation over {}{condensations}; in \
          parentheses before fine-tuning. The best is bold. {rest}",
-        seeds(findings.seeds)
+        seeds(&findings.seeds)
     )
 }
 
@@ -67,7 +67,7 @@ fn by_size(page: &mut Page, found: &Found, dataset: &str) {
         "scalers fitted",
     ];
     let mut columns = Vec::from(columns.map(str::to_owned));
-    columns.extend_from_slice(findings.methods);
+    columns.extend_from_slice(&findings.methods);
     let row = |&size: &Size| {
         let most = |f: fn(&Summary) -> usize| {
             let here = found.summaries.at(dataset, size);
@@ -79,7 +79,7 @@ fn by_size(page: &mut Page, found: &Found, dataset: &str) {
             most(|s| s.transferred_parameters).into(),
             most(|s| s.scalers_fitted).into(),
         ];
-        cells.extend(accuracies(found, dataset, size, findings.methods));
+        cells.extend(accuracies(found, dataset, size, &findings.methods));
         cells
     };
     page.table(&columns, findings.sizes.iter().map(row));
@@ -211,10 +211,10 @@ pub(super) fn costs(page: &mut Page, found: &Found) {
 /// The methods of each ablation by size.
 pub(super) fn ablations(page: &mut Page, found: &Found) {
     let findings = found.findings;
-    for (title, methods) in findings.ablations {
+    for (title, methods) in &findings.ablations {
         page.section(&format!("Ablation: {title}"));
         let mut complete = false;
-        for dataset in findings.datasets {
+        for dataset in &findings.datasets {
             let sizes = sizes_of(found, dataset, methods);
             if sizes.is_empty() {
                 continue;

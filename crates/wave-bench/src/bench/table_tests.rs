@@ -1,0 +1,58 @@
+use super::*;
+use candle_core::Tensor;
+use std::collections::BTreeSet;
+use wave_init::Donor;
+use wave_models::vit::VitShape;
+use wave_stages::init::{self, MethodOptions};
+
+fn method(start: &str, donor: Option<&str>) -> Method {
+    let mut table = Table::from_iter([("start".to_owned(), start.into())]);
+    table.extend(donor.map(|donor| ("donor".to_owned(), donor.into())));
+    table.try_into().unwrap()
+}
+
+#[test]
+fn roles_of_one_seed_draw_different_values() {
+    let seeds = (0..3).flat_map(|seed| {
+        let of = |(method, role)| seed_of(method, role, seed);
+        let roles = [("ligo", "fresh"), ("ligo", "other"), ("prune", "fresh")];
+        roles.map(of).into_iter().chain([seed])
+    });
+    assert_eq!(seeds.collect::<BTreeSet<u64>>().len(), 12);
+}
+
+#[test]
+fn a_fresh_head_is_not_the_first_head_of_the_donor() {
+    let shape = |classes| VitShape {
+        depth: 2,
+        width: 16,
+        heads: 2,
+        image_size: 8,
+        patch: 4,
+        classes,
+        ..VitShape::default()
+    };
+    let head = |start: &wave_init::Start| -> Vec<f32> {
+        let rows = start.weights["head.weight"].narrow(0, 0, 3);
+        rows.and_then(|t| Tensor::flatten_all(&t)?.to_vec1())
+            .unwrap()
+    };
+    let begun = |method: &Method, classes, donors: &[Donor], seed| {
+        let options = MethodOptions::default();
+        init::start(
+            &method.start,
+            &shape(classes),
+            (donors, None),
+            &options,
+            seed,
+        )
+        .unwrap()
+    };
+    let direct = method("timm", None);
+    assert_eq!(direct.fresh_seed(7), 7);
+    let transferred = method("pretrained-attention", Some("timm"));
+    let first = begun(&direct, 4, &[], direct.fresh_seed(7));
+    let donor = [Donor::new(shape(4), first.weights.clone()).unwrap()];
+    let fresh = begun(&transferred, 3, &donor, transferred.fresh_seed(7));
+    assert!(head(&fresh).iter().zip(head(&first)).all(|(a, b)| *a != b));
+}
