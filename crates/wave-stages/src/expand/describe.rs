@@ -44,8 +44,10 @@ impl ExpandPlan {
             format!(" --{} {value}", key.replace('_', "-"))
         });
         let flags: String = flags.collect();
-        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie.
-        let templates = match templates.is_dir() {
+        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie. Sets that
+        // come with wave have names, and lie in a directory `templates`.
+        let shelf = templates.parent().and_then(Path::file_name);
+        let templates = match templates.is_dir() && shelf != Some("templates".as_ref()) {
             true => "DIR".to_owned(),
             false => name_of(templates),
         };
