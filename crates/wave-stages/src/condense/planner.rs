@@ -54,6 +54,9 @@ const LAYERS_OF_TEMPLATES: usize = 4;
 const MOST_TEMPLATES: usize = 36;
 /// Channels of models between the narrowest and the widest.
 const WIDTHS: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 576, 768, 1024, 1280];
+/// Widths of a head, the usual first, of models from 192 channels on and of narrower ones: the first that divides the
+/// smallest and the largest width.
+const HEAD_WIDTHS: ([usize; 5], [usize; 5]) = ([64, 48, 32, 24, 16], [32, 24, 16, 12, 8]);
 /// Tokens of an image: enough to see by, few enough to train fast.
 const TOKENS: (usize, usize) = (49, 256);
 
@@ -198,10 +201,14 @@ impl Frame {
     fn new(settings: &mut Condense, sizes: ModelSizes) -> Result<Frame> {
         let ModelSizes { least, most } = sizes;
         let auxiliary = &mut settings.auxiliary;
-        let head = *auxiliary.head_width.get_or_insert(match least.1 < 192 {
-            true => 32,
-            false => 64,
-        });
+        let usual = match least.1 < 192 {
+            true => HEAD_WIDTHS.1,
+            false => HEAD_WIDTHS.0,
+        };
+        let divides =
+            |head: &&usize| least.1.is_multiple_of(**head) && most.1.is_multiple_of(**head);
+        let fits = usual.iter().find(divides).unwrap_or(&usual[0]);
+        let head = *auxiliary.head_width.get_or_insert(*fits);
         for width in [least.1, most.1] {
             if !width.is_multiple_of(head) {
                 return Err(request(format!(

@@ -52,6 +52,8 @@ fn widths_between_are_multiples_of_the_head_width() {
     assert_eq!(widths("2x64..12x192"), [64, 96, 128, 192]);
     assert_eq!(widths("6x192..12x576"), [192, 256, 384, 512, 576]);
     assert_eq!(widths("3x160..3x160"), [160]);
+    assert_eq!(widths("2x48..4x144"), [48, 96, 144]); // heads of 24
+    assert_eq!(widths("1x16..2x32"), [16, 32]);
     let wrong = Frame::new(&mut settings(32), "2x50..4x64".parse().unwrap());
     assert!(wrong.err().unwrap().to_string().contains("head width 32"));
 }
