@@ -160,7 +160,7 @@ pub(crate) struct Content<'a> {
     pub(crate) weights: &'a Weights,
     /// The element type of the weights.
     pub(crate) float: FloatType,
-    /// Those of an expanded model, always f32.
+    /// Scalers of an expanded model, always f32.
     pub(crate) scalers: Option<&'a Weights>,
     pub(crate) card: &'a str,
 }

@@ -1,5 +1,6 @@
 //! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code of theirs.
 
+use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
@@ -7,9 +8,10 @@ use candle_core::Tensor;
 use candle_core::pickle::{PthTensors, TensorInfo};
 
 use crate::element::element_types;
+use crate::files::read_start;
 use crate::{HubError, Weights};
 
-/// Where checkpoints keep the weights, in timm's order: averaged ones first. A plain state dict has none of these.
+/// Keys under which checkpoints keep the weights, in timm's order: averaged ones first. A plain state dict has none of these.
 const KEYS: [Option<&str>; 5] = [
     None,
     Some("state_dict_ema"),
@@ -19,8 +21,12 @@ const KEYS: [Option<&str>; 5] = [
 ];
 
 /// True if a file begins as a zip archive and not as safetensors, whose header opens at byte 8.
-pub(crate) fn is_archive(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"PK\x03\x04") && bytes.get(8) != Some(&b'{')
+///
+/// # Errors
+/// If the file cannot be read.
+pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
+    let start = read_start(path, 9)?;
+    Ok(start.starts_with(b"PK\x03\x04") && start.get(8) != Some(&b'{'))
 }
 
 /// The tensors of a state dict, or of a checkpoint that holds one; `module.`, which training on several devices puts
@@ -28,9 +34,10 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`HubError::Malformed`] when the file is no such archive, holds no tensors or one of another element type.
-pub(crate) fn read(path: &Path, file_bytes: usize) -> Result<Weights, HubError> {
+pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
+    let about = fs::metadata(path).map_err(HubError::io("read", path))?;
     let damaged = || Err("it is damaged".to_owned());
-    let tensors = quietly(|| read_keys(path, file_bytes)).unwrap_or_else(damaged);
+    let tensors = quietly(|| read_keys(path, about.len() as usize)).unwrap_or_else(damaged);
     let tensors = tensors.map_err(|cause| {
         let found = format!("is a zip archive, but not PyTorch's of a state dict: {cause}");
         let remedy = "load it in Python and save the weights with `safetensors.torch.save_file`";

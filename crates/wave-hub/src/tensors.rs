@@ -30,10 +30,10 @@ use crate::{HubError, Weights, pickle};
 /// safetensors file or holds a tensor of another element type; [`HubError::Io`] when it cannot be
 /// read.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
-    let bytes = read_bytes(path)?;
-    if pickle::is_archive(&bytes) {
-        return Ok((pickle::read(path, bytes.len())?, BTreeMap::new()));
+    if pickle::is_archive(path)? {
+        return Ok((pickle::read(path)?, BTreeMap::new()));
     }
+    let bytes = read_bytes(path)?;
     let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {

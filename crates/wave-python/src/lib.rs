@@ -39,7 +39,7 @@ type Array<'py> = (String, Vec<usize>, Bound<'py, PyByteArray>);
 #[pyclass(frozen)]
 struct Model {
     model: wave::model::Model,
-    /// Those of an expanded model whose weights are still the composed ones.
+    /// Scalers of an expanded model whose weights are still the composed ones.
     scalers: Option<Weights>,
     summary: String,
     /// The output of `--json`.
@@ -111,7 +111,7 @@ impl Model {
         serde_json::to_string(&config).map_err(|e| raised(e.into()))
     }
 
-    /// What was told when the model was made.
+    /// The output of `--json` when the model was made.
     fn result(&self) -> &str {
         &self.result
     }

@@ -177,7 +177,8 @@ fn finish(
     for (name, n) in &ledger {
         summary += &format!("| {name} | {n} |\n");
     }
-    if let Some(Expected { top1, from }) = prepared.expected() {
+    let expected = prepared.expected();
+    if let Some(Expected { top1, from }) = &expected {
         summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
     }
     let outside = prepared.outside();
@@ -193,7 +194,7 @@ fn finish(
     if let Some(fit) = &fit {
         fit.tell(&mut result);
     }
-    if let Some(Expected { top1, from }) = prepared.expected() {
+    if let Some(Expected { top1, from }) = expected {
         result["expected_top1"] = json!(top1);
         result["expected_from"] = json!(from);
     }

@@ -1,11 +1,11 @@
 //! The plan of publishing a directory: the files to send.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
 use crate::directory::{CARD_FILE, EXPAND_FILE, WEIGHT_FILES, check_digest};
+use crate::files::read_start;
 use crate::templates::EXPAND;
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
@@ -190,10 +190,7 @@ fn holds_pickle(path: &Path) -> Result<bool, HubError> {
         // Has been read: it is what it says, though its length may look like anything.
         return Ok(false);
     }
-    let mut start = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(4).read_to_end(&mut start))
-        .map_err(HubError::io("read", path))?;
+    let start = read_start(path, 4)?;
     Ok(start.starts_with(b"PK\x03\x04") || matches!(start[..], [0x80, 2..=5, ..]))
 }
 

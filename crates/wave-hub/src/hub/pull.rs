@@ -114,7 +114,7 @@ pub fn pull_data(
     Ok(pulled)
 }
 
-/// What the cache holds of a name that needs no hub: offline, or a commit's own.
+/// The cached download of a name that needs no hub: offline, or a commit's own.
 fn at_hand(
     settings: &HubSettings,
     name: &HubName,
