@@ -2,8 +2,8 @@
 
 use crate::support::{Place, shapes};
 
-const SMALL: &str = "--depths 2 --widths 16 --template-size 16 --growth 0 --muon true";
-const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0 --muon true";
+const SMALL: &str = "--depths 2 --widths 16 --template-size 16 --growth 0";
+const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0";
 
 /// The weights of a model that templates make.
 fn weights(place: &Place, templates: &str, size: &str) -> Vec<u8> {
@@ -16,7 +16,7 @@ fn weights(place: &Place, templates: &str, size: &str) -> Vec<u8> {
 #[test]
 fn templates_follow_the_weights_that_train() {
     let place = Place::new();
-    for train in ["--muon true --lr 2e-2", "--train weights --lr 1e-2"] {
+    for train in ["--lr 2e-2", "--muon false --lr 1e-2"] {
         let args = format!("condense r.toml {train} --steps 160 --checkpoint-steps 100");
         let result = place.json(&format!("{args} --out t --overwrite"));
         let size = "--depth 3 --width 32";
@@ -34,12 +34,21 @@ fn templates_follow_the_weights_that_train() {
 fn a_plan_says_what_trains() {
     let place = Place::new();
     let plan = |train: &str| place.stdout(&format!("condense r.toml {train} --dry-run"));
-    let line = "trains composed weights";
-    for train in ["--muon true", "--train weights"] {
-        assert!(plan(train).contains(line), "{train}");
-    }
-    for train in ["", "--muon true --train factors"] {
-        assert!(!plan(train).contains(line), "{train}");
+    let factors = "templates and scalers";
+    for (train, trained, optimiser) in [
+        ("", "composed weights", "Muon"),
+        ("--train weights", "composed weights", "Muon"),
+        ("--muon false", "composed weights", "AdamW"),
+        ("--train factors", factors, "AdamW"),
+        ("--train factors --muon true", factors, "Muon"),
+        // A key of factors chooses them.
+        ("--scaler-lr-ratio 2", factors, "AdamW"),
+        ("--scaler-lr-ratio 2 --muon true", factors, "Muon"),
+        ("--kronecker interleave", factors, "AdamW"),
+        ("--mlp-ratios 2,6", factors, "AdamW"),
+    ] {
+        let line = format!("trains {trained} by {optimiser}\n");
+        assert!(plan(train).contains(&line), "{train}");
     }
 }
 
@@ -65,7 +74,7 @@ fn a_model_learns() {
 }
 
 #[test]
-fn what_trains_templates_or_scalers_alone_is_refused() {
+fn keys_of_factors_are_refused_with_weights() {
     let place = Place::new();
     let refused = |args: &str, parts: &[&str]| {
         place.refused(&format!("condense r.toml {args} --out o"), parts);
@@ -73,17 +82,16 @@ fn what_trains_templates_or_scalers_alone_is_refused() {
     };
     let factors = "--train factors";
     refused(
-        "--muon true --scaler-lr-ratio 2",
+        "--train weights --scaler-lr-ratio 2",
         &["scaler_lr_ratio", factors],
     );
     refused(
-        "--muon true --kronecker interleave",
+        "--train weights --kronecker interleave",
         &["interleave", factors],
     );
     refused(
-        "--muon true --mlp-ratios 2,6",
+        "--train weights --mlp-ratios 2,6",
         &["mlp_ratios", "6", factors],
     );
     refused("--train all", &["factors, weights"]);
-    place.json("condense r.toml --muon true --train factors --scaler-lr-ratio 2 --out o");
 }

@@ -98,8 +98,8 @@ keys! {
         /// Widths of the auxiliary; each step samples one
         #[arg(long, value_name = "N", value_delimiter = ',')]
         widths: Vec<usize>, 1.0..=1e6;
-        /// Trained parameters: factors (templates and scalers); or weights: train composed weights, project onto templates
-        /// after each step [default: weights with --muon, else factors]
+        /// Trained parameters: weights (composed weights, projected onto templates after each step); or factors (templates
+        /// and scalers, as in the paper) [default: weights; factors with a key that weights do not allow]
         #[arg(long, value_name = "WHAT")]
         train: Trained;
         /// Rows and columns of a template [default: the auxiliary's narrowest width]

@@ -42,12 +42,14 @@ pub use planner::MINUTES;
 pub(crate) use rate::step_seconds;
 pub use start::start;
 
-/// Values for settings that are not given.
-pub const DEFAULTS: Defaults = Defaults {
-    duration: Duration::Epochs(150.0),
-    lr: 5e-4,
-    weight_decay: 0.05,
-};
+/// Values for settings that are not given: AdamW has the paper's learning rate.
+pub const fn defaults(muon: bool) -> Defaults {
+    Defaults {
+        duration: Duration::Epochs(150.0),
+        lr: if muon { 4e-3 } else { 5e-4 },
+        weight_decay: 0.05,
+    }
+}
 
 /// Condenses and writes a template directory. Returns the output of `--json`.
 ///

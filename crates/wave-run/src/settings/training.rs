@@ -122,9 +122,10 @@ keys! {
         #[arg(long, value_name = "X")]
         layer_decay: f64 = 1.0, 0.0..=1.0;
         /// Muon for the matrices of blocks, templates and scalers: orthogonalises their momentum before each step. AdamW
-        /// trains the rest. Several times fewer epochs if much is left to learn [default: false]
+        /// trains the rest. Several times fewer epochs if much is left to learn [default: true where a condensation trains
+        /// weights, else false]
         #[arg(long, value_name = "BOOL")]
-        muon: bool = false;
+        muon: bool;
         /// Precision of a transformer's matrix products in training; auto is bf16 where the processor
         /// multiplies bf16 faster [default: f32]
         #[arg(long, value_name = "P")]

@@ -158,7 +158,7 @@ impl TrainingPlan {
                 .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
             accumulate: own.accumulate,
             seed: own.seed,
-            muon: transformer.muon,
+            muon: transformer.muon.unwrap_or(false),
             precision: transformer.precision,
             recompute: transformer.recompute,
         })

@@ -251,9 +251,15 @@ fn describe_level(
         text += &format!(" {n} {set}");
     }
     text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
-    if plan.train == Trained::Weights {
-        text += "trains composed weights\n";
-    }
+    let trained = match plan.train {
+        Trained::Weights => "composed weights",
+        Trained::Factors => "templates and scalers",
+    };
+    let optimiser = match plan.training.muon {
+        true => "Muon",
+        false => "AdamW",
+    };
+    text += &format!("trains {trained} by {optimiser}\n");
     let twin = largest.parameter_count();
     let sums = [("transferred", values), ("plain ViT", twin)];
     for (name, n) in ledger.iter().chain(&sums) {

@@ -1,6 +1,6 @@
 //! The plan of a condensation: sizes, templates and first scalers, checked against each other.
 
-use super::DEFAULTS;
+use super::defaults;
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::CachePlan;
 use crate::elastic;
@@ -112,6 +112,8 @@ impl CondensePlan {
         let auxiliary = auxiliary(&own)?;
         let sizes = sizes(&own, &auxiliary)?;
         let train = trained(&own, &sizes, &auxiliary)?;
+        let muon = own.training.transformer.muon;
+        let muon = muon.unwrap_or(train == Trained::Weights);
         let mut data = DataPlan::new(&settings.training)?;
         let work = sizes.work(&auxiliary);
         Ok(CondensePlan {
@@ -139,7 +141,10 @@ impl CondensePlan {
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             float: layout::float(own.dtype.as_deref())?,
             data,
-            training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+            training: TrainingPlan {
+                muon,
+                ..TrainingPlan::of_images(&settings.training, defaults(muon))?
+            },
         })
     }
 
@@ -395,17 +400,9 @@ fn words(shape: &VitShape) -> String {
     )
 }
 
-/// The values that the optimiser updates: composed weights with Muon, else templates and scalers. `sizes` are those of
-/// `auxiliary`.
+/// The values that the optimiser updates: composed weights, or factors where a key is given that weights do not allow.
+/// `sizes` are those of `auxiliary`.
 fn trained(settings: &CondenseValues, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
-    let usual = match settings.training.transformer.muon {
-        true => Trained::Weights,
-        false => Trained::Factors,
-    };
-    let trained = settings.train.unwrap_or(usual);
-    if trained == Trained::Factors {
-        return Ok(trained);
-    }
     let mut ratios = sizes.variants.mlp_ratios.iter();
     let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
     let interleaved = settings.kronecker == "interleave";
@@ -419,11 +416,14 @@ fn trained(settings: &CondenseValues, sizes: &Sizes, auxiliary: &VitShape) -> Re
             "kronecker = interleave: the weights of a smaller model are no part of a larger model's"
                 .into()
         }
-        _ => return Ok(trained),
+        _ => return Ok(settings.train.unwrap_or(Trained::Weights)),
     };
-    Err(request(format!(
-        "{wrong}, and here composed weights train; leave it out, or give --train factors"
-    )))
+    match settings.train {
+        Some(Trained::Weights) => Err(request(format!(
+            "{wrong}, and here composed weights train; leave it out, or give --train factors"
+        ))),
+        _ => Ok(Trained::Factors),
+    }
 }
 
 /// The auxiliary's largest shape, on images like ImageNet's.

@@ -164,7 +164,6 @@ fn data_settings(
         .transformer
         .precision
         .get_or_insert(PrecisionChoice::Auto);
-    training.transformer.muon.get_or_insert(true);
     let augmentation = &mut training.augmentation;
     augmentation.flip.get_or_insert(true);
     match side <= 64 {
