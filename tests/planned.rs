@@ -68,6 +68,28 @@ fn a_plan_is_told_and_printed() {
     );
 }
 
+/// Images whose classes are not the ancestor's teach by the ancestor alone, as do images without labels.
+#[test]
+fn labels_of_other_classes_are_not_used() {
+    let place = Place::new();
+    place.json(ANCESTOR);
+    for i in 0..40 {
+        place.write_png(&format!("photos/train/{}/{i}.png", i % 2));
+    }
+    let args = "condense --ancestor m --data photos --minutes 5 --sizes 1x32..2x32 --steps 4";
+    let told = place.stdout(&format!("{args} --dry-run"));
+    let line = "not used: the data has 2 classes, the ancestor 8";
+    assert!(told.contains(line), "{told}");
+    place.json(&format!("{args} --out t"));
+    let made = place.json("expand t --depth 1 --width 32 --out e");
+    let makes = made["makes"].as_str().unwrap();
+    assert!(makes.starts_with("8 classes"), "{made}");
+    place.refused(
+        &format!("{args} --ce-weight 1 --out u"),
+        &["2 classes", "8", "same classes"],
+    );
+}
+
 #[test]
 fn what_cannot_be_planned_is_refused() {
     let place = Place::new();

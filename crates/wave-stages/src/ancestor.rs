@@ -225,6 +225,12 @@ impl Ancestor {
         Ok(seconds / TIMED as f64)
     }
 
+    /// True if its class scores are of another number of classes than `classes`, the data's.
+    pub(crate) fn has_other_classes(&self, classes: usize) -> bool {
+        let by_scores = self.usual_output() == AncestorOutput::Scores;
+        by_scores && self.named.is_none() && self.network.classes() != classes
+    }
+
     /// Checks that its input, and where it teaches by scores its classes, fit the data.
     pub fn check(&self, data: &Data, output: AncestorOutput) -> Result<()> {
         if output == AncestorOutput::Scores {

@@ -9,7 +9,7 @@
 //! images.
 
 use super::CondensePlan;
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use anyhow::Result;
 use rates::Rates;
 use toml::{Table, Value};
@@ -27,8 +27,9 @@ pub const MINUTES: f64 = 60.0;
 
 /// Part of the minutes that is planned: the rest is for rates that vary.
 const PLANNED: f64 = 0.92;
-/// Largest part of the minutes for the ancestor's outputs, and for tests.
+/// Largest part of the minutes for the ancestor's outputs, for those of one view of all images, and for tests.
 const ANCESTOR: f64 = 0.2;
+const FIRST_VIEW: f64 = 0.4;
 const TESTS: f64 = 0.06;
 /// Augmented versions of each image, at most.
 const VIEWS: f64 = 16.0;
@@ -119,12 +120,15 @@ fn data_settings(
 ) -> Result<()> {
     let spec = settings.training.images.data.as_deref();
     let dataset = data::open(spec, context)?;
-    let labelled = !dataset.train.class_names().is_empty();
-    match (labelled, ancestor) {
-        (true, None) => _ = settings.kl_weight.get_or_insert(0.0),
-        (false, Some(_)) => _ = settings.ce_weight.get_or_insert(0.0),
-        (true, Some(_)) => {}
-        (false, None) => {
+    let classes = dataset.train.class_names().len();
+    let by_scores = settings.ancestor_output != Some(AncestorOutput::Features);
+    match ancestor {
+        Some(ancestor) if classes == 0 || (by_scores && ancestor.has_other_classes(classes)) => {
+            _ = settings.ce_weight.get_or_insert(0.0);
+        }
+        Some(_) => {}
+        None if classes > 0 => _ = settings.kl_weight.get_or_insert(0.0),
+        None => {
             return Err(request(format!(
                 "{} has no labels, and there is no ancestor to learn from; give --ancestor A, or sort the images into \
                  a folder for each class",
@@ -419,9 +423,9 @@ impl Time {
         let all = 60.0 * minutes * PLANNED;
         let mut images = data.train_indices.len();
         let of_images = &mut settings.training.images;
-        let view = images as f64 * rates.ancestor;
-        if view > ANCESTOR * all && of_images.train_limit.is_none() {
-            images = ((ANCESTOR * all / rates.ancestor) as usize).max(data.batch);
+        let affordable = (FIRST_VIEW * all / rates.ancestor.max(1e-12)) as usize;
+        if affordable < images && of_images.train_limit.is_none() {
+            images = affordable.max(data.batch);
             of_images.train_limit = Some(images);
         }
         let view = (images as f64 * rates.ancestor).max(1e-9);

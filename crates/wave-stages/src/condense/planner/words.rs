@@ -37,6 +37,16 @@ pub(super) fn describe(
             data.tests.indices.len()
         ),
     );
+    let labels = data.train.class_names().len();
+    if labels > 0 && labels != data.class_names.len() && output == AncestorOutput::Scores {
+        line(
+            "labels",
+            format!(
+                "not used: the data has {labels} classes, the ancestor {}",
+                data.class_names.len()
+            ),
+        );
+    }
     let shape = &rates.shape;
     let (least, most) = (frame.sizes.least, last_size(levels));
     line(
