@@ -3,7 +3,7 @@
 
 use crate::terminal::{printable, tell};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,6 +104,51 @@ pub fn note(text: &str) {
     }
 }
 
+/// A task of several reports, each a part of its work: they tell the time left in all of it.
+#[derive(Clone, Copy)]
+struct Whole {
+    /// Shares of the work at which the part begins and ends.
+    part: (f64, f64),
+    /// Time and share of the first report.
+    began: Option<(Instant, f64)>,
+    /// Seconds that earlier parts spent on other passes.
+    passes: f64,
+}
+
+thread_local! {
+    static WHOLE: Cell<Option<Whole>> = const { Cell::new(None) };
+}
+
+/// Does the works of these sizes in turn, as parts of one task.
+///
+/// # Errors
+/// The first error of a part.
+pub fn parts<E>(sizes: &[f64], mut part: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+    let all: f64 = sizes.iter().sum();
+    let mut done = 0.0;
+    let result = sizes.iter().enumerate().try_for_each(|(at, size)| {
+        let before = WHOLE.get();
+        WHOLE.set(Some(Whole {
+            part: (done / all, (done + size) / all),
+            began: before.and_then(|whole| whole.began),
+            passes: before.map_or(0.0, |whole| whole.passes),
+        }));
+        done += size;
+        part(at)
+    });
+    WHOLE.set(None);
+    result
+}
+
+/// Seconds of passes over all images beside a task's own steps, such as an ancestor's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Passes {
+    /// Spent on those that were done.
+    pub spent: f64,
+    /// Expected for those to come.
+    pub ahead: f64,
+}
+
 /// Progress of a long task.
 pub struct Report {
     bar: Option<ProgressBar>,
@@ -115,8 +160,8 @@ pub struct Report {
     started: Instant,
     first: u64,
     total: u64,
-    /// The share of the work at the first report.
-    before: Option<f64>,
+    whole: Whole,
+    passes: Passes,
 }
 
 /// The bars of this process, so that one that begins while another lasts has a line of its own.
@@ -166,24 +211,41 @@ impl Report {
             started: now,
             first,
             total,
-            before: None,
+            whole: WHOLE.get().unwrap_or(Whole {
+                part: (0.0, 1.0),
+                began: None,
+                passes: 0.0,
+            }),
+            passes: Passes::default(),
         }
     }
 
     /// Reports `done` steps, with a message.
     pub fn step(&mut self, done: u64, images_per_step: usize, message: &str) {
         let share = done as f64 / self.total.max(1) as f64;
-        self.step_of(done, share, images_per_step, message);
+        self.step_of(done, share, Passes::default(), images_per_step, message);
     }
 
-    /// Reports `done` steps, which are this share of all the work, with a message.
-    pub fn step_of(&mut self, done: u64, share: f64, images_per_step: usize, message: &str) {
-        let elapsed = self.started.elapsed().as_secs_f64();
-        let before = *self.before.get_or_insert(share);
-        let rate = (done - self.first) as f64 / elapsed.max(1e-9);
+    /// Reports `done` steps, which are this share of all the work, beside passes, with a message.
+    pub fn step_of(
+        &mut self,
+        done: u64,
+        share: f64,
+        passes: Passes,
+        images_per_step: usize,
+        message: &str,
+    ) {
+        self.passes = passes;
+        let rate = (done - self.first) as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
+        let (from, to) = self.whole.part;
+        let share = from + share * (to - from);
+        let (began, before) = *self.whole.began.get_or_insert((self.started, share));
         // The first step, whose share is not counted, tells nothing yet.
         let left = match share > before {
-            true => minutes(elapsed * (1.0 - share) / (share - before)),
+            true => {
+                let steps = began.elapsed().as_secs_f64() - self.whole.passes - passes.spent;
+                minutes(steps.max(0.0) * (1.0 - share) / (share - before) + passes.ahead)
+            }
             false => "?".into(),
         };
         let speed = rate * images_per_step as f64;
@@ -225,6 +287,13 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
+        if let (Some(whole), Some(began)) = (WHOLE.get(), self.whole.began) {
+            WHOLE.set(Some(Whole {
+                began: Some(began),
+                passes: whole.passes + self.passes.spent,
+                ..whole
+            }));
+        }
         if let Some(watcher) = &self.watcher {
             watcher(Event::End { task: self.task });
         }
@@ -381,6 +450,60 @@ mod tests {
                 line("a warning")
             ]
         );
+    }
+
+    /// Texts of the reports of a thread.
+    fn told(work: impl FnOnce()) -> Vec<String> {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let to = told.clone();
+        let watcher: Watcher = Arc::new(move |event| {
+            if let Event::Step { text, .. } = event {
+                to.lock().unwrap().push(text);
+            }
+        });
+        watched(Some(watcher), work);
+        let told = told.lock().unwrap();
+        told.clone()
+    }
+
+    /// The second of two parts, three times as large as the first, has all of the time left.
+    #[test]
+    fn parts_tell_the_time_left_in_all() {
+        let second = || std::thread::sleep(Duration::from_millis(500));
+        let told = told(|| {
+            let part = |_| {
+                let mut report = Report::new("part", 0, 2, Verbosity::Normal);
+                report.step(0, 1, "");
+                second();
+                report.step(1, 1, "");
+                second();
+                report.step(2, 1, "");
+                Ok::<(), ()>(())
+            };
+            parts(&[1.0, 3.0], part).unwrap();
+        });
+        let left = |text: &String| text.split(' ').next().unwrap().parse::<f64>().unwrap();
+        let left: Vec<f64> = told.iter().map(left).collect();
+        // After 0.5, 1, 1.5 and 2 seconds, of which shares 1/8, 1/4, 5/8 and 1 are done.
+        let wanted = [3.5, 3.0, 0.9, 0.0];
+        assert_eq!(left.len(), wanted.len(), "{told:?}");
+        for (left, wanted) in left.iter().zip(wanted) {
+            assert!((left - wanted).abs() <= 0.5 + 0.3 * wanted, "{told:?}");
+        }
+    }
+
+    /// A pass is no part of the pace, and passes to come are added.
+    #[test]
+    fn passes_are_told_apart() {
+        let told = told(|| {
+            let mut report = Report::new("part", 0, 4, Verbosity::Normal);
+            let passes = |spent, ahead| Passes { spent, ahead };
+            report.step_of(0, 0.0, passes(0.0, 100.0), 1, "");
+            std::thread::sleep(Duration::from_millis(300));
+            report.step_of(1, 0.25, passes(0.3, 50.0), 1, "");
+        });
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("50 s left"), "{told:?}");
     }
 
     #[test]

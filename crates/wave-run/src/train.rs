@@ -1,6 +1,6 @@
 //! The training loop of all stages, which logs, evaluates and saves.
 
-use crate::progress::Report;
+use crate::progress::{Passes, Report};
 use crate::run_dir::{Options, RunDir};
 use crate::terminal::detail;
 use anyhow::Result;
@@ -132,6 +132,11 @@ pub trait Trainee {
     /// The share of the work of all `steps` that is done after `step` of them.
     fn share_done(&self, step: u64, steps: u64) -> f64 {
         step as f64 / steps.max(1) as f64
+    }
+
+    /// Passes beside the steps, after `step` of all `steps`. By default none.
+    fn passes(&self, _step: u64, _steps: u64) -> Passes {
+        Passes::default()
     }
 }
 

@@ -293,6 +293,11 @@ impl Ancestor {
         outputs.flatten_all()?.to_vec1()
     }
 
+    /// True if the outputs on a training batch are looked up among those of its view.
+    pub(crate) fn keeps_outputs(&self, batch: &Batch, data: &Data, output: AncestorOutput) -> bool {
+        batch.mix.is_none() && self.keeps(data, output)
+    }
+
     /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
     /// view is computed as a whole when first needed.
     pub fn of_batch(
@@ -304,7 +309,7 @@ impl Ancestor {
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
         let width = self.width(output);
-        if batch.mix.is_some() || !self.keeps(data, output) {
+        if !self.keeps_outputs(batch, data, output) {
             return self.run(images, &data.transform, output);
         }
         let all = {

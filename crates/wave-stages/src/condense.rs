@@ -66,34 +66,27 @@ pub fn condense(
 ) -> Result<Value> {
     let settings = &planned(settings, ancestors, out, options)?;
     let levels = levels::checked(settings)?;
+    let mut work = vec![1.0];
     if levels.len() > 1 {
-        // What is wrong with any is said before the first begins.
+        // Errors of any level come before the first begins.
         let grown = read_grown(levels[0].grow.as_deref().map(Path::new), &options.context)?;
-        levels::plans(&levels, grown.as_ref())?;
+        let plans = levels::plans(&levels, grown.as_ref())?;
+        work = plans.iter().map(CondensePlan::work_in_all).collect();
     }
-    let last = levels.len() - 1;
     let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
-    for (at, level) in levels[..last].iter().enumerate() {
+    let mut result = Value::Null;
+    progress::parts(&work, |at| {
+        let (recorded, level) = match at + 1 == levels.len() {
+            true => (settings, None),
+            false => (&levels[at], Some(at)),
+        };
+        let settings = (&levels[at], recorded);
         let grow = grown.as_deref();
-        condense_level(
-            recipe,
-            (level, level),
-            grow,
-            ancestors,
-            (out, Some(at)),
-            options,
-        )?;
+        result = condense_level(recipe, settings, grow, ancestors, (out, level), options)?;
         grown = Some(run_dir::level(out, at));
-    }
-    let (level, grow) = (&levels[last], grown.as_deref());
-    condense_level(
-        recipe,
-        (level, settings),
-        grow,
-        ancestors,
-        (out, None),
-        options,
-    )
+        anyhow::Ok(())
+    })?;
+    Ok(result)
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.

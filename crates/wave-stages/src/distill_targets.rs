@@ -4,11 +4,14 @@ use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::Cache;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use wave_data::Batch;
 use wave_learngene::Standard;
 use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
-use wave_run::progress::Verbosity;
+use wave_run::progress::{Passes, Verbosity};
 
 /// Images that features are standardised by.
 const MEASURED: usize = 2048;
@@ -22,6 +25,14 @@ pub struct DistillTargets<'a> {
     /// Mean and deviation of its features.
     standard: Option<Standard>,
     verbosity: Verbosity,
+    seen: Mutex<Seen>,
+}
+
+/// Views whose outputs were computed or read as a whole, and the seconds of all.
+#[derive(Default)]
+struct Seen {
+    views: BTreeSet<u32>,
+    seconds: f64,
 }
 
 impl<'a> DistillTargets<'a> {
@@ -50,6 +61,7 @@ impl<'a> DistillTargets<'a> {
                 AncestorOutput::Features => Some(standard(ancestor, data)?),
             },
             verbosity,
+            seen: Mutex::default(),
         })
     }
 
@@ -57,13 +69,35 @@ impl<'a> DistillTargets<'a> {
     pub fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let _measured = doing(Work::Ancestor);
         let DistillTargets { ancestor, data, .. } = *self;
+        let began = Instant::now();
         let outputs = match self.cache {
             Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),
             None => ancestor.of_batch(batch, images, data, self.output, self.verbosity),
         }?;
+        let kept = self.cache.is_some() || ancestor.keeps_outputs(batch, data, self.output);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept && seen.views.insert(batch.view) {
+            seen.seconds += began.elapsed().as_secs_f64();
+        }
         match &self.standard {
             Some(standard) => standard.apply(&outputs),
             None => Ok(outputs),
+        }
+    }
+
+    /// The ancestor's passes over all images of a view, after `step` of all `steps`.
+    pub fn passes(&self, step: u64, steps: u64) -> Passes {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(views), false) = (self.data.views, seen.views.is_empty()) else {
+            return Passes::default();
+        };
+        let per_epoch = self.data.loader.steps_per_epoch() as u64;
+        let next = step.div_ceil(per_epoch);
+        let epochs = next..steps.div_ceil(per_epoch).min(next + u64::from(views));
+        let new = epochs.filter(|epoch| !seen.views.contains(&((epoch % u64::from(views)) as u32)));
+        Passes {
+            spent: seen.seconds,
+            ahead: new.count() as f64 * seen.seconds / seen.views.len() as f64,
         }
     }
 }

@@ -18,6 +18,7 @@ use wave_models::{Weights, convmixer, transformer, vit};
 use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
+use wave_run::progress::Passes;
 pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Finetune};
@@ -309,6 +310,11 @@ impl Trainee for Tuned<'_> {
     fn score(&self, values: &Weights) -> Result<Scores> {
         let values = self.of.plan.beside.folded(values)?;
         score(self.network, &values, &self.of.data.tests)
+    }
+
+    fn passes(&self, step: u64, steps: u64) -> Passes {
+        let targets = self.distill_targets.as_ref();
+        targets.map_or_else(Passes::default, |t| t.passes(step, steps))
     }
 }
 

@@ -94,10 +94,11 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
     ) -> Result<Flow> {
         let p = progress;
         let batch = self.course.data.batches().batch_size();
-        let share = self.trainee.share_done(p.step, self.course.resolved.steps);
+        let steps = self.course.resolved.steps;
         report.step_of(
             p.step,
-            share,
+            self.trainee.share_done(p.step, steps),
+            self.trainee.passes(p.step, steps),
             batch,
             &format!("loss {:.4}, {}", p.loss, self.last_score),
         );

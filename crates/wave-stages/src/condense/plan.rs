@@ -21,7 +21,7 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
 use wave_run::recipe::to_table;
 use wave_run::settings::{
-    self, Condense, CondenseValues, ScalerStart, TemplateStart, Trained, ZeroShot,
+    self, Condense, CondenseValues, Duration, ScalerStart, TemplateStart, Trained, ZeroShot,
 };
 use wave_run::train::{self, TrainingPlan};
 
@@ -306,6 +306,15 @@ impl CondensePlan {
             self.sizes.depths.1,
             *widest.unwrap_or(&self.auxiliary.width),
         )
+    }
+
+    /// The work of its steps, in multiply-adds and the unit of its duration: epochs or steps.
+    pub(super) fn work_in_all(&self) -> f64 {
+        let length = match self.training.duration {
+            Duration::Epochs(epochs) => epochs,
+            Duration::Steps(steps) => steps as f64,
+        };
+        length * self.work.iter().sum::<f64>() / self.work.len().max(1) as f64
     }
 
     /// The largest shape that is trained.

@@ -14,6 +14,7 @@ use wave_models::vit::{self, VitShape};
 use wave_models::{Weights, resample};
 use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
+use wave_run::progress::Passes;
 use wave_run::settings::Trained;
 use wave_run::train::{self, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
@@ -129,6 +130,11 @@ impl Trainee for Distillation<'_> {
         let at = (step * parts.len() as u64 / steps.max(1)) as usize;
         let sum = |parts: &[f64]| parts.iter().sum::<f64>();
         sum(&parts[..at.min(parts.len())]) / sum(parts).max(1e-9)
+    }
+
+    fn passes(&self, step: u64, steps: u64) -> Passes {
+        let targets = self.distill_targets.as_ref();
+        targets.map_or_else(Passes::default, |t| t.passes(step, steps))
     }
 }
 
