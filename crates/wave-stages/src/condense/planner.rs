@@ -4,9 +4,9 @@
 //! Levels share the minutes. The first has the two smallest depths, since small models set the accuracy of all that grow
 //! from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that its share
 //! still trains. Where the minutes are too few for levels, all sizes train at once, small ones first. Held-out images of
-//! CIFAR-10 say from when levels pay, and how sizes grow without them (recipes/results/planner/README.md). The other
-//! numbers below are those of the best condensations of CIFAR-10 (recipes/results/sizes/README.md), found by hand on test
-//! images.
+//! CIFAR-10 say from when levels pay, how they share the time, and how sizes grow without them
+//! (recipes/results/planner/README.md). The other numbers below are those of the best condensations of CIFAR-10
+//! (recipes/results/sizes/README.md), found by hand on test images.
 
 use super::CondensePlan;
 use crate::ancestor::{Ancestor, AncestorOutput};
@@ -41,8 +41,8 @@ const ONE_LEVEL: (f64, f64) = (0.8, 3.0);
 /// Epochs of the smallest model in all of the time from which levels pay, and from which they have their final shares.
 const LEVELS_FROM: f64 = 45.0;
 const LEVELS_FULL: f64 = 300.0;
-/// Shares of the time: of three levels at LEVELS_FROM and at LEVELS_FULL.
-const SHARES: [[f64; 3]; 2] = [[0.27, 0.53, 0.20], [0.20, 0.42, 0.38]];
+/// Shares of the time: of three levels at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
+const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
 /// Epochs below which a level trains nothing to speak of.
 const LEAST_EPOCHS: f64 = 1.0;
 /// Epochs that the last level has at least, by leaving out its largest sizes: with fewer they stay behind those of the
