@@ -36,7 +36,7 @@ pub use outputs::Outputs;
 pub use precision::mode;
 pub use ranges::{check, check_table, ranges};
 pub use sizes::ModelSizes;
-pub use speed::Speed;
+pub use speed::{Speed, SpeedValues};
 pub use top::Top;
 pub use training::{
     Augmentation, AugmentationValues, Checkpointing, CheckpointingValues, Images, ImagesValues,

@@ -12,14 +12,15 @@ use wave_models::vit::{self, VitShape};
 use wave_ops::{Mode, Precision};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{self, PrecisionChoice, Speed, SpeedMode};
+use wave_run::settings::{self, Speed, SpeedMode, SpeedValues};
 use wave_run::train::tracked;
 
 /// Measures, and returns the output of `--json`.
 pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     settings::check(wanted)?;
-    let shape = shape(wanted)?;
-    let (batch, steps) = (wanted.batch.unwrap_or(16), wanted.steps.unwrap_or(10));
+    let wanted = SpeedValues::from(wanted.clone());
+    let shape = shape(&wanted)?;
+    let (batch, steps) = (wanted.batch, wanted.steps);
     if batch == 0 || steps == 0 {
         return Err(request("--batch and --steps are at least 1"));
     }
@@ -30,12 +31,8 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
         ));
     }
     let (images, targets) = examples(&shape, batch, device)?;
-    let how = settings::mode(
-        wanted.precision.unwrap_or(PrecisionChoice::F32),
-        wanted.recompute.unwrap_or(false),
-        device,
-    )?;
-    let (passes, seconds) = match wanted.mode.unwrap_or(SpeedMode::Train) {
+    let how = settings::mode(wanted.precision, wanted.recompute, device)?;
+    let (passes, seconds) = match wanted.mode {
         SpeedMode::Forward => (1.0, forward(&shape, &images, how, steps)?),
         SpeedMode::Train => (3.0, train(&shape, &images, &targets, how, steps)?),
         SpeedMode::Condense => (
@@ -69,18 +66,17 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     Ok(found)
 }
 
-fn shape(settings: &Speed) -> Result<VitShape> {
-    let width = settings.width.unwrap_or(192);
+fn shape(wanted: &SpeedValues) -> Result<VitShape> {
     let shape = VitShape {
-        image_size: settings.image.unwrap_or(224),
-        channels: settings.channels.unwrap_or(3),
-        patch: settings.patch.unwrap_or(16),
-        depth: settings.depth.unwrap_or(12),
-        width,
-        heads: settings.heads.unwrap_or((width / 64).max(1)),
-        mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
-        classes: settings.classes.unwrap_or(1000),
-        class_token: settings.class_token.unwrap_or(true),
+        image_size: wanted.image,
+        channels: wanted.channels,
+        patch: wanted.patch,
+        depth: wanted.depth,
+        width: wanted.width,
+        heads: wanted.heads.unwrap_or((wanted.width / 64).max(1)),
+        mlp_ratio: wanted.mlp_ratio,
+        classes: wanted.classes,
+        class_token: wanted.class_token,
         ..VitShape::default()
     };
     shape.validate()?;

@@ -3,7 +3,7 @@
 use super::keys::Range;
 use super::{
     Adapt, Augmentation, Checkpointing, Condense, Elastic, Expand, Finetune, Images, Init,
-    OfTransformers, Optimisation, Output, Training, Variants,
+    OfTransformers, Optimisation, Output, Speed, Training, Variants,
 };
 use crate::error::request;
 use crate::table::to_table;
@@ -29,6 +29,7 @@ pub fn ranges() -> impl Iterator<Item = &'static Range> {
         Adapt::RANGES,
         Init::RANGES,
         Finetune::RANGES,
+        Speed::RANGES,
     ];
     groups.into_iter().flatten()
 }
@@ -124,6 +125,7 @@ mod tests {
         check::<Adapt>(&Adapt::defaults());
         check::<Init>(&Init::defaults());
         check::<Finetune>(&Finetune::defaults());
+        check::<Speed>(&Speed::defaults());
     }
 
     #[test]
