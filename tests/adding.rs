@@ -4,7 +4,8 @@ use crate::support::Place;
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 use wave_data::{Augment, DataError, Loader, RawImage, Source, Transform};
-use wave_init::{Choices, InitError, Request, Start, StartMethod};
+use wave_init::{Choices, Request, Start, StartMethod};
+use wave_models::NetworkError;
 use wave_models::vit::VitShape;
 
 /// An initialiser: equal values in all matrices, zero in all vectors.
@@ -16,14 +17,16 @@ const FLAT: StartMethod = StartMethod {
     run: flat,
 };
 
-fn flat(request: &Request) -> Result<Start, InitError> {
+fn flat(request: &Request) -> Result<Start, NetworkError> {
     let fill = |(name, dims): (String, Vec<usize>)| {
         let value = if dims.len() > 1 { 0.01f32 } else { 0.0 };
         let tensor = Tensor::full(value, dims, &Device::Cpu)?;
         Ok((name, tensor))
     };
     let weights = request.shape.parameters().into_iter().map(fill);
-    Ok(Start::untrained(weights.collect::<Result<_, InitError>>()?))
+    Ok(Start::untrained(
+        weights.collect::<Result<_, NetworkError>>()?,
+    ))
 }
 
 #[test]

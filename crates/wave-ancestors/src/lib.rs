@@ -53,6 +53,7 @@ pub mod fold;
 pub mod frozen;
 pub mod hiera;
 pub mod levit;
+mod refusal;
 #[cfg(feature = "stock")]
 pub mod stock;
 pub mod table;
@@ -62,6 +63,7 @@ pub mod vgg;
 
 pub use activation::Activation;
 pub use check::{ShapeError, check_weights, default_patch};
+pub use refusal::{NetworkError, Refusal};
 
 use candle_core::{Device, Result, Tensor};
 use efficientnet::EfficientNetShape;

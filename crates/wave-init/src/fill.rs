@@ -3,10 +3,10 @@
 use candle_core::{DType, Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_models::{NetworkError, Weights, refuse};
 
-use crate::error::{InitError, finite};
+use crate::error::finite;
 use crate::mean_shift::first_layer;
 use crate::mimetic::{
     Attention, equal_query_key, equal_value_projection, query_key, value_projection,
@@ -62,7 +62,7 @@ pub fn initialise(
     shape: &VitShape,
     options: &DirectOptions,
     seed: u64,
-) -> Result<Weights, InitError> {
+) -> Result<Weights, NetworkError> {
     check(shape, options)?;
     let mut weights = around_blocks(shape, options, seed)?;
     let blocks: Vec<Weights> = (0..shape.depth)
@@ -138,7 +138,7 @@ fn around_blocks(
     shape: &VitShape,
     options: &DirectOptions,
     seed: u64,
-) -> Result<Weights, InitError> {
+) -> Result<Weights, NetworkError> {
     let (d, n, c, p) = (shape.width, shape.tokens(), shape.channels, shape.patch);
     let mut weights = Weights::new();
 
@@ -186,7 +186,7 @@ fn block(
     options: &DirectOptions,
     seed: u64,
     layer: usize,
-) -> Result<Weights, InitError> {
+) -> Result<Weights, NetworkError> {
     let (d, m, fill) = (shape.width, shape.hidden(), Fill::of(options));
     let matrix = |part, out, inp| fill.matrix(out, inp, &mut inner(seed, layer, part, 0));
 
@@ -231,7 +231,7 @@ fn mimetic_attention(
     layer: usize,
     qkv: Tensor,
     proj: Tensor,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     let (d, heads) = (shape.width, shape.heads);
     let mut rows = Vec::with_capacity(2 * heads + 1);
     if options.qk == (0.0, 0.0) {
@@ -265,22 +265,24 @@ fn mimetic_attention(
 }
 
 /// Refuses invalid sizes and options before any work is done.
-fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), InitError> {
+fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), NetworkError> {
     shape.validate()?;
     if shape.distilled {
-        return Err(InitError::Distilled);
+        refuse!(
+            "the target has a distillation token, which no start fills: use a shape without one (distilled = false)"
+        );
     }
     if shape.classes == 0 {
-        return Err(InitError::ZeroSize { size: "classes" });
+        refuse!("classes is 0: a vision transformer needs at least 1");
     }
     let parameters = shape.stacked_parameters().into_iter();
     let values = |(_, dims): (_, Vec<usize>)| dims.iter().map(|n| *n as u128).product::<u128>();
     let parameters: u128 = parameters.map(values).sum();
     if parameters > MAX_PARAMETERS {
-        return Err(InitError::TooLarge {
-            parameters,
-            limit: MAX_PARAMETERS,
-        });
+        refuse!(
+            "the network would have {parameters} parameters, more than the {MAX_PARAMETERS} allowed: use a smaller depth, \
+             width, hidden width, patch, grid or number of classes"
+        );
     }
     if options.method == DirectMethod::Mimetic {
         for (name, value) in [

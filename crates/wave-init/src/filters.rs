@@ -23,8 +23,10 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, finite, named};
+use crate::error::no_convergence;
+use crate::error::{finite, named};
 use crate::random::standard_normal;
+use wave_models::{NetworkError, refuse};
 
 mod methods;
 pub mod statistics;
@@ -87,14 +89,10 @@ impl Negative {
 ///
 /// # Errors
 /// If the kernel is even or larger than 63, or the variance not a positive number.
-pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, InitError> {
+pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, NetworkError> {
     check_kernel(kernel)?;
     if finite("the filters' variance", variance)? <= 0.0 {
-        return Err(InitError::OutOfRange {
-            name: "the filters' variance",
-            value: variance,
-            expected: "a number above 0 at every layer".into(),
-        });
+        refuse!("the filters' variance is {variance}: use a number above 0 at every layer");
     }
     let (k, r) = (kernel as i64, kernel as i64 / 2);
     let bump = |dy: i64, dx: i64| (-((dy * dy + dx * dx) as f64) / (2.0 * variance)).exp();
@@ -109,13 +107,9 @@ pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, InitError> {
     }))
 }
 
-fn check_kernel(kernel: usize) -> Result<(), InitError> {
+fn check_kernel(kernel: usize) -> Result<(), NetworkError> {
     if kernel.is_multiple_of(2) || kernel > 63 {
-        return Err(InitError::OutOfRange {
-            name: "the kernel",
-            value: kernel as f64,
-            expected: "an odd size up to 63: filters need a centre".into(),
-        });
+        refuse!("the kernel is {kernel}: use an odd size up to 63: filters need a centre");
     }
     Ok(())
 }
@@ -131,7 +125,7 @@ impl Sampler {
     ///
     /// # Errors
     /// If the decomposition does not converge.
-    pub fn new(covariance: &Mat<f64>, negative: Negative) -> Result<Sampler, InitError> {
+    pub fn new(covariance: &Mat<f64>, negative: Negative) -> Result<Sampler, NetworkError> {
         let (mut root, values) = eigen(covariance)?;
         for (j, value) in values.iter().enumerate() {
             let scale = negative.of(*value).sqrt();
@@ -151,7 +145,12 @@ impl Sampler {
     ///
     /// # Errors
     /// If `mean` is not one number for each pixel of a square filter.
-    pub fn draw(&self, mean: &[f64], n: usize, rng: &mut ChaCha8Rng) -> Result<Tensor, InitError> {
+    pub fn draw(
+        &self,
+        mean: &[f64],
+        n: usize,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Tensor, NetworkError> {
         let pixels = self.root.nrows();
         let k = pixels.isqrt();
         if mean.len() != pixels || k * k != pixels {
@@ -178,7 +177,7 @@ impl Sampler {
 ///
 /// # Errors
 /// If the side is no square, or the decomposition does not converge.
-pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, InitError> {
+pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, NetworkError> {
     let pixels = covariance.nrows();
     let k = pixels.isqrt();
     if k * k != pixels || pixels == 0 {
@@ -204,7 +203,7 @@ pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, InitError> {
 ///
 /// # Errors
 /// If the decomposition does not converge.
-pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, InitError> {
+pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, NetworkError> {
     let a = Sampler::new(a, negative)?.covariance();
     let k = a.nrows();
     Ok(Mat::from_fn(k * k, k * k, |x, y| {
@@ -213,11 +212,11 @@ pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, In
 }
 
 /// Eigenvectors as columns, and eigenvalues, ascending.
-fn eigen(symmetric: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>), InitError> {
+fn eigen(symmetric: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>), NetworkError> {
     let width = symmetric.nrows();
     let decomposition = symmetric
         .self_adjoint_eigen(Side::Lower)
-        .map_err(|_| InitError::NoConvergence { width })?;
+        .map_err(|_| no_convergence(width))?;
     let values = decomposition.S().column_vector();
     Ok((
         decomposition.U().to_owned(),

@@ -29,7 +29,7 @@
 //! let product = weights["blocks.0.attn.proj.weight"].matmul(&value)?.to_vec2::<f32>()?;
 //! let diagonal = (0..64).map(|i| product[i][i]).sum::<f32>() / 64.0;
 //! assert!((diagonal + 0.4).abs() < 0.05, "{diagonal}");
-//! # Ok::<(), wave_init::InitError>(())
+//! # Ok::<(), wave_init::NetworkError>(())
 //! ```
 
 pub mod choices;
@@ -50,7 +50,6 @@ mod testing;
 pub mod transfer;
 
 pub use choices::Choices;
-pub use error::InitError;
 pub use fill::initialise;
 pub use mean_shift::MlpMean;
 pub use mimetic::VpLayout;

@@ -14,9 +14,9 @@
 
 use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
-use wave_models::Weights;
+use wave_models::{NetworkError, Weights, refuse};
 
-use crate::error::{InitError, finite, not_negative};
+use crate::error::{finite, not_negative};
 use crate::random::standard_normal;
 
 /// Start of an MLP's first layer: with a mean shift, or one of the baselines that the paper compares it with
@@ -56,7 +56,7 @@ pub fn first_layer(
     second: &Tensor,
     shift: MlpMean,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     Ok(match shift {
         MlpMean::Bias { b } => {
             let b = finite("b", b)? * standard_deviation(weight)?;
@@ -73,7 +73,7 @@ pub(crate) fn shift_block(
     block: &str,
     shift: MlpMean,
     rng: &mut ChaCha8Rng,
-) -> Result<(), InitError> {
+) -> Result<(), NetworkError> {
     let name = |part: &str| format!("{block}.mlp.{part}");
     let (weight, bias) = first_layer(
         &weights[&name("fc1.weight")],
@@ -96,16 +96,15 @@ pub fn shift_mean(
     weight: &Tensor,
     shift: MlpMean,
     rng: &mut ChaCha8Rng,
-) -> Result<Tensor, InitError> {
+) -> Result<Tensor, NetworkError> {
     match shift {
         MlpMean::None => Ok(weight.clone()),
         MlpMean::Eq1 { sigma } => shift_columns(weight, sigma, rng),
         MlpMean::Eq2 { b } => shift_all(weight, b),
-        MlpMean::Bias { .. } | MlpMean::Half => Err(InitError::Lacks {
-            network: "this network",
-            part: "start with a constant bias or with half of W1 - W2",
-            remedy: "use --mlp-mean eq1 or eq2, or a transformer or a ConvNeXt",
-        }),
+        MlpMean::Bias { .. } | MlpMean::Half => refuse!(
+            "this network has no start with a constant bias or with half of W1 - W2: use --mlp-mean eq1 or eq2, or a \
+             transformer or a ConvNeXt"
+        ),
     }
 }
 
@@ -118,7 +117,7 @@ pub fn shift_columns(
     weight: &Tensor,
     sigma: f64,
     rng: &mut ChaCha8Rng,
-) -> Result<Tensor, InitError> {
+) -> Result<Tensor, NetworkError> {
     let tau = not_negative("sigma", sigma)? * standard_deviation(weight)?;
     let n = weight.dim(1)?;
     let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
@@ -130,19 +129,22 @@ pub fn shift_columns(
 ///
 /// # Errors
 /// As [`shift_mean`].
-pub fn shift_all(weight: &Tensor, b: f64) -> Result<Tensor, InitError> {
+pub fn shift_all(weight: &Tensor, b: f64) -> Result<Tensor, NetworkError> {
     let b = finite("b", b)? * standard_deviation(weight)?;
     Ok((weight + b)?)
 }
 
 /// The standard deviation of the entries of a matrix about their own mean.
-fn standard_deviation(weight: &Tensor) -> Result<f64, InitError> {
+fn standard_deviation(weight: &Tensor) -> Result<f64, NetworkError> {
     if weight.rank() != 2
         || weight.elem_count() == 0
         || !matches!(weight.dtype(), DType::F32 | DType::F64)
     {
-        let (shape, dtype) = (weight.dims().to_vec(), weight.dtype());
-        return Err(InitError::NotAMatrix { shape, dtype });
+        refuse!(
+            "expected an f32 or f64 matrix of shape (rows, columns), found {:?} of shape {:?}",
+            weight.dtype(),
+            weight.dims()
+        );
     }
     let w: Vec<f64> = weight.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
     let count = w.len() as f64;
@@ -296,21 +298,18 @@ mod tests {
     fn what_cannot_be_shifted_is_refused() {
         let rng = &mut generator(0, 0);
         let w = default_weight(3, 3, 0);
-        assert!(matches!(
-            shift_all(&w, f64::NAN),
-            Err(InitError::NotFinite { name: "b", .. })
-        ));
-        assert!(matches!(
-            shift_columns(&w, -1.0, rng),
-            Err(InitError::Negative { .. })
-        ));
+        let message = shift_all(&w, f64::NAN).unwrap_err().to_string();
+        assert!(message.starts_with("b is NaN"), "{message}");
+        let message = shift_columns(&w, -1.0, rng).unwrap_err().to_string();
+        assert!(
+            message.contains("is -1: use a number that is 0"),
+            "{message}"
+        );
         let flat = w.flatten_all().unwrap();
         let message = shift_all(&flat, 1.0).unwrap_err().to_string();
         assert!(message.contains("found F64 of shape [9]"), "{message}");
         let integers = w.to_dtype(DType::U32).unwrap();
-        assert!(matches!(
-            shift_columns(&integers, 1.0, rng),
-            Err(InitError::NotAMatrix { .. })
-        ));
+        let message = shift_columns(&integers, 1.0, rng).unwrap_err().to_string();
+        assert!(message.contains("found U32 of shape"), "{message}");
     }
 }

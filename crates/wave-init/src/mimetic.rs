@@ -26,8 +26,10 @@ use candle_core::{Device, Tensor};
 use faer::Mat;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, finite, named};
+use crate::error::no_convergence;
+use crate::error::{finite, named};
 use crate::random::standard_normal;
+use wave_models::{NetworkError, refuse};
 
 /// Factors of mimetic attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +72,7 @@ pub fn query_key(
     head_width: usize,
     (alpha, beta): (f64, f64),
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     let (w_q, w_k) = factors(width, head_width, alpha, beta, rng)?; // (d, k), (d, k)
     Ok((columns(&w_q)?, columns(&w_k)?)) // (k, d), (k, d)
 }
@@ -85,7 +87,7 @@ pub fn value_projection(
     (alpha, beta): (f64, f64),
     layout: VpLayout,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     let (w_v, w_proj_t) = factors(width, width, alpha, -beta, rng)?; // (d, d), (d, d)
     stored(&w_v, &w_proj_t, layout)
 }
@@ -98,7 +100,7 @@ pub fn equal_query_key(
     width: usize,
     head_width: usize,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     let z = columns(&noise(width, head_width, rng)?)?; // (k, d)
     Ok((z.clone(), z))
 }
@@ -111,7 +113,7 @@ pub fn equal_value_projection(
     width: usize,
     layout: VpLayout,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     let z = noise(width, width, rng)?; // (d, d)
     stored(&z, &-&z, layout)
 }
@@ -121,7 +123,7 @@ fn stored(
     w_v: &Mat<f64>,
     w_proj_t: &Mat<f64>,
     layout: VpLayout,
-) -> Result<(Tensor, Tensor), InitError> {
+) -> Result<(Tensor, Tensor), NetworkError> {
     match layout {
         VpLayout::Paper => Ok((columns(w_v)?, rows(w_proj_t)?)), // W_Vᵀ, W_projᵀ
         VpLayout::Code => Ok((rows(w_v)?, columns(w_proj_t)?)),  // W_V, W_proj
@@ -129,7 +131,7 @@ fn stored(
 }
 
 /// A (width, rank) matrix of N(0, 1/rank) numbers.
-fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, InitError> {
+fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, NetworkError> {
     check(width, rank)?;
     let mut z = gaussian(width, rank, rng);
     let spread = 1.0 / (rank as f64).sqrt();
@@ -139,15 +141,14 @@ fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, In
 }
 
 /// Refuses a width of 0, and a rank that is not between 1 and the width.
-fn check(width: usize, rank: usize) -> Result<(), InitError> {
+fn check(width: usize, rank: usize) -> Result<(), NetworkError> {
     if width == 0 {
-        return Err(InitError::ZeroSize { size: "width" });
+        refuse!("width is 0: a vision transformer needs at least 1");
     }
     if rank == 0 || rank > width {
-        return Err(InitError::HeadWidth {
-            head_width: rank,
-            width,
-        });
+        refuse!(
+            "head width {rank} is not between 1 and width {width}: use one that divides {width}"
+        );
     }
     Ok(())
 }
@@ -160,12 +161,15 @@ fn factors(
     alpha: f64,
     beta: f64,
     rng: &mut ChaCha8Rng,
-) -> Result<(Mat<f64>, Mat<f64>), InitError> {
+) -> Result<(Mat<f64>, Mat<f64>), NetworkError> {
     check(width, rank)?;
     finite("alpha", alpha)?;
     finite("beta", beta)?;
     if alpha == 0.0 && beta == 0.0 {
-        return Err(InitError::ZeroMix);
+        refuse!(
+            "alpha and beta are both 0: both matrices would be zero and no gradient could move them; make one of the two \
+             non-zero"
+        );
     }
     if alpha == 0.0 {
         let u = gaussian(width, rank, rng).qr().compute_thin_Q(); // (d, k)
@@ -177,7 +181,7 @@ fn factors(
     }
     let svd = mixture(width, alpha, beta, rng)
         .svd()
-        .map_err(|_| InitError::NoConvergence { width })?;
+        .map_err(|_| no_convergence(width))?;
     let (u, s, v) = (svd.U(), svd.S().column_vector(), svd.V());
     Ok((
         Mat::from_fn(width, rank, |i, j| u[(i, j)] * s[j].sqrt()),
@@ -210,14 +214,14 @@ fn gaussian(n_rows: usize, n_columns: usize, rng: &mut ChaCha8Rng) -> Mat<f64> {
 }
 
 /// The matrix itself, row after row.
-fn rows(a: &Mat<f64>) -> Result<Tensor, InitError> {
+fn rows(a: &Mat<f64>) -> Result<Tensor, NetworkError> {
     let (m, n) = (a.nrows(), a.ncols());
     let values = (0..m * n).map(|i| a[(i / n, i % n)] as f32).collect();
     Ok(Tensor::from_vec(values, (m, n), &Device::Cpu)?)
 }
 
 /// The transpose, row after row.
-fn columns(a: &Mat<f64>) -> Result<Tensor, InitError> {
+fn columns(a: &Mat<f64>) -> Result<Tensor, NetworkError> {
     let (m, n) = (a.nrows(), a.ncols());
     let values = (0..n * m).map(|i| a[(i % m, i / m)] as f32).collect();
     Ok(Tensor::from_vec(values, (n, m), &Device::Cpu)?)

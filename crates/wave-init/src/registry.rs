@@ -1,9 +1,9 @@
 //! All methods by name. A new one is a file with a `METHOD`, and a line here.
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
-use crate::error::InitError;
 use crate::start::StartMethod;
 use crate::transfer;
+use wave_models::Refusal;
 
 /// Every starting point, in the order of its name in messages and tables.
 pub const METHODS: [StartMethod; 15] = [
@@ -28,14 +28,10 @@ pub const METHODS: [StartMethod; 15] = [
 ///
 /// # Errors
 /// If there is none; the message lists the existing ones.
-pub fn find(name: &str) -> Result<&'static StartMethod, InitError> {
+pub fn find(name: &str) -> Result<&'static StartMethod, Refusal> {
     const ALL: &[StartMethod] = &METHODS;
     let found = ALL.iter().find(|method| method.name == name);
-    found.ok_or_else(|| InitError::UnknownName {
-        what: "method",
-        found: name.to_owned(),
-        expected: METHODS.map(|method| method.name).join(", "),
-    })
+    found.ok_or_else(|| Refusal::unknown("method", name, METHODS.map(|method| method.name)))
 }
 
 #[cfg(test)]

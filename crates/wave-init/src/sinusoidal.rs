@@ -10,7 +10,8 @@
 
 use candle_core::{Device, Tensor};
 
-use crate::error::{InitError, finite};
+use crate::error::finite;
+use wave_models::{NetworkError, refuse};
 
 /// Sinusoidal positions of `grid` x `grid` tokens in row-major order, shape (1, grid², width).
 ///
@@ -18,14 +19,17 @@ use crate::error::{InitError, finite};
 ///
 /// # Errors
 /// If a size is zero, `width` is not a multiple of 4, or `scale` is not finite.
-pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor, InitError> {
+pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor, NetworkError> {
     for (size, value) in [("grid", grid), ("width", width)] {
         if value == 0 {
-            return Err(InitError::ZeroSize { size });
+            refuse!("{size} is 0: a vision transformer needs at least 1");
         }
     }
     if !width.is_multiple_of(4) {
-        return Err(InitError::WidthNotDivisibleByFour { width });
+        refuse!(
+            "sinusoidal positions need a width that is a multiple of 4, found {width}: use width {}, or learned positions",
+            width.div_ceil(4).saturating_mul(4)
+        );
     }
     let scale = finite("position scale", scale)?;
 
@@ -127,14 +131,13 @@ mod tests {
             message.contains("found 90") && message.contains("width 92"),
             "{message}"
         );
-        assert!(matches!(
-            sinusoidal_positions(0, 8, 1.0),
-            Err(InitError::ZeroSize { size: "grid" })
-        ));
-        assert!(matches!(
-            sinusoidal_positions(2, 8, f64::NAN),
-            Err(InitError::NotFinite { .. })
-        ));
+        for (grid, scale, message) in [
+            (0, 1.0, "grid is 0"),
+            (2, f64::NAN, "position scale is NaN"),
+        ] {
+            let refused = sinusoidal_positions(grid, 8, scale).unwrap_err();
+            assert!(refused.to_string().starts_with(message), "{refused}");
+        }
     }
 
     proptest! {

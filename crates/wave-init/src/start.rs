@@ -2,12 +2,12 @@
 //! its cost come out.
 
 use crate::choices::Choices;
-use crate::error::InitError;
+use crate::error::donors;
 use crate::fill::initialise;
 use crate::options::{DirectMethod, DirectOptions};
 use candle_core::Tensor;
-use wave_models::Weights;
 use wave_models::vit::{VitShape, check_weights};
+use wave_models::{NetworkError, Weights};
 
 /// A trained model to take weights from.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Donor {
     ///
     /// # Errors
     /// If the weights do not fit the shape.
-    pub fn new(shape: VitShape, weights: Weights) -> Result<Self, InitError> {
+    pub fn new(shape: VitShape, weights: Weights) -> Result<Self, NetworkError> {
         shape.validate()?;
         check_weights(&weights, &shape.parameters())?;
         Ok(Self {
@@ -70,12 +70,12 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     /// Weights by a direct method under the choices.
-    pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights, InitError> {
+    pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights, NetworkError> {
         self.direct(&self.choices.options(method, self.shape.image_size))
     }
 
     /// Weights by a direct method.
-    pub(crate) fn direct(&self, options: &DirectOptions) -> Result<Weights, InitError> {
+    pub(crate) fn direct(&self, options: &DirectOptions) -> Result<Weights, NetworkError> {
         initialise(self.shape, options, self.seed)
     }
 }
@@ -124,7 +124,7 @@ pub struct StartMethod {
     /// True if it looks at images.
     pub images: bool,
     /// Makes the start; [`StartMethod::start`] checks the request before.
-    pub run: fn(&Request) -> Result<Start, InitError>,
+    pub run: fn(&Request) -> Result<Start, NetworkError>,
 }
 
 impl StartMethod {
@@ -133,14 +133,10 @@ impl StartMethod {
     /// # Errors
     /// If the shape is impossible, the number of donors is not the method's, a donor does not fit
     /// the target, or a choice is out of range.
-    pub fn start(&self, request: &Request) -> Result<Start, InitError> {
+    pub fn start(&self, request: &Request) -> Result<Start, NetworkError> {
         request.shape.validate()?;
         if request.donors.len() != self.donors {
-            return Err(InitError::Donors {
-                method: self.name,
-                expected: self.donors,
-                found: request.donors.len(),
-            });
+            return Err(donors(self.name, self.donors, request.donors.len()).into());
         }
         (self.run)(request)
     }

@@ -15,12 +15,12 @@ pub mod pretrained_attention;
 pub mod prune;
 pub mod weight_selection;
 
-use crate::error::InitError;
+use crate::error::donors;
 use crate::start::{Cost, Donor, Request, Start};
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
-use wave_models::Weights;
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
+use wave_models::{NetworkError, Weights, refuse};
 
 /// The tensors of a block that are its attention.
 const ATTENTION: [&str; 4] = [
@@ -40,15 +40,13 @@ const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 pub(crate) fn same(
     method: &'static str,
     sizes: &[(&'static str, usize, usize)],
-) -> std::result::Result<(), InitError> {
+) -> std::result::Result<(), NetworkError> {
     for &(size, donor, target) in sizes {
         if donor != target {
-            return Err(InitError::DonorDiffers {
-                method,
-                size,
-                donor,
-                target,
-            });
+            refuse!(
+                "{method}: the donor's {size} is {donor}, the target's {target}, and whole layers fit only where the two are \
+                 equal: make the target's {size} {donor}"
+            );
         }
     }
     Ok(())
@@ -59,7 +57,7 @@ fn same_tokens(
     method: &'static str,
     donor: &VitShape,
     target: &VitShape,
-) -> std::result::Result<(), InitError> {
+) -> std::result::Result<(), NetworkError> {
     let count = |yes: bool| usize::from(yes);
     let of = |shape: &VitShape| {
         [
@@ -82,16 +80,14 @@ pub(crate) fn at_least(
     size: &'static str,
     donor: usize,
     target: usize,
-) -> std::result::Result<(), InitError> {
+) -> std::result::Result<(), NetworkError> {
     if donor >= target {
         return Ok(());
     }
-    Err(InitError::DonorTooSmall {
-        method,
-        size,
-        donor,
-        target,
-    })
+    refuse!(
+        "{method}: the donor's {size} is {donor}, less than the target's {target}: take a donor with at least {target}, or \
+         make the target no larger than {donor}"
+    )
 }
 
 /// The places of the `count` largest values, in their order; the lower ones of equals.
@@ -123,12 +119,8 @@ struct Carry<'a> {
 
 impl<'a> Carry<'a> {
     /// Fresh weights throughout.
-    fn new(method: &'static str, request: &Request<'a>) -> std::result::Result<Self, InitError> {
-        let donor = request.donors.first().ok_or(InitError::Donors {
-            method,
-            expected: 1,
-            found: 0,
-        })?;
+    fn new(method: &'static str, request: &Request<'a>) -> std::result::Result<Self, NetworkError> {
+        let donor = request.donors.first().ok_or_else(|| donors(method, 1, 0))?;
         Ok(Self {
             method,
             donor,
@@ -139,7 +131,7 @@ impl<'a> Carry<'a> {
     }
 
     /// Checks that a donor's whole layers fit.
-    fn same_blocks(&self) -> std::result::Result<(), InitError> {
+    fn same_blocks(&self) -> std::result::Result<(), NetworkError> {
         let (donor, target) = (self.donor.shape(), self.shape);
         same(
             self.method,
@@ -157,7 +149,7 @@ impl<'a> Carry<'a> {
         size: &'static str,
         donor: usize,
         target: usize,
-    ) -> std::result::Result<(), InitError> {
+    ) -> std::result::Result<(), NetworkError> {
         at_least(self.method, size, donor, target)
     }
 

@@ -12,10 +12,11 @@
 //! for the lost part.
 
 use crate::compose::check_scalers;
-use crate::{Part, Plan, PlanError};
+use crate::{Part, Plan};
 use candle_core::{Result, Tensor};
 use std::fmt;
 use std::str::FromStr;
+use wave_models::Refusal;
 use wave_models::vit::VitShape;
 use wave_ops::Kronecker;
 
@@ -56,11 +57,15 @@ impl fmt::Display for DepthRule {
 }
 
 impl FromStr for DepthRule {
-    type Err = PlanError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> std::result::Result<DepthRule, PlanError> {
+    fn from_str(text: &str) -> std::result::Result<DepthRule, Refusal> {
         let named = DepthRule::ALL.into_iter().find(|r| r.to_string() == text);
-        named.ok_or_else(|| PlanError::UnknownDepthRule(text.to_owned()))
+        named.ok_or_else(|| {
+            Refusal::new(format!(
+                "unknown depth rule {text:?}; expected l/(L-1) or l/L"
+            ))
+        })
     }
 }
 
@@ -103,7 +108,9 @@ pub fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result
         [anchors, rest @ ..] if *anchors > 0 && depth > 0 => (*anchors, rest),
         dims => {
             let anchors = dims.first().copied().unwrap_or(0);
-            return Err(PlanError::EmptyBank(anchors, depth).into());
+            candle_core::bail!(
+                "cannot read {anchors} anchors at depth {depth}; both must be 1 or more"
+            );
         }
     };
     if anchors == depth && (rule == DepthRule::LastIsOne || depth == 1) {
@@ -225,14 +232,12 @@ fn gather(
     let dims = x.dims();
     let length = dims.get(axis).copied().unwrap_or(0);
     if length == 0 || target == 0 || segments * source * unit != length {
-        return Err(PlanError::Axis {
-            axis,
-            found: dims.to_vec(),
-            segments,
-            source_size: source * unit,
-            target_size: target * unit,
-        }
-        .into());
+        candle_core::bail!(
+            "axis {axis} of a tensor of shape {dims:?} is not {segments} segments of {}, to be read as {}; name the axis \
+             and sizes it was made with, all 1 or more",
+            source * unit,
+            target * unit
+        );
     }
     if source == target {
         return Ok(x.clone());

@@ -1,7 +1,7 @@
 //! From templates and scalers to weights: the sum of Kronecker products (equation 3).
 
-use crate::{Part, Plan, PlanError};
-use candle_core::{Result, Tensor};
+use crate::{Part, Plan};
+use candle_core::{Result, Tensor, bail};
 use std::collections::BTreeMap;
 use wave_models::vit::VitShape;
 use wave_ops::kronecker_sum;
@@ -26,7 +26,7 @@ pub type Scalers = BTreeMap<Part, Tensor>;
 /// every part, with `r` and `c` of [`Plan::blocks`].
 ///
 /// # Errors
-/// A [`PlanError`] if a set or a part is missing or does not fit the plan and the shape, or if the
+/// If a set or a part is missing or does not fit the plan and the shape, or if the
 /// parts differ in depth.
 pub fn compose(
     plan: &Plan,
@@ -35,7 +35,11 @@ pub fn compose(
     shape: &VitShape,
 ) -> Result<BTreeMap<Part, Tensor>> {
     if shape.width == 0 || shape.hidden() == 0 {
-        return Err(PlanError::EmptyBlock(shape.width, shape.hidden()).into());
+        bail!(
+            "block of width {} and hidden width {}: both must be 1 or more",
+            shape.width,
+            shape.hidden()
+        );
     }
     let mut depth = None;
     let mut weights = BTreeMap::new();
@@ -45,13 +49,9 @@ pub fn compose(
         let layers = s.dim(0)?;
         let expected = *depth.get_or_insert(layers);
         if layers != expected {
-            let found = layers;
-            return Err(PlanError::Depth {
-                part,
-                found,
-                expected,
-            }
-            .into());
+            bail!(
+                "{part}: scalers of {layers} layers, but other parts have {expected}; use one depth"
+            );
         }
         let whole = kronecker_sum(t, s, plan.kronecker)?; // (L, r t, c t)
         weights.insert(part, crop(&whole, part, shape)?); // (L, rows, cols)
@@ -72,14 +72,10 @@ pub(crate) fn crop(whole: &Tensor, part: Part, shape: &VitShape) -> Result<Tenso
     cut.reshape((l, rows, cols))
 }
 
-fn templates_of<'a>(
-    plan: &Plan,
-    templates: &'a Templates,
-    part: Part,
-) -> std::result::Result<&'a Tensor, PlanError> {
+fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result<&'a Tensor> {
     let set = plan.set(part);
     let Some(found) = templates.get(set) else {
-        return Err(PlanError::MissingTemplates(part, set.to_owned()));
+        return Err(missing_templates(part, set));
     };
     let expected = [
         plan.n_templates(part),
@@ -87,13 +83,20 @@ fn templates_of<'a>(
         plan.template_size,
     ];
     if found.dims() != expected {
-        return Err(PlanError::TemplateShape {
-            set: set.to_owned(),
-            found: found.dims().to_vec(),
-            expected,
-        });
+        bail!(
+            "set {set:?}: templates of shape {:?}, but the plan has {expected:?}; load the file the plan belongs to",
+            found.dims()
+        );
     }
     Ok(found)
+}
+
+/// The error of a set of templates that is absent.
+pub(crate) fn missing_templates(part: Part, set: &str) -> candle_core::Error {
+    let remedy = "load the file the plan belongs to";
+    candle_core::Error::Msg(format!(
+        "{part}: the templates of set {set:?} are missing; {remedy}"
+    ))
 }
 
 fn scalers_of<'a>(
@@ -101,8 +104,10 @@ fn scalers_of<'a>(
     scalers: &'a Scalers,
     part: Part,
     shape: &VitShape,
-) -> std::result::Result<&'a Tensor, PlanError> {
-    let found = scalers.get(&part).ok_or(PlanError::MissingScalers(part))?;
+) -> Result<&'a Tensor> {
+    let Some(found) = scalers.get(&part) else {
+        bail!("{part}: its scalers are missing; every part of the plan needs scalers");
+    };
     check_scalers(plan, part, found, shape)?;
     Ok(found)
 }
@@ -113,16 +118,18 @@ pub(crate) fn check_scalers(
     part: Part,
     scalers: &Tensor,
     shape: &VitShape,
-) -> std::result::Result<(), PlanError> {
+) -> Result<()> {
     let expected = plan.scaler_shape(part, shape);
     match scalers.dims() {
         [layers, rest @ ..] if *layers > 0 && rest == expected => Ok(()),
-        found => Err(PlanError::ScalerShape {
-            part,
-            found: found.to_vec(),
-            expected,
-            width: shape.width,
-            hidden: shape.hidden(),
-        }),
+        found => {
+            let [n, r, c] = expected;
+            bail!(
+                "{part}: scalers of shape {found:?}, but width {} and hidden width {} need [layers, {n}, {r}, {c}] with \
+                 1 layer or more; resize the scalers to this shape first",
+                shape.width,
+                shape.hidden()
+            )
+        }
     }
 }

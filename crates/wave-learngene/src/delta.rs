@@ -6,7 +6,7 @@
 //! have other classes. For templates it may hold differences of low rank: `templates.{set}.left` (N, t, R)
 //! times `templates.{set}.right` (N, R, t).
 
-use crate::{DepthRule, Learngene, PlanError, interpolate_depth};
+use crate::{DepthRule, Learngene, interpolate_depth};
 use candle_core::{DType, Device, Result, Tensor};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
@@ -59,7 +59,7 @@ impl Learngene {
     /// The learngene with a delta. Differentiable in both.
     ///
     /// # Errors
-    /// A [`PlanError`] if a tensor of the delta is none of this learngene or has another shape.
+    /// If a tensor of the delta is none of this learngene or has another shape.
     pub fn with_delta(&self, delta: &Weights) -> Result<Learngene> {
         let classes = delta.get("head.weight").and_then(|t| t.dims().first());
         let classes = classes.copied().unwrap_or(self.auxiliary.classes);
@@ -77,7 +77,7 @@ impl Learngene {
                 let set = set.trim_end_matches(LEFT).trim_end_matches(RIGHT);
                 match self.templates.contains_key(set) {
                     true => continue,
-                    false => return Err(PlanError::UnknownInDelta(name.clone()).into()),
+                    false => return Err(unknown(name)),
                 }
             }
             let anchors = change.dims().first().copied().unwrap_or(0).max(1);
@@ -85,17 +85,9 @@ impl Learngene {
             let expected = match (head, own.get(name)) {
                 (Some((_, dims)), _) => dims.clone(),
                 (None, Some(t)) => delta_shape(name, t.dims(), anchors),
-                (None, None) => return Err(PlanError::UnknownInDelta(name.clone()).into()),
+                (None, None) => return Err(unknown(name)),
             };
-            if change.dims() != expected {
-                let (name, found) = (name.clone(), change.dims().to_vec());
-                return Err(PlanError::DeltaShape {
-                    name,
-                    found,
-                    expected,
-                }
-                .into());
-            }
+            check_shape(name, change, &expected)?;
             let change = match own.get(name).filter(|_| has_anchors(name)) {
                 Some(t) => interpolate_depth(change, t.dim(0)?, DepthRule::LastIsOne)?,
                 None => change.clone(),
@@ -156,22 +148,33 @@ fn product(delta: &Weights, set: &str, templates: &[usize]) -> Result<Option<Ten
         (None, None) => return Ok(None),
         (Some(left), Some(right)) => (left, right),
         _ => {
-            return Err(PlanError::UnknownInDelta(format!("one factor of templates.{set}")).into());
+            return Err(unknown(&format!("one factor of templates.{set}")));
         }
     };
     let rank = right.dims().get(1).copied().unwrap_or(0).max(1);
     let (n, t) = (templates[0], templates[1]);
     for (end, found, expected) in [(LEFT, left, [n, t, rank]), (RIGHT, right, [n, rank, t])] {
-        if found.dims() != expected {
-            return Err(PlanError::DeltaShape {
-                name: format!("templates.{set}{end}"),
-                found: found.dims().to_vec(),
-                expected: expected.to_vec(),
-            }
-            .into());
-        }
+        check_shape(&format!("templates.{set}{end}"), found, &expected)?;
     }
     left.matmul(right).map(Some)
+}
+
+/// The error of a tensor that the templates do not have.
+fn unknown(name: &str) -> candle_core::Error {
+    candle_core::Error::Msg(format!(
+        "the delta holds {name}, which these templates do not have; use it with those it was made for"
+    ))
+}
+
+/// Refuses a tensor of a delta of another shape.
+fn check_shape(name: &str, found: &Tensor, expected: &[usize]) -> Result<()> {
+    if found.dims() != expected {
+        candle_core::bail!(
+            "the delta holds {name} of shape {:?}, expected {expected:?}; use it with the templates it was made for",
+            found.dims()
+        );
+    }
+    Ok(())
 }
 
 /// As [`Learngene::headless`] has it.

@@ -5,8 +5,9 @@
 //! Indices of templates wrap at the size of the set. Parts that share a set start at templates of
 //! their own, each after the `2 B` of the parts before it.
 
+use crate::compose::missing_templates;
 use crate::nearest::blocks;
-use crate::{DepthRule, Part, Plan, PlanError, Scalers, Templates};
+use crate::{DepthRule, Part, Plan, Scalers, Templates};
 use candle_core::{Device, Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::vit::VitShape;
@@ -89,7 +90,7 @@ pub fn random_scalers(
 ) -> Result<Scalers> {
     let mut sigmas = BTreeMap::new();
     for (&part, set) in &plan.sets {
-        let missing = || PlanError::MissingTemplates(part, set.clone());
+        let missing = || missing_templates(part, set);
         let t = templates.get(set).ok_or_else(missing)?;
         let energy = t.sqr()?.mean((1, 2))?.sum_all()?.to_scalar::<f32>()?;
         sigmas.insert(
@@ -171,7 +172,7 @@ fn fill(
     layer: &mut dyn FnMut(Part, usize) -> Vec<f32>,
 ) -> Result<Scalers> {
     if depth == 0 {
-        return Err(PlanError::EmptyBank(depth, depth).into());
+        candle_core::bail!("cannot read {depth} anchors at depth {depth}; both must be 1 or more");
     }
     let mut scalers = Scalers::new();
     for &part in plan.sets.keys() {

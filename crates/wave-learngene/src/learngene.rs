@@ -6,11 +6,11 @@
 //! head) are *inherited* the same way. All of it is differentiable, so that an elastic condensation
 //! trains the bank at any size it draws.
 
-use crate::{DepthRule, Part, Plan, PlanError, Scalers, Templates};
+use crate::{DepthRule, Part, Plan, Scalers, Templates};
 use crate::{compose, gather_width, interpolate_depth, resize_scalers};
 use candle_core::{Device, Result, Tensor};
 use wave_models::vit::{self, VitShape};
-use wave_models::{Weights, resample};
+use wave_models::{Refusal, Weights, refuse, resample};
 use wave_ops::profile::{Work, doing};
 
 /// Templates and everything that travels with them: what makes a transformer of any shape.
@@ -51,19 +51,17 @@ impl Learngene {
         depth: usize,
         width: usize,
         heads: Option<usize>,
-    ) -> std::result::Result<VitShape, PlanError> {
+    ) -> std::result::Result<VitShape, Refusal> {
         let head_width = self.auxiliary.head_width();
         if depth == 0 {
-            return Err(PlanError::NoDepth);
+            refuse!("depth 0; expected at least 1");
         }
         if width == 0 || (heads.is_none() && !width.is_multiple_of(head_width)) {
             let below = (width / head_width).max(1) * head_width;
-            return Err(PlanError::HeadWidth {
-                width,
-                head_width,
-                below,
-                above: below + head_width,
-            });
+            refuse!(
+                "width {width} is not a multiple of the templates' head width {head_width}; use {below} or {}",
+                below + head_width
+            );
         }
         let mut shape = self.auxiliary.with_size(depth, width);
         shape.heads = heads.unwrap_or(shape.heads);

@@ -9,7 +9,7 @@
 use crate::bank::depth_matrix;
 use crate::learngene::Channels;
 use crate::repeat::{copied_blocks, copied_channels, keep, repeat};
-use crate::{Learngene, Part, Plan, PlanError, Templates, resize_scalers};
+use crate::{Learngene, Part, Plan, Templates, resize_scalers};
 use candle_core::{Device, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use wave_models::vit::VitShape;
@@ -55,7 +55,7 @@ impl Learngene {
     /// tensors here do not fit the plan.
     pub fn grown(&self, level: Level, templates: &Templates) -> Result<Learngene> {
         let Some(last) = self.plan.levels.last() else {
-            return Err(PlanError::Levels.into());
+            candle_core::bail!("the templates have no levels to grow");
         };
         let read = self.reach(last.depth, last.width);
         let mut levels = self.plan.levels.clone();
@@ -64,7 +64,9 @@ impl Learngene {
         let mut gene = read.repeated(self)?;
         for (set, t) in &mut gene.templates {
             let (n, all) = (self.plan.counts[set], plan.counts[set]);
-            let drawn = templates.get(set).ok_or(PlanError::Levels)?;
+            let Some(drawn) = templates.get(set) else {
+                candle_core::bail!("set {set:?}: its new templates are missing");
+            };
             *t = Tensor::cat(&[&*t, &drawn.narrow(0, n, all - n)?], 0)?;
         }
         for (part, t) in &mut gene.bank {

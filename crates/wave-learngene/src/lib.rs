@@ -84,5 +84,5 @@ pub use learngene::Learngene;
 pub use levels::{Level, Reach};
 pub use objective::{Objective, Standard, divergence, feature_distance, unit};
 pub use part::Part;
-pub use plan::{Plan, PlanError};
+pub use plan::Plan;
 pub use wave_ops::Kronecker;

@@ -3,9 +3,8 @@
 
 use crate::{Level, Part};
 use std::collections::BTreeMap;
-use thiserror::Error;
-use wave_models::ShapeError;
 use wave_models::vit::VitShape;
+use wave_models::{Refusal, refuse};
 use wave_ops::Kronecker;
 
 /// The composition of a block's parts from sets of templates.
@@ -38,19 +37,27 @@ impl Plan {
         kronecker: Kronecker,
         sets: BTreeMap<Part, String>,
         counts: BTreeMap<String, usize>,
-    ) -> Result<Self, PlanError> {
+    ) -> Result<Self, Refusal> {
         if template_size == 0 {
-            return Err(PlanError::TemplateSize);
+            refuse!(
+                "template size is 0; use a divisor of the widths to compose, such as 64 or 192"
+            );
         }
         for part in Part::ALL {
-            let set = sets.get(&part).ok_or(PlanError::MissingSet(part))?;
+            let Some(set) = sets.get(&part) else {
+                refuse!("{part} has no set of templates; give each of qkv, proj, fc1, fc2 a set");
+            };
             let fit = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
             if set.is_empty() || !set.chars().all(fit) {
-                return Err(PlanError::SetName(set.clone()));
+                refuse!(
+                    "set name {set:?}: use letters, digits, `_` and `-` only, and at least one of them"
+                );
             }
             match counts.get(set) {
-                None => return Err(PlanError::MissingCount(part, set.clone())),
-                Some(0) => return Err(PlanError::ZeroCount(set.clone())),
+                None => refuse!(
+                    "{part}: its set {set:?} has no template count; add one, or name a set that has"
+                ),
+                Some(0) => refuse!("set {set:?} has 0 templates; use 1 or more"),
                 Some(_) => {}
             }
         }
@@ -58,13 +65,17 @@ impl Plan {
             .keys()
             .find(|&s| !sets.values().any(|used| used == s))
         {
-            return Err(PlanError::UnusedSet(set.clone()));
+            refuse!(
+                "set {set:?} has a template count but composes no part; remove it, or name it for a part"
+            );
         }
         // Later sums and products of these sizes cannot overflow.
         let area = template_size.checked_mul(template_size);
         let all = counts.values().try_fold(0usize, |n, &m| n.checked_add(m));
         if area.zip(all).and_then(|(a, n)| a.checked_mul(n)).is_none() {
-            return Err(PlanError::TooLarge(template_size));
+            refuse!(
+                "templates of size {template_size} in these counts are too large; use a size of 1 to 65536"
+            );
         }
         Ok(Self {
             template_size,
@@ -87,9 +98,11 @@ impl Plan {
     ///
     /// # Errors
     /// If the reference width or the template size is 0, or the counts overflow.
-    pub fn default_budget(reference_width: usize, template_size: usize) -> Result<Self, PlanError> {
+    pub fn default_budget(reference_width: usize, template_size: usize) -> Result<Self, Refusal> {
         if template_size == 0 {
-            return Err(PlanError::TemplateSize);
+            refuse!(
+                "template size is 0; use a divisor of the widths to compose, such as 64 or 192"
+            );
         }
         let (d, t) = (reference_width as u128, template_size as u128);
         let mut counts = BTreeMap::new();
@@ -98,7 +111,12 @@ impl Plan {
             let count = scaled
                 .map(|area| area.div_ceil(t * t))
                 .and_then(|count| usize::try_from(count).ok())
-                .ok_or(PlanError::Budget(reference_width, template_size))?;
+                .ok_or_else(|| {
+                    Refusal::new(format!(
+                        "no budget for reference width {reference_width} in templates of size {template_size}; use \
+                         sizes of 1 to 65536"
+                    ))
+                })?;
             counts.insert(part.name().to_owned(), count);
         }
         Self::new(template_size, Kronecker::Tile, Self::own_sets(), counts)
@@ -154,7 +172,7 @@ impl Plan {
     ///
     /// # Errors
     /// If one is not within the next, or the last has other templates than these.
-    pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, PlanError> {
+    pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, Refusal> {
         let ordered = levels.windows(2).all(|pair| pair[0].within(&pair[1]));
         let last = levels.last().is_none_or(|last| last.counts == self.counts);
         let none = |level: &Level| {
@@ -162,7 +180,10 @@ impl Plan {
         };
         match ordered && last && !levels.iter().any(none) {
             true => Ok(Self { levels, ..self }),
-            false => Err(PlanError::Levels),
+            false => refuse!(
+                "levels: each needs the depth, the width and the templates of the one before it, or more, and the \
+                 last all templates"
+            ),
         }
     }
 
@@ -197,161 +218,6 @@ impl Plan {
                 .map_or(rest, |(_, module)| module)
         });
         module.is_some_and(|module| self.sets.keys().any(|part| part.tensor() == module))
-    }
-}
-
-/// An error in a plan, or in tensors that should fit one.
-#[derive(Debug, Error)]
-pub enum PlanError {
-    /// The template size is 0.
-    #[error("template size is 0; use a divisor of the widths to compose, such as 64 or 192")]
-    TemplateSize,
-    /// A part has no set.
-    #[error("{0} has no set of templates; give each of qkv, proj, fc1, fc2 a set")]
-    MissingSet(Part),
-    /// A set's name cannot be part of a tensor's name.
-    #[error("set name {0:?}: use letters, digits, `_` and `-` only, and at least one of them")]
-    SetName(String),
-    /// A part uses a set that has no count.
-    #[error("{0}: its set {1:?} has no template count; add one, or name a set that has")]
-    MissingCount(Part, String),
-    /// A set has no templates.
-    #[error("set {0:?} has 0 templates; use 1 or more")]
-    ZeroCount(String),
-    /// A set is counted but unused.
-    #[error(
-        "set {0:?} has a template count but composes no part; remove it, or name it for a part"
-    )]
-    UnusedSet(String),
-    /// The number of template parameters overflows.
-    #[error("templates of size {0} in these counts are too large; use a size of 1 to 65536")]
-    TooLarge(usize),
-    /// The default budget cannot be met.
-    #[error("no budget for reference width {0} in templates of size {1}; use sizes of 1 to 65536")]
-    Budget(usize, usize),
-    /// Levels that do not contain each other.
-    #[error(
-        "levels: each needs the depth, the width and the templates of the one before it, or more, and the last all \
-         templates"
-    )]
-    Levels,
-    /// Not the formula of a depth rule.
-    #[error("unknown depth rule {0:?}; expected l/(L-1) or l/L")]
-    UnknownDepthRule(String),
-    /// A side of the block shape is 0.
-    #[error("block of width {0} and hidden width {1}: both must be 1 or more")]
-    EmptyBlock(usize, usize),
-    /// A set of templates is absent.
-    #[error("{0}: the templates of set {1:?} are missing; load the file the plan belongs to")]
-    MissingTemplates(Part, String),
-    /// A set of templates has the wrong shape.
-    #[error(
-        "set {set:?}: templates of shape {found:?}, but the plan has {expected:?}; \
-         load the file the plan belongs to"
-    )]
-    TemplateShape {
-        /// The set.
-        set: String,
-        /// The shape of the tensor given.
-        found: Vec<usize>,
-        /// The shape the plan asks for.
-        expected: [usize; 3],
-    },
-    /// The scalers of a part are absent.
-    #[error("{0}: its scalers are missing; every part of the plan needs scalers")]
-    MissingScalers(Part),
-    /// The scalers of a part have the wrong shape.
-    #[error(
-        "{part}: scalers of shape {found:?}, but width {width} and hidden width {hidden} need \
-         [layers, {}, {}, {}] with 1 layer or more; resize the scalers to this shape first",
-        expected[0], expected[1], expected[2]
-    )]
-    ScalerShape {
-        /// The part.
-        part: Part,
-        /// The shape of the tensor given.
-        found: Vec<usize>,
-        /// The shape of one layer's scalers.
-        expected: [usize; 3],
-        /// Width of the block to compose.
-        width: usize,
-        /// Hidden channels of its MLP.
-        hidden: usize,
-    },
-    /// Two parts disagree about the number of layers.
-    #[error("{part}: scalers of {found} layers, but other parts have {expected}; use one depth")]
-    Depth {
-        /// The part.
-        part: Part,
-        /// Its number of layers.
-        found: usize,
-        /// The number of layers of the parts before it.
-        expected: usize,
-    },
-    /// A model without layers.
-    #[error("depth 0; expected at least 1")]
-    NoDepth,
-    /// A width that is no multiple of the head width.
-    #[error(
-        "width {width} is not a multiple of the templates' head width {head_width}; use {below} or \
-         {above}"
-    )]
-    HeadWidth {
-        /// The width asked for.
-        width: usize,
-        /// The templates' head width.
-        head_width: usize,
-        /// The nearest width that fits and is not above.
-        below: usize,
-        /// The next width that fits.
-        above: usize,
-    },
-    /// Sizes that do not fit a transformer.
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
-    /// A bank without anchors, or a model without layers.
-    #[error("cannot read {0} anchors at depth {1}; both must be 1 or more")]
-    EmptyBank(usize, usize),
-    /// A delta changes a tensor that is not there.
-    #[error(
-        "the delta holds {0}, which these templates do not have; use it with those it was made for"
-    )]
-    UnknownInDelta(String),
-    /// A tensor of a delta has the wrong shape.
-    #[error(
-        "the delta holds {name} of shape {found:?}, expected {expected:?}; use it with the templates it \
-         was made for"
-    )]
-    DeltaShape {
-        /// The tensor.
-        name: String,
-        /// Its shape.
-        found: Vec<usize>,
-        /// The shape that fits the templates.
-        expected: Vec<usize>,
-    },
-    /// An axis cannot be gathered.
-    #[error(
-        "axis {axis} of a tensor of shape {found:?} is not {segments} segments of {source_size}, \
-         to be read as {target_size}; name the axis and sizes it was made with, all 1 or more"
-    )]
-    Axis {
-        /// The axis to gather along.
-        axis: usize,
-        /// The shape of the tensor given.
-        found: Vec<usize>,
-        /// The number of segments asked for.
-        segments: usize,
-        /// The length of one segment asked for.
-        source_size: usize,
-        /// The length of one segment wanted.
-        target_size: usize,
-    },
-}
-
-impl From<PlanError> for candle_core::Error {
-    fn from(error: PlanError) -> Self {
-        candle_core::Error::wrap(error)
     }
 }
 

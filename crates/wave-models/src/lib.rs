@@ -58,8 +58,8 @@ pub use heads::known_heads;
 pub use network::Network;
 pub use transformers::import;
 pub use wave_ancestors::{
-    About, Activation, Frozen, FrozenNetwork, ShapeError, Weights, check_weights, checked_images,
-    default_patch, efficientnet, levit, mean_over_pixels,
+    About, Activation, Frozen, FrozenNetwork, NetworkError, Refusal, ShapeError, Weights,
+    check_weights, checked_images, default_patch, efficientnet, levit, mean_over_pixels, refuse,
 };
 pub use zero_shot::{DualEncoder, ZeroShotShape};
 

@@ -2,6 +2,7 @@
 
 use crate::hint::did_you_mean;
 use std::fmt;
+use wave_models::{NetworkError, Refusal};
 
 /// A wrong request: a flag, a recipe or an input file. Exit code 2.
 #[derive(Debug)]
@@ -22,13 +23,19 @@ pub fn request(message: impl Into<String>) -> anyhow::Error {
 
 /// The message of an error: its causes, with a suggestion for a misspelt name.
 pub fn describe(error: &anyhow::Error) -> String {
-    let hint = error.chain().find_map(|cause| match cause.downcast_ref() {
-        Some(wave_init::InitError::UnknownName {
-            found, expected, ..
-        }) => Some(did_you_mean(found, expected.split(", "))),
-        _ => None,
+    let hint = error.chain().find_map(|cause| {
+        let (found, known) = refusal(cause)?.names()?;
+        Some(did_you_mean(found, known.iter().map(String::as_str)))
     });
     format!("{error:#}{}", hint.unwrap_or_default())
+}
+
+/// The refusal that a cause is, if it is one.
+fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refusal> {
+    match cause.downcast_ref() {
+        Some(NetworkError::Refused(refusal)) => Some(refusal),
+        _ => cause.downcast_ref(),
+    }
 }
 
 /// The kind of an error.
@@ -92,8 +99,7 @@ pub fn kind(error: &anyhow::Error) -> ErrorKind {
         }
         let blamed = cause.is::<Request>()
             || cause.is::<wave_models::ShapeError>()
-            || cause.is::<wave_learngene::PlanError>()
-            || cause.is::<wave_init::InitError>()
+            || refusal(cause).is_some()
             || cause
                 .downcast_ref::<wave_hub::HubError>()
                 .is_some_and(|e| e.is_request())

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use wave_data::Batch;
+use wave_init::Donor;
 use wave_init::transfer::ligo;
-use wave_init::{Donor, InitError};
-use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
+use wave_models::{NetworkError, Weights};
 use wave_run::data::Data;
 use wave_run::train::{self, Course, Live, Resolved, Trainee};
 use wave_stages::finetune::Options;
@@ -50,7 +50,7 @@ struct Growing<'a> {
 }
 
 impl Growing<'_> {
-    fn grown(&self, operator: &Weights) -> Result<Weights, InitError> {
+    fn grown(&self, operator: &Weights) -> Result<Weights, NetworkError> {
         let Growth { small, target, .. } = self.of;
         ligo::grow(&self.frozen, small.shape(), operator, target)
     }

@@ -1,8 +1,8 @@
 //! [`initialise`](crate::initialise) as four methods.
 
-use crate::error::InitError;
 use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
+use wave_models::NetworkError;
 
 pub(crate) const HE: StartMethod = direct(DirectMethod::He, |r| closed_form(r, DirectMethod::He));
 pub(crate) const TIMM: StartMethod =
@@ -16,7 +16,7 @@ pub(crate) const MIMETIC: StartMethod = direct(DirectMethod::Mimetic, |r| {
 
 const fn direct(
     method: DirectMethod,
-    run: fn(&Request) -> Result<Start, InitError>,
+    run: fn(&Request) -> Result<Start, NetworkError>,
 ) -> StartMethod {
     StartMethod {
         name: method.name(),
@@ -27,6 +27,6 @@ const fn direct(
     }
 }
 
-fn closed_form(request: &Request, method: DirectMethod) -> Result<Start, InitError> {
+fn closed_form(request: &Request, method: DirectMethod) -> Result<Start, NetworkError> {
     Ok(Start::untrained(request.closed_form(method)?))
 }

@@ -17,9 +17,9 @@
 //! product of the gammas up to and including its own. The logits are the same.
 
 use crate::choices::{LayerScale, LayerScaleForm};
-use crate::error::InitError;
 use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
+use wave_models::{NetworkError, Refusal};
 
 /// The largest factor on a branch: beyond, `f32` loses the skip.
 const LARGEST: f64 = 1e6;
@@ -33,7 +33,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, InitError> {
+fn start(request: &Request) -> Result<Start, NetworkError> {
     let choices = request.choices;
     let options = DirectOptions {
         vp: (0.0, 0.0),
@@ -55,12 +55,10 @@ fn start(request: &Request) -> Result<Start, InitError> {
 }
 
 /// The factors on the attention's and the MLP's branch of each layer.
-fn factors(choice: LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitError> {
+fn factors(choice: LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, NetworkError> {
     let LayerScale { gamma, form } = choice;
-    let refused = |expected: String| InitError::OutOfRange {
-        name: "gamma",
-        value: gamma,
-        expected,
+    let refused = |expected: String| {
+        NetworkError::from(Refusal::new(format!("gamma is {gamma}: use {expected}")))
     };
     if !(0.0..=1.0).contains(&gamma) {
         return Err(refused("a number from 0 to 1".into()));

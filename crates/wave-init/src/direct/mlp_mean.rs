@@ -6,12 +6,12 @@
 //! half the standard deviation of the weights is our choice from the middle of the useful range. Any
 //! other shift is [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
-use crate::error::InitError;
 use crate::fill::{Stream, inner};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::options::DirectMethod;
 use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
+use wave_models::NetworkError;
 
 /// The shift where none is chosen.
 pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq2 { b: 0.5 };
@@ -25,7 +25,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, InitError> {
+fn start(request: &Request) -> Result<Start, NetworkError> {
     let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
     let shift = request.choices.mlp_mean.unwrap_or(DEFAULT_SHIFT);
     let mut weights = request.closed_form(DirectMethod::Timm)?;

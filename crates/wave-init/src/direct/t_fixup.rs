@@ -8,10 +8,10 @@
 //! comparison in the thesis (section 3.2.4) speaks of attention and MLP alone. Our reading: only the
 //! start changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
 
-use crate::error::InitError;
 use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
+use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "t-fixup",
@@ -22,7 +22,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, InitError> {
+fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let scale = 0.67 * (request.shape.depth as f64).powf(-0.25);
     let mut weights = request.closed_form(DirectMethod::Xavier)?;
     for (name, tensor) in &mut weights {

@@ -17,9 +17,9 @@
 //! inputs only.
 
 use crate::choices::ZeroScope;
-use crate::error::InitError;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{DType, Device, Result, Tensor};
+use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "zero",
@@ -30,7 +30,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, InitError> {
+fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let choices = request.choices;
     let mut weights = request.closed_form(choices.rest)?;
     let (d, hidden) = (request.shape.width, request.shape.hidden());

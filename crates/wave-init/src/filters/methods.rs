@@ -2,11 +2,12 @@
 //! default, with a mean shift of the MLPs on request.
 
 use candle_core::Tensor;
-use wave_models::{Network, Weights};
+use wave_models::{Network, NetworkError, Refusal, Weights, refuse};
 
 use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::{InitError, by_name};
+use crate::error::by_name;
+use crate::error::donors;
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
 use crate::start::Cost;
@@ -57,7 +58,7 @@ struct Layer {
 }
 
 impl Filters {
-    fn of(network: &Network) -> Result<Filters, InitError> {
+    fn of(network: &Network) -> Result<Filters, NetworkError> {
         let layer = |name, width, stage| Layer { name, width, stage };
         let (layers, kernel) = match network {
             Network::ConvMixer(shape) => {
@@ -72,11 +73,10 @@ impl Filters {
                 (layers.collect(), shape.kernel)
             }
             other => {
-                return Err(InitError::Lacks {
-                    network: other.family(),
-                    part: "depthwise filters in blocks of one kind",
-                    remedy: "use a ConvMixer or a ConvNeXt",
-                });
+                refuse!(
+                    "{} has no depthwise filters in blocks of one kind: use a ConvMixer or a ConvNeXt",
+                    other.family()
+                );
             }
         };
         Ok(Filters { layers, kernel })
@@ -88,7 +88,7 @@ impl Filters {
 }
 
 impl Layer {
-    fn filters<'a>(&self, weights: &'a Weights) -> Result<&'a Tensor, InitError> {
+    fn filters<'a>(&self, weights: &'a Weights) -> Result<&'a Tensor, NetworkError> {
         let name = &self.name;
         weights
             .get(name)
@@ -138,7 +138,7 @@ pub const METHODS: [FilterMethod; 4] = [
 ///
 /// # Errors
 /// If there is none; the message lists the existing ones.
-pub fn find(name: &str) -> Result<FilterMethod, InitError> {
+pub fn find(name: &str) -> Result<FilterMethod, Refusal> {
     let named = METHODS.map(|method| (method.name, method));
     by_name("method for a convmixer or convnext", name, &named)
 }
@@ -159,14 +159,11 @@ pub fn start(
     donor: Option<(&Network, &Weights)>,
     choices: &FilterChoices,
     seed: u64,
-) -> Result<(Weights, Cost), InitError> {
+) -> Result<(Weights, Cost), NetworkError> {
     let method = find(method)?;
     if method.donor != donor.is_some() {
-        return Err(InitError::Donors {
-            method: method.name,
-            expected: usize::from(method.donor),
-            found: usize::from(donor.is_some()),
-        });
+        let (expected, found) = (usize::from(method.donor), usize::from(donor.is_some()));
+        return Err(donors(method.name, expected, found).into());
     }
     let filters = Filters::of(network)?;
     let mut weights = match network {
@@ -194,16 +191,15 @@ fn shift_mlps(
     network: &Network,
     shift: MlpMean,
     seed: u64,
-) -> Result<(), InitError> {
+) -> Result<(), NetworkError> {
     if shift == MlpMean::None {
         return Ok(());
     }
     let Network::ConvNext(shape) = network else {
-        return Err(InitError::Lacks {
-            network: network.family(),
-            part: "MLP whose mean could be shifted",
-            remedy: "leave out --mlp-mean, or use a ConvNeXt or a transformer",
-        });
+        refuse!(
+            "{} has no MLP whose mean could be shifted: leave out --mlp-mean, or use a ConvNeXt or a transformer",
+            network.family()
+        );
     };
     for (layer, (block, ..)) in shape.blocks().into_iter().enumerate() {
         let rng = &mut generator(seed, MEAN_SHIFT + layer as u64);
@@ -219,7 +215,7 @@ fn sample(
     donor: Option<(&Network, &Weights)>,
     choices: &FilterChoices,
     seed: u64,
-) -> Result<usize, InitError> {
+) -> Result<usize, NetworkError> {
     let mut taken = 0;
     let trained: Option<Vec<Statistics>> = match donor {
         None => None,
@@ -262,7 +258,7 @@ fn copy(
     filters: &Filters,
     donor: &Filters,
     of: &Weights,
-) -> Result<usize, InitError> {
+) -> Result<usize, NetworkError> {
     let sizes = [
         ("kernel", donor.kernel, filters.kernel),
         ("depth", donor.depth(), filters.depth()),

@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 use faer::Mat;
 
 use super::check_kernel;
-use crate::error::InitError;
+use wave_models::{NetworkError, refuse};
 
 /// The distribution of a layer's filters.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Statistics {
     ///
     /// # Errors
     /// If the filters are fewer than 2, or not square.
-    pub fn of(filters: &Tensor) -> Result<Statistics, InitError> {
+    pub fn of(filters: &Tensor) -> Result<Statistics, NetworkError> {
         let (n, one, k, wide) = filters.dims4()?;
         if n < 2 || one != 1 || k != wide {
             let text = format!(
@@ -56,7 +56,7 @@ impl Statistics {
     ///
     /// # Errors
     /// If the kernels differ and one of them is even.
-    pub fn resized(self, kernel: usize) -> Result<Statistics, InitError> {
+    pub fn resized(self, kernel: usize) -> Result<Statistics, NetworkError> {
         let own = self.mean.len().isqrt();
         if own == kernel {
             return Ok(self);
@@ -88,9 +88,9 @@ pub fn interpolate(
     layers: &[Statistics],
     layer: usize,
     depth: usize,
-) -> Result<Statistics, InitError> {
+) -> Result<Statistics, NetworkError> {
     let Some(last) = layers.len().checked_sub(1) else {
-        return Err(InitError::ZeroSize { size: "the depth" });
+        refuse!("the depth is 0: a network needs at least 1 layer");
     };
     let at = layer as f64 * last as f64 / depth.saturating_sub(1).max(1) as f64;
     let below = (at.floor() as usize).min(last);
@@ -105,7 +105,7 @@ pub fn interpolate(
 ///
 /// # Errors
 /// If a kernel is even, or `covariance` not of the kernel `from`.
-pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>, InitError> {
+pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>, NetworkError> {
     check_kernel(from)?;
     check_kernel(to)?;
     if covariance.nrows() != from * from {

@@ -6,8 +6,9 @@
 //! in their order, which is our reading.
 
 use super::{Carry, Stored, largest};
-use crate::error::{InitError, finite};
+use crate::error::finite;
 use crate::start::{Request, Start, StartMethod};
+use wave_models::{NetworkError, refuse};
 
 const NAME: &str = "auto-lg";
 
@@ -20,17 +21,18 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, InitError> {
+fn start(request: &Request) -> Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     carry.same_blocks()?;
     let similarity = &request.choices.similarity;
     let blocks = request.choices.blocks.unwrap_or(4);
     let (depth, donor_depth) = (request.shape.depth, carry.donor.shape().depth);
     if similarity.len() != donor_depth {
-        return Err(InitError::Similarities {
-            found: similarity.len(),
-            expected: donor_depth,
-        });
+        refuse!(
+            "found {} similarities for the {donor_depth} layers of the donor: give one number for each \
+             (--similarity X,X,..)",
+            similarity.len()
+        );
     }
     for value in similarity {
         finite("a similarity", *value)?;

@@ -5,8 +5,8 @@
 //! A target with fewer layers than that gets only the last of them (our reading).
 
 use super::{Carry, Stored};
-use crate::error::InitError;
 use crate::start::{Request, Start, StartMethod};
+use wave_models::NetworkError;
 
 const NAME: &str = "heru-lg";
 
@@ -19,7 +19,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, InitError> {
+fn start(request: &Request) -> Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     carry.same_blocks()?;
     let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));

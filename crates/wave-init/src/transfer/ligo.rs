@@ -20,12 +20,12 @@
 //! modules has its own depth weights.
 
 use super::{Carry, Stored, same, same_tokens};
-use crate::error::{InitError, not_negative};
+use crate::error::not_negative;
 use crate::random::{generator, uniform};
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
-use wave_models::Weights;
 use wave_models::vit::{VitShape, stack, unstack};
+use wave_models::{NetworkError, Weights, refuse};
 
 mod growth;
 pub use growth::grow;
@@ -54,7 +54,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, InitError> {
+fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     let (donor, target) = (carry.donor, request.shape);
     let (small, seed) = (donor.shape(), request.seed);
@@ -99,7 +99,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
 pub fn operator_shapes(
     small: &VitShape,
     target: &VitShape,
-) -> std::result::Result<Vec<(String, Vec<usize>)>, InitError> {
+) -> std::result::Result<Vec<(String, Vec<usize>)>, NetworkError> {
     small.validate()?;
     target.validate()?;
     for (size, donor, target) in [
@@ -107,13 +107,10 @@ pub fn operator_shapes(
         ("hidden width of the MLP", small.hidden(), target.hidden()),
     ] {
         if donor > target {
-            let method = NAME;
-            return Err(InitError::DonorTooLarge {
-                method,
-                size,
-                donor,
-                target,
-            });
+            refuse!(
+                "{NAME}: the donor's {size} is {donor}, more than the target's {target}: take a donor with at most {target}, \
+                 or make the target at least {donor}"
+            );
         }
     }
     let heads = ("head width", small.head_width(), target.head_width());
@@ -147,7 +144,7 @@ pub fn operator_start(
     target: &VitShape,
     noise: f64,
     seed: u64,
-) -> std::result::Result<Weights, InitError> {
+) -> std::result::Result<Weights, NetworkError> {
     not_negative("noise", noise)?;
     let mut operator = Weights::new();
     for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
@@ -171,7 +168,7 @@ pub fn operator_start(
 ///
 /// # Errors
 /// As [`operator_shapes`], or if the target is wider.
-pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, InitError> {
+pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, NetworkError> {
     let sizes = [
         ("width", small.width, target.width),
         ("hidden width of the MLP", small.hidden(), target.hidden()),

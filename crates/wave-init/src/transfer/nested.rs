@@ -7,12 +7,11 @@
 //! The slice is useful only if the whole was trained for it.
 
 use super::{Carry, Stored, at_least, same};
-use crate::error::InitError;
 use crate::indices::Layers;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Error, Result, Tensor};
-use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_models::{NetworkError, Weights};
 
 const NAME: &str = "nested";
 
@@ -25,7 +24,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, InitError> {
+fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     fits(donor, target)?;
@@ -50,7 +49,7 @@ pub fn slice(
     whole: &VitShape,
     target: &VitShape,
     layers: Layers,
-) -> std::result::Result<Weights, InitError> {
+) -> std::result::Result<Weights, NetworkError> {
     fits(whole, target)?;
     let picked = layers.pick(whole.depth, target.depth);
     let picked: Vec<u32> = picked.into_iter().map(|l| l as u32).collect();
@@ -76,7 +75,7 @@ pub fn slice(
 }
 
 /// Checks that a target is a slice of a donor.
-fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), InitError> {
+fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), NetworkError> {
     at_least(NAME, "depth", donor.depth, target.depth)?;
     at_least(NAME, "width", donor.width, target.width)?;
     at_least(

@@ -4,8 +4,8 @@
 //! a choice: [`Choices::layers`](crate::Choices::layers).
 
 use super::{ATTENTION, Carry, Stored};
-use crate::error::InitError;
 use crate::start::{Request, Start, StartMethod};
+use wave_models::NetworkError;
 
 const NAME: &str = "pretrained-attention";
 
@@ -18,7 +18,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, InitError> {
+fn start(request: &Request) -> Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     carry.same_blocks()?;
     let (donor, target) = (carry.donor.shape(), request.shape);

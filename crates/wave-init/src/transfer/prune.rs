@@ -17,15 +17,14 @@ mod network;
 mod thin;
 
 use super::{Carry, Stored, largest, same_tokens};
-use crate::error::InitError;
 use crate::start::{Donor, Request, Start, StartMethod};
 use candle_core::{D, DType, Device, Result, Tensor};
 use faer::Mat;
 use fit::{Moments, matrix};
 use narrow::Narrow;
 use network::{Layer, Linear, Network, Passage};
-use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_models::{NetworkError, Weights, refuse};
 
 const NAME: &str = "prune";
 
@@ -38,7 +37,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, InitError> {
+fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     let (from, to) = (carry.donor.shape(), carry.shape);
     for (size, donor, target) in [
@@ -50,7 +49,11 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
         carry.at_least(size, donor, target)?;
     }
     same_tokens(NAME, from, to)?;
-    let images = request.images.ok_or(InitError::NoImages { method: NAME })?;
+    let Some(images) = request.images else {
+        refuse!(
+            "{NAME} looks at some images, and there are none: name them (--data D); it needs no labels"
+        );
+    };
     for (name, tensor) in pruned(carry.donor, to, images)? {
         carry.put(&name, &name, tensor)?;
     }

@@ -5,10 +5,10 @@
 //! section 3). Nothing is rescaled. The classifier starts afresh.
 
 use super::{Carry, Stored};
-use crate::error::InitError;
 use crate::indices::uniform;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
+use wave_models::NetworkError;
 
 const NAME: &str = "weight-selection";
 
@@ -20,7 +20,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, InitError> {
+fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     carry.at_least("depth", donor.depth, target.depth)?;

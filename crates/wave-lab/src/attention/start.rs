@@ -19,8 +19,8 @@ use candle_core::{DType, Device, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use wave_init::random::{generator, truncated_normal, uniform};
-use wave_init::{Choices, DirectMethod, InitError, initialise};
-use wave_models::Weights;
+use wave_init::{Choices, DirectMethod, initialise};
+use wave_models::{NetworkError, Refusal, Weights};
 
 /// Standard deviation of drawn `pos_proj`, timm's.
 const STD: f64 = 0.02;
@@ -51,15 +51,12 @@ pub fn start(
     shape: &PositionalShape,
     choices: &Choices,
     seed: u64,
-) -> Result<Weights, InitError> {
+) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let gpsa = shape.attention == PositionalAttention::Gpsa;
     if method == Method::Local && !gpsa {
-        return Err(InitError::UnknownName {
-            what: "method for a convolution in attention",
-            found: "local".into(),
-            expected: "default, mimetic".into(),
-        });
+        let kind = "method for a convolution in attention";
+        return Err(Refusal::unknown(kind, "local", ["default", "mimetic"]).into());
     }
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let common = match method {

@@ -21,9 +21,8 @@ use super::small::{Parameter, Usual};
 use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use wave_init::InitError;
 use wave_init::random::{generator, standard_normal, uniform};
-use wave_models::Weights;
+use wave_models::{NetworkError, Weights, refuse};
 
 /// Pieces of a quantile function where nothing else is said: the authors' code.
 pub const PIECES: usize = 100;
@@ -49,14 +48,10 @@ impl DistributionFamily {
     ///
     /// # Errors
     /// If there are no pieces, or too many.
-    pub fn validate(self) -> std::result::Result<(), InitError> {
+    pub fn validate(self) -> std::result::Result<(), NetworkError> {
         match self {
             DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
-                Err(InitError::OutOfRange {
-                    name: "pieces",
-                    value: pieces as f64,
-                    expected: format!("1 to {MOST_PIECES}"),
-                })
+                refuse!("pieces is {pieces}: use 1 to {MOST_PIECES}")
             }
             _ => Ok(()),
         }

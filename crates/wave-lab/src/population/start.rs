@@ -5,10 +5,9 @@
 
 use super::network::PopulationShape;
 use candle_core::{DType, Device, Tensor};
-use wave_init::InitError;
 use wave_init::mean_shift::{MlpMean, shift_mean};
 use wave_init::random::{generator, uniform};
-use wave_models::Weights;
+use wave_models::{NetworkError, Weights};
 
 /// Positions of a transformer are uniform between these two, as small as timm's of deviation 0.02.
 const POSITIONS: f64 = 0.035;
@@ -22,7 +21,7 @@ const STREAMS: u64 = 1 << 24;
 ///
 /// # Errors
 /// If the shape is not valid, or the shift not finite.
-pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weights, InitError> {
+pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let mut weights = Weights::new();
     let mut bound = 0.0; // of the map at hand: its weight comes before its bias
@@ -39,7 +38,7 @@ pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weigh
                 let inputs: usize = dims[2..].iter().product();
                 bound = 1.0 / (inputs as f64).sqrt();
             }
-            let of_network = |network: usize| -> Result<Tensor, InitError> {
+            let of_network = |network: usize| -> Result<Tensor, NetworkError> {
                 let rng = &mut generator(seed, network as u64 * STREAMS + place as u64);
                 let t = uniform(&dims[1..], bound, rng)?;
                 match name.ends_with("fc1.weight") {

@@ -23,11 +23,10 @@ use super::network::{Mixer, SequenceShape};
 use candle_core::{D, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use wave_init::InitError;
 use wave_init::error::{by_name, finite};
 use wave_init::mimetic::{VpLayout, query_key, value_projection};
 use wave_init::random::{generator, normal, uniform};
-use wave_models::Weights;
+use wave_models::{NetworkError, Refusal, Weights, refuse};
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
 const EMBEDDING: f64 = 0.02;
@@ -84,9 +83,9 @@ impl Change {
 }
 
 impl std::str::FromStr for Change {
-    type Err = InitError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, InitError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         by_name("part of a mimetic state space", text, &Change::ALL)
     }
 }
@@ -140,7 +139,7 @@ pub fn start(
     choices: &SequenceChoices,
     donor: Option<Donor>,
     seed: u64,
-) -> Result<Weights, InitError> {
+) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let mut weights = Weights::new();
     for (stream, (name, dims)) in shape.parameters().into_iter().enumerate() {
@@ -153,32 +152,28 @@ pub fn start(
         ("mimetic", None) => mimetic(shape, &mut weights, choices, seed)?,
         ("pretrained-layer", Some(donor)) => repeat(shape, &mut weights, donor)?,
         _ => {
-            return Err(InitError::UnknownName {
-                what: "start of a sequence network",
-                found: method.into(),
-                expected: "default, mimetic, or with --from pretrained-layer".into(),
-            });
+            let known = ["default", "mimetic", "or with --from pretrained-layer"];
+            return Err(Refusal::unknown("start of a sequence network", method, known).into());
         }
     }
     Ok(weights)
 }
 
 /// Makes every layer a copy of the donor's.
-fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<(), InitError> {
+fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<(), NetworkError> {
     let depth = donor.shape.depth();
     let Some(mixer) = donor.shape.mixers.get(donor.layer) else {
-        return Err(InitError::OutOfRange {
-            name: "the donor's layer",
-            value: donor.layer as f64,
-            expected: format!("layers from 0 to {}", depth - 1),
-        });
+        refuse!(
+            "the donor's layer is {}: use layers from 0 to {}",
+            donor.layer,
+            depth - 1
+        );
     };
     if shape.mixers.iter().any(|own| own != mixer) {
-        return Err(InitError::Lacks {
-            network: "this network",
-            part: "layers of the donor's kind throughout",
-            remedy: "give it the --arch of --from, and no layers of other kinds",
-        });
+        refuse!(
+            "this network has no layers of the donor's kind throughout: give it the --arch of --from, and no layers of other \
+             kinds"
+        );
     }
     let of_donor = format!("backbone.layers.{}.", donor.layer);
     for (name, own) in weights.iter_mut() {
@@ -208,7 +203,7 @@ fn default(
     name: &str,
     dims: &[usize],
     rng: &mut ChaCha8Rng,
-) -> Result<Tensor, InitError> {
+) -> Result<Tensor, NetworkError> {
     let of_layer = name.strip_prefix("backbone.layers.");
     let weight = of_layer.and_then(|rest| rest.split_once('.'));
     let (layer, weight) = weight.unwrap_or(("0", name));
@@ -256,21 +251,19 @@ fn mimetic(
     weights: &mut Weights,
     choices: &SequenceChoices,
     seed: u64,
-) -> Result<(), InitError> {
+) -> Result<(), NetworkError> {
     if finite("the power of A", choices.power)? <= 0.0 {
-        return Err(InitError::OutOfRange {
-            name: "the power of A",
-            value: choices.power,
-            expected: "a number above 0, such as 8".into(),
-        });
+        refuse!(
+            "the power of A is {}: use a number above 0, such as 8",
+            choices.power
+        );
     }
     let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
     if !hybrid && !shape.mixers.contains(&Mixer::Attention) {
-        return Err(InitError::Lacks {
-            network: "this network",
-            part: "state space layers or softmax attention, which the mimetic start changes",
-            remedy: "start it as `default`",
-        });
+        refuse!(
+            "this network has no state space layers or softmax attention, which the mimetic start changes: start it as \
+             `default`"
+        );
     }
     for (layer, mixer) in shape.mixers.iter().copied().enumerate() {
         if mixer == Mixer::Attention && !hybrid {
@@ -296,7 +289,7 @@ fn attention(
     layer: usize,
     choices: &SequenceChoices,
     seed: u64,
-) -> Result<(), InitError> {
+) -> Result<(), NetworkError> {
     let (d, h) = (shape.width, shape.attention_heads);
     let name = |map: &str| format!("backbone.layers.{layer}.mixer.{map}_proj.weight");
     if choices.qk != (0.0, 0.0) {
@@ -327,7 +320,7 @@ fn apply(
     weights: &mut Weights,
     layer: usize,
     power: f64,
-) -> Result<(), InitError> {
+) -> Result<(), NetworkError> {
     let (e, n) = (shape.inner, shape.state);
     // The weight, and its rows, that hold B, C and the map to steps.
     let (maps, input, bias) = match mixer {

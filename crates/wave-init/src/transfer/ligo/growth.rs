@@ -1,10 +1,9 @@
 //! The growth operator as a function of tensors.
 
 use super::{module, operator_shapes};
-use crate::error::InitError;
 use candle_core::{Result, Tensor};
-use wave_models::Weights;
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
+use wave_models::{NetworkError, Weights, refuse};
 
 /// Grows `small` by `operator` into the weights of a network of shape `target`.
 ///
@@ -21,15 +20,14 @@ pub fn grow(
     small_shape: &VitShape,
     operator: &Weights,
     target: &VitShape,
-) -> std::result::Result<Weights, InitError> {
+) -> std::result::Result<Weights, NetworkError> {
     for (name, expected) in operator_shapes(small_shape, target)? {
         let found = operator.get(&name).map_or(&[][..], Tensor::dims).to_vec();
         if found != expected {
-            return Err(InitError::Operator {
-                name,
-                found,
-                expected,
-            });
+            refuse!(
+                "the growth operator's {name} has shape {found:?}, expected {expected:?}: take the operator that \
+                 `operator_start` makes for these two shapes"
+            );
         }
     }
     wave_models::check_weights(small, &small_shape.stacked_parameters())?;
