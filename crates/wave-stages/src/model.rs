@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::{CropOffset, Transform};
+use wave_data::Transform;
 use wave_hub::onnx::VitSizes;
 use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg, Source};
 pub use wave_models::Network;
@@ -120,18 +120,7 @@ impl Model {
             )));
         }
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
-        let mut config = config.unwrap_or_else(|| ModelConfig {
-            architecture: String::new(),
-            num_classes: 0,
-            num_features: 0,
-            global_pool: String::new(),
-            model_args: Map::new(),
-            pretrained_cfg: PretrainedCfg::default(),
-            label_names: None,
-            crop_offset: None,
-            layer_norm_eps: None,
-            wave: None,
-        });
+        let mut config = config.unwrap_or_default();
         if let Some(eps) = config.layer_norm_eps {
             config
                 .model_args
@@ -285,8 +274,7 @@ impl Model {
             model_args: args.as_object().cloned().unwrap_or_default(),
             pretrained_cfg,
             label_names: Some(self.label_names.clone()),
-            crop_offset: (t.crop_offset != CropOffset::default())
-                .then(|| t.crop_offset.to_string()),
+            crop_offset: unusual(&t.crop_offset),
             layer_norm_eps: match &self.network {
                 Network::Vit(s) if s.norm_eps != LAYER_NORM_EPS => Some(s.norm_eps),
                 _ => None,
@@ -316,16 +304,16 @@ impl Model {
         let card = self.card(layout.format, summary);
         let float = layout.float;
         match layout.format {
-            Format::Timm => {
+            Format::Timm | Format::Onnx => {
                 let config = self.config()?;
-                preprocessing::note_for_timm(&config);
-                wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, None)?;
-            }
-            Format::Onnx => {
-                let config = self.config()?;
-                let sizes = graph_sizes(self.vit()?);
-                let metadata = graph_metadata(&config);
-                let graph = Some((&sizes, &metadata));
+                let graph = match layout.format {
+                    Format::Onnx => Some((graph_sizes(self.vit()?), graph_metadata(&config))),
+                    _ => None,
+                };
+                if graph.is_none() {
+                    preprocessing::note_for_timm(&config);
+                }
+                let graph = graph.as_ref().map(|(sizes, metadata)| (sizes, metadata));
                 wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, graph)?;
             }
             Format::Transformers => {
@@ -361,11 +349,9 @@ impl Model {
 
     /// The number of values in all weights.
     pub fn parameters(&self) -> usize {
-        self.weights
-            .iter()
-            .filter(|(name, _)| !convmixer::is_running_statistic(name))
-            .map(|(_, t)| t.elem_count())
-            .sum()
+        let trained = |name: &str| !convmixer::is_running_statistic(name);
+        let weights = self.weights.iter().filter(|(name, _)| trained(name));
+        weights.map(|(_, t)| t.elem_count()).sum()
     }
 
     fn card(&self, format: Format, summary: &str) -> String {
@@ -541,8 +527,7 @@ fn graph_sizes(shape: &VitShape) -> VitSizes {
 /// Metadata of a graph for its users: preprocessing, and names of the classes.
 fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     let cfg = &config.pretrained_cfg;
-    let offset = config.crop_offset.iter();
-    let offset = offset.map(|offset| ("crop_offset", json!(offset)));
+    let offset = config.crop_offset.iter().map(|v| ("crop_offset", json!(v)));
     [
         ("mean", json!(cfg.mean)),
         ("std", json!(cfg.std)),
@@ -567,10 +552,6 @@ pub fn card_front() -> CardFront {
 
 /// A shape in words, for plans.
 pub(crate) fn shape_in_words(shape: &VitShape) -> String {
-    let token = match shape.class_token {
-        true => ", class token",
-        false => "",
-    };
     format!(
         "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels in patches of {}, {} classes{}",
         shape.depth,
@@ -581,7 +562,7 @@ pub(crate) fn shape_in_words(shape: &VitShape) -> String {
         shape.image_size,
         shape.patch,
         shape.classes,
-        token
+        if shape.class_token { ", class token" } else { "" }
     )
 }
 
@@ -591,6 +572,11 @@ pub(crate) fn task(classes: usize) -> &'static str {
         0 => "image-feature-extraction",
         _ => "image-classification",
     }
+}
+
+/// A value in words, where it is not the usual one.
+pub(crate) fn unusual<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
+    (*value != T::default()).then(|| value.to_string())
 }
 
 /// The shortest decimal of this `f32`, so that 0.286 is not written 0.2860000133514404.
