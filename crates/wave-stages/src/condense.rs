@@ -27,6 +27,8 @@ use wave_run::settings::{Condense, Duration};
 use wave_run::train::{self, Course, Defaults};
 
 mod artefact;
+mod cost;
+mod derived;
 mod describe;
 mod levels;
 mod plan;

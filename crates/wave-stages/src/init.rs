@@ -3,6 +3,7 @@
 mod convolution;
 pub mod flags;
 mod frame;
+mod methods;
 mod plan;
 
 use crate::layout::Layout;
@@ -11,7 +12,7 @@ use crate::origin;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use frame::{Frame, frame};
-pub use plan::MethodOptions;
+pub use methods::MethodOptions;
 use plan::{Architecture, InitPlan};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,11 +32,6 @@ use wave_train::Examples;
 /// A line of the help on methods.
 fn method_line(name: &str, description: &str) -> String {
     format!("  {name:20} {description}\n")
-}
-
-/// The architectures that a method can start.
-fn architectures() -> Vec<&'static str> {
-    Architecture::NAMED.map(|(name, _)| name).to_vec()
 }
 
 /// Text on the methods in `wave init --help`.
@@ -103,13 +99,13 @@ pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Mod
 
 fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Result<(Model, Cost)> {
     let plan = InitPlan::new(method, settings)?;
-    let frame = frame(&plan.frame, context)?;
+    let frame = frame(&plan, context)?;
     let (network, weights, cost) = match plan.arch {
         Architecture::Vit => vit(&plan, &frame, context)?,
         Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
         Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
     };
-    let origin = match (cost.transferred, &plan.frame.from) {
+    let origin = match (cost.transferred, &plan.from) {
         (1.., Some(from)) => origin_of(from, context)?,
         _ => Value::Null,
     };
@@ -153,7 +149,7 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         _ => None,
     };
     if needs_donor && donor.is_none() {
-        let found = match &plan.frame.from {
+        let found = match &plan.from {
             Some(from) => format!("--from {from} is none"),
             None => "there is no --from".into(),
         };

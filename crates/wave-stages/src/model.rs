@@ -562,7 +562,11 @@ pub(crate) fn shape_in_words(shape: &VitShape) -> String {
         shape.image_size,
         shape.patch,
         shape.classes,
-        if shape.class_token { ", class token" } else { "" }
+        if shape.class_token {
+            ", class token"
+        } else {
+            ""
+        }
     )
 }
 

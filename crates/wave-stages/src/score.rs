@@ -4,8 +4,10 @@ use crate::model::{Model, Network};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
+use wave_data::Batch;
 use wave_hub::FloatType;
-use wave_models::{Weights, vit};
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
 use wave_run::data::{Data, TestImages};
 use wave_run::forecast;
 use wave_run::train::{self, Resolved};
@@ -20,6 +22,21 @@ pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option
             rng.random()
         }))
     })
+}
+
+/// The cross-entropy of a transformer with the labels of a part of a step's batch.
+pub(crate) fn label_loss(
+    shape: &VitShape,
+    weights: &Weights,
+    batch: &Batch,
+    images: &Tensor,
+    part: &MicroBatch,
+    settings: &Resolved,
+) -> candle_core::Result<Tensor> {
+    let scales = drop_path(shape.depth, part, settings);
+    let logits = vit::logits_in(settings.mode, shape, weights, images, scales)?;
+    let targets = wave_train::batch_targets(batch, shape.classes, settings.label_smoothing)?;
+    wave_ops::soft_cross_entropy(&logits, &targets)
 }
 
 /// Accuracy of values (as trained) on the test images.

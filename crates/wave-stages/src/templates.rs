@@ -1,6 +1,6 @@
 //! Reading and writing of template directories.
 
-use crate::model::{Model, Network, decimal, unusual};
+use crate::model::{Model, Network, card_front, decimal, task, unusual};
 use crate::origin;
 use crate::preprocessing;
 use anyhow::{Context as _, Result};
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
 use wave_hub::{
-    Accuracy, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig, millions,
+    Accuracy, CardFront, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig,
+    millions,
 };
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
@@ -279,7 +280,9 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
         kronecker: plan.kronecker.name().to_string(),
         template_size: plan.template_size,
         counts: plan.counts.clone(),
-        sets: sets.map(|(p, s)| (p.name().to_string(), s.clone())).collect(),
+        sets: sets
+            .map(|(p, s)| (p.name().to_string(), s.clone()))
+            .collect(),
         levels: levels.collect(),
         anchors: a.depth,
         depth_rule: unusual(&learngene.depth_rule),
@@ -342,14 +345,31 @@ pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Res
     Ok(stored)
 }
 
-/// Measured accuracies as results of a card.
-pub(crate) fn card_results(accuracies: &[Accuracy], provenance: &Value) -> Vec<CardResult> {
+/// The card of templates, or of a delta of some, with these accuracies as results; its provenance comes last.
+pub(crate) fn card(
+    learngene: &Learngene,
+    accuracies: &[Accuracy],
+    provenance: &Value,
+    title: &str,
+    body: &str,
+) -> String {
+    let task = task(learngene.auxiliary.classes);
     let result = |a: &Accuracy| CardResult {
         dataset: origin::dataset(provenance),
         name: format!("top-1 at {} x {}, {}", a.depth, a.width, a.condition),
         accuracy: a.top1,
     };
-    accuracies.iter().map(result).collect()
+    let front = CardFront {
+        tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
+        library_name: Some("wave".into()),
+        pipeline_tag: Some(task.into()),
+        results: accuracies.iter().map(result).collect(),
+        ..card_front()
+    };
+    let body = format!(
+        "{body}\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
+    );
+    origin::card(front, provenance, title, &body)
 }
 
 /// Measured accuracies as a table of a card, with the cost of each size.

@@ -119,16 +119,7 @@ impl AdaptPlan {
         let condensed = &templates.config.provenance;
         let told = |sizes: &Vec<usize>| (!sizes.is_empty()).then(|| sizes.clone());
         let depths = self.depths.clone().or_else(|| told(&condensed.depths));
-        let depths = match depths.as_deref() {
-            None => (auxiliary.depth, auxiliary.depth),
-            Some([one]) if *one > 0 => (*one, *one),
-            Some([least, most]) if (1..=*most).contains(least) => (*least, *most),
-            Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give one depth, or the least and the most, from 1"
-                )));
-            }
-        };
+        let depths = elastic::depths(&depths.unwrap_or_else(|| vec![auxiliary.depth]))?;
         let widths = self.widths.clone().or_else(|| told(&condensed.widths));
         let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
         if widths.is_empty() {
@@ -136,10 +127,8 @@ impl AdaptPlan {
         }
         let heads = &self.variants.head_widths;
         for &width in &widths {
-            if !heads
-                .iter()
-                .any(|head| *head > 0 && width.is_multiple_of(*head))
-            {
+            let fits = |head: &usize| *head > 0 && width.is_multiple_of(*head);
+            if !heads.iter().any(fits) {
                 templates.learngene.shape(depths.1, width, None)?;
             }
         }

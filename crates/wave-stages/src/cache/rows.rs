@@ -133,7 +133,10 @@ impl Rows {
             Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::F16)
         };
         let mut table = Weights::new();
-        table.insert("images".into(), Tensor::from_slice(images, n, &Device::Cpu)?);
+        table.insert(
+            "images".into(),
+            Tensor::from_slice(images, n, &Device::Cpu)?,
+        );
         table.insert("log_p".into(), half(log_p, &[n, k])?);
         if format.kept.is_some() {
             let classes = Tensor::from_vec(classes, (n, k, w), &Device::Cpu)?;

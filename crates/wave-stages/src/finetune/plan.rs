@@ -6,6 +6,7 @@ use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::{Cache, CachePlan};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::zero_shot;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,12 +57,7 @@ impl FinetunePlan {
     /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
-        if settings.ancestor.is_none() && settings.zero_shot.is_given() {
-            return Err(request(
-                "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
-                 CLIP or SigLIP",
-            ));
-        }
+        zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
         let own = FinetuneValues::from(settings.clone());
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
