@@ -30,7 +30,7 @@ mod card;
 mod plan;
 mod prepared;
 
-pub use plan::AdaptPlan;
+use plan::AdaptPlan;
 use prepared::Prepared;
 pub use prepared::describe;
 

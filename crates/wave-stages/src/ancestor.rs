@@ -171,10 +171,7 @@ impl Ancestor {
     }
 
     /// The inputs of a run, with its ancestor in `path` and the texts that make the classes, if it has such.
-    ///
-    /// # Errors
-    /// If the ancestor's files cannot be read.
-    pub fn with_inputs(&self, path: Option<&str>, inputs: Inputs) -> Result<Inputs> {
+    pub(crate) fn with_inputs(&self, path: Option<&str>, inputs: Inputs) -> Result<Inputs> {
         let inputs = match &self.network {
             Network::Frozen(FrozenNetwork::Foreign(_)) => {
                 inputs.known("ancestor", format!("digest {}", self.digest))

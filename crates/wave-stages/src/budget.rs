@@ -10,7 +10,7 @@ use crate::templates::TemplateDir;
 use crate::timing::{WARM_UP, clock};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use wave_hub::Accuracy;
 use wave_learngene::Learngene;
@@ -27,8 +27,8 @@ const RUNNERS_UP: usize = 4;
 /// Forward passes whose median is the latency.
 const PASSES: usize = 21;
 
-/// A size with its cost and its expected accuracy.
-#[derive(Clone, Debug, PartialEq)]
+/// A size with its cost and its expected accuracy, as `--json` tells them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// Blocks.
     pub depth: usize,
@@ -41,8 +41,10 @@ pub struct Candidate {
     /// Milliseconds of a forward pass of one image on this machine, if limited.
     pub latency_ms: Option<f64>,
     /// Top-1 accuracy expected without data, 0 to 1.
+    #[serde(rename = "expected_top1")]
     pub expected: f64,
     /// True if its accuracy equals that of the chosen size within noise.
+    #[serde(rename = "equal_within_noise")]
     pub equal: bool,
 }
 
@@ -233,22 +235,6 @@ pub fn table(candidates: &[Candidate]) -> String {
         ),
     };
     text
-}
-
-/// The candidates for `--json`.
-pub fn json(candidates: &[Candidate]) -> Value {
-    let one = |c: &Candidate| {
-        json!({
-            "depth": c.depth,
-            "width": c.width,
-            "parameters": c.parameters,
-            "multiply_adds": c.multiply_adds,
-            "latency_ms": c.latency_ms,
-            "expected_top1": c.expected,
-            "equal_within_noise": c.equal,
-        })
-    };
-    candidates.iter().map(one).collect()
 }
 
 /// Reads `8M`, `1.2G`, `300k` or a plain number.

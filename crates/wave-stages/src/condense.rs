@@ -37,12 +37,12 @@ mod rate;
 mod start;
 mod training;
 
-use artefact::{Condensed, write};
+use artefact::{Condensed, card};
 pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
 pub(crate) use rate::step_seconds;
-pub use start::start;
+use start::start;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -71,29 +71,18 @@ pub fn condense(
         let grown = read_grown(levels[0].grow.as_deref().map(Path::new), &options.context)?;
         levels::plans(&levels, grown.as_ref())?;
     }
-    let last = levels.len() - 1;
     let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
-    for (at, level) in levels[..last].iter().enumerate() {
-        let grow = grown.as_deref();
-        condense_level(
-            recipe,
-            (level, level),
-            grow,
-            ancestors,
-            (out, Some(at)),
-            options,
-        )?;
+    let mut result = Value::Null;
+    for (at, level) in levels.iter().enumerate() {
+        let (recorded, place) = match at + 1 == levels.len() {
+            true => (settings, (out, None)),
+            false => (level, (out, Some(at))),
+        };
+        let (level, grow) = ((level, recorded), grown.as_deref());
+        result = condense_level(recipe, level, grow, ancestors, place, options)?;
         grown = Some(run_dir::level(out, at));
     }
-    let (level, grow) = (&levels[last], grown.as_deref());
-    condense_level(
-        recipe,
-        (level, settings),
-        grow,
-        ancestors,
-        (out, None),
-        options,
-    )
+    Ok(result)
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.
@@ -174,14 +163,10 @@ fn condense_level(
     Step::new(memory, &data, &resolved)?.check()?;
     let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
-        data.check_classes(
-            smaller.learngene.auxiliary.classes,
-            "grow templates on data of their own classes",
-        )?;
-        data.check_names(
-            &smaller.config.label_names,
-            "grow templates on data of their own classes, under the same names in the same order",
-        )?;
+        let own = "grow templates on data of their own classes";
+        data.check_classes(smaller.learngene.auxiliary.classes, own)?;
+        let remedy = format!("{own}, under the same names in the same order");
+        data.check_names(&smaller.config.label_names, &remedy)?;
     }
     let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
     let inputs = match grow {
@@ -261,7 +246,9 @@ fn condense_level(
         let float = plan.float;
         Ok(Made {
             result,
-            write: Box::new(move || write(out, &gene, float, about)),
+            write: Box::new(move || {
+                templates::write(out, &gene, float, about, |config| card(&gene, config))
+            }),
         })
     })
 }

@@ -15,9 +15,6 @@ use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
 
 /// The least and the most of the depths given: of one, or of two.
-///
-/// # Errors
-/// If there are others.
 pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
     match *given {
         [one] if one > 0 => Ok((one, one)),
@@ -112,9 +109,6 @@ pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<S
 }
 
 /// Accuracies of models composed without data: at up to five depths for each width, and at sizes that are `known`.
-///
-/// # Errors
-/// If a test image cannot be read.
 pub(crate) fn accuracies(
     gene: &Learngene,
     sizes: &Sizes,
@@ -148,9 +142,6 @@ pub(crate) fn accuracies(
 
 /// Accuracies of models of the middle depth and width that differ from the auxiliary in one thing that
 /// steps drew.
-///
-/// # Errors
-/// If a test image cannot be read.
 pub(crate) fn shape_accuracies(
     gene: &Learngene,
     sizes: &Sizes,

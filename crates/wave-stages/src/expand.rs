@@ -6,10 +6,10 @@
 //! steps no data is needed.
 
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::record::Expected;
 use crate::score::{self, zero_head};
 use crate::templates::TemplateDir;
-use crate::{budget, origin};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -202,7 +202,7 @@ fn finish(
         result["not_condensed"] = json!(outside);
     }
     if let Some(candidates) = candidates {
-        result["sizes"] = budget::json(candidates);
+        result["sizes"] = json!(candidates);
     }
     if let Some(data) = data {
         data::count_broken(&mut result, data.tell_broken());

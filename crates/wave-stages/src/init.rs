@@ -136,13 +136,8 @@ fn origin_of(from: &str, context: &Context) -> Result<Value> {
 
 /// A vision transformer by one of the methods.
 fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
-    let InitPlan {
-        method,
-        depth,
-        width,
-        ..
-    } = plan;
-    let needs_donor = find(method)?.donors > 0;
+    let method = find(&plan.method)?;
+    let needs_donor = method.donors > 0;
     // Only methods that copy weights also take the donor's other sizes.
     let donor = match &frame.donor {
         Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
@@ -154,8 +149,9 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
             None => "there is no --from".into(),
         };
         return Err(request(format!(
-            "method {method} takes weights from a trained transformer, but {found}; give --from DIR \
-             with the directory of one (templates make models with `wave expand`)"
+            "method {} takes weights from a trained transformer, but {found}; give --from DIR \
+             with the directory of one (templates make models with `wave expand`)",
+            method.name
         )));
     }
     let base = match donor {
@@ -165,21 +161,20 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
             ..VitShape::default()
         },
     };
-    let method = find(method)?;
     let heads = match donor {
         // Heads become narrower, in place of fewer.
         Some((shape, _)) if method.images => {
-            let fit = |heads: &usize| width.is_multiple_of(*heads);
+            let fit = |heads: &usize| plan.width.is_multiple_of(*heads);
             (1..=shape.heads).rev().find(fit).unwrap_or(1)
         }
-        _ => (width / frame.head_width.unwrap_or(64)).max(1),
+        _ => (plan.width / frame.head_width.unwrap_or(64)).max(1),
     };
     let shape = VitShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
         patch: frame.patch(plan, 16),
-        depth: *depth,
-        width: *width,
+        depth: plan.depth,
+        width: plan.width,
         heads: plan.heads.unwrap_or(heads),
         mlp_ratio: plan.mlp_ratio.unwrap_or(base.mlp_ratio),
         classes: frame.label_names.len(),
@@ -199,13 +194,8 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         }
         _ => None,
     };
-    let start = start(
-        method.name,
-        &shape,
-        (&donors, images.as_ref()),
-        &plan.options,
-        plan.seed,
-    )?;
+    let models = (&donors[..], images.as_ref());
+    let start = start(method.name, &shape, models, &plan.options, plan.seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 

@@ -9,6 +9,7 @@ use wave_hub::FloatType;
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{Data, TestImages};
+use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::train::{self, Resolved};
 use wave_train::{MicroBatch, Scores};
@@ -71,6 +72,23 @@ pub fn stored_scores(
     }
     let weights = model.network.prepare(&float.rounded(&model.weights)?)?;
     score(&model.network, &weights, &data.tests).map(Some)
+}
+
+/// Refuses a part of names, given by a setting of this `key`, that none of the weights' `names` holds.
+pub(crate) fn check_parts<'a>(
+    key: &str,
+    parts: &[String],
+    names: impl Iterator<Item = &'a String>,
+) -> Result<()> {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    let held = |part: &&String| names.iter().any(|name| name.contains(*part));
+    match parts.iter().find(|part| !held(part)) {
+        None => Ok(()),
+        Some(part) => Err(request(format!(
+            "{key}: no weight's name holds {part}; there are {}",
+            names.join(", ")
+        ))),
+    }
 }
 
 /// The weights of an untrained classifier.

@@ -7,8 +7,7 @@ use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::Path;
-use wave_hub::{FloatType, PAPER, TemplateConfig};
+use wave_hub::{PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 use wave_run::data::Data;
 
@@ -84,17 +83,8 @@ impl<'a> Condensed<'a> {
     }
 }
 
-/// Writes the template directory with its card.
-pub(super) fn write(
-    out: &Path,
-    gene: &Learngene,
-    float: FloatType,
-    about: Description<'_>,
-) -> Result<()> {
-    templates::write(out, gene, float, about, |config| card(gene, config))
-}
-
-fn card(gene: &Learngene, config: &TemplateConfig) -> String {
+/// The card of the templates.
+pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
     let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
     let a = &gene.auxiliary;
     let mut body = format!(

@@ -14,10 +14,7 @@ use wave_run::train;
 
 impl CondensePlan {
     /// Sets an automatic batch to one that fits the auxiliary at its largest.
-    ///
-    /// # Errors
-    /// If none fits.
-    pub fn fit_batch(&mut self, earlier: Option<&Path>, context: &Context) -> Result<()> {
+    pub(super) fn fit_batch(&mut self, earlier: Option<&Path>, context: &Context) -> Result<()> {
         // Before the data is read: channels and classes hardly matter here.
         let here = self.clone();
         let memory = |mode| here.memory(None, mode);
@@ -36,14 +33,14 @@ impl CondensePlan {
     }
 
     /// The largest shape that is trained.
-    pub fn largest(&self) -> VitShape {
+    pub(super) fn largest(&self) -> VitShape {
         let (depth, width) = self.most();
         self.auxiliary.with_size(depth, width)
     }
 
     /// Parameters of templates, scaler bank and the auxiliary's other weights, as counted by
     /// [`wave_learngene::Learngene::ledger`].
-    pub fn ledger(&self) -> [(&'static str, usize); 3] {
+    pub(super) fn ledger(&self) -> [(&'static str, usize); 3] {
         let a = &self.auxiliary;
         let composed = Part::ALL.map(|part| {
             let (rows, cols) = part.rows_cols(a);
@@ -58,7 +55,7 @@ impl CondensePlan {
     }
 
     /// Memory of training, with an ancestor if given.
-    pub fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
+    pub(super) fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.largest());
         let memory = Memory::of_composed(&costliest, mode, values);
@@ -70,7 +67,7 @@ impl CondensePlan {
 
     /// The number of values that a training holds: what is transferred and, where they train, the weights that templates
     /// compose at every anchor.
-    pub fn values_in_training(&self) -> usize {
+    pub(super) fn values_in_training(&self) -> usize {
         let transferred: usize = self.ledger().iter().map(|(_, n)| n).sum();
         let widest = self
             .auxiliary

@@ -41,9 +41,6 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
 }
 
 /// The settings of each level, each checked alone.
-///
-/// # Errors
-/// As [`of`] and [`check`].
 pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
     let levels = of(settings)?;
     for level in &levels {
@@ -53,9 +50,6 @@ pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
 }
 
 /// The plans of all levels; the first grows `templates`, if it grows any.
-///
-/// # Errors
-/// If the settings of a level are wrong, or do not fit those before.
 pub(super) fn plans(
     levels: &[Condense],
     templates: Option<&TemplateDir>,
@@ -79,9 +73,6 @@ pub(super) fn plans(
 }
 
 /// The plan of a growth of templates.
-///
-/// # Errors
-/// If the settings are wrong, or the templates are others.
 pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<CondensePlan> {
     let gene = &templates.learngene;
     let usual = Auxiliary::from(&gene.auxiliary);

@@ -23,7 +23,7 @@ use wave_run::train::TrainingPlan;
 #[derive(Clone, Debug)]
 pub struct CondensePlan {
     /// The settings, which a resumed run must repeat.
-    pub table: Table,
+    pub(super) table: Table,
     /// The frozen model to distil.
     pub ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
@@ -36,31 +36,25 @@ pub struct CondensePlan {
     /// ImageNet's until [`CondensePlan::on`] sets those of the data.
     pub auxiliary: VitShape,
     /// Depths and widths to draw from.
-    pub sizes: Sizes,
+    pub(super) sizes: Sizes,
     /// The work of each of equal parts of the steps, as [`Sizes::work`] has it.
     pub(super) work: Vec<f64>,
-    /// The objective.
-    pub objective: Objective,
-    /// Templates and parts.
-    pub templates: Plan,
+    pub(super) objective: Objective,
+    pub(super) templates: Plan,
     /// First templates, and first values of the auxiliary's other weights.
-    pub template_start: DirectMethod,
-    /// First scalers.
-    pub start: ScalerStart,
+    pub(super) template_start: DirectMethod,
+    pub(super) start: ScalerStart,
     /// Position of layers between the anchors.
-    pub depth_rule: DepthRule,
+    pub(super) depth_rule: DepthRule,
     /// The values that the optimiser updates.
-    pub train: Trained,
+    pub(super) train: Trained,
     /// Learning rate of the scalers over that of the rest.
-    pub scaler_lr_ratio: f32,
-    /// The cache of the ancestor's outputs, if they are kept.
-    pub cache: Option<CachePlan>,
+    pub(super) scaler_lr_ratio: f32,
+    pub(super) cache: Option<CachePlan>,
     /// Type of all stored values, which the measurements use too.
-    pub float: FloatType,
-    /// Data.
-    pub data: DataPlan,
-    /// Training.
-    pub training: TrainingPlan,
+    pub(super) float: FloatType,
+    pub(super) data: DataPlan,
+    pub(super) training: TrainingPlan,
 }
 
 /// Checks the settings alone: their ranges, and that each term of the objective has a target.
@@ -176,13 +170,13 @@ impl CondensePlan {
     }
 
     /// What the ancestor teaches by.
-    pub fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
+    pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
         let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
         self.output.unwrap_or(usual)
     }
 
     /// Outputs of the auxiliary: classes, or the ancestor's features.
-    pub fn outputs(&self, ancestor: Option<&Ancestor>, data: &Data) -> usize {
+    pub(super) fn outputs(&self, ancestor: Option<&Ancestor>, data: &Data) -> usize {
         match (self.output(ancestor), ancestor) {
             (AncestorOutput::Features, Some(ancestor)) => ancestor.width(AncestorOutput::Features),
             _ => data.class_names.len(),

@@ -21,26 +21,22 @@ use wave_run::train::TrainingPlan;
 #[derive(Clone, Debug)]
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
-    pub table: Table,
+    pub(super) table: Table,
     /// The size of the model, or limits on it.
     pub size: Size,
     /// The templates that the model uses, if not those of its level.
     pub(super) templates_used: Option<usize>,
-    /// A delta of the templates, if any.
-    pub delta: Option<String>,
-    /// First scalers.
-    pub scalers: FirstScalers,
+    pub(super) delta: Option<String>,
+    pub(super) scalers: FirstScalers,
     /// Source of norms and biases of the blocks.
-    pub fill: Fill,
+    pub(super) fill: Fill,
     /// Learning rate of the head over that of the scalers; 0 keeps the head.
-    pub head_lr_ratio: f32,
-    /// Format and element type of the model.
-    pub output: Output,
+    pub(super) head_lr_ratio: f32,
+    pub(super) output: Output,
     /// Data to fit scalers on, if any.
     pub data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
-    /// Duration, if given.
     duration: Option<Duration>,
 }
 
