@@ -185,7 +185,7 @@ impl Ancestor {
     }
 
     /// Batch size of outputs computed ahead.
-    pub fn at_once(&self) -> usize {
+    pub(crate) fn at_once(&self) -> usize {
         forecast::at_once(forecast::of_forward(&self.network), AHEAD)
     }
 
@@ -201,7 +201,7 @@ impl Ancestor {
     }
 
     /// What it teaches by where nothing else is said: scores, if it has a classifier.
-    pub fn usual_output(&self) -> AncestorOutput {
+    pub(crate) fn usual_output(&self) -> AncestorOutput {
         match self.network.classes() {
             0 => AncestorOutput::Features,
             _ => AncestorOutput::Scores,
@@ -290,7 +290,7 @@ impl Ancestor {
     }
 
     /// Outputs on training images of one view, by index: (images, width), row by row.
-    pub fn of_view(
+    pub(crate) fn of_view(
         &self,
         images: &[u32],
         view: u32,
@@ -304,7 +304,7 @@ impl Ancestor {
 
     /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
     /// view is computed as a whole when first needed.
-    pub fn of_batch(
+    pub(crate) fn of_batch(
         &self,
         batch: &Batch,
         images: &Tensor,

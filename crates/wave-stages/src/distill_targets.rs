@@ -14,7 +14,7 @@ use wave_run::progress::Verbosity;
 const MEASURED: usize = 2048;
 
 /// An ancestor's outputs on the training images of a model.
-pub struct DistillTargets<'a> {
+pub(crate) struct DistillTargets<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
     cache: Option<&'a Cache>,
@@ -26,10 +26,7 @@ pub struct DistillTargets<'a> {
 
 impl<'a> DistillTargets<'a> {
     /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given.
-    ///
-    /// # Errors
-    /// If the ancestor does not fit the data, or its features cannot be measured.
-    pub fn new(
+    pub(crate) fn new(
         ancestor: &'a Ancestor,
         data: &'a Data,
         output: AncestorOutput,
@@ -54,7 +51,7 @@ impl<'a> DistillTargets<'a> {
     }
 
     /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).
-    pub fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
+    pub(crate) fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let _measured = doing(Work::Ancestor);
         let DistillTargets { ancestor, data, .. } = *self;
         let outputs = match self.cache {

@@ -426,10 +426,7 @@ impl Model {
 }
 
 /// Refuses a network without a classifier, where class scores are asked for.
-///
-/// # Errors
-/// Naming the network.
-pub fn check_classifier(network: &Network) -> Result<()> {
+pub(crate) fn check_classifier(network: &Network) -> Result<()> {
     match network.classes() {
         0 => Err(request(format!(
             "{} without a classifier gives no class scores; take a model with one, or give it one with \
@@ -543,7 +540,7 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
 }
 
 /// Common front matter of all cards.
-pub fn card_front() -> CardFront {
+pub(crate) fn card_front() -> CardFront {
     CardFront {
         tags: vec!["wave".into()],
         ..CardFront::default()

@@ -61,15 +61,15 @@ fn numbers(sizes: &[usize]) -> Vec<f64> {
 
 /// The accuracy to expect of a model made without data.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expected {
+pub(crate) struct Expected {
     /// 0 to 1.
-    pub top1: f64,
+    pub(crate) top1: f64,
     /// How it is known.
-    pub from: &'static str,
+    pub(crate) from: &'static str,
 }
 
 /// The record of a template directory.
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     auxiliary: &'a VitShape,
     provenance: &'a Provenance,
     surface: Surface,
@@ -78,7 +78,7 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The record in a configuration, of templates with this auxiliary.
-    pub fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
+    pub(crate) fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
         Record {
             auxiliary,
             provenance: &config.provenance,
@@ -89,7 +89,7 @@ impl<'a> Record<'a> {
 
     /// The accuracy to expect of a shape. Where it was not measured, the losses of all properties in which
     /// it differs from those that were are added up; none where one is unknown.
-    pub fn expected(&self, shape: &VitShape) -> Option<Expected> {
+    pub(crate) fn expected(&self, shape: &VitShape) -> Option<Expected> {
         let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
         if let Some(at) = self.shapes.iter().find(same) {
             return Some(Expected {
@@ -112,7 +112,7 @@ impl<'a> Record<'a> {
 
     /// A line for each property in which a shape leaves what was condensed, with the accuracy that this
     /// costs, if it is recorded.
-    pub fn outside(&self, shape: &VitShape) -> Vec<String> {
+    pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
         for property in &PROPERTIES {
             let value = (property.of)(shape);

@@ -15,7 +15,7 @@ use wave_run::train::{self, Resolved};
 use wave_train::{MicroBatch, Scores};
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
-pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
+pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
         let rate = settings.drop_path;
@@ -47,7 +47,7 @@ pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<
 }
 
 /// Accuracy of a network whose class scores `logits` gives, on the test images.
-pub fn score_by(
+pub(crate) fn score_by(
     network: &Network,
     tests: &TestImages,
     logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
@@ -61,7 +61,7 @@ pub fn score_by(
 }
 
 /// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.
-pub fn stored_scores(
+pub(crate) fn stored_scores(
     model: &Model,
     float: FloatType,
     data: &Data,

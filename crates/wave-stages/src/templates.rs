@@ -68,10 +68,7 @@ impl TemplateDir {
 }
 
 /// The learngene as it reads back from a directory that stores values as `float`.
-///
-/// # Errors
-/// Naming a value out of the range of `float`.
-pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
+pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
     Ok(learngene.map(&|tensors| float.rounded(tensors))?)
 }
 
