@@ -1,11 +1,7 @@
 //! `--cache DIR`: an ancestor's outputs on disk. It runs once for each image and view,
 //! and not again for other templates, sizes or seeds.
 //!
-//! ```text
-//! DIR/cache.json                       what the outputs are of
-//! DIR/view-00003/00012.safetensors     those of the images 12 * 4096 up to 13 * 4096 in view 3
-//! DIR/lock                             locked while outputs are added
-//! ```
+//! `FORMATS.md` specifies its files.
 //!
 //! **Views.** A view is an augmentation of every image, drawn from `view_seed` and the numbers of view
 //! and image. `views = N` takes N of them in turn; without it, each epoch takes a new one (or all the
@@ -13,24 +9,9 @@
 //! seeds show the ancestor nothing new. Mixup and CutMix pair images anew in every step, so their
 //! outputs never repeat and are not kept.
 //!
-//! **A shard** is a table (`wave_hub::write_table`) with a checksum. It is written atomically once its
-//! images are computed, so a killed run loses at most one shard. A damaged shard is computed again. Its
-//! metadata are `view`, `first` (the first image it may hold) and `cache`, the digest of the manifest.
-//! With n images and k kept classes:
-//!
-//! | tensor | shape, type | |
-//! |---|---|---|
-//! | `images` | (n) u32 | numbers of the images, ascending |
-//! | `log_p` | (n, k) f16 | logarithms of the k largest probabilities, largest first |
-//! | `classes` | (n, k, w) u8 | their classes: numbers of w bytes, little-endian, w as small as can be |
-//! | `rest` | (n) f16 | logarithm of the probability of all other classes together |
-//!
-//! Where all classes take no more room, or with `cache_top = "all"`, there are only `images` and
-//! `log_p` (n, classes), in the order of the classes. Log-probabilities are logits minus a constant for
-//! each image: their softmax is the same at every temperature, and f16 is finest near 0, where the mass
-//! is.
-//!
-//! **Features** (`"outputs": "features"` in the manifest) are in `log_p` as they are, in f16, all of them.
+//! **Shards** are written atomically once their images are computed, so a killed run loses at most one. A damaged shard
+//! is computed again. Log-probabilities are logits minus a constant for each image: their softmax is the same at every
+//! temperature, and f16 is finest near 0, where the mass is.
 //!
 //! **The error of k classes.** A class that is not kept has the logit `rest - ln(classes - k)`: the
 //! rest is spread evenly. At temperature 1 the kept probabilities are exact, and the target differs

@@ -119,7 +119,9 @@ fn checked(
     let plan = ExpandPlan::new(settings)?;
     let earlier = out.and_then(|out| options.repeated(out));
     let prepared = Prepared::read(dir, plan, earlier, &options.context)?;
-    prepared.check()?;
+    if let Some((_, step)) = &prepared.fitting {
+        step.check()?;
+    }
     let sizes = prepared.sizes();
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());

@@ -81,14 +81,13 @@ impl Model {
             // transformers' own, for a file that leaves it out.
             args.entry("layer_norm_eps").or_insert(json!(1e-12));
         }
-        say_heads(&name, &mut args, heads)?;
         let size = wave_hub::read_preprocessing(dir)?.size;
         let side = match size.source {
             Source::File(_) => Some(size.value[0]),
             _ => usize::try_from(config["image_size"].as_u64().unwrap_or(0)).ok(),
         };
-        let network = Network::recognise(&name, &args, side.filter(|side| *side > 0), &weights)?;
-        warn_of_heads(dir, &name, &args, &network, heads)?;
+        let side = side.filter(|side| *side > 0);
+        let network = recognise(dir, (&name, &mut args), side, &weights, heads)?;
         let transform = preprocessing::read(dir, &network)?;
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
@@ -126,10 +125,8 @@ impl Model {
                 .model_args
                 .insert("layer_norm_eps".into(), json!(eps));
         }
-        say_heads(&config.architecture, &mut config.model_args, heads)?;
-        let (name, args) = (&config.architecture, &config.model_args);
-        let network = Network::recognise(name, args, image_size, &weights)?;
-        warn_of_heads(path, name, args, &network, heads)?;
+        let description = (&config.architecture[..], &mut config.model_args);
+        let network = recognise(path, description, image_size, &weights, heads)?;
         if config.num_classes != 0 && config.num_classes != network.classes() {
             return Err(request(format!(
                 "config.json says {} classes, the weights have {}; correct the file that is wrong",
@@ -143,13 +140,12 @@ impl Model {
         let label_names = config
             .label_names
             .unwrap_or_else(|| (0..classes).map(|i| i.to_string()).collect());
-        let provenance = config.wave.unwrap_or(Value::Null);
         Ok(Model {
             network,
             weights,
             transform,
             label_names,
-            provenance,
+            provenance: config.wave.unwrap_or(Value::Null),
         })
     }
 
@@ -437,54 +433,49 @@ pub(crate) fn check_classifier(network: &Network) -> Result<()> {
     }
 }
 
-/// Adds the user's number of heads to a description.
-fn say_heads(name: &str, args: &mut Map<String, Value>, heads: Option<usize>) -> Result<()> {
-    let Some(heads) = heads else {
-        return Ok(());
-    };
-    match wave_models::known_heads(name, args) {
-        Some(known) if known != heads => Err(request(format!(
-            "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
-             the file"
-        ))),
-        _ => {
-            args.insert("num_heads".into(), json!(heads));
-            Ok(())
+/// The network of a description by name and arguments, with the user's number of `heads` if given. Warns where the number
+/// is a guess.
+fn recognise(
+    path: &Path,
+    (name, args): (&str, &mut Map<String, Value>),
+    side: Option<usize>,
+    weights: &Weights,
+    heads: Option<usize>,
+) -> Result<Network> {
+    if let Some(heads) = heads {
+        match wave_models::known_heads(name, args) {
+            Some(known) if known != heads => {
+                return Err(request(format!(
+                    "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
+                     the file"
+                )));
+            }
+            _ => _ = args.insert("num_heads".into(), json!(heads)),
         }
     }
-}
-
-/// Warns where the number of a transformer's heads is a guess.
-fn warn_of_heads(
-    path: &Path,
-    name: &str,
-    args: &Map<String, Value>,
-    network: &Network,
-    heads: Option<usize>,
-) -> Result<()> {
-    let Network::Vit(shape) = network else {
-        return match heads {
-            Some(_) if matches!(network, Network::Transformer(_)) => Ok(()),
-            Some(heads) => Err(request(format!(
+    let network = Network::recognise(name, args, side, weights)?;
+    match (&network, heads) {
+        (Network::Vit(shape), _) if wave_models::known_heads(name, args).is_none() => {
+            progress::note(&format!(
+                "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
+                 do not show it; taking {}, each of width {}. With another number its outputs are \
+                 wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
+                 a config.json beside model.safetensors",
+                path.display(),
+                shape.heads,
+                shape.head_width()
+            ));
+        }
+        (Network::Vit(_) | Network::Transformer(_), _) | (_, None) => {}
+        (other, Some(heads)) => {
+            return Err(request(format!(
                 "--heads {heads}: {} is {}, whose heads its weights tell; leave --heads out",
                 path.display(),
-                network.family()
-            ))),
-            None => Ok(()),
-        };
-    };
-    if wave_models::known_heads(name, args).is_none() {
-        progress::note(&format!(
-            "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
-             do not show it; taking {}, each of width {}. With another number its outputs are \
-             wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
-             a config.json beside model.safetensors",
-            path.display(),
-            shape.heads,
-            shape.head_width()
-        ));
+                other.family()
+            )));
+        }
     }
-    Ok(())
+    Ok(network)
 }
 
 /// True if a model, or one that it started from, was made of templates.

@@ -136,17 +136,14 @@ impl ExpandPlan {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
         // Without data nothing is fitted, unless asked for.
-        match self.duration {
-            None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => Ok(None),
-            Some(Duration::Steps(n)) => Err(need_data(&format!("{n} steps"))),
-            Some(Duration::Epochs(n)) => Err(need_data(&format!("{n} epochs"))),
-        }
+        let of = match self.duration {
+            None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => return Ok(None),
+            Some(Duration::Steps(n)) => format!("{n} steps"),
+            Some(Duration::Epochs(n)) => format!("{n} epochs"),
+        };
+        Err(request(format!(
+            "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
+             nothing is fitted"
+        )))
     }
-}
-
-fn need_data(of: &str) -> anyhow::Error {
-    request(format!(
-        "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
-         nothing is fitted"
-    ))
 }

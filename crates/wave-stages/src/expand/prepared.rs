@@ -88,14 +88,6 @@ impl Prepared {
         })
     }
 
-    /// Refuses an expansion that takes more memory than is free.
-    pub(super) fn check(&self) -> Result<()> {
-        match &self.fitting {
-            Some((_, step)) => step.check(),
-            None => Ok(()),
-        }
-    }
-
     /// The sizes within the limits as a table, or nothing.
     pub(super) fn sizes(&self) -> String {
         self.candidates
