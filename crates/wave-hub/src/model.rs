@@ -23,7 +23,7 @@ use crate::{FloatType, HubError, Weights};
 const MOST_NAMED: u64 = 1 << 20;
 
 /// A model's `config.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
     /// The name of the network in timm's registry.
     pub architecture: String,

@@ -8,7 +8,7 @@
 use crate::delta::{self, DeltaDir};
 use crate::elastic;
 use crate::origin;
-use crate::score::drop_path;
+use crate::score::label_loss;
 use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -17,7 +17,7 @@ use std::path::Path;
 use wave_data::Batch;
 use wave_hub::{DeltaConfig, FORMAT_VERSION};
 use wave_learngene::{Learngene, Sizes};
-use wave_models::vit::{self, VitShape};
+use wave_models::vit::VitShape;
 use wave_models::{Weights, resample};
 use wave_run::data;
 use wave_run::inputs::Inputs;
@@ -30,7 +30,7 @@ mod card;
 mod plan;
 mod prepared;
 
-pub use plan::AdaptPlan;
+use plan::AdaptPlan;
 use prepared::Prepared;
 pub use prepared::describe;
 
@@ -198,12 +198,8 @@ impl Trainee for Adaptation<'_> {
         let rng = &mut train::size_generator(resolved.seed, part.step);
         let shape = sizes.shape(&gene.auxiliary, part.step, resolved.steps, rng);
         let weights = gene.stacked_weights(&shape)?;
-        let scales = drop_path(shape.depth, part, resolved);
         let images = resample::images(images, shape.image_size)?;
-        let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
-        let classes = gene.auxiliary.classes;
-        let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
-        wave_ops::soft_cross_entropy(&logits, &targets)
+        label_loss(&shape, &weights, batch, &images, part, resolved)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {

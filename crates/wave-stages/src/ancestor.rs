@@ -7,7 +7,7 @@ use anyhow::Result;
 use candle_core::{DType, Tensor};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wave_data::{Batch, Transform};
@@ -32,6 +32,26 @@ const TIMED: usize = 2;
 
 /// Outputs (images of the source, width) by kind, data and view.
 type Views = BTreeMap<(AncestorOutput, String, u32), Arc<Vec<f32>>>;
+
+/// The view of this `key`, made if it is not there yet; before it enters, `room` may drop others. Two trainings never make
+/// the same view: one waits for the other.
+pub(crate) fn once<K: Ord, V: Send + Sync>(
+    views: &Mutex<BTreeMap<K, Arc<V>>>,
+    key: K,
+    make: impl FnOnce() -> candle_core::Result<V> + Send,
+    room: impl FnOnce(&mut BTreeMap<K, Arc<V>>, &V),
+) -> candle_core::Result<Arc<V>> {
+    let mut views = views.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(view) = views.get(&key) {
+        return Ok(view.clone());
+    }
+    // A separate thread uses all cores while others wait.
+    let made = std::thread::scope(|scope| scope.spawn(make).join());
+    let view = Arc::new(made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+    room(&mut views, &view);
+    views.insert(key, view.clone());
+    Ok(view)
+}
 
 /// Ancestors by path and names of classes, each read once.
 #[derive(Default)]
@@ -71,13 +91,11 @@ pub fn planned(
     classes: &ZeroShot,
     context: &Context,
 ) -> Result<Option<Arc<Ancestor>>> {
-    match path
-        .map(|path| locate::at_hand(Path::new(path)))
-        .transpose()?
-    {
-        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path, classes, context)?))),
-        Some(None) | None => Ok(None),
-    }
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let read = |path: PathBuf| Ancestor::read(&path, classes, context).map(Arc::new);
+    locate::at_hand(Path::new(path))?.map(read).transpose()
 }
 
 /// A frozen model.
@@ -153,10 +171,7 @@ impl Ancestor {
     }
 
     /// The inputs of a run, with its ancestor in `path` and the texts that make the classes, if it has such.
-    ///
-    /// # Errors
-    /// If the ancestor's files cannot be read.
-    pub fn with_inputs(&self, path: Option<&str>, inputs: Inputs) -> Result<Inputs> {
+    pub(crate) fn with_inputs(&self, path: Option<&str>, inputs: Inputs) -> Result<Inputs> {
         let inputs = match &self.network {
             Network::Frozen(FrozenNetwork::Foreign(_)) => {
                 inputs.known("ancestor", format!("digest {}", self.digest))
@@ -170,7 +185,7 @@ impl Ancestor {
     }
 
     /// Batch size of outputs computed ahead.
-    pub fn at_once(&self) -> usize {
+    pub(crate) fn at_once(&self) -> usize {
         forecast::at_once(forecast::of_forward(&self.network), AHEAD)
     }
 
@@ -186,7 +201,7 @@ impl Ancestor {
     }
 
     /// What it teaches by where nothing else is said: scores, if it has a classifier.
-    pub fn usual_output(&self) -> AncestorOutput {
+    pub(crate) fn usual_output(&self) -> AncestorOutput {
         match self.network.classes() {
             0 => AncestorOutput::Features,
             _ => AncestorOutput::Scores,
@@ -269,11 +284,11 @@ impl Ancestor {
             return run(images);
         }
         // x' = (x std + mean - mean') / std', channel by channel.
-        let per_channel = |f: &dyn Fn(usize) -> f32| {
-            let values: Vec<f32> = (0..transform.channels).map(f).collect();
-            Tensor::from_vec(values, (1, transform.channels, 1, 1), images.device())
-        };
         let (own, t) = (&self.transform, transform);
+        let per_channel = |f: &dyn Fn(usize) -> f32| {
+            let values: Vec<f32> = (0..t.channels).map(f).collect();
+            Tensor::from_vec(values, (1, t.channels, 1, 1), images.device())
+        };
         let scale = per_channel(&|c| t.std[c] / own.std[c])?;
         let shift = per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?;
         let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
@@ -281,7 +296,7 @@ impl Ancestor {
     }
 
     /// Outputs on training images of one view, by index: (images, width), row by row.
-    pub fn of_view(
+    pub(crate) fn of_view(
         &self,
         images: &[u32],
         view: u32,
@@ -300,7 +315,7 @@ impl Ancestor {
 
     /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
     /// view is computed as a whole when first needed.
-    pub fn of_batch(
+    pub(crate) fn of_batch(
         &self,
         batch: &Batch,
         images: &Tensor,
@@ -312,25 +327,9 @@ impl Ancestor {
         if !self.keeps_outputs(batch, data, output) {
             return self.run(images, &data.transform, output);
         }
-        let all = {
-            let key = (output, data.views_id.clone(), batch.view);
-            // Held while computing, so that no two runs compute the same view.
-            let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
-            match views.get(&key) {
-                Some(all) => all.clone(),
-                None => {
-                    // A separate thread uses all cores, since other trainings wait for this view too.
-                    let all = std::thread::scope(|scope| {
-                        let view = || self.view(batch.view, data, output, verbosity);
-                        scope.spawn(view).join()
-                    });
-                    let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                    let all = Arc::new(all?);
-                    views.insert(key, all.clone());
-                    all
-                }
-            }
-        };
+        let key = (output, data.views_id.clone(), batch.view);
+        let make = || self.view(batch.view, data, output, verbosity);
+        let all = once(&self.views, key, make, |_, _| ())?;
         let rows: Vec<f32> = batch
             .indices
             .iter()

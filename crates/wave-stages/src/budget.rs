@@ -7,11 +7,11 @@
 
 use crate::model::Network;
 use crate::templates::TemplateDir;
+use crate::timing::{WARM_UP, clock};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use wave_hub::Accuracy;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
@@ -24,12 +24,11 @@ use wave_run::settings::Expand;
 const NOISE: f64 = 1e-3;
 /// Number of sizes shown beside the chosen one.
 const RUNNERS_UP: usize = 4;
-/// Forward passes whose median is the latency, and warm-up passes before them.
+/// Forward passes whose median is the latency.
 const PASSES: usize = 21;
-const WARM_UP: usize = 3;
 
-/// A size with its cost and its expected accuracy.
-#[derive(Clone, Debug, PartialEq)]
+/// A size with its cost and its expected accuracy, as `--json` tells them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// Blocks.
     pub depth: usize,
@@ -42,8 +41,10 @@ pub struct Candidate {
     /// Milliseconds of a forward pass of one image on this machine, if limited.
     pub latency_ms: Option<f64>,
     /// Top-1 accuracy expected without data, 0 to 1.
+    #[serde(rename = "expected_top1")]
     pub expected: f64,
     /// True if its accuracy equals that of the chosen size within noise.
+    #[serde(rename = "equal_within_noise")]
     pub equal: bool,
 }
 
@@ -236,22 +237,6 @@ pub fn table(candidates: &[Candidate]) -> String {
     text
 }
 
-/// The candidates for `--json`.
-pub fn json(candidates: &[Candidate]) -> Value {
-    let one = |c: &Candidate| {
-        json!({
-            "depth": c.depth,
-            "width": c.width,
-            "parameters": c.parameters,
-            "multiply_adds": c.multiply_adds,
-            "latency_ms": c.latency_ms,
-            "expected_top1": c.expected,
-            "equal_within_noise": c.equal,
-        })
-    };
-    candidates.iter().map(one).collect()
-}
-
 /// Reads `8M`, `1.2G`, `300k` or a plain number.
 fn count(text: &str) -> Result<f64> {
     let text = text.trim();
@@ -316,12 +301,8 @@ impl Surface {
         }
         let ((shallow, deep), (narrow, wide)) = self.range()?;
         let inside = (narrow..=wide).contains(&width) && (shallow..=deep).contains(&depth);
-        inside.then(|| {
-            (
-                self.at(depth, width),
-                "interpolated, not measured at this size",
-            )
-        })
+        let from = "interpolated, not measured at this size";
+        inside.then(|| (self.at(depth, width), from))
     }
 
     /// Accuracy expected of a size: of the nearest recorded, where it is beyond them.
@@ -339,26 +320,17 @@ impl Surface {
         ))
     }
 
-    /// The depth in the recorded range that is nearest to this one.
-    pub(crate) fn nearest_depth(&self, depth: usize) -> Option<usize> {
-        self.range()
-            .map(|((least, most), _)| depth.clamp(least, most))
-    }
-
-    /// The width in the recorded range that is nearest to this one.
-    pub(crate) fn nearest_width(&self, width: usize) -> Option<usize> {
-        self.range()
-            .map(|(_, (least, most))| width.clamp(least, most))
+    /// The depth and the width in the recorded range that are nearest to these.
+    pub(crate) fn nearest_size(&self, depth: usize, width: usize) -> Option<(usize, usize)> {
+        let ((shallow, deep), (narrow, wide)) = self.range()?;
+        Some((depth.clamp(shallow, deep), width.clamp(narrow, wide)))
     }
 
     /// Every size in the recorded range, or of the given depth or width.
     fn candidates(&self, gene: &Learngene, size: &Size) -> Result<Vec<Candidate>> {
-        let depths: BTreeSet<usize> = self.0.values().flat_map(|p| p.keys().copied()).collect();
-        let (Some(&shallow), Some(&deep)) = (depths.first(), depths.last()) else {
+        let Some(((shallow, deep), (narrow, wide))) = self.range() else {
             return Ok(Vec::new());
         };
-        let (narrow, wide) = (self.0.keys().min(), self.0.keys().max());
-        let (narrow, wide) = (narrow.copied().unwrap_or(0), wide.copied().unwrap_or(0));
         let step = gene.auxiliary.head_width();
         let range = |given: Option<usize>, least: usize, most: usize, step: usize| match given {
             Some(one) => vec![one],
@@ -400,16 +372,12 @@ fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     let weights = network.prepare(&gene.weights(shape)?)?;
     let side = shape.image_size;
     let image = Tensor::zeros((1, shape.channels, side, side), DType::F32, &Device::Cpu)?;
-    let mut times = Vec::with_capacity(PASSES);
-    for pass in 0..WARM_UP + PASSES {
-        let began = Instant::now();
+    let mut times = clock(WARM_UP, PASSES, || {
         network.logits(&weights, &image)?;
-        if pass >= WARM_UP {
-            times.push(began.elapsed().as_secs_f64() * 1e3);
-        }
-    }
+        Ok(())
+    })?;
     times.sort_by(f64::total_cmp);
-    Ok(times[PASSES / 2])
+    Ok(1e3 * times[PASSES / 2])
 }
 
 #[cfg(test)]

@@ -1,11 +1,7 @@
 //! `--cache DIR`: an ancestor's outputs on disk. It runs once for each image and view,
 //! and not again for other templates, sizes or seeds.
 //!
-//! ```text
-//! DIR/cache.json                       what the outputs are of
-//! DIR/view-00003/00012.safetensors     those of the images 12 * 4096 up to 13 * 4096 in view 3
-//! DIR/lock                             locked while outputs are added
-//! ```
+//! `FORMATS.md` specifies its files.
 //!
 //! **Views.** A view is an augmentation of every image, drawn from `view_seed` and the numbers of view
 //! and image. `views = N` takes N of them in turn; without it, each epoch takes a new one (or all the
@@ -13,24 +9,9 @@
 //! seeds show the ancestor nothing new. Mixup and CutMix pair images anew in every step, so their
 //! outputs never repeat and are not kept.
 //!
-//! **A shard** is a table (`wave_hub::write_table`) with a checksum. It is written atomically once its
-//! images are computed, so a killed run loses at most one shard. A damaged shard is computed again. Its
-//! metadata are `view`, `first` (the first image it may hold) and `cache`, the digest of the manifest.
-//! With n images and k kept classes:
-//!
-//! | tensor | shape, type | |
-//! |---|---|---|
-//! | `images` | (n) u32 | numbers of the images, ascending |
-//! | `log_p` | (n, k) f16 | logarithms of the k largest probabilities, largest first |
-//! | `classes` | (n, k, w) u8 | their classes: numbers of w bytes, little-endian, w as small as can be |
-//! | `rest` | (n) f16 | logarithm of the probability of all other classes together |
-//!
-//! Where all classes take no more room, or with `cache_top = "all"`, there are only `images` and
-//! `log_p` (n, classes), in the order of the classes. Log-probabilities are logits minus a constant for
-//! each image: their softmax is the same at every temperature, and f16 is finest near 0, where the mass
-//! is.
-//!
-//! **Features** (`"outputs": "features"` in the manifest) are in `log_p` as they are, in f16, all of them.
+//! **Shards** are written atomically once their images are computed, so a killed run loses at most one. A damaged shard
+//! is computed again. Log-probabilities are logits minus a constant for each image: their softmax is the same at every
+//! temperature, and f16 is finest near 0, where the mass is.
 //!
 //! **The error of k classes.** A class that is not kept has the logit `rest - ln(classes - k)`: the
 //! rest is spread evenly. At temperature 1 the kept probabilities are exact, and the target differs
@@ -42,7 +23,7 @@
 //! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
 //! ImageNet.
 
-use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::ancestor::{Ancestor, AncestorOutput, once};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -136,7 +117,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache of a plan, if it has one.
+    /// Opens the cache of a plan, or creates it, if it has one.
     ///
     /// # Errors
     /// If there is no ancestor; if the directory holds something else, or outputs of another ancestor, other images
@@ -156,20 +137,6 @@ impl Cache {
                  leave out --cache",
             ));
         };
-        Cache::open(plan, ancestor, output, data).map(Some)
-    }
-
-    /// Opens a cache, or creates it.
-    ///
-    /// # Errors
-    /// If its outputs belong to another ancestor, other images or augmentations, or fewer classes; if
-    /// images are mixed or repeated; if `dir` holds something else, or is not writable.
-    fn open(
-        plan: &CachePlan,
-        ancestor: &Ancestor,
-        output: AncestorOutput,
-        data: &Data,
-    ) -> Result<Cache> {
         refuse_mixing(data)?;
         let dir = &plan.dir;
         let format = plan.format(output, ancestor.width(output));
@@ -195,7 +162,7 @@ impl Cache {
                 dir.display()
             )));
         }
-        Ok(Cache {
+        Ok(Some(Cache {
             dir: dir.clone(),
             format,
             digest: identity::digest(&manifest),
@@ -203,7 +170,7 @@ impl Cache {
             computed: AtomicU64::new(0),
             rest: Mutex::default(),
             context: context.clone(),
-        })
+        }))
     }
 
     /// For the result: the number of ancestor runs on all ranks, the bytes of an image in a view, and
@@ -228,29 +195,17 @@ impl Cache {
         data: &Data,
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
-        let view = {
-            // Held while computing: whoever waits needs this view too.
-            let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
-            match views.get(&batch.view) {
-                Some(view) => view.clone(),
-                None => {
-                    // A separate thread uses all cores while others wait.
-                    let view = std::thread::scope(|scope| {
-                        let view = || self.view(batch.view, ancestor, data, verbosity);
-                        scope.spawn(view).join()
-                    });
-                    let view = view.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                    let view = view.map_err(|e| candle_core::Error::msg(format!("{e:#}")))?;
-                    let room: usize = views.values().map(|v| v.bytes()).sum();
-                    if room + view.bytes() > KEPT_BYTES {
-                        views.clear();
-                    }
-                    let view = Arc::new(view);
-                    views.insert(batch.view, view.clone());
-                    view
-                }
+        let make = || {
+            let view = self.view(batch.view, ancestor, data, verbosity);
+            view.map_err(|e| candle_core::Error::msg(format!("{e:#}")))
+        };
+        let room = |views: &mut BTreeMap<u32, Arc<View>>, view: &View| {
+            let held: usize = views.values().map(|v| v.bytes()).sum();
+            if held + view.bytes() > KEPT_BYTES {
+                views.clear();
             }
         };
+        let view = once(&self.views, batch.view, make, room)?;
         view.outputs(&batch.indices)
     }
 
@@ -339,7 +294,7 @@ impl Cache {
         if let Some(dir) = path.parent() {
             wave_hub::prepare_out(dir)?;
         }
-        wave_hub::write_table(&path, &rows.to_table()?, &self.metadata(view, first))?;
+        wave_hub::write_table(&path, rows.table(), &self.metadata(view, first))?;
         Ok(rows)
     }
 
@@ -364,11 +319,10 @@ impl Cache {
     }
 
     fn metadata(&self, view: u32, first: u32) -> BTreeMap<String, String> {
-        let pair = |key: &str, value: String| (key.to_string(), value);
         BTreeMap::from([
-            pair("cache", self.digest.clone()),
-            pair("view", view.to_string()),
-            pair("first", first.to_string()),
+            ("cache".into(), self.digest.clone()),
+            ("view".into(), view.to_string()),
+            ("first".into(), first.to_string()),
         ])
     }
 
@@ -411,7 +365,8 @@ fn refuse_strangers(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(cannot)? {
         let name = entry.with_context(cannot)?.file_name();
         let name = name.to_string_lossy();
-        if name != "lock" && !is_temporary(&name) {
+        let temporary = name.starts_with(".wave-") && name.ends_with(".tmp");
+        if name != "lock" && !temporary {
             return Err(request(format!(
                 "{} holds {name} and no {MANIFEST}: it is no cache; name a new or an empty \
                  directory",
@@ -426,14 +381,10 @@ fn refuse_strangers(dir: &Path) -> Result<()> {
 /// process holds it. Then removes incomplete files of killed processes.
 fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<File> {
     let path = dir.join("lock");
-    let open = || {
-        File::options()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .open(&path)
-    };
-    let file = open().with_context(|| format!("cannot write {}", path.display()))?;
+    let mut options = File::options();
+    let options = options.create(true).write(true).truncate(false);
+    let file = options.open(&path);
+    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
     let mut waited = false;
     loop {
         match file.try_lock() {
@@ -452,16 +403,10 @@ fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<Fil
             }
         }
     }
-    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
-    let views = entries(dir)
-        .map(|entry| entry.path())
-        .filter(|p| p.is_dir());
-    for view in views {
-        let _ = wave_hub::remove_temporaries(&view); // they only take room
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            let _ = wave_hub::remove_temporaries(&entry.path()); // they only take room
+        }
     }
     Ok(file)
-}
-
-fn is_temporary(name: &str) -> bool {
-    name.starts_with(".wave-") && name.ends_with(".tmp")
 }

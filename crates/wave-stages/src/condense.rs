@@ -27,6 +27,8 @@ use wave_run::settings::{Condense, Duration};
 use wave_run::train::{self, Course, Defaults};
 
 mod artefact;
+mod cost;
+mod derived;
 mod describe;
 mod levels;
 mod plan;
@@ -35,12 +37,12 @@ mod rate;
 mod start;
 mod training;
 
-use artefact::{Condensed, write};
+use artefact::{Condensed, card};
 pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
 pub(crate) use rate::step_seconds;
-pub use start::start;
+use start::start;
 
 /// Values for settings that are not given: AdamW has the paper's learning rate.
 pub const fn defaults(muon: bool) -> Defaults {
@@ -75,14 +77,15 @@ pub fn condense(
     }
     let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
     let mut result = Value::Null;
+    let began = Instant::now();
     progress::parts(&work, |at| {
         let (recorded, level) = match at + 1 == levels.len() {
             true => (settings, None),
             false => (&levels[at], Some(at)),
         };
         let settings = (&levels[at], recorded);
-        let grow = grown.as_deref();
-        result = condense_level(recipe, settings, grow, ancestors, (out, level), options)?;
+        let (grow, place) = (grown.as_deref(), (out, level));
+        result = condense_level(recipe, settings, grow, ancestors, place, options, began)?;
         grown = Some(run_dir::level(out, at));
         anyhow::Ok(())
     })?;
@@ -129,7 +132,7 @@ fn planned(
 }
 
 /// Condenses what grows the templates in `grow`, if given: the whole of `out`, or the level of this number within.
-/// `recorded` are the settings that its run repeats: those of all levels for the last of them.
+/// `recorded` are the settings that its run repeats: those of all levels for the last of them. The whole began at `began`.
 fn condense_level(
     recipe: &str,
     (settings, recorded): (&Condense, &Condense),
@@ -137,6 +140,7 @@ fn condense_level(
     ancestors: &Ancestors,
     (whole, level): (&Path, Option<usize>),
     options: &Options,
+    began: Instant,
 ) -> Result<Value> {
     let out = &level.map_or(whole.to_owned(), |at| run_dir::level(whole, at));
     // For people: what was grown is known by its digest.
@@ -167,14 +171,10 @@ fn condense_level(
     Step::new(memory, &data, &resolved)?.check()?;
     let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
-        data.check_classes(
-            smaller.learngene.auxiliary.classes,
-            "grow templates on data of their own classes",
-        )?;
-        data.check_names(
-            &smaller.config.label_names,
-            "grow templates on data of their own classes, under the same names in the same order",
-        )?;
+        let own = "grow templates on data of their own classes";
+        data.check_classes(smaller.learngene.auxiliary.classes, own)?;
+        let remedy = format!("{own}, under the same names in the same order");
+        data.check_names(&smaller.config.label_names, &remedy)?;
     }
     let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
     let inputs = match grow {
@@ -190,7 +190,6 @@ fn condense_level(
     let _reserved = level_here.map(reserve).transpose()?;
     let resolved_recipe = run_dir::of_stage("condense", &plan.table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
-        let began = Instant::now();
         let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
         let distill_targets = |ancestor| {
             DistillTargets::new(ancestor, &data, output, cache.as_ref(), options.verbosity)
@@ -254,7 +253,9 @@ fn condense_level(
         let float = plan.float;
         Ok(Made {
             result,
-            write: Box::new(move || write(out, &gene, float, about)),
+            write: Box::new(move || {
+                templates::write(out, &gene, float, about, |config| card(&gene, config))
+            }),
         })
     })
 }

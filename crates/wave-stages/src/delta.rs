@@ -1,6 +1,6 @@
 //! Reading and writing of delta directories, and templates with a delta.
 
-use crate::templates::TemplateDir;
+use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use std::path::Path;
@@ -43,13 +43,14 @@ fn read(dir: &Path) -> Result<DeltaDir> {
         let anchors: Vec<&Tensor> = anchors.collect::<Result<_>>()?;
         tensors.insert(format!("bank.{part}"), Tensor::stack(&anchors, 0)?);
     }
-    let factors = stored.iter();
-    let factors = factors.filter(|(name, _)| name.starts_with("templates."));
-    tensors.extend(factors.map(|(name, t)| (name.clone(), t.clone())));
-    let inherited = stored.iter();
-    let inherited: Weights = inherited
-        .filter_map(|(name, t)| Some((name.strip_prefix("auxiliary.")?.to_owned(), t.clone())))
-        .collect();
+    let mut inherited = Weights::new();
+    for (name, t) in &stored {
+        if name.starts_with("templates.") {
+            tensors.insert(name.clone(), t.clone());
+        } else if let Some(name) = name.strip_prefix("auxiliary.") {
+            inherited.insert(name.to_owned(), t.clone());
+        }
+    }
     tensors.extend(vit::stack(&inherited, config.anchors)?);
     Ok(DeltaDir { tensors, config })
 }
@@ -59,26 +60,7 @@ fn read(dir: &Path) -> Result<DeltaDir> {
 /// # Errors
 /// If a value is out of the range of `float`, or the disk refuses.
 pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
-    let mut stored = Weights::new();
-    let mut inherited = Weights::new();
-    for (name, t) in &delta.tensors {
-        match name.split_once('.') {
-            Some(("bank", part)) => {
-                for a in 0..t.dim(0)? {
-                    stored.insert(format!("bank.{a}.{part}"), t.get(a)?);
-                }
-            }
-            Some(("templates", _)) => {
-                stored.insert(name.clone(), t.clone());
-            }
-            _ => {
-                inherited.insert(name.clone(), t.clone());
-            }
-        }
-    }
-    for (name, t) in vit::unstack(&inherited)? {
-        stored.insert(format!("auxiliary.{name}"), t);
-    }
+    let stored = templates::stored(delta.tensors.clone())?;
     Ok(wave_hub::write_delta(
         dir,
         &delta.config,

@@ -17,7 +17,7 @@ use wave_run::progress::{Passes, Verbosity};
 const MEASURED: usize = 2048;
 
 /// An ancestor's outputs on the training images of a model.
-pub struct DistillTargets<'a> {
+pub(crate) struct DistillTargets<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
     cache: Option<&'a Cache>,
@@ -37,10 +37,7 @@ struct Seen {
 
 impl<'a> DistillTargets<'a> {
     /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given.
-    ///
-    /// # Errors
-    /// If the ancestor does not fit the data, or its features cannot be measured.
-    pub fn new(
+    pub(crate) fn new(
         ancestor: &'a Ancestor,
         data: &'a Data,
         output: AncestorOutput,
@@ -66,7 +63,7 @@ impl<'a> DistillTargets<'a> {
     }
 
     /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).
-    pub fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
+    pub(crate) fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let _measured = doing(Work::Ancestor);
         let DistillTargets { ancestor, data, .. } = *self;
         let began = Instant::now();
@@ -86,7 +83,7 @@ impl<'a> DistillTargets<'a> {
     }
 
     /// The ancestor's passes over all images of a view, after `step` of all `steps`.
-    pub fn passes(&self, step: u64, steps: u64) -> Passes {
+    pub(crate) fn passes(&self, step: u64, steps: u64) -> Passes {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(views), false) = (self.data.views, seen.views.is_empty()) else {
             return Passes::default();

@@ -14,6 +14,17 @@ use wave_run::error::request;
 use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
 
+/// The least and the most of the depths given: of one, or of two.
+pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
+    match *given {
+        [one] if one > 0 => Ok((one, one)),
+        [least, most] if (1..=most).contains(&least) => Ok((least, most)),
+        _ => Err(request(format!(
+            "depths = {given:?}; give one depth, or the least and the most, from 1"
+        ))),
+    }
+}
+
 /// The sizes to draw between two depths, from some widths; `growth` is the default.
 pub(crate) fn sizes(
     settings: &ElasticValues,
@@ -56,52 +67,38 @@ pub(crate) fn variants(
             )));
         }
     }
-    let own = [whole.image_size];
-    let images = match &variants.image_sizes[..] {
-        [] => &own[..],
-        images => images,
+    let (images, patches) = (&variants.image_sizes, &variants.patches);
+    let some = |drawn: &[usize], own: usize| match drawn {
+        [] => vec![own],
+        drawn => drawn.to_vec(),
     };
-    for patch in &variants.patches {
-        if !images.iter().any(|image| image.is_multiple_of(*patch)) {
-            return Err(request(format!(
-                "patches: {patch} divides none of the images of {images:?} pixels"
-            )));
-        }
+    let (of_images, of_patches) = (some(images, whole.image_size), some(patches, whole.patch));
+    let whole_patches = |image: &usize, patch: &usize| image.is_multiple_of(*patch);
+    let odd = |patch: &&usize| !of_images.iter().any(|image| whole_patches(image, patch));
+    if let Some(patch) = patches.iter().find(odd) {
+        return Err(request(format!(
+            "patches: {patch} divides none of the images of {of_images:?} pixels"
+        )));
     }
-    let own = [whole.patch];
-    let patches = match &variants.patches[..] {
-        [] => &own[..],
-        patches => patches,
-    };
-    for image in &variants.image_sizes {
-        if !patches.iter().any(|patch| image.is_multiple_of(*patch)) {
-            return Err(request(format!(
-                "image_sizes: {image} is no multiple of a patch of {patches:?} pixels"
-            )));
-        }
+    let odd = |image: &&usize| !of_patches.iter().any(|patch| whole_patches(image, patch));
+    if let Some(image) = images.iter().find(odd) {
+        return Err(request(format!(
+            "image_sizes: {image} is no multiple of a patch of {of_patches:?} pixels"
+        )));
     }
     Ok(variants)
 }
 
 /// Adds the lists that models drew from to a provenance.
 pub(crate) fn tell_variants(variants: &Variants, provenance: &mut Value) {
-    let Variants {
-        mlp_ratios,
-        head_widths,
-        image_sizes,
-        patches,
-        ..
-    } = variants;
-    if !mlp_ratios.is_empty() {
-        provenance["mlp_ratios"] = json!(mlp_ratios);
-    }
     let lists = [
-        ("head_widths", head_widths),
-        ("image_sizes", image_sizes),
-        ("patches", patches),
+        ("mlp_ratios", json!(variants.mlp_ratios)),
+        ("head_widths", json!(variants.head_widths)),
+        ("image_sizes", json!(variants.image_sizes)),
+        ("patches", json!(variants.patches)),
     ];
-    for (key, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
-        provenance[key] = json!(list);
+    for (key, list) in lists.into_iter().filter(|(_, list)| *list != json!([])) {
+        provenance[key] = list;
     }
 }
 
@@ -112,9 +109,6 @@ pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<S
 }
 
 /// Accuracies of models composed without data: at up to five depths for each width, and at sizes that are `known`.
-///
-/// # Errors
-/// If a test image cannot be read.
 pub(crate) fn accuracies(
     gene: &Learngene,
     sizes: &Sizes,
@@ -148,9 +142,6 @@ pub(crate) fn accuracies(
 
 /// Accuracies of models of the middle depth and width that differ from the auxiliary in one thing that
 /// steps drew.
-///
-/// # Errors
-/// If a test image cannot be read.
 pub(crate) fn shape_accuracies(
     gene: &Learngene,
     sizes: &Sizes,

@@ -6,10 +6,10 @@
 //! steps no data is needed.
 
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::record::Expected;
 use crate::score::{self, zero_head};
 use crate::templates::TemplateDir;
-use crate::{budget, origin};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -119,7 +119,9 @@ fn checked(
     let plan = ExpandPlan::new(settings)?;
     let earlier = out.and_then(|out| options.repeated(out));
     let prepared = Prepared::read(dir, plan, earlier, &options.context)?;
-    prepared.check()?;
+    if let Some((_, step)) = &prepared.fitting {
+        step.check()?;
+    }
     let sizes = prepared.sizes();
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
@@ -202,7 +204,7 @@ fn finish(
         result["not_condensed"] = json!(outside);
     }
     if let Some(candidates) = candidates {
-        result["sizes"] = budget::json(candidates);
+        result["sizes"] = json!(candidates);
     }
     if let Some(data) = data {
         data::count_broken(&mut result, data.tell_broken());

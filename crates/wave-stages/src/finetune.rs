@@ -5,7 +5,7 @@ use crate::cache::Cache;
 use crate::distill_targets::DistillTargets;
 use crate::model::{Model, Network};
 use crate::origin;
-use crate::score::{drop_path, score, stored_scores};
+use crate::score::{check_parts, drop_path, score, stored_scores};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
@@ -16,7 +16,6 @@ use wave_init::transfer::nested;
 use wave_learngene::Sizes;
 use wave_models::{Weights, convmixer, transformer, vit};
 use wave_run::data::{self, Data};
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::progress::Passes;
 pub use wave_run::run_dir::Options;
@@ -31,12 +30,11 @@ mod head;
 mod plan;
 mod slices;
 
-pub use beside::Beside;
+use beside::Beside;
 pub use describe::describe;
 use head::only_runs;
 pub use head::open_data;
 pub use plan::{FinetunePlan, Prepared};
-pub use slices::Slices;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -134,49 +132,6 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     })
 }
 
-/// All weights as variables, frozen where their names contain an element of `frozen`; `depth` as for
-/// [`train::variable`].
-///
-/// # Errors
-/// If an element of `frozen` is in no name.
-pub fn variables(
-    weights: &Weights,
-    frozen: &[String],
-    resolved: &Resolved,
-    depth: usize,
-    device: &Device,
-) -> Result<Vec<Variable>> {
-    check_frozen(weights, frozen)?;
-    let variable = |(name, t): (&String, &Tensor)| {
-        let mut v = train::variable(name, t, resolved, depth, device)?;
-        if frozen.iter().any(|text| name.contains(text)) {
-            v.rate = Rate::Frozen;
-        }
-        Ok(v)
-    };
-    weights.iter().map(variable).collect()
-}
-
-/// Refuses an element of `freeze` that no name contains.
-///
-/// # Errors
-/// Naming it.
-pub fn check_frozen(weights: &Weights, frozen: &[String]) -> Result<()> {
-    match frozen
-        .iter()
-        .find(|text| !weights.keys().any(|name| name.contains(*text)))
-    {
-        None => Ok(()),
-        Some(text) => {
-            let names: Vec<&str> = weights.keys().map(String::as_str).collect();
-            Err(request(format!(
-                "freeze: no weight's name holds {text}; there are {}",
-                names.join(", ")
-            )))
-        }
-    }
-}
-
 /// Settings and data of a fine-tuning.
 pub struct Tuning<'a> {
     /// The settings.
@@ -266,13 +221,17 @@ impl Trainee for Tuned<'_> {
             _ => 0,
         };
         let frozen = &self.of.plan.frozen;
-        let mut variables = variables(&self.start, frozen, self.of.resolved, depth, device)?;
-        for v in &mut variables {
-            if convmixer::is_running_statistic(&v.name) {
-                v.rate = Rate::Frozen; // the forward pass maintains it
+        check_parts("freeze", frozen, self.start.keys())?;
+        let variable = |(name, t): (&String, &Tensor)| {
+            let mut v = train::variable(name, t, self.of.resolved, depth, device)?;
+            // The forward pass maintains running statistics.
+            let is_frozen = frozen.iter().any(|text| name.contains(text));
+            if is_frozen || convmixer::is_running_statistic(name) {
+                v.rate = Rate::Frozen;
             }
-        }
-        Ok(variables)
+            Ok(v)
+        };
+        self.start.iter().map(variable).collect()
     }
 
     fn loss(

@@ -3,6 +3,7 @@
 mod convolution;
 pub mod flags;
 mod frame;
+mod methods;
 mod plan;
 
 use crate::layout::Layout;
@@ -11,7 +12,7 @@ use crate::origin;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use frame::{Frame, frame};
-pub use plan::MethodOptions;
+pub use methods::MethodOptions;
 use plan::{Architecture, InitPlan};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,11 +32,6 @@ use wave_train::Examples;
 /// A line of the help on methods.
 fn method_line(name: &str, description: &str) -> String {
     format!("  {name:20} {description}\n")
-}
-
-/// The architectures that a method can start.
-fn architectures() -> Vec<&'static str> {
-    Architecture::NAMED.map(|(name, _)| name).to_vec()
 }
 
 /// Text on the methods in `wave init --help`.
@@ -103,13 +99,13 @@ pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Mod
 
 fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Result<(Model, Cost)> {
     let plan = InitPlan::new(method, settings)?;
-    let frame = frame(&plan.frame, context)?;
+    let frame = frame(&plan, context)?;
     let (network, weights, cost) = match plan.arch {
         Architecture::Vit => vit(&plan, &frame, context)?,
         Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
         Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
     };
-    let origin = match (cost.transferred, &plan.frame.from) {
+    let origin = match (cost.transferred, &plan.from) {
         (1.., Some(from)) => origin_of(from, context)?,
         _ => Value::Null,
     };
@@ -140,26 +136,22 @@ fn origin_of(from: &str, context: &Context) -> Result<Value> {
 
 /// A vision transformer by one of the methods.
 fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
-    let InitPlan {
-        method,
-        depth,
-        width,
-        ..
-    } = plan;
-    let needs_donor = find(method)?.donors > 0;
+    let method = find(&plan.method)?;
+    let needs_donor = method.donors > 0;
     // Only methods that copy weights also take the donor's other sizes.
     let donor = match &frame.donor {
         Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
         _ => None,
     };
     if needs_donor && donor.is_none() {
-        let found = match &plan.frame.from {
+        let found = match &plan.from {
             Some(from) => format!("--from {from} is none"),
             None => "there is no --from".into(),
         };
         return Err(request(format!(
-            "method {method} takes weights from a trained transformer, but {found}; give --from DIR \
-             with the directory of one (templates make models with `wave expand`)"
+            "method {} takes weights from a trained transformer, but {found}; give --from DIR \
+             with the directory of one (templates make models with `wave expand`)",
+            method.name
         )));
     }
     let base = match donor {
@@ -169,21 +161,20 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
             ..VitShape::default()
         },
     };
-    let method = find(method)?;
     let heads = match donor {
         // Heads become narrower, in place of fewer.
         Some((shape, _)) if method.images => {
-            let fit = |heads: &usize| width.is_multiple_of(*heads);
+            let fit = |heads: &usize| plan.width.is_multiple_of(*heads);
             (1..=shape.heads).rev().find(fit).unwrap_or(1)
         }
-        _ => (width / frame.head_width.unwrap_or(64)).max(1),
+        _ => (plan.width / frame.head_width.unwrap_or(64)).max(1),
     };
     let shape = VitShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
         patch: frame.patch(plan, 16),
-        depth: *depth,
-        width: *width,
+        depth: plan.depth,
+        width: plan.width,
         heads: plan.heads.unwrap_or(heads),
         mlp_ratio: plan.mlp_ratio.unwrap_or(base.mlp_ratio),
         classes: frame.label_names.len(),
@@ -203,13 +194,8 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         }
         _ => None,
     };
-    let start = start(
-        method.name,
-        &shape,
-        (&donors, images.as_ref()),
-        &plan.options,
-        plan.seed,
-    )?;
+    let models = (&donors[..], images.as_ref());
+    let start = start(method.name, &shape, models, &plan.options, plan.seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 

@@ -1,10 +1,8 @@
 //! The stages, and the artefacts that they read and write.
 //!
-//! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs,
-//!    [`distill_targets`] hands them to the model that learns.
+//! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs.
 //! 2. [`templates`] reads and writes a template directory.
-//! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits, [`record`]
-//!    tells the accuracy to expect.
+//! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits.
 //!    [`adapt`] fits templates to other data for all sizes at once; [`delta`] reads and writes what it
 //!    changes.
 //! 4. [`init`] makes a model in closed form instead.
@@ -32,7 +30,7 @@ pub mod cache;
 pub mod classifier;
 pub mod condense;
 pub mod delta;
-pub mod distill_targets;
+mod distill_targets;
 mod elastic;
 pub mod eval;
 pub mod expand;
@@ -42,8 +40,8 @@ pub mod layout;
 pub mod model;
 pub mod origin;
 pub mod preprocessing;
-pub mod probe;
-pub mod record;
+mod probe;
+mod record;
 pub mod score;
 pub mod speed;
 pub mod templates;

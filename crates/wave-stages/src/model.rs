@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::{CropOffset, Transform};
+use wave_data::Transform;
 use wave_hub::onnx::VitSizes;
 use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg, Source};
 pub use wave_models::Network;
@@ -81,14 +81,13 @@ impl Model {
             // transformers' own, for a file that leaves it out.
             args.entry("layer_norm_eps").or_insert(json!(1e-12));
         }
-        say_heads(&name, &mut args, heads)?;
         let size = wave_hub::read_preprocessing(dir)?.size;
         let side = match size.source {
             Source::File(_) => Some(size.value[0]),
             _ => usize::try_from(config["image_size"].as_u64().unwrap_or(0)).ok(),
         };
-        let network = Network::recognise(&name, &args, side.filter(|side| *side > 0), &weights)?;
-        warn_of_heads(dir, &name, &args, &network, heads)?;
+        let side = side.filter(|side| *side > 0);
+        let network = recognise(dir, (&name, &mut args), side, &weights, heads)?;
         let transform = preprocessing::read(dir, &network)?;
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
@@ -120,27 +119,14 @@ impl Model {
             )));
         }
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
-        let mut config = config.unwrap_or_else(|| ModelConfig {
-            architecture: String::new(),
-            num_classes: 0,
-            num_features: 0,
-            global_pool: String::new(),
-            model_args: Map::new(),
-            pretrained_cfg: PretrainedCfg::default(),
-            label_names: None,
-            crop_offset: None,
-            layer_norm_eps: None,
-            wave: None,
-        });
+        let mut config = config.unwrap_or_default();
         if let Some(eps) = config.layer_norm_eps {
             config
                 .model_args
                 .insert("layer_norm_eps".into(), json!(eps));
         }
-        say_heads(&config.architecture, &mut config.model_args, heads)?;
-        let (name, args) = (&config.architecture, &config.model_args);
-        let network = Network::recognise(name, args, image_size, &weights)?;
-        warn_of_heads(path, name, args, &network, heads)?;
+        let description = (&config.architecture[..], &mut config.model_args);
+        let network = recognise(path, description, image_size, &weights, heads)?;
         if config.num_classes != 0 && config.num_classes != network.classes() {
             return Err(request(format!(
                 "config.json says {} classes, the weights have {}; correct the file that is wrong",
@@ -154,13 +140,12 @@ impl Model {
         let label_names = config
             .label_names
             .unwrap_or_else(|| (0..classes).map(|i| i.to_string()).collect());
-        let provenance = config.wave.unwrap_or(Value::Null);
         Ok(Model {
             network,
             weights,
             transform,
             label_names,
-            provenance,
+            provenance: config.wave.unwrap_or(Value::Null),
         })
     }
 
@@ -285,8 +270,7 @@ impl Model {
             model_args: args.as_object().cloned().unwrap_or_default(),
             pretrained_cfg,
             label_names: Some(self.label_names.clone()),
-            crop_offset: (t.crop_offset != CropOffset::default())
-                .then(|| t.crop_offset.to_string()),
+            crop_offset: unusual(&t.crop_offset),
             layer_norm_eps: match &self.network {
                 Network::Vit(s) if s.norm_eps != LAYER_NORM_EPS => Some(s.norm_eps),
                 _ => None,
@@ -316,16 +300,16 @@ impl Model {
         let card = self.card(layout.format, summary);
         let float = layout.float;
         match layout.format {
-            Format::Timm => {
+            Format::Timm | Format::Onnx => {
                 let config = self.config()?;
-                preprocessing::note_for_timm(&config);
-                wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, None)?;
-            }
-            Format::Onnx => {
-                let config = self.config()?;
-                let sizes = graph_sizes(self.vit()?);
-                let metadata = graph_metadata(&config);
-                let graph = Some((&sizes, &metadata));
+                let graph = match layout.format {
+                    Format::Onnx => Some((graph_sizes(self.vit()?), graph_metadata(&config))),
+                    _ => None,
+                };
+                if graph.is_none() {
+                    preprocessing::note_for_timm(&config);
+                }
+                let graph = graph.as_ref().map(|(sizes, metadata)| (sizes, metadata));
                 wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, graph)?;
             }
             Format::Transformers => {
@@ -361,11 +345,9 @@ impl Model {
 
     /// The number of values in all weights.
     pub fn parameters(&self) -> usize {
-        self.weights
-            .iter()
-            .filter(|(name, _)| !convmixer::is_running_statistic(name))
-            .map(|(_, t)| t.elem_count())
-            .sum()
+        let trained = |name: &str| !convmixer::is_running_statistic(name);
+        let weights = self.weights.iter().filter(|(name, _)| trained(name));
+        weights.map(|(_, t)| t.elem_count()).sum()
     }
 
     fn card(&self, format: Format, summary: &str) -> String {
@@ -440,10 +422,7 @@ impl Model {
 }
 
 /// Refuses a network without a classifier, where class scores are asked for.
-///
-/// # Errors
-/// Naming the network.
-pub fn check_classifier(network: &Network) -> Result<()> {
+pub(crate) fn check_classifier(network: &Network) -> Result<()> {
     match network.classes() {
         0 => Err(request(format!(
             "{} without a classifier gives no class scores; take a model with one, or give it one with \
@@ -454,54 +433,49 @@ pub fn check_classifier(network: &Network) -> Result<()> {
     }
 }
 
-/// Adds the user's number of heads to a description.
-fn say_heads(name: &str, args: &mut Map<String, Value>, heads: Option<usize>) -> Result<()> {
-    let Some(heads) = heads else {
-        return Ok(());
-    };
-    match wave_models::known_heads(name, args) {
-        Some(known) if known != heads => Err(request(format!(
-            "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
-             the file"
-        ))),
-        _ => {
-            args.insert("num_heads".into(), json!(heads));
-            Ok(())
+/// The network of a description by name and arguments, with the user's number of `heads` if given. Warns where the number
+/// is a guess.
+fn recognise(
+    path: &Path,
+    (name, args): (&str, &mut Map<String, Value>),
+    side: Option<usize>,
+    weights: &Weights,
+    heads: Option<usize>,
+) -> Result<Network> {
+    if let Some(heads) = heads {
+        match wave_models::known_heads(name, args) {
+            Some(known) if known != heads => {
+                return Err(request(format!(
+                    "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
+                     the file"
+                )));
+            }
+            _ => _ = args.insert("num_heads".into(), json!(heads)),
         }
     }
-}
-
-/// Warns where the number of a transformer's heads is a guess.
-fn warn_of_heads(
-    path: &Path,
-    name: &str,
-    args: &Map<String, Value>,
-    network: &Network,
-    heads: Option<usize>,
-) -> Result<()> {
-    let Network::Vit(shape) = network else {
-        return match heads {
-            Some(_) if matches!(network, Network::Transformer(_)) => Ok(()),
-            Some(heads) => Err(request(format!(
+    let network = Network::recognise(name, args, side, weights)?;
+    match (&network, heads) {
+        (Network::Vit(shape), _) if wave_models::known_heads(name, args).is_none() => {
+            progress::note(&format!(
+                "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
+                 do not show it; taking {}, each of width {}. With another number its outputs are \
+                 wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
+                 a config.json beside model.safetensors",
+                path.display(),
+                shape.heads,
+                shape.head_width()
+            ));
+        }
+        (Network::Vit(_) | Network::Transformer(_), _) | (_, None) => {}
+        (other, Some(heads)) => {
+            return Err(request(format!(
                 "--heads {heads}: {} is {}, whose heads its weights tell; leave --heads out",
                 path.display(),
-                network.family()
-            ))),
-            None => Ok(()),
-        };
-    };
-    if wave_models::known_heads(name, args).is_none() {
-        progress::note(&format!(
-            "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
-             do not show it; taking {}, each of width {}. With another number its outputs are \
-             wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
-             a config.json beside model.safetensors",
-            path.display(),
-            shape.heads,
-            shape.head_width()
-        ));
+                other.family()
+            )));
+        }
     }
-    Ok(())
+    Ok(network)
 }
 
 /// True if a model, or one that it started from, was made of templates.
@@ -541,8 +515,7 @@ fn graph_sizes(shape: &VitShape) -> VitSizes {
 /// Metadata of a graph for its users: preprocessing, and names of the classes.
 fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     let cfg = &config.pretrained_cfg;
-    let offset = config.crop_offset.iter();
-    let offset = offset.map(|offset| ("crop_offset", json!(offset)));
+    let offset = config.crop_offset.iter().map(|v| ("crop_offset", json!(v)));
     [
         ("mean", json!(cfg.mean)),
         ("std", json!(cfg.std)),
@@ -558,7 +531,7 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
 }
 
 /// Common front matter of all cards.
-pub fn card_front() -> CardFront {
+pub(crate) fn card_front() -> CardFront {
     CardFront {
         tags: vec!["wave".into()],
         ..CardFront::default()
@@ -567,10 +540,6 @@ pub fn card_front() -> CardFront {
 
 /// A shape in words, for plans.
 pub(crate) fn shape_in_words(shape: &VitShape) -> String {
-    let token = match shape.class_token {
-        true => ", class token",
-        false => "",
-    };
     format!(
         "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels in patches of {}, {} classes{}",
         shape.depth,
@@ -581,7 +550,11 @@ pub(crate) fn shape_in_words(shape: &VitShape) -> String {
         shape.image_size,
         shape.patch,
         shape.classes,
-        token
+        if shape.class_token {
+            ", class token"
+        } else {
+            ""
+        }
     )
 }
 
@@ -591,6 +564,11 @@ pub(crate) fn task(classes: usize) -> &'static str {
         0 => "image-feature-extraction",
         _ => "image-classification",
     }
+}
+
+/// A value in words, where it is not the usual one.
+pub(crate) fn unusual<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
+    (*value != T::default()).then(|| value.to_string())
 }
 
 /// The shortest decimal of this `f32`, so that 0.286 is not written 0.2860000133514404.

@@ -51,17 +51,12 @@ pub fn both(a: &Value, b: &Value) -> Value {
         return if a.is_null() { b } else { a }.clone();
     }
     let joined = |key: &str| {
-        let mut all: Vec<&Value> = [a, b]
-            .iter()
-            .filter_map(|o| o[key].as_array())
-            .flatten()
-            .collect();
-        let mut seen = Vec::new();
-        all.retain(|value| {
-            let new = !seen.contains(value);
-            seen.push(value);
-            new
-        });
+        let mut all: Vec<&Value> = Vec::new();
+        for value in [a, b].iter().filter_map(|o| o[key].as_array()).flatten() {
+            if !all.contains(&value) {
+                all.push(value);
+            }
+        }
         json!(all)
     };
     json!({ "base_models": joined("base_models"), "licenses": joined("licenses") })

@@ -19,7 +19,7 @@ const LEARNING_RATE: f64 = 1e-2;
 const WEIGHT_DECAY: f32 = 1e-2;
 
 /// Features of images, and their labels.
-pub struct Features {
+pub(crate) struct Features {
     /// (images, width)
     rows: Tensor,
     labels: Vec<u32>,
@@ -27,10 +27,11 @@ pub struct Features {
 
 impl Features {
     /// What the classifier of a network sees of images.
-    ///
-    /// # Errors
-    /// If an image cannot be read, there are none, or a feature is no finite number.
-    pub fn of(network: &dyn Frozen, images: &TestImages, at_once: usize) -> Result<Features> {
+    pub(crate) fn of(
+        network: &dyn Frozen,
+        images: &TestImages,
+        at_once: usize,
+    ) -> Result<Features> {
         images.check()?;
         let (mut rows, mut labels) = (Vec::new(), Vec::new());
         for batch in images.batches(at_once) {
@@ -42,10 +43,7 @@ impl Features {
     }
 
     /// Features (images, width) with a label each.
-    ///
-    /// # Errors
-    /// If a feature is no finite number.
-    pub fn new(rows: Tensor, labels: Vec<u32>) -> Result<Features> {
+    pub(crate) fn new(rows: Tensor, labels: Vec<u32>) -> Result<Features> {
         let largest = rows.abs()?.max_all()?.to_scalar::<f32>()?;
         if !largest.is_finite() {
             bail!(
@@ -56,30 +54,19 @@ impl Features {
     }
 
     /// Number of images.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-
     /// Numbers of a feature.
-    ///
-    /// # Errors
-    /// None: the features are a matrix.
-    pub fn width(&self) -> Result<usize> {
+    pub(crate) fn width(&self) -> Result<usize> {
         Ok(self.rows.dim(1)?)
     }
 }
 
 /// The share of test images whose label has the most votes among their `k` nearest training images by
 /// cosine, each with a vote of `exp(cosine / 0.07)`. Of equal votes the first class counts.
-///
-/// # Errors
-/// If the widths differ.
-pub fn nearest(train: &Features, test: &Features, k: usize, classes: usize) -> Result<f64> {
+pub(crate) fn nearest(train: &Features, test: &Features, k: usize, classes: usize) -> Result<f64> {
     let known = unit(&train.rows)?.t()?.contiguous()?; // (width, train)
     let sought = unit(&test.rows)?;
     let mut right = 0;
@@ -113,10 +100,7 @@ fn vote(cosines: &[f32], labels: &[u32], k: usize, classes: usize) -> u32 {
 
 /// The share of test images that a linear classifier tells apart: multinomial logistic regression on
 /// standardised features of all training images, 300 steps of AdamW from zero.
-///
-/// # Errors
-/// If the widths differ.
-pub fn linear(train: &Features, test: &Features, classes: usize) -> Result<f64> {
+pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Result<f64> {
     let standard = Standard::of(&train.rows)?;
     let images = standard.apply(&train.rows)?;
     let targets = wave_train::smoothed_targets(&train.labels, classes, 0.0)?;

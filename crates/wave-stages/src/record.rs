@@ -61,15 +61,15 @@ fn numbers(sizes: &[usize]) -> Vec<f64> {
 
 /// The accuracy to expect of a model made without data.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expected {
+pub(crate) struct Expected {
     /// 0 to 1.
-    pub top1: f64,
+    pub(crate) top1: f64,
     /// How it is known.
-    pub from: &'static str,
+    pub(crate) from: &'static str,
 }
 
 /// The record of a template directory.
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     auxiliary: &'a VitShape,
     provenance: &'a Provenance,
     surface: Surface,
@@ -78,7 +78,7 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The record in a configuration, of templates with this auxiliary.
-    pub fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
+    pub(crate) fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
         Record {
             auxiliary,
             provenance: &config.provenance,
@@ -89,7 +89,7 @@ impl<'a> Record<'a> {
 
     /// The accuracy to expect of a shape. Where it was not measured, the losses of all properties in which
     /// it differs from those that were are added up; none where one is unknown.
-    pub fn expected(&self, shape: &VitShape) -> Option<Expected> {
+    pub(crate) fn expected(&self, shape: &VitShape) -> Option<Expected> {
         let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
         if let Some(at) = self.shapes.iter().find(same) {
             return Some(Expected {
@@ -98,7 +98,7 @@ impl<'a> Record<'a> {
             });
         }
         let VitShape { depth, width, .. } = *shape;
-        let differing: Vec<&Property> = self.differing(shape).collect();
+        let differing = self.differing(shape);
         if differing.is_empty() {
             let (top1, from) = self.surface.expected(depth, width)?;
             return Some(Expected { top1, from });
@@ -112,7 +112,7 @@ impl<'a> Record<'a> {
 
     /// A line for each property in which a shape leaves what was condensed, with the accuracy that this
     /// costs, if it is recorded.
-    pub fn outside(&self, shape: &VitShape) -> Vec<String> {
+    pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
         for property in &PROPERTIES {
             let value = (property.of)(shape);
@@ -156,29 +156,26 @@ impl<'a> Record<'a> {
     }
 
     /// Properties in which a shape differs from those whose accuracy the surface holds.
-    fn differing(&self, shape: &VitShape) -> impl Iterator<Item = &'static Property> {
+    fn differing(&self, shape: &VitShape) -> Vec<&'static Property> {
         let plain = self.auxiliary.with_size(shape.depth, shape.width);
-        let shape = shape.clone();
-        let outside = move |property: &&Property| match property.name {
-            "depth" => self.surface.nearest_depth(shape.depth) != Some(shape.depth),
-            "width" => self.surface.nearest_width(shape.width) != Some(shape.width),
-            _ => (property.of)(&shape) != (property.of)(&plain),
+        let known = self.surface.nearest_size(shape.depth, shape.width);
+        let outside = |property: &&Property| match property.name {
+            "depth" => known.map(|(depth, _)| depth) != Some(shape.depth),
+            "width" => known.map(|(_, width)| width) != Some(shape.width),
+            _ => (property.of)(shape) != (property.of)(&plain),
         };
-        PROPERTIES
-            .iter()
-            .filter(outside)
-            .collect::<Vec<_>>()
-            .into_iter()
+        PROPERTIES.iter().filter(outside).collect()
     }
 
     /// The least and the most of a property that was condensed.
     fn condensed(&self, property: &Property) -> (f64, f64) {
-        let own = property.own.then(|| (property.of)(self.auxiliary));
-        let drawn = (property.drawn)(self.provenance).into_iter();
-        let all: Vec<f64> = drawn.chain(own).collect();
-        let ends = all.iter().copied().reduce(f64::min);
-        let ends = ends.zip(all.iter().copied().reduce(f64::max));
-        ends.unwrap_or(((property.of)(self.auxiliary), (property.of)(self.auxiliary)))
+        let mut all = (property.drawn)(self.provenance);
+        if property.own || all.is_empty() {
+            all.push((property.of)(self.auxiliary));
+        }
+        let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (least, most)
     }
 
     /// The loss of accuracy of models that differ in this property alone, interpolated between the values
@@ -187,8 +184,7 @@ impl<'a> Record<'a> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for entry in self.shapes {
             let shape = self.shape_of(entry);
-            let mut differing = self.differing(&shape);
-            if let (Some(only), None) = (differing.next(), differing.next())
+            if let [only] = self.differing(&shape)[..]
                 && only.name == property.name
             {
                 let plain = self.surface.nearest(entry.depth, entry.width)?;
@@ -213,9 +209,10 @@ impl<'a> Record<'a> {
 
     /// The value of a property next to `value` at which nothing is lost.
     fn without_loss(&self, property: &Property, value: f64) -> Option<f64> {
+        let nearest = |value: f64| self.surface.nearest_size(value as usize, value as usize);
         match property.name {
-            "depth" => self.surface.nearest_depth(value as usize).map(|n| n as f64),
-            "width" => self.surface.nearest_width(value as usize).map(|n| n as f64),
+            "depth" => nearest(value).map(|(depth, _)| depth as f64),
+            "width" => nearest(value).map(|(_, width)| width as f64),
             _ => Some((property.of)(self.auxiliary)),
         }
     }

@@ -4,15 +4,18 @@ use crate::model::{Model, Network};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
+use wave_data::Batch;
 use wave_hub::FloatType;
-use wave_models::{Weights, vit};
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
 use wave_run::data::{Data, TestImages};
+use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::train::{self, Resolved};
 use wave_train::{MicroBatch, Scores};
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
-pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
+pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
         let rate = settings.drop_path;
@@ -22,6 +25,21 @@ pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option
     })
 }
 
+/// The cross-entropy of a transformer with the labels of a part of a step's batch.
+pub(crate) fn label_loss(
+    shape: &VitShape,
+    weights: &Weights,
+    batch: &Batch,
+    images: &Tensor,
+    part: &MicroBatch,
+    settings: &Resolved,
+) -> candle_core::Result<Tensor> {
+    let scales = drop_path(shape.depth, part, settings);
+    let logits = vit::logits_in(settings.mode, shape, weights, images, scales)?;
+    let targets = wave_train::batch_targets(batch, shape.classes, settings.label_smoothing)?;
+    wave_ops::soft_cross_entropy(&logits, &targets)
+}
+
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
     let values = tests.context.place(values)?;
@@ -29,7 +47,7 @@ pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<
 }
 
 /// Accuracy of a network whose class scores `logits` gives, on the test images.
-pub fn score_by(
+pub(crate) fn score_by(
     network: &Network,
     tests: &TestImages,
     logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
@@ -43,7 +61,7 @@ pub fn score_by(
 }
 
 /// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.
-pub fn stored_scores(
+pub(crate) fn stored_scores(
     model: &Model,
     float: FloatType,
     data: &Data,
@@ -54,6 +72,23 @@ pub fn stored_scores(
     }
     let weights = model.network.prepare(&float.rounded(&model.weights)?)?;
     score(&model.network, &weights, &data.tests).map(Some)
+}
+
+/// Refuses a part of names, given by a setting of this `key`, that none of the weights' `names` holds.
+pub(crate) fn check_parts<'a>(
+    key: &str,
+    parts: &[String],
+    names: impl Iterator<Item = &'a String>,
+) -> Result<()> {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    let held = |part: &&String| names.iter().any(|name| name.contains(*part));
+    match parts.iter().find(|part| !held(part)) {
+        None => Ok(()),
+        Some(part) => Err(request(format!(
+            "{key}: no weight's name holds {part}; there are {}",
+            names.join(", ")
+        ))),
+    }
 }
 
 /// The weights of an untrained classifier.

@@ -1,15 +1,16 @@
 //! Reading and writing of template directories.
 
-use crate::model::{Model, Network, decimal};
+use crate::model::{Model, Network, card_front, decimal, task, unusual};
 use crate::origin;
 use crate::preprocessing;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_data::{CropMode, CropOffset, Interpolation, Transform};
+use wave_data::Transform;
 use wave_hub::{
-    Accuracy, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig, millions,
+    Accuracy, CardFront, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig,
+    millions,
 };
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
@@ -67,10 +68,7 @@ impl TemplateDir {
 }
 
 /// The learngene as it reads back from a directory that stores values as `float`.
-///
-/// # Errors
-/// Naming a value out of the range of `float`.
-pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
+pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
     Ok(learngene.map(&|tensors| float.rounded(tensors))?)
 }
 
@@ -258,7 +256,7 @@ pub(crate) fn in_memory(learngene: Learngene, about: Description) -> TemplateDir
 }
 
 fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
-    let (a, plan) = (&learngene.auxiliary, &learngene.plan);
+    let (a, plan, t) = (&learngene.auxiliary, &learngene.plan, about.transform);
     let auxiliary = json!({
         "depth": a.depth,
         "width": a.width,
@@ -268,20 +266,23 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
         "distilled": a.distilled,
         "norm_eps": a.norm_eps,
     });
+    let sets = plan.sets.iter();
+    let levels = plan.levels.iter().map(|level| LevelConfig {
+        depth: level.depth,
+        width: level.width,
+        counts: level.counts.clone(),
+    });
     TemplateConfig {
         format_version: wave_hub::FORMAT_VERSION,
         kronecker: plan.kronecker.name().to_string(),
         template_size: plan.template_size,
         counts: plan.counts.clone(),
-        sets: plan
-            .sets
-            .iter()
+        sets: sets
             .map(|(p, s)| (p.name().to_string(), s.clone()))
             .collect(),
-        levels: plan.levels.iter().map(level_config).collect(),
+        levels: levels.collect(),
         anchors: a.depth,
-        depth_rule: (learngene.depth_rule != DepthRule::default())
-            .then(|| learngene.depth_rule.to_string()),
+        depth_rule: unusual(&learngene.depth_rule),
         auxiliary: auxiliary.as_object().cloned().unwrap_or_default(),
         head_width: a.head_width(),
         patch: a.patch,
@@ -289,15 +290,12 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
         channels: a.channels,
         classes: a.classes,
         label_names: about.label_names,
-        mean: about.transform.mean.iter().map(|v| decimal(*v)).collect(),
-        std: about.transform.std.iter().map(|v| decimal(*v)).collect(),
-        crop_pct: decimal(about.transform.crop_pct),
-        interpolation: (about.transform.interpolation != Interpolation::default())
-            .then(|| about.transform.interpolation.to_string()),
-        crop_mode: (about.transform.crop_mode != CropMode::default())
-            .then(|| about.transform.crop_mode.to_string()),
-        crop_offset: (about.transform.crop_offset != CropOffset::default())
-            .then(|| about.transform.crop_offset.to_string()),
+        mean: t.mean.iter().map(|v| decimal(*v)).collect(),
+        std: t.std.iter().map(|v| decimal(*v)).collect(),
+        crop_pct: decimal(t.crop_pct),
+        interpolation: unusual(&t.interpolation),
+        crop_mode: unusual(&t.crop_mode),
+        crop_offset: unusual(&t.crop_offset),
         provenance: about.provenance.into(),
         accuracies: about.accuracies,
         shapes: about.shapes,
@@ -313,53 +311,62 @@ pub fn write(
     card: impl FnOnce(&TemplateConfig) -> String,
 ) -> Result<()> {
     let config = config(learngene, about);
-    let mut weights = values(learngene)?;
+    let mut weights = stored(learngene.tensors())?;
     for (at, smaller) in learngene.smaller.iter().enumerate() {
-        let own = values(smaller)?.into_iter();
+        let own = stored(smaller.tensors())?.into_iter();
         weights.extend(own.map(|(name, t)| (format!("levels.{at}.{name}"), t)));
     }
+    let card = card(&config);
     Ok(wave_hub::write_templates(
-        dir,
-        &config,
-        &weights,
-        float,
-        &card(&config),
+        dir, &config, &weights, float, &card,
     )?)
 }
 
-/// The tensors of a level under the names of the file.
-fn values(learngene: &Learngene) -> Result<Weights> {
-    let mut weights = Weights::new();
-    for (set, t) in &learngene.templates {
-        weights.insert(format!("templates.{set}"), t.clone());
-    }
-    for (part, bank) in &learngene.bank {
-        for k in 0..bank.dim(0)? {
-            weights.insert(format!("bank.{k}.{}", part.name()), bank.get(k)?);
+/// Tensors by the names of [`Learngene::tensors`] under those of a file: scalers one by one, other weights a layer each.
+pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Result<Weights> {
+    let mut stored = Weights::new();
+    let mut inherited = Weights::new();
+    for (name, t) in tensors {
+        match name.split_once('.') {
+            Some(("bank", part)) => {
+                for a in 0..t.dim(0)? {
+                    stored.insert(format!("bank.{a}.{part}"), t.get(a)?);
+                }
+            }
+            Some(("templates", _)) => _ = stored.insert(name, t),
+            _ => _ = inherited.insert(name, t),
         }
     }
-    for (name, t) in vit::unstack(&learngene.inherited)? {
-        weights.insert(format!("auxiliary.{name}"), t);
-    }
-    Ok(weights)
+    let inherited = vit::unstack(&inherited)?.into_iter();
+    stored.extend(inherited.map(|(name, t)| (format!("auxiliary.{name}"), t)));
+    Ok(stored)
 }
 
-fn level_config(level: &Level) -> LevelConfig {
-    LevelConfig {
-        depth: level.depth,
-        width: level.width,
-        counts: level.counts.clone(),
-    }
-}
-
-/// Measured accuracies as results of a card.
-pub(crate) fn card_results(accuracies: &[Accuracy], provenance: &Value) -> Vec<CardResult> {
+/// The card of templates, or of a delta of some, with these accuracies as results; its provenance comes last.
+pub(crate) fn card(
+    learngene: &Learngene,
+    accuracies: &[Accuracy],
+    provenance: &Value,
+    title: &str,
+    body: &str,
+) -> String {
+    let task = task(learngene.auxiliary.classes);
     let result = |a: &Accuracy| CardResult {
         dataset: origin::dataset(provenance),
         name: format!("top-1 at {} x {}, {}", a.depth, a.width, a.condition),
         accuracy: a.top1,
     };
-    accuracies.iter().map(result).collect()
+    let front = CardFront {
+        tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
+        library_name: Some("wave".into()),
+        pipeline_tag: Some(task.into()),
+        results: accuracies.iter().map(result).collect(),
+        ..card_front()
+    };
+    let body = format!(
+        "{body}\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
+    );
+    origin::card(front, provenance, title, &body)
 }
 
 /// Measured accuracies as a table of a card, with the cost of each size.

@@ -44,6 +44,17 @@ pub struct Named {
     pub digest: String,
 }
 
+/// Refuses names of classes of an ancestor where there is none.
+pub(crate) fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
+    match ancestor {
+        None if settings.is_given() => Err(request(
+            "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
+             CLIP or SigLIP",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a model for its class scores: a CLIP or SigLIP if `settings` name classes, else as
 /// [`Model::read_with_heads`].
 ///

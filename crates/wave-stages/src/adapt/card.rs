@@ -1,11 +1,9 @@
 //! The card of a delta, and of adapted templates.
 
-use crate::model::{card_front, task};
-use crate::origin;
-use crate::templates::{self, TAGS};
+use crate::templates;
 use serde_json::Value;
 use std::path::Path;
-use wave_hub::{Accuracy, CardFront, PAPER, TemplateConfig};
+use wave_hub::{Accuracy, PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 
 /// The card of what was adapted from the templates in `dir`: of whole templates, if their configuration is given, or of a
@@ -17,14 +15,6 @@ pub(super) fn card(
     accuracies: &[Accuracy],
     provenance: &Value,
 ) -> String {
-    let task = task(gene.auxiliary.classes);
-    let front = CardFront {
-        tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
-        library_name: Some("wave".into()),
-        pipeline_tag: Some(task.into()),
-        results: templates::card_results(accuracies, provenance),
-        ..card_front()
-    };
     let source = dir.display();
     let (what, command) = match whole {
         Some(_) => ("Weight templates", "wave expand DIR".to_owned()),
@@ -43,8 +33,6 @@ pub(super) fn card(
     if let Some(config) = whole {
         body += &templates::card_use(gene, config);
     }
-    body += &format!(
-        "\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
-    );
-    origin::card(front, provenance, &format!("{what}, {data}"), &body)
+    let title = format!("{what}, {data}");
+    templates::card(gene, accuracies, provenance, &title, &body)
 }

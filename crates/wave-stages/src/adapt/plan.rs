@@ -28,19 +28,16 @@ const GROWTH: f64 = 0.9;
 
 /// The settings of an adaptation, checked.
 #[derive(Clone, Debug)]
-pub struct AdaptPlan {
+pub(super) struct AdaptPlan {
     /// The settings, which a resumed run must repeat.
-    pub table: Table,
+    pub(super) table: Table,
     /// True if templates are written, false if a delta.
-    pub whole: bool,
+    pub(super) whole: bool,
     /// Learning rate of scalers, relative to that of the rest.
-    pub scaler_lr_ratio: f32,
-    /// Element type of what is written.
-    pub float: FloatType,
-    /// Data.
-    pub data: DataPlan,
-    /// Training.
-    pub training: TrainingPlan,
+    pub(super) scaler_lr_ratio: f32,
+    pub(super) float: FloatType,
+    pub(super) data: DataPlan,
+    pub(super) training: TrainingPlan,
     template_rank: usize,
     anchors: Option<usize>,
     pub(super) adapts: Option<Vec<String>>,
@@ -51,11 +48,7 @@ pub struct AdaptPlan {
 }
 
 impl AdaptPlan {
-    /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range, or settings contradict each other.
-    pub fn new(settings: &Adapt) -> Result<AdaptPlan> {
+    pub(super) fn new(settings: &Adapt) -> Result<AdaptPlan> {
         settings::check(settings)?;
         let own = AdaptValues::from(settings.clone());
         let whole = own.whole;
@@ -84,7 +77,7 @@ impl AdaptPlan {
     }
 
     /// Anchors of the delta of templates that have so many.
-    pub fn anchors(&self, templates: usize) -> usize {
+    pub(super) fn anchors(&self, templates: usize) -> usize {
         let usual = match self.whole {
             true => templates,
             false => ANCHORS.min(templates),
@@ -93,10 +86,11 @@ impl AdaptPlan {
     }
 
     /// The delta of these templates before the first step.
-    ///
-    /// # Errors
-    /// If there is no memory.
-    pub fn no_delta(&self, gene: &Learngene, classes: usize) -> candle_core::Result<Weights> {
+    pub(super) fn no_delta(
+        &self,
+        gene: &Learngene,
+        classes: usize,
+    ) -> candle_core::Result<Weights> {
         let anchors = self.anchors(gene.auxiliary.depth);
         let mut rng = ChaCha8Rng::seed_from_u64(self.training.seed);
         let mut normal = || StandardNormal.sample(&mut rng);
@@ -105,7 +99,7 @@ impl AdaptPlan {
     }
 
     /// True if a tensor of the learngene adapts, of those that are neither scalers nor classifier.
-    pub fn adapts(&self, name: &str) -> bool {
+    pub(super) fn adapts(&self, name: &str) -> bool {
         match &self.adapts {
             _ if name.starts_with("templates.") => self.whole,
             Some(parts) => parts.iter().any(|part| name.contains(part)),
@@ -119,16 +113,7 @@ impl AdaptPlan {
         let condensed = &templates.config.provenance;
         let told = |sizes: &Vec<usize>| (!sizes.is_empty()).then(|| sizes.clone());
         let depths = self.depths.clone().or_else(|| told(&condensed.depths));
-        let depths = match depths.as_deref() {
-            None => (auxiliary.depth, auxiliary.depth),
-            Some([one]) if *one > 0 => (*one, *one),
-            Some([least, most]) if (1..=*most).contains(least) => (*least, *most),
-            Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give one depth, or the least and the most, from 1"
-                )));
-            }
-        };
+        let depths = elastic::depths(&depths.unwrap_or_else(|| vec![auxiliary.depth]))?;
         let widths = self.widths.clone().or_else(|| told(&condensed.widths));
         let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
         if widths.is_empty() {
@@ -136,10 +121,8 @@ impl AdaptPlan {
         }
         let heads = &self.variants.head_widths;
         for &width in &widths {
-            if !heads
-                .iter()
-                .any(|head| *head > 0 && width.is_multiple_of(*head))
-            {
+            let fits = |head: &usize| *head > 0 && width.is_multiple_of(*head);
+            if !heads.iter().any(fits) {
                 templates.learngene.shape(depths.1, width, None)?;
             }
         }

@@ -2,13 +2,13 @@
 
 use super::largest;
 use super::plan::AdaptPlan;
+use crate::score::check_parts;
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
 use wave_learngene::Sizes;
 use wave_run::context::Context;
 use wave_run::data::{Data, Input};
-use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::settings::Adapt;
 use wave_run::train::Resolved;
@@ -27,9 +27,6 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing or does not fit together.
     pub(super) fn read(
         dir: &Path,
         mut plan: AdaptPlan,
@@ -50,20 +47,9 @@ impl Prepared {
             context,
         )?;
         let resolved = plan.training.resolve(&data)?;
-        if let Some(parts) = &plan.adapts {
-            let tensors = gene.tensors();
-            let names = || tensors.iter().map(|(name, _)| name.as_str());
-            if let Some(part) = parts
-                .iter()
-                .find(|part| !names().any(|n| n.contains(*part)))
-            {
-                let names: Vec<&str> = names().collect();
-                return Err(request(format!(
-                    "adapts: no weight's name holds {part}; there are {}",
-                    names.join(", ")
-                )));
-            }
-        }
+        let tensors = gene.tensors();
+        let parts = plan.adapts.as_deref().unwrap_or_default();
+        check_parts("adapts", parts, tensors.iter().map(|(name, _)| name))?;
         Ok(Prepared {
             step: Step::new(memory(resolved.mode), &data, &resolved)?,
             templates,

@@ -2,9 +2,10 @@
 
 use super::rows::Format;
 use crate::ancestor::Ancestor;
+use crate::model::unusual;
 use anyhow::Result;
 use serde_json::{Value, json};
-use wave_data::{Augment, CropMode, CropOffset, Interpolation};
+use wave_data::Augment;
 use wave_run::data::{self, Data};
 
 /// Raised whenever the same settings come to mean other outputs or other files.
@@ -31,14 +32,13 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         input.crop_pct,
         s = input.image_size,
     );
-    if input.interpolation != Interpolation::default() {
-        steps += &format!(", {}", input.interpolation);
-    }
-    if input.crop_mode != CropMode::default() {
-        steps += &format!(", {}", input.crop_mode);
-    }
-    if input.crop_offset != CropOffset::default() {
-        steps += &format!(", {}", input.crop_offset);
+    let odd = [
+        unusual(&input.interpolation),
+        unusual(&input.crop_mode),
+        unusual(&input.crop_offset),
+    ];
+    for step in odd.iter().flatten() {
+        steps += &format!(", {step}");
     }
     let all: Vec<u32> = (0..data.train.len() as u32).collect();
     let mut manifest = json!({
@@ -53,7 +53,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "input": steps,
         "augmentation": augmentation(data),
         "view_seed": data.view_seed,
-        "cache_top": format.kept().map_or(json!("all"), Value::from),
+        "cache_top": format.kept.map_or(json!("all"), Value::from),
     });
     if format.raw {
         manifest["outputs"] = json!("features");
@@ -86,10 +86,8 @@ pub(super) fn digest(manifest: &Value) -> String {
 
 /// The first difference of a manifest from the one that a run needs, if any.
 pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
-    if found["format_version"]
-        .as_u64()
-        .is_some_and(|version| version < FORMAT_VERSION.into())
-    {
+    let version = found["format_version"].as_u64();
+    if version.is_some_and(|version| version < FORMAT_VERSION.into()) {
         return Some(OLD_FORMAT.into());
     }
     let keys = wanted.as_object().into_iter().flatten();
@@ -133,28 +131,16 @@ fn augmentation(data: &Data) -> String {
         mixing: _,  // refused
         repeats: _, // refused
     } = &data.augment;
-    let mut parts = Vec::new();
-    if *crop_padding > 0 {
-        parts.push(format!("crop_padding {crop_padding}"));
-    }
-    if *flip {
-        parts.push("flip".into());
-    }
-    if let Some(crop) = resized_crop {
-        parts.push(format!("{crop:?}"));
-    }
-    if let Some(policy) = rand_augment {
-        parts.push(format!("{policy:?}"));
-    }
-    if *three {
-        parts.push("three_augment".into());
-    }
-    if let Some(jitter) = colour_jitter {
-        parts.push(format!("{jitter:?}"));
-    }
-    if let Some(erasing) = erasing {
-        parts.push(format!("{erasing:?}"));
-    }
+    let parts = [
+        (*crop_padding > 0).then(|| format!("crop_padding {crop_padding}")),
+        flip.then(|| "flip".to_owned()),
+        resized_crop.as_ref().map(|crop| format!("{crop:?}")),
+        rand_augment.as_ref().map(|policy| format!("{policy:?}")),
+        three.then(|| "three_augment".to_owned()),
+        colour_jitter.as_ref().map(|jitter| format!("{jitter:?}")),
+        erasing.as_ref().map(|erasing| format!("{erasing:?}")),
+    ];
+    let mut parts: Vec<String> = parts.into_iter().flatten().collect();
     if rand_augment.is_some() || erasing.is_some() {
         let t = &data.transform;
         parts.push(format!("mean {:?}, std {:?}", t.mean, t.std));

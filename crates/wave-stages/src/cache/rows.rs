@@ -20,7 +20,7 @@ pub(super) struct Format {
     /// True if numbers are kept as they are, features: otherwise logits, as logarithms of probabilities.
     pub(super) raw: bool,
     /// Number of classes kept, unless all are.
-    kept: Option<usize>,
+    pub(super) kept: Option<usize>,
 }
 
 impl Format {
@@ -31,19 +31,16 @@ impl Format {
             raw: false,
             kept: None,
         };
-        match top {
+        let some = match top {
             Top::All => all,
-            Top::Most(k) => {
-                let some = Format {
-                    kept: Some(k.min(classes)),
-                    ..all
-                };
-                if some.bytes_per_image() < all.bytes_per_image() {
-                    some
-                } else {
-                    all
-                }
-            }
+            Top::Most(k) => Format {
+                kept: Some(k.min(classes)),
+                ..all
+            },
+        };
+        match some.bytes_per_image() < all.bytes_per_image() {
+            true => some,
+            false => all,
         }
     }
 
@@ -54,11 +51,6 @@ impl Format {
             raw: true,
             kept: None,
         }
-    }
-
-    /// Number of classes kept, unless all are.
-    pub(super) fn kept(self) -> Option<usize> {
-        self.kept
     }
 
     /// Bytes of an image in a view.
@@ -79,6 +71,20 @@ impl Format {
     fn columns(self) -> usize {
         self.kept.unwrap_or(self.width)
     }
+
+    /// The tensors of a shard with `n` images.
+    fn tensors(self, n: usize) -> Vec<(&'static str, DType, Vec<usize>)> {
+        let k = self.columns();
+        let mut all = vec![
+            ("images", DType::U32, vec![n]),
+            ("log_p", DType::F16, vec![n, k]),
+        ];
+        if self.kept.is_some() {
+            all.push(("classes", DType::U8, vec![n, k, self.class_bytes()]));
+            all.push(("rest", DType::F16, vec![n]));
+        }
+        all
+    }
 }
 
 /// The outputs of some images.
@@ -86,10 +92,8 @@ impl Format {
 pub(super) struct Rows {
     /// Indices, ascending, (n).
     images: Vec<u32>,
-    /// (n, k) f16
-    log_p: Tensor,
-    /// Unless all are kept: classes (n, k, w) u8, and the rest (n) f16.
-    partial: Option<(Tensor, Tensor)>,
+    /// The tensors of a shard, by [`Format::tensors`].
+    table: Weights,
 }
 
 impl Rows {
@@ -128,16 +132,20 @@ impl Rows {
         let half = |values: Vec<f32>, shape: &[usize]| -> Result<Tensor> {
             Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::F16)
         };
+        let mut table = Weights::new();
+        table.insert(
+            "images".into(),
+            Tensor::from_slice(images, n, &Device::Cpu)?,
+        );
+        table.insert("log_p".into(), half(log_p, &[n, k])?);
+        if format.kept.is_some() {
+            let classes = Tensor::from_vec(classes, (n, k, w), &Device::Cpu)?;
+            table.insert("classes".into(), classes);
+            table.insert("rest".into(), half(rest, &[n])?);
+        }
         Ok(Rows {
             images: images.to_vec(),
-            log_p: half(log_p, &[n, k])?,
-            partial: match format.kept {
-                None => None,
-                Some(_) => {
-                    let classes = Tensor::from_vec(classes, (n, k, w), &Device::Cpu)?;
-                    Some((classes, half(rest, &[n])?))
-                }
-            },
+            table,
         })
     }
 
@@ -152,33 +160,32 @@ impl Rows {
         if self.images.is_empty() {
             return Ok(other.clone());
         }
-        let both: Vec<u32> = [&self.images[..], &other.images].concat();
-        let mut order: Vec<u32> = (0..both.len() as u32).collect();
-        order.sort_by_key(|at| both[*at as usize]);
-        let images = order.iter().map(|at| both[*at as usize]).collect();
+        let both = Rows::joined(&[self.clone(), other.clone()])?;
+        let mut order: Vec<u32> = (0..both.images.len() as u32).collect();
+        order.sort_by_key(|at| both.images[*at as usize]);
+        let images = order.iter().map(|at| both.images[*at as usize]).collect();
         let order = Tensor::new(&order[..], &Device::Cpu)?;
-        let join = |a: &Tensor, b: &Tensor| Tensor::cat(&[a, b], 0)?.index_select(&order, 0);
+        let sorted = |(name, t): (String, Tensor)| Ok((name, t.index_select(&order, 0)?));
+        let table = both.table.into_iter().map(sorted).collect::<Result<_>>()?;
+        Ok(Rows { images, table })
+    }
+
+    /// The rows of all, one after another.
+    fn joined(all: &[Rows]) -> Result<Rows> {
+        let join = |name: &String| {
+            let parts: Vec<&Tensor> = all.iter().map(|rows| &rows.table[name]).collect();
+            Ok((name.clone(), Tensor::cat(&parts, 0)?))
+        };
+        let names = all.first().into_iter().flat_map(|rows| rows.table.keys());
         Ok(Rows {
-            images,
-            log_p: join(&self.log_p, &other.log_p)?,
-            partial: match (&self.partial, &other.partial) {
-                (Some((c, r)), Some((d, s))) => Some((join(c, d)?, join(r, s)?)),
-                _ => None,
-            },
+            images: all.iter().flat_map(|rows| &rows.images).copied().collect(),
+            table: names.map(join).collect::<Result<_>>()?,
         })
     }
 
     /// As a table for a shard.
-    pub(super) fn to_table(&self) -> Result<Weights> {
-        let images = Tensor::from_slice(&self.images, self.images.len(), &Device::Cpu)?;
-        let mut table = Weights::new();
-        table.insert("images".into(), images);
-        table.insert("log_p".into(), self.log_p.clone());
-        if let Some((classes, rest)) = &self.partial {
-            table.insert("classes".into(), classes.clone());
-            table.insert("rest".into(), rest.clone());
-        }
-        Ok(table)
+    pub(super) fn table(&self) -> &Weights {
+        &self.table
     }
 
     /// The rows of a shard with images in `range`, or the error in it.
@@ -187,8 +194,9 @@ impl Rows {
         format: Format,
         range: Range<u32>,
     ) -> std::result::Result<Rows, String> {
-        let take = |name: &str, dtype: DType, shape: &[usize]| match table.get(name) {
-            Some(t) if t.dtype() == dtype && t.dims() == shape => Ok(t.clone()),
+        let n = table.get("images").map_or(0, Tensor::elem_count);
+        let take = |(name, dtype, shape): (&str, DType, Vec<usize>)| match table.get(name) {
+            Some(t) if t.dtype() == dtype && t.dims() == shape => Ok((name.to_owned(), t.clone())),
             Some(t) => Err(format!(
                 "{name} is {:?} {:?}, expected {dtype:?} {shape:?}",
                 t.dtype(),
@@ -196,25 +204,13 @@ impl Rows {
             )),
             None => Err(format!("has no tensor {name}")),
         };
-        let n = table.get("images").map_or(0, Tensor::elem_count);
-        let images = take("images", DType::U32, &[n])?
-            .to_vec1::<u32>()
-            .map_err(|e| e.to_string())?;
+        let own = format.tensors(n).into_iter().map(take);
+        let own: Weights = own.collect::<std::result::Result<_, _>>()?;
+        let images = own["images"].to_vec1::<u32>().map_err(|e| e.to_string())?;
         if !images.is_sorted_by(|a, b| a < b) || images.iter().any(|i| !range.contains(i)) {
             return Err(format!("its images are not ascending in {range:?}"));
         }
-        let (k, w) = (format.columns(), format.class_bytes());
-        Ok(Rows {
-            images,
-            log_p: take("log_p", DType::F16, &[n, k])?,
-            partial: match format.kept {
-                None => None,
-                Some(_) => Some((
-                    take("classes", DType::U8, &[n, k, w])?,
-                    take("rest", DType::F16, &[n])?,
-                )),
-            },
-        })
+        Ok(Rows { images, table: own })
     }
 }
 
@@ -229,30 +225,17 @@ pub(super) struct View {
 impl View {
     /// A view of a source with `source_images` images.
     pub(super) fn new(shards: &[Rows], format: Format, source_images: usize) -> Result<View> {
-        let all = |part: &dyn Fn(&Rows) -> Option<Tensor>| -> Result<Option<Tensor>> {
-            let parts: Vec<Tensor> = shards.iter().filter_map(part).collect();
-            match parts.is_empty() {
-                true => Ok(None),
-                false => Tensor::cat(&parts, 0).map(Some),
-            }
+        let rows = match shards {
+            [] => Rows::none(format)?,
+            shards => Rows::joined(shards)?,
         };
-        let none = Rows::none(format)?;
-        let log_p = all(&|rows| Some(rows.log_p.clone()))?;
-        let classes = all(&|rows| rows.partial.as_ref().map(|p| p.0.clone()))?;
-        let rest = all(&|rows| rows.partial.as_ref().map(|p| p.1.clone()))?;
-        let images: Vec<u32> = shards.iter().flat_map(|s| &s.images).copied().collect();
         let mut places = vec![ABSENT; source_images];
-        for (row, image) in images.iter().enumerate() {
+        for (row, image) in rows.images.iter().enumerate() {
             // The cache may hold images that this run does not train on.
             if let Some(place) = places.get_mut(*image as usize) {
                 *place = row as u32;
             }
         }
-        let rows = Rows {
-            images,
-            log_p: log_p.unwrap_or(none.log_p),
-            partial: classes.zip(rest),
-        };
         Ok(View {
             format,
             places,
@@ -269,9 +252,10 @@ impl View {
         let places: Vec<u32> = images.iter().map(place).collect::<Result<_>>()?;
         let (b, n) = (places.len(), self.format.width);
         let places = Tensor::from_vec(places, b, &Device::Cpu)?;
-        let log_p = self.rows.log_p.index_select(&places, 0)?;
+        let table = &self.rows.table;
+        let log_p = table["log_p"].index_select(&places, 0)?;
         let log_p = log_p.to_dtype(DType::F32)?; // (b, k)
-        let Some((classes, rest)) = &self.rows.partial else {
+        let (Some(classes), Some(rest)) = (table.get("classes"), table.get("rest")) else {
             return Ok(log_p);
         };
         let (k, w) = (self.format.columns(), self.format.class_bytes());
@@ -301,9 +285,9 @@ impl View {
 
     /// Sum over the images of the probabilities not kept.
     pub(super) fn rest(&self) -> Result<f64> {
-        match &self.rows.partial {
+        match self.rows.table.get("rest") {
             None => Ok(0.0),
-            Some((_, rest)) => {
+            Some(rest) => {
                 let rest = rest.to_dtype(DType::F64)?.exp()?;
                 rest.sum_all()?.to_scalar::<f64>()
             }

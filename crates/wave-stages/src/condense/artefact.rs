@@ -3,14 +3,11 @@
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
 use crate::elastic;
-use crate::model::{card_front, task};
-use crate::origin;
-use crate::templates::{self, Description, TAGS, TemplateDir};
+use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::Path;
-use wave_hub::{CardFront, FloatType, PAPER, TemplateConfig};
+use wave_hub::{PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 use wave_run::data::Data;
 
@@ -86,26 +83,9 @@ impl<'a> Condensed<'a> {
     }
 }
 
-/// Writes the template directory with its card.
-pub(super) fn write(
-    out: &Path,
-    gene: &Learngene,
-    float: FloatType,
-    about: Description<'_>,
-) -> Result<()> {
-    templates::write(out, gene, float, about, |config| card(gene, config))
-}
-
-fn card(gene: &Learngene, config: &TemplateConfig) -> String {
+/// The card of the templates.
+pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
     let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
-    let task = task(gene.auxiliary.classes);
-    let front = CardFront {
-        tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
-        library_name: Some("wave".into()),
-        pipeline_tag: Some(task.into()),
-        results: templates::card_results(accuracies, provenance),
-        ..card_front()
-    };
     let a = &gene.auxiliary;
     let mut body = format!(
         "Weight templates for vision transformers of any depth and of any width that is a multiple of {}. {PAPER}",
@@ -121,12 +101,10 @@ fn card(gene: &Learngene, config: &TemplateConfig) -> String {
         Value::String(name) if name != "condense" => format!(" {name}.toml"),
         _ => String::new(),
     };
-    body += &format!(
-        "\n## Made by\n\n```sh\nwave condense{recipe}\n```\n\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
-    );
+    body += &format!("\n## Made by\n\n```sh\nwave condense{recipe}\n```\n");
     let title = format!(
         "Weight templates, {}",
         provenance["data"].as_str().unwrap_or("wave")
     );
-    origin::card(front, provenance, &title, &body)
+    templates::card(gene, accuracies, provenance, &title, &body)
 }

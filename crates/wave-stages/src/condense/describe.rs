@@ -158,11 +158,7 @@ pub fn untrained(
     let Some(mut plan) = plans.pop() else {
         return Err(request("levels is empty; give the changes of at least one"));
     };
-    plan.fit_batch(None, context)?;
-    let data = match plan.data.spec {
-        Some(_) => Some(plan.open_data(ancestor, context)?),
-        None => None,
-    };
+    let data = opened(&mut plan, ancestor, context)?;
     let (channels, classes) = match &data {
         Some(data) => (data.transform.channels, plan.outputs(ancestor, data)),
         None => (plan.auxiliary.channels, plan.auxiliary.classes),
@@ -172,13 +168,10 @@ pub fn untrained(
     plan.templates.levels.clear(); // the last one's templates are all
     let gene = super::start(&plan, 0)?;
     let gene = if features { gene.headless() } else { gene };
+    let half = || vec![0.5; channels];
     let transform = match &data {
         Some(data) => data.transform.clone(),
-        None => Transform::new(
-            plan.auxiliary.image_size,
-            vec![0.5; channels],
-            vec![0.5; channels],
-        ),
+        None => Transform::new(plan.auxiliary.image_size, half(), half()),
     };
     let about = Description {
         transform: &transform,
@@ -193,16 +186,23 @@ pub fn untrained(
     Ok(templates::in_memory(gene, about))
 }
 
+/// The data of a plan, if it names some; its batch becomes a number.
+fn opened(
+    plan: &mut CondensePlan,
+    ancestor: Option<&Ancestor>,
+    context: &Context,
+) -> Result<Option<Data>> {
+    plan.fit_batch(None, context)?;
+    let named = plan.data.spec.is_some();
+    named.then(|| plan.open_data(ancestor, context)).transpose()
+}
+
 fn describe_level(
     mut plan: CondensePlan,
     ancestor: Option<&Ancestor>,
     context: &Context,
 ) -> Result<String> {
-    plan.fit_batch(None, context)?;
-    let data = match plan.data.spec {
-        Some(_) => Some(plan.open_data(ancestor, context)?),
-        None => None,
-    };
+    let data = opened(&mut plan, ancestor, context)?;
     if let (Some(data), Some(ancestor)) = (&data, ancestor) {
         ancestor.check(data, plan.output(Some(ancestor)))?;
     }
@@ -228,24 +228,21 @@ fn describe_level(
 
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
+    let outputs = match plan.output(ancestor) {
+        AncestorOutput::Scores => "classes",
+        AncestorOutput::Features => "features of the ancestor",
+    };
     let mut text = format!(
-        "data: {}\n{images} images, {classes} {}\nauxiliary: {} anchors, width {}, {} heads, \
-         {} x {} pixels in patches of {}\n",
+        "data: {}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} heads, {side} x {side} \
+         pixels in patches of {}\ndepths {:?}, widths {:?}\ntemplates of {t} x {t}:",
         numbers.name,
-        match plan.output(ancestor) {
-            AncestorOutput::Scores => "classes",
-            AncestorOutput::Features => "features of the ancestor",
-        },
         a.depth,
         a.width,
         a.heads,
-        a.image_size,
-        a.image_size,
-        a.patch
-    );
-    text += &format!(
-        "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
-        plan.sizes.depths, plan.sizes.widths
+        a.patch,
+        plan.sizes.depths,
+        plan.sizes.widths,
+        side = a.image_size,
     );
     for (set, n) in counts {
         text += &format!(" {n} {set}");

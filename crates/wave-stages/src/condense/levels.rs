@@ -1,10 +1,11 @@
 //! Levels of size: templates that grow, in one condensation after another.
 
-use super::plan::leveled;
 use super::{CondensePlan, check};
+use crate::model::shape_in_words;
 use crate::templates::TemplateDir;
 use anyhow::{Context as _, Result};
-use wave_learngene::Plan;
+use wave_learngene::{Level, Plan};
+use wave_models::vit::VitShape;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::{Auxiliary, Condense};
@@ -40,9 +41,6 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
 }
 
 /// The settings of each level, each checked alone.
-///
-/// # Errors
-/// As [`of`] and [`check`].
 pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
     let levels = of(settings)?;
     for level in &levels {
@@ -52,9 +50,6 @@ pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
 }
 
 /// The plans of all levels; the first grows `templates`, if it grows any.
-///
-/// # Errors
-/// If the settings of a level are wrong, or do not fit those before.
 pub(super) fn plans(
     levels: &[Condense],
     templates: Option<&TemplateDir>,
@@ -78,9 +73,6 @@ pub(super) fn plans(
 }
 
 /// The plan of a growth of templates.
-///
-/// # Errors
-/// If the settings are wrong, or the templates are others.
 pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<CondensePlan> {
     let gene = &templates.learngene;
     let usual = Auxiliary::from(&gene.auxiliary);
@@ -136,5 +128,79 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
             "grow: the templates do not say for which sizes they were condensed; condense them with --depths and \
              --widths",
         )),
+    }
+}
+
+/// A plan with all its templates as one level of sizes, unless it has levels.
+fn leveled(mut plan: Plan, depth: usize, width: usize) -> Plan {
+    if plan.levels.is_empty() {
+        plan.levels.push(Level {
+            depth,
+            width,
+            counts: plan.counts.clone(),
+        });
+    }
+    plan
+}
+
+impl CondensePlan {
+    /// As a growth of templates of this plan and for this auxiliary; `smaller` has levels. `given` says whether the
+    /// numbers of templates are the settings', of all of them.
+    ///
+    /// # Errors
+    /// If these are other templates, or the sizes or numbers are no larger.
+    fn grows(mut self, smaller: &Plan, auxiliary: &VitShape, given: bool) -> Result<CondensePlan> {
+        let own = VitShape {
+            channels: auxiliary.channels,
+            classes: auxiliary.classes,
+            ..self.auxiliary.clone()
+        };
+        if own != *auxiliary {
+            return Err(request(format!(
+                "grow: the templates were condensed with {}, and this is {}; leave out the keys of the auxiliary",
+                shape_in_words(auxiliary),
+                shape_in_words(&own)
+            )));
+        }
+        let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
+        if same(&self.templates) != same(smaller) {
+            return Err(request(format!(
+                "grow: the templates are of {t} x {t}, in {} order; leave out template_size, kronecker and share_mlp",
+                smaller.kronecker.name(),
+                t = smaller.template_size
+            )));
+        }
+        let (depth, width) = self.most();
+        if !given {
+            let added = Plan::default_budget(width, smaller.template_size)?;
+            self.templates.counts = smaller.counts.clone();
+            for (part, set) in &smaller.sets {
+                *self.templates.counts.entry(set.clone()).or_default() += added.n_templates(*part);
+            }
+        }
+        let level = Level {
+            depth,
+            width,
+            counts: self.templates.counts.clone(),
+        };
+        let last = smaller.levels.last();
+        if let Some(last) = last.filter(|last| last.holds(depth, width)) {
+            return Err(request(format!(
+                "grow: the templates make models of up to {} layers of width {} already; give larger --depths or \
+                 --widths",
+                last.depth, last.width
+            )));
+        }
+        self.sizes.smaller = smaller.levels.iter().map(|l| (l.depth, l.width)).collect();
+        self.work = self.sizes.work(&self.auxiliary);
+        let levels = smaller.levels.iter().cloned().chain([level]).collect();
+        self.templates = self.templates.with_levels(levels)?;
+        Ok(self)
+    }
+
+    /// The plan of its templates, with what it condenses as a level.
+    fn leveled(&self) -> Plan {
+        let (depth, width) = self.most();
+        leveled(self.templates.clone(), depth, width)
     }
 }

@@ -57,7 +57,7 @@ fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Template
 }
 
 /// The templates, bank and other weights before the first step.
-pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
+pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let a = &plan.auxiliary;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut templates = first_templates(plan, &mut rng)?;

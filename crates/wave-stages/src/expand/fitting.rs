@@ -1,13 +1,13 @@
 //! The fit of scalers and head to a little data.
 
 use crate::model::Network;
-use crate::score::{self, drop_path};
+use crate::score;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use wave_data::Batch;
 use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
-use wave_models::vit::{self, VitShape};
+use wave_models::vit::VitShape;
 use wave_run::data::Data;
 use wave_run::train::{self, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
@@ -75,14 +75,8 @@ impl Trainee for Fitting<'_> {
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let Fitting {
-            shape, resolved, ..
-        } = self;
         let weights = self.assemble(&live.weights)?;
-        let scales = drop_path(shape.depth, part, resolved);
-        let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;
-        let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
-        wave_ops::soft_cross_entropy(&logits, &targets)
+        score::label_loss(self.shape, &weights, batch, images, part, &self.resolved)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {

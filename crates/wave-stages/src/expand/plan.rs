@@ -21,26 +21,22 @@ use wave_run::train::TrainingPlan;
 #[derive(Clone, Debug)]
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
-    pub table: Table,
+    pub(super) table: Table,
     /// The size of the model, or limits on it.
     pub size: Size,
     /// The templates that the model uses, if not those of its level.
     pub(super) templates_used: Option<usize>,
-    /// A delta of the templates, if any.
-    pub delta: Option<String>,
-    /// First scalers.
-    pub scalers: FirstScalers,
+    pub(super) delta: Option<String>,
+    pub(super) scalers: FirstScalers,
     /// Source of norms and biases of the blocks.
-    pub fill: Fill,
+    pub(super) fill: Fill,
     /// Learning rate of the head over that of the scalers; 0 keeps the head.
-    pub head_lr_ratio: f32,
-    /// Format and element type of the model.
-    pub output: Output,
+    pub(super) head_lr_ratio: f32,
+    pub(super) output: Output,
     /// Data to fit scalers on, if any.
     pub data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
-    /// Duration, if given.
     duration: Option<Duration>,
 }
 
@@ -140,17 +136,14 @@ impl ExpandPlan {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
         // Without data nothing is fitted, unless asked for.
-        match self.duration {
-            None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => Ok(None),
-            Some(Duration::Steps(n)) => Err(need_data(&format!("{n} steps"))),
-            Some(Duration::Epochs(n)) => Err(need_data(&format!("{n} epochs"))),
-        }
+        let of = match self.duration {
+            None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => return Ok(None),
+            Some(Duration::Steps(n)) => format!("{n} steps"),
+            Some(Duration::Epochs(n)) => format!("{n} epochs"),
+        };
+        Err(request(format!(
+            "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
+             nothing is fitted"
+        )))
     }
-}
-
-fn need_data(of: &str) -> anyhow::Error {
-    request(format!(
-        "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
-         nothing is fitted"
-    ))
 }

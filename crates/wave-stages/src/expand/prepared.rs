@@ -32,9 +32,6 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing or does not fit together.
     pub(super) fn read(
         dir: &Path,
         plan: ExpandPlan,
@@ -89,17 +86,6 @@ impl Prepared {
             data,
             fitting,
         })
-    }
-
-    /// Refuses an expansion that takes more memory than is free.
-    ///
-    /// # Errors
-    /// Naming both sizes.
-    pub(super) fn check(&self) -> Result<()> {
-        match &self.fitting {
-            Some((_, step)) => step.check(),
-            None => Ok(()),
-        }
     }
 
     /// The sizes within the limits as a table, or nothing.

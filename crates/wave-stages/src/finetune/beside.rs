@@ -17,11 +17,11 @@ use wave_models::vit::VitShape;
 
 /// The first values of what trains beside the weights, where anything does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Beside {
+pub(super) struct Beside {
     /// Of all factors of LayerScale.
-    pub layer_scale: Option<f64>,
+    pub(super) layer_scale: Option<f64>,
     /// Of all MLP scalars.
-    pub mlp_scalar: Option<f64>,
+    pub(super) mlp_scalar: Option<f64>,
 }
 
 /// The factors of each branch, (depth, width), and the map that it ends in. (Transformers that have LayerScale
@@ -36,7 +36,7 @@ const SCALAR: (&str, &str) = ("blocks.mlp.fc1.scalar", "blocks.mlp.fc1.weight");
 
 impl Beside {
     /// True if nothing trains beside the weights.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         *self == Beside::default()
     }
 

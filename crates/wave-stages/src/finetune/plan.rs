@@ -1,11 +1,13 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
 use super::slices::Slices;
-use super::{Beside, DEFAULTS, check_frozen, only_runs, open_data};
+use super::{Beside, DEFAULTS, only_runs, open_data};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::{Cache, CachePlan};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::score::check_parts;
+use crate::zero_shot;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,27 +26,21 @@ use wave_run::train::{Resolved, TrainingPlan};
 #[derive(Clone, Debug)]
 pub struct FinetunePlan {
     /// The settings, which a resumed run must repeat.
-    pub table: Table,
+    pub(super) table: Table,
     /// A frozen model to distil from as well.
     pub ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
     pub classes: ZeroShot,
-    /// The cache of its outputs, if they are kept.
-    pub cache: Option<CachePlan>,
-    /// The objective.
-    pub objective: Objective,
+    pub(super) cache: Option<CachePlan>,
+    pub(super) objective: Objective,
     /// True if the model gets a new head.
-    pub new_head: bool,
+    pub(super) new_head: bool,
     /// Parts of names of frozen weights.
-    pub frozen: Vec<String>,
-    /// What trains beside the weights.
-    pub beside: Beside,
-    /// The slices to train.
-    pub slices: Slices,
-    /// Format and element type of the model.
-    pub output: Output,
-    /// Data.
-    pub data: DataPlan,
+    pub(super) frozen: Vec<String>,
+    pub(super) beside: Beside,
+    pub(super) slices: Slices,
+    pub(super) output: Output,
+    pub(super) data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
 }
@@ -56,12 +52,7 @@ impl FinetunePlan {
     /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
-        if settings.ancestor.is_none() && settings.zero_shot.is_given() {
-            return Err(request(
-                "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
-                 CLIP or SigLIP",
-            ));
-        }
+        zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
         let own = FinetuneValues::from(settings.clone());
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
@@ -138,9 +129,6 @@ pub struct Prepared {
 
 impl Prepared {
     /// Reads the model in a directory; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing or does not fit together.
     pub(super) fn read(
         model: &Path,
         plan: FinetunePlan,
@@ -179,7 +167,8 @@ impl Prepared {
         if !plan.beside.is_empty() {
             plan.beside_of(&model.network)?;
         }
-        check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
+        let weights = model.network.prepare(&model.weights)?;
+        check_parts("freeze", &plan.frozen, weights.keys())?;
         let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;

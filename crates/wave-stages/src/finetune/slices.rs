@@ -9,7 +9,7 @@ use wave_run::settings::Elastic;
 
 /// Slices of a transformer, of which each step trains some.
 #[derive(Clone, Debug)]
-pub struct Slices {
+pub(super) struct Slices {
     pub(super) depths: Option<Vec<usize>>,
     pub(super) widths: Option<Vec<usize>>,
     pub(super) elastic: Elastic,

@@ -1,6 +1,6 @@
 //! Input and classes of a new model.
 
-use super::plan::{FrameSettings, InitPlan};
+use super::plan::InitPlan;
 use crate::model::{Model, Network};
 use crate::templates;
 use anyhow::Result;
@@ -24,6 +24,16 @@ pub(super) struct Frame {
 }
 
 impl Frame {
+    fn new(transform: Transform, label_names: Vec<String>) -> Frame {
+        Frame {
+            transform,
+            label_names,
+            patch: None,
+            head_width: None,
+            donor: None,
+        }
+    }
+
     /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
     /// divides the images.
     pub(super) fn patch(&self, plan: &InitPlan, usual: usize) -> usize {
@@ -33,64 +43,53 @@ impl Frame {
 }
 
 /// Input and classes: of another directory, of data, or of the settings.
-pub(super) fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
-    let mut frame = if let Some(from) = &settings.from {
-        frame_of(from, context)?
-    } else if settings.data.is_some() {
-        let images = Images {
-            data: settings.data.clone(),
-            ..Images::default()
-        };
-        let dataset = data::open(settings.data.as_deref(), context)?;
-        let image_size = settings
-            .image_size
-            .or_else(|| data::image_side(&dataset))
-            .unwrap_or(data::DEFAULT_SIDE);
-        let input = data::Input::Size {
-            image_size,
-            channels: match settings.channels {
-                Some(channels) => data::Channels::Exactly(channels),
-                None => data::Channels::Otherwise(3),
-            },
-        };
-        let plan = DataPlan {
-            batch: BatchSize::Images(1),
-            ..DataPlan::of_images(&images, None)?
-        };
-        let data = data::Data::open(&plan, input, context)?;
-        Frame {
-            transform: data.transform,
-            label_names: data.class_names,
-            patch: None,
-            head_width: None,
-            donor: None,
-        }
-    } else {
-        let channels = settings.channels.unwrap_or(3);
-        let (mean, std) = match channels {
-            3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
-            _ => (vec![0.5; channels], vec![0.5; channels]),
-        };
-        let image_size = settings.image_size.unwrap_or(data::DEFAULT_SIDE);
-        let transform = Transform::new(image_size, mean, std);
-        let label_names = names(Vec::new(), settings.classes.unwrap_or(1000));
-        Frame {
-            transform,
-            label_names,
-            patch: None,
-            head_width: None,
-            donor: None,
+pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
+    let mut frame = match (&plan.from, &plan.data) {
+        (Some(from), _) => frame_of(from, context)?,
+        (None, Some(_)) => frame_of_data(plan, context)?,
+        (None, None) => {
+            let channels = plan.channels.unwrap_or(3);
+            let (mean, std) = match channels {
+                3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
+                _ => (vec![0.5; channels], vec![0.5; channels]),
+            };
+            let image_size = plan.image_size.unwrap_or(data::DEFAULT_SIDE);
+            let transform = Transform::new(image_size, mean, std);
+            Frame::new(transform, numbers(plan.classes.unwrap_or(1000)))
         }
     };
-    if let Some(classes) = settings.classes
-        && classes != frame.label_names.len()
-    {
-        frame.label_names = names(Vec::new(), classes);
+    if let Some(classes) = plan.classes.filter(|n| *n != frame.label_names.len()) {
+        frame.label_names = numbers(classes);
     }
-    if let Some(image_size) = settings.image_size {
+    if let Some(image_size) = plan.image_size {
         frame.transform.image_size = image_size;
     }
     Ok(frame)
+}
+
+/// Input and classes of the plan's data.
+fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
+    let dataset = data::open(plan.data.as_deref(), context)?;
+    let input = data::Input::Size {
+        image_size: plan
+            .image_size
+            .or_else(|| data::image_side(&dataset))
+            .unwrap_or(data::DEFAULT_SIDE),
+        channels: match plan.channels {
+            Some(channels) => data::Channels::Exactly(channels),
+            None => data::Channels::Otherwise(3),
+        },
+    };
+    let images = Images {
+        data: plan.data.clone(),
+        ..Images::default()
+    };
+    let images = DataPlan {
+        batch: BatchSize::Images(1),
+        ..DataPlan::of_images(&images, None)?
+    };
+    let data = data::Data::open(&images, input, context)?;
+    Ok(Frame::new(data.transform, data.class_names))
 }
 
 /// Input and classes of a template directory or a model.
@@ -100,22 +99,19 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
     if templates {
         let templates = templates::read(&path)?;
         let shape = &templates.learngene.auxiliary;
+        let names = templates.config.label_names;
+        let label_names = match names.len() == shape.classes {
+            true => names,
+            false => numbers(shape.classes),
+        };
         return Ok(Frame {
-            label_names: names(templates.config.label_names.clone(), shape.classes),
-            transform: templates.transform,
             patch: Some(shape.patch),
             head_width: Some(shape.head_width()),
-            donor: None,
+            ..Frame::new(templates.transform, label_names)
         });
     }
-    let Model {
-        network,
-        weights,
-        transform,
-        label_names,
-        ..
-    } = Model::read(&path, context)?;
-    let (patch, head_width) = match &network {
+    let model = Model::read(&path, context)?;
+    let (patch, head_width) = match &model.network {
         Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
         Network::ConvMixer(shape) => (shape.patch, None),
         Network::ConvNext(shape) => (shape.patch, None),
@@ -127,18 +123,14 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
         }
     };
     Ok(Frame {
-        transform,
-        label_names,
         patch: Some(patch),
         head_width,
-        donor: Some((network, weights)),
+        donor: Some((model.network, model.weights)),
+        ..Frame::new(model.transform, model.label_names)
     })
 }
 
-fn names(names: Vec<String>, classes: usize) -> Vec<String> {
-    if names.len() == classes {
-        names
-    } else {
-        (0..classes).map(|i| i.to_string()).collect()
-    }
+/// Names of so many classes that have none.
+fn numbers(classes: usize) -> Vec<String> {
+    (0..classes).map(|i| i.to_string()).collect()
 }

@@ -1,0 +1,129 @@
+//! The sizes that a condensation trains, and their cost: values, memory and work.
+
+use super::CondensePlan;
+use crate::ancestor::Ancestor;
+use anyhow::Result;
+use std::path::Path;
+use wave_learngene::Part;
+use wave_models::vit::VitShape;
+use wave_ops::Mode;
+use wave_run::context::Context;
+use wave_run::forecast::{self, Memory};
+use wave_run::settings::{Duration, Trained};
+use wave_run::train;
+
+impl CondensePlan {
+    /// Sets an automatic batch to one that fits the auxiliary at its largest.
+    pub(super) fn fit_batch(&mut self, earlier: Option<&Path>, context: &Context) -> Result<()> {
+        // Before the data is read: channels and classes hardly matter here.
+        let here = self.clone();
+        let memory = |mode| here.memory(None, mode);
+        let batch = forecast::fit_batch(&mut self.data, &self.training, memory, earlier, context)?;
+        self.table.extend(batch);
+        Ok(())
+    }
+
+    /// The most layers and channels of a token that are trained.
+    pub(super) fn most(&self) -> (usize, usize) {
+        let widest = self.sizes.widths.last();
+        (
+            self.sizes.depths.1,
+            *widest.unwrap_or(&self.auxiliary.width),
+        )
+    }
+
+    /// The work of its steps, in multiply-adds and the unit of its duration: epochs or steps.
+    pub(super) fn work_in_all(&self) -> f64 {
+        let length = match self.training.duration {
+            Duration::Epochs(epochs) => epochs,
+            Duration::Steps(steps) => steps as f64,
+        };
+        length * self.work.iter().sum::<f64>() / self.work.len().max(1) as f64
+    }
+
+    /// The largest shape that is trained.
+    pub(super) fn largest(&self) -> VitShape {
+        let (depth, width) = self.most();
+        self.auxiliary.with_size(depth, width)
+    }
+
+    /// Parameters of templates, scaler bank and the auxiliary's other weights, as counted by
+    /// [`wave_learngene::Learngene::ledger`].
+    pub(super) fn ledger(&self) -> [(&'static str, usize); 3] {
+        let a = &self.auxiliary;
+        let composed = Part::ALL.map(|part| {
+            let (rows, cols) = part.rows_cols(a);
+            rows * cols
+        });
+        let composed = a.depth * composed.iter().sum::<usize>();
+        [
+            ("templates", self.templates.template_parameters()),
+            ("scaler bank", self.templates.scaler_count(a, a.depth)),
+            ("inherited", a.parameter_count() - composed),
+        ]
+    }
+
+    /// Memory of training, with an ancestor if given.
+    pub(super) fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
+        let values = self.values_in_training();
+        let costliest = self.sizes.costliest(&self.largest());
+        let memory = Memory::of_composed(&costliest, mode, values);
+        match ancestor {
+            Some(ancestor) => memory.beside(&ancestor.network),
+            None => memory,
+        }
+    }
+
+    /// The number of values that a training holds: what is transferred and, where they train, the weights that templates
+    /// compose at every anchor.
+    pub(super) fn values_in_training(&self) -> usize {
+        let transferred: usize = self.ledger().iter().map(|(_, n)| n).sum();
+        let widest = self
+            .auxiliary
+            .with_size(self.auxiliary.depth, self.most().1);
+        let parameters = widest.stacked_parameters().into_iter();
+        let composed = parameters.filter(|(name, _)| self.templates.composes(name));
+        let sizes = composed.map(|(_, dims)| dims.iter().product::<usize>());
+        match self.train {
+            Trained::Factors => transferred,
+            Trained::Weights => transferred + sizes.sum::<usize>(),
+        }
+    }
+
+    /// The shape that a step trains.
+    pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
+        let rng = &mut train::size_generator(seed, step);
+        self.sizes.shape(&self.auxiliary, step, steps, rng)
+    }
+
+    /// Multiply-adds of the forward passes of one image in an average step.
+    pub fn mean_multiply_adds(&self) -> f64 {
+        self.sizes.mean_multiply_adds(&self.auxiliary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wave_run::settings::{Auxiliary, Condense};
+
+    #[test]
+    fn what_is_trained_is_counted_before_it_is_made() {
+        let settings = Condense {
+            depths: Some(vec![2, 12]),
+            widths: Some(vec![128, 64, 192]),
+            template_size: Some(64),
+            auxiliary: Auxiliary {
+                depth: Some(12),
+                width: Some(192),
+                image_size: Some(28),
+                patch: Some(7),
+                ..Auxiliary::default()
+            },
+            ..Condense::default()
+        };
+        let plan = CondensePlan::new(&settings).unwrap().on(1, 10);
+        let gene = crate::condense::start(&plan, 0).unwrap();
+        assert_eq!(plan.ledger(), gene.ledger());
+    }
+}

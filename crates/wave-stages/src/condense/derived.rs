@@ -1,0 +1,156 @@
+//! Sizes and templates of a condensation, as its settings name them.
+
+use crate::elastic;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use wave_learngene::{DepthRule, Kronecker, Part, Plan, Sizes};
+use wave_models::default_patch;
+use wave_models::vit::VitShape;
+use wave_run::data::DEFAULT_SIDE;
+use wave_run::error::request;
+use wave_run::settings::{Condense, CondenseValues, ScalerStart, Trained};
+
+/// Default share of the steps over which sizes grow.
+const DEFAULT_GROWTH: f64 = 0.9;
+
+/// The values that the optimiser updates: composed weights, or factors where a key is given that weights do not allow.
+/// `sizes` are those of `auxiliary`.
+pub(super) fn trained(
+    settings: &CondenseValues,
+    sizes: &Sizes,
+    auxiliary: &VitShape,
+) -> Result<Trained> {
+    let mut ratios = sizes.variants.mlp_ratios.iter();
+    let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
+    let interleaved = settings.kronecker == "interleave";
+    let wrong = match (settings.scaler_lr_ratio, ratio, interleaved) {
+        (Some(_), ..) => "scaler_lr_ratio applies to scalers that train".to_owned(),
+        (_, Some(ratio), _) => format!(
+            "mlp_ratios: {ratio} is more than the auxiliary's {}",
+            auxiliary.mlp_ratio
+        ),
+        (.., true) => {
+            "kronecker = interleave: the weights of a smaller model are no part of a larger model's"
+                .into()
+        }
+        _ => return Ok(settings.train.unwrap_or(Trained::Weights)),
+    };
+    match settings.train {
+        Some(Trained::Weights) => Err(request(format!(
+            "{wrong}, and here composed weights train; leave it out, or give --train factors"
+        ))),
+        _ => Ok(Trained::Factors),
+    }
+}
+
+/// The auxiliary's largest shape, on images like ImageNet's.
+pub(super) fn auxiliary(settings: &CondenseValues) -> Result<VitShape> {
+    let a = &settings.auxiliary;
+    let head_width = a.head_width.unwrap_or(64);
+    let width = a.width.unwrap_or(384);
+    if head_width == 0 || !width.is_multiple_of(head_width) || width == 0 {
+        return Err(request(format!(
+            "auxiliary.width {width} is not a multiple of auxiliary.head_width {head_width}"
+        )));
+    }
+    let image_size = a.image_size.unwrap_or(DEFAULT_SIDE);
+    let auxiliary = VitShape {
+        image_size,
+        channels: 3,
+        patch: a.patch.unwrap_or_else(|| default_patch(image_size, 16)),
+        depth: settings.anchors.unwrap_or(depth(settings)),
+        width,
+        heads: width / head_width,
+        mlp_ratio: a.mlp_ratio.unwrap_or(4.0),
+        classes: 1000,
+        class_token: a.class_token.unwrap_or(false),
+        ..VitShape::default()
+    };
+    auxiliary.validate()?;
+    Ok(auxiliary)
+}
+
+fn depth(settings: &CondenseValues) -> usize {
+    settings.auxiliary.depth.unwrap_or(12)
+}
+
+/// The sizes to train, within the auxiliary's.
+pub(super) fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
+    let given = settings.depths.clone();
+    let depths = elastic::depths(&given.unwrap_or_else(|| vec![depth(settings)]))?;
+    let (width, head_width) = (auxiliary.width, auxiliary.head_width());
+    let widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
+    if widths.is_empty() {
+        return Err(request("widths is empty; give at least one"));
+    }
+    let drawn = &settings.variants.head_widths;
+    for w in &widths {
+        let fits = |head: &usize| *head > 0 && w.is_multiple_of(*head);
+        if *w == 0 || *w > width || !drawn.iter().chain([&head_width]).any(fits) {
+            return Err(request(format!(
+                "widths: {w} is not a multiple of the head width {head_width}, or of one of head_widths, \
+                 up to the auxiliary's width {width}"
+            )));
+        }
+    }
+    let mut sizes = elastic::sizes(&settings.elastic, depths, widths, DEFAULT_GROWTH);
+    sizes.variants = elastic::variants(&settings.variants, &sizes.widths, auxiliary)?;
+    Ok(sizes)
+}
+
+/// Position of layers between the anchors: fixed scalers of TELG make TELG's layers at every depth.
+pub(super) fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRule> {
+    match (settings.scaler_start, settings.scaler_lr_ratio) {
+        (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
+            "anchors = {}: telg scalers that stay need two, a base and a base with its slope; set \
+             anchors = 2",
+            auxiliary.depth
+        ))),
+        (ScalerStart::Telg, Some(0.0)) => Ok(DepthRule::Tleg),
+        _ => Ok(DepthRule::LastIsOne),
+    }
+}
+
+/// The assignment of templates to parts; the default number is for width `reference`.
+pub(super) fn template_plan(settings: &CondenseValues, reference: usize) -> Result<Plan> {
+    let t = settings.template_size.unwrap_or(reference);
+    let order = &settings.kronecker;
+    let kronecker = Kronecker::from_name(order).ok_or_else(|| {
+        request(format!(
+            "unknown Kronecker order {order:?}; expected tile or interleave"
+        ))
+    })?;
+    let default = Plan::default_budget(reference, t)?;
+    let counts = match settings.templates.as_deref() {
+        None => Part::ALL.map(|part| default.counts[&default.sets[&part]]),
+        Some(given) => <[usize; 4]>::try_from(given).map_err(|_| {
+            request(format!(
+                "templates = {given:?}; give four counts, of qkv, proj, fc1 and fc2"
+            ))
+        })?,
+    };
+    let names = Part::ALL.map(|part| part.name().to_owned());
+    let mut by_set: BTreeMap<String, usize> = names.clone().into_iter().zip(counts).collect();
+    let mut sets: BTreeMap<Part, String> = Part::ALL.into_iter().zip(names).collect();
+    if settings.share_mlp {
+        let shared = by_set.remove("fc1").unwrap_or(0) + by_set.remove("fc2").unwrap_or(0);
+        by_set.insert("mlp".into(), shared);
+        sets.insert(Part::Fc1, "mlp".into());
+        sets.insert(Part::Fc2, "mlp".into());
+    }
+    Ok(Plan::new(t, kronecker, sets, by_set)?)
+}
+
+/// The first of the settings that apply to class scores alone, and say something else of them than nothing.
+pub(super) fn of_scores(settings: &Condense) -> Option<&'static str> {
+    let optimisation = &settings.training.optimisation;
+    let given = [
+        ("temperature", settings.temperature.is_some()),
+        ("cache_top", settings.outputs.cache_top.is_some()),
+        ("label_smoothing", optimisation.label_smoothing.is_some()),
+        ("ce_weight", settings.ce_weight.is_some_and(|x| x != 0.0)),
+        ("kl_weight", settings.kl_weight.is_some_and(|x| x != 1.0)),
+    ];
+    let key = given.into_iter().find(|(_, given)| *given);
+    key.map(|(key, _)| key)
+}
