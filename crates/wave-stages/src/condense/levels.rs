@@ -156,10 +156,12 @@ impl CondensePlan {
             ..self.auxiliary.clone()
         };
         if own != *auxiliary {
+            // The depth of an auxiliary is the number of its anchors.
+            let words = |shape| shape_in_words(shape).replacen(" layers", " anchors", 1);
             return Err(request(format!(
                 "grow: the templates were condensed with {}, and this is {}; leave out the keys of the auxiliary",
-                shape_in_words(auxiliary),
-                shape_in_words(&own)
+                words(auxiliary),
+                words(&own)
             )));
         }
         let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
