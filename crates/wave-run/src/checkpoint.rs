@@ -5,11 +5,11 @@
 //! inputs of its run, which cannot go on with others.
 
 use crate::error::request;
+use crate::paths;
 use anyhow::{Context, Result, anyhow};
 use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use wave_hub::HubError;
@@ -141,13 +141,7 @@ impl Checkpoints {
             let _ = writing.join(); // whatever became of it
         }
         for name in [LATEST, BEFORE, BEST] {
-            match fs::remove_file(self.dir.join(name)) {
-                Err(e) if e.kind() != ErrorKind::NotFound => {
-                    return Err(e)
-                        .with_context(|| format!("cannot remove {name} in {:?}", self.dir));
-                }
-                _ => {}
-            }
+            paths::remove(&self.dir.join(name))?;
         }
         Ok(())
     }

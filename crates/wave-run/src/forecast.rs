@@ -118,15 +118,14 @@ impl Memory {
 fn values(network: &Network) -> usize {
     match network {
         Network::Vit(shape) => shape.parameter_count(),
-        other => count(&other.parameters()),
+        other => {
+            let parameters = other.parameters();
+            let sizes = parameters
+                .iter()
+                .map(|(_, dims)| dims.iter().product::<usize>());
+            sizes.sum()
+        }
     }
-}
-
-fn count(parameters: &[(String, Vec<usize>)]) -> usize {
-    let values = parameters
-        .iter()
-        .map(|(_, dims)| dims.iter().product::<usize>());
-    values.sum()
 }
 
 fn loaded(channels: usize, side: usize) -> u64 {

@@ -18,6 +18,19 @@ pub fn appended(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
+/// Removes a file, if there is one.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A path without links, `.` and `..`, so that each place has one spelling. The part that does not
 /// exist yet stays as written.
 pub fn resolve(path: &Path) -> PathBuf {

@@ -26,7 +26,6 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_train::{State, Variable};
@@ -181,7 +180,7 @@ impl RunDir {
         }
         if from.is_none() {
             checkpoints.remove()?;
-            remove(&dir.join("result.json"))?;
+            paths::remove(&dir.join("result.json"))?;
         }
         let recipe = toml::to_string(settings).context("settings as TOML")?;
         wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
@@ -199,15 +198,17 @@ impl RunDir {
         &self.dir
     }
 
+    /// The state of the first rank, whose lock still holds; `None` on the others.
+    fn locked(&mut self) -> Result<Option<&mut Open>> {
+        if let Some(open) = &self.open {
+            open.lock.check()?;
+        }
+        Ok(self.open.as_mut())
+    }
+
     /// Adds an entry to the log.
     pub fn log(&mut self, entry: &Value) -> Result<()> {
-        match &mut self.open {
-            Some(open) => {
-                open.lock.check()?;
-                open.log.write(entry)
-            }
-            None => Ok(()),
-        }
+        self.locked()?.map_or(Ok(()), |open| open.log.write(entry))
     }
 
     /// The tests in the log so far: epochs and accuracies.
@@ -226,25 +227,17 @@ impl RunDir {
     /// # Errors
     /// If this state, with `last`, or an earlier one could not be written.
     pub fn save(&mut self, state: &State, variables: &[Variable], last: bool) -> Result<bool> {
-        match &mut self.open {
-            Some(open) => {
-                open.lock.check()?;
-                open.log.sync()?;
-                open.checkpoints.save(state, variables, last)
-            }
-            None => Ok(true),
-        }
+        let Some(open) = self.locked()? else {
+            return Ok(true);
+        };
+        open.log.sync()?;
+        open.checkpoints.save(state, variables, last)
     }
 
     /// Keeps the best values so far.
     pub fn keep_best(&mut self, best: &Best) -> Result<()> {
-        match &mut self.open {
-            Some(open) => {
-                open.lock.check()?;
-                open.checkpoints.keep_best(best)
-            }
-            None => Ok(()),
-        }
+        self.locked()?
+            .map_or(Ok(()), |open| open.checkpoints.keep_best(best))
     }
 
     /// Restores the variables from the state that was found, if any, and returns it with the best
@@ -365,7 +358,7 @@ pub fn discard(out: &Path) -> Result<()> {
 /// Removes the result and the checkpoints in `dir`.
 fn restart(dir: &Path) -> Result<()> {
     Checkpoints::new(dir, BTreeMap::new()).remove()?;
-    remove(&dir.join("result.json"))
+    paths::remove(&dir.join("result.json"))
 }
 
 /// The directory of a level of the run in `out`. It belongs to the run: it moves, resumes and is replaced with it.
@@ -406,15 +399,6 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
             "{} holds a run without level {at} of this one; choose another --out, or start over with --overwrite",
             out.display()
         ))),
-    }
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,6 @@
 )]
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use toml::Table;
 use wave_models::vit::VitShape;
@@ -30,9 +29,9 @@ pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use choices::*;
 pub use duration::Duration;
 pub use elastic::{Elastic, ElasticValues, Variants, VariantsValues};
-pub use eval::Eval;
+pub use eval::{Eval, EvalValues};
 pub use keys::Range;
-pub use outputs::Outputs;
+pub use outputs::{Outputs, OutputsValues};
 pub use precision::mode;
 pub use ranges::{check, check_table, ranges};
 pub use sizes::ModelSizes;
@@ -43,7 +42,7 @@ pub use training::{
     OfTransformers, OfTransformersValues, Optimisation, OptimisationValues, Training,
     TrainingValues,
 };
-pub use zero_shot::ZeroShot;
+pub use zero_shot::{ZeroShot, ZeroShotValues};
 
 /// Pictures of `wave inspect`.
 #[derive(Args, Clone, Debug, Default)]
@@ -176,23 +175,24 @@ keys! {
     }
 }
 
-/// The auxiliary's shape, `[condense.auxiliary]`.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub struct Auxiliary {
-    /// Blocks.
-    pub depth: Option<usize>,
-    /// Channels of a token.
-    pub width: Option<usize>,
-    /// Channels of a head.
-    pub head_width: Option<usize>,
-    /// Side of a patch in pixels.
-    pub patch: Option<usize>,
-    /// Side of the image in pixels.
-    pub image_size: Option<usize>,
-    /// Hidden channels of the MLP over the width.
-    pub mlp_ratio: Option<f64>,
-    /// A class token is classified instead of the mean token.
-    pub class_token: Option<bool>,
+keys! {
+    /// The auxiliary's shape, `[condense.auxiliary]`.
+    Auxiliary => AuxiliaryValues {
+        /// Blocks.
+        depth: usize;
+        /// Channels of a token.
+        width: usize;
+        /// Channels of a head.
+        head_width: usize;
+        /// Side of a patch in pixels.
+        patch: usize;
+        /// Side of the image in pixels.
+        image_size: usize;
+        /// Hidden channels of the MLP over the width.
+        mlp_ratio: f64, 0.001..=1000.0;
+        /// A class token is classified instead of the mean token.
+        class_token: bool;
+    }
 }
 
 impl From<&VitShape> for Auxiliary {

@@ -40,7 +40,7 @@ use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{Report, Verbosity};
-use wave_run::settings::{Outputs, Top};
+use wave_run::settings::{Outputs, OutputsValues, Top};
 
 mod identity;
 mod rows;
@@ -55,9 +55,6 @@ const KEPT_BYTES: usize = 1 << 30;
 const MANIFEST: &str = "cache.json";
 /// Time between two attempts to take a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Default number of classes that a cache keeps.
-const DEFAULT_TOP: Top = Top::Most(16);
 
 /// A cache as settings describe it.
 #[derive(Clone, Debug)]
@@ -86,7 +83,7 @@ impl CachePlan {
             });
         Ok(Some(CachePlan {
             dir: dir.into(),
-            top: settings.cache_top.unwrap_or(DEFAULT_TOP),
+            top: OutputsValues::from(settings.clone()).cache_top,
         }))
     }
 

@@ -106,6 +106,14 @@ fn folder(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
+/// A folder as it stands before the names in it.
+fn before(folder: &str) -> String {
+    match folder {
+        "" => String::new(),
+        folder => format!("{folder}/"),
+    }
+}
+
 /// True if one of `words` is a word of `name`.
 fn says(name: &str, words: &[&str]) -> bool {
     let mut all = name.split(|c: char| !c.is_ascii_alphabetic());
@@ -168,12 +176,7 @@ fn pattern(files: &[&str]) -> String {
     let names: Vec<&str> = stems.clone().map(|(stem, _)| folder(stem).1).collect();
     let (dir, _) = folder(files[0]);
     let ending = stems.map(|(_, ending)| ending).next().unwrap_or_default();
-    let dir = if dir.is_empty() {
-        String::new()
-    } else {
-        format!("{dir}/")
-    };
-    format!("{dir}{{{}}}.{ending}", names.join(","))
+    format!("{}{{{}}}.{ending}", before(dir), names.join(","))
 }
 
 /// Images in folders, with the lists of labels that may lie beside them.
@@ -192,10 +195,8 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
             spec: String::new(),
         });
     };
-    let below = |folder: &str| match root.is_empty() {
-        true => format!("{folder}/"),
-        false => format!("{root}/{folder}/"),
-    };
+    let above = before(&root);
+    let below = |folder: &str| format!("{above}{folder}/");
     let is_in = |folder: &&&str| images.iter().any(|image| image.starts_with(&below(folder)));
     let test = FOLDERS[1..].iter().find(is_in);
     let read: Vec<String> = [Some(&"train"), test]
@@ -205,10 +206,6 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
         .collect();
     let lists = ending(files, &[".txt", ".csv", ".jsonl"]);
     let mut labels = test.map(|test| labels_of(&below(test))).unwrap_or_default();
-    let above = match root.is_empty() {
-        true => String::new(),
-        false => format!("{root}/"),
-    };
     for home in read.iter().chain([&above]) {
         labels.extend(wave_data::METADATA.map(|file| format!("{home}{file}")));
     }
@@ -227,11 +224,7 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
 /// Where the labels of a folder without classes may be.
 fn labels_of(dir: &str) -> Vec<String> {
     let (root, name) = folder(dir.trim_end_matches('/'));
-    let root = if root.is_empty() {
-        String::new()
-    } else {
-        format!("{root}/")
-    };
+    let root = before(root);
     let beside = [
         format!("{name}.txt"),
         format!("{name}_labels.txt"),

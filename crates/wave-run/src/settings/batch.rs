@@ -1,5 +1,6 @@
 //! The value of `batch`: a number of images, or auto.
 
+use super::keys::from_text;
 use serde::{Deserialize, Serialize};
 
 /// Default batch size.
@@ -51,10 +52,6 @@ impl<'de> Deserialize<'de> for BatchSize {
     fn deserialize<D: serde::Deserializer<'de>>(
         from: D,
     ) -> std::result::Result<BatchSize, D::Error> {
-        toml::Value::deserialize(from)?
-            .to_string()
-            .trim_matches(['"', '\''])
-            .parse()
-            .map_err(serde::de::Error::custom)
+        from_text(from)
     }
 }

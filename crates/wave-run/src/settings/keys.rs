@@ -1,9 +1,25 @@
 //! One declaration of a key gives its flag, its recipe key, its help, its default and its range.
 
+use serde::de::{Deserialize, Deserializer, Error};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// A key, and its least and most value.
 pub type Range = (&'static str, RangeInclusive<f64>);
+
+/// A value in a recipe or in JSON that is written as on the command line, a number or text.
+///
+/// # Errors
+/// Those of the type that parses it.
+pub(super) fn from_text<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = String>,
+{
+    let value = toml::Value::deserialize(from)?.to_string();
+    let text = value.trim_matches(['"', '\'']);
+    text.parse().map_err(D::Error::custom)
+}
 
 /// Declares a group of keys, each as `key: type = default, range;` after its help and its flag. Default and range are
 /// optional, and groups within the group follow `with`.
@@ -44,15 +60,20 @@ macro_rules! keys {
         }
 
         impl $group {
-            pub(super) const RANGES: &[$crate::settings::keys::Range] =
-                &[$($((stringify!($key), $range),)?)*];
+            /// Ranges of the keys of this group and of the groups within it.
+            pub(super) fn ranges() -> Vec<$crate::settings::keys::Range> {
+                let own = vec![$($((stringify!($key), $range),)?)*];
+                [own, $($(<$given>::ranges(),)*)?].concat()
+            }
 
+            /// Defaults of the keys of this group and of the groups within it.
             #[cfg(test)]
             pub(super) fn defaults() -> Vec<(&'static str, String)> {
-                vec![$($({
+                let own = vec![$($({
                     let default: $type = $default;
                     (stringify!($key), format!("{default:?}"))
-                },)?)*]
+                },)?)*];
+                [own, $($(<$given>::defaults(),)*)?].concat()
             }
         }
     };

@@ -1,5 +1,6 @@
 //! The value of `sizes`: the smallest and the largest model of a condensation.
 
+use super::keys::from_text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -60,8 +61,7 @@ impl Serialize for ModelSizes {
 
 impl<'de> Deserialize<'de> for ModelSizes {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<ModelSizes, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
+        from_text(from)
     }
 }
 

@@ -1,24 +1,16 @@
 //! The value of `cache_top`: a number of classes, or all.
 
-use serde::{Deserialize, Serialize};
+use super::keys::from_text;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
 /// Number of classes in a cache of the ancestor's outputs.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
-#[serde(try_from = "TopValue", into = "TopValue")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
     /// The most probable ones; at least 1.
     Most(usize),
     /// Every one.
     All,
-}
-
-/// A [`Top`] as a recipe writes it.
-#[derive(Serialize, Deserialize, Clone)]
-#[serde(untagged)]
-enum TopValue {
-    Number(usize),
-    Text(String),
 }
 
 impl FromStr for Top {
@@ -35,22 +27,17 @@ impl FromStr for Top {
     }
 }
 
-impl TryFrom<TopValue> for Top {
-    type Error = String;
-
-    fn try_from(value: TopValue) -> Result<Top, String> {
-        match value {
-            TopValue::Number(k) => k.to_string().parse(),
-            TopValue::Text(text) => text.parse(),
+impl Serialize for Top {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Top::Most(k) => k.serialize(to),
+            Top::All => "all".serialize(to),
         }
     }
 }
 
-impl From<Top> for TopValue {
-    fn from(top: Top) -> TopValue {
-        match top {
-            Top::Most(k) => TopValue::Number(k),
-            Top::All => TopValue::Text("all".into()),
-        }
+impl<'de> Deserialize<'de> for Top {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Top, D::Error> {
+        from_text(from)
     }
 }

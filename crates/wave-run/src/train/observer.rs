@@ -1,6 +1,6 @@
 //! What goes on beside the steps of a training: its log, tests and checkpoints.
 
-use super::{Course, Live, Outcome, Trainee, TrainingData, TrainingPlan};
+use super::{Course, Live, Outcome, Trainee, TrainingData};
 use crate::checkpoint::Best;
 use crate::context::Context;
 use crate::progress::Report;
@@ -129,14 +129,10 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
 
     /// True if an epoch that is not the last ends with a test.
     fn tests_after(&self, epoch: f64) -> bool {
-        let TrainingPlan {
-            patience,
-            test_epochs,
-            ..
-        } = **self.course.resolved;
-        let every = match patience {
-            Some(_) => test_epochs.max(1),
-            None if self.course.every_epoch => test_epochs,
+        let plan = self.course.resolved;
+        let every = match plan.patience {
+            Some(_) => plan.test_epochs.max(1),
+            None if self.course.every_epoch => plan.test_epochs,
             None => 0,
         };
         let due = every > 0 && (epoch.round() as u64).is_multiple_of(every);
@@ -145,11 +141,8 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
 
     /// Says in [`Observer::stopped`] whether patience or time has run out; on all ranks alike.
     pub(super) fn stop_early(&mut self, step: u64) {
-        let TrainingPlan {
-            patience,
-            time_limit,
-            ..
-        } = **self.course.resolved;
+        let resolved = self.course.resolved;
+        let (patience, time_limit) = (resolved.patience, resolved.time_limit);
         if patience.is_none() && time_limit.is_none() {
             return;
         }
@@ -161,7 +154,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         let idle = best.map_or(0, |(i, _)| self.curve.len() - 1 - i);
         let impatient = patience.is_some_and(|n| idle >= n);
         let late = time_limit.is_some_and(|limit| self.began.elapsed() >= limit);
-        let steps = self.course.resolved.steps;
+        let steps = resolved.steps;
         let ranks = self.context.ranks();
         if ranks.any(impatient) {
             self.stopped = Some(format!(
@@ -191,19 +184,15 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
     fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
         let _measured = doing(Work::Tests);
         let now = self.values(state)?;
-        let TrainingPlan {
-            keep_best,
-            patience,
-            ..
-        } = **self.course.resolved;
+        let plan = self.course.resolved;
         // What is kept, and what has to get better, is the whole.
-        let all = match keep_best || patience.is_some() {
+        let all = match plan.keep_best || plan.patience.is_some() {
             true => vec![(String::new(), self.trainee.score(&now)?)],
             false => self.trainee.scores_at(&now, p.step)?,
         };
         let scores = all.last().map(|(_, scores)| *scores).unwrap_or_default();
         let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
-        if keep_best && better {
+        if plan.keep_best && better {
             let kept = Best::copy(&now, scores.top1)?;
             if let Some(run) = self.run.as_deref_mut() {
                 run.keep_best(&kept)?;
