@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use wave_models::Weights;
+use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 
 use crate::error::{InitError, finite};
@@ -295,12 +296,11 @@ fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), InitError> {
     Ok(())
 }
 
-fn insert_layer(weights: &mut Weights, name: &str, weight: Tensor, bias: Tensor) {
-    weights.insert(format!("{name}.weight"), weight);
-    weights.insert(format!("{name}.bias"), bias);
+pub(crate) fn insert_layer(weights: &mut Weights, name: &str, weight: Tensor, bias: Tensor) {
+    Affine { weight, bias }.store(weights, name);
 }
 
-fn zeros(n: usize) -> candle_core::Result<Tensor> {
+pub(crate) fn zeros(n: usize) -> candle_core::Result<Tensor> {
     Tensor::zeros(n, DType::F32, &Device::Cpu)
 }
 
