@@ -345,6 +345,15 @@ pub fn divides(
     })
 }
 
+/// The names and shapes of a weight and its bias, which has as many values as the weight has rows.
+pub fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
+    let bias = vec![dims[0]];
+    [
+        (format!("{name}.weight"), dims),
+        (format!("{name}.bias"), bias),
+    ]
+}
+
 /// The names and shapes of a batch norm over `width` channels.
 pub fn batch_norm(name: &str, width: usize) -> [(String, Vec<usize>); 4] {
     ["weight", "bias", "running_mean", "running_var"]

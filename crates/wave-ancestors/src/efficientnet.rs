@@ -10,10 +10,10 @@
 //!
 //! [`fuse`] folds the batch norms away. Activations are channels-last.
 
-use crate::check::{batch_norm, check_weights, count, dims, sizes};
-use crate::fold::{self, get};
+use crate::check::{affine, batch_norm, check_weights, count, dims, sizes};
+use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
-use crate::{Activation, ShapeError, Weights};
+use crate::{About, Activation, Folded, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +79,17 @@ struct Convolution {
 }
 
 impl EfficientNetShape {
+    pub(super) fn about(&self) -> About {
+        About {
+            family: "an EfficientNet-Lite",
+            depth: self.stages.iter().map(|s| s.depth).sum(),
+            width: self.features,
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
@@ -174,9 +185,7 @@ impl EfficientNetShape {
             all.push((format!("{}.weight", convolution.name), dims.to_vec()));
             all.extend(batch_norm(&convolution.norm, dims[0]));
         }
-        let (classes, features) = (self.classes, self.features);
-        all.push(("classifier.weight".into(), vec![classes, features]));
-        all.push(("classifier.bias".into(), vec![classes]));
+        all.extend(affine("classifier", vec![self.classes, self.features]));
         all
     }
 
@@ -257,93 +266,64 @@ impl EfficientNetShape {
     }
 }
 
-/// The weights that [`logits`] takes: batch norms folded into the convolutions before them, convolutions
-/// laid out for channels-last images, matrices (in, out).
+/// The network whose weights are folded by [`fuse`].
+pub(super) fn folded(shape: &EfficientNetShape, weights: Weights) -> Folded<EfficientNetShape> {
+    Folded {
+        about: shape.about(),
+        shape: shape.clone(),
+        weights,
+        head: "classifier",
+        forward,
+    }
+}
+
+/// The weights that a forward pass takes: batch norms folded into the convolutions before them,
+/// convolutions laid out for channels-last images, matrices (in, out).
 ///
 /// # Errors
 /// If the weights do not fit the shape.
-pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
+pub(super) fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for convolution in shape.convolutions() {
         let name = format!("{}.weight", convolution.name);
-        let (w, b) = fold::into_outputs(weights, &name, &convolution.norm, shape.eps())?;
-        let w = if convolution.depthwise {
-            w.flatten_from(1)?.t()?.contiguous()? // (k k, channels)
+        let mut map = fold::into_outputs(weights, &name, &convolution.norm, shape.eps())?;
+        map.weight = if convolution.depthwise {
+            map.weight.flatten_from(1)?.t()?.contiguous()? // (k k, channels)
         } else {
-            fold::as_columns(&w)?
+            fold::as_columns(&map.weight)?
         };
-        out.insert(name, w);
-        out.insert(format!("{}.bias", convolution.name), b);
+        map.store(&mut out, &convolution.name);
     }
-    let classifier = get(weights, "classifier.weight")?;
-    out.insert("classifier.weight".into(), fold::as_columns(classifier)?);
-    let bias = get(weights, "classifier.bias")?;
-    out.insert("classifier.bias".into(), bias.clone());
+    Affine::map(weights, "classifier")?.store(&mut out, "classifier");
     Ok(out)
 }
 
-/// Class scores (b, classes) of `images` (b, channels, h, w); `weights` from [`fuse`].
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
-pub fn logits(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let (w, b) = (
-        get(weights, "classifier.weight")?,
-        get(weights, "classifier.bias")?,
-    );
-    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
-    frozen::in_chunks(&images, |images| {
-        let features = forward(shape, weights, images)?;
-        frozen::linear(&features, w, b, None, Activation::Identity)
-    })
-}
-
-/// Features (b, features), the classifier's input: see [`logits`].
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
-pub fn features(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let weight = get(weights, "classifier.weight")?;
-    let images = crate::checked_images(images, shape.channels, shape.image_size, weight)?;
-    frozen::in_chunks(&images, |images| forward(shape, weights, images))
-}
-
+/// Features (b, features), the classifier's input.
 fn forward(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let w = |name: &str| -> Result<(&Tensor, &Tensor)> {
-        Ok((
-            get(weights, &format!("{name}.weight"))?,
-            get(weights, &format!("{name}.bias"))?,
-        ))
-    };
-    let pointwise = |x: &Tensor, name: &str, residual: Option<&Tensor>, act| {
-        let (weight, bias) = w(name)?;
-        frozen::linear(x, weight, bias, residual, act)
-    };
+    let map = |name: &str| Affine::stored(weights, name);
     let x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
     let window = shape.window(x.dim(1)?, STEM_KERNEL, 2);
-    let (weight, bias) = w("conv_stem")?;
-    let mut x = frozen::convolve(&x, weight, bias, window, ACTIVATION)?;
+    let mut x = map("conv_stem")?.convolve(&x, window, ACTIVATION)?;
     for block in shape.blocks() {
         let name = &block.name;
-        let (first, last) = if block.expands {
-            (Some("conv_pw"), "conv_pwl")
-        } else {
-            (None, "conv_pw")
+        let (inner, last) = match block.expands {
+            true => {
+                let first = map(&format!("{name}.conv_pw"))?;
+                (first.linear(&x, ACTIVATION)?, "conv_pwl")
+            }
+            false => (x.clone(), "conv_pw"),
         };
-        let inner = match first {
-            Some(first) => pointwise(&x, &format!("{name}.{first}"), None, ACTIVATION)?,
-            None => x.clone(),
-        };
-        let (weight, bias) = w(&format!("{name}.conv_dw"))?;
         let window = shape.window(inner.dim(1)?, block.kernel, block.stride);
-        let inner = frozen::depthwise(&inner, weight, bias, window, ACTIVATION)?;
-        let residual = (block.stride == 1 && block.inputs == block.outputs).then_some(&x);
-        let name = format!("{name}.{last}");
-        x = pointwise(&inner, &name, residual, Activation::Identity)?;
+        let inner = map(&format!("{name}.conv_dw"))?.depthwise(&inner, window, ACTIVATION)?;
+        let last = map(&format!("{name}.{last}"))?;
+        x = match block.stride == 1 && block.inputs == block.outputs {
+            true => last.onto(&x, &inner)?,
+            false => last.linear(&inner, Activation::Identity)?,
+        };
     }
-    let x = pointwise(&x, "conv_head", None, ACTIVATION)?.flatten(1, 2)?; // (b, n, features)
+    let x = map("conv_head")?.linear(&x, ACTIVATION)?.flatten(1, 2)?; // (b, n, features)
     frozen::mean_rows(&x)
 }
 

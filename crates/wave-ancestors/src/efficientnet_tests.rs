@@ -1,4 +1,5 @@
 use super::*;
+use crate::Frozen;
 use crate::testing::{self, assert_close};
 use candle_core::DType;
 
@@ -36,7 +37,8 @@ fn check_against_timm(case: &str, shape: &EfficientNetShape) {
     let inferred = EfficientNetShape::infer(&weights, shape.image_size, shape.tensorflow);
     assert_eq!(inferred.as_ref(), Ok(shape), "{case}");
     let fused = fuse(shape, &weights).unwrap();
-    let out = logits(shape, &fused, &testing::images(2, 3, shape.image_size)).unwrap();
+    let images = testing::images(2, 3, shape.image_size);
+    let out = folded(shape, fused).logits(&images).unwrap();
     assert_close(case, &out, &testing::expected(case), 1e-4);
 }
 

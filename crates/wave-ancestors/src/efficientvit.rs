@@ -12,11 +12,12 @@
 //! Attention stays within windows of 7 x 7. A batch norm follows every map; `EfficientVit::new` folds
 //! them away. Activations are channels-last.
 
-use crate::check::{batch_norm, count, dims, divides, sizes, unsupported};
+use crate::check::{affine, batch_norm, count, dims, divides, sizes, unsupported};
+use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, agree, pooling, refuse_arguments};
 use crate::{About, Body};
-use crate::{Activation, ShapeError, Weights, check_weights, fold};
+use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Added to variances.
@@ -50,6 +51,13 @@ pub struct EfficientVitShape {
 struct Convolution {
     name: String,
     dims: [usize; 4],
+}
+
+/// The convolutions of [`Residuals`].
+fn residuals(add: &mut impl FnMut(String, [usize; 4]), dw: String, ffn: String, width: usize) {
+    add(dw, [width, 1, KERNEL, KERNEL]);
+    add(format!("{ffn}.pw1"), [2 * width, width, 1, 1]);
+    add(format!("{ffn}.pw2"), [width, 2 * width, 1, 1]);
 }
 
 impl EfficientVitShape {
@@ -86,24 +94,13 @@ impl EfficientVitShape {
             inputs = out;
         }
         for (s, &(width, depth, heads)) in self.stages.iter().enumerate() {
-            let mut residuals = |dw: String, ffn: String, width: usize| {
-                add(dw, [width, 1, k, k]);
-                add(format!("{ffn}.pw1"), [2 * width, width, 1, 1]);
-                add(format!("{ffn}.pw2"), [width, 2 * width, 1, 1]);
-            };
             if s > 0 {
                 let name = format!("stages.{s}.downsample");
                 let hidden = MERGING * inputs;
-                residuals(
-                    format!("{name}.res1.0.m"),
-                    format!("{name}.res1.1.m"),
-                    inputs,
-                );
-                residuals(
-                    format!("{name}.res2.0.m"),
-                    format!("{name}.res2.1.m"),
-                    width,
-                );
+                for (part, width) in [("res1", inputs), ("res2", width)] {
+                    let (dw, ffn) = (format!("{name}.{part}.0.m"), format!("{name}.{part}.1.m"));
+                    residuals(&mut add, dw, ffn, width);
+                }
                 let merge = format!("{name}.patchmerge");
                 add(format!("{merge}.conv1"), [hidden, inputs, 1, 1]);
                 add(format!("{merge}.conv2"), [hidden, 1, k, k]);
@@ -112,13 +109,10 @@ impl EfficientVitShape {
             }
             for l in 0..depth {
                 let name = format!("stages.{s}.blocks.{l}");
-                let mut residuals = |i: usize| {
-                    add(format!("{name}.dw{i}.m"), [width, 1, k, k]);
-                    add(format!("{name}.ffn{i}.m.pw1"), [2 * width, width, 1, 1]);
-                    add(format!("{name}.ffn{i}.m.pw2"), [width, 2 * width, 1, 1]);
-                };
-                residuals(0);
-                residuals(1);
+                for i in 0..2 {
+                    let (dw, ffn) = (format!("{name}.dw{i}.m"), format!("{name}.ffn{i}.m"));
+                    residuals(&mut add, dw, ffn, width);
+                }
                 let attention = format!("{name}.mixer.m.attn");
                 let share = width / heads.max(1);
                 for (h, kernel) in self.kernels.iter().take(heads).enumerate() {
@@ -149,8 +143,7 @@ impl EfficientVitShape {
                 let squeezed = hidden / 4;
                 let name = format!("stages.{s}.downsample.patchmerge.se");
                 for (part, out, inputs) in [("fc1", squeezed, hidden), ("fc2", hidden, squeezed)] {
-                    all.push((format!("{name}.{part}.weight"), vec![out, inputs, 1, 1]));
-                    all.push((format!("{name}.{part}.bias"), vec![out]));
+                    all.extend(affine(&format!("{name}.{part}"), vec![out, inputs, 1, 1]));
                 }
             }
             inputs = width;
@@ -161,8 +154,7 @@ impl EfficientVitShape {
         }
         if self.classes > 0 {
             all.extend(batch_norm("head.bn", inputs));
-            all.push(("head.linear.weight".into(), vec![self.classes, inputs]));
-            all.push(("head.linear.bias".into(), vec![self.classes]));
+            all.extend(affine("head.linear", vec![self.classes, inputs]));
         }
         all
     }
@@ -218,10 +210,7 @@ pub(super) fn recognise(
         .map(kernel)
         .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
     let [key, ..] = dims::<4>(weights, &format!("stages.0.{first}.dws.0.conv.weight"))?;
-    let classes = match known.has("head.linear.weight") {
-        true => dims::<2>(weights, "head.linear.weight")?[0],
-        false => 0,
-    };
+    let classes = known.rows("head.linear")?;
     let shape = EfficientVitShape {
         image_size: known.image_size(224),
         channels,
@@ -244,18 +233,15 @@ pub(super) fn recognise(
     Ok(Some(shape))
 }
 
-/// A map with its bias, laid out for [`frozen`].
-type Map = (Tensor, Tensor);
-
 /// `x + dw(x)` and `x + ffn(x)`: the first as one kernel.
 struct Residuals {
-    dw: Map,
-    ffn: [Map; 2],
+    dw: Affine,
+    ffn: [Affine; 2],
 }
 
 struct Head {
-    qkv: Map,
-    dw: Map,
+    qkv: Affine,
+    dw: Affine,
     kernel: usize,
     bias: Tensor,
 }
@@ -263,14 +249,14 @@ struct Head {
 struct Block {
     before: Residuals,
     heads: Vec<Head>,
-    proj: Map,
+    proj: Affine,
     after: Residuals,
 }
 
 struct Merging {
     before: Residuals,
-    maps: [Map; 3],
-    squeeze: [Map; 2],
+    maps: [Affine; 3],
+    squeeze: [Affine; 2],
     after: Residuals,
 }
 
@@ -283,7 +269,7 @@ struct Stage {
 /// An EfficientViT with its weights.
 pub(super) struct EfficientVit {
     key: usize,
-    stem: Vec<Map>,
+    stem: Vec<Affine>,
     stages: Vec<Stage>,
 }
 
@@ -291,31 +277,28 @@ pub(super) struct EfficientVit {
 struct Folding<'a>(&'a Weights);
 
 impl Folding<'_> {
-    fn get(&self, name: &str) -> Result<&Tensor> {
-        fold::get(self.0, name)
-    }
-
     /// A convolution (out, in, k, k) with its batch norm.
-    fn pair(&self, name: &str) -> Result<Map> {
+    fn normed(&self, name: &str) -> Result<Affine> {
         let norm = format!("{name}.bn");
         fold::into_outputs(self.0, &format!("{name}.conv.weight"), &norm, EPS)
     }
 
-    fn dense(&self, name: &str) -> Result<Map> {
-        let (weight, bias) = self.pair(name)?;
-        Ok((fold::as_columns(&weight)?, bias))
+    fn dense(&self, name: &str) -> Result<Affine> {
+        self.normed(name)?.columns()
     }
 
     /// A depthwise convolution times `scale`, plus the input itself `own` times.
-    fn depthwise(&self, name: &str, scale: f64, own: f64) -> Result<Map> {
-        let (weight, bias) = self.pair(name)?; // (c, 1, k, k)
+    fn depthwise(&self, name: &str, scale: f64, own: f64) -> Result<Affine> {
+        let Affine { weight, bias } = self.normed(name)?; // (c, 1, k, k)
         let (c, _, k, _) = weight.dims4()?;
         let mut centre = vec![0.0_f32; k * k];
         centre[k * k / 2] = own as f32;
         let centre = Tensor::from_vec(centre, (k * k, 1), weight.device())?;
         let columns = (weight.reshape((c, k * k))?.t()? * scale)?;
-        let weight = columns.broadcast_add(&centre)?.contiguous()?;
-        Ok((weight, (bias * scale)?))
+        Ok(Affine {
+            weight: columns.broadcast_add(&centre)?.contiguous()?,
+            bias: (bias * scale)?,
+        })
     }
 
     fn residuals(&self, dw: &str, ffn: &str) -> Result<Residuals> {
@@ -326,12 +309,6 @@ impl Folding<'_> {
                 self.dense(&format!("{ffn}.pw2"))?,
             ],
         })
-    }
-
-    fn linear(&self, name: &str) -> Result<Map> {
-        let weight = self.get(&format!("{name}.weight"))?;
-        let bias = self.get(&format!("{name}.bias"))?;
-        Ok((fold::as_columns(weight)?, bias.clone()))
     }
 
     fn merging(&self, name: &str) -> Result<Merging> {
@@ -347,8 +324,8 @@ impl Folding<'_> {
                 self.dense(&format!("{merge}.conv3"))?,
             ],
             squeeze: [
-                self.linear(&format!("{merge}.se.fc1"))?,
-                self.linear(&format!("{merge}.se.fc2"))?,
+                Affine::map(self.0, &format!("{merge}.se.fc1"))?,
+                Affine::map(self.0, &format!("{merge}.se.fc2"))?,
             ],
             after: residuals("res2")?,
         })
@@ -362,7 +339,7 @@ impl Folding<'_> {
         side: usize,
     ) -> Result<Block> {
         let attention = format!("{name}.mixer.m.attn");
-        let biases = self.get(&format!("{attention}.attention_biases"))?; // (heads, side^2)
+        let biases = fold::get(self.0, &format!("{attention}.attention_biases"))?; // (heads, side^2)
         let n = side * side;
         let mut places = Vec::with_capacity(n * n);
         for p in 0..n {
@@ -404,7 +381,7 @@ impl EfficientVit {
     pub(super) fn new(
         shape: &EfficientVitShape,
         weights: &Weights,
-    ) -> Result<(EfficientVit, Option<Map>)> {
+    ) -> Result<(EfficientVit, Option<Affine>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let folding = Folding(weights);
         let stage = |(s, &(_, depth, heads)): (usize, &(usize, usize, usize))| {
@@ -424,13 +401,11 @@ impl EfficientVit {
         let classifier = match shape.classes {
             0 => None,
             _ => {
-                // linear(s x + t) = (W s) x + (W t + b)
-                let (scale, shift) = fold::affine(weights, "head.bn", EPS)?;
-                let weight = folding.get("head.linear.weight")?.to_dtype(DType::F64)?;
-                let bias = folding.get("head.linear.bias")?.to_dtype(DType::F64)?;
-                let bias = (bias + weight.matmul(&shift.unsqueeze(1)?)?.squeeze(1)?)?;
-                let weight = fold::as_columns(&weight.broadcast_mul(&scale)?)?;
-                Some((weight.to_dtype(DType::F32)?, bias.to_dtype(DType::F32)?))
+                let Affine { weight, bias } = fold::classifier(weights, "head", EPS)?;
+                Some(Affine {
+                    weight: weight.to_dtype(DType::F32)?,
+                    bias: bias.to_dtype(DType::F32)?,
+                })
             }
         };
         let network = EfficientVit {
@@ -454,13 +429,13 @@ impl Body for EfficientVit {
 
     fn run(&self, images: &Tensor) -> Result<Tensor> {
         let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
-        for (i, (w, b)) in self.stem.iter().enumerate() {
+        for (i, map) in self.stem.iter().enumerate() {
             let window = Window::padded(x.dim(1)?, KERNEL, 2, 1);
             let act = match i + 1 == STEM {
                 true => Activation::Identity,
                 false => Activation::Relu,
             };
-            x = frozen::convolve(&x, w, b, window, act)?;
+            x = map.convolve(&x, window, act)?;
         }
         for stage in &self.stages {
             if let Some(merging) = &stage.merging {
@@ -477,31 +452,28 @@ impl Body for EfficientVit {
 impl Residuals {
     fn run(&self, x: &Tensor) -> Result<Tensor> {
         let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
-        let (w, b) = &self.dw;
-        let x = frozen::depthwise(x, w, b, window, Activation::Identity)?;
-        let [(w1, b1), (w2, b2)] = &self.ffn;
-        let hidden = frozen::linear(&x, w1, b1, None, Activation::Relu)?;
-        frozen::linear(&hidden, w2, b2, Some(&x), Activation::Identity)
+        let x = self.dw.depthwise(x, window, Activation::Identity)?;
+        let [first, second] = &self.ffn;
+        second.onto(&x, &first.linear(&x, Activation::Relu)?)
     }
 }
 
 impl Merging {
     fn run(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.before.run(x)?;
-        let [(w1, b1), (w2, b2), (w3, b3)] = &self.maps;
-        let x = frozen::linear(&x, w1, b1, None, Activation::Relu)?;
+        let [first, second, third] = &self.maps;
+        let x = first.linear(&x, Activation::Relu)?;
         let window = Window::padded(x.dim(1)?, KERNEL, 2, 1);
-        let x = frozen::depthwise(&x, w2, b2, window, Activation::Relu)?;
-        let [(w, b), (v, c)] = &self.squeeze;
+        let x = second.depthwise(&x, window, Activation::Relu)?;
+        let [squeeze, expand] = &self.squeeze;
         let means = frozen::mean_rows(&x.flatten(1, 2)?)?; // (b, hidden)
-        let gate = frozen::linear(&means, w, b, None, Activation::Relu)?;
-        let gate = frozen::linear(&gate, v, c, None, Activation::Identity)?;
+        let gate = squeeze.linear(&means, Activation::Relu)?;
+        let gate = expand.linear(&gate, Activation::Identity)?;
         let gate = ((gate.neg()?.exp()? + 1.0)?.recip()?)
             .unsqueeze(1)?
             .unsqueeze(1)?;
         let x = x.broadcast_mul(&gate)?;
-        let x = frozen::linear(&x, w3, b3, None, Activation::Identity)?;
-        self.after.run(&x)
+        self.after.run(&third.linear(&x, Activation::Identity)?)
     }
 }
 
@@ -546,12 +518,10 @@ impl Block {
             if let Some(last) = outputs.last() {
                 input = (input + last)?;
             }
-            let (w, bias) = &head.qkv;
-            let qkv = frozen::linear(&input, w, bias, None, Activation::Identity)?;
+            let qkv = head.qkv.linear(&input, Activation::Identity)?;
             let q = qkv.narrow(3, 0, key)?.contiguous()?;
             let window = Window::padded(s, head.kernel, 1, head.kernel / 2);
-            let (w, bias) = &head.dw;
-            let q = frozen::depthwise(&q, w, bias, window, Activation::Identity)?;
+            let q = head.dw.depthwise(&q, window, Activation::Identity)?;
             let (q, qkv) = (q.flatten(1, 2)?, qkv.flatten(1, 2)?); // (b, n, ..)
             let of = |offset| Columns {
                 tokens: &qkv,
@@ -568,8 +538,7 @@ impl Block {
             outputs.push(y.reshape((b, s, s, share))?);
         }
         debug_assert_eq!(self.heads[0].bias.dims(), [1, n, n]);
-        let (w, bias) = &self.proj;
         let mixed = Tensor::cat(&outputs, 3)?.relu()?;
-        frozen::linear(&mixed, w, bias, None, Activation::Identity)
+        self.proj.linear(&mixed, Activation::Identity)
     }
 }

@@ -1,10 +1,75 @@
-//! Folding of batch norms into the affine maps beside them.
+//! Weights ready to run: a weight with its bias, and batch norms folded into the affine maps beside them.
 //!
 //! A batch norm in evaluation mode is itself affine, `y = s x + t` with
 //! `s = weight / sqrt(variance + eps)` and `t = bias - s mean`. Sums are formed in `f64`.
 
-use crate::Weights;
+use crate::frozen::{self, Window};
+use crate::{Activation, Weights};
 use candle_core::{DType, Result, Tensor};
+
+/// A weight and its bias: a norm's, or those of a map in the layout of [`frozen`].
+#[derive(Clone, Debug)]
+pub struct Affine {
+    /// A norm's weight (c), or a matrix (in, out).
+    pub weight: Tensor,
+    /// (c), or (out).
+    pub bias: Tensor,
+}
+
+impl Affine {
+    /// `NAME.weight` and `NAME.bias` as they are stored.
+    pub fn stored(weights: &Weights, name: &str) -> Result<Affine> {
+        Ok(Affine {
+            weight: get(weights, &format!("{name}.weight"))?.clone(),
+            bias: get(weights, &format!("{name}.bias"))?.clone(),
+        })
+    }
+
+    /// The linear map or convolution `NAME.weight` and `NAME.bias`, in the layout of [`frozen`].
+    pub fn map(weights: &Weights, name: &str) -> Result<Affine> {
+        Affine::stored(weights, name)?.columns()
+    }
+
+    /// The map with its weight (out, ..) in the layout of [`frozen`]: see [`as_columns`].
+    pub fn columns(self) -> Result<Affine> {
+        Ok(Affine {
+            weight: as_columns(&self.weight)?,
+            bias: self.bias,
+        })
+    }
+
+    /// Stores weight and bias as `NAME.weight` and `NAME.bias`.
+    pub fn store(self, weights: &mut Weights, name: &str) {
+        weights.insert(format!("{name}.weight"), self.weight);
+        weights.insert(format!("{name}.bias"), self.bias);
+    }
+
+    /// `activation(x W + bias)`: see [`frozen::linear`].
+    pub fn linear(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        frozen::linear(x, &self.weight, &self.bias, None, activation)
+    }
+
+    /// `x W + bias + residual`: see [`frozen::linear`].
+    pub fn onto(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let none = Activation::Identity;
+        frozen::linear(x, &self.weight, &self.bias, Some(residual), none)
+    }
+
+    /// See [`frozen::convolve`].
+    pub fn convolve(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
+        frozen::convolve(x, &self.weight, &self.bias, window, activation)
+    }
+
+    /// See [`frozen::depthwise`].
+    pub fn depthwise(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
+        frozen::depthwise(x, &self.weight, &self.bias, window, activation)
+    }
+
+    /// A layer norm over the last dimension.
+    pub fn norm(&self, x: &Tensor, eps: f64) -> Result<Tensor> {
+        wave_ops::layer_norm(x, &self.weight, &self.bias, eps)
+    }
+}
 
 /// Scale and shift (c) of the batch norm `name`, in `f64`.
 pub fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor)> {
@@ -14,20 +79,30 @@ pub fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor
     Ok((scale, shift))
 }
 
-/// Weight and bias (`f32`) of the convolution or linear map `weight` (out, ..), without a bias,
-/// followed by the batch norm `norm`.
-pub fn into_outputs(
-    weights: &Weights,
-    weight: &str,
-    norm: &str,
-    eps: f64,
-) -> Result<(Tensor, Tensor)> {
+/// The convolution or linear map `weight` (out, ..), without a bias, followed by the batch norm `norm`: as
+/// stored, in `f32`.
+pub fn into_outputs(weights: &Weights, weight: &str, norm: &str, eps: f64) -> Result<Affine> {
     let (scale, shift) = affine(weights, norm, eps)?;
     let weight = get(weights, weight)?.to_dtype(DType::F64)?;
     let mut column = vec![1; weight.rank()];
     column[0] = scale.elem_count();
     let folded = weight.broadcast_mul(&scale.reshape(column)?)?;
-    Ok((folded.to_dtype(DType::F32)?, shift.to_dtype(DType::F32)?))
+    Ok(Affine {
+        weight: folded.to_dtype(DType::F32)?,
+        bias: shift.to_dtype(DType::F32)?,
+    })
+}
+
+/// The classifier `NAME.linear` after its batch norm `NAME.bn`, in `f64` and in the layout of [`frozen`]:
+/// `W (s x + t) + b = (W s) x + (W t + b)`.
+pub fn classifier(weights: &Weights, name: &str, eps: f64) -> Result<Affine> {
+    let (scale, shift) = affine(weights, &format!("{name}.bn"), eps)?;
+    let weight = get(weights, &format!("{name}.linear.weight"))?.to_dtype(DType::F64)?;
+    let bias = get(weights, &format!("{name}.linear.bias"))?.to_dtype(DType::F64)?;
+    Ok(Affine {
+        bias: (bias + weight.matmul(&shift.unsqueeze(1)?)?.squeeze(1)?)?,
+        weight: as_columns(&weight.broadcast_mul(&scale)?)?,
+    })
 }
 
 /// The tensor `name`.

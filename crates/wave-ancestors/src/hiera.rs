@@ -12,12 +12,12 @@
 //! of `proj(norm1(x))`, and so are the queries'. Attention stays within windows of the tokens of 8 x 8
 //! patches in the first two stages and the first block of the third.
 
-use crate::check::unsupported;
-use crate::check::{count, dims, divides, sizes};
+use crate::check::{affine, count, dims, divides, sizes, unsupported};
+use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, agree, pooling, refuse_arguments};
 use crate::{About, Body};
-use crate::{Activation, ShapeError, Weights, check_weights, fold};
+use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of layer norms.
@@ -108,27 +108,23 @@ impl HieraShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (tokens, d, k) = (self.grid() * self.grid(), self.width, STEM.0);
         let mut all = vec![("pos_embed".to_owned(), vec![1, tokens, d])];
-        let mut affine = |name: String, dims: Vec<usize>| {
-            let out = dims[0];
-            all.push((format!("{name}.weight"), dims));
-            all.push((format!("{name}.bias"), vec![out]));
-        };
-        affine("patch_embed.proj".into(), vec![d, self.channels, k, k]);
+        let mut affine = |name: &str, dims: Vec<usize>| all.extend(affine(name, dims));
+        affine("patch_embed.proj", vec![d, self.channels, k, k]);
         for block in self.blocks() {
             let (name, d, out) = (&block.name, block.inputs, block.outputs);
-            affine(format!("{name}.norm1"), vec![d]);
-            affine(format!("{name}.norm2"), vec![out]);
-            affine(format!("{name}.attn.qkv"), vec![3 * out, d]);
-            affine(format!("{name}.attn.proj"), vec![out, out]);
-            affine(format!("{name}.mlp.fc1"), vec![4 * out, out]);
-            affine(format!("{name}.mlp.fc2"), vec![out, 4 * out]);
+            affine(&format!("{name}.norm1"), vec![d]);
+            affine(&format!("{name}.norm2"), vec![out]);
+            affine(&format!("{name}.attn.qkv"), vec![3 * out, d]);
+            affine(&format!("{name}.attn.proj"), vec![out, out]);
+            affine(&format!("{name}.mlp.fc1"), vec![4 * out, out]);
+            affine(&format!("{name}.mlp.fc2"), vec![out, 4 * out]);
             if d != out {
-                affine(format!("{name}.proj"), vec![out, d]);
+                affine(&format!("{name}.proj"), vec![out, d]);
             }
         }
-        affine("head.norm".into(), vec![self.last()]);
+        affine("head.norm", vec![self.last()]);
         if self.classes > 0 {
-            affine("head.fc".into(), vec![self.classes, self.last()]);
+            affine("head.fc", vec![self.classes, self.last()]);
         }
         all
     }
@@ -177,10 +173,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
     let ends = firsts.iter().copied().chain([depth]);
     let starts = [0].into_iter().chain(firsts.iter().copied());
     let stages: Vec<usize> = starts.zip(ends).map(|(from, to)| to - from).collect();
-    let classes = match known.has("head.fc.weight") {
-        true => dims::<2>(weights, "head.fc.weight")?[0],
-        false => 0,
-    };
+    let classes = known.rows("head.fc")?;
     let shape = HieraShape {
         image_size: tokens.isqrt() * STEM.1,
         channels,
@@ -217,16 +210,13 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
     Ok(Some(shape))
 }
 
-/// A linear map (in, out) with its bias.
-type Linear = (Tensor, Tensor);
-
 struct Layer {
     sizes: Block,
-    norms: [Linear; 2],
-    qkv: Linear,
-    proj: Linear,
-    fc: [Linear; 2],
-    widen: Option<Linear>,
+    norms: [Affine; 2],
+    qkv: Affine,
+    proj: Affine,
+    fc: [Affine; 2],
+    widen: Option<Affine>,
     /// Attention bias: zeros, for each head.
     zeros: Tensor,
 }
@@ -235,28 +225,19 @@ struct Layer {
 pub(super) struct Hiera {
     grid: usize,
     pools: usize,
-    stem: Linear,
+    stem: Affine,
     positions: Tensor,
     layers: Vec<Layer>,
-    norm: Linear,
+    norm: Affine,
 }
 
 impl Hiera {
     /// With the classifier above it.
-    pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<(Hiera, Option<Linear>)> {
+    pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<(Hiera, Option<Affine>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-        let get = |name: &str| fold::get(weights, name).cloned();
-        let pair = |name: &str| -> Result<Linear> {
-            Ok((
-                get(&format!("{name}.weight"))?,
-                get(&format!("{name}.bias"))?,
-            ))
-        };
-        let map = |name: &str| -> Result<Linear> {
-            let (weight, bias) = pair(name)?;
-            Ok((fold::as_columns(&weight)?, bias))
-        };
-        let positions = get("pos_embed")?;
+        let stored = |name: &str| Affine::stored(weights, name);
+        let map = |name: &str| Affine::map(weights, name);
+        let positions = fold::get(weights, "pos_embed")?.clone();
         let device = positions.device().clone();
         let mut tokens = shape.grid() * shape.grid();
         let mut layer = |sizes: Block| -> Result<Layer> {
@@ -265,20 +246,23 @@ impl Hiera {
             let keys = sizes.window.map_or(tokens, |window| window * before);
             let queries = keys / before;
             tokens /= before;
-            let (mut weight, mut bias) = pair(&format!("{name}.attn.qkv"))?;
+            let qkv = stored(&format!("{name}.attn.qkv"))?;
             // 1 / sqrt(d) in the queries: maxima do not mind a positive factor.
             let scale = ((sizes.outputs / sizes.heads) as f64).powf(-0.5);
             let d = sizes.outputs;
             let scaled = |t: &Tensor| {
                 Tensor::cat(&[(t.narrow(0, 0, d)? * scale)?, t.narrow(0, d, 2 * d)?], 0)
             };
-            (weight, bias) = (scaled(&weight)?, scaled(&bias)?);
+            let qkv = Affine {
+                weight: scaled(&qkv.weight)?,
+                bias: scaled(&qkv.bias)?,
+            };
             Ok(Layer {
                 norms: [
-                    pair(&format!("{name}.norm1"))?,
-                    pair(&format!("{name}.norm2"))?,
+                    stored(&format!("{name}.norm1"))?,
+                    stored(&format!("{name}.norm2"))?,
                 ],
-                qkv: (fold::as_columns(&weight)?, bias),
+                qkv: qkv.columns()?,
                 proj: map(&format!("{name}.attn.proj"))?,
                 fc: [
                     map(&format!("{name}.mlp.fc1"))?,
@@ -301,7 +285,7 @@ impl Hiera {
                 .into_iter()
                 .map(&mut layer)
                 .collect::<Result<_>>()?,
-            norm: pair("head.norm")?,
+            norm: stored("head.norm")?,
             positions,
         };
         let classifier = (shape.classes > 0).then(|| map("head.fc"));
@@ -333,30 +317,24 @@ impl Body for Hiera {
         let x = images.permute((0, 2, 3, 1))?.contiguous()?;
         let (kernel, stride, zeros) = STEM;
         let window = Window::padded(x.dim(1)?, kernel, stride, zeros);
-        let (w, b) = &self.stem;
-        let x = frozen::convolve(&x, w, b, window, Activation::Identity)?; // (b, g, g, d)
+        let x = self.stem.convolve(&x, window, Activation::Identity)?; // (b, g, g, d)
         let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(&self.positions)?)?;
         for layer in &self.layers {
             x = layer.run(&x)?;
         }
-        let (w, b) = &self.norm;
-        wave_ops::layer_norm(&frozen::mean_rows(&x)?, w, b, EPS)
+        self.norm.norm(&frozen::mean_rows(&x)?, EPS)
     }
 }
 
 impl Layer {
     fn run(&self, x: &Tensor) -> Result<Tensor> {
-        let map = |x: &Tensor, (w, b): &Linear, residual: Option<&Tensor>, act| {
-            frozen::linear(x, w, b, residual, act)
-        };
-        let norm = |x: &Tensor, (w, b): &Linear| wave_ops::layer_norm(x, w, b, EPS);
         let (none, d) = (Activation::Identity, self.sizes.outputs);
-        let normed = norm(x, &self.norms[0])?;
+        let normed = self.norms[0].norm(x, EPS)?;
         let x = match &self.widen {
-            Some(widen) => quarters(&map(&normed, widen, None, none)?)?,
+            Some(widen) => quarters(&widen.linear(&normed, none)?)?,
             None => x.clone(),
         };
-        let qkv = map(&normed, &self.qkv, None, none)?; // (b, n, 3 d)
+        let qkv = self.qkv.linear(&normed, none)?; // (b, n, 3 d)
         let (b, n, _) = qkv.dims3()?;
         let before = if self.sizes.pools { POOLED } else { 1 };
         let keys = self.sizes.window.map_or(n, |window| window * before);
@@ -403,14 +381,9 @@ impl Layer {
                 .contiguous()?
                 .reshape((b, n / before, d))?,
         };
-        let x = map(&mixed, &self.proj, Some(&x), none)?;
-        let inner = map(
-            &norm(&x, &self.norms[1])?,
-            &self.fc[0],
-            None,
-            Activation::Gelu,
-        )?;
-        map(&inner, &self.fc[1], Some(&x), none)
+        let x = self.proj.onto(&x, &mixed)?;
+        let inner = self.fc[0].linear(&self.norms[1].norm(&x, EPS)?, Activation::Gelu)?;
+        self.fc[1].onto(&x, &inner)
     }
 }
 

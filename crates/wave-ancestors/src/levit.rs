@@ -14,9 +14,9 @@
 mod shape;
 
 use self::shape::SHRINKING_VALUES;
-use crate::fold::{self, get};
+use crate::fold::{self, Affine, get};
 use crate::frozen::{self, Columns, Window};
-use crate::{Activation, Weights, check_weights};
+use crate::{Activation, Folded, Weights, check_weights};
 use candle_core::{D, DType, Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
@@ -24,27 +24,36 @@ pub use self::shape::{LevitShape, LevitStage};
 /// Added to variances.
 const EPS: f64 = 1e-5;
 
-/// The weights that [`logits`] takes: batch norms folded into the maps beside them, attention
+/// The network whose weights are folded by [`fuse`]. With two classifiers it gives their mean, as timm does in
+/// evaluation.
+pub(super) fn folded(shape: &LevitShape, weights: Weights) -> Folded<LevitShape> {
+    Folded {
+        about: shape.about(),
+        shape: shape.clone(),
+        weights,
+        head: "head",
+        forward,
+    }
+}
+
+/// The weights that a forward pass takes: batch norms folded into the maps beside them, attention
 /// biases laid out for each pair of tokens, `1 / sqrt(key)` in the queries, both classifiers one,
 /// matrices (in, out).
 ///
 /// # Errors
 /// If the weights do not fit the shape.
-pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
+pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for i in 1..=shape.stem {
         let name = format!("stem.conv{i}");
-        let (w, b) = folded(weights, &name)?;
-        out.insert(format!("{name}.weight"), fold::as_columns(&w)?);
-        out.insert(format!("{name}.bias"), b);
+        normed(weights, &name)?.columns()?.store(&mut out, &name);
     }
     for map in shape.maps() {
-        let (w, b) = folded(weights, &map.name)?;
-        let w = fold::as_columns(&w.reshape((map.outputs, map.inputs))?)?;
-        out.insert(format!("{}.weight", map.name), w);
-        out.insert(format!("{}.bias", map.name), b);
+        let mut folded = normed(weights, &map.name)?;
+        folded.weight = folded.weight.reshape((map.outputs, map.inputs))?;
+        folded.columns()?.store(&mut out, &map.name);
     }
     for attention in shape.attentions() {
         let name = &attention.name;
@@ -67,13 +76,8 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     }
     let share = 1.0 / shape.heads().len() as f64;
     for head in shape.heads() {
-        // linear(s x + t) = (W s) x + (W t + b)
-        let (scale, shift) = fold::affine(weights, &format!("{head}.bn"), EPS)?;
-        let w = get(weights, &format!("{head}.linear.weight"))?.to_dtype(DType::F64)?;
-        let b = get(weights, &format!("{head}.linear.bias"))?.to_dtype(DType::F64)?;
-        let b = (b + w.matmul(&shift.unsqueeze(1)?)?.squeeze(1)?)?;
-        let w = fold::as_columns(&w.broadcast_mul(&scale)?)?;
-        for (part, value) in [("head.weight", w), ("head.bias", b)] {
+        let Affine { weight, bias } = fold::classifier(weights, head, EPS)?;
+        for (part, value) in [("head.weight", weight), ("head.bias", bias)] {
             let value = (value * share)?.to_dtype(DType::F32)?;
             let sum = match out.get(part) {
                 Some(other) => (other + value)?,
@@ -85,57 +89,19 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     Ok(out)
 }
 
-/// Class scores (b, classes) of `images` (b, channels, h, w); `weights` from [`fuse`]. With two
-/// classifiers their mean, as timm gives in evaluation.
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
-pub fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let (w, b) = (get(weights, "head.weight")?, get(weights, "head.bias")?);
-    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
-    frozen::in_chunks(&images, |images| {
-        let features = forward(shape, weights, images)?;
-        frozen::linear(&features, w, b, None, Activation::Identity)
-    })
-}
-
-/// Features (b, width), the classifiers' input: see [`logits`].
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
-pub fn features(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let weight = get(weights, "head.weight")?;
-    let images = crate::checked_images(images, shape.channels, shape.image_size, weight)?;
-    frozen::in_chunks(&images, |images| forward(shape, weights, images))
-}
-
+/// Features (b, width), the classifiers' input.
 fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let act = shape.activation;
-    let map = |x: &Tensor, name: &str, residual: Option<&Tensor>, act| {
-        let w = get(weights, &format!("{name}.weight"))?;
-        let b = get(weights, &format!("{name}.bias"))?;
-        frozen::linear(x, w, b, residual, act)
-    };
+    let (act, none) = (shape.activation, Activation::Identity);
+    let map = |name: &str| Affine::stored(weights, name);
     let mlp = |x: &Tensor, name: &str| {
-        let hidden = map(x, &format!("{name}.ln1"), None, act)?;
-        map(
-            &hidden,
-            &format!("{name}.ln2"),
-            Some(x),
-            Activation::Identity,
-        )
+        let hidden = map(&format!("{name}.ln1"))?.linear(x, act)?;
+        map(&format!("{name}.ln2"))?.onto(x, &hidden)
     };
     let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
     for i in 1..=shape.stem {
-        let w = get(weights, &format!("stem.conv{i}.weight"))?;
-        let b = get(weights, &format!("stem.conv{i}.bias"))?;
         let window = Window::padded(x.dim(1)?, 3, 2, 1);
-        let act = if i < shape.stem {
-            act
-        } else {
-            Activation::Identity
-        };
-        x = frozen::convolve(&x, w, b, window, act)?;
+        let act = if i < shape.stem { act } else { none };
+        x = map(&format!("stem.conv{i}"))?.convolve(&x, window, act)?;
     }
     x = x.flatten(1, 2)?; // (b, n, d)
     let key = shape.key;
@@ -147,7 +113,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
         }
         for l in 0..stage.depth {
             let name = format!("stages.{i}.blocks.{l}");
-            let qkv = map(&x, &format!("{name}.attn.qkv"), None, Activation::Identity)?;
+            let qkv = map(&format!("{name}.attn.qkv"))?.linear(&x, none)?;
             let part = |offset: usize| Columns {
                 tokens: &qkv,
                 offset,
@@ -157,8 +123,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
             let widths = (key, stage.value);
             let (q, k, v) = (part(0), part(key), part(2 * key));
             let attended = frozen::attention(q, k, v, bias, widths, act)?;
-            let proj = format!("{name}.attn.proj.ln");
-            x = map(&attended, &proj, Some(&x), Activation::Identity)?;
+            x = map(&format!("{name}.attn.proj.ln"))?.onto(&x, &attended)?;
             x = mlp(&x, &format!("{name}.mlp"))?;
         }
     }
@@ -168,7 +133,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
 /// Attention before a stage, to every second token of every second row.
 fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Result<Tensor> {
     let name = format!("stages.{stage}.downsample.attn_downsample");
-    let w = |part: &str| get(weights, &format!("{name}.{part}"));
+    let map = |part: &str| Affine::stored(weights, &format!("{name}.{part}"));
     let (key, value) = (shape.key, SHRINKING_VALUES * shape.key);
     let side = shape.resolution(stage - 1);
     let kept: Vec<u32> = (0..side)
@@ -177,9 +142,8 @@ fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Re
         .collect();
     let kept = Tensor::from_vec(kept, side.div_ceil(2).pow(2), x.device())?;
     let none = Activation::Identity;
-    let kv = frozen::linear(x, w("kv.weight")?, w("kv.bias")?, None, none)?;
-    let x = x.contiguous()?.index_select(&kept, 1)?;
-    let q = frozen::linear(&x, w("q.ln.weight")?, w("q.ln.bias")?, None, none)?;
+    let kv = map("kv")?.linear(x, none)?;
+    let q = map("q.ln")?.linear(&x.contiguous()?.index_select(&kept, 1)?, none)?;
     let query = Columns {
         tokens: &q,
         offset: 0,
@@ -191,14 +155,13 @@ fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Re
         per_head: key + value,
     };
     let widths = (key, value);
-    let act = shape.activation;
-    let attended = frozen::attention(query, part(0), part(key), w("bias")?, widths, act)?;
-    let (weight, bias) = (w("proj.ln.weight")?, w("proj.ln.bias")?);
-    frozen::linear(&attended, weight, bias, None, none)
+    let bias = get(weights, &format!("{name}.bias"))?;
+    let attended = frozen::attention(query, part(0), part(key), bias, widths, shape.activation)?;
+    map("proj.ln")?.linear(&attended, none)
 }
 
-/// Weight and bias of the map or convolution `name` with its batch norm folded in.
-fn folded(weights: &Weights, name: &str) -> Result<(Tensor, Tensor)> {
+/// The map or convolution `name` with its batch norm folded in.
+fn normed(weights: &Weights, name: &str) -> Result<Affine> {
     let (weight, norm) = (format!("{name}.linear.weight"), format!("{name}.bn"));
     fold::into_outputs(weights, &weight, &norm, EPS)
 }

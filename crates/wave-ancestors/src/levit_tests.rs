@@ -1,8 +1,13 @@
 use super::shape::Attention;
 use super::*;
+use crate::Frozen;
 use crate::testing::{self, assert_close};
 use candle_core::{DType, Device, Var};
 use proptest::prelude::*;
+
+fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    folded(shape, weights.clone()).logits(images)
+}
 
 /// Widths, depths and heads of the stages, with value channels twice the key's and hidden ones
 /// twice the width, as all published LeViTs have them.

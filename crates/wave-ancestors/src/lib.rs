@@ -68,6 +68,7 @@ pub use refusal::{NetworkError, Refusal};
 use candle_core::{Device, Result, Tensor};
 use efficientnet::EfficientNetShape;
 use efficientvit::EfficientVitShape;
+use fold::Affine;
 use hiera::HieraShape;
 use levit::LevitShape;
 use std::collections::BTreeMap;
@@ -194,38 +195,12 @@ pub enum FrozenNetwork {
     Foreign(About),
 }
 
-impl From<LevitShape> for FrozenNetwork {
-    fn from(shape: LevitShape) -> FrozenNetwork {
-        FrozenNetwork::Levit(shape)
-    }
-}
-
-impl From<EfficientNetShape> for FrozenNetwork {
-    fn from(shape: EfficientNetShape) -> FrozenNetwork {
-        FrozenNetwork::EfficientNet(shape)
-    }
-}
-
 impl FrozenNetwork {
     /// Its family and sizes.
     pub fn about(&self) -> About {
         match self {
-            FrozenNetwork::Levit(s) => About {
-                family: "a LeViT",
-                depth: s.stages.iter().map(|s| s.depth).sum(),
-                width: s.stages.last().map_or(0, |s| s.width),
-                channels: s.channels,
-                image_size: s.image_size,
-                classes: s.classes,
-            },
-            FrozenNetwork::EfficientNet(s) => About {
-                family: "an EfficientNet-Lite",
-                depth: s.stages.iter().map(|s| s.depth).sum(),
-                width: s.features,
-                channels: s.channels,
-                image_size: s.image_size,
-                classes: s.classes,
-            },
+            FrozenNetwork::Levit(s) => s.about(),
+            FrozenNetwork::EfficientNet(s) => s.about(),
             FrozenNetwork::Vgg(s) => s.about(),
             FrozenNetwork::EfficientVit(s) => s.about(),
             FrozenNetwork::Hiera(s) => s.about(),
@@ -269,20 +244,13 @@ impl FrozenNetwork {
         let about = self.about();
         let device = weights.values().next().map_or(&Device::Cpu, Tensor::device);
         Ok(match self {
-            FrozenNetwork::Levit(shape) => Box::new(Folded {
-                about,
-                shape: shape.clone(),
-                weights: levit::fuse(shape, weights)?,
-                features: levit::features,
-                logits: levit::logits,
-            }),
-            FrozenNetwork::EfficientNet(shape) => Box::new(Folded {
-                about,
-                shape: shape.clone(),
-                weights: efficientnet::fuse(shape, weights)?,
-                features: efficientnet::features,
-                logits: efficientnet::logits,
-            }),
+            FrozenNetwork::Levit(shape) => {
+                Box::new(levit::folded(shape, levit::fuse(shape, weights)?))
+            }
+            FrozenNetwork::EfficientNet(shape) => {
+                let weights = efficientnet::fuse(shape, weights)?;
+                Box::new(efficientnet::folded(shape, weights))
+            }
             FrozenNetwork::Vgg(shape) => {
                 Headed::boxed(about, device, vgg::Vgg::new(shape, weights)?)
             }
@@ -302,13 +270,30 @@ impl FrozenNetwork {
     }
 }
 
-/// A network whose forward passes are functions of folded weights.
-struct Folded<S> {
-    about: About,
-    shape: S,
-    weights: Weights,
-    features: fn(&S, &Weights, &Tensor) -> Result<Tensor>,
-    logits: fn(&S, &Weights, &Tensor) -> Result<Tensor>,
+/// A network whose forward pass to features is a function of folded weights, the classifier's among them.
+pub(crate) struct Folded<S> {
+    pub(crate) about: About,
+    pub(crate) shape: S,
+    pub(crate) weights: Weights,
+    /// Name of the classifier.
+    pub(crate) head: &'static str,
+    pub(crate) forward: fn(&S, &Weights, &Tensor) -> Result<Tensor>,
+}
+
+impl<S: Sync> Folded<S> {
+    /// The result of `then` on the features of some images at a time.
+    fn run(
+        &self,
+        images: &Tensor,
+        then: impl Fn(&Affine, Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let head = Affine::stored(&self.weights, self.head)?;
+        let (channels, size) = (self.about.channels, self.about.image_size);
+        let images = checked_images(images, channels, size, &head.weight)?;
+        frozen::in_chunks(&images, |images| {
+            then(&head, (self.forward)(&self.shape, &self.weights, images)?)
+        })
+    }
 }
 
 impl<S: Send + Sync> Frozen for Folded<S> {
@@ -317,11 +302,11 @@ impl<S: Send + Sync> Frozen for Folded<S> {
     }
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {
-        (self.features)(&self.shape, &self.weights, images)
+        self.run(images, |_, features| Ok(features))
     }
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        (self.logits)(&self.shape, &self.weights, images)
+        self.run(images, |head, x| head.linear(&x, Activation::Identity))
     }
 }
 
@@ -339,15 +324,14 @@ struct Headed<B> {
     about: About,
     device: Device,
     body: B,
-    /// A matrix (width, classes) and its biases.
-    classifier: Option<(Tensor, Tensor)>,
+    classifier: Option<Affine>,
 }
 
 impl<B: Body + 'static> Headed<B> {
     fn boxed(
         about: About,
         device: &Device,
-        (body, classifier): (B, Option<(Tensor, Tensor)>),
+        (body, classifier): (B, Option<Affine>),
     ) -> Box<dyn Frozen> {
         Box::new(Headed {
             about,
@@ -370,9 +354,7 @@ impl<B: Body> Frozen for Headed<B> {
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         match &self.classifier {
-            Some((w, b)) => {
-                frozen::linear(&self.features(images)?, w, b, None, Activation::Identity)
-            }
+            Some(map) => map.linear(&self.features(images)?, Activation::Identity),
             None => self.about.headless(),
         }
     }

@@ -7,11 +7,11 @@
 //! A body has to take every tensor there is. So a variant that has one more (a norm, a scale) is never
 //! read as the plain network.
 
-use crate::check::ignored;
-use crate::check::unsupported;
+use crate::check::{batch_norm, check_weights, ignored, unsupported};
+use crate::fold::{self, Affine};
 use crate::table::{Known, refuse_arguments};
 use crate::{About, Frozen};
-use crate::{ShapeError, Weights, fold};
+use crate::{ShapeError, Weights};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Func, Init, Module, VarBuilder};
@@ -128,7 +128,7 @@ fn shape(
         Err(error) => return Err(source.state().wrong.clone().unwrap_or(other(&error))),
     };
     let parameters: Vec<_> = source.state().taken.clone().into_iter().collect();
-    crate::check::check_weights(known.weights, &parameters)?;
+    check_weights(known.weights, &parameters)?;
     for (key, found) in [("num_classes", classes), ("in_chans", CHANNELS)] {
         super::table::agree(known, key, found)?;
     }
@@ -288,10 +288,11 @@ impl SimpleBackend for Source {
 /// A body, the layer between it and the classifier, and the classifier.
 struct Built {
     body: Func<'static>,
-    /// Weight and bias of the layer before features, if any (a ConvNeXt's norm, a MobileNetV4's last
-    /// convolution with its batch norm).
-    before: Option<(Tensor, Tensor)>,
-    classifier: Option<(Tensor, Tensor)>,
+    /// The layer before features, if any (a ConvNeXt's norm, a MobileNetV4's last convolution with its batch
+    /// norm).
+    before: Option<Affine>,
+    /// As stored, (classes, width).
+    classifier: Option<Affine>,
     width: usize,
     classes: usize,
 }
@@ -304,14 +305,16 @@ impl Built {
         let before = match family {
             Family::ConvNext | Family::ConvNextV2 => {
                 let dims = source.dims("head.norm.weight")?;
-                let weight = source.take("head.norm.weight", &dims)?;
-                Some((weight, source.take("head.norm.bias", &dims)?))
+                Some(Affine {
+                    weight: source.take("head.norm.weight", &dims)?,
+                    bias: source.take("head.norm.bias", &dims)?,
+                })
             }
             Family::MobileNetV4 => Some(folded(source, "conv_head.weight", "norm_head")?),
             _ => None,
         };
         let width = match &before {
-            Some((_, bias)) => bias.elem_count(),
+            Some(before) => before.bias.elem_count(),
             None => source.dims(family.last(source))?[0],
         };
         let module = family.classifier();
@@ -320,15 +323,16 @@ impl Built {
             false => None,
             true => {
                 let classes = source.dims(&classifier)?[0];
-                let weight = source.take(&classifier, &[classes, width])?;
-                let bias = source.take(&format!("{module}.bias"), &[classes])?;
-                Some((weight, bias))
+                Some(Affine {
+                    weight: source.take(&classifier, &[classes, width])?,
+                    bias: source.take(&format!("{module}.bias"), &[classes])?,
+                })
             }
         };
         Ok(Built {
             body,
             before,
-            classes: classifier.as_ref().map_or(0, |(_, bias)| bias.elem_count()),
+            classes: classifier.as_ref().map_or(0, |map| map.bias.elem_count()),
             classifier,
             width,
         })
@@ -340,27 +344,16 @@ fn attends(weights: &Weights) -> bool {
     weights.contains_key("stages.3.blocks.0.token_mixer.qkv.weight")
 }
 
-/// Scale and shift of a batch norm.
-fn affine(source: &Source, norm: &str, width: usize) -> Result<(Tensor, Tensor)> {
-    let mut parts = Weights::new();
-    for part in ["weight", "bias", "running_mean", "running_var"] {
-        let name = format!("{norm}.{part}");
-        let tensor = source.take(&name, &[width])?;
-        parts.insert(name, tensor);
-    }
-    fold::affine(&parts, norm, BATCH_NORM_EPS)
-}
-
-/// A convolution of one pixel with the batch norm that follows it, as a linear map.
-fn folded(source: &Source, conv: &str, norm: &str) -> Result<(Tensor, Tensor)> {
+/// A convolution of one pixel with the batch norm that follows it, as a linear map (out, in).
+fn folded(source: &Source, conv: &str, norm: &str) -> Result<Affine> {
     let dims = source.dims(conv)?;
     let (out, inputs) = (dims[0], dims.get(1).copied().unwrap_or(0));
-    let weight = source.take(conv, &[out, inputs])?;
-    let (scale, shift) = affine(source, norm, out)?;
-    let weight = weight
-        .to_dtype(DType::F64)?
-        .broadcast_mul(&scale.unsqueeze(1)?)?;
-    Ok((weight.to_dtype(DType::F32)?, shift.to_dtype(DType::F32)?))
+    let mut parts = Weights::from([(conv.to_owned(), source.take(conv, &[out, inputs])?)]);
+    for (name, dims) in batch_norm(norm, out) {
+        let tensor = source.take(&name, &dims)?;
+        parts.insert(name, tensor);
+    }
+    fold::into_outputs(&parts, conv, norm, BATCH_NORM_EPS)
 }
 
 /// A network of one of these families with its weights.
@@ -398,11 +391,11 @@ impl Stock {
         let x = self.built.body.forward(images)?;
         match (self.family, &self.built.before) {
             (Family::FastVit, _) => x.mean(D::Minus1)?.mean(D::Minus1),
-            (Family::MobileNetV4, Some((weight, bias))) => {
-                let x = wave_ops::linear(&x.flatten_from(1)?, weight, bias)?;
+            (Family::MobileNetV4, Some(map)) => {
+                let x = wave_ops::linear(&x.flatten_from(1)?, &map.weight, &map.bias)?;
                 if self.gelu { x.gelu_erf() } else { x.relu() }
             }
-            (_, Some((weight, bias))) => wave_ops::layer_norm(&x, weight, bias, LAYER_NORM_EPS),
+            (_, Some(norm)) => norm.norm(&x, LAYER_NORM_EPS),
             (_, None) => Ok(x),
         }
     }
@@ -420,7 +413,7 @@ impl Frozen for Stock {
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         match &self.built.classifier {
-            Some((weight, bias)) => wave_ops::linear(&self.features(images)?, weight, bias),
+            Some(map) => wave_ops::linear(&self.features(images)?, &map.weight, &map.bias),
             None => self.about.headless(),
         }
     }

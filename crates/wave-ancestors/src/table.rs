@@ -1,6 +1,6 @@
 //! Common part of the recognition of every family.
 
-use crate::check::unsupported;
+use crate::check::{dims, unsupported};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
@@ -21,6 +21,15 @@ impl Known<'_> {
     /// True if a tensor of this name is there.
     pub fn has(&self, name: &str) -> bool {
         self.weights.contains_key(name)
+    }
+
+    /// Outputs of the linear map of this name; 0 if there is none.
+    pub fn rows(&self, name: &str) -> Result<usize, ShapeError> {
+        let weight = format!("{name}.weight");
+        match self.has(&weight) {
+            true => Ok(dims::<2>(self.weights, &weight)?[0]),
+            false => Ok(0),
+        }
     }
 
     /// A size among the arguments: a number, or a pair of the same.

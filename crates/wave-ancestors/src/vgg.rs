@@ -11,12 +11,12 @@
 //! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
 //! channels-last.
 
-use crate::check::unsupported;
-use crate::check::{batch_norm, dims, sizes};
+use crate::check::{affine, batch_norm, dims, sizes, unsupported};
+use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::table::{Known, agree, pooling, refuse_arguments};
 use crate::{About, Body};
-use crate::{Activation, ShapeError, Weights, check_weights, fold};
+use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
 /// Added to variances.
@@ -58,14 +58,9 @@ impl VggShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = Vec::new();
         let mut inputs = self.channels;
-        let affine = |all: &mut Vec<_>, name: String, dims: Vec<usize>| {
-            let out = dims[0];
-            all.push((format!("{name}.weight"), dims));
-            all.push((format!("{name}.bias"), vec![out]));
-        };
         for &(i, out, _) in &self.convolutions {
             let kernel = vec![out, inputs, KERNEL, KERNEL];
-            affine(&mut all, format!("features.{i}"), kernel);
+            all.extend(affine(&format!("features.{i}"), kernel));
             if self.norms {
                 all.extend(batch_norm(&format!("features.{}", i + 1), out));
             }
@@ -73,10 +68,10 @@ impl VggShape {
         }
         let (hidden, width) = self.head;
         let first = vec![hidden, inputs, WINDOW, WINDOW];
-        affine(&mut all, "pre_logits.fc1".into(), first);
-        affine(&mut all, "pre_logits.fc2".into(), vec![width, hidden, 1, 1]);
+        all.extend(affine("pre_logits.fc1", first));
+        all.extend(affine("pre_logits.fc2", vec![width, hidden, 1, 1]));
         if self.classes > 0 {
-            affine(&mut all, "head.fc".into(), vec![self.classes, width]);
+            all.extend(affine("head.fc", vec![self.classes, width]));
         }
         all
     }
@@ -125,10 +120,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, S
     }
     let [hidden, _, _, _] = dims(weights, "pre_logits.fc1.weight")?;
     let [width, _, _, _] = dims(weights, "pre_logits.fc2.weight")?;
-    let classes = match known.has("head.fc.weight") {
-        true => dims::<2>(weights, "head.fc.weight")?[0],
-        false => 0,
-    };
+    let classes = known.rows("head.fc")?;
     let shape = VggShape {
         image_size: known.image_size(224),
         channels,
@@ -154,37 +146,32 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, S
 
 /// A VGG with its weights.
 pub(super) struct Vgg {
-    /// Matrices (9 in, out), biases, true if max pooling follows.
-    convolutions: Vec<(Tensor, Tensor, bool)>,
+    /// Matrices (9 in, out) with biases, and true if max pooling follows.
+    convolutions: Vec<(Affine, bool)>,
     /// The head's maps: (49 in, hidden) and (hidden, width).
-    head: [(Tensor, Tensor); 2],
+    head: [Affine; 2],
 }
 
 impl Vgg {
     /// With the classifier above it.
-    pub(super) fn new(
-        shape: &VggShape,
-        weights: &Weights,
-    ) -> Result<(Vgg, Option<(Tensor, Tensor)>)> {
+    pub(super) fn new(shape: &VggShape, weights: &Weights) -> Result<(Vgg, Option<Affine>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-        let pair = |name: &str| -> Result<(Tensor, Tensor)> {
-            let weight = fold::get(weights, &format!("{name}.weight"))?;
-            let bias = fold::get(weights, &format!("{name}.bias"))?;
-            Ok((fold::as_columns(weight)?, bias.clone()))
-        };
+        let map = |name: &str| Affine::map(weights, name);
         let convolution = |&(i, _, pooled): &(usize, usize, bool)| {
             let name = format!("features.{i}");
             if !shape.norms {
-                let (weight, bias) = pair(&name)?;
-                return Ok((weight, bias, pooled));
+                return Ok((map(&name)?, pooled));
             }
             let norm = format!("features.{}", i + 1);
-            let (weight, shift) =
-                fold::into_outputs(weights, &format!("{name}.weight"), &norm, EPS)?;
+            let folded = fold::into_outputs(weights, &format!("{name}.weight"), &norm, EPS)?;
             let (scale, _) = fold::affine(weights, &norm, EPS)?;
             let bias = fold::get(weights, &format!("{name}.bias"))?;
-            let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(shift.dtype())?;
-            Ok((fold::as_columns(&weight)?, (bias + shift)?, pooled))
+            let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(folded.bias.dtype())?;
+            let map = Affine {
+                bias: (bias + folded.bias)?,
+                weight: folded.weight,
+            };
+            Ok((map.columns()?, pooled))
         };
         let vgg = Vgg {
             convolutions: shape
@@ -192,9 +179,9 @@ impl Vgg {
                 .iter()
                 .map(convolution)
                 .collect::<Result<_>>()?,
-            head: [pair("pre_logits.fc1")?, pair("pre_logits.fc2")?],
+            head: [map("pre_logits.fc1")?, map("pre_logits.fc2")?],
         };
-        let classifier = (shape.classes > 0).then(|| pair("head.fc"));
+        let classifier = (shape.classes > 0).then(|| map("head.fc"));
         Ok((vgg, classifier.transpose()?))
     }
 }
@@ -204,9 +191,9 @@ impl Body for Vgg {
 
     fn run(&self, images: &Tensor) -> Result<Tensor> {
         let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
-        for (weight, bias, pooled) in &self.convolutions {
+        for (map, pooled) in &self.convolutions {
             let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
-            x = frozen::convolve(&x, weight, bias, window, Activation::Relu)?;
+            x = map.convolve(&x, window, Activation::Relu)?;
             if *pooled {
                 x = maxima(&x)?;
             }
@@ -215,9 +202,9 @@ impl Body for Vgg {
             x = averaged_to(&x, WINDOW)?;
         }
         let window = Window::padded(x.dim(1)?, WINDOW, 1, 0);
-        let [(w1, b1), (w2, b2)] = &self.head;
-        let x = frozen::convolve(&x, w1, b1, window, Activation::Relu)?;
-        let x = frozen::linear(&x, w2, b2, None, Activation::Relu)?;
+        let [first, second] = &self.head;
+        let x = first.convolve(&x, window, Activation::Relu)?;
+        let x = second.linear(&x, Activation::Relu)?;
         frozen::mean_rows(&x.flatten(1, 2)?)
     }
 }

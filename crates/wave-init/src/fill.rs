@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 use wave_models::{NetworkError, Weights, refuse};
 
@@ -297,12 +298,11 @@ fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), NetworkError> 
     Ok(())
 }
 
-fn insert_layer(weights: &mut Weights, name: &str, weight: Tensor, bias: Tensor) {
-    weights.insert(format!("{name}.weight"), weight);
-    weights.insert(format!("{name}.bias"), bias);
+pub(crate) fn insert_layer(weights: &mut Weights, name: &str, weight: Tensor, bias: Tensor) {
+    Affine { weight, bias }.store(weights, name);
 }
 
-fn zeros(n: usize) -> candle_core::Result<Tensor> {
+pub(crate) fn zeros(n: usize) -> candle_core::Result<Tensor> {
     Tensor::zeros(n, DType::F32, &Device::Cpu)
 }
 

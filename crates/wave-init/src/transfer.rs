@@ -19,6 +19,7 @@ use crate::error::donors;
 use crate::start::{Cost, Donor, Request, Start};
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
+use wave_models::fold::get;
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
 use wave_models::{NetworkError, Weights, refuse};
 
@@ -58,20 +59,32 @@ fn same_tokens(
     donor: &VitShape,
     target: &VitShape,
 ) -> std::result::Result<(), NetworkError> {
-    let count = |yes: bool| usize::from(yes);
-    let of = |shape: &VitShape| {
-        [
-            ("patch", shape.patch),
-            ("number of channels", shape.channels),
-            ("image size", shape.image_size),
-            ("number of class tokens", count(shape.class_token)),
-            ("number of distillation tokens", count(shape.distilled)),
-        ]
-    };
-    for ((size, donor), (_, target)) in of(donor).into_iter().zip(of(target)) {
+    let both = |of: fn(&VitShape) -> usize| (of(donor), of(target));
+    for (size, (donor, target)) in [
+        ("patch", both(|s| s.patch)),
+        ("number of channels", both(|s| s.channels)),
+        ("image size", both(|s| s.image_size)),
+        ("number of class tokens", both(|s| s.class_token.into())),
+        (
+            "number of distillation tokens",
+            both(|s| s.distilled.into()),
+        ),
+    ] {
         same(method, &[(size, donor, target)])?;
     }
     Ok(())
+}
+
+/// Checks that a donor has at least the layers and channels of a target.
+fn as_large(
+    method: &'static str,
+    donor: &VitShape,
+    target: &VitShape,
+) -> std::result::Result<(), NetworkError> {
+    at_least(method, "depth", donor.depth, target.depth)?;
+    at_least(method, "width", donor.width, target.width)?;
+    let hidden = "hidden width of the MLP";
+    at_least(method, hidden, donor.hidden(), target.hidden())
 }
 
 /// Checks that a donor has at least so much of a size as a target.
@@ -169,8 +182,7 @@ impl<'a> Carry<'a> {
 
     /// A tensor of the donor.
     fn from(&self, name: &str) -> Result<&'a Tensor> {
-        let found = self.donor.weights().get(name);
-        found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+        get(self.donor.weights(), name)
     }
 
     /// Copies tensors of a block of the donor.

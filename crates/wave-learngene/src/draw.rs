@@ -76,32 +76,11 @@ impl Variants {
 
     /// The shapes that differ from `shape` in one of these lists alone.
     pub fn one_by_one(&self, shape: &VitShape) -> Vec<VitShape> {
-        let Variants {
-            mlp_ratios,
-            head_widths,
-            image_sizes,
-            patches,
-            share,
-        } = self.clone();
-        let none = Variants {
-            share,
-            ..Variants::default()
-        };
-        let lists = [
-            Variants {
-                mlp_ratios,
-                ..none.clone()
-            },
-            Variants {
-                head_widths,
-                ..none.clone()
-            },
-            Variants {
-                image_sizes,
-                ..none.clone()
-            },
-            Variants { patches, ..none },
-        ];
+        let mut lists = [(); 4].map(|()| Variants::default());
+        lists[0].mlp_ratios.clone_from(&self.mlp_ratios);
+        lists[1].head_widths.clone_from(&self.head_widths);
+        lists[2].image_sizes.clone_from(&self.image_sizes);
+        lists[3].patches.clone_from(&self.patches);
         let mut all: Vec<VitShape> = lists.iter().flat_map(|list| list.all(shape)).collect();
         all.retain(|other| other != shape);
         all
@@ -129,15 +108,10 @@ impl Variants {
     }
 
     fn is_empty(&self) -> bool {
-        let Variants {
-            mlp_ratios,
-            head_widths,
-            image_sizes,
-            patches,
-            ..
-        } = self;
-        let (mlp_ratios, head_widths) = (mlp_ratios.is_empty(), head_widths.is_empty());
-        mlp_ratios && head_widths && image_sizes.is_empty() && patches.is_empty()
+        self.mlp_ratios.is_empty()
+            && self.head_widths.is_empty()
+            && self.image_sizes.is_empty()
+            && self.patches.is_empty()
     }
 }
 

@@ -174,9 +174,6 @@ impl Learngene {
         let bank = self.bank.iter();
         let inherited = self.inherited.iter();
         Learngene {
-            plan: self.plan.clone(),
-            auxiliary: self.auxiliary.clone(),
-            depth_rule: self.depth_rule,
             templates: templates
                 .map(|(set, t)| (set.clone(), get(&format!("templates.{set}"), t)))
                 .collect(),
@@ -186,7 +183,7 @@ impl Learngene {
             inherited: inherited
                 .map(|(name, t)| (name.clone(), get(name, t)))
                 .collect(),
-            smaller: self.smaller.clone(),
+            ..self.clone()
         }
     }
 

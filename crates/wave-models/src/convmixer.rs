@@ -11,7 +11,7 @@
 //! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images,
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel.
 
-use crate::check::{self, batch_norm, check_weights, count, dims, sizes};
+use crate::check::{self, affine, batch_norm, check_weights, count, dims, sizes};
 use crate::initial::pytorch_default;
 use crate::{Activation, Checked, Dilations, ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
@@ -136,21 +136,15 @@ impl ConvMixerShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (h, k, p) = (self.width, self.kernel, self.patch);
         let mut out = Vec::new();
-        let convolution = |out: &mut Vec<_>, name: &str, shape: Vec<usize>| {
-            out.push((format!("{name}.weight"), shape));
-            out.push((format!("{name}.bias"), vec![h]));
-        };
-        let norm = |out: &mut Vec<_>, name: &str| out.extend(batch_norm(name, h));
-        convolution(&mut out, "stem.0", vec![h, self.channels, p, p]);
-        norm(&mut out, "stem.2");
+        out.extend(affine("stem.0", vec![h, self.channels, p, p]));
+        out.extend(batch_norm("stem.2", h));
         for i in 0..self.depth {
-            convolution(&mut out, &format!("blocks.{i}.0.fn.0"), vec![h, 1, k, k]);
-            norm(&mut out, &format!("blocks.{i}.0.fn.2"));
-            convolution(&mut out, &format!("blocks.{i}.1"), vec![h, h, 1, 1]);
-            norm(&mut out, &format!("blocks.{i}.3"));
+            out.extend(affine(&format!("blocks.{i}.0.fn.0"), vec![h, 1, k, k]));
+            out.extend(batch_norm(&format!("blocks.{i}.0.fn.2"), h));
+            out.extend(affine(&format!("blocks.{i}.1"), vec![h, h, 1, 1]));
+            out.extend(batch_norm(&format!("blocks.{i}.3"), h));
         }
-        out.push(("head.weight".into(), vec![self.classes, h]));
-        out.push(("head.bias".into(), vec![self.classes]));
+        out.extend(affine("head", vec![self.classes, h]));
         out
     }
 

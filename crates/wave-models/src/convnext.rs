@@ -14,7 +14,7 @@
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel, `m` hidden channels. Weights
 //! have timm's names; isotropic ConvNeXts, which timm has not, have timm's names within a block.
 
-use crate::check::{self, check_weights, count, dims, sizes};
+use crate::check::{self, affine, check_weights, count, dims, sizes};
 use crate::initial::pytorch_default;
 use crate::{Checked, ShapeError, Weights, mean_over_pixels};
 use candle_core::{D, Device, Result, Tensor};
@@ -257,43 +257,30 @@ impl ConvNextShape {
         let (k, p) = (self.kernel, self.patch);
         let [stem, norm, head] = self.ends();
         let mut out = Vec::new();
-        let layer = |out: &mut Vec<_>, name: &str, shape: Vec<usize>| {
-            let bias = vec![shape[0]];
-            out.push((format!("{name}.weight"), shape));
-            out.push((format!("{name}.bias"), bias));
-        };
-        layer(&mut out, stem, vec![self.width, self.channels, p, p]);
+        out.extend(affine(stem, vec![self.width, self.channels, p, p]));
         if self.stages.is_some() {
-            layer(&mut out, "stem.1", vec![self.width]);
+            out.extend(affine("stem.1", vec![self.width]));
         }
         let mut before = self.width;
         let mut last = None;
         for (name, h, stage) in self.blocks() {
             if last != Some(stage) && self.halves(stage) {
-                layer(
-                    &mut out,
-                    &format!("stages.{stage}.downsample.0"),
-                    vec![before],
-                );
-                let convolution = vec![h, before, 2, 2];
-                layer(
-                    &mut out,
-                    &format!("stages.{stage}.downsample.1"),
-                    convolution,
-                );
+                let name = format!("stages.{stage}.downsample");
+                out.extend(affine(&format!("{name}.0"), vec![before]));
+                out.extend(affine(&format!("{name}.1"), vec![h, before, 2, 2]));
             }
             (before, last) = (h, Some(stage));
             let m = self.hidden_of(h);
             if self.stages.is_some() {
                 out.push((format!("{name}.gamma"), vec![h]));
             }
-            layer(&mut out, &format!("{name}.conv_dw"), vec![h, 1, k, k]);
-            layer(&mut out, &format!("{name}.norm"), vec![h]);
-            layer(&mut out, &format!("{name}.mlp.fc1"), vec![m, h]);
-            layer(&mut out, &format!("{name}.mlp.fc2"), vec![h, m]);
+            out.extend(affine(&format!("{name}.conv_dw"), vec![h, 1, k, k]));
+            out.extend(affine(&format!("{name}.norm"), vec![h]));
+            out.extend(affine(&format!("{name}.mlp.fc1"), vec![m, h]));
+            out.extend(affine(&format!("{name}.mlp.fc2"), vec![h, m]));
         }
-        layer(&mut out, norm, vec![self.last_width()]);
-        layer(&mut out, head, vec![self.classes, self.last_width()]);
+        out.extend(affine(norm, vec![self.last_width()]));
+        out.extend(affine(head, vec![self.classes, self.last_width()]));
         out
     }
 

@@ -64,8 +64,8 @@ pub use wave_ancestors::{
 pub use zero_shot::{DualEncoder, ZeroShotShape};
 
 use candle_core::{Result, Tensor};
-pub use wave_ancestors::check;
-use wave_ancestors::{fold, frozen};
+use wave_ancestors::frozen;
+pub use wave_ancestors::{check, fold};
 
 /// Checked access to the weight map of a network of this name.
 #[derive(Clone, Copy)]

@@ -148,7 +148,7 @@ impl Network {
                     Activation::HardSwish
                 };
                 let shape = LevitShape::infer(weights, args.activation(registered)?)?;
-                Network::Frozen(shape.into())
+                Network::Frozen(FrozenNetwork::Levit(shape))
             }
             Family::EfficientNet => {
                 args.activation(Activation::Relu6)?
@@ -156,23 +156,54 @@ impl Network {
                 let size = image_size.unwrap_or(registered_size(name));
                 let tensorflow = name.is_empty() || name.starts_with("tf_");
                 let shape = EfficientNetShape::infer(weights, size, tensorflow)?;
-                Network::Frozen(shape.into())
+                Network::Frozen(FrozenNetwork::EfficientNet(shape))
             }
         };
         args.check(&network)?;
         Ok(network)
     }
 
+    /// Its family and sizes; the width is a token's, also where features have more channels.
+    fn about(&self) -> About {
+        let of = |family: Family, input: (usize, usize), size: (usize, usize), classes| About {
+            family: family.describe(),
+            depth: size.0,
+            width: size.1,
+            channels: input.0,
+            image_size: input.1,
+            classes,
+        };
+        match self {
+            Network::Vit(s) => of(
+                Family::Vit,
+                (s.channels, s.image_size),
+                (s.depth, s.width),
+                s.classes,
+            ),
+            Network::ConvMixer(s) => of(
+                Family::ConvMixer,
+                (s.channels, s.image_size),
+                (s.depth, s.width),
+                s.classes,
+            ),
+            Network::ConvNext(s) => of(
+                Family::ConvNext,
+                (s.channels, s.image_size),
+                (s.depth, s.last_width()),
+                s.classes,
+            ),
+            Network::Transformer(shape) => About {
+                width: shape.width,
+                ..shape.about()
+            },
+            Network::Frozen(network) => network.about(),
+            Network::ZeroShot(shape) => shape.about(),
+        }
+    }
+
     /// The kind of network, in words.
     pub fn family(&self) -> &'static str {
-        match self {
-            Network::Vit(_) => Family::Vit.describe(),
-            Network::ConvMixer(_) => Family::ConvMixer.describe(),
-            Network::ConvNext(_) => Family::ConvNext.describe(),
-            Network::Transformer(shape) => shape.family,
-            Network::Frozen(network) => network.about().family,
-            Network::ZeroShot(shape) => shape.family,
-        }
+        self.about().family
     }
 
     /// MACs of a forward pass of one image, of trainable networks.
@@ -206,44 +237,19 @@ impl Network {
 
     /// Outputs of the classifier; 0 if there is none.
     pub fn classes(&self) -> usize {
-        match self {
-            Network::Vit(shape) => shape.classes,
-            Network::ConvMixer(shape) => shape.classes,
-            Network::ConvNext(shape) => shape.classes,
-            Network::Transformer(shape) => shape.classes,
-            Network::Frozen(network) => network.about().classes,
-            Network::ZeroShot(shape) => shape.classes,
-        }
+        self.about().classes
     }
 
     /// Channels and side of the square images that it takes.
     pub fn input(&self) -> (usize, usize) {
-        match self {
-            Network::Vit(shape) => (shape.channels, shape.image_size),
-            Network::ConvMixer(shape) => (shape.channels, shape.image_size),
-            Network::ConvNext(shape) => (shape.channels, shape.image_size),
-            Network::Transformer(shape) => (shape.channels, shape.image_size),
-            Network::Frozen(network) => {
-                let about = network.about();
-                (about.channels, about.image_size)
-            }
-            Network::ZeroShot(shape) => (shape.tower.channels, shape.tower.image_size),
-        }
+        let about = self.about();
+        (about.channels, about.image_size)
     }
 
     /// Number of blocks, and channels of the features.
     pub fn size(&self) -> (usize, usize) {
-        match self {
-            Network::Vit(shape) => (shape.depth, shape.width),
-            Network::ConvMixer(shape) => (shape.depth, shape.width),
-            Network::ConvNext(shape) => (shape.depth, shape.last_width()),
-            Network::Transformer(shape) => (shape.depth, shape.width),
-            Network::Frozen(network) => {
-                let about = network.about();
-                (about.depth, about.width)
-            }
-            Network::ZeroShot(shape) => (shape.tower.depth, shape.embedding),
-        }
+        let about = self.about();
+        (about.depth, about.width)
     }
 
     /// Names and shapes of all weights under timm's names, running statistics included.
@@ -301,22 +307,11 @@ impl Network {
             Network::Transformer(shape) => Ok(Box::new(Transformer::new(shape, weights)?)),
             Network::Frozen(network) => network.freeze(weights),
             Network::ZeroShot(shape) => Ok(Box::new(ZeroShot::new(shape, weights)?)),
-            trained => {
-                let (depth, width) = trained.size();
-                let (channels, image_size) = trained.input();
-                Ok(Box::new(Prepared {
-                    about: About {
-                        family: trained.family(),
-                        depth,
-                        width,
-                        channels,
-                        image_size,
-                        classes: trained.classes(),
-                    },
-                    weights: trained.prepare(weights)?,
-                    network: trained.clone(),
-                }))
-            }
+            trained => Ok(Box::new(Prepared {
+                about: trained.about(),
+                weights: trained.prepare(weights)?,
+                network: trained.clone(),
+            })),
         }
     }
 }

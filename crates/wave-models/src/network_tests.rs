@@ -89,10 +89,13 @@ fn all() -> [(&'static str, Network); 5] {
         ("vit_tiny_patch16_224", Network::Vit(vit())),
         ("convmixer_768_32.in1k", Network::ConvMixer(convmixer())),
         ("convnext_isotropic", Network::ConvNext(convnext())),
-        ("levit_384.fb_dist_in1k", Network::Frozen(levit().into())),
+        (
+            "levit_384.fb_dist_in1k",
+            Network::Frozen(FrozenNetwork::Levit(levit())),
+        ),
         (
             "tf_efficientnet_lite0",
-            Network::Frozen(efficientnet().into()),
+            Network::Frozen(FrozenNetwork::EfficientNet(efficientnet())),
         ),
     ]
 }
@@ -217,17 +220,17 @@ fn contradicting_arguments_are_an_error() {
             "mlp_ratio = 2",
         ),
         (
-            Network::Frozen(levit().into()),
+            Network::Frozen(FrozenNetwork::Levit(levit())),
             json!({"num_heads": [3]}),
             "num_heads = [3]",
         ),
         (
-            Network::Frozen(levit().into()),
+            Network::Frozen(FrozenNetwork::Levit(levit())),
             json!({"act_layer": "mish"}),
             "mish",
         ),
         (
-            Network::Frozen(efficientnet().into()),
+            Network::Frozen(FrozenNetwork::EfficientNet(efficientnet())),
             json!({"num_classes": 6}),
             "num_classes = 6",
         ),
@@ -270,7 +273,7 @@ fn agreeing_arguments_tell_what_weights_do_not() {
         tensorflow: false,
         ..efficientnet()
     };
-    assert_eq!(found, Network::Frozen(want.into()));
+    assert_eq!(found, Network::Frozen(FrozenNetwork::EfficientNet(want)));
 }
 
 #[test]

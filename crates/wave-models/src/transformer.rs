@@ -29,6 +29,7 @@ mod run;
 mod text;
 
 use crate::About;
+use crate::check::affine;
 use crate::vit::LAYER_NORM_EPS;
 use crate::{ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
@@ -311,33 +312,30 @@ impl TransformerShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (d, p, h) = (self.width, self.patch, self.hidden);
         let mut all = Vec::new();
-        let mut one = |name: String, dims: Vec<usize>| all.push((name, dims));
+        let mut one = |name: &str, dims: Vec<usize>| all.push((name.to_owned(), dims));
         if self.class_token {
-            one("cls_token".into(), vec![1, 1, d]);
+            one("cls_token", vec![1, 1, d]);
         }
         if self.registers > 0 {
-            one("reg_token".into(), vec![1, self.registers, d]);
+            one("reg_token", vec![1, self.registers, d]);
         }
         let places = self.grid() * self.grid();
         match self.positions {
             Positions::None => {}
-            Positions::Patches => one("pos_embed".into(), vec![1, places, d]),
-            Positions::All => one("pos_embed".into(), vec![1, self.tokens(), d]),
+            Positions::Patches => one("pos_embed", vec![1, places, d]),
+            Positions::All => one("pos_embed", vec![1, self.tokens(), d]),
         }
-        one(
-            "patch_embed.proj.weight".into(),
-            vec![d, self.channels, p, p],
-        );
+        one("patch_embed.proj.weight", vec![d, self.channels, p, p]);
         if self.patch_bias {
-            one("patch_embed.proj.bias".into(), vec![d]);
+            one("patch_embed.proj.bias", vec![d]);
         }
         let distances = (2 * self.grid()).saturating_sub(1).pow(2) + 3;
         if self.relative == Relative::Shared {
             let name = "rel_pos_bias.relative_position_bias_table";
-            one(name.into(), vec![distances, self.heads]);
+            one(name, vec![distances, self.heads]);
         }
         for l in 0..self.depth {
-            let mut one = |name: &str, dims: Vec<usize>| one(format!("blocks.{l}.{name}"), dims);
+            let name = |part: &str| format!("blocks.{l}.{part}");
             for (there, norm, width) in [
                 (true, "norm1", d),
                 (self.qk_norm, "attn.q_norm", d / self.heads.max(1)),
@@ -347,10 +345,10 @@ impl TransformerShape {
                 (self.mlp_norm, "mlp.norm", h),
             ] {
                 if there {
-                    one(&format!("{norm}.weight"), vec![width]);
-                    one(&format!("{norm}.bias"), vec![width]);
+                    all.extend(affine(&name(norm), vec![width]));
                 }
             }
+            let mut one = |part: &str, dims: Vec<usize>| all.push((name(part), dims));
             match self.queries {
                 Queries::Separate(biased) => {
                     for (part, biased) in [("q", biased), ("k", false), ("v", biased)] {
@@ -373,54 +371,39 @@ impl TransformerShape {
                 }
             }
             if self.relative == Relative::Each {
-                one(
-                    "attn.relative_position_bias_table",
-                    vec![distances, self.heads],
-                );
+                let table = "attn.relative_position_bias_table";
+                one(table, vec![distances, self.heads]);
             }
-            one("attn.proj.weight", vec![d, d]);
-            one("attn.proj.bias", vec![d]);
-            for name in self.scales() {
-                one(name, vec![d]);
-            }
+            all.extend(affine(&name("attn.proj"), vec![d, d]));
+            all.extend(self.scales().iter().map(|scale| (name(scale), vec![d])));
             let firsts: &[(&str, usize)] = match self.mlp {
                 Mlp::Plain => &[("mlp.fc1", h)],
                 Mlp::Packed => &[("mlp.fc1", 2 * h)],
                 Mlp::Split => &[("mlp.fc1_g", h), ("mlp.fc1_x", h)],
             };
-            for (name, rows) in firsts {
-                one(&format!("{name}.weight"), vec![*rows, d]);
-                one(&format!("{name}.bias"), vec![*rows]);
+            for (first, rows) in firsts {
+                all.extend(affine(&name(first), vec![*rows, d]));
             }
-            one("mlp.fc2.weight", vec![d, h]);
-            one("mlp.fc2.bias", vec![d]);
+            all.extend(affine(&name("mlp.fc2"), vec![d, h]));
         }
-        let mut affine = |name: &str, dims: Vec<usize>| {
-            let out = dims[0];
-            one(format!("{name}.weight"), dims);
-            one(format!("{name}.bias"), vec![out]);
-        };
-        for (there, norm) in [
-            (self.norm_pre, "norm_pre"),
-            (self.norm, "norm"),
-            (self.fc_norm, "fc_norm"),
-        ] {
+        let mut layer = |there: bool, name: &str, dims: Vec<usize>| {
             if there {
-                affine(norm, vec![d]);
+                all.extend(affine(name, dims));
             }
-        }
-        if self.pooling == Pooling::Attention {
-            affine("attn_pool.q", vec![d, d]);
-            affine("attn_pool.kv", vec![2 * d, d]);
-            affine("attn_pool.proj", vec![d, d]);
-            affine("attn_pool.norm", vec![d]);
-            affine("attn_pool.mlp.fc1", vec![self.pooling_hidden, d]);
-            affine("attn_pool.mlp.fc2", vec![d, self.pooling_hidden]);
-        }
-        if self.classes > 0 {
-            affine("head", vec![self.classes, self.features()]);
-        }
-        if self.pooling == Pooling::Attention {
+        };
+        layer(self.norm_pre, "norm_pre", vec![d]);
+        layer(self.norm, "norm", vec![d]);
+        layer(self.fc_norm, "fc_norm", vec![d]);
+        let (pools, m) = (self.pooling == Pooling::Attention, self.pooling_hidden);
+        layer(pools, "attn_pool.q", vec![d, d]);
+        layer(pools, "attn_pool.kv", vec![2 * d, d]);
+        layer(pools, "attn_pool.proj", vec![d, d]);
+        layer(pools, "attn_pool.norm", vec![d]);
+        layer(pools, "attn_pool.mlp.fc1", vec![m, d]);
+        layer(pools, "attn_pool.mlp.fc2", vec![d, m]);
+        let classified = vec![self.classes, self.features()];
+        layer(self.classes > 0, "head", classified);
+        if pools {
             all.push(("attn_pool.latent".into(), vec![1, 1, d]));
         }
         all

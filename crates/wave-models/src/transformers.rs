@@ -23,6 +23,7 @@
 
 mod layouts;
 
+pub(crate) use layouts::tower;
 pub use layouts::{InTimm, in_timm};
 
 use crate::check::{ShapeError, ignored};
@@ -31,29 +32,29 @@ use crate::{Weights, check};
 use candle_core::{DType, Device, Tensor};
 use serde_json::{Map, Value, json};
 
-/// Modules outside the blocks: timm's name, and transformers' after its prefix.
+/// Modules outside the blocks: transformers' name after its prefix, and timm's.
 const OUTER: [(&str, &str); 5] = [
-    ("cls_token", "embeddings.cls_token"),
-    ("dist_token", "embeddings.distillation_token"),
-    ("pos_embed", "embeddings.position_embeddings"),
-    ("patch_embed.proj", "embeddings.patch_embeddings.projection"),
-    ("norm", "layernorm"),
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.distillation_token", "dist_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    ("layernorm", "norm"),
 ];
 
-/// Modules of a block, without queries, keys and values.
+/// Modules of a block, without queries, keys and values: transformers' name, and timm's.
 const INNER: [(&str, &str); 5] = [
-    ("norm1", "layernorm_before"),
-    ("attn.proj", "attention.output.dense"),
-    ("norm2", "layernorm_after"),
-    ("mlp.fc1", "intermediate.dense"),
-    ("mlp.fc2", "output.dense"),
+    ("layernorm_before", "norm1"),
+    ("layernorm_after", "norm2"),
+    ("attention.output.dense", "attn.proj"),
+    ("intermediate.dense", "mlp.fc1"),
+    ("output.dense", "mlp.fc2"),
 ];
 
-/// Classifiers; the first name of each is the one that is written.
+/// Classifiers, in the same order; the first name of each is the one that is written.
 const HEADS: [(&str, &str); 3] = [
-    ("head", "classifier"),
-    ("head", "cls_classifier"),
-    ("head_dist", "distillation_classifier"),
+    ("classifier", "head"),
+    ("cls_classifier", "head"),
+    ("distillation_classifier", "head_dist"),
 ];
 
 /// The thirds of timm's `attn.qkv`.
@@ -236,30 +237,31 @@ fn config(shape: &VitShape, labels: &[String]) -> Value {
 
 /// timm's name of a tensor that is one to one; `None` if the name is not one of transformers'.
 fn timm_name(name: &str) -> Option<String> {
-    let theirs_first = |&(timm, theirs): &(&'static str, &'static str)| (theirs, timm);
     let inside = ["vit.", "deit."]
         .iter()
         .find_map(|prefix| name.strip_prefix(prefix));
     let Some(name) = inside else {
-        return rename(HEADS.iter().map(theirs_first), name);
+        return rename(HEADS.into_iter(), name);
     };
     let Some(name) = name.strip_prefix("encoder.layer.") else {
-        return rename(OUTER.iter().map(theirs_first), name);
+        return rename(OUTER.into_iter(), name);
     };
     let (layer, name) = name.split_once('.')?;
-    let name = rename(INNER.iter().map(theirs_first), name)?;
+    let name = rename(INNER.into_iter(), name)?;
     Some(format!("blocks.{layer}.{name}"))
 }
 
 /// transformers' name of a tensor that is one to one; the inverse of [`timm_name`] for a ViT.
 fn transformers_name(name: &str) -> Option<String> {
+    let timm_first = |(theirs, timm): (&'static str, &'static str)| (timm, theirs);
     if let Some(name) = name.strip_prefix("blocks.") {
         let (layer, name) = name.split_once('.')?;
-        let name = rename(INNER.into_iter(), name)?;
+        let name = rename(INNER.into_iter().map(timm_first), name)?;
         return Some(format!("vit.encoder.layer.{layer}.{name}"));
     }
-    let outer = rename(OUTER.into_iter(), name).map(|name| format!("vit.{name}"));
-    outer.or_else(|| rename(HEADS.into_iter(), name))
+    let outer = rename(OUTER.into_iter().map(timm_first), name);
+    let outer = outer.map(|name| format!("vit.{name}"));
+    outer.or_else(|| rename(HEADS.into_iter().map(timm_first), name))
 }
 
 /// `name` with the module that it starts with replaced by the table's second name.

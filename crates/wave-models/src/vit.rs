@@ -13,8 +13,8 @@
 //! kind are stacked (`blocks.attn.qkv.weight`, leading dimension the depth): the trunk reads them all
 //! at once. [`stack`] and [`unstack`] convert.
 
-use crate::check::{count, dims, divides, sizes};
-use crate::fold::get;
+use crate::check::{affine, count, dims, divides, sizes};
+use crate::fold::{Affine, get};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -228,16 +228,9 @@ impl VitShape {
 
     fn outer_parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (d, p, norm) = (self.width, self.patch, self.final_norm());
-        let mut all = vec![
-            ("pos_embed".into(), vec![1, self.tokens(), d]),
-            (
-                "patch_embed.proj.weight".into(),
-                vec![d, self.channels, p, p],
-            ),
-            ("patch_embed.proj.bias".into(), vec![d]),
-            (format!("{norm}.weight"), vec![d]),
-            (format!("{norm}.bias"), vec![d]),
-        ];
+        let mut all = vec![("pos_embed".into(), vec![1, self.tokens(), d])];
+        all.extend(affine("patch_embed.proj", vec![d, self.channels, p, p]));
+        all.extend(affine(norm, vec![d]));
         let mut heads = vec!["head"];
         if self.class_token {
             all.insert(0, ("cls_token".into(), vec![1, 1, d]));
@@ -247,8 +240,7 @@ impl VitShape {
             heads.push("head_dist");
         }
         for head in heads.into_iter().filter(|_| self.classes > 0) {
-            all.push((format!("{head}.weight"), vec![self.classes, d]));
-            all.push((format!("{head}.bias"), vec![self.classes]));
+            all.extend(affine(head, vec![self.classes, d]));
         }
         all
     }
@@ -355,12 +347,7 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
     }
     for tensor in kinds {
         let layers: Vec<&Tensor> = (0..depth)
-            .map(|l| {
-                let name = format!("blocks.{l}.{tensor}");
-                weights
-                    .get(&name)
-                    .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
-            })
+            .map(|l| get(weights, &format!("blocks.{l}.{tensor}")))
             .collect::<Result<_>>()?;
         out.insert(format!("blocks.{tensor}"), Tensor::stack(&layers, 0)?);
     }
@@ -436,8 +423,8 @@ pub fn logits_in(
 ) -> Result<Tensor> {
     let x = trunk(mode, shape, weights, images, drop_path)?;
     let classify = |features: &Tensor, head: &str| {
-        let weight = get(weights, &format!("{head}.weight"))?;
-        wave_ops::linear(features, weight, get(weights, &format!("{head}.bias"))?)
+        let head = Affine::stored(weights, head)?;
+        wave_ops::linear(features, &head.weight, &head.bias)
     };
     match &pooled(shape, weights, &x)?[..] {
         [class, distilled] => (classify(class, "head")? + classify(distilled, "head_dist")?)? / 2.0,
@@ -461,10 +448,8 @@ pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
 /// Features (b, d) for each classifier, of tokens (b, tokens, d): one tensor, or two of a distilled
 /// transformer.
 fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>> {
-    let norm = shape.final_norm();
-    let weight = get(weights, &format!("{norm}.weight"))?;
-    let bias = get(weights, &format!("{norm}.bias"))?;
-    let normed = |x: &Tensor| wave_ops::layer_norm(x, weight, bias, shape.norm_eps);
+    let norm = Affine::stored(weights, shape.final_norm())?;
+    let normed = |x: &Tensor| norm.norm(x, shape.norm_eps);
     let token = |i: usize| normed(&x.narrow(1, i, 1)?.squeeze(1)?);
     if shape.class_token {
         (0..shape.prefix()).map(token).collect()
@@ -487,7 +472,7 @@ fn trunk(
 }
 
 /// The tensors of [`BLOCK_TENSORS`], each found by its name.
-fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Tensor; 12]> {
+pub(crate) fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Tensor; 12]> {
     let found: Vec<Tensor> = BLOCK_TENSORS.into_iter().map(find).collect::<Result<_>>()?;
     let twelve = found.try_into();
     twelve.map_err(|_| candle_core::Error::Msg("twelve tensors".into()))

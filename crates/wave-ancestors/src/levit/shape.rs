@@ -1,7 +1,7 @@
 //! Sizes, names and shapes of a LeViT.
 
-use crate::check::{batch_norm, check_weights, count, dims, divides, sizes};
-use crate::{Activation, ShapeError, Weights};
+use crate::check::{affine, batch_norm, check_weights, count, dims, divides, sizes};
+use crate::{About, Activation, ShapeError, Weights};
 use serde::{Deserialize, Serialize};
 
 /// Value channels per key channel where the image shrinks.
@@ -49,6 +49,22 @@ pub struct LevitShape {
 }
 
 impl LevitShape {
+    pub(crate) fn about(&self) -> About {
+        About {
+            family: "a LeViT",
+            depth: self.stages.iter().map(|s| s.depth).sum(),
+            width: self.last_width(),
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
+    /// Channels of the last stage.
+    fn last_width(&self) -> usize {
+        self.stages.last().map_or(0, |s| s.width)
+    }
+
     /// Pixels along a side of one token of the first stage.
     pub fn stride(&self) -> usize {
         1 << self.stem.min(16)
@@ -185,16 +201,12 @@ impl LevitShape {
             ));
         }
         for head in self.heads() {
-            all.extend(batch_norm(
-                &format!("{head}.bn"),
-                inputs_of_head(&self.stages),
-            ));
-            let features = inputs_of_head(&self.stages);
-            all.push((
-                format!("{head}.linear.weight"),
+            let features = self.last_width();
+            all.extend(batch_norm(&format!("{head}.bn"), features));
+            all.extend(affine(
+                &format!("{head}.linear"),
                 vec![self.classes, features],
             ));
-            all.push((format!("{head}.linear.bias"), vec![self.classes]));
         }
         all
     }
@@ -315,8 +327,4 @@ impl Attention {
         }
         all
     }
-}
-
-fn inputs_of_head(stages: &[LevitStage]) -> usize {
-    stages.last().map_or(0, |s| s.width)
 }

@@ -6,10 +6,11 @@
 //! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be sliced.
 //! The slice is useful only if the whole was trained for it.
 
-use super::{Carry, Stored, at_least, same};
+use super::{Carry, Stored, as_large, same};
 use crate::indices::Layers;
 use crate::start::{Request, Start, StartMethod};
-use candle_core::{Device, Error, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
+use wave_models::fold::get;
 use wave_models::vit::VitShape;
 use wave_models::{NetworkError, Weights};
 
@@ -57,8 +58,7 @@ pub fn slice(
     let picked = Tensor::from_vec(picked, target.depth, device)?;
     let expected = target.stacked_parameters();
     let sliced = expected.into_iter().map(|(name, dims)| {
-        let tensor = weights.get(&name);
-        let tensor = tensor.ok_or_else(|| Error::Msg(format!("missing tensor {name}")))?;
+        let tensor = get(weights, &name)?;
         let slice = match name.starts_with("blocks.") {
             false => first(tensor, &dims, 0, 1)?,
             true => {
@@ -76,14 +76,7 @@ pub fn slice(
 
 /// Checks that a target is a slice of a donor.
 fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), NetworkError> {
-    at_least(NAME, "depth", donor.depth, target.depth)?;
-    at_least(NAME, "width", donor.width, target.width)?;
-    at_least(
-        NAME,
-        "hidden width of the MLP",
-        donor.hidden(),
-        target.hidden(),
-    )?;
+    as_large(NAME, donor, target)?;
     let head_width = ("head width", donor.head_width(), target.head_width());
     same(NAME, &[head_width])
 }

@@ -17,8 +17,9 @@ mod network;
 mod thin;
 
 use super::{Carry, Stored, largest, same_tokens};
+use crate::fill::{insert_layer, ones, zeros};
 use crate::start::{Donor, Request, Start, StartMethod};
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use faer::Mat;
 use fit::{Moments, matrix};
 use narrow::Narrow;
@@ -94,12 +95,10 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
             moments.add(&read(new)?, &head.of(&read(x)?)?)?;
         }
         let head = moments.fit(&narrow.read(head)?)?;
-        weights.insert("head.weight".into(), head.weight);
-        weights.insert("head.bias".into(), head.bias);
+        insert_layer(&mut weights, "head", head.weight, head.bias);
     }
-    let gain = Tensor::ones(to.width, DType::F32, &Device::Cpu)?;
-    weights.insert(format!("{}.bias", to.final_norm()), gain.zeros_like()?);
-    weights.insert(format!("{}.weight", to.final_norm()), gain);
+    let (gain, bias) = (ones(to.width)?, zeros(to.width)?);
+    insert_layer(&mut weights, to.final_norm(), gain, bias);
     Ok(weights)
 }
 
@@ -185,19 +184,21 @@ impl Layer {
     /// Under timm's names, as layer `l`.
     fn named(self, l: usize, width: usize) -> Result<Weights> {
         let mut weights = Weights::new();
-        for norm in ["norm1", "norm2"] {
-            let gain = Tensor::ones(width, DType::F32, &Device::Cpu)?;
-            weights.insert(format!("blocks.{l}.{norm}.bias"), gain.zeros_like()?);
-            weights.insert(format!("blocks.{l}.{norm}.weight"), gain);
-        }
-        for (name, linear) in [
+        let norm = || {
+            Ok::<_, candle_core::Error>(Linear {
+                weight: ones(width)?,
+                bias: zeros(width)?,
+            })
+        };
+        for (name, Linear { weight, bias }) in [
+            ("norm1", norm()?),
             ("attn.qkv", self.qkv),
             ("attn.proj", self.proj),
+            ("norm2", norm()?),
             ("mlp.fc1", self.fc1),
             ("mlp.fc2", self.fc2),
         ] {
-            weights.insert(format!("blocks.{l}.{name}.weight"), linear.weight);
-            weights.insert(format!("blocks.{l}.{name}.bias"), linear.bias);
+            insert_layer(&mut weights, &format!("blocks.{l}.{name}"), weight, bias);
         }
         Ok(weights)
     }

@@ -4,7 +4,7 @@
 //! [`uniform`] spaces; of the layers, the first ones (Xu et al. 2024,
 //! section 3). Nothing is rescaled. The classifier starts afresh.
 
-use super::{Carry, Stored};
+use super::{Carry, Stored, as_large};
 use crate::indices::uniform;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
@@ -23,10 +23,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let mut carry = Carry::new(NAME, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
-    carry.at_least("depth", donor.depth, target.depth)?;
-    carry.at_least("width", donor.width, target.width)?;
-    carry.at_least("hidden width of the MLP", donor.hidden(), target.hidden())?;
-
+    as_large(NAME, donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
     carry.blocks(layers, |_, tensor, dims| {
         let mut axes = dims.iter().enumerate();

@@ -318,10 +318,7 @@ pub(crate) fn recognise(
         width,
         heads,
         hidden,
-        classes: match has("head.weight") {
-            true => dims::<2>(weights, "head.weight")?[0],
-            false => 0,
-        },
+        classes: known.rows("head")?,
         norm_eps: known
             .args
             .get("layer_norm_eps")
@@ -357,10 +354,7 @@ pub(crate) fn recognise(
         norm: has("norm.weight"),
         fc_norm: has("fc_norm.weight"),
         pooling,
-        pooling_hidden: match has("attn_pool.mlp.fc1.weight") {
-            true => dims::<2>(weights, "attn_pool.mlp.fc1.weight")?[0],
-            false => 0,
-        },
+        pooling_hidden: known.rows("attn_pool.mlp.fc1")?,
     };
     check(known, &shape)?;
     Ok(shape)

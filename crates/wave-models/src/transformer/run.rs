@@ -2,9 +2,9 @@
 
 use super::rotary::Angles;
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, TransformerShape};
-use crate::fold::{self, get};
+use crate::fold::{Affine, get};
 use crate::frozen::{self, Columns};
-use crate::vit::{self, BLOCK_TENSORS};
+use crate::vit;
 use crate::{About, Frozen};
 use crate::{Activation, Weights};
 use candle_core::{D, DType, Device, Result, Tensor};
@@ -65,9 +65,7 @@ pub(super) fn embed(
 }
 
 fn norm(shape: &TransformerShape, weights: &Weights, name: &str, x: &Tensor) -> Result<Tensor> {
-    let weight = get(weights, &format!("{name}.weight"))?;
-    let bias = get(weights, &format!("{name}.bias"))?;
-    wave_ops::layer_norm(x, weight, bias, shape.norm_eps)
+    Affine::stored(weights, name)?.norm(x, shape.norm_eps)
 }
 
 /// The weights with the layers of each kind joined.
@@ -81,14 +79,14 @@ pub(super) fn plain_parameters(
     shape: &TransformerShape,
     weights: &Weights,
 ) -> Result<[Tensor; 12]> {
-    let parameter = |name: &&str| -> Result<Tensor> {
-        if *name == "attn.qkv.bias" && shape.queries == Queries::Unbiased {
+    let parameter = |name: &str| -> Result<Tensor> {
+        if name == "attn.qkv.bias" && shape.queries == Queries::Unbiased {
             let kernel = get(weights, "patch_embed.proj.weight")?;
             let sizes = (shape.depth, 3 * shape.width);
             return Tensor::zeros(sizes, kernel.dtype(), kernel.device());
         }
         let tensor = get(weights, &format!("blocks.{name}"))?;
-        let gamma = match (shape.scales(), *name) {
+        let gamma = match (shape.scales(), name) {
             ([first, _], "attn.proj.weight" | "attn.proj.bias") => first,
             ([_, second], "mlp.fc2.weight" | "mlp.fc2.bias") => second,
             _ => return Ok(tensor.clone()),
@@ -99,10 +97,7 @@ pub(super) fn plain_parameters(
             _ => tensor * gamma,
         }
     };
-    let parameters: Vec<Tensor> = BLOCK_TENSORS.iter().map(parameter).collect::<Result<_>>()?;
-    parameters
-        .try_into()
-        .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))
+    vit::block_tensors(parameter)
 }
 
 /// Features (b, d) of the tokens (b, tokens, d) after the blocks, for all but attention pooling.
@@ -139,33 +134,30 @@ pub(super) fn head(
     wave_ops::linear(features, weight, bias)
 }
 
-/// A linear map (in, out) with its bias, or weight and bias of a norm.
-type Pair = (Tensor, Tensor);
-
 /// A block of any parts.
 pub(super) struct Layer {
-    norms: [Pair; 2],
+    norms: [Affine; 2],
     /// Columns in the order head, part, channel; `1 / sqrt(head)` in the queries, or in their norm.
-    qkv: Pair,
-    qk_norms: Option<[Pair; 2]>,
-    attention_norm: Option<Pair>,
+    qkv: Affine,
+    qk_norms: Option<[Affine; 2]>,
+    attention_norm: Option<Affine>,
     /// Attention bias (heads, tokens, tokens).
     bias: Tensor,
-    proj: Pair,
-    fc1: Pair,
-    mlp_norm: Option<Pair>,
-    fc2: Pair,
+    proj: Affine,
+    fc1: Affine,
+    mlp_norm: Option<Affine>,
+    fc2: Affine,
 }
 
 /// Attention pooling.
 struct Latent {
     /// The query (1, heads x head), scaled.
     query: Tensor,
-    kv: Pair,
-    proj: Pair,
-    norm: Pair,
-    fc1: Pair,
-    fc2: Pair,
+    kv: Affine,
+    proj: Affine,
+    norm: Affine,
+    fc1: Affine,
+    fc2: Affine,
 }
 
 /// The blocks of a transformer.
@@ -280,15 +272,15 @@ impl Layer {
         device: &Device,
     ) -> Result<Layer> {
         let named = |part: &str| get(weights, &format!("blocks.{l}.{part}"));
-        let pair = |part: &str| -> Result<Pair> {
-            let weight = named(&format!("{part}.weight"))?.clone();
-            Ok((weight, named(&format!("{part}.bias"))?.clone()))
-        };
+        let stored = |part: &str| Affine::stored(weights, &format!("blocks.{l}.{part}"));
         let (d, heads) = (shape.width, shape.heads);
         let head = d / heads;
         let zeros = || Tensor::zeros(d, DType::F32, device);
         let (weight, bias) = match shape.queries {
-            Queries::Joint => pair("attn.qkv")?,
+            Queries::Joint => (
+                named("attn.qkv.weight")?.clone(),
+                named("attn.qkv.bias")?.clone(),
+            ),
             Queries::Unbiased => (
                 named("attn.qkv.weight")?.clone(),
                 Tensor::zeros(3 * d, DType::F32, device)?,
@@ -318,26 +310,29 @@ impl Layer {
         };
         let share = (head as f64).powf(-0.5);
         let share_of_map = if shape.qk_norm { 1.0 } else { share };
-        let qkv = (
-            fold::as_columns(&by_head(&weight, heads, share_of_map)?)?,
-            by_head(&bias, heads, share_of_map)?,
-        );
+        let qkv = Affine {
+            weight: by_head(&weight, heads, share_of_map)?,
+            bias: by_head(&bias, heads, share_of_map)?,
+        };
         let qk_norms = match shape.qk_norm {
             false => None,
             true => {
-                let (weight, bias) = pair("attn.q_norm")?;
-                let queries = ((weight * share)?, (bias * share)?);
-                Some([queries, pair("attn.k_norm")?])
+                let queries = stored("attn.q_norm")?;
+                let queries = Affine {
+                    weight: (queries.weight * share)?,
+                    bias: (queries.bias * share)?,
+                };
+                Some([queries, stored("attn.k_norm")?])
             }
         };
-        let map = |part: &str, gamma: Option<&str>| -> Result<Pair> {
-            let (mut weight, mut bias) = pair(part)?;
+        let map = |part: &str, gamma: Option<&str>| -> Result<Affine> {
+            let mut map = stored(part)?;
             if let Some(gamma) = gamma {
                 let gamma = named(gamma)?;
-                weight = weight.broadcast_mul(&gamma.unsqueeze(1)?)?;
-                bias = (bias * gamma)?;
+                map.weight = map.weight.broadcast_mul(&gamma.unsqueeze(1)?)?;
+                map.bias = (map.bias * gamma)?;
             }
-            Ok((fold::as_columns(&weight)?, bias))
+            map.columns()
         };
         let (first, second) = match *shape.scales() {
             [first, second] => (Some(first), Some(second)),
@@ -345,9 +340,12 @@ impl Layer {
         };
         let fc1 = match shape.mlp {
             Mlp::Split => {
-                let ((wg, bg), (wx, bx)) = (pair("mlp.fc1_g")?, pair("mlp.fc1_x")?);
-                let weight = Tensor::cat(&[wg, wx], 0)?;
-                (fold::as_columns(&weight)?, Tensor::cat(&[bg, bx], 0)?)
+                let (gate, values) = (stored("mlp.fc1_g")?, stored("mlp.fc1_x")?);
+                let both = Affine {
+                    weight: Tensor::cat(&[gate.weight, values.weight], 0)?,
+                    bias: Tensor::cat(&[gate.bias, values.bias], 0)?,
+                };
+                both.columns()?
             }
             _ => map("mlp.fc1", None)?,
         };
@@ -366,17 +364,17 @@ impl Layer {
             }
         };
         Ok(Layer {
-            norms: [pair("norm1")?, pair("norm2")?],
-            qkv,
+            norms: [stored("norm1")?, stored("norm2")?],
+            qkv: qkv.columns()?,
             qk_norms,
             attention_norm: shape
                 .attention_norm
-                .then(|| pair("attn.norm"))
+                .then(|| stored("attn.norm"))
                 .transpose()?,
             bias,
             proj: map("attn.proj", first)?,
             fc1,
-            mlp_norm: shape.mlp_norm.then(|| pair("mlp.norm")).transpose()?,
+            mlp_norm: shape.mlp_norm.then(|| stored("mlp.norm")).transpose()?,
             fc2: map("mlp.fc2", second)?,
         })
     }
@@ -387,13 +385,10 @@ impl Layer {
         angles: Option<&Angles>,
         x: &Tensor,
     ) -> Result<Tensor> {
-        let eps = shape.norm_eps;
-        let norm = |x: &Tensor, (w, b): &Pair| wave_ops::layer_norm(x, w, b, eps);
-        let none = Activation::Identity;
+        let (eps, none) = (shape.norm_eps, Activation::Identity);
         let (b, n, d) = x.dims3()?;
         let (heads, head) = (shape.heads, d / shape.heads);
-        let (w, bias) = &self.qkv;
-        let qkv = frozen::linear(&norm(x, &self.norms[0])?, w, bias, None, none)?;
+        let qkv = self.qkv.linear(&self.norms[0].norm(x, eps)?, none)?;
         let changed = |part: usize| -> Result<Option<Tensor>> {
             if self.qk_norms.is_none() && angles.is_none() {
                 return Ok(None);
@@ -403,7 +398,7 @@ impl Layer {
                 .narrow(3, part * head, head)?
                 .contiguous()?;
             if let Some(norms) = &self.qk_norms {
-                x = norm(&x, &norms[part])?;
+                x = norms[part].norm(&x, eps)?;
             }
             if let Some(angles) = angles {
                 x = angles.rotate(&x)?;
@@ -419,27 +414,24 @@ impl Layer {
         // A text may have fewer tokens than the biases are for.
         let bias = self.bias.narrow(1, 0, n)?.narrow(2, 0, n)?.contiguous()?;
         let mut mixed = frozen::attention(q, k, v, &bias, (head, head), none)?;
-        if let Some(pair) = &self.attention_norm {
-            mixed = norm(&mixed, pair)?;
+        if let Some(norm) = &self.attention_norm {
+            mixed = norm.norm(&mixed, eps)?;
         }
-        let (w, bias) = &self.proj;
-        let x = frozen::linear(&mixed, w, bias, Some(x), none)?;
-        let inner = norm(&x, &self.norms[1])?;
-        let (w, bias) = &self.fc1;
+        let x = self.proj.onto(x, &mixed)?;
+        let inner = self.norms[1].norm(&x, eps)?;
         let mut inner = match (shape.mlp, shape.between) {
-            (Mlp::Plain, between) => activated(between, &inner, (w, bias))?,
+            (Mlp::Plain, between) => activated(between, &inner, &self.fc1)?,
             _ => {
-                let both = frozen::linear(&inner, w, bias, None, none)?;
+                let both = self.fc1.linear(&inner, none)?;
                 let half = shape.hidden;
                 let gate = both.narrow(D::Minus1, 0, half)?.contiguous()?.silu()?;
                 (gate * both.narrow(D::Minus1, half, half)?.contiguous()?)?
             }
         };
-        if let Some(pair) = &self.mlp_norm {
-            inner = norm(&inner, pair)?;
+        if let Some(norm) = &self.mlp_norm {
+            inner = norm.norm(&inner, eps)?;
         }
-        let (w, bias) = &self.fc2;
-        frozen::linear(&inner, w, bias, Some(&x), none)
+        self.fc2.onto(&x, &inner)
     }
 }
 
@@ -461,10 +453,10 @@ fn columns<'a>(own: Option<&'a Tensor>, all: &'a Tensor, part: usize, head: usiz
 }
 
 /// The activation of a linear map.
-fn activated(between: Between, x: &Tensor, (w, b): (&Tensor, &Tensor)) -> Result<Tensor> {
-    let identity = || frozen::linear(x, w, b, None, Activation::Identity);
+fn activated(between: Between, x: &Tensor, map: &Affine) -> Result<Tensor> {
+    let identity = || map.linear(x, Activation::Identity);
     match between {
-        Between::Gelu => frozen::linear(x, w, b, None, Activation::Gelu),
+        Between::Gelu => map.linear(x, Activation::Gelu),
         Between::GeluTanh => identity()?.gelu(),
         Between::QuickGelu => {
             let y = identity()?;
@@ -526,25 +518,16 @@ fn relative(
 
 impl Latent {
     fn new(shape: &TransformerShape, weights: &Weights) -> Result<Latent> {
-        let pair = |part: &str| -> Result<Pair> {
-            let name = format!("attn_pool.{part}");
-            Ok((
-                get(weights, &format!("{name}.weight"))?.clone(),
-                get(weights, &format!("{name}.bias"))?.clone(),
-            ))
-        };
-        let map = |part: &str| -> Result<Pair> {
-            let (weight, bias) = pair(part)?;
-            Ok((fold::as_columns(&weight)?, bias))
-        };
+        let stored = |part: &str| Affine::stored(weights, &format!("attn_pool.{part}"));
+        let map = |part: &str| stored(part)?.columns();
         let latent = get(weights, "attn_pool.latent")?.reshape((1, shape.width))?;
-        let (weight, bias) = pair("q")?;
+        let query = stored("q")?;
         let share = ((shape.width / shape.heads) as f64).powf(-0.5);
         Ok(Latent {
-            query: (wave_ops::linear(&latent, &weight, &bias)? * share)?,
+            query: (wave_ops::linear(&latent, &query.weight, &query.bias)? * share)?,
             kv: map("kv")?,
             proj: map("proj")?,
-            norm: pair("norm")?,
+            norm: stored("norm")?,
             fc1: map("mlp.fc1")?,
             fc2: map("mlp.fc2")?,
         })
@@ -554,30 +537,23 @@ impl Latent {
     fn run(&self, shape: &TransformerShape, patches: &Tensor) -> Result<Tensor> {
         let (b, n, d) = patches.dims3()?;
         let (heads, head, none) = (shape.heads, d / shape.heads, Activation::Identity);
-        let (w, bias) = &self.kv;
-        let kv = frozen::linear(patches, w, bias, None, none)?; // (b, n, 2 d)
+        let kv = self.kv.linear(patches, none)?; // (b, n, 2 d)
         let (k, v) = (
             kv.narrow(2, 0, d)?.contiguous()?,
             kv.narrow(2, d, d)?.contiguous()?,
         );
         let query = self.query.broadcast_as((b, 1, d))?.contiguous()?;
-        fn columns(tokens: &Tensor, per_head: usize) -> Columns<'_> {
-            Columns {
-                tokens,
-                offset: 0,
-                per_head,
-            }
-        }
         let zeros = Tensor::zeros((heads, 1, n), DType::F32, patches.device())?;
-        let (q, k, v) = (columns(&query, head), columns(&k, head), columns(&v, head));
+        let own = |tokens| Columns {
+            tokens,
+            offset: 0,
+            per_head: head,
+        };
+        let (q, k, v) = (own(&query), own(&k), own(&v));
         let mixed = frozen::attention(q, k, v, &zeros, (head, head), none)?;
-        let (w, bias) = &self.proj;
-        let x = frozen::linear(&mixed, w, bias, None, none)?;
-        let (w, bias) = &self.norm;
-        let inner = wave_ops::layer_norm(&x, w, bias, shape.norm_eps)?;
-        let (w, bias) = &self.fc1;
-        let inner = activated(shape.between, &inner, (w, bias))?;
-        let (w, bias) = &self.fc2;
-        frozen::linear(&inner, w, bias, Some(&x), none)?.squeeze(1)
+        let x = self.proj.linear(&mixed, none)?;
+        let inner = self.norm.norm(&x, shape.norm_eps)?;
+        let inner = activated(shape.between, &inner, &self.fc1)?;
+        self.fc2.onto(&x, &inner)?.squeeze(1)
     }
 }

@@ -3,7 +3,7 @@
 use super::TransformerShape;
 use super::run::Layer;
 use crate::Weights;
-use crate::fold::get;
+use crate::fold::{Affine, get};
 use candle_core::{DType, Device, Result, Tensor};
 
 /// Attention bias of masked tokens: nothing is left of them after the softmax.
@@ -18,7 +18,7 @@ pub(crate) struct TextBlocks {
     positions: Tensor,
     layers: Vec<Layer>,
     /// The last norm.
-    norm: (Tensor, Tensor),
+    norm: Affine,
 }
 
 impl TextBlocks {
@@ -34,14 +34,12 @@ impl TextBlocks {
         let layers = (0..shape.depth)
             .map(|l| Layer::new(shape, weights, l, Some(&scores), tokens.device()))
             .collect::<Result<_>>()?;
-        let norm = ["norm.weight", "norm.bias"].map(|name| get(weights, name).cloned());
-        let [weight, bias] = norm;
         Ok(TextBlocks {
             shape: shape.clone(),
             positions: get(weights, "pos_embed")?.reshape(((), shape.width))?,
             tokens,
             layers,
-            norm: (weight?, bias?),
+            norm: Affine::stored(weights, "norm")?,
         })
     }
 
@@ -54,7 +52,7 @@ impl TextBlocks {
         for layer in &self.layers {
             x = layer.run(&self.shape, None, &x)?;
         }
-        wave_ops::layer_norm(&x, &self.norm.0, &self.norm.1, self.shape.norm_eps)
+        self.norm.norm(&x, self.shape.norm_eps)
     }
 }
 

@@ -60,14 +60,6 @@ const DEIT_OUTER: Names = &[
     ("layernorm", "norm"),
 ];
 
-const VIT_INNER: Names = &[
-    ("layernorm_before", "norm1"),
-    ("layernorm_after", "norm2"),
-    ("attention.output.dense", "attn.proj"),
-    ("intermediate.dense", "mlp.fc1"),
-    ("output.dense", "mlp.fc2"),
-];
-
 const DINOV2_INNER: Names = &[
     ("norm1", "norm1"),
     ("norm2", "norm2"),
@@ -120,10 +112,13 @@ const DINOV3_INNER: Names = &[
     ("mlp.down_proj", "mlp.fc2"),
 ];
 
+/// Of images and of texts.
 const TOWER_OUTER: Names = &[
     ("embeddings.class_embedding", "cls_token"),
     ("embeddings.patch_embedding", "patch_embed.proj"),
     ("embeddings.position_embedding.weight", "pos_embed"),
+    ("embeddings.token_embedding.weight", "tokens"),
+    ("final_layer_norm", "norm"),
     ("pre_layrnorm", "norm_pre"),
     ("post_layernorm", "norm"),
     ("head.probe", "attn_pool.latent"),
@@ -144,7 +139,7 @@ const VIT: Layout = Layout {
     module: "vit.",
     blocks: "encoder.layer.",
     outer: VIT_OUTER,
-    inner: VIT_INNER,
+    inner: &super::INNER,
     thirds: THIRDS,
 };
 
@@ -279,6 +274,22 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
     };
     agree(about, &found.weights)?;
     Ok(found)
+}
+
+/// A tower of a CLIP or SigLIP under timm's names, from the tensors after `module`.
+///
+/// # Errors
+/// If queries, keys and values are incomplete or do not fit each other.
+pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeError> {
+    let own = weights.iter().filter_map(|(name, tensor)| {
+        let inner = name.strip_prefix(module)?.strip_prefix('.')?;
+        Some((inner.to_owned(), tensor.clone()))
+    });
+    let layout = Layout {
+        kind: "clip_vision_model",
+        ..TOWER
+    };
+    renamed(&layout, &own.collect())
 }
 
 /// The names of a vision transformer with the module before each: ViT-MSN's files have it before some, and

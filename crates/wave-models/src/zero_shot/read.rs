@@ -3,7 +3,7 @@
 //! Sizes follow from weights; heads, activations, epsilons and the end of a text from the configuration, or
 //! from transformers' defaults where it says nothing.
 
-use super::names::{self, Sizes};
+use super::names;
 use super::{DualEncoder, EndOfText, TextShape};
 use crate::check::{count, dims, divides, sizes, unsupported};
 use crate::transformer::{
@@ -104,13 +104,7 @@ impl DualEncoder {
         };
         check_weights(&weights, &expected)?;
         of.said("projection_dim", embedding, clip)?;
-        let renamed = |prefix: &str, depth| {
-            let weights = names::to_timm(&weights, prefix, depth);
-            weights.map_err(|_| ShapeError::Missing {
-                name: format!("{prefix}.encoder.layers"),
-            })
-        };
-        let mut text_weights = renamed(TEXT, text.blocks.depth)?;
+        let mut text_weights = crate::transformers::tower(&weights, TEXT)?;
         if clip {
             text_weights.insert("head.weight".into(), weights[head].clone());
         }
@@ -119,7 +113,7 @@ impl DualEncoder {
             embedding,
             logit_scale,
             logit_bias,
-            vision_weights: renamed(VISION, vision.depth)?,
+            vision_weights: crate::transformers::tower(&weights, VISION)?,
             projection: weights.get("visual_projection.weight").cloned(),
             text_weights,
             vision,
@@ -201,8 +195,7 @@ impl Of<'_> {
         ] {
             self.said(key, found, true)?;
         }
-        let sizes = sizes_of(&shape, places);
-        let mut all = names::of_tower(VISION, &sizes, "post_layernorm");
+        let mut all = names::of_tower(VISION, &shape, places, "post_layernorm");
         all.extend(match self.clip {
             true => names::of_clip_images(VISION, patches),
             false => names::of_siglip_images(VISION, patches, pooling_hidden),
@@ -226,7 +219,7 @@ impl Of<'_> {
         ] {
             self.said(key, found, true)?;
         }
-        let mut all = names::of_tower(TEXT, &sizes_of(&blocks, context), "final_layer_norm");
+        let mut all = names::of_tower(TEXT, &blocks, context, "final_layer_norm");
         all.push((name.into(), vec![vocabulary, width]));
         let text = TextShape {
             blocks,
@@ -406,14 +399,5 @@ impl Of<'_> {
             }),
             _ => Ok(()),
         }
-    }
-}
-
-fn sizes_of(shape: &TransformerShape, places: usize) -> Sizes {
-    Sizes {
-        width: shape.width,
-        hidden: shape.hidden,
-        depth: shape.depth,
-        places,
     }
 }

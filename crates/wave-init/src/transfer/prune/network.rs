@@ -1,8 +1,9 @@
 //! A vision transformer whose norms have no gains and biases: the matrices that read them have taken both.
 
 use crate::start::Donor;
-use candle_core::{D, Device, Error, Result, Tensor};
+use candle_core::{D, Device, Result, Tensor};
 use wave_models::Weights;
+use wave_models::fold::Affine;
 use wave_models::vit::{VitShape, embedded};
 
 /// Tokens that are looked at together.
@@ -30,15 +31,8 @@ impl Linear {
 
     /// As it is stored.
     pub(super) fn named(weights: &Weights, name: &str) -> Result<Linear> {
-        let get = |kind: &str| {
-            let name = format!("{name}.{kind}");
-            let found = weights.get(&name).cloned();
-            found.ok_or_else(|| Error::Msg(format!("missing tensor {name}")))
-        };
-        Ok(Linear {
-            weight: get("weight")?,
-            bias: get("bias")?,
-        })
+        let Affine { weight, bias } = Affine::stored(weights, name)?;
+        Ok(Linear { weight, bias })
     }
 
     /// The outputs for inputs (.., inputs).
