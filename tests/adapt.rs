@@ -1,7 +1,6 @@
 //! Adaptation of templates to other data, and condensations that draw other shapes.
 
 use crate::support::{Place, assert_same, files, shapes};
-use serde_json::Value;
 
 /// Templates in `t`, and a delta of them in `d`, of few steps on procedural images.
 fn place() -> Place {
@@ -10,16 +9,12 @@ fn place() -> Place {
     place
 }
 
-fn config(place: &Place, dir: &str) -> Value {
-    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
-}
-
 #[test]
 fn one_delta_makes_models_of_all_sizes() {
     let place = place();
     let names: Vec<String> = files(&place.path("d")).into_keys().collect();
     assert_eq!(names, ["README.md", "config.json", "delta.safetensors"]);
-    let config = config(&place, "d");
+    let config = place.config("d");
     assert_eq!(config["provenance"]["stage"], "adapt");
     for (depth, width) in [(1, 16), (3, 32), (5, 48)] {
         let size = format!("--depth {depth} --width {width}");
@@ -66,7 +61,7 @@ fn the_shipped_templates_adapt_to_other_classes_in_a_few_kilobytes() {
     );
     let expand = "expand fashion-mnist --delta d --depth 2 --width 64 --out m";
     place.json(expand);
-    let made = config(&place, "m");
+    let made = place.config("m");
     assert_eq!(made["num_classes"], 8);
     assert_eq!(made["label_names"].as_array().unwrap().len(), 8);
     // What changes little loses little: the delta of no step gives the templates' own features.
@@ -168,7 +163,7 @@ fn a_condensation_draws_other_shapes_and_records_them() {
     place.json(&format!(
         "condense r.toml {SHAPES} --variant-share 0.8 --out t"
     ));
-    let config = config(&place, "t");
+    let config = place.config("t");
     assert_eq!(
         config["provenance"]["patches"],
         serde_json::json!([4, 7, 14])
@@ -204,7 +199,7 @@ fn an_adaptation_draws_other_shapes_and_records_them() {
     place.json(&format!("adapt t {flags} --whole true --out w"));
     place.json(&format!("adapt t {flags} --out d"));
     for dir in ["w", "d"] {
-        let config = config(&place, dir);
+        let config = place.config(dir);
         assert_eq!(
             config["provenance"]["image_sizes"],
             serde_json::json!([28, 56])

@@ -93,8 +93,7 @@ fn check(place: &Place, case: &str, family: &str) -> Value {
     place.write("r.toml", recipe(side));
     let out = format!("t-{case}");
     place.json(&format!("condense r.toml --ancestor {case} --out {out}"));
-    let templates: Value =
-        serde_json::from_slice(&place.bytes(&format!("{out}/config.json"))).unwrap();
+    let templates = place.config(&out);
     assert_eq!(templates["classes"], 7, "{case}");
     inspected
 }
@@ -208,8 +207,7 @@ fn what_cannot_be_done_is_said() {
         if name.starts_with("resnet") && !cfg!(feature = "ancestors") {
             continue;
         }
-        let mut config: Value =
-            serde_json::from_slice(&place.bytes("headless/config.json")).unwrap();
+        let mut config = place.config("headless");
         config["architecture"] = json!(name);
         place.write("headless/config.json", config.to_string());
         place.refused(

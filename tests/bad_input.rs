@@ -297,17 +297,13 @@ fn wrong_images() {
     check(&place, "predict m missing.png", &[2], "missing.png");
     check(&place, "predict m t", &[2], "t");
 
+    for dir in ["two", "broken", "hollow"] {
+        place.write_classes(dir, ["a", "b"], 4, 4);
+    }
     for split in ["train", "val"] {
-        for class in ["a", "b"] {
-            for i in 0..4 {
-                place.write_png(&format!("two/{split}/{class}/{i}.png"));
-                place.write_png(&format!("broken/{split}/{class}/{i}.png"));
-                if class == "a" {
-                    place.write_png(&format!("hollow/{split}/{class}/{i}.png"));
-                }
-            }
-        }
-        std::fs::create_dir_all(place.path(&format!("hollow/{split}/b"))).unwrap();
+        let dir = place.path(&format!("hollow/{split}/b"));
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::create_dir(dir).unwrap();
     }
     place.json("data check two");
     check(&place, "data check hollow", &[2], "b");
@@ -350,13 +346,7 @@ fn out_below_a_file() {
 fn a_new_head_takes_other_classes() {
     let place = Place::with_templates();
     place.json("expand t --depth 2 --width 32 --steps 0 --out m");
-    for split in ["train", "val"] {
-        for class in ["a", "b"] {
-            for i in 0..4 {
-                place.write_png(&format!("two/{split}/{class}/{i}.png"));
-            }
-        }
-    }
+    place.write_classes("two", ["a", "b"], 4, 4);
     let flags = "--data two --steps 2 --batch 2 --new-head true";
     assert!(place.json(&format!("finetune m {flags} --out f"))["top1"].is_f64());
     place.json("predict f two/val/a/0.png");

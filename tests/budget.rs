@@ -5,7 +5,7 @@ use crate::support::Place;
 #[test]
 fn limits_are_kept_and_the_best_size_within_them_is_chosen() {
     let place = Place::with_templates();
-    let config: serde_json::Value = serde_json::from_slice(&place.bytes("t/config.json")).unwrap();
+    let config = place.config("t");
     let recorded = config["accuracies"].as_array().unwrap();
     let best = recorded.iter().map(|a| a["top1"].as_f64().unwrap());
     let best = best.fold(0.0, f64::max);
@@ -46,8 +46,7 @@ fn limits_are_kept_and_the_best_size_within_them_is_chosen() {
 fn sizes_that_are_equal_within_noise_are_chosen_by_their_work() {
     let place = Place::with_templates();
     // All accuracies equal, except for the last, which differs by less than a tenth of a point.
-    let mut config: serde_json::Value =
-        serde_json::from_slice(&place.bytes("t/config.json")).unwrap();
+    let mut config = place.config("t");
     let accuracies = config["accuracies"].as_array_mut().unwrap();
     let last = accuracies.len() - 1;
     for (i, accuracy) in accuracies.iter_mut().enumerate() {
@@ -91,7 +90,7 @@ fn sizes_that_are_equal_within_noise_are_chosen_by_their_work() {
 #[test]
 fn what_is_expected_is_told_where_nothing_is_measured() {
     let place = Place::with_templates();
-    let config: serde_json::Value = serde_json::from_slice(&place.bytes("t/config.json")).unwrap();
+    let config = place.config("t");
     let recorded = |depth: u64, width: u64| -> f64 {
         let all = config["accuracies"].as_array().unwrap().iter();
         let mut at = all.filter(|a| a["depth"] == depth && a["width"] == width);
@@ -135,10 +134,7 @@ fn limits_that_make_no_sense_are_refused() {
         ("--max-params 1M --depth 2 --width 16", "leave out"),
         ("--max-params 1M --width 17", "17"),
     ] {
-        let refused = place.run(&format!("expand t {flags} --steps 0 --out o"));
-        let said = String::from_utf8(refused.stderr).unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{flags}: {said}");
-        assert!(said.contains(needle), "{flags}: {said}");
+        place.refused(&format!("expand t {flags} --steps 0 --out o"), &[needle]);
         assert!(!place.path("o").exists());
     }
 }

@@ -3,29 +3,17 @@
 use crate::support::Place;
 use serde_json::{Value, json};
 
-/// Images of two classes for training and tests.
-fn images(place: &Place, dir: &str, classes: [&str; 2]) {
-    for split in ["train", "val"] {
-        for class in classes {
-            for i in 0..4 {
-                place.write_png(&format!("{dir}/{split}/{class}/{i}.png"));
-            }
-        }
-    }
-}
-
 fn place() -> Place {
     let place = Place::new();
-    images(&place, "pets", ["cat", "dog"]);
-    images(&place, "others", ["church", "tench"]);
-    images(&place, "numbers", ["0", "1"]);
-    images(&place, "spelt", ["Cat", "DOG"]);
+    place.write_classes("pets", ["cat", "dog"], 4, 4);
+    place.write_classes("others", ["church", "tench"], 4, 4);
+    place.write_classes("numbers", ["0", "1"], 4, 4);
+    place.write_classes("spelt", ["Cat", "DOG"], 4, 4);
     place
 }
 
 fn names(place: &Place, dir: &str) -> Value {
-    let config: Value =
-        serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap();
+    let config = place.config(dir);
     config["label_names"].clone()
 }
 

@@ -1,7 +1,7 @@
 //! ConvMixers and ConvNeXts: their starts, frozen filters, stages, dilation, pictures.
 
 use crate::support::{Place, files, shapes, values};
-use serde_json::{Value, json};
+use serde_json::json;
 use wave_models::Weights;
 
 const SIZE: &str = "--data shapes --depth 2 --width 16 --kernel 5 --patch 7";
@@ -9,10 +9,6 @@ const SIZE: &str = "--data shapes --depth 2 --width 16 --kernel 5 --patch 7";
 fn weights(place: &Place, dir: &str) -> Weights {
     let file = place.path(&format!("{dir}/model.safetensors"));
     wave_hub::read_tensors(&file).unwrap().0
-}
-
-fn config(place: &Place, dir: &str) -> Value {
-    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
 }
 
 #[test]
@@ -106,7 +102,7 @@ fn stages_outlive_training_and_new_classes() {
         "finetune m {training} --freeze .conv_dw.weight --out f"
     ));
     assert!(tuned["top1"].is_f64());
-    let found = config(&place, "f");
+    let found = place.config("f");
     assert_eq!(found["architecture"], "convnext_tiny");
     assert_eq!(found["model_args"]["depths"], json!([1, 1, 2, 1]));
     assert_eq!(found["model_args"]["dims"], json!([8, 16, 32, 64]));
@@ -146,7 +142,7 @@ fn the_activation_outlives_training() {
     place.json(&format!("init default --arch convmixer {size} --out gelu"));
     place.json(&format!("finetune m {} --steps 2 --out f", shapes()));
     // timm registers one ConvMixer with rectifiers.
-    assert_eq!(config(&place, "f")["architecture"], "convmixer_768_32");
+    assert_eq!(place.config("f")["architecture"], "convmixer_768_32");
     let loss = |dir: &str| {
         place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
     };
@@ -163,18 +159,18 @@ fn dilation_outlives_training() {
         "init default --arch convmixer {size} --dilation E --out m"
     ));
     assert_eq!(
-        config(&place, "m")["model_args"]["dilation"],
+        place.config("m")["model_args"]["dilation"],
         json!([1, 1, 2, 3])
     );
     place.json(&format!("finetune m {} --steps 2 --out f", shapes()));
     assert_eq!(
-        config(&place, "f")["model_args"]["dilation"],
+        place.config("f")["model_args"]["dilation"],
         json!([1, 1, 2, 3])
     );
     // Files written before dilation existed have none.
     place.json(&format!("init default --arch convmixer {size} --out plain"));
     assert!(
-        config(&place, "plain")["model_args"]
+        place.config("plain")["model_args"]
             .get("dilation")
             .is_none()
     );
@@ -182,7 +178,7 @@ fn dilation_outlives_training() {
         place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
     };
     let dilated = loss("f");
-    let mut old = config(&place, "f");
+    let mut old = place.config("f");
     old["model_args"]
         .as_object_mut()
         .unwrap()

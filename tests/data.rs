@@ -7,11 +7,7 @@ use std::process::Command;
 /// Two classes of images in `two/`: 24 for training and 12 for testing.
 fn place() -> Place {
     let place = Place::new();
-    for (split, n) in [("train", 12), ("val", 6)] {
-        for (class, i) in ["a", "b"].iter().flat_map(|c| (0..n).map(move |i| (c, i))) {
-            place.write_png(&format!("two/{split}/{class}/{i}.png"));
-        }
-    }
+    place.write_classes("two", ["a", "b"], 12, 6);
     place
 }
 
@@ -24,35 +20,11 @@ fn with_broken() -> Place {
     place
 }
 
-/// The (stdout, stderr) of `wave args` without `--quiet`, which must succeed.
-fn loud(place: &Place, args: &str) -> (String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_wave"))
-        .current_dir(place.path("."))
-        .args(args.split_whitespace())
-        .args(["--threads", "1"])
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    assert!(output.status.success(), "wave {args}: {stderr}");
-    (stdout, stderr)
-}
-
-/// Asserts that `wave args` is refused with exit code 2 and says `needle`.
-#[track_caller]
-fn check_refused(place: &Place, args: &str, needle: &str) {
-    let output = place.run(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-    assert!(stderr.contains(needle), "wave {args}: {stderr}");
-    assert!(output.stdout.is_empty(), "wave {args} printed a result");
-}
-
 #[test]
 fn broken_images_are_named_and_counted() {
     let place = with_broken();
     let finetune = "finetune m --data two --batch 8 --epochs 2 --out f --json";
-    let (stdout, stderr) = loud(&place, finetune);
+    let (stdout, stderr) = place.texts(finetune);
     let result: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(result["broken_images"], 2);
     for part in [
@@ -76,10 +48,10 @@ fn broken_images_are_named_and_counted() {
         place.write(&format!("two/val/b/{i}.png"), "no image");
         place.write(&format!("two/train/b/{i}.png"), "no image");
     }
-    check_refused(&place, "eval f --data two", "of 12 images are broken");
+    place.refused("eval f --data two", &["of 12 images are broken"]);
     let again = "finetune m --data two --batch 8 --epochs 2 --out g";
-    check_refused(&place, again, "of 24 images are broken");
-    check_refused(&place, "data check two", "two/train/a/3.png");
+    place.refused(again, &["of 24 images are broken"]);
+    place.refused("data check two", &["two/train/a/3.png"]);
 }
 
 #[test]
@@ -110,16 +82,15 @@ fn test_images_alone_are_evaluated_and_not_trained_on() {
             "finetune m --steps 1 --batch 2 --out o",
             "init timm --depth 1 --width 32 --out o",
         ] {
-            check_refused(
-                &place,
+            place.refused(
                 &format!("{command} --data {data}"),
-                "no images to train on",
+                &["no images to train on"],
             );
         }
     }
     // Without images there is no accuracy.
     place.write("tar/x.tar", place.bytes("shards/train-00000.tar"));
-    check_refused(&place, "eval m --data tar/x.tar", "no images to test on");
+    place.refused("eval m --data tar/x.tar", &["no images to test on"]);
     let held_out = place.json("eval m --data tar/x.tar --hold-out 5");
     assert_eq!(held_out["images"], 5);
 }
@@ -133,17 +104,17 @@ fn shards_that_are_cut_off_are_refused() {
     let end = shard.len() - 1024;
     for length in [end, end - 512, end / 2, shard.len() - 1] {
         place.write("shards/train-00000.tar", &shard[..length]);
-        check_refused(&place, "data check shards", "train-00000.tar");
+        place.refused("data check shards", &["train-00000.tar"]);
     }
     place.write(
         "shards/train-00000.tar",
         place.bytes("shards/val-00000.tar"),
     );
-    check_refused(&place, "data check shards", "_info.json says 24");
+    place.refused("data check shards", &["_info.json says 24"]);
     place.write("shards/train-00000.tar", shard);
     place.json("data check shards");
     place.write("shards/_incomplete", "");
-    check_refused(&place, "data check shards", "not packed to the end");
+    place.refused("data check shards", &["not packed to the end"]);
 }
 
 #[test]
@@ -160,7 +131,7 @@ fn models_start_at_the_size_of_the_images() {
     place.json("data pack small shards");
     let config = |args: &str| -> Value {
         place.json(&format!("init {args} --out o"));
-        let config: Value = serde_json::from_slice(&place.bytes("o/config.json")).unwrap();
+        let config = place.config("o");
         std::fs::remove_dir_all(place.path("o")).unwrap();
         config
     };
@@ -181,12 +152,12 @@ fn models_start_at_the_size_of_the_images() {
     assert_eq!(shapes["model_args"]["patch_size"], 7);
 
     let large = "init timm --depth 1 --width 32 --heads 2 --data small --out large";
-    let (_, stderr) = loud(&place, &format!("{large} --image-size 96"));
+    let (_, stderr) = place.texts(&format!("{large} --image-size 96"));
     assert_eq!(
         stderr,
         "images of 32 x 32 are enlarged 3 times to 96 x 96\n"
     );
-    let (_, stderr) = loud(&place, &format!("{large} --image-size 64 --overwrite"));
+    let (_, stderr) = place.texts(&format!("{large} --image-size 64 --overwrite"));
     assert_eq!(stderr, "");
     assert!(place.run("eval large --data small").stderr.is_empty());
 }
@@ -202,15 +173,11 @@ fn misspelt_data_is_answered_with_what_was_meant() {
         ("inverted:shaps", "inverted:shapes"),
     ] {
         let needle = format!("did you mean `{meant}`?");
-        check_refused(&place, &format!("data check {given}"), &needle);
+        place.refused(&format!("data check {given}"), &[&needle]);
         let args = format!("init timm --depth 1 --width 32 --data {given} --out o");
-        check_refused(&place, &args, &needle);
+        place.refused(&args, &[&needle]);
     }
-    check_refused(
-        &place,
-        "data check something-else",
-        "expected `fashion-mnist`",
-    );
+    place.refused("data check something-else", &["expected `fashion-mnist`"]);
 }
 
 #[cfg(unix)]
@@ -226,7 +193,7 @@ fn pipes_are_refused() {
     place.json(resumed);
     std::fs::remove_file(place.path("f/run/recipe.toml")).unwrap();
     make("f/run/recipe.toml");
-    check_refused(&place, resumed, "a pipe");
+    place.refused(resumed, &["a pipe"]);
     ["r.pipe", "two/train/a/p.png", "p.png", "p.tar"]
         .into_iter()
         .for_each(make);
@@ -238,7 +205,7 @@ fn pipes_are_refused() {
         "predict m p.png",
         "eval m --data two",
     ] {
-        check_refused(&place, args, "a pipe");
+        place.refused(args, &["a pipe"]);
     }
 }
 
@@ -301,7 +268,7 @@ fn one_broken_image_does_not_end_a_prediction() {
     assert_eq!(result["broken"][0]["image"], "two/val/b/2.png");
     let table = String::from_utf8(place.bytes("t.csv")).unwrap();
     assert_eq!(table.lines().count(), 6, "{table}");
-    check_refused(&place, "predict n two/val/b/2.png", "not an image");
+    place.refused("predict n two/val/b/2.png", &["not an image"]);
 }
 
 #[cfg(unix)]
@@ -329,7 +296,7 @@ fn folders_of_classes_alone_are_split() {
     place.write("photos/a/scan.heic", "not read");
     place.json("init timm --depth 1 --width 32 --heads 2 --data photos --out m");
     let tune = "finetune m --data photos --batch 4 --epochs 1 --json";
-    let (stdout, stderr) = loud(&place, &format!("{tune} --out f"));
+    let (stdout, stderr) = place.texts(&format!("{tune} --out f"));
     for part in [
         "4 of its 24 are held out (15 %, the same for every seed)",
         "not read: 1: photos/a/scan.heic",
@@ -337,11 +304,11 @@ fn folders_of_classes_alone_are_split() {
         assert_eq!(stderr.matches(part).count(), 1, "no `{part}` in: {stderr}");
     }
     let split: Value = serde_json::from_str(&stdout).unwrap();
-    let (stdout, _) = loud(&place, &format!("{tune} --hold-out 4 --out g"));
+    let (stdout, _) = place.texts(&format!("{tune} --hold-out 4 --out g"));
     let asked: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(split["top1"], asked["top1"]);
     // Whoever only tests has them all tested.
-    let (stdout, stderr) = loud(&place, "eval f --data photos --json");
+    let (stdout, stderr) = place.texts("eval f --data photos --json");
     assert!(
         stdout.contains("\"images\":24") && stderr.contains("all 24 are tested on"),
         "{stdout} {stderr}"
@@ -383,10 +350,9 @@ fn an_image_of_other_content_is_noticed_by_runs_and_caches() {
     let again = place.json(&format!("{condense} --out u"));
     assert_eq!(again["cache"]["ancestor_images"], 0);
     image("train/a/001", 250);
-    check_refused(&place, tune, "training images");
-    check_refused(
-        &place,
+    place.refused(tune, &["training images"]);
+    place.refused(
         &format!("{condense} --out v"),
-        "the cache c is of other outputs: data",
+        &["the cache c is of other outputs: data"],
     );
 }

@@ -2,7 +2,7 @@
 
 use crate::ancestors::write;
 use crate::support::Place;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A DINOv2 without a classifier in `a`, three classes of pictures in `three`, and a recipe.
 fn place() -> Place {
@@ -29,10 +29,6 @@ fn place() -> Place {
     place
 }
 
-fn json_of(place: &Place, file: &str) -> Value {
-    serde_json::from_slice(&place.bytes(file)).unwrap()
-}
-
 #[test]
 fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let place = place();
@@ -43,7 +39,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     assert!(made["top1"].is_null());
     assert_eq!(made["cache"]["ancestor_images"], 18);
     assert_eq!(made["cache"]["bytes_per_image"], 4 + 2 * 48);
-    let config = json_of(&place, "t/config.json");
+    let config = place.read("t/config.json");
     assert_eq!(config["classes"], 0);
     assert_eq!(config["provenance"]["ancestor_output"], "features");
     let (templates, _) = wave_hub::read_tensors(&place.path("t/templates.safetensors")).unwrap();
@@ -65,7 +61,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
 
     // Backbones of any size, which timm knows as num_classes = 0.
     place.json("expand t --depth 3 --width 48 --out m");
-    let config = json_of(&place, "m/config.json");
+    let config = place.read("m/config.json");
     assert_eq!(config["num_classes"], 0);
     let (weights, _) = wave_hub::read_tensors(&place.path("m/model.safetensors")).unwrap();
     assert!(weights.contains_key("fc_norm.weight") && !weights.contains_key("head.weight"));
@@ -81,7 +77,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     );
     // With data they get a classifier: fitted with the scalers, or with all weights.
     place.json("expand t --depth 1 --width 16 --data three --steps 2 --batch 6 --out s");
-    assert_eq!(json_of(&place, "s/config.json")["num_classes"], 3);
+    assert_eq!(place.read("s/config.json")["num_classes"], 3);
     place.json("finetune m --data three --steps 2 --batch 6 --new-head true --out f");
     assert_eq!(place.json("eval f --data three")["images"], 18);
 }
@@ -92,7 +88,7 @@ fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
     place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
     let condense = "condense r.toml --ancestor v --ancestor-output features";
     place.json(&format!("{condense} --out t"));
-    assert_eq!(json_of(&place, "t/config.json")["classes"], 0);
+    assert_eq!(place.read("t/config.json")["classes"], 0);
     for (flag, key) in [
         ("--temperature 2", "temperature"),
         ("--ce-weight 0.5", "ce_weight"),

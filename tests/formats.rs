@@ -180,10 +180,7 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
             if more == "--dry-run" && args.starts_with("finetune conv") {
                 continue; // reads no model
             }
-            let output = place.run(&format!("{args} {more} --out o"));
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-            assert!(stderr.contains(needle), "wave {args}: {stderr}");
+            place.refused(&format!("{args} {more} --out o"), &[needle]);
             assert!(!place.path("o").exists(), "wave {args}");
         }
     }
@@ -202,10 +199,7 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
     ] {
         place.write("bad.toml", format!("{}\n{table}", crate::support::RECIPE));
         for more in ["", "--dry-run"] {
-            let output = place.run(&format!("run bad.toml {more} --out o"));
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(2), "{table}: {stderr}");
-            assert!(stderr.contains(needle), "{table}: {stderr}");
+            place.refused(&format!("run bad.toml {more} --out o"), &[needle]);
             assert!(!place.path("o").exists(), "{table}");
         }
     }
@@ -215,7 +209,7 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
 fn transformers_is_told_how_images_are_prepared() {
     let place = Place::new();
     place.json(&format!("{INIT} --format transformers --out m"));
-    let read = |name: &str| -> Value { serde_json::from_slice(&place.bytes(name)).unwrap() };
+    let read = |name: &str| -> Value { place.read(name) };
     let (config, steps) = (read("m/config.json"), read("m/preprocessor_config.json"));
     assert_eq!(config["model_type"], "vit");
     assert_eq!(config["layer_norm_eps"], 1e-6);
@@ -235,8 +229,7 @@ fn narrow_templates_take_half_the_room_and_are_what_was_measured() {
     let sizes = [("f32", 4), ("f16", 2), ("bf16", 2)].map(|(dtype, bytes)| {
         let t = format!("t-{dtype}");
         place.json(&format!("condense c.toml --dtype {dtype} --out {t}"));
-        let config: Value =
-            serde_json::from_slice(&place.bytes(&format!("{t}/config.json"))).unwrap();
+        let config = place.config(&t);
         let measured = config["accuracies"].as_array().unwrap();
         let last = measured.last().unwrap();
         let (depth, width) = (&last["depth"], &last["width"]);
@@ -251,10 +244,7 @@ fn narrow_templates_take_half_the_room_and_are_what_was_measured() {
     });
     assert!(sizes[1].abs_diff(sizes[0]) < 4_000 && sizes[2].abs_diff(sizes[0]) < 4_000);
 
-    let refused = place.run("condense c.toml --dtype f8 --out x");
-    let error = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{error}");
-    assert!(error.contains("f8") && error.contains("bf16"), "{error}");
+    place.refused("condense c.toml --dtype f8 --out x", &["f8", "bf16"]);
 }
 
 #[test]
@@ -303,10 +293,7 @@ fn a_converted_model_is_the_same_model() {
         ("convert e --dtype f16 --out e", "--out"),
         ("convert e --set a.b=1 --out o", "--set"),
     ] {
-        let output = place.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-        assert!(stderr.contains(needle), "wave {args}: {stderr}");
+        place.refused(args, &[needle]);
         assert!(!place.path("o").exists(), "wave {args}");
     }
     place.json("convert e --dtype f16 --out o --dry-run");

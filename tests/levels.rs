@@ -14,10 +14,6 @@ fn place() -> Place {
 const SMALL: &str = "--depths 2 --widths 16 --template-size 16 --growth 0";
 const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0";
 
-fn config(place: &Place, dir: &str) -> Value {
-    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
-}
-
 /// The weights of a model that templates make.
 fn weights(place: &Place, templates: &str, size: &str) -> Vec<u8> {
     place.json(&format!("expand {templates} {size} --out m --overwrite"));
@@ -37,7 +33,7 @@ fn smaller_models_stay_as_they_are_to_the_byte() {
     ] {
         assert_ne!(weights(&place, "s", size), weights(&place, "t", size));
     }
-    let (small, large) = (config(&place, "s"), config(&place, "t"));
+    let (small, large) = (place.config("s"), place.config("t"));
     assert_eq!(small.get("levels"), None);
     let levels = large["levels"].as_array().unwrap();
     assert_eq!(levels[0]["counts"], small["counts"]);

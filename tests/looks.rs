@@ -188,7 +188,7 @@ fn names_in_files_do_not_become_markup() {
     let place = Place::new();
     place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
     let evil = "</td><script>alert('1')</script>\"&";
-    let mut config: Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    let mut config = place.config("m");
     config["label_names"][0] = evil.into();
     config["wave"] = serde_json::json!({ "parameters": {evil: 1}, evil: evil });
     place.write("m/config.json", config.to_string());

@@ -7,28 +7,6 @@ use std::collections::BTreeMap;
 
 const INIT: &str = "init timm --data shapes --depth 2 --width 32 --patch 7";
 
-/// Runs `wave args`, which must fail with `code` and say all of `parts`.
-#[track_caller]
-fn check(place: &Place, args: &str, code: i32, parts: &[&str]) {
-    let output = place.run(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "wave {args}: {stderr}");
-    for part in parts {
-        assert!(
-            stderr.contains(part),
-            "wave {args}: no `{part}` in {stderr}"
-        );
-    }
-}
-
-/// Changes the `config.json` of a directory.
-fn configure(place: &Place, dir: &str, change: impl FnOnce(&mut Value)) {
-    let name = format!("{dir}/config.json");
-    let mut config: Value = serde_json::from_slice(&place.bytes(&name)).unwrap();
-    change(&mut config);
-    place.write(&name, config.to_string());
-}
-
 /// Sets one value of a tensor in a weights file.
 fn spoil(place: &Place, file: &str, tensor: &str, value: f32) {
     let path = place.path(file);
@@ -75,7 +53,7 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
         8
     );
     // A directory whose name gives the heads, one whose name does not, and `--heads` beside it.
-    configure(&place, "m", |config| {
+    place.configure("m", |config| {
         config["model_args"]
             .as_object_mut()
             .unwrap()
@@ -84,31 +62,17 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
     });
     let output = place.run("predict m a.png");
     assert!(output.stderr.is_empty() && output.status.success());
-    check(
-        &place,
-        "predict m --heads 4 a.png",
-        2,
-        &["--heads 4", "says 2"],
-    );
-    configure(&place, "m", |config| {
-        config["architecture"] = json!("vit_of_mine")
-    });
+    place.fails("predict m --heads 4 a.png", 2, &["--heads 4", "says 2"]);
+    place.configure("m", |config| config["architecture"] = json!("vit_of_mine"));
     let output = place.loud("predict m a.png").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("how many heads"));
     let output = place.run("predict m --heads 4 a.png --json");
     assert!(output.stderr.is_empty());
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["predictions"][0]["logits"], known);
-    configure(&place, "m", |config| {
-        config["model_args"]["num_heads"] = json!(0)
-    });
+    place.configure("m", |config| config["model_args"]["num_heads"] = json!(0));
     for command in ["predict m a.png", "publish m --repo a/b --dry-run"] {
-        check(
-            &place,
-            command,
-            2,
-            &["num_heads is 0, expected a whole number"],
-        );
+        place.fails(command, 2, &["num_heads is 0, expected a whole number"]);
     }
 }
 
@@ -128,8 +92,7 @@ fn weights_that_are_not_finite_are_refused_everywhere() {
         "condense r.toml --ancestor m --out o",
         "publish m --repo a/b --dry-run",
     ] {
-        check(
-            &place,
+        place.fails(
             command,
             2,
             &["model.safetensors", tensor, "1 values of 3072"],
@@ -145,8 +108,7 @@ fn weights_that_are_not_finite_are_refused_everywhere() {
         "expand t --depth 2 --width 32 --steps 0 --out o",
         "publish t --repo a/b --dry-run",
     ] {
-        check(
-            &place,
+        place.fails(
             command,
             2,
             &["templates.safetensors", "bank.1.proj", "infinite"],
@@ -166,13 +128,8 @@ fn templates_that_cannot_be_expanded_are_not_published() {
         wave_hub::write_tensors(&path, &weights, &metadata).unwrap();
     };
     let both = |parts: &[&str]| {
-        check(&place, "publish t --repo a/b --dry-run", 2, parts);
-        check(
-            &place,
-            "expand t --depth 2 --width 32 --steps 0 --out o",
-            2,
-            parts,
-        );
+        place.fails("publish t --repo a/b --dry-run", 2, parts);
+        place.fails("expand t --depth 2 --width 32 --steps 0 --out o", 2, parts);
     };
     with(&|weights| weights.retain(|name, _| !name.starts_with("auxiliary.")));
     both(&["pos_embed is missing"]);
@@ -182,9 +139,7 @@ fn templates_that_cannot_be_expanded_are_not_published() {
     });
     both(&["`templates.fc1` is 0 everywhere"]);
     with(&|_| ());
-    configure(&place, "t", |config| {
-        config["auxiliary"]["heads"] = json!(0)
-    });
+    place.configure("t", |config| config["auxiliary"]["heads"] = json!(0));
     both(&["heads is 0"]);
 }
 
@@ -200,17 +155,15 @@ fn logits_that_are_not_finite_are_a_failure() {
         weights.insert(name.into(), large);
     }
     wave_hub::write_tensors(&path, &weights, &metadata).unwrap();
-    configure(&place, "m", |config| {
+    place.configure("m", |config| {
         config["digests"] = Value::Null; // of other weights
     });
-    check(
-        &place,
+    place.fails(
         "predict m a.png",
         1,
         &["a.png: the logit of class", "all weights are finite"],
     );
-    check(
-        &place,
+    place.fails(
         "eval m --data shapes --test-limit 32",
         1,
         &["the loss is", "not finite"],
@@ -231,9 +184,7 @@ fn images_are_prepared_as_the_model_asks_or_not_at_all() {
         ("crop_mode", "squash"),
         ("crop_mode", "border"),
     ] {
-        configure(&place, "m", |config| {
-            config["pretrained_cfg"][key] = json!(value)
-        });
+        place.configure("m", |config| config["pretrained_cfg"][key] = json!(value));
         let logits = predict();
         assert!(!seen.contains(&logits), "{key} = {value}");
         seen.push(logits);
@@ -242,16 +193,14 @@ fn images_are_prepared_as_the_model_asks_or_not_at_all() {
     place.json(
         "finetune m --data shapes --train-limit 64 --test-limit 32 --batch 32 --steps 1 --out f",
     );
-    let config: Value = serde_json::from_slice(&place.bytes("f/config.json")).unwrap();
+    let config = place.config("f");
     assert_eq!(config["pretrained_cfg"]["interpolation"], "nearest");
     assert_eq!(config["pretrained_cfg"]["crop_mode"], "border");
     for (key, value, sound) in [
         ("interpolation", "cubic", "bicubic"),
         ("crop_mode", "top", "center"),
     ] {
-        configure(&place, "f", |config| {
-            config["pretrained_cfg"][key] = json!(value)
-        });
+        place.configure("f", |config| config["pretrained_cfg"][key] = json!(value));
         let parts = [
             "f/config.json",
             key,
@@ -259,16 +208,14 @@ fn images_are_prepared_as_the_model_asks_or_not_at_all() {
             "expected one of",
             "correct the file",
         ];
-        check(&place, "predict f a.png", 2, &parts);
-        configure(&place, "f", |config| {
-            config["pretrained_cfg"][key] = json!(sound)
-        });
+        place.fails("predict f a.png", 2, &parts);
+        place.configure("f", |config| config["pretrained_cfg"][key] = json!(sound));
     }
 
     place.json(&format!(
         "{INIT} --heads 2 --class-token true --format transformers --out h"
     ));
-    let steps: Value = serde_json::from_slice(&place.bytes("h/preprocessor_config.json")).unwrap();
+    let steps = place.read("h/preprocessor_config.json");
     for (key, value, found) in [
         ("do_resize", json!(false), "`do_resize` is false"),
         ("do_center_crop", json!(false), "28 x 28"),
@@ -281,12 +228,7 @@ fn images_are_prepared_as_the_model_asks_or_not_at_all() {
             steps["size"] = json!({ "shortest_edge": 32 });
         }
         place.write("h/preprocessor_config.json", steps.to_string());
-        check(
-            &place,
-            "predict h a.png",
-            2,
-            &["preprocessor_config.json", found],
-        );
+        place.fails("predict h a.png", 2, &["preprocessor_config.json", found]);
     }
 }
 
@@ -296,27 +238,19 @@ fn what_is_not_supported_is_told_by_name() {
     place.json(&format!("{INIT} --heads 2 --out m"));
     place.write_png("a.png");
     let predict = "predict m a.png";
-    configure(&place, "m", |config| {
-        config["model_args"]["qk_norm"] = json!(true)
-    });
-    check(
-        &place,
-        predict,
-        2,
-        &["qk_norm = true", "the weights have false"],
-    );
-    configure(&place, "m", |config| {
+    place.configure("m", |config| config["model_args"]["qk_norm"] = json!(true));
+    place.fails(predict, 2, &["qk_norm = true", "the weights have false"]);
+    place.configure("m", |config| {
         config["model_args"]["qk_norm"] = Value::Null;
         config["model_args"]["norm_layer"] = json!("rmsnorm");
         config["model_args"]["reg_tokens"] = json!(4);
     });
     let named = ["vit_tiny_patch16_224 is not supported", "norm_layer"];
-    check(&place, predict, 2, &named);
-    configure(&place, "m", |config| {
+    place.fails(predict, 2, &named);
+    place.configure("m", |config| {
         config["architecture"] = json!("maxvit_tiny_tf_224")
     });
-    check(
-        &place,
+    place.fails(
         predict,
         2,
         &["maxvit_tiny_tf_224 is not supported", "a MaxViT"],
@@ -331,7 +265,7 @@ fn a_card_tells_the_licence_only_where_it_is_known() {
     assert!(card("scratch").contains("The licence is not stated"));
     // Another project's model: no provenance, and a card of its own.
     place.json(&format!("{INIT} --heads 2 --out foreign"));
-    configure(&place, "foreign", |config| {
+    place.configure("foreign", |config| {
         config.as_object_mut().unwrap().remove("wave");
     });
     let short = "--train-limit 64 --test-limit 32 --steps 1";

@@ -3,7 +3,6 @@
 use crate::resume::start;
 use crate::support::{Place, RECIPE, assert_same, files, shapes};
 use serde_json::Value;
-use std::process::Output;
 
 const MODEL: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7";
 
@@ -22,28 +21,6 @@ fn kill(place: &Place, args: &str, out: &str) {
     child.wait().unwrap();
 }
 
-/// Asserts that the request was wrong, and that the message has each of `parts`.
-#[track_caller]
-fn refused(output: Output, parts: &[&str]) {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    for part in parts {
-        assert!(stderr.contains(part), "no `{part}` in: {stderr}");
-    }
-}
-
-/// Stderr of `wave args` without `--quiet`.
-fn said(place: &Place, args: &str) -> String {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_wave"))
-        .current_dir(place.path("."))
-        .args(args.split_whitespace())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "wave {args}: {stderr}");
-    stderr
-}
-
 #[test]
 fn an_unfinished_run_is_not_started_over_by_a_slip() {
     let (place, finetune) = place();
@@ -56,11 +33,10 @@ fn an_unfinished_run_is_not_started_over_by_a_slip() {
         &format!("{command} --lr 0.1"),
         &format!("{MODEL} --out o"),
     ] {
-        refused(place.run(args), &["unfinished", "--resume", "--overwrite"]);
+        place.refused(args, &["unfinished", "--resume", "--overwrite"]);
         assert!(place.bytes("o/run/checkpoint.safetensors") == state);
     }
-    let both = place.run(&format!("{command} --resume --overwrite"));
-    assert_eq!(both.status.code(), Some(2));
+    place.refused(&format!("{command} --resume --overwrite"), &[]);
     place.json(&format!("{command} --overwrite"));
     place.json(&format!("{finetune} --out whole"));
     assert_same(&place.path("whole"), &place.path("o"));
@@ -76,11 +52,11 @@ fn a_complete_run_tells_its_result_and_gives_way_to_no_other() {
         assert_eq!(place.json(&format!("{command} {again}")), result);
     }
     for again in ["", "--resume"] {
-        let other = place.run(&format!("{command} {again} --lr 0.123 --seed 3"));
         let settings = ["lr: was not set, now 0.123", "seed: was not set, now 3"];
-        refused(other, &["other settings", settings[0], settings[1]]);
+        let parts = ["other settings", settings[0], settings[1]];
+        place.refused(&format!("{command} {again} --lr 0.123 --seed 3"), &parts);
     }
-    refused(place.run(&format!("{MODEL} --out o")), &["--overwrite"]);
+    place.refused(&format!("{MODEL} --out o"), &["--overwrite"]);
     assert_eq!(files(&place.path("o")), written);
 
     // A copy is recognised under its new name.
@@ -106,17 +82,14 @@ fn a_complete_run_without_its_artefact_is_not_done() {
     for (content, expected) in [(&model[..100], "100 bytes"), (&changed, "another content")] {
         place.write("o/model.safetensors", content);
         for again in ["", "--resume"] {
-            let output = place.run(&format!("{command} {again}"));
-            refused(output, &["o", "model.safetensors", expected, "--overwrite"]);
+            let parts = ["o", "model.safetensors", expected, "--overwrite"];
+            place.refused(&format!("{command} {again}"), &parts);
         }
     }
     for name in ["model.safetensors", "config.json"] {
         place.write("o/model.safetensors", &model);
         std::fs::remove_file(place.path("o").join(name)).unwrap();
-        refused(
-            place.run(&format!("{command} --resume")),
-            &[name, "is missing"],
-        );
+        place.refused(&format!("{command} --resume"), &[name, "is missing"]);
         place.json(&format!("{command} --overwrite"));
     }
     place.write("o/README.md", "a card of one's own");
@@ -128,8 +101,8 @@ fn what_wave_did_not_write_is_not_replaced() {
     let place = Place::with_templates();
     let expand = "expand t --depth 2 --width 16 --steps 0";
     place.write("precious/config.json", "{\"mine\": 1}");
-    refused(
-        place.run(&format!("{expand} --out precious")),
+    place.refused(
+        &format!("{expand} --out precious"),
         &["precious", "config.json", "--overwrite"],
     );
     assert_eq!(place.bytes("precious/config.json"), b"{\"mine\": 1}");
@@ -139,11 +112,8 @@ fn what_wave_did_not_write_is_not_replaced() {
 
     // The recipe itself, and another file with its name.
     place.write("recipe.toml", RECIPE);
-    refused(place.run("run recipe.toml --out ."), &["recipe.toml"]);
-    refused(
-        place.run("run r.toml --out ."),
-        &["recipe.toml", "--overwrite"],
-    );
+    place.refused("run recipe.toml --out .", &["recipe.toml"]);
+    place.refused("run r.toml --out .", &["recipe.toml", "--overwrite"]);
     assert_eq!(place.bytes("recipe.toml"), RECIPE.as_bytes());
 }
 
@@ -184,8 +154,8 @@ fn no_run_writes_over_what_it_reads() {
             // Under any spelling and with any option.
             let hows = ["", "--overwrite", "--resume"];
             for how in &hows[..if out == input { 3 } else { 1 }] {
-                refused(
-                    place.run(&format!("{args} --out {out} {how}")),
+                place.refused(
+                    &format!("{args} --out {out} {how}"),
                     &["overwritten", "--out"],
                 );
             }
@@ -196,17 +166,14 @@ fn no_run_writes_over_what_it_reads() {
     write_images(&place, "d");
     for out in ["d", "d/train", "d/train/a/o", "./else/../d/o"] {
         let args = format!("finetune m --data d --batch 2 --steps 1 --new-head true --out {out}");
-        refused(place.run(&args), &["inside the data d"]);
+        place.refused(&args, &["inside the data d"]);
         let inverted = args.replace("--data d", "--data inverted:d");
-        refused(place.run(&inverted), &["inside the data d"]);
+        place.refused(&inverted, &["inside the data d"]);
     }
     let recipe = RECIPE.replace("\"shapes\"", "\"inverted:d\"");
     place.write("d.toml", recipe);
-    refused(
-        place.run("run d.toml --out d/train"),
-        &["inside the data d"],
-    );
-    refused(place.run("data pack d d/packed"), &["inside the data d"]);
+    place.refused("run d.toml --out d/train", &["inside the data d"]);
+    place.refused("data pack d d/packed", &["inside the data d"]);
     let entries = |dir: &str| std::fs::read_dir(place.path(dir)).unwrap().count();
     assert_eq!(
         (entries("d"), entries("d/train"), entries("d/train/a")),
@@ -241,7 +208,7 @@ fn a_run_goes_on_with_what_it_began_with() {
     kill(&place, &resume, "o");
     let state = place.bytes("o/run/checkpoint.safetensors");
     let changed = |what: &str| {
-        refused(place.run(&resume), &["other inputs", what, "was", "now"]);
+        place.refused(&resume, &["other inputs", what, "was", "now"]);
         assert!(place.bytes("o/run/checkpoint.safetensors") == state);
     };
 
@@ -275,7 +242,7 @@ fn a_run_goes_on_with_what_it_began_with() {
                 *bytes.last_mut().unwrap() ^= 1;
                 place.write(&path, bytes);
                 // Its digest would tell first.
-                refused(place.run(&resume), &["model.safetensors", "SHA-256"]);
+                place.refused(&resume, &["model.safetensors", "SHA-256"]);
                 let kept = place.bytes("m/config.json");
                 let mut config: Value = serde_json::from_slice(&kept).unwrap();
                 config["digests"] = Value::Null;
@@ -288,10 +255,10 @@ fn a_run_goes_on_with_what_it_began_with() {
     }
 
     // Settings that do not change the result may differ; a different number of threads is reported.
-    let output = place.run(&format!("{resume} --lr 0.1"));
-    refused(output, &["unfinished", "lr: was not set, now 0.1"]);
+    let parts = ["unfinished", "lr: was not set, now 0.1"];
+    place.refused(&format!("{resume} --lr 0.1"), &parts);
     let other = format!("{args} --checkpoint-minutes 5 --out o --resume");
-    let stderr = said(&place, &format!("{other} --threads 2"));
+    let stderr = place.texts(&format!("{other} --threads 2")).1;
     assert!(
         stderr.contains("1 threads") && stderr.contains("with 2"),
         "{stderr}"
@@ -315,7 +282,7 @@ fn a_state_with_a_wrong_bit_gives_way_and_that_is_told() {
     // Replaced, not overwritten: both names may belong to one file.
     std::fs::remove_file(&latest).unwrap();
     std::fs::write(&latest, bytes).unwrap();
-    let stderr = said(&place, &format!("{command} --threads 1 --resume"));
+    let stderr = place.texts(&format!("{command} --threads 1 --resume")).1;
     assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
     assert!(stderr.contains("state before"), "{stderr}");
     assert_same(&place.path("whole"), &place.path("o"));
@@ -366,7 +333,7 @@ fn nothing_else_is_written_where_a_run_works() {
         "inspect m --html o/run/page.html",
     ] {
         let holder = format!("process {}", first.id());
-        refused(place.run(args), &[&holder]);
+        place.refused(args, &[&holder]);
     }
     first.kill().unwrap();
     first.wait().unwrap();
@@ -395,10 +362,7 @@ fn every_run_without_a_name_has_a_directory_of_its_own() {
         );
     }
     // A failure leaves no empty directory.
-    refused(
-        place.run("expand t --depth 2 --width 17 --steps 0"),
-        &["17"],
-    );
+    place.refused("expand t --depth 2 --width 17 --steps 0", &["17"]);
     assert_eq!(std::fs::read_dir(place.path("runs")).unwrap().count(), 6);
 }
 

@@ -238,7 +238,7 @@ fn numbers_out_of_range_are_refused() {
 fn the_normalisation_of_a_model_stays() {
     let place = Place::with_templates();
     place.json(MODEL);
-    let config: serde_json::Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    let config = place.config("m");
     let own = |key: &str| config["pretrained_cfg"][key][0].as_f64().unwrap();
     for stage in ["finetune m", "expand t --depth 2 --width 16"] {
         let command = format!("{stage} --data shapes --test-limit 8");
@@ -266,15 +266,7 @@ fn other_class_names_are_refused_and_by_eval_warned_of() {
         "finetune m --data d --batch 2 --steps 1 --out f",
         &["0x", "--new-head true"],
     );
-    let said = |data: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wave"));
-        let command = command
-            .current_dir(place.path(""))
-            .args(["eval", "m", "--data", data]);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{data}");
-        String::from_utf8(output.stderr).unwrap()
-    };
+    let said = |data: &str| place.texts(&format!("eval m --data {data}")).1;
     let warned = said("d");
     assert!(warned.contains("class 0 is 0x"), "{warned}");
     assert!(!said("shapes").contains("warning"));

@@ -27,7 +27,7 @@ fn place() -> Place {
 
 /// Replaces all that tells how images are prepared, in transformers' layout.
 fn describe(place: &Place, dir: &str, steps: &Value) {
-    edit(place, dir, |config| {
+    place.configure(dir, |config| {
         let config = config.as_object_mut().unwrap();
         config.remove("pretrained_cfg");
         config.remove("image_processor_type");
@@ -38,26 +38,8 @@ fn describe(place: &Place, dir: &str, steps: &Value) {
     );
 }
 
-fn config(place: &Place, dir: &str) -> Value {
-    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
-}
-
-fn edit(place: &Place, dir: &str, change: impl FnOnce(&mut Value)) {
-    let mut found = config(place, dir);
-    change(&mut found);
-    place.write(&format!("{dir}/config.json"), found.to_string());
-}
-
 fn logits(place: &Place, model: &str) -> Value {
     place.json(&format!("predict {model} a.png"))["predictions"][0]["logits"].clone()
-}
-
-/// What a command says on stderr.
-fn said(place: &Place, args: &str) -> String {
-    let output = place.loud(args).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "wave {args}: {text}");
-    text
 }
 
 /// The origin of a step, as `wave inspect` tells it.
@@ -131,10 +113,10 @@ fn a_bare_size_is_read_by_its_class() {
 #[test]
 fn what_nothing_tells_is_a_warning() {
     let place = place();
-    let told = said(&place, "predict h a.png");
+    let told = place.texts("predict h a.png").1;
     assert!(!told.contains("assumed"), "{told}");
     std::fs::remove_file(place.path("h/preprocessor_config.json")).unwrap();
-    let told = said(&place, "predict h a.png");
+    let told = place.texts("predict h a.png").1;
     for part in [
         "wave: warning: h",
         "assumed",
@@ -147,7 +129,7 @@ fn what_nothing_tells_is_a_warning() {
 
     place.json(&format!("{INIT} --out m"));
     let file = "predict m/model.safetensors a.png --heads 2";
-    let told = said(&place, file);
+    let told = place.texts(file).1;
     for part in [
         "wave: warning: m/model.safetensors",
         "mean 0.485, 0.456, 0.406",
@@ -155,11 +137,11 @@ fn what_nothing_tells_is_a_warning() {
     ] {
         assert!(told.contains(part), "{told}");
     }
-    assert!(!said(&place, "predict m a.png").contains("warning"));
-    edit(&place, "m", |config| {
+    assert!(!place.texts("predict m a.png").1.contains("warning"));
+    place.configure("m", |config| {
         _ = config.as_object_mut().unwrap().remove("pretrained_cfg")
     });
-    let told = said(&place, "predict m a.png");
+    let told = place.texts("predict m a.png").1;
     assert!(
         told.contains("config.json says nothing of images"),
         "{told}"
@@ -171,7 +153,7 @@ fn older_configurations_of_timm_are_the_same_model() {
     let place = place();
     place.json(&format!("{INIT} --out m"));
     let expected = logits(&place, "m");
-    edit(&place, "m", |config| {
+    place.configure("m", |config| {
         let prepared = config["pretrained_cfg"].take();
         config.as_object_mut().unwrap().remove("pretrained_cfg");
         for key in [
@@ -195,7 +177,7 @@ fn a_size_that_is_dynamic_is_the_one_of_the_images() {
     place.json(&format!("{INIT} --out m"));
     let small = logits(&place, "m");
     let resize = |side: usize, dynamic: bool| {
-        edit(&place, "m", |config| {
+        place.configure("m", |config| {
             config["pretrained_cfg"]["input_size"] = json!([3, side, side]);
             config["model_args"]["dynamic_img_size"] = json!(dynamic);
         });
@@ -213,7 +195,7 @@ fn a_size_that_is_dynamic_is_the_one_of_the_images() {
     assert_ne!(large, small);
     // What is written is a network of that size.
     place.json("convert m --out n");
-    assert_eq!(config(&place, "n")["model_args"]["img_size"], 56);
+    assert_eq!(place.config("n")["model_args"]["img_size"], 56);
     assert_eq!(logits(&place, "n"), large);
     resize(30, true);
     place.refused(
@@ -222,10 +204,10 @@ fn a_size_that_is_dynamic_is_the_one_of_the_images() {
     );
     // One of a size that is not fixed is at odds with its weights.
     resize(56, false);
-    edit(&place, "m", |config| {
+    place.configure("m", |config| {
         config["pretrained_cfg"]["fixed_input_size"] = json!(false)
     });
-    let told = said(&place, "predict m a.png");
+    let told = place.texts("predict m a.png").1;
     assert!(told.contains("the weights are for 28 x 28"), "{told}");
 }
 
@@ -239,10 +221,10 @@ fn a_conversion_keeps_the_pixels() {
         describe(&place, "h", &steps);
         let expected = logits(&place, "h");
         place.json("convert h --out timm --overwrite");
-        assert_eq!(config(&place, "timm")["crop_offset"], "floor");
+        assert_eq!(place.config("timm")["crop_offset"], "floor");
         assert_eq!(logits(&place, "timm"), expected, "{steps}");
         // The rule of timm's own directories is another.
-        edit(&place, "timm", |config| {
+        place.configure("timm", |config| {
             _ = config.as_object_mut().unwrap().remove("crop_offset")
         });
         let timms = logits(&place, "timm");
@@ -260,8 +242,7 @@ fn a_conversion_keeps_the_pixels() {
     }
     describe(&place, "h", &json!({"size": 28}));
     place.json("convert h --format transformers --out again --overwrite");
-    let written: Value =
-        serde_json::from_slice(&place.bytes("again/preprocessor_config.json")).unwrap();
+    let written = place.read("again/preprocessor_config.json");
     assert_eq!(written["image_processor_type"], "ViTImageProcessor");
     assert_eq!(written["size"], json!({"height": 28, "width": 28}));
     assert_eq!(written["resample"], 2);
@@ -270,7 +251,7 @@ fn a_conversion_keeps_the_pixels() {
 #[test]
 fn an_epsilon_survives_or_is_refused() {
     let place = place();
-    edit(&place, "h", |config| config["layer_norm_eps"] = json!(1e-2));
+    place.configure("h", |config| config["layer_norm_eps"] = json!(1e-2));
     let expected = logits(&place, "h");
     for format in ["transformers", "onnx"] {
         place.json(&format!("convert h --format {format} --out {format}"));
@@ -281,14 +262,12 @@ fn an_epsilon_survives_or_is_refused() {
         place.refused(&format!("convert h --out timm{more}"), &parts);
     }
     // transformers' default is below timm's, which drowns it.
-    edit(&place, "h", |config| {
-        config["layer_norm_eps"] = json!(1e-12)
-    });
+    place.configure("h", |config| config["layer_norm_eps"] = json!(1e-12));
     let expected = logits(&place, "h");
     place.json("convert h --out timm");
-    assert_eq!(config(&place, "timm")["layer_norm_eps"], 1e-12);
+    assert_eq!(place.config("timm")["layer_norm_eps"], 1e-12);
     assert_eq!(logits(&place, "timm"), expected);
-    edit(&place, "h", |config| {
+    place.configure("h", |config| {
         _ = config.as_object_mut().unwrap().remove("layer_norm_eps")
     });
     assert_eq!(logits(&place, "h"), expected);
@@ -298,7 +277,7 @@ fn an_epsilon_survives_or_is_refused() {
 fn templates_are_checked_as_models_are() {
     let place = Place::with_templates();
     let expand = "expand t --depth 2 --width 32 --steps 0 --out m";
-    let sound = config(&place, "t");
+    let sound = place.config("t");
     for (key, value) in [
         ("crop_pct", json!(0.001)),
         ("crop_pct", json!(1e9)),
@@ -308,13 +287,13 @@ fn templates_are_checked_as_models_are() {
         ("std", json!([0.0])),
         ("crop_offset", json!("up")),
     ] {
-        edit(&place, "t", |config| config[key] = value);
+        place.configure("t", |config| config[key] = value);
         place.refused(expand, &["t/config.json", key, "expected"]);
         place.write("t/config.json", sound.to_string());
     }
-    edit(&place, "t", |config| config["crop_offset"] = json!("floor"));
+    place.configure("t", |config| config["crop_offset"] = json!("floor"));
     place.json(expand);
-    assert_eq!(config(&place, "m")["crop_offset"], "floor");
-    edit(&place, "m", |config| config["pretrained_cfg"] = json!([]));
+    assert_eq!(place.config("m")["crop_offset"], "floor");
+    place.configure("m", |config| config["pretrained_cfg"] = json!([]));
     place.refused("inspect m", &["m/config.json", "`pretrained_cfg` is []"]);
 }

@@ -1,7 +1,7 @@
 //! Readers account for all that a file holds, and tables for all that names hold.
 
 use crate::support::{Place, files};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Templates in `t`, a delta of them in `d`, and a model of both in `e`.
@@ -47,13 +47,6 @@ fn rewrite(place: &Place, file: &str, change: impl Fn(&mut wave_hub::Weights)) {
     wave_hub::write_tensors(&path, &weights, &metadata).unwrap();
 }
 
-fn config(place: &Place, dir: &str, change: impl Fn(&mut Value)) {
-    let name = format!("{dir}/config.json");
-    let mut json: Value = serde_json::from_slice(&place.bytes(&name)).unwrap();
-    change(&mut json);
-    place.write(&name, json.to_string());
-}
-
 /// With and without digests in `config.json`, as older files have none.
 #[test]
 fn a_tensor_that_is_misnamed_missing_or_too_many_is_refused_by_name() {
@@ -63,7 +56,7 @@ fn a_tensor_that_is_misnamed_missing_or_too_many_is_refused_by_name() {
             let (dir, name) = file.split_once('/').unwrap();
             let whole = place.bytes(file);
             if !digests {
-                config(&place, dir, |json| {
+                place.configure(dir, |json| {
                     _ = json.as_object_mut().unwrap().remove("digests")
                 });
             }
@@ -126,7 +119,7 @@ fn one_bit_that_flipped_is_refused_by_the_name_of_the_file() {
         place.write(file, whole);
     }
     // Of a file whose config.json has no digest nothing is compared.
-    config(&place, "e", |json| {
+    place.configure("e", |json| {
         _ = json.as_object_mut().unwrap().remove("digests")
     });
     flip("e/model.safetensors");
@@ -144,8 +137,7 @@ fn digests_are_those_of_the_files() {
         ("e", &["model.safetensors", "scalers.safetensors"]),
         ("h", &["model.safetensors", "scalers.safetensors"]),
     ] {
-        let json: Value =
-            serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap();
+        let json = place.config(dir);
         let found: BTreeMap<String, String> =
             serde_json::from_value(json["digests"].clone()).unwrap();
         let files = files(&place.path(dir));
@@ -165,7 +157,7 @@ fn names_of_any_length_and_with_line_breaks_make_tables() {
     let place = place();
     place.write_png("x.png");
     let long = "ü".repeat(70_000);
-    config(&place, "e", |json| {
+    place.configure("e", |json| {
         json["label_names"][0] = json!(long);
         json["label_names"][1] = json!("forged\n  class  99.9 %");
     });
@@ -181,7 +173,7 @@ fn names_of_any_length_and_with_line_breaks_make_tables() {
             .count(),
         2
     );
-    config(&place, "t", |json| {
+    place.configure("t", |json| {
         let one = json!({"depth": 1, "width": 16, "top1": 0.5, "condition": long});
         json["accuracies"] = json!([one]);
     });

@@ -34,10 +34,10 @@ fn check(place: &Place, args: &str) {
     // A complete run returns its result again.
     assert_eq!(place.json(&format!("{command} --resume")), resumed);
     // Other settings make another run.
-    let output = place.run(&format!("{command} --resume --lr 0.123"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("other settings"), "{stderr}");
+    place.refused(
+        &format!("{command} --resume --lr 0.123"),
+        &["other settings"],
+    );
     assert_same(&place.path("whole"), &place.path("killed"));
 }
 
@@ -108,19 +108,17 @@ fn without_a_state_that_can_be_read_nothing_is_overwritten() {
     for name in ["checkpoint", "checkpoint-before"] {
         place.write(&format!("o/run/{name}.safetensors"), "nothing");
     }
-    let output = place.run(&format!("{command} --resume"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
-    assert!(stderr.contains("start over"), "{stderr}");
+    let parts = ["checkpoint.safetensors", "start over"];
+    place.refused(&format!("{command} --resume"), &parts);
 }
 
 #[test]
 fn resume_needs_to_know_what() {
     let place = Place::with_templates();
-    let output = place.run("expand t --depth 2 --width 16 --steps 0 --resume");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--out"));
+    place.refused(
+        "expand t --depth 2 --width 16 --steps 0 --resume",
+        &["--out"],
+    );
 }
 
 /// Starts `wave args` and waits for `file`.
@@ -152,12 +150,8 @@ fn two_runs_do_not_share_a_directory() {
         "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out o".into(),
         "run r.toml --out o".into(),
     ] {
-        let output = place.run(&second);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "wave {second}: {stderr}");
         let holder = format!("process {}", first.id());
-        assert!(stderr.contains(&holder), "wave {second}: {stderr}");
-        assert!(stderr.contains("--out"), "wave {second}: {stderr}");
+        place.refused(&second, &[&holder, "--out"]);
     }
     assert!(first.try_wait().unwrap().is_none(), "it went on");
     first.kill().unwrap();
@@ -175,11 +169,7 @@ fn whole_recipes_do_not_share_a_directory() {
     place.write("long.toml", recipe.replace("steps = 12", "steps = 4000"));
     let checkpoint = "o/condense/run/checkpoint.safetensors";
     let mut first = start(&place, "run long.toml --out o", checkpoint);
-    let output = place.run("run r.toml --out o");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    let holder = format!("process {}", first.id());
-    assert!(stderr.contains(&holder), "{stderr}");
+    place.refused("run r.toml --out o", &[&format!("process {}", first.id())]);
     first.kill().unwrap();
     first.wait().unwrap();
     place.json("run r.toml --out o --overwrite");

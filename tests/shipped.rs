@@ -44,8 +44,7 @@ fn every_layout_holds_a_model_of_the_default_set() {
     for layout in ["timm", "transformers", "onnx"] {
         place.json(&format!("expand {SIZE} --format {layout} --out {layout}"));
     }
-    let config: serde_json::Value =
-        serde_json::from_slice(&place.bytes("transformers/config.json")).unwrap();
+    let config = place.config("transformers");
     assert_eq!(config["model_type"], "vit");
     assert_eq!(config["num_channels"], 3);
 }

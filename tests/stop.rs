@@ -1,7 +1,6 @@
 //! Training that stops before its last step: `--patience`, `--time-limit`.
 
 use crate::support::{Place, shapes};
-use serde_json::Value;
 
 fn place() -> Place {
     let place = Place::new();
@@ -11,8 +10,7 @@ fn place() -> Place {
 
 /// The steps that a model's `config.json` says it was trained for.
 fn steps(place: &Place, dir: &str) -> u64 {
-    let config: Value =
-        serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap();
+    let config = place.config(dir);
     config["wave"]["steps"].as_u64().unwrap()
 }
 
@@ -103,9 +101,6 @@ fn wrong_limits_are_refused() {
         ("--time-limit=-1", "time_limit = -1"),
         ("--time-limit nan", "time_limit"),
     ] {
-        let output = place.run(&format!("finetune m {shapes} {flags} --out o"));
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{flags}: {stderr}");
-        assert!(stderr.contains(needle), "{flags}: {stderr}");
+        place.refused(&format!("finetune m {shapes} {flags} --out o"), &[needle]);
     }
 }

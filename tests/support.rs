@@ -83,19 +83,47 @@ impl Place {
         picture.save(path).unwrap();
     }
 
+    /// Writes `train` images for training and `test` to test on of each class, in a directory.
+    pub(crate) fn write_classes(&self, dir: &str, classes: [&str; 2], train: usize, test: usize) {
+        for (split, n) in [("train", train), ("val", test)] {
+            for (class, i) in classes.iter().flat_map(|c| (0..n).map(move |i| (c, i))) {
+                self.write_png(&format!("{dir}/{split}/{class}/{i}.png"));
+            }
+        }
+    }
+
     /// The bytes of a file in the directory.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// `wave args` on one thread, ready to start.
+    /// A JSON file in the directory.
+    pub(crate) fn read(&self, name: &str) -> Value {
+        serde_json::from_slice(&self.bytes(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// The `config.json` of an artefact.
+    pub(crate) fn config(&self, dir: &str) -> Value {
+        self.read(&format!("{dir}/config.json"))
+    }
+
+    /// Changes the `config.json` of an artefact.
+    pub(crate) fn configure(&self, dir: &str, change: impl FnOnce(&mut Value)) {
+        let mut config = self.config(dir);
+        change(&mut config);
+        self.write(&format!("{dir}/config.json"), config.to_string());
+    }
+
+    /// `wave args`, on one thread unless they say otherwise, ready to start.
     pub(crate) fn loud(&self, args: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wave"));
         command
             .current_dir(self.0.path())
             .args(args.split_whitespace())
-            .args(["--threads", "1"])
             .env("XDG_CACHE_HOME", self.path("cache"));
+        if !args.contains("--threads") {
+            command.args(["--threads", "1"]);
+        }
         command
     }
 
@@ -111,27 +139,36 @@ impl Place {
         self.command(args).output().unwrap()
     }
 
+    /// Runs `wave`, which must fail with `code`, say all of `parts` and not panic; returns its output.
+    #[track_caller]
+    pub(crate) fn fails(&self, args: &str, code: i32, parts: &[&str]) -> Output {
+        let output = self.run(args);
+        assert_fails(&output, code, args, parts);
+        output
+    }
+
     /// Runs `wave`, which must refuse the request with all of these words; returns its stderr.
     #[track_caller]
     pub(crate) fn refused(&self, args: &str, parts: &[&str]) -> String {
-        let output = self.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-        for part in parts {
-            assert!(
-                stderr.contains(part),
-                "wave {args}: no `{part}` in {stderr}"
-            );
-        }
-        stderr
+        let output = self.fails(args, 2, parts);
+        assert!(output.stdout.is_empty(), "wave {args} printed a result");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Runs `wave`, which must succeed; returns its stdout and stderr.
+    #[track_caller]
+    pub(crate) fn texts(&self, args: &str) -> (String, String) {
+        let output = self.loud(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        assert!(output.status.success(), "wave {args}: {stderr}");
+        (stdout, stderr)
     }
 
     /// Runs `wave`, which must succeed; returns its stdout.
+    #[track_caller]
     pub(crate) fn stdout(&self, args: &str) -> String {
-        let output = self.loud(args).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "wave {args}: {stderr}");
-        String::from_utf8(output.stdout).unwrap()
+        self.texts(args).0
     }
 
     /// Runs `wave --json`, which must succeed and print one JSON object and nothing else.
@@ -141,6 +178,20 @@ impl Place {
             .unwrap_or_else(|e| panic!("wave {args} printed {text:?}: {e}"));
         assert!(value.is_object(), "wave {args} printed {text:?}");
         value
+    }
+}
+
+/// Asserts that `wave args` ended with `code`, said all of `parts`, and did not panic.
+#[track_caller]
+pub(crate) fn assert_fails(output: &Output, code: i32, args: &str, parts: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "wave {args}: {stderr}");
+    assert!(!stderr.contains("panicked"), "wave {args}: {stderr}");
+    for part in parts {
+        assert!(
+            stderr.contains(part),
+            "wave {args}: no `{part}` in {stderr}"
+        );
     }
 }
 

@@ -58,7 +58,7 @@ fn names_that_steer_a_terminal_are_escaped() {
     let place = Place::new();
     place.json(INIT);
     let evil = "\u{1b}[2J\u{9b}1m";
-    let mut config: Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    let mut config = place.config("m");
     for name in config["label_names"].as_array_mut().unwrap() {
         *name = evil.into();
     }
@@ -195,7 +195,7 @@ fn inspect_lists_the_tensors_of_the_file() {
     let (mut weights, metadata) = wave_hub::read_tensors(&file).unwrap();
     weights.retain(|name, _| !name.ends_with("qkv.bias"));
     wave_hub::write_tensors(&file, &weights, &metadata).unwrap();
-    let mut config: Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    let mut config = place.config("m");
     config["digests"] = Value::Null; // of other weights
     place.write("m/config.json", config.to_string());
     for path in ["m", "m/model.safetensors"] {
@@ -249,9 +249,7 @@ fn predictions_are_five_classes_a_table_and_directories() {
         "{text}"
     );
     place.write("empty/notes.txt", "no picture");
-    let refused = place.run("predict m empty");
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("empty holds no image"));
+    place.refused("predict m empty", &["empty holds no image"]);
 }
 
 #[test]
@@ -276,18 +274,7 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
         (&format!("{INIT} --similarity 0.1"), "--similarity"),
         (&format!("{INIT} --state 4"), "--state"),
     ] {
-        let output = place.run(args);
-        assert_eq!(
-            output.status.code(),
-            Some(2),
-            "wave {args}: {}",
-            stderr(&output)
-        );
-        assert!(
-            stderr(&output).contains(flag),
-            "wave {args}: {}",
-            stderr(&output)
-        );
+        place.refused(args, &[flag]);
     }
     let wave = || {
         let mut wave = Command::new(env!("CARGO_BIN_EXE_wave"));
@@ -333,9 +320,7 @@ fn misspelt_names_are_answered_with_what_was_meant() {
         ("data check fashion-mnst", "fashion-mnist"),
         ("data check photo", "photos"),
     ] {
-        let output = place.run(args);
-        let said = stderr(&output).replace('`', "");
-        assert_eq!(output.status.code(), Some(2), "wave {args}: {said}");
+        let said = place.refused(args, &[]).replace('`', "");
         assert!(
             said.contains(&format!("did you mean {meant}?")),
             "wave {args}: {said}"

@@ -64,10 +64,6 @@ fn run(place: &Place, args: &str, prompts: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn read(place: &Place, file: &str) -> Value {
-    serde_json::from_slice(&place.bytes(file)).unwrap()
-}
-
 #[test]
 fn logits_are_those_of_transformers() {
     let (place, all) = (place(), expected());
@@ -108,7 +104,7 @@ fn names_of_classes_teach_images_without_labels() {
         assert_eq!(found["text_tower"]["width"], 16);
         let args = format!("condense r.toml --ancestor {case} --labels names.txt --out t-{case}");
         place.json(&args);
-        let config = read(&place, &format!("t-{case}/config.json"));
+        let config = place.read(&format!("t-{case}/config.json"));
         assert_eq!(config["classes"], 5);
         assert_eq!(config["label_names"], expected()["names"]);
         let told = &config["provenance"];
@@ -260,7 +256,7 @@ fn incomplete_and_foreign_directories_are_refused() {
         &["pad_token", "<pad>"],
     );
 
-    let mut config = read(&place, "clip_gelu/config.json");
+    let mut config = place.read("clip_gelu/config.json");
     config["vision_config"]["patch_size"] = json!(16);
     place.write("clip_gelu/config.json", config.to_string());
     place.refused("inspect clip_gelu", &["vision_config.patch_size", "16"]);
