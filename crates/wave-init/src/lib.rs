@@ -29,7 +29,7 @@
 //! let product = weights["blocks.0.attn.proj.weight"].matmul(&value)?.to_vec2::<f32>()?;
 //! let diagonal = (0..64).map(|i| product[i][i]).sum::<f32>() / 64.0;
 //! assert!((diagonal + 0.4).abs() < 0.05, "{diagonal}");
-//! # Ok::<(), wave_init::NetworkError>(())
+//! # Ok::<(), wave_models::NetworkError>(())
 //! ```
 
 pub mod choices;
