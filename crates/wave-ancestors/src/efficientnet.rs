@@ -8,7 +8,7 @@
 //! z = classifier(mean over pixels of relu6(BN(Conv_1(x))))
 //! ```
 //!
-//! [`fuse`] folds the batch norms away. Activations are channels-last.
+//! Freezing folds the batch norms away. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, check_weights, count, dims, sizes};
 use crate::fold::{self, Affine};

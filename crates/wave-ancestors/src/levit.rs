@@ -9,7 +9,7 @@
 //! attention = W_o act(softmax(q k^T / sqrt(key) + bias[|dy|, |dx|]) v)
 //! ```
 //!
-//! Every linear map and convolution is followed by a batch norm; [`fuse`] folds them all away.
+//! Every linear map and convolution is followed by a batch norm; freezing folds them all away.
 
 mod shape;
 
