@@ -10,7 +10,9 @@ use wave_models::Weights;
 use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::settings::{BatchSize, DEFAULT_BATCH, Images, Optimisation, Training};
-use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee, TrainingPlan};
+use wave_run::train::{
+    self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
+};
 use wave_train::{Examples as _, MicroBatch, Scores, Variable};
 
 /// Test images read at once.
@@ -103,7 +105,7 @@ impl<'a> Classifier<'a> {
     }
 
     pub(crate) fn train(&self, run: &Run) -> Result<Outcome> {
-        let course = Course {
+        let course = TrainRun {
             label: "training",
             data: &self.data,
             resolved: &self.resolved,
@@ -113,7 +115,7 @@ impl<'a> Classifier<'a> {
     }
 }
 
-impl Trainee for Classifier<'_> {
+impl Trainable for Classifier<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
@@ -123,7 +125,7 @@ impl Trainee for Classifier<'_> {
     /// The mean over all networks: each one's gradient is divided by their number, which Adam cancels.
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Batch,
         images: &Tensor,
         _: &MicroBatch,

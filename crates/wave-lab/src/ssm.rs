@@ -20,7 +20,7 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::settings::{BatchSize, Checkpointing, Duration, OfTransformers, Optimisation};
 use wave_run::train::{
-    self, Course, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan,
+    self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingData, TrainingPlan,
 };
 use wave_train::{MicroBatch, Scores, Variable};
 
@@ -127,7 +127,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
         shape,
         data,
     };
-    let course = Course {
+    let course = TrainRun {
         label: "training",
         data: &trainee.data,
         resolved: &trainee.resolved,
@@ -298,7 +298,7 @@ impl Network {
     }
 }
 
-impl Trainee for Network {
+impl Trainable for Network {
     type Batch = TokenBatch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
@@ -307,7 +307,7 @@ impl Trainee for Network {
 
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &TokenBatch,
         tokens: &Tensor,
         _: &MicroBatch,

@@ -6,7 +6,7 @@
 //!    [`forecast`] says what a step takes of memory.
 //! 3. [`inputs`] knows artefacts by their content, [`locate`] finds them here or on a hub.
 //! 4. [`run_dir::fill`] lets work fill a directory once: [`lock`], [`log`], [`checkpoint`]s, result.
-//! 5. [`train::train`] trains a [`train::Trainee`] there; it tests, logs and saves on the way.
+//! 5. [`train::train`] trains a [`train::Trainable`] there; it tests, logs and saves on the way.
 //! 6. [`context::Context`] is handed down from the command: the [`device`], the [`ranks`] that train
 //!    together, and [`interrupt`]ion by Ctrl-C.
 //! 7. [`terminal`] is the one way to stderr and stdout, [`progress`] what is said there, [`error`] whose

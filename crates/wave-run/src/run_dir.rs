@@ -293,7 +293,7 @@ impl RunDir {
 }
 
 /// The product of a run.
-pub struct Made<'a> {
+pub struct StageOutput<'a> {
     /// The result as `--json` prints it.
     pub result: Value,
     /// Writes the artefact.
@@ -312,7 +312,7 @@ pub fn fill<'a>(
     settings: &Table,
     inputs: &Inputs,
     options: &Options,
-    work: impl FnOnce(&mut RunDir) -> Result<Made<'a>>,
+    work: impl FnOnce(&mut RunDir) -> Result<StageOutput<'a>>,
 ) -> Result<Value> {
     let mut run = match RunDir::open(out, settings, inputs, options)? {
         Opened::Complete(result) => return Ok(result),

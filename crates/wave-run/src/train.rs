@@ -84,7 +84,7 @@ pub fn tracked(variables: &[Variable]) -> Weights {
 }
 
 /// A thing to train: its values, its objective and its measure.
-pub trait Trainee {
+pub trait Trainable {
     /// The batches that it is trained on.
     type Batch;
 
@@ -100,7 +100,7 @@ pub trait Trainee {
     /// Those of its operators.
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Self::Batch,
         input: &Tensor,
         part: &MicroBatch,
@@ -110,7 +110,7 @@ pub trait Trainee {
     ///
     /// # Errors
     /// Those of its operators.
-    fn constrain(&self, _: &Live, _step: u64) -> candle_core::Result<()> {
+    fn constrain(&self, _: &Parameters, _step: u64) -> candle_core::Result<()> {
         Ok(())
     }
 
@@ -141,7 +141,7 @@ pub trait Trainee {
 }
 
 /// A training: on which data, for how long, and when it is tested.
-pub struct Course<'a, D> {
+pub struct TrainRun<'a, D> {
     /// Shown beside the progress.
     pub label: &'a str,
     /// What it trains on.
@@ -153,17 +153,17 @@ pub struct Course<'a, D> {
 }
 
 /// The values during training.
-pub struct Live {
+pub struct Parameters {
     /// The variables of the optimiser.
     pub variables: Vec<Variable>,
     /// The same as a weight map that tracks gradients, except of frozen ones.
     pub weights: Weights,
 }
 
-impl Live {
+impl Parameters {
     /// These variables.
-    pub fn new(variables: Vec<Variable>) -> Live {
-        Live {
+    pub fn new(variables: Vec<Variable>) -> Parameters {
+        Parameters {
             weights: tracked(&variables),
             variables,
         }
@@ -239,15 +239,15 @@ impl Outcome {
 /// If it is interrupted, having saved its state, or the work fails.
 pub fn train<T, D>(
     trainee: &T,
-    course: &Course<D>,
+    course: &TrainRun<D>,
     run: Option<&mut RunDir>,
     options: &Options,
 ) -> Result<Outcome>
 where
-    T: Trainee,
+    T: Trainable,
     D: TrainingData<Batches: Batches<Batch = T::Batch>>,
 {
-    let Course {
+    let TrainRun {
         label, resolved, ..
     } = *course;
     let batches = course.data.batches();
@@ -256,7 +256,7 @@ where
     if options.profile {
         profile::begin();
     }
-    let live = Live::new(trainee.variables(context.device())?);
+    let live = Parameters::new(trainee.variables(context.device())?);
     let mut observer = Observer::new(trainee, course, &live, run, context);
     let mut state = observer.begin(options.resume)?;
     let first = state.step;

@@ -21,9 +21,9 @@ use wave_models::vit::VitShape;
 use wave_models::{Weights, resample};
 use wave_run::data;
 use wave_run::inputs::Inputs;
-use wave_run::run_dir::{self, Made, Options};
+use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{Adapt, Duration};
-use wave_run::train::{self, Course, Defaults, Live, Trainee};
+use wave_run::train::{self, Defaults, Parameters, TrainRun, Trainable};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod card;
@@ -72,7 +72,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             gene: gene.to_device(context.device())?,
             start: plan.no_delta(gene, classes)?,
         };
-        let course = Course {
+        let course = TrainRun {
             label: "adapt",
             data,
             resolved,
@@ -140,7 +140,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             };
             Box::new(move || delta::write(out, &delta, float, &card))
         };
-        Ok(Made { result, write })
+        Ok(StageOutput { result, write })
     })
 }
 
@@ -168,7 +168,7 @@ struct Adaptation<'a> {
     start: Weights,
 }
 
-impl Trainee for Adaptation<'_> {
+impl Trainable for Adaptation<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
@@ -186,7 +186,7 @@ impl Trainee for Adaptation<'_> {
 
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Batch,
         images: &Tensor,
         part: &MicroBatch,

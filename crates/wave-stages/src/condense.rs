@@ -22,9 +22,9 @@ use wave_run::inputs::Inputs;
 use wave_run::paths;
 use wave_run::progress;
 use wave_run::recipe::{Recipe, to_table};
-use wave_run::run_dir::{self, Made, Options};
+use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{Condense, Duration};
-use wave_run::train::{self, Course, Defaults};
+use wave_run::train::{self, Defaults, TrainRun};
 
 mod artefact;
 mod cost;
@@ -206,7 +206,7 @@ fn condense_level(
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));
         let label = format!("condense {}{of}", name.unwrap_or_default());
-        let course = Course {
+        let course = TrainRun {
             label: &label,
             data: &data,
             resolved: &resolved,
@@ -251,7 +251,7 @@ fn condense_level(
             ));
         }
         let float = plan.float;
-        Ok(Made {
+        Ok(StageOutput {
             result,
             write: Box::new(move || {
                 templates::write(out, &gene, float, about, |config| card(&gene, config))

@@ -25,9 +25,9 @@ use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
 use wave_run::inputs::Inputs;
 use wave_run::progress;
-use wave_run::run_dir::{self, Made, Options, RunDir};
+use wave_run::run_dir::{self, Options, RunDir, StageOutput};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Course, Defaults, Outcome};
+use wave_run::train::{self, Defaults, Outcome, TrainRun};
 
 mod describe;
 mod fitting;
@@ -94,7 +94,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             summary,
             result,
         } = finish(source, &prepared, Some(run), options)?;
-        Ok(Made {
+        Ok(StageOutput {
             result,
             write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
         })
@@ -257,7 +257,7 @@ pub fn make(
             data,
             resolved: plan.training.resolve(data)?,
         };
-        let course = Course {
+        let course = TrainRun {
             label,
             data,
             resolved: &fitting.resolved,

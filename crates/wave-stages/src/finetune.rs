@@ -19,9 +19,9 @@ use wave_run::data::{self, Data};
 use wave_run::inputs::Inputs;
 use wave_run::progress::Passes;
 pub use wave_run::run_dir::Options;
-use wave_run::run_dir::{self, Made, RunDir};
+use wave_run::run_dir::{self, RunDir, StageOutput};
 use wave_run::settings::{Duration, Finetune};
-use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
+use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod beside;
@@ -125,7 +125,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
-        Ok(Made {
+        Ok(StageOutput {
             result,
             write: Box::new(move || model.write(out, layout, None, &summary)),
         })
@@ -184,7 +184,7 @@ impl Tuning<'_> {
             distill_targets: self.ancestor.map(distill_targets).transpose()?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
-        let course = Course {
+        let course = TrainRun {
             label,
             data: self.data,
             resolved: self.resolved,
@@ -211,7 +211,7 @@ struct Tuned<'a> {
     sizes: Option<Sizes>,
 }
 
-impl Trainee for Tuned<'_> {
+impl Trainable for Tuned<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
@@ -236,7 +236,7 @@ impl Trainee for Tuned<'_> {
 
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Batch,
         images: &Tensor,
         part: &MicroBatch,
@@ -281,7 +281,7 @@ impl Tuned<'_> {
     /// Class scores of the whole network with these `weights`, which are those that train or made of them.
     fn outputs(
         &self,
-        live: &Live,
+        live: &Parameters,
         weights: &Weights,
         images: &Tensor,
         part: &MicroBatch,

@@ -24,7 +24,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
-use wave_run::run_dir::{self, Made, Options};
+use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{BatchSize, Init};
 use wave_run::{forecast, locate};
 use wave_train::Examples;
@@ -70,7 +70,7 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
             "transferred_parameters": cost.transferred,
             "stored_parameters": cost.stored,
         });
-        Ok(Made {
+        Ok(StageOutput {
             result,
             write: Box::new(move || model.write(out, layout, None, &summary)),
         })

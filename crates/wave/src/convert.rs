@@ -7,7 +7,7 @@ use wave_run::context::Context;
 use wave_run::inputs::Inputs;
 use wave_run::locate;
 use wave_run::recipe::to_table;
-use wave_run::run_dir::{self, Made, Options};
+use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::Output;
 use wave_stages::layout::Layout;
 use wave_stages::model::Model;
@@ -26,7 +26,7 @@ pub fn convert(from: &Path, output: &Output, out: &Path, options: &Options) -> R
     run_dir::fill(out, &to_table(output)?, &inputs, options, |_| {
         let result = json!({ "parameters": model.parameters(), "top1": null });
         let summary = format!("Converted with wave from {}.", from.display());
-        Ok(Made {
+        Ok(StageOutput {
             result,
             write: Box::new(move || model.write(out, layout, scalers.as_ref(), &summary)),
         })

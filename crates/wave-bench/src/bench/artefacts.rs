@@ -27,13 +27,13 @@ use wave_stages::layout::Layout;
 use wave_stages::model::{Model, Network};
 
 /// A directory for each condensation, or the error.
-type Made = std::result::Result<Vec<PathBuf>, String>;
+type StageOutput = std::result::Result<Vec<PathBuf>, String>;
 
 /// Directories of donors and templates.
 pub(super) struct Artefacts {
-    donors: BTreeMap<String, Made>,
+    donors: BTreeMap<String, StageOutput>,
     /// By method.
-    templates: BTreeMap<String, Made>,
+    templates: BTreeMap<String, StageOutput>,
 }
 
 impl Artefacts {
@@ -74,7 +74,7 @@ impl Artefacts {
             |(donor, settings, dir)| train_donor(donor, settings, frame, dir, options),
         )?;
 
-        let mut templates: BTreeMap<String, Made> = BTreeMap::new();
+        let mut templates: BTreeMap<String, StageOutput> = BTreeMap::new();
         let mut work: Vec<(String, (Condense, PathBuf))> = Vec::new();
         let mut owners: Vec<(String, Condense)> = Vec::new();
         let mut twins: Vec<(String, String)> = Vec::new();
@@ -221,7 +221,7 @@ fn all<T: Sync>(
     work: &[(String, T)],
     jobs: usize,
     interruption: &Interruption,
-    made: &mut BTreeMap<String, Made>,
+    made: &mut BTreeMap<String, StageOutput>,
     run: impl Fn(&T) -> Result<()> + Sync,
 ) -> Result<()> {
     let failures: Mutex<BTreeMap<String, String>> = Mutex::default();
@@ -241,7 +241,7 @@ fn all<T: Sync>(
     Ok(())
 }
 
-fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
+fn made<'a>(made: Option<&'a StageOutput>, name: &str, seed: u64) -> Result<&'a Path> {
     match made {
         Some(Ok(dirs)) => Ok(pick(dirs, seed)),
         Some(Err(error)) => Err(request(format!("{name}: {error}"))),
@@ -250,7 +250,7 @@ fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
 }
 
 /// A given artefact: a directory, or a name on a hub.
-fn given(name: &str, context: &Context) -> Made {
+fn given(name: &str, context: &Context) -> StageOutput {
     let path = locate::locate(Path::new(name), context);
     path.map(|path| vec![path])
         .map_err(|error| format!("{error:#}"))

@@ -8,7 +8,7 @@ use wave_init::transfer::ligo;
 use wave_models::vit::{self, VitShape};
 use wave_models::{NetworkError, Weights};
 use wave_run::data::Data;
-use wave_run::train::{self, Course, Live, Resolved, Trainee};
+use wave_run::train::{self, Parameters, Resolved, TrainRun, Trainable};
 use wave_stages::finetune::Options;
 use wave_stages::model::Network;
 use wave_stages::score::score;
@@ -32,7 +32,7 @@ impl Growth<'_> {
                 .context
                 .place(&vit::stack(small.weights(), small.shape().depth)?)?,
         };
-        let course = Course {
+        let course = TrainRun {
             label,
             data: self.data,
             resolved: self.resolved,
@@ -56,7 +56,7 @@ impl Growing<'_> {
     }
 }
 
-impl Trainee for Growing<'_> {
+impl Trainable for Growing<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
@@ -81,7 +81,7 @@ impl Trainee for Growing<'_> {
 
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Batch,
         images: &Tensor,
         _: &MicroBatch,

@@ -150,7 +150,7 @@ struct Opened {
 }
 
 /// A commit's name and the address to look at, as far as the hub says.
-type Made = (Option<String>, Option<String>);
+type StageOutput = (Option<String>, Option<String>);
 
 impl Hub<'_> {
     /// Creates what is not there: the repository, the branch.
@@ -211,7 +211,7 @@ impl Hub<'_> {
         message: &str,
         revision: &str,
         progress: &OnProgress,
-    ) -> Result<Made, HubError> {
+    ) -> Result<StageOutput, HubError> {
         let repo = self.client.hub.model(self.repo.owner(), self.repo.name());
         let operation = |file: &PlannedFile| CommitOperation::Add {
             path_in_repo: file.path.clone(),
@@ -233,7 +233,12 @@ impl Hub<'_> {
     ///
     /// hf-hub's own `create_pr` asks for write access to `main` until a version after 1.0.0 has
     /// <https://github.com/huggingface/hf-hub/pull/199>. With it, this becomes an argument of [`Hub::commit`].
-    fn propose(&self, plan: &Plan, message: &str, progress: &OnProgress) -> Result<Made, HubError> {
+    fn propose(
+        &self,
+        plan: &Plan,
+        message: &str,
+        progress: &OnProgress,
+    ) -> Result<StageOutput, HubError> {
         let path = format!("api/models/{}/discussions", self.repo);
         let request = json!({ "title": message, "description": message, "pullRequest": true });
         let post = || self.client.ask(&path, Some((JSON, &request)));

@@ -1,6 +1,6 @@
 //! What goes on beside the steps of a training: its log, tests and checkpoints.
 
-use super::{Course, Live, Outcome, Trainee, TrainingData};
+use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
 use crate::context::Context;
 use crate::progress::Report;
@@ -19,8 +19,8 @@ const LOG_EVERY: u64 = 20;
 /// What goes on beside a training: its log, tests and checkpoints.
 pub(super) struct Observer<'a, T, D> {
     trainee: &'a T,
-    course: &'a Course<'a, D>,
-    live: &'a Live,
+    course: &'a TrainRun<'a, D>,
+    live: &'a Parameters,
     pub(super) run: Option<&'a mut RunDir>,
     context: &'a Context,
     best: Option<Best>,
@@ -37,11 +37,11 @@ pub(super) struct Observer<'a, T, D> {
     saved: Instant,
 }
 
-impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
+impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     pub(super) fn new(
         trainee: &'a T,
-        course: &'a Course<'a, D>,
-        live: &'a Live,
+        course: &'a TrainRun<'a, D>,
+        live: &'a Parameters,
         run: Option<&'a mut RunDir>,
         context: &'a Context,
     ) -> Observer<'a, T, D> {

@@ -16,7 +16,7 @@ use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
 use wave_run::progress::Passes;
 use wave_run::settings::Trained;
-use wave_run::train::{self, Live, Resolved, Trainee};
+use wave_run::train::{self, Parameters, Resolved, Trainable};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 /// The start of the names of composed weights that train.
@@ -55,14 +55,14 @@ pub(super) struct Distillation<'a> {
     pub(super) distill_targets: Option<DistillTargets<'a>>,
 }
 
-impl Trainee for Distillation<'_> {
+impl Trainable for Distillation<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         variables(self.plan, self.gene, &self.updated, self.resolved, device)
     }
 
-    fn constrain(&self, live: &Live, step: u64) -> candle_core::Result<()> {
+    fn constrain(&self, live: &Parameters, step: u64) -> candle_core::Result<()> {
         let shape = |step| {
             self.plan
                 .shape_of_step(self.resolved.seed, step, self.resolved.steps)
@@ -77,7 +77,7 @@ impl Trainee for Distillation<'_> {
 
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Batch,
         images: &Tensor,
         part: &MicroBatch,
@@ -182,7 +182,7 @@ pub(super) fn variables(
 pub(super) fn weights(
     gene: &Learngene,
     updated: &Updated,
-    live: &Live,
+    live: &Parameters,
     shape: &VitShape,
 ) -> candle_core::Result<Weights> {
     let gene = gene.with_tensors(&live.weights);
@@ -198,7 +198,7 @@ pub(super) fn weights(
 pub(super) fn constrain(
     gene: &Learngene,
     updated: &Updated,
-    live: &Live,
+    live: &Parameters,
     [moved, next]: [&VitShape; 2],
 ) -> candle_core::Result<()> {
     let Updated::Weights(sizes) = updated else {

@@ -9,7 +9,7 @@ use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 use wave_run::data::Data;
-use wave_run::train::{self, Live, Resolved, Trainee};
+use wave_run::train::{self, Parameters, Resolved, Trainable};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 /// The training of scalers and head, with frozen templates. At a rate of 0 the head is frozen too.
@@ -46,7 +46,7 @@ pub(super) fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights)
     (scalers, rest)
 }
 
-impl Trainee for Fitting<'_> {
+impl Trainable for Fitting<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
@@ -70,7 +70,7 @@ impl Trainee for Fitting<'_> {
 
     fn loss(
         &self,
-        live: &Live,
+        live: &Parameters,
         batch: &Batch,
         images: &Tensor,
         part: &MicroBatch,

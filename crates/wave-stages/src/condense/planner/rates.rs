@@ -13,7 +13,7 @@ use wave_init::DirectMethod;
 use wave_models::vit::{self, VitShape};
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::train::Live;
+use wave_run::train::Parameters;
 use wave_train::State;
 
 /// Images of a measured step.
@@ -80,7 +80,7 @@ impl Rates {
             let gene = start(&plan, 0)?;
             let updated = Updated::of(&plan, &gene);
             let variables = training::variables(&plan, &gene, &updated, &resolved, device)?;
-            let live = Live::new(variables);
+            let live = Parameters::new(variables);
             let mut state = State::new(&live.variables, false)?;
             let shape = largest.with_size(depth, width);
             let loss = || -> candle_core::Result<Tensor> {
