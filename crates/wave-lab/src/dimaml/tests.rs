@@ -1,4 +1,5 @@
 use super::learned::{self, DistributionFamily, Noise};
+use super::second_order::tests::second_order;
 use super::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use super::unrolled::{self, Gradient, Optimiser, Unrolled};
 use candle_core::{DType, Device, Tensor, Var};
@@ -110,9 +111,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 .collect();
             let drawn = learned::weights(family, &tracked, &noise).unwrap();
             let gradient = |checkpoint| {
-                // SAFETY: tests read the environment by `std::env` only.
-                let found =
-                    unsafe { super::second_order(|| run(checkpoint).meta_gradient(&drawn, loss)) };
+                let found = second_order(|| run(checkpoint).meta_gradient(&drawn, loss));
                 found.unwrap().unwrap().of
             };
             let a = gradient(5);
