@@ -85,8 +85,8 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let method = settings.method.unwrap_or_default();
     let start = start::start(method, &shape, &choices, training.seed())?;
     let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
-    let trainee = Classifier::new(training, DEFAULTS, data, &start, 1, &logits)?;
-    let outcome = trainee.train(run)?;
+    let trainable = Classifier::new(training, DEFAULTS, data, &start, 1, &logits)?;
+    let outcome = trainable.train(run)?;
     run.write_network(&shape, &outcome.values)?;
     run.finish(json!({
         "parameters": count(&start),

@@ -105,13 +105,13 @@ impl<'a> Classifier<'a> {
     }
 
     pub(crate) fn train(&self, run: &Run) -> Result<Outcome> {
-        let course = TrainRun {
+        let train_run = TrainRun {
             label: "training",
             data: &self.data,
             resolved: &self.resolved,
             every_epoch: self.networks == 1,
         };
-        train::train(self, &course, None, &run.options)
+        train::train(self, &train_run, None, &run.options)
     }
 }
 

@@ -86,15 +86,15 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     };
     let start = start::start(&shape, wave_init::MlpMean::None, training.seed())?;
     let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
-    let trainee = Classifier::new(training, DEFAULTS, data, &start, networks, &logits)?;
-    let outcome = trainee.train(run)?;
+    let trainable = Classifier::new(training, DEFAULTS, data, &start, networks, &logits)?;
+    let outcome = trainable.train(run)?;
     run.write_network(&shape, &outcome.values)?;
     inspect::draw(&shape, &outcome.values, run)?;
     run.finish(json!({
         "parameters": count(&start),
         "top1": outcome.scores.map(|scores| scores.top1),
         "loss": outcome.scores.map(|scores| scores.loss),
-        "images_seen": outcome.steps * (trainee.data.batch / networks) as u64,
+        "images_seen": outcome.steps * (trainable.data.batch / networks) as u64,
         "before": inspect::statistics(&shape, &start)?,
         "after": inspect::statistics(&shape, &outcome.values)?,
     }))

@@ -121,24 +121,24 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
         tests: settings.test_limit.unwrap_or(TESTS),
         context: run.context().clone(),
     };
-    let trainee = Network {
+    let trainable = Network {
         weights: start(settings, &shape, plan.seed)?,
         resolved: plan.resolve(&data)?,
         shape,
         data,
     };
-    let course = TrainRun {
+    let train_run = TrainRun {
         label: "training",
-        data: &trainee.data,
-        resolved: &trainee.resolved,
+        data: &trainable.data,
+        resolved: &trainable.resolved,
         every_epoch: false,
     };
-    let outcome = train::train(&trainee, &course, None, &run.options)?;
-    let lengths = trainee.lengths(&outcome.values)?;
-    run.write_network(&trainee.shape, &outcome.values)?;
-    trainee.draw_maps(&outcome.values, run)?;
+    let outcome = train::train(&trainable, &train_run, None, &run.options)?;
+    let lengths = trainable.lengths(&outcome.values)?;
+    run.write_network(&trainable.shape, &outcome.values)?;
+    trainable.draw_maps(&outcome.values, run)?;
     run.finish(json!({
-        "task": trainee.data.task.to_string(),
+        "task": trainable.data.task.to_string(),
         "parameters": count(&outcome.values),
         "steps": outcome.steps,
         "top1": lengths[0]["top1"],

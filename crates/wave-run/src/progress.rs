@@ -115,6 +115,13 @@ struct Whole {
     passes: f64,
 }
 
+/// A report that is no part of another task.
+const ALONE: Whole = Whole {
+    part: (0.0, 1.0),
+    began: None,
+    passes: 0.0,
+};
+
 thread_local! {
     static WHOLE: Cell<Option<Whole>> = const { Cell::new(None) };
 }
@@ -127,11 +134,9 @@ pub fn parts<E>(sizes: &[f64], mut part: impl FnMut(usize) -> Result<(), E>) -> 
     let all: f64 = sizes.iter().sum();
     let mut done = 0.0;
     let result = sizes.iter().enumerate().try_for_each(|(at, size)| {
-        let before = WHOLE.get();
         WHOLE.set(Some(Whole {
             part: (done / all, (done + size) / all),
-            began: before.and_then(|whole| whole.began),
-            passes: before.map_or(0.0, |whole| whole.passes),
+            ..WHOLE.get().unwrap_or(ALONE)
         }));
         done += size;
         part(at)
@@ -211,11 +216,7 @@ impl Report {
             started: now,
             first,
             total,
-            whole: WHOLE.get().unwrap_or(Whole {
-                part: (0.0, 1.0),
-                began: None,
-                passes: 0.0,
-            }),
+            whole: WHOLE.get().unwrap_or(ALONE),
             passes: Passes::default(),
         }
     }
@@ -287,10 +288,11 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        if let (Some(whole), Some(began)) = (WHOLE.get(), self.whole.began) {
+        if let (Some(whole), began @ Some(_)) = (WHOLE.get(), self.whole.began) {
+            let passes = whole.passes + self.passes.spent;
             WHOLE.set(Some(Whole {
-                began: Some(began),
-                passes: whole.passes + self.passes.spent,
+                began,
+                passes,
                 ..whole
             }));
         }

@@ -238,8 +238,8 @@ impl Outcome {
 /// # Errors
 /// If it is interrupted, having saved its state, or the work fails.
 pub fn train<T, D>(
-    trainee: &T,
-    course: &TrainRun<D>,
+    trainable: &T,
+    train_run: &TrainRun<D>,
     run: Option<&mut RunDir>,
     options: &Options,
 ) -> Result<Outcome>
@@ -249,15 +249,15 @@ where
 {
     let TrainRun {
         label, resolved, ..
-    } = *course;
-    let batches = course.data.batches();
+    } = *train_run;
+    let batches = train_run.data.batches();
     let context = &options.context;
     let interruption = context.interruption();
     if options.profile {
         profile::begin();
     }
-    let live = Parameters::new(trainee.variables(context.device())?);
-    let mut observer = Observer::new(trainee, course, &live, run, context);
+    let live = Parameters::new(trainable.variables(context.device())?);
+    let mut observer = Observer::new(trainable, train_run, &live, run, context);
     let mut state = observer.begin(options.resume)?;
     let first = state.step;
     observer.stop_early(state.step);
@@ -285,9 +285,9 @@ where
             },
             &live.variables,
             &mut state,
-            |batch, input, part| trainee.loss(&live, batch, input, part),
+            |batch, input, part| trainable.loss(&live, batch, input, part),
             |progress, state| {
-                trainee.constrain(&live, progress.step.saturating_sub(1))?;
+                trainable.constrain(&live, progress.step.saturating_sub(1))?;
                 let flow = observer.observe(progress, state, &mut report);
                 flow.map_err(|e| e.into_boxed_dyn_error())
             },

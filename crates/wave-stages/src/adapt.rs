@@ -72,13 +72,13 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             gene: gene.to_device(context.device())?,
             start: plan.no_delta(gene, classes)?,
         };
-        let course = TrainRun {
+        let train_run = TrainRun {
             label: "adapt",
             data,
             resolved,
             every_epoch: false,
         };
-        let mut outcome = train::train(&adaptation, &course, Some(run), options)?;
+        let mut outcome = train::train(&adaptation, &train_run, Some(run), options)?;
         let (tensors, gene) = stored(templates, plan, std::mem::take(&mut outcome.values))?;
         let accuracies =
             elastic::accuracies(&gene, &prepared.sizes, &[], data, "adapted, without data")?;

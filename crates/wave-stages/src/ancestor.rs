@@ -240,10 +240,10 @@ impl Ancestor {
         Ok(seconds / TIMED as f64)
     }
 
-    /// True if its class scores are of another number of classes than `classes`, the data's.
-    pub(crate) fn has_other_classes(&self, classes: usize) -> bool {
-        let by_scores = self.usual_output() == AncestorOutput::Scores;
-        by_scores && self.named.is_none() && self.network.classes() != classes
+    /// True if it teaches by scores of another number of classes than `classes`, the data's.
+    pub(crate) fn has_other_classes(&self, output: AncestorOutput, classes: usize) -> bool {
+        let by_scores = output == AncestorOutput::Scores && self.named.is_none();
+        by_scores && self.network.classes() != classes
     }
 
     /// Checks that its input, and where it teaches by scores its classes, fit the data.

@@ -206,13 +206,13 @@ fn condense_level(
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));
         let label = format!("condense {}{of}", name.unwrap_or_default());
-        let course = TrainRun {
+        let train_run = TrainRun {
             label: &label,
             data: &data,
             resolved: &resolved,
             every_epoch: true,
         };
-        let outcome = train::train(&distillation, &course, Some(run), options)?;
+        let outcome = train::train(&distillation, &train_run, Some(run), options)?;
         let gene = gene.with_tensors(&outcome.values);
         let gene = match output {
             AncestorOutput::Scores => gene,

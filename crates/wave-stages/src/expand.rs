@@ -257,13 +257,13 @@ pub fn make(
             data,
             resolved: plan.training.resolve(data)?,
         };
-        let course = TrainRun {
+        let train_run = TrainRun {
             label,
             data,
             resolved: &fitting.resolved,
             every_epoch: false,
         };
-        let outcome = train::train(&fitting, &course, run, options)?;
+        let outcome = train::train(&fitting, &train_run, run, options)?;
         (scalers, inherited) = parts(&outcome.values, &fitting.inherited);
         fit = Some(outcome);
     }

@@ -184,13 +184,13 @@ impl Tuning<'_> {
             distill_targets: self.ancestor.map(distill_targets).transpose()?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
-        let course = TrainRun {
+        let train_run = TrainRun {
             label,
             data: self.data,
             resolved: self.resolved,
             every_epoch: self.every_epoch,
         };
-        let outcome = train::train(&tuned, &course, run, options)?;
+        let outcome = train::train(&tuned, &train_run, run, options)?;
         model.weights = match &model.network {
             Network::Vit(_) | Network::Transformer(_) => {
                 vit::unstack(&*self.plan.beside.folded(&outcome.values)?)?

@@ -32,13 +32,13 @@ impl Growth<'_> {
                 .context
                 .place(&vit::stack(small.weights(), small.shape().depth)?)?,
         };
-        let course = TrainRun {
+        let train_run = TrainRun {
             label,
             data: self.data,
             resolved: self.resolved,
             every_epoch: false,
         };
-        let outcome = train::train(&growing, &course, None, options)?;
+        let outcome = train::train(&growing, &train_run, None, options)?;
         Ok(vit::unstack(&growing.grown(&outcome.values)?)?)
     }
 }

@@ -112,7 +112,7 @@ const DINOV3_INNER: Names = &[
     ("mlp.down_proj", "mlp.fc2"),
 ];
 
-/// Of images and of texts.
+/// Towers of images and of texts.
 const TOWER_OUTER: Names = &[
     ("embeddings.class_embedding", "cls_token"),
     ("embeddings.patch_embedding", "patch_embed.proj"),

@@ -10,7 +10,7 @@ pub type Range = (&'static str, RangeInclusive<f64>);
 /// A value in a recipe or in JSON that is written as on the command line, a number or text.
 ///
 /// # Errors
-/// Those of the type that parses it.
+/// As the type that parses it.
 pub(super) fn from_text<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -18,8 +18,8 @@ const LOG_EVERY: u64 = 20;
 
 /// What goes on beside a training: its log, tests and checkpoints.
 pub(super) struct Observer<'a, T, D> {
-    trainee: &'a T,
-    course: &'a TrainRun<'a, D>,
+    trainable: &'a T,
+    train_run: &'a TrainRun<'a, D>,
     live: &'a Parameters,
     pub(super) run: Option<&'a mut RunDir>,
     context: &'a Context,
@@ -39,15 +39,15 @@ pub(super) struct Observer<'a, T, D> {
 
 impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     pub(super) fn new(
-        trainee: &'a T,
-        course: &'a TrainRun<'a, D>,
+        trainable: &'a T,
+        train_run: &'a TrainRun<'a, D>,
         live: &'a Parameters,
         run: Option<&'a mut RunDir>,
         context: &'a Context,
     ) -> Observer<'a, T, D> {
         Observer {
-            trainee,
-            course,
+            trainable,
+            train_run,
             live,
             run,
             context,
@@ -72,7 +72,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let (state, best) = match restored {
             Some(restored) => restored,
             None => {
-                let averaged = self.course.resolved.ema.is_some();
+                let averaged = self.train_run.resolved.ema.is_some();
                 (State::new(variables, averaged)?, None)
             }
         };
@@ -93,12 +93,12 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         report: &mut Report,
     ) -> Result<Flow> {
         let p = progress;
-        let batch = self.course.data.batches().batch_size();
-        let steps = self.course.resolved.steps;
+        let batch = self.train_run.data.batches().batch_size();
+        let steps = self.train_run.resolved.steps;
         report.step_of(
             p.step,
-            self.trainee.share_done(p.step, steps),
-            self.trainee.passes(p.step, steps),
+            self.trainable.share_done(p.step, steps),
+            self.trainable.passes(p.step, steps),
             batch,
             &format!("loss {:.4}, {}", p.loss, self.last_score),
         );
@@ -109,12 +109,12 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             ));
         }
         self.log(p, batch)?;
-        if p.epoch_ends && p.step < self.course.resolved.steps && self.tests_after(p.epoch) {
+        if p.epoch_ends && p.step < self.train_run.resolved.steps && self.tests_after(p.epoch) {
             self.test(p, state, report)?;
         }
         let stop = self.context.interrupted();
         self.save(p, state, stop)?;
-        if !stop && p.step < self.course.resolved.steps {
+        if !stop && p.step < self.train_run.resolved.steps {
             self.stop_early(p.step);
         }
         if let Some(why) = &self.stopped {
@@ -129,19 +129,19 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
 
     /// True if an epoch that is not the last ends with a test.
     fn tests_after(&self, epoch: f64) -> bool {
-        let plan = self.course.resolved;
+        let plan = self.train_run.resolved;
         let every = match plan.patience {
             Some(_) => plan.test_epochs.max(1),
-            None if self.course.every_epoch => plan.test_epochs,
+            None if self.train_run.every_epoch => plan.test_epochs,
             None => 0,
         };
         let due = every > 0 && (epoch.round() as u64).is_multiple_of(every);
-        due && self.course.data.has_tests()
+        due && self.train_run.data.has_tests()
     }
 
     /// Says in [`Observer::stopped`] whether patience or time has run out; on all ranks alike.
     pub(super) fn stop_early(&mut self, step: u64) {
-        let resolved = self.course.resolved;
+        let resolved = self.train_run.resolved;
         let (patience, time_limit) = (resolved.patience, resolved.time_limit);
         if patience.is_none() && time_limit.is_none() {
             return;
@@ -184,11 +184,11 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
         let _measured = doing(Work::Tests);
         let now = self.values(state)?;
-        let plan = self.course.resolved;
+        let plan = self.train_run.resolved;
         // What is kept, and what has to get better, is the whole.
         let all = match plan.keep_best || plan.patience.is_some() {
-            true => vec![(String::new(), self.trainee.score(&now)?)],
-            false => self.trainee.scores_at(&now, p.step)?,
+            true => vec![(String::new(), self.trainable.score(&now)?)],
+            false => self.trainable.scores_at(&now, p.step)?,
         };
         let scores = all.last().map(|(_, scores)| *scores).unwrap_or_default();
         let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
@@ -228,7 +228,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let Some(run) = self.run.as_deref_mut() else {
             return Ok(());
         };
-        let resolved = self.course.resolved;
+        let resolved = self.train_run.resolved;
         let every = |n: u64| p.step.is_multiple_of(n);
         let due = stop || p.epoch_ends || resolved.checkpoint_steps.is_some_and(every);
         if due {
@@ -258,16 +258,16 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     /// Tests the last values, and returns the best instead if those were better.
     pub(super) fn finish(mut self, state: &State) -> Result<Outcome> {
         let _measured = doing(Work::Tests);
-        let trainee = self.trainee;
+        let trainable = self.trainable;
         let mut values = self.values(state)?;
         let mut scores = None;
         let steps = state.step;
-        let epochs = steps as f64 / self.course.data.batches().steps_per_epoch() as f64;
-        if self.course.data.has_tests() {
+        let epochs = steps as f64 / self.train_run.data.batches().steps_per_epoch() as f64;
+        if self.train_run.data.has_tests() {
             scores = match self.tested {
                 Some((step, scores)) if step == steps => Some(scores),
                 _ => {
-                    let last = trainee.score(&values)?;
+                    let last = trainable.score(&values)?;
                     self.record(steps, epochs, &last)?;
                     Some(last)
                 }
@@ -277,7 +277,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             && best.top1 > last.top1
         {
             values = self.context.place(&best.values)?;
-            scores = Some(trainee.score(&values)?);
+            scores = Some(trainable.score(&values)?);
         }
         let values = values
             .into_iter()

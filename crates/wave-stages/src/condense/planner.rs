@@ -9,7 +9,7 @@
 //! (recipes/results/sizes/README.md), found by hand on test images.
 
 use super::CondensePlan;
-use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::ancestor::Ancestor;
 use anyhow::Result;
 use rates::Rates;
 use toml::{Table, Value};
@@ -121,12 +121,14 @@ fn data_settings(
     let spec = settings.training.images.data.as_deref();
     let dataset = data::open(spec, context)?;
     let classes = dataset.train.class_names().len();
-    let by_scores = settings.ancestor_output != Some(AncestorOutput::Features);
     match ancestor {
-        Some(ancestor) if classes == 0 || (by_scores && ancestor.has_other_classes(classes)) => {
-            _ = settings.ce_weight.get_or_insert(0.0);
+        Some(ancestor) => {
+            let output = settings.ancestor_output;
+            let output = output.unwrap_or_else(|| ancestor.usual_output());
+            if classes == 0 || ancestor.has_other_classes(output, classes) {
+                settings.ce_weight.get_or_insert(0.0);
+            }
         }
-        Some(_) => {}
         None if classes > 0 => _ = settings.kl_weight.get_or_insert(0.0),
         None => {
             return Err(request(format!(

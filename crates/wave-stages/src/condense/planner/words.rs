@@ -38,7 +38,7 @@ pub(super) fn describe(
         ),
     );
     let labels = data.train.class_names().len();
-    if labels > 0 && labels != data.class_names.len() && output == AncestorOutput::Scores {
+    if labels > 0 && ancestor.is_some_and(|a| a.has_other_classes(output, labels)) {
         line(
             "labels",
             format!(
