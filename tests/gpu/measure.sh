@@ -53,29 +53,30 @@ number() { # KEY: a number of the JSON object in $work/out
     sed -nE "s/.*\"$1\": ?([0-9.]+).*/\1/p" "$work/out" | head -1
 }
 
-echo "== training steps, bf16, 224 x 224 (memory of the whole GPU, its context included)"
+echo "== training steps, bf16 (memory of the whole GPU, its context included)"
 printf '%-8s %6s %-16s %10s %10s\n' model batch by ms/step MiB | tee "$results/speed.log"
 row() { printf '%-8s %6s %-16s %10.1f %10.0f\n' "$@" | tee -a "$results/speed.log"; }
-while read -r name width heads batch; do
+while read -r name width heads batch image patch; do
     for how in false true; do
         by=wave
         [ "$how" = true ] && by=wave-recompute
         if memory=$(watched 40 "$here/wave" speed --json --device cuda --precision bf16 --width "$width" \
-            --heads "$heads" --batch "$batch" --steps 20 --recompute "$how"); then
+            --heads "$heads" --batch "$batch" --image "$image" --patch "$patch" --steps 20 --recompute "$how"); then
             row "$name" "$batch" "$by" "$(number step_ms_median)" "$memory"
         fi
     done
     [ -n "$has_torch" ] || continue
     for flag in "" --compile; do
         if memory=$(watched 75 "$python" "$here/pytorch_step.py" --width "$width" --heads "$heads" \
-            --batch "$batch" $flag); then
+            --batch "$batch" --image "$image" --patch "$patch" $flag); then
             row "$name" "$batch" "torch${flag/--/-}" "$(number ms)" "$memory"
         fi
     done
 done <<SHAPES
-DeiT-Ti 192 3 256
-DeiT-S 384 6 128
-DeiT-B 768 12 64
+DeiT-Ti 192 3 256 224 16
+DeiT-S 384 6 128 224 16
+DeiT-B 768 12 64 224 16
+12x128 128 2 128 32 4
 SHAPES
 [ -n "$has_torch" ] || echo "no PyTorch with CUDA here: its rows are left out"
 

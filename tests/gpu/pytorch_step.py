@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's training step of a DeiT on a GPU: bf16 autocast, flash attention, fused AdamW.
 
-    python pytorch_step.py --width 384 --heads 6 --batch 128 [--compile] [--steps 20]
+    python pytorch_step.py --width 384 --heads 6 --batch 128 [--image 224] [--patch 16] [--compile] [--steps 20]
 
 Prints one JSON object: median milliseconds of a step, and the most memory reserved. The model is that of
 `wave speed`: pre-norm blocks, class token, head of 1000. Needs torch with CUDA, nothing else.
@@ -34,11 +34,12 @@ class Block(nn.Module):
 
 
 class Deit(nn.Module):
-    def __init__(self, width, heads, depth):
+    def __init__(self, width, heads, depth, image, patch):
         super().__init__()
-        self.patch = nn.Conv2d(3, width, 16, 16)
+        self.patch = nn.Conv2d(3, width, patch, patch)
         self.cls = nn.Parameter(torch.zeros(1, 1, width))
-        self.position = nn.Parameter(torch.randn(1, 197, width) * 0.02)
+        tokens = 1 + (image // patch) ** 2
+        self.position = nn.Parameter(torch.randn(1, tokens, width) * 0.02)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
 
@@ -54,14 +55,16 @@ def main():
     parser.add_argument("--heads", type=int, required=True)
     parser.add_argument("--depth", type=int, default=12)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--image", type=int, default=224)
+    parser.add_argument("--patch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.manual_seed(0)
-    model = Deit(args.width, args.heads, args.depth).cuda()
+    model = Deit(args.width, args.heads, args.depth, args.image, args.patch).cuda()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True)
     run = torch.compile(model) if args.compile else model
-    images = torch.randn(args.batch, 3, 224, 224, device="cuda")
+    images = torch.randn(args.batch, 3, args.image, args.image, device="cuda")
     labels = torch.arange(args.batch, device="cuda") % 1000
     seconds = []
     for step in range(5 + args.steps):

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use std::process::ExitCode;
 #[cfg(feature = "host-kernels")]
 use wave_ops::on_host_kernels;
-use wave_ops::{AdamW, BlocksShape, Kronecker, Mode, Moments, Move, Precision};
+use wave_ops::{AdamW, BlocksShape, Kronecker, Matrices, Mode, Moments, Move, Muon, Precision};
 
 /// Relative to the norm of what the processor gives. Sums of f32 in another order; factors in bf16 through
 /// a few layers.
@@ -284,6 +284,50 @@ impl Parity {
     }
 }
 
+impl Parity {
+    /// Muon on weights of twelve layers.
+    fn muon(&mut self) -> Result<()> {
+        for dims in [[12, 96, 384], [12, 384, 96], [2, 100, 100]] {
+            let run = |device: &Device| -> Result<Vec<Vec<f32>>> {
+                let place = |seed| random(seed, &dims, 1.0).to_device(device);
+                let var = Var::from_tensor(&place(1)?)?;
+                let mut moments = Moments::momentum(&var)?;
+                for t in 0..2 {
+                    let gradient = place(2 + t)?;
+                    let mut moved = Move {
+                        var: &var,
+                        gradient: &gradient,
+                        moments: &mut moments,
+                        learning_rates: &[1.0],
+                        weight_decay: 0.9,
+                        average: None,
+                    };
+                    let matrices = Matrices {
+                        stacked: 1,
+                        rows: 1,
+                    };
+                    wave_ops::muon_step(&mut moved, matrices, Muon::default(), 0.5)?;
+                }
+                Ok(vec![values(&var)?, values(&moments.to_tensors()?[0])?])
+            };
+            let expected = run(&Device::Cpu)?;
+            let (found, again) = (
+                self.there(|| run(&self.device))?,
+                self.there(|| run(&self.device))?,
+            );
+            // Products of factors of ten bits.
+            self.report(
+                &format!("Muon of {dims:?}"),
+                &found,
+                &again,
+                &expected,
+                NEAR,
+            );
+        }
+        Ok(())
+    }
+}
+
 fn parity(name: &str) -> Result<usize> {
     let host = name == "host";
     let device = match name.strip_prefix("cuda") {
@@ -302,6 +346,7 @@ fn parity(name: &str) -> Result<usize> {
     parity.operators()?;
     parity.blocks()?;
     parity.optimiser()?;
+    parity.muon()?;
     Ok(parity.off)
 }
 

@@ -12,13 +12,17 @@ mod device;
 #[cfg(feature = "host-kernels")]
 pub(crate) mod host;
 mod kernels;
+mod muon;
 mod operators;
 mod optimiser;
 #[cfg(all(test, feature = "host-kernels"))]
 mod tests;
 mod trunk;
 
-pub(crate) use operators::{blocks, fits, gelu, kronecker_sum, layer_norm, soft_cross_entropy};
+pub(crate) use muon::{Stacked, muon};
+pub(crate) use operators::{
+    blocks, fits, fits_norm, gelu, kronecker_sum, layer_norm, soft_cross_entropy,
+};
 pub(crate) use optimiser::{Moved, adamw, squared_norm};
 
 use candle_core::{DType, Device, Result, Shape, Storage, Tensor, op::BackpropOp};
@@ -351,22 +355,71 @@ impl Place {
     /// If the sizes are not `(m, n, k)`: `A` (m, k), `B` (k, n), `C` (m, n).
     pub(crate) fn product(
         &self,
-        (m, n, k): (usize, usize, usize),
+        size: (usize, usize, usize),
         a: Factor,
         b: Factor,
         c: View,
     ) -> Result<()> {
-        a.view.expect(b.view.kind, m * k);
-        b.view.expect(a.view.kind, k * n);
-        c.expect(c.kind, m * n);
+        self.products_in(
+            Products {
+                count: 1,
+                size,
+                tf32: false,
+            },
+            a,
+            b,
+            c,
+        )
+    }
+
+    /// [`Place::product`] of `count` matrices each, one after the other. A GPU rounds factors in `f32` to TF32, which
+    /// has ten bits.
+    pub(crate) fn products(
+        &self,
+        count: usize,
+        size: (usize, usize, usize),
+        a: Factor,
+        b: Factor,
+        c: View,
+    ) -> Result<()> {
+        self.products_in(
+            Products {
+                count,
+                size,
+                tf32: true,
+            },
+            a,
+            b,
+            c,
+        )
+    }
+
+    fn products_in(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
+        let Products {
+            count,
+            size: (m, n, k),
+            ..
+        } = how;
+        a.view.expect(b.view.kind, count * m * k);
+        b.view.expect(a.view.kind, count * k * n);
+        c.expect(c.kind, count * m * n);
         match self {
             #[cfg(feature = "cuda")]
-            Place::Cuda(gpu) => gpu.product((m, n, k), a, b, c),
+            Place::Cuda(gpu) => gpu.products(how, a, b, c),
             #[cfg(feature = "host-kernels")]
             Place::Host => {
-                host::product((m, n, k), a, b, c);
+                host::products(how, a, b, c);
                 Ok(())
             }
         }
     }
+}
+
+/// Products of matrices that lie one after the other.
+#[derive(Clone, Copy)]
+struct Products {
+    count: usize,
+    size: (usize, usize, usize),
+    /// Factors in `f32` may be rounded to TF32.
+    tf32: bool,
 }

@@ -11,7 +11,9 @@ use candle_core::{Layout, Result, Tensor};
 /// elementwise `weight` (d) and `bias` (d).
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
     #[cfg(gpu)]
-    if let Some(place) = crate::gpu::place(&[x, weight, bias])? {
+    if let Some(place) = crate::gpu::place(&[x, weight, bias])?
+        && crate::gpu::fits_norm(weight.elem_count())
+    {
         return crate::gpu::layer_norm(place, x, weight, bias, eps);
     }
     let op = LayerNorm { eps: eps as f32 };

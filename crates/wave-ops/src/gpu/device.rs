@@ -3,7 +3,7 @@
 //! Pointers are taken from candle's slices without waiting for events. All work is in the one stream of
 //! a device, in the order of its start.
 
-use super::{Argument, Factor, Kind, View};
+use super::{Argument, Factor, Kind, Products, View};
 use candle_core::cuda_backend::cudarc::cublas::{result, sys as blas};
 use candle_core::cuda_backend::cudarc::driver::{
     CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, sys,
@@ -209,14 +209,13 @@ impl Gpu {
 
     /// See [`super::Place::product`]. cuBLAS is column-major: it computes `C^T = B^T A^T`, for which
     /// row-major matrices are as they should be.
-    pub(super) fn product(
-        &self,
-        (m, n, k): (usize, usize, usize),
-        a: Factor,
-        b: Factor,
-        c: View,
-    ) -> Result<()> {
-        if m * n == 0 {
+    pub(super) fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
+        let Products {
+            count,
+            size: (m, n, k),
+            tf32,
+        } = how;
+        if count * m * n == 0 {
             return Ok(());
         }
         let operation = |factor: &Factor| match factor.transposed {
@@ -230,10 +229,10 @@ impl Gpu {
         let size = |n: usize| i32::try_from(n).map_err(candle_core::Error::wrap);
         let (one, zero) = (1f32, 0f32);
         let blas = self.device.cublas_handle();
-        // SAFETY: the views are of the sizes (`Place::product`), of memory that is freed in the same stream;
+        // SAFETY: the views are of the sizes (`Place::products_in`), of memory that is freed in the same stream;
         // the constants are f32, as the sums are.
         unsafe {
-            result::gemm_ex(
+            result::gemm_strided_batched_ex(
                 *blas.handle(),
                 operation(&b),
                 operation(&a),
@@ -244,14 +243,21 @@ impl Gpu {
                 b.view.pointer as *const c_void,
                 kind(b.view),
                 size(if b.transposed { k } else { n })?,
+                (k * n) as i64,
                 a.view.pointer as *const c_void,
                 kind(a.view),
                 size(if a.transposed { m } else { k })?,
+                (m * k) as i64,
                 std::ptr::from_ref(&zero).cast(),
                 c.pointer as *mut c_void,
                 kind(c),
                 size(n)?,
-                blas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                (m * n) as i64,
+                size(count)?,
+                match tf32 {
+                    false => blas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                    true => blas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+                },
                 blas::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
         }

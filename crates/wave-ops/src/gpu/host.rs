@@ -1,6 +1,6 @@
 //! Kernels on this processor, for tests.
 
-use super::{Argument, Factor, Kind, View};
+use super::{Argument, Factor, Kind, Products, View};
 use candle_core::Result;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -154,14 +154,28 @@ fn widened(view: View) -> Vec<f32> {
 }
 
 /// See [`super::Place::product`].
-pub(super) fn product((m, n, k): (usize, usize, usize), a: Factor, b: Factor, c: View) {
-    let (left, right) = (widened(a.view), widened(b.view));
-    let mut sums = vec![0f32; m * n];
-    for i in 0..m {
-        for l in 0..k {
-            let x = left[if a.transposed { l * m + i } else { i * k + l }];
-            for j in 0..n {
-                sums[i * n + j] += x * right[if b.transposed { j * k + l } else { l * n + j }];
+pub(super) fn products(how: Products, a: Factor, b: Factor, c: View) {
+    let (m, n, k) = how.size;
+    let factor = |view: View| {
+        let mut values = widened(view);
+        if how.tf32 && view.kind == Kind::F32 {
+            // To the nearest number of ten bits.
+            let round = |x: &mut f32| *x = f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
+            values.iter_mut().for_each(round);
+        }
+        values
+    };
+    let (all_left, all_right) = (factor(a.view), factor(b.view));
+    let mut sums = vec![0f32; how.count * m * n];
+    for at in 0..how.count {
+        let (left, right) = (&all_left[at * m * k..], &all_right[at * k * n..]);
+        let sums = &mut sums[at * m * n..];
+        for i in 0..m {
+            for l in 0..k {
+                let x = left[if a.transposed { l * m + i } else { i * k + l }];
+                for j in 0..n {
+                    sums[i * n + j] += x * right[if b.transposed { j * k + l } else { l * n + j }];
+                }
             }
         }
     }

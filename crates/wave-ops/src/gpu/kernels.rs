@@ -11,6 +11,10 @@ const ROWS: usize = 8;
 const LANES: usize = 32;
 /// Channels of a head, at most.
 pub(super) const WIDEST_HEAD: usize = 128;
+/// Times four values that a lane has of a row, as `norm.cu` has kernels for them.
+const NORMS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
+/// The widest row that a layer norm takes.
+pub(super) const WIDEST_NORM: usize = 16 * 4 * LANES;
 /// Rows of a part of a sum over columns, at least, and parts, at most.
 const PART: (usize, usize) = (64, 256);
 
@@ -46,88 +50,133 @@ impl Attention {
         ]
     }
 
-    /// The end of a kernel's name, and its rows of a block.
-    fn kernel(&self, kind: Kind) -> (String, usize) {
+    /// The end of a kernel's name; of its pass by keys or another, the blocks for a head and their threads.
+    fn kernel(&self, kind: Kind, keys: bool) -> (String, usize, u32) {
         let width = self.head_width.next_power_of_two().max(16);
         assert!(width <= WIDEST_HEAD, "heads of {}", self.head_width);
-        let rows = match kind {
-            Kind::Bf16 => 64,
-            _ => 32,
+        // `WARPS` and `KEY_WARPS` of `attention.cu`.
+        let most: usize = match (kind, width <= 64, keys) {
+            (Kind::Bf16, true, false) => 8,
+            (Kind::Bf16, ..) => 4,
+            (_, true, _) => 2,
+            (_, false, _) => 1,
         };
-        let rows = if width <= 64 { rows } else { rows / 2 };
-        (format!("{}_{width}", kind.name()), rows)
+        let warps = self.tokens.div_ceil(16);
+        let blocks = warps.div_ceil(most);
+        let threads = warps.div_ceil(blocks) * LANES;
+        (format!("{}_{width}", kind.name()), blocks, threads as u32)
     }
 }
 
+/// A branch that is added to a residual connection, or its gradient.
+#[derive(Clone, Copy)]
+pub(super) struct Branch<'a> {
+    pub(super) values: View<'a>,
+    /// Added to every row; or the sum of the gradient's rows.
+    pub(super) bias: View<'a>,
+    /// Drop-path scales of samples.
+    pub(super) scales: Option<View<'a>>,
+}
+
+/// Parameters of a layer norm, and what is added to the variance.
+#[derive(Clone, Copy)]
+pub(super) struct Norm<'a> {
+    pub(super) weight: View<'a>,
+    pub(super) bias: View<'a>,
+    pub(super) eps: f32,
+}
+
+/// The kernel of rows of `d` values: as many times four values of a lane.
+fn norm_kernel(name: &str, kind: Kind, d: usize) -> String {
+    let times = d.div_ceil(4 * LANES);
+    let fits = NORMS.into_iter().find(|j| *j >= times);
+    let fits = fits.unwrap_or_else(|| panic!("rows of {d} values"));
+    format!("{name}_{}_{fits}", kind.name())
+}
+
 impl Place {
-    /// `y` (rows, d) of `x` (rows, d), see `layer_norm.cu`.
-    pub(super) fn layer_norm(&self, x: View, w: View, b: View, eps: f32, y: View) -> Result<()> {
-        let (d, n) = (w.len, x.len);
-        let rows = n / d;
-        x.expect(Kind::F32, rows * d);
-        b.expect(Kind::F32, d);
-        y.expect(y.kind, n);
-        let name = format!("layer_norm_{}", y.kind.name());
+    /// `y = x + s (a + bias)` of a branch, and the norm `z` of `y`; either may be missing, see `norm.cu`.
+    pub(super) fn norm(
+        &self,
+        x: View,
+        branch: Option<(Branch, View)>,
+        norm: Option<(Norm, View)>,
+    ) -> Result<()> {
+        let n = x.expect(Kind::F32, x.len).len;
+        let (mut d, mut kind, mut size) = (1, Kind::F32, 1);
+        if let Some((branch, y)) = branch {
+            (d, kind) = (branch.bias.len, branch.values.kind);
+            branch.values.expect(kind, n);
+            branch.bias.expect(Kind::F32, d);
+            y.expect(Kind::F32, n);
+            size = sample(n / d, branch.scales);
+        }
+        if let Some((norm, z)) = norm {
+            (d, kind) = (norm.weight.len, z.kind);
+            norm.weight.expect(Kind::F32, d);
+            norm.bias.expect(Kind::F32, d);
+            z.expect(kind, n);
+        }
+        assert!(n.is_multiple_of(d));
         let arguments = [
             x.into(),
-            w.into(),
-            b.into(),
-            y.into(),
-            int(rows),
+            branch.map(|(branch, _)| branch.values).into(),
+            branch.map(|(branch, _)| branch.bias).into(),
+            branch.and_then(|(branch, _)| branch.scales).into(),
+            branch.map(|(_, y)| y).into(),
+            norm.map(|(norm, _)| norm.weight).into(),
+            norm.map(|(norm, _)| norm.bias).into(),
+            norm.map(|(_, z)| z).into(),
+            int(n / d),
             int(d),
-            eps.into(),
+            int(size),
+            norm.map_or(0.0, |(norm, _)| norm.eps).into(),
         ];
-        self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
+        let grid = [(n / d).div_ceil(ROWS), 1, 1];
+        self.launch(&norm_kernel("norm", kind, d), grid, THREADS, &arguments)
     }
 
-    /// The gradient of [`Place::layer_norm`]: of `x`, added to `dx` if `add`; of the weight to `dw`, of the
-    /// bias to `db`.
-    pub(super) fn layer_norm_backward(
+    /// The gradient of [`Place::norm`]: that of the norm of `y` goes to `dy`, added if `add`; then that of the branch
+    /// before, if any, and of its bias; those of weight and bias to `parameters`.
+    pub(super) fn norm_backward(
         &self,
-        (x, w, eps): (View, View, f32),
-        dy: View,
-        (dx, add): (View, bool),
-        dw: View,
-        db: View,
+        (y, norm): (View, Norm),
+        dz: View,
+        (dy, add): (View, bool),
+        branch: Option<Branch>,
+        parameters: [View; 2],
     ) -> Result<()> {
-        let (d, n) = (w.len, x.len);
+        let (d, n) = (norm.weight.len, y.len);
         let rows = n / d;
-        x.expect(Kind::F32, rows * d);
-        dy.expect(dy.kind, n);
-        dx.expect(Kind::F32, n);
-        dw.expect(Kind::F32, d);
-        db.expect(Kind::F32, d);
-        let statistics = self.values(Kind::F32, 2 * rows)?;
-        let name = format!("layer_norm_rows_{}", dy.kind.name());
-        let arguments = [
-            x.into(),
-            w.into(),
-            dy.into(),
-            dx.into(),
-            statistics.view().into(),
-            int(rows),
-            int(d),
-            eps.into(),
-            add.into(),
-        ];
-        self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)?;
-
+        y.expect(Kind::F32, rows * d);
+        dz.expect(dz.kind, n);
+        dy.expect(Kind::F32, n);
+        let scales = branch.and_then(|branch| branch.scales);
+        if let Some(branch) = branch {
+            branch.values.expect(dz.kind, n);
+        }
         let (count, parts) = parts(rows);
-        let sums = self.values(Kind::F32, parts * 2 * d)?;
-        let name = format!("layer_norm_columns_{}", dy.kind.name());
+        let sums = self.values(Kind::F32, parts * 3 * d)?;
         let arguments = [
-            x.into(),
+            y.into(),
+            norm.weight.into(),
+            dz.into(),
             dy.into(),
-            statistics.view().into(),
+            scales.into(),
+            branch.map(|branch| branch.values).into(),
             sums.view().into(),
             int(rows),
             int(d),
+            int(sample(rows, scales)),
             int(count),
+            norm.eps.into(),
+            add.into(),
         ];
-        self.launch(&name, [d.div_ceil(LANES), parts, 1], THREADS, &arguments)?;
-        self.add_parts(sums.view(), parts, 2 * d, dw)?;
-        let bias = sums.view().part(d, (parts * 2 - 1) * d);
-        self.add_parts(bias, parts, 2 * d, db)
+        let name = norm_kernel("norm_backward", dz.kind, d);
+        self.launch(&name, [parts, 1, 1], THREADS, &arguments)?;
+        let [dw, db] = parameters;
+        let to = [Some(dw), Some(db), branch.map(|branch| branch.bias)];
+        self.add_parts(sums.view(), parts, to)
     }
 
     /// The sums of the rows of `x` (rows, d), see `columns.cu`.
@@ -147,14 +196,22 @@ impl Place {
         ];
         let grid = [d.div_ceil(THREADS as usize), parts, 1];
         self.launch(&name, grid, THREADS, &arguments)?;
-        self.add_parts(partial.view(), parts, d, sums)
+        self.add_parts(partial.view(), parts, [Some(sums), None, None])
     }
 
-    fn add_parts(&self, parts: View, count: usize, stride: usize, sums: View) -> Result<()> {
-        let d = sums.len;
-        assert!((count - 1) * stride + d <= parts.len);
-        let arguments = [parts.into(), sums.into(), int(count), int(d), int(stride)];
-        self.launch("add_parts", [d.div_ceil(LANES), 1, 1], THREADS, &arguments)
+    /// The sums of `count` parts, each of up to three rows.
+    fn add_parts(&self, parts: View, count: usize, sums: [Option<View>; 3]) -> Result<()> {
+        let all = sums.into_iter().flatten().count();
+        let d = sums[0].expect("one sum at least").len;
+        for sum in sums.into_iter().flatten() {
+            sum.expect(Kind::F32, d);
+        }
+        let stride = parts.len / count;
+        assert!(all * d <= stride);
+        let [a, b, c] = sums.map(Argument::from);
+        let arguments = [parts.into(), a, b, c, int(count), int(d), int(stride)];
+        let grid = [d.div_ceil(LANES), all, 1];
+        self.launch("add_parts", grid, THREADS, &arguments)
     }
 
     /// `y = gelu(z + bias)`, see `gelu.cu`; the bias is added to every row as long as it.
@@ -166,58 +223,46 @@ impl Place {
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
-    /// The gradient of [`Place::gelu`], and `y` again where it is wanted.
-    pub(super) fn gelu_backward(
-        &self,
-        z: View,
-        bias: Option<View>,
-        dy: View,
-        dx: View,
-        y: Option<View>,
-    ) -> Result<()> {
+    /// The gradient of [`Place::gelu`] without a bias.
+    pub(super) fn gelu_backward(&self, z: View, dy: View, dx: View) -> Result<()> {
         let n = z.len;
-        for view in [Some(dy), Some(dx), y].into_iter().flatten() {
-            view.expect(z.kind, n);
-        }
+        dy.expect(z.kind, n);
+        dx.expect(z.kind, n);
         let name = format!("gelu_backward_{}", z.kind.name());
+        let arguments = [z.into(), dy.into(), dx.into(), long(n)];
+        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
+    }
+
+    /// The gradient of [`Place::gelu`] in the place of `g`, that of its bias, and `y` again.
+    pub(super) fn gelu_columns(
+        &self,
+        (z, bias): (View, View),
+        g: View,
+        y: View,
+        d_bias: View,
+    ) -> Result<()> {
+        let (n, d) = (z.len, row(z, Some(bias)));
+        g.expect(z.kind, n);
+        y.expect(z.kind, n);
+        let (count, parts) = parts(n / d);
+        let partial = self.values(Kind::F32, parts * d)?;
+        let name = format!("gelu_columns_{}", z.kind.name());
         let arguments = [
             z.into(),
             bias.into(),
-            dy.into(),
-            dx.into(),
+            g.into(),
             y.into(),
-            long(n),
-            int(row(z, bias)),
+            partial.view().into(),
+            int(n / d),
+            int(d),
+            int(count),
         ];
-        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
+        let grid = [d.div_ceil(THREADS as usize), parts, 1];
+        self.launch(&name, grid, THREADS, &arguments)?;
+        self.add_parts(partial.view(), parts, [Some(d_bias), None, None])
     }
 
-    /// `y = x + s (a + bias)` with the scales of samples, see `residual.cu`.
-    pub(super) fn residual(
-        &self,
-        x: View,
-        a: View,
-        bias: View,
-        scales: Option<View>,
-        y: View,
-    ) -> Result<()> {
-        let n = x.expect(Kind::F32, y.len).len;
-        a.expect(a.kind, n);
-        let name = format!("residual_{}", a.kind.name());
-        let arguments = [
-            x.into(),
-            a.into(),
-            bias.into(),
-            scales.into(),
-            y.expect(Kind::F32, n).into(),
-            long(n),
-            int(row(a, Some(bias))),
-            int(sample(n, scales)),
-        ];
-        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
-    }
-
-    /// `s g`, the gradient of the branch of [`Place::residual`], in the kind of `to`.
+    /// `s g`, the gradient of a branch, in the kind of `to`.
     pub(super) fn branch(&self, g: View, scales: Option<View>, to: View) -> Result<()> {
         let n = g.expect(Kind::F32, to.len).len;
         let name = format!("branch_{}", to.kind.name());
@@ -245,15 +290,15 @@ impl Place {
         o.expect(kind, z.outputs());
         lse.expect(Kind::F32, z.rows());
         bias.map(|bias| bias.expect(Kind::F32, 3 * z.heads * z.head_width));
-        let (kernel, rows) = z.kernel(kind);
+        let (kernel, blocks, threads) = z.kernel(kind, false);
         let arguments = [
             &[qkv.into(), bias.into(), o.into(), lse.into()][..],
-            &z.arguments(&[qkv]),
+            &z.arguments(&[qkv, o]),
         ];
         self.launch(
             &format!("attention_{kernel}"),
-            [z.tokens.div_ceil(rows), z.heads, z.samples],
-            (rows / 16 * LANES) as u32,
+            [blocks, z.heads, z.samples],
+            threads,
             &arguments.concat(),
         )
     }
@@ -279,35 +324,17 @@ impl Place {
         lse.expect(Kind::F32, z.rows());
         bias.map(|bias| bias.expect(Kind::F32, 3 * z.heads * z.head_width));
         let delta = self.values(Kind::F32, z.rows())?;
-        let arguments = [
-            o.into(),
-            d_o.into(),
-            delta.view().into(),
-            int(z.samples),
-            int(z.tokens),
-            int(z.heads),
-            int(z.head_width),
-        ];
-        let name = format!("attention_delta_{}", kind.name());
-        self.launch(&name, [z.rows().div_ceil(ROWS), 1, 1], THREADS, &arguments)?;
-        let (kernel, rows) = z.kernel(kind);
-        let arguments = [
-            &[
-                qkv.into(),
-                bias.into(),
-                d_o.into(),
-                lse.into(),
-                delta.view().into(),
-                d_qkv.into(),
-            ][..],
-            &z.arguments(&[qkv, d_o]),
-        ];
-        for side in ["keys", "queries"] {
+        let sizes = z.arguments(&[qkv, o, d_o, d_qkv]);
+        let (given, sums) = ([qkv.into(), bias.into()], [lse.into(), delta.view().into()]);
+        let queries = [&given[..], &[o.into(), d_o.into()], &sums].concat();
+        let keys = [&given[..], &[d_o.into()], &sums].concat();
+        for (pass, arguments) in [("queries", queries), ("keys", keys)] {
+            let (kernel, blocks, threads) = z.kernel(kind, pass == "keys");
             self.launch(
-                &format!("attention_{side}_{kernel}"),
-                [z.tokens.div_ceil(rows), z.heads, z.samples],
-                (rows / 16 * LANES) as u32,
-                &arguments.concat(),
+                &format!("attention_{pass}_{kernel}"),
+                [blocks, z.heads, z.samples],
+                threads,
+                &[&arguments[..], &[d_qkv.into()], &sizes].concat(),
             )?;
         }
         Ok(())

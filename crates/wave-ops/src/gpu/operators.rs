@@ -1,7 +1,7 @@
 //! Kernels as candle's operators. The result is computed first. Then candle learns of it and of its
 //! gradient, which is computed on the same place.
 
-use super::kernels::{Loss, WIDEST_HEAD};
+use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, plain, transposed, with_views};
 use crate::arithmetic::Precision;
@@ -179,15 +179,15 @@ pub(crate) fn layer_norm(
         );
     }
     let y = place.values(Kind::F32, n)?;
-    with_views(&place, [x, weight, bias], |[x, w, b]| {
-        place.layer_norm(x, w, b, eps, y.view())
+    with_views(&place, [x, weight, bias], |[x, weight, bias]| {
+        place.norm(x, None, Some((Norm { weight, bias, eps }, y.view())))
     })?;
     let backward = move |[x, w, b]: [&Tensor; 3], dy: &Tensor| {
         let room = |t: &Tensor| place.values(Kind::F32, t.elem_count());
         let (dx, dw, db) = (room(x)?, room(w)?, room(b)?);
-        with_views(&place, [x, w, dy], |[x, w, dy]| {
-            let to = (dx.view(), false);
-            place.layer_norm_backward((x, w, eps), dy, to, dw.view(), db.view())
+        with_views(&place, [x, w, b, dy], |[x, weight, bias, dy]| {
+            let (norm, to) = (Norm { weight, bias, eps }, (dx.view(), false));
+            place.norm_backward((x, norm), dy, to, None, [dw.view(), db.view()])
         })?;
         Ok([
             Some(dx.into_tensor(x.shape())?),
@@ -206,7 +206,7 @@ pub(crate) fn gelu(place: Place, x: &Tensor) -> Result<Tensor> {
     let backward = move |[x]: [&Tensor; 1], dy: &Tensor| {
         let dx = place.values(Kind::F32, x.elem_count())?;
         with_views(&place, [x, dy], |[x, dy]| {
-            place.gelu_backward(x, None, dy, dx.view(), None)
+            place.gelu_backward(x, dy, dx.view())
         })?;
         Ok([Some(dx.into_tensor(x.shape())?)])
     };
@@ -294,9 +294,14 @@ pub(crate) fn kronecker_sum(
     templates.apply_op2(scalers, op)
 }
 
-/// The kernels take heads as wide as these.
+/// The kernels take rows as wide as these.
+pub(crate) fn fits_norm(width: usize) -> bool {
+    width <= WIDEST_NORM
+}
+
+/// The kernels take heads and rows as wide as these.
 pub(crate) fn fits(shape: BlocksShape) -> bool {
-    shape.width / shape.heads <= WIDEST_HEAD
+    shape.width / shape.heads <= WIDEST_HEAD && fits_norm(shape.width)
 }
 
 /// See [`crate::blocks_in()`].

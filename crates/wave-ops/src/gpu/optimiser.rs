@@ -122,7 +122,7 @@ pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
 }
 
 /// The address of a contiguous tensor's values, to be written.
-fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
+pub(super) fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
     let found = Address {
         place,
         pointer: Mutex::new(0),
@@ -142,10 +142,10 @@ struct Address<'a> {
 impl Address<'_> {
     fn found(&self, base: Option<u64>, layout: &Layout) -> Result<()> {
         let Some(base) = base else {
-            candle_core::bail!("AdamW's kernel was given values of another device");
+            candle_core::bail!("an optimiser's kernel was given values of another device");
         };
         if !layout.is_contiguous() {
-            candle_core::bail!("AdamW needs contiguous variables");
+            candle_core::bail!("an optimiser needs contiguous variables");
         }
         let start = (layout.start_offset() * Kind::F32.bytes()) as u64;
         *self.pointer.lock().expect("nothing panics with the lock") = base + start;

@@ -2,7 +2,7 @@
 //! blocks run in four orders, with the same result to the bit: a barrier too few would show.
 
 use super::host::on_host_kernels;
-use super::kernels::{Attention, Loss};
+use super::kernels::{Attention, Branch, Loss, Norm};
 use super::{Kind, Place, Values};
 use crate::testing::{random, values};
 use crate::{AdamW, BlocksShape, Kronecker, Mode, Moments, Move, Precision, stock};
@@ -271,7 +271,7 @@ fn bf16_storage_is_near_f32() {
     let (rows, d) = (50, 100);
     let place = Place::Host;
     let x = (random(1, (rows, d)).as_tensor() * 3.0).unwrap();
-    let (w, b, g) = (random(2, d), random(3, d), random(4, (rows, d)));
+    let (w, b, dy) = (random(2, d), random(3, d), random(4, (rows, d)));
     let run = |kind: Kind| {
         let room = |kind, n| place.values(kind, n).unwrap();
         let single = |t: &Tensor| stored(Kind::F32, t).0;
@@ -279,54 +279,86 @@ fn bf16_storage_is_near_f32() {
         let half = |t: &Tensor| stored(kind, &stored(Kind::Bf16, t).1).0;
         let (x, w, b) = (single(&x), single(&w), single(&b));
         let (g, z) = (
-            half(&g),
+            half(&dy),
             half(&(random(5, (rows, d)).as_tensor() * 3.0).unwrap()),
         );
         let (n, view) = (rows * d, |v: &Values| read(v));
         let scales = place.upload_f32(&[0.0, 1.25, 2.0, 1.0, 0.5]).unwrap();
 
-        let y = room(kind, n);
+        let norm = Norm {
+            weight: w.view(),
+            bias: b.view(),
+            eps: 1e-6,
+        };
+        // A residual connection and its norm, together and each alone.
+        let branch = Branch {
+            values: z.view(),
+            bias: b.view(),
+            scales: Some(scales.view()),
+        };
+        let (sum, y) = (room(Kind::F32, n), room(kind, n));
         place
-            .layer_norm(x.view(), w.view(), b.view(), 1e-6, y.view())
+            .norm(x.view(), Some((branch, sum.view())), Some((norm, y.view())))
             .unwrap();
-        let (dx, dw, db) = (
-            single(&random(6, n)),
-            room(Kind::F32, d),
-            room(Kind::F32, d),
+        let (alone, after) = (room(Kind::F32, n), room(kind, n));
+        place
+            .norm(x.view(), Some((branch, alone.view())), None)
+            .unwrap();
+        place
+            .norm(alone.view(), None, Some((norm, after.view())))
+            .unwrap();
+        assert_eq!(
+            (read(&sum), read(&y)),
+            (read(&alone), read(&after)),
+            "{kind:?}"
         );
-        let from = (x.view(), w.view(), 1e-6);
-        let to = (dx.view(), true);
-        place
-            .layer_norm_backward(from, g.view(), to, dw.view(), db.view())
-            .unwrap();
 
-        let (active, dz) = (room(kind, n), room(kind, n));
+        // The gradient of the branch is that of the sum, in its kind.
+        let (dx, d_branch) = (single(&random(6, n)), room(kind, n));
+        let [dw, db, d_bias, total] = std::array::from_fn(|_| room(Kind::F32, d));
+        let to = Branch {
+            values: d_branch.view(),
+            bias: d_bias.view(),
+            scales: Some(scales.view()),
+        };
         place
-            .gelu_backward(
-                z.view(),
-                Some(b.view()),
+            .norm_backward(
+                (x.view(), norm),
                 g.view(),
-                dz.view(),
-                Some(active.view()),
+                (dx.view(), true),
+                Some(to),
+                [dw.view(), db.view()],
             )
+            .unwrap();
+        let again = room(kind, n);
+        place
+            .branch(dx.view(), Some(scales.view()), again.view())
+            .unwrap();
+        assert_eq!(read(&again), read(&d_branch), "{kind:?}");
+        place.column_sums(d_branch.view(), total.view()).unwrap();
+        assert_close("bias", &[read(&d_bias)], &[read(&total)], tolerance(kind));
+
+        let (active, dz) = (room(kind, n), half(&dy));
+        place
+            .gelu_columns((z.view(), b.view()), dz.view(), active.view(), total.view())
             .unwrap();
         let again = room(kind, n);
         place.gelu(z.view(), Some(b.view()), again.view()).unwrap();
         assert_eq!(read(&again), read(&active));
-
-        let (sum, branch, total) = (room(Kind::F32, n), room(kind, n), room(Kind::F32, d));
+        let none = place.upload_f32(&vec![0.0; d]).unwrap();
+        let (plain, other) = (room(kind, n), half(&dy));
         place
-            .residual(
-                x.view(),
-                z.view(),
-                b.view(),
-                Some(scales.view()),
-                sum.view(),
+            .gelu_backward(z.view(), g.view(), plain.view())
+            .unwrap();
+        place
+            .gelu_columns(
+                (z.view(), none.view()),
+                other.view(),
+                again.view(),
+                total.view(),
             )
             .unwrap();
-        place
-            .branch(x.view(), Some(scales.view()), branch.view())
-            .unwrap();
+        assert_eq!(read(&plain), read(&other));
         place.column_sums(z.view(), total.view()).unwrap();
 
         let loss = Loss {
@@ -344,7 +376,7 @@ fn bf16_storage_is_near_f32() {
             .soft_cross_entropy_backward(loss, (z.view(), g.view()), d_loss.view(), d_logits.view())
             .unwrap();
         [
-            y, dx, dw, db, active, dz, sum, branch, total, mean, d_logits,
+            y, dx, dw, db, active, dz, sum, d_branch, d_bias, total, mean, d_logits,
         ]
         .each_ref()
         .map(view)
@@ -497,6 +529,44 @@ fn adamw_of_all_tensors_takes_the_steps_of_each() {
     let expected = run(false);
     let found = in_all_orders(|| run(true));
     assert_close("AdamW", &found, &expected, 1e-6);
+}
+
+#[test]
+fn muon_on_stacked_matrices() {
+    // Wide, tall and square; one matrix alone. In the second step the first matrix has no gradient.
+    for dims in [vec![3, 5, 9], vec![2, 9, 5], vec![2, 16, 16], vec![70, 80]] {
+        let run = || {
+            let var = random(1, dims.clone());
+            let mut moments = Moments::momentum(&var).unwrap();
+            for t in 0..2u64 {
+                let mut gradient = values(random(10 + t, dims.clone()).as_tensor());
+                if t == 1 && dims.len() == 3 {
+                    gradient[..dims[1] * dims[2]].fill(0.0);
+                }
+                let gradient = Tensor::from_vec(gradient, &*dims, &Device::Cpu).unwrap();
+                let stacked = dims.len() - 2;
+                let rates: Vec<f32> = (0..dims[0]).map(|i| 0.1 + 0.01 * i as f32).collect();
+                let mut moved = Move {
+                    var: &var,
+                    gradient: &gradient,
+                    moments: &mut moments,
+                    learning_rates: &rates,
+                    weight_decay: 0.5,
+                    average: None,
+                };
+                let matrices = crate::Matrices {
+                    stacked,
+                    rows: stacked,
+                };
+                crate::muon_step(&mut moved, matrices, crate::Muon::default(), 0.7).unwrap();
+            }
+            let first = moments.to_tensors().unwrap()[0].clone();
+            vec![values(&var), values(&first)]
+        };
+        let found = in_all_orders(run);
+        // Factors of products have ten bits.
+        assert_close(&format!("Muon of {dims:?}"), &found, &run(), NEAR);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! computes norms, GELU and attention scores again. Attention and GELU add the biases of the products
 //! before them.
 
-use super::kernels::Attention;
+use super::kernels::{Attention, Branch, Norm};
 use super::{Kind, Place, Values, View, plain, transposed};
 use crate::shape::BlocksShape;
 use candle_core::Result;
@@ -110,10 +110,15 @@ impl Trunk {
         let mut y = self.place.values(Kind::F32, x.len)?;
         self.place.branch(x, None, y.view())?;
         let mut kept = Vec::new();
+        let mut normed = None;
         for l in 0..self.shape.depth {
             let layer = self.layer(slabs, narrowed, l);
-            let (next, inside) = self.layer_forward(l, y.view(), &layer, scales)?;
-            let x = std::mem::replace(&mut y, next);
+            let next = (l + 1 < self.shape.depth).then(|| self.layer(slabs, narrowed, l + 1));
+            let next = next.as_ref().map(|layer| self.norms(layer)[0]);
+            let (out, inside) =
+                self.layer_forward(l, y.view(), normed.take(), &layer, scales, next)?;
+            let x = std::mem::replace(&mut y, out.0);
+            normed = out.1;
             if keep {
                 let inside = (!recompute).then_some(inside);
                 kept.push(Kept { x, inside });
@@ -139,6 +144,14 @@ impl Trunk {
             .into_iter()
             .map(room)
             .collect::<Result<_>>()?;
+        let part = |l: usize, i: usize| total[i].view().layer(l, depth);
+        // The gradient of a layer's second branch is there before the layer's turn.
+        let branch = self.wide(self.shape.width)?;
+        if let Some(last) = depth.checked_sub(1) {
+            let scales = self.scales(scales, last, 1);
+            self.place.branch(g, scales, branch.view())?;
+            self.place.column_sums(branch.view(), part(last, 11))?;
+        }
         for l in (0..depth).rev() {
             let Some(Kept { x, inside }) = kept.pop() else {
                 candle_core::bail!("{} of {depth} layers were kept", l);
@@ -146,11 +159,24 @@ impl Trunk {
             let layer = self.layer(slabs, narrowed, l);
             let inside = match inside {
                 Some(inside) => inside,
-                None => self.layer_forward(l, x.view(), &layer, scales)?.1,
+                None => {
+                    self.layer_forward(l, x.view(), None, &layer, scales, None)?
+                        .1
+                }
             };
-            let part = |i: usize| total[i].view().layer(l, depth);
-            let gradients = std::array::from_fn(part);
-            self.layer_backward(l, x.view(), &inside, &layer, scales, g, &gradients)?;
+            let gradients = std::array::from_fn(|i| part(l, i));
+            let first = Branch {
+                values: branch.view(),
+                bias: gradients[5],
+                scales: self.scales(scales, l, 0),
+            };
+            let before = l.checked_sub(1).map(|l| Branch {
+                values: branch.view(),
+                bias: part(l, 11),
+                scales: self.scales(scales, l, 1),
+            });
+            let branches = (first, before);
+            self.layer_backward(x.view(), &inside, &layer, g, branches, &gradients)?;
         }
         Ok(total)
     }
@@ -181,149 +207,146 @@ impl Trunk {
         Ok(dx)
     }
 
-    fn norm(&self, x: View, w: View, b: View) -> Result<Values> {
-        let y = self.wide(self.shape.width)?;
-        self.place
-            .layer_norm(x, w, b, self.shape.eps as f32, y.view())?;
-        Ok(y)
+    /// The parameters of a layer's two norms.
+    fn norms<'a>(&self, layer: &[View<'a>; 12]) -> [Norm<'a>; 2] {
+        [0, 6].map(|i| Norm {
+            weight: layer[i],
+            bias: layer[i + 1],
+            eps: self.shape.eps as f32,
+        })
     }
 
+    fn norm(&self, x: View, norm: Norm) -> Result<Values> {
+        let z = self.wide(self.shape.width)?;
+        self.place.norm(x, None, Some((norm, z.view())))?;
+        Ok(z)
+    }
+
+    /// `x + s (branch + bias)`, and the norm of it, if any.
+    fn residual(
+        &self,
+        x: View,
+        branch: Branch,
+        norm: Option<Norm>,
+    ) -> Result<(Values, Option<Values>)> {
+        let y = self.place.values(Kind::F32, x.len)?;
+        let z = norm.map(|_| self.wide(self.shape.width)).transpose()?;
+        let to = norm.zip(z.as_ref().map(Values::view));
+        self.place.norm(x, Some((branch, y.view())), to)?;
+        Ok((y, z))
+    }
+
+    /// The output of layer `l` of `x`, with its norm `next`, and what the backward pass needs. `normed` is the first
+    /// norm of `x`, if it is there.
     fn layer_forward(
         &self,
         l: usize,
         x: View,
-        &[
-            w1,
-            b1,
+        normed: Option<Values>,
+        layer: &[View; 12],
+        scales: Option<View>,
+        next: Option<Norm>,
+    ) -> Result<((Values, Option<Values>), Inside)> {
+        let &[
+            _,
+            _,
             w_qkv,
             b_qkv,
             w_proj,
             b_proj,
-            w2,
-            b2,
+            _,
+            _,
             w_fc1,
             b_fc1,
             w_fc2,
             b_fc2,
-        ]: &[View; 12],
-        scales: Option<View>,
-    ) -> Result<(Values, Inside)> {
+        ] = layer;
+        let [norm1, norm2] = self.norms(layer);
         let (d, hidden, place) = (self.shape.width, self.shape.hidden, &self.place);
+        let branch = |values, bias, i| Branch {
+            values,
+            bias,
+            scales: self.scales(scales, l, i),
+        };
 
         // u = x + s1 (attention(norm1(x) Wqkv^T + bqkv) Wproj^T + bproj)
-        let normed = self.norm(x, w1, b1)?;
+        let normed = match normed {
+            Some(normed) => normed,
+            None => self.norm(x, norm1)?,
+        };
         let qkv = self.linear(normed.view(), w_qkv, (3 * d, d))?;
         let attention = self.attention();
         let o = self.wide(d)?;
         let lse = place.values(Kind::F32, attention.rows())?;
         place.attention(attention, qkv.view(), Some(b_qkv), o.view(), lse.view())?;
-        let branch = self.linear(o.view(), w_proj, (d, d))?;
-        let u = place.values(Kind::F32, x.len)?;
-        place.residual(
-            x,
-            branch.view(),
-            b_proj,
-            self.scales(scales, l, 0),
-            u.view(),
-        )?;
+        let projected = self.linear(o.view(), w_proj, (d, d))?;
+        let first = branch(projected.view(), b_proj, 0);
+        let (u, normed) = self.residual(x, first, Some(norm2))?;
 
         // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
-        let normed = self.norm(u.view(), w2, b2)?;
+        let normed = normed.expect("a norm was asked for");
         let h = self.linear(normed.view(), w_fc1, (hidden, d))?;
         let active = self.wide(hidden)?;
         place.gelu(h.view(), Some(b_fc1), active.view())?;
-        let branch = self.linear(active.view(), w_fc2, (d, hidden))?;
-        let y = place.values(Kind::F32, x.len)?;
-        place.residual(
-            u.view(),
-            branch.view(),
-            b_fc2,
-            self.scales(scales, l, 1),
-            y.view(),
-        )?;
-        Ok((y, Inside { qkv, lse, o, u, h }))
+        let projected = self.linear(active.view(), w_fc2, (d, hidden))?;
+        let second = branch(projected.view(), b_fc2, 1);
+        let out = self.residual(u.view(), second, next)?;
+        Ok((out, Inside { qkv, lse, o, u, h }))
     }
 
     /// Turns `g`, the gradient of a layer's output, into the gradient of its input `x`, and writes its
-    /// tensors' gradients.
+    /// tensors' gradients. The first of `branches` is the attention's, which is written and read. The other is that of
+    /// the layer before; it holds the gradient of this layer's MLP until it is written.
     fn layer_backward(
         &self,
-        l: usize,
         x: View,
         inside: &Inside,
-        &[
-            w1,
-            b1,
-            w_qkv,
-            b_qkv,
-            w_proj,
-            _,
-            w2,
-            b2,
-            w_fc1,
-            b_fc1,
-            w_fc2,
-            _,
-        ]: &[View; 12],
-        scales: Option<View>,
+        layer: &[View; 12],
         g: View,
+        (first, before): (Branch, Option<Branch>),
         &[
             dw1,
             db1,
             dw_qkv,
             db_qkv,
             dw_proj,
-            db_proj,
+            _,
             dw2,
             db2,
             dw_fc1,
             db_fc1,
             dw_fc2,
-            db_fc2,
+            _,
         ]: &[View; 12],
     ) -> Result<()> {
+        let &[_, _, w_qkv, b_qkv, w_proj, _, _, _, w_fc1, b_fc1, w_fc2, _] = layer;
+        let [norm1, norm2] = self.norms(layer);
         let (d, hidden, place) = (self.shape.width, self.shape.hidden, &self.place);
-        let eps = self.shape.eps as f32;
+        let branch = first.values;
 
-        let branch = self.wide(d)?;
-        place.branch(g, self.scales(scales, l, 1), branch.view())?;
-        place.column_sums(branch.view(), db_fc2)?;
         // GELU runs again with its gradient: the product that gives that comes first.
         let (active, d_h) = (self.wide(hidden)?, self.wide(hidden)?);
         let size = (self.rows(), hidden, d);
-        place.product(size, plain(branch.view()), plain(w_fc2), d_h.view())?;
-        let (h, d_active) = (inside.h.view(), d_h.view());
-        place.gelu_backward(h, Some(b_fc1), d_active, d_h.view(), Some(active.view()))?;
+        place.product(size, plain(branch), plain(w_fc2), d_h.view())?;
+        let h = inside.h.view();
+        place.gelu_columns((h, b_fc1), d_h.view(), active.view(), db_fc1)?;
         let size = (d, hidden, self.rows());
-        place.product(
-            size,
-            transposed(branch.view()),
-            plain(active.view()),
-            dw_fc2,
-        )?;
-        place.column_sums(d_h.view(), db_fc1)?;
-        let normed = self.norm(inside.u.view(), w2, b2)?;
+        place.product(size, transposed(branch), plain(active.view()), dw_fc2)?;
+        let normed = self.norm(inside.u.view(), norm2)?;
         let d_normed =
             self.linear_backward(normed.view(), w_fc1, (hidden, d), d_h.view(), dw_fc1)?;
-        place.layer_norm_backward(
-            (inside.u.view(), w2, eps),
-            d_normed.view(),
-            (g, true),
-            dw2,
-            db2,
-        )?;
+        let u = (inside.u.view(), norm2);
+        place.norm_backward(u, d_normed.view(), (g, true), Some(first), [dw2, db2])?;
 
-        place.branch(g, self.scales(scales, l, 0), branch.view())?;
-        place.column_sums(branch.view(), db_proj)?;
         let (o, lse) = (inside.o.view(), inside.lse.view());
-        let d_o = self.linear_backward(o, w_proj, (d, d), branch.view(), dw_proj)?;
+        let d_o = self.linear_backward(o, w_proj, (d, d), branch, dw_proj)?;
         let (qkv, d_qkv) = (inside.qkv.view(), self.wide(3 * d)?);
         let from = (qkv, Some(b_qkv));
         place.attention_backward(self.attention(), from, (o, lse), d_o.view(), d_qkv.view())?;
         place.column_sums(d_qkv.view(), db_qkv)?;
-        let normed = self.norm(x, w1, b1)?;
+        let normed = self.norm(x, norm1)?;
         let d_normed =
             self.linear_backward(normed.view(), w_qkv, (3 * d, d), d_qkv.view(), dw_qkv)?;
-        place.layer_norm_backward((x, w1, eps), d_normed.view(), (g, true), dw1, db1)
+        place.norm_backward((x, norm1), d_normed.view(), (g, true), before, [dw1, db1])
     }
 }

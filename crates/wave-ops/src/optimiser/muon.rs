@@ -97,6 +97,10 @@ pub fn muon_step(
         };
         return var.inplace_op2(&moved.gradient.detach().contiguous()?, &step);
     }
+    #[cfg(gpu)]
+    if rows == stacked && by_kernel(moved, matrices, config, gradient_scale)? {
+        return Ok(());
+    }
     let gradient = matrices.of(&moved.gradient.detach())?;
     let (count, r, c) = gradient.dims3()?;
     let used = used(&gradient)?;
@@ -133,6 +137,31 @@ pub fn muon_step(
     var.set(&p.reshape(var.shape())?)
 }
 
+/// Takes the step on a GPU that holds all of it; else returns false.
+#[cfg(gpu)]
+fn by_kernel(moved: &Move, matrices: Matrices, config: Muon, scale: f32) -> Result<bool> {
+    let MomentStorage::Device(momentum, _) = &moved.moments.0 else {
+        return Ok(false);
+    };
+    let tensors = [moved.var.as_tensor(), moved.gradient, momentum];
+    let Some(place) = crate::gpu::place(&tensors)? else {
+        return Ok(false);
+    };
+    let dims = moved.var.dims();
+    let product = |dims: &[usize]| dims.iter().product();
+    let (stacked, rows) = dims.split_at(matrices.stacked);
+    let stacked = crate::gpu::Stacked {
+        values: moved.var,
+        gradient: moved.gradient,
+        momentum,
+        size: (product(stacked), rows[0], product(&rows[1..])),
+        learning_rates: moved.learning_rates,
+        weight_decay: moved.weight_decay,
+    };
+    crate::gpu::muon(&place, &stacked, config, scale)?;
+    Ok(true)
+}
+
 /// Which matrices (b, r, c) are not zero.
 fn used(matrices: &Tensor) -> Result<Vec<u32>> {
     let norms: Vec<f32> = matrices.sqr()?.sum((1, 2))?.to_vec1()?;
@@ -141,10 +170,10 @@ fn used(matrices: &Tensor) -> Result<Vec<u32>> {
 }
 
 /// Coefficients of a step of [`orthogonal`]. They favour speed: singular values end between 0.7 and 1.2.
-const QUINTIC: [f64; 3] = [3.4445, -4.775, 2.0315];
+pub(crate) const QUINTIC: [f64; 3] = [3.4445, -4.775, 2.0315];
 
 /// Newton-Schulz steps of [`orthogonal`].
-const STEPS: usize = 5;
+pub(crate) const STEPS: usize = 5;
 
 /// Matrices (b, r, c) with singular values of about 1 and the same singular vectors: Newton-Schulz iteration,
 /// `X = a X + b (X Xᵀ) X + c (X Xᵀ)² X`.

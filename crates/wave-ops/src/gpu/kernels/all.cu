@@ -4,6 +4,6 @@
 #include "columns.cu"
 #include "gelu.cu"
 #include "kron.cu"
-#include "layer_norm.cu"
 #include "loss.cu"
-#include "residual.cu"
+#include "muon.cu"
+#include "norm.cu"

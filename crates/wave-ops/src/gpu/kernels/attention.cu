@@ -9,205 +9,274 @@
 // lse (b, heads, n), to base 2. Backward p is computed again from it, once by queries and once by keys, so
 // that every sum has one writer and one order.
 //
-// Sums and softmax are in f32. H is h, filled up with zeros to 16, 32, 64 or 128.
+// Sums and softmax are in f32. H is h, filled up with zeros to 16, 32, 64 or 128. Scores are computed from
+// operands in registers and stay there, as operands of the next product; see `Left`.
 #pragma once
 #include "tiles.h"
 
-// Rows of a block's own tile, 16 for each warp, and of the tiles that it goes over: all tiles of the
-// backward pass fit into 48 KiB.
-template <class T, int H> struct Tile;
-template <int H> struct Tile<f32, H> {
-    static constexpr int OWN = H <= 64 ? 32 : 16, OVER = OWN;
+template <class T, int H> struct Tile {
+    // Rows of the tiles that a block goes over, and of those the columns of scores that a warp has at a time.
+    static constexpr int OVER = sizeof(T) == 2 ? 64 : H <= 64 ? 32 : 16, STEP = H <= 64 ? 32 : 16;
+    static constexpr int LD = H + PAD<T>, TILE = OVER * LD;
+    // f32 of the block's own rows stay in shared memory, and scores pass through it.
+    static constexpr bool HELD = sizeof(T) == 2;
+    // Warps of a block at most, and blocks at once at least. The pass by keys has twice the sums.
+    static constexpr int WARPS = HELD ? (H <= 64 ? 8 : 4) : OVER / 16, BLOCKS = HELD ? 2 : 1;
+    static constexpr int KEY_WARPS = HELD ? 4 : WARPS, KEY_BLOCKS = HELD ? (H <= 64 ? 3 : 2) : 1;
+    static constexpr int OWN = HELD ? 0 : TILE, SCRATCH = HELD ? 1 : WARPS * 16 * (STEP + PAD<T>);
 };
-template <int H> struct Tile<bf16, H> {
-    static constexpr int OWN = H <= 64 ? 64 : 32, OVER = 32;
+constexpr float LOG2_E = 1.44269504f;
+
+// A sample's head, and this warp's rows of it.
+struct Rows {
+    int first, row; // of the block, of the warp
+    int64 in, out, head; // where qkv, o and lse begin
+    __device__ Rows(int n, int heads, int h)
+        : first(blockIdx.x * (blockDim.x / 2)), row(first + threadIdx.x / LANES * 16),
+          in(int64(blockIdx.z) * n * 3 * heads * h + blockIdx.y * h),
+          out(int64(blockIdx.z) * n * heads * h + blockIdx.y * h),
+          head((int64(blockIdx.z) * heads + blockIdx.y) * n) {}
 };
 
-constexpr float LOG2_E = 1.44269504f;
+// The warp's own rows of x as a left operand, through `tile`.
+template <class T, int H>
+__device__ __forceinline__ void own_rows(Left<T, H> &own, T *tile, const T *x, const float *bias, int first, int n,
+                                         int64 stride, int h, int wide) {
+    __syncthreads(); // what was in the tile has been read
+    fill<T, H>(tile, blockDim.x / 2, x, bias, first, n, stride, h, wide);
+    __syncthreads();
+    own.load(tile + threadIdx.x / LANES * 16 * Tile<T, H>::LD, Tile<T, H>::LD);
+}
+
+// Writes the warp's rows from `row` on of x (n, h).
+template <class T, int H>
+__device__ __forceinline__ void write_rows(const float (&c)[H / 8][4], float scale_0, float scale_1, T *x, int row, int n,
+                                           int64 stride, int h, int wide) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (row + row_of(2 * r) >= n) continue;
+        T *to = x + (row + row_of(2 * r)) * stride;
+        float scale = r ? scale_1 : scale_0;
+#pragma unroll
+        for (int j = 0; j < H / 8; ++j) {
+            int column = column_of(j, 0);
+            float pair[2] = {c[j][2 * r] * scale, c[j][2 * r + 1] * scale};
+            if (wide && column < h) {
+                if constexpr (sizeof(T) == 2) *reinterpret_cast<uint32_t *>(to + column) = both(pair[0], pair[1]);
+                else *reinterpret_cast<uint2 *>(to + column) = *reinterpret_cast<uint2 *>(pair);
+            } else {
+                for (int e = 0; e < 2 && column + e < h; ++e) to[column + e] = narrow<T>(pair[e]);
+            }
+        }
+    }
+}
 
 template <class T, int H>
 __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int n, int heads, int h, int wide) {
-    constexpr int OWN = Tile<T, H>::OWN, OVER = Tile<T, H>::OVER, LD = H + PAD<T>, LP = OVER + PAD<T>;
-    SHARED(T, q, OWN *LD);
-    SHARED(T, k, OVER *LD);
-    SHARED(T, v, OVER *LD);
-    SHARED(T, p, OWN *LP);
-    int head = blockIdx.y, sample = blockIdx.z, first = blockIdx.x * OWN, mine = threadIdx.x / LANES * 16;
+    typedef Tile<T, H> Z;
+    SHARED(T, tiles, 2 * Z::TILE + Z::OWN);
+    SHARED(T, scratch, Z::SCRATCH);
+    T *k = tiles, *v = tiles + Z::TILE, *own = Z::HELD ? tiles : tiles + 2 * Z::TILE;
+    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>);
+    Rows at(n, heads, h);
     int d = heads * h;
-    const T *from = qkv + int64(sample) * n * 3 * d + head * h;
-    const float *shift = bias ? bias + head * h : nullptr;
+    qkv += at.in;
+    const float *shift = bias ? bias + blockIdx.y * h : nullptr;
+    const float *shift_k = bias ? shift + d : nullptr, *shift_v = bias ? shift + 2 * d : nullptr;
     float scale = LOG2_E / sqrtf(float(h));
 
-    fill<T, OWN, H>(q, from, shift, first, n, 3 * d, h, wide);
+    Left<T, H> q;
+    own_rows<T, H>(q, own, qkv, shift, at.first, n, 3 * d, h, wide);
     float out[H / 8][4] = {}, top[2] = {-INFINITE, -INFINITE}, sum[2] = {};
-    for (int start = 0; start < n; start += OVER) {
+    for (int start = 0; start < n; start += Z::OVER) {
         __syncthreads(); // the last tiles have been read
-        fill<T, OVER, H>(k, from + d, bias ? shift + d : nullptr, start, n, 3 * d, h, wide);
-        fill<T, OVER, H>(v, from + 2 * d, bias ? shift + 2 * d : nullptr, start, n, 3 * d, h, wide);
+        fill<T, H>(k, Z::OVER, qkv + d, shift_k, start, n, 3 * d, h, wide);
+        fill<T, H>(v, Z::OVER, qkv + 2 * d, shift_v, start, n, 3 * d, h, wide);
         __syncthreads();
-        float s[OVER / 8][4] = {};
-        product<H, true>(s, q + mine * LD, LD, k, LD);
+        if (at.row >= n) continue;
+#pragma unroll 1
+        for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
+            float s[Z::STEP / 8][4] = {};
+            product<true>(s, q, k + step * Z::LD, Z::LD);
+            if (start + step + Z::STEP > n) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            float highest = top[r];
+                for (int j = 0; j < Z::STEP / 8; ++j)
 #pragma unroll
-            for (int j = 0; j < OVER / 8; ++j)
-#pragma unroll
-                for (int e = 2 * r; e < 2 * r + 2; ++e) {
-                    s[j][e] = start + column_of(j, e) < n ? s[j][e] * scale : -INFINITE;
-                    highest = fmaxf(highest, s[j][e]);
-                }
-            // Four neighbouring lanes have a row.
-            highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 1));
-            highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 2));
-            float shrink = exp2f(top[r] - highest); // 0 for the first tile
-            top[r] = highest;
-            sum[r] *= shrink;
-#pragma unroll
-            for (int j = 0; j < H / 8; ++j) {
-                out[j][2 * r] *= shrink;
-                out[j][2 * r + 1] *= shrink;
+                    for (int e = 0; e < 4; ++e)
+                        if (start + step + column_of(j, e) >= n) s[j][e] = -INFINITE;
             }
 #pragma unroll
-            for (int j = 0; j < OVER / 8; ++j)
+            for (int r = 0; r < 2; ++r) {
+                float highest = top[r];
 #pragma unroll
-                for (int e = 2 * r; e < 2 * r + 2; ++e) {
-                    s[j][e] = exp2f(s[j][e] - highest);
-                    sum[r] += s[j][e];
+                for (int j = 0; j < Z::STEP / 8; ++j) highest = fmaxf(highest, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
+                // Four neighbouring lanes have a row.
+                highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 1));
+                highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 2));
+                float shrink = power_of_two((top[r] - highest) * scale); // 0 for the first tile
+                top[r] = highest;
+                sum[r] *= shrink;
+#pragma unroll
+                for (int j = 0; j < H / 8; ++j) {
+                    out[j][2 * r] *= shrink;
+                    out[j][2 * r + 1] *= shrink;
                 }
+#pragma unroll
+                for (int j = 0; j < Z::STEP / 8; ++j)
+#pragma unroll
+                    for (int e = 2 * r; e < 2 * r + 2; ++e) {
+                        s[j][e] = power_of_two(s[j][e] * scale - highest * scale);
+                        sum[r] += s[j][e];
+                    }
+            }
+            Left<T, Z::STEP> p;
+            p.put(s, mine);
+            product<false>(out, p, v + step * Z::LD, Z::LD);
         }
-        put(s, p + mine * LP, LP);
-        __syncwarp();
-        product<OVER, false>(out, p + mine * LP, LP, v, LD);
-        __syncwarp();
     }
+    if (at.row >= n) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         sum[r] += __shfl_xor_sync(ALL, sum[r], 1);
         sum[r] += __shfl_xor_sync(ALL, sum[r], 2);
-        int row = first + mine + row_of(2 * r);
-        if (row >= n) continue;
-        if (threadIdx.x % 4 == 0) lse[(int64(sample) * heads + head) * n + row] = top[r] + log2f(sum[r]);
-        T *to = o + (int64(sample) * n + row) * d + head * h;
-#pragma unroll
-        for (int j = 0; j < H / 8; ++j)
-#pragma unroll
-            for (int e = 2 * r; e < 2 * r + 2; ++e)
-                if (column_of(j, e) < h) to[column_of(j, e)] = narrow<T>(out[j][e] / sum[r]);
+        int row = at.row + row_of(2 * r);
+        if (row < n && threadIdx.x % 4 == 0) lse[at.head + row] = top[r] * scale + log2f(sum[r]);
     }
+    write_rows<T, H>(out, 1 / sum[0], 1 / sum[1], o + at.out, at.row, n, d, h, wide);
 }
 
-// delta (b, heads, n): a warp for each token and head.
-template <class T>
-__device__ void attention_delta(const T *o, const T *d_o, float *delta, int samples, int n, int heads, int h) {
-    int64 i = int64(blockIdx.x) * ROWS + threadIdx.x / LANES; // (sample, token, head)
-    if (i >= int64(samples) * n * heads) return;              // whole warps
-    float sum = 0;
-    for (int j = threadIdx.x % LANES; j < h; j += LANES) sum += widen(o[i * h + j]) * widen(d_o[i * h + j]);
-    sum = warp_sum(sum);
-    int64 head = i % heads, token = i / heads % n, sample = i / heads / n;
-    if (threadIdx.x % LANES == 0) delta[(sample * heads + head) * n + token] = sum;
-}
-
-// dk and dv of a block's own rows if they are keys, dq if they are queries. Scores are transposed where keys
-// are rows.
-template <class T, int H, bool keys>
-__device__ void attention_backward(const T *qkv, const float *bias, const T *d_o, const float *lse,
-                                   const float *delta, T *d_qkv, int n, int heads, int h, int wide) {
-    constexpr int OWN = Tile<T, H>::OWN, OVER = Tile<T, H>::OVER, LD = H + PAD<T>, LP = OVER + PAD<T>;
-    SHARED(T, own, OWN *LD);    // k or q
-    SHARED(T, own_2, OWN *LD);  // v or do
-    SHARED(T, over, OVER *LD);  // q or k
-    SHARED(T, over_2, OVER *LD); // do or v
-    SHARED(T, p, OWN *LP);
-    int head = blockIdx.y, sample = blockIdx.z, first = blockIdx.x * OWN, mine = threadIdx.x / LANES * 16;
+// dq of a block's own queries, and delta (b, heads, n) for the keys.
+template <class T, int H>
+__device__ void attention_queries(const T *qkv, const float *bias, const T *o, const T *d_o, const float *lse,
+                                  float *delta, T *d_qkv, int n, int heads, int h, int wide) {
+    typedef Tile<T, H> Z;
+    SHARED(T, tiles, 2 * Z::TILE + 2 * Z::OWN);
+    SHARED(T, scratch, Z::SCRATCH);
+    T *k = tiles, *v = tiles + Z::TILE;
+    T *own = Z::HELD ? tiles : tiles + 2 * Z::TILE, *own_2 = Z::HELD ? tiles : own + Z::OWN;
+    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>);
+    Rows at(n, heads, h);
     int d = heads * h;
-    const T *from = qkv + int64(sample) * n * 3 * d + head * h;
-    const float *shift = bias ? bias + head * h : nullptr;
+    qkv += at.in;
+    const float *shift = bias ? bias + blockIdx.y * h : nullptr;
     const float *shift_k = bias ? shift + d : nullptr, *shift_v = bias ? shift + 2 * d : nullptr;
-    const T *from_o = d_o + int64(sample) * n * d + head * h;
     float scale = 1 / sqrtf(float(h));
-    lse += (int64(sample) * heads + head) * n;
-    delta += (int64(sample) * heads + head) * n;
 
-    if (keys) {
-        fill<T, OWN, H>(own, from + d, shift_k, first, n, 3 * d, h, wide);
-        fill<T, OWN, H>(own_2, from + 2 * d, shift_v, first, n, 3 * d, h, wide);
-    } else {
-        fill<T, OWN, H>(own, from, shift, first, n, 3 * d, h, wide);
-        fill<T, OWN, H>(own_2, from_o, nullptr, first, n, d, h, wide);
+    Left<T, H> q, g;
+    float lse_of[2], delta_of[2] = {};
+    own_rows<T, H>(g, own_2, d_o + at.out, nullptr, at.first, n, d, h, wide);
+    own_rows<T, H>(q, own, o + at.out, nullptr, at.first, n, d, h, wide);
+    q.dot(g, delta_of);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        delta_of[r] += __shfl_xor_sync(ALL, delta_of[r], 1);
+        delta_of[r] += __shfl_xor_sync(ALL, delta_of[r], 2);
+        int row = at.row + row_of(2 * r);
+        lse_of[r] = row < n ? lse[at.head + row] : INFINITE;
+        if (row < n && threadIdx.x % 4 == 0) delta[at.head + row] = delta_of[r];
     }
-    float out[H / 8][4] = {}, out_2[keys ? H / 8 : 1][4] = {}; // dk and dv, or dq
-    for (int start = 0; start < n; start += OVER) {
+    own_rows<T, H>(q, own, qkv, shift, at.first, n, 3 * d, h, wide);
+    float dq[H / 8][4] = {};
+    for (int start = 0; start < n; start += Z::OVER) {
         __syncthreads(); // the last tiles have been read
-        if (keys) {
-            fill<T, OVER, H>(over, from, shift, start, n, 3 * d, h, wide);
-            fill<T, OVER, H>(over_2, from_o, nullptr, start, n, d, h, wide);
-        } else {
-            fill<T, OVER, H>(over, from + d, shift_k, start, n, 3 * d, h, wide);
-            fill<T, OVER, H>(over_2, from + 2 * d, shift_v, start, n, 3 * d, h, wide);
+        fill<T, H>(k, Z::OVER, qkv + d, shift_k, start, n, 3 * d, h, wide);
+        fill<T, H>(v, Z::OVER, qkv + 2 * d, shift_v, start, n, 3 * d, h, wide);
+        __syncthreads();
+        if (at.row >= n) continue;
+#pragma unroll 1
+        for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
+            float s[Z::STEP / 8][4] = {}, ds[Z::STEP / 8][4] = {};
+            product<true>(s, q, k + step * Z::LD, Z::LD);
+            product<true>(ds, g, v + step * Z::LD, Z::LD);
+#pragma unroll
+            for (int j = 0; j < Z::STEP / 8; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    float p = power_of_two(s[j][e] * (scale * LOG2_E) - lse_of[e / 2]);
+                    ds[j][e] = start + step + column_of(j, e) < n ? p * (ds[j][e] - delta_of[e / 2]) : 0;
+                }
+            Left<T, Z::STEP> left;
+            left.put(ds, mine);
+            product<false>(dq, left, k + step * Z::LD, Z::LD);
+        }
+    }
+    write_rows<T, H>(dq, scale, scale, d_qkv + at.in, at.row, n, 3 * d, h, wide);
+}
+
+// dk and dv of a block's own keys. Scores are transposed: a row is a key's.
+template <class T, int H>
+__device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, const float *lse, const float *delta,
+                               T *d_qkv, int n, int heads, int h, int wide) {
+    typedef Tile<T, H> Z;
+    SHARED(T, tiles, 2 * Z::TILE + 2 * Z::OWN);
+    SHARED(T, scratch, Z::SCRATCH);
+    SHARED(float, lse_of, Z::OVER);
+    SHARED(float, delta_of, Z::OVER);
+    T *q = tiles, *g = tiles + Z::TILE;
+    T *own = Z::HELD ? tiles : tiles + 2 * Z::TILE, *own_2 = Z::HELD ? tiles : own + Z::OWN;
+    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>);
+    Rows at(n, heads, h);
+    int d = heads * h;
+    qkv += at.in;
+    d_o += at.out;
+    const float *shift = bias ? bias + blockIdx.y * h : nullptr;
+    const float *shift_k = bias ? shift + d : nullptr, *shift_v = bias ? shift + 2 * d : nullptr;
+    float scale = 1 / sqrtf(float(h));
+
+    Left<T, H> k, v;
+    own_rows<T, H>(k, own, qkv + d, shift_k, at.first, n, 3 * d, h, wide);
+    own_rows<T, H>(v, own_2, qkv + 2 * d, shift_v, at.first, n, 3 * d, h, wide);
+    float dk[H / 8][4] = {}, dv[H / 8][4] = {};
+    for (int start = 0; start < n; start += Z::OVER) {
+        __syncthreads(); // the last tiles have been read
+        fill<T, H>(q, Z::OVER, qkv, shift, start, n, 3 * d, h, wide);
+        fill<T, H>(g, Z::OVER, d_o, nullptr, start, n, d, h, wide);
+        for (int i = threadIdx.x; i < Z::OVER; i += blockDim.x) { // p is 0 where there is no query
+            lse_of[i] = start + i < n ? lse[at.head + start + i] : INFINITE;
+            delta_of[i] = start + i < n ? delta[at.head + start + i] : 0;
         }
         __syncthreads();
-        float s[OVER / 8][4] = {}, ds[OVER / 8][4] = {};
-        product<H, true>(s, own + mine * LD, LD, over, LD);
-        product<H, true>(ds, own_2 + mine * LD, LD, over_2, LD);
+        if (at.row >= n) continue;
+#pragma unroll 1
+        for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
+            float p[Z::STEP / 8][4] = {}, ds[Z::STEP / 8][4] = {};
+            product<true>(p, k, q + step * Z::LD, Z::LD);
+            product<true>(ds, v, g + step * Z::LD, Z::LD);
 #pragma unroll
-        for (int j = 0; j < OVER / 8; ++j)
+            for (int j = 0; j < Z::STEP / 8; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                int row = first + mine + row_of(e), column = start + column_of(j, e);
-                int query = keys ? column : row;
-                bool there = row < n && column < n;
-                s[j][e] = there ? exp2f(s[j][e] * (scale * LOG2_E) - lse[query]) : 0;
-                ds[j][e] = there ? s[j][e] * (ds[j][e] - delta[query]) * scale : 0;
-            }
-        if constexpr (keys) {
-            put(s, p + mine * LP, LP);
-            __syncwarp();
-            product<OVER, false>(out_2, p + mine * LP, LP, over_2, LD);
-            __syncwarp();
-        }
-        put(ds, p + mine * LP, LP);
-        __syncwarp();
-        product<OVER, false>(out, p + mine * LP, LP, over, LD);
-        __syncwarp();
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        int row = first + mine + row_of(e);
-        if (row >= n) continue;
-        T *to = d_qkv + (int64(sample) * n + row) * 3 * d + head * h;
-#pragma unroll
-        for (int j = 0; j < H / 8; ++j) {
-            int column = column_of(j, e);
-            if (column >= h) continue;
-            if constexpr (keys) {
-                to[d + column] = narrow<T>(out[j][e]);
-                to[2 * d + column] = narrow<T>(out_2[j][e]);
-            } else {
-                to[column] = narrow<T>(out[j][e]);
-            }
+                for (int e = 0; e < 4; ++e) {
+                    int query = step + column_of(j, e);
+                    p[j][e] = power_of_two(p[j][e] * (scale * LOG2_E) - lse_of[query]);
+                    ds[j][e] = p[j][e] * (ds[j][e] - delta_of[query]);
+                }
+            Left<T, Z::STEP> left;
+            left.put(p, mine);
+            product<false>(dv, left, g + step * Z::LD, Z::LD);
+            left.put(ds, mine);
+            product<false>(dk, left, q + step * Z::LD, Z::LD);
         }
     }
+    write_rows<T, H>(dk, scale, scale, d_qkv + at.in + d, at.row, n, 3 * d, h, wide);
+    write_rows<T, H>(dv, 1, 1, d_qkv + at.in + 2 * d, at.row, n, 3 * d, h, wide);
 }
 
 #define ATTENTION_OF(T, H)                                                                                        \
-    KERNEL(attention_##T##_##H, const T *qkv, const float *bias, T *o, float *lse, int n, int heads, int h,       \
-           int wide) {                                                                                            \
+    KERNEL_IN((Tile<T, H>::WARPS * LANES, Tile<T, H>::BLOCKS), attention_##T##_##H, const T *qkv,                 \
+              const float *bias, T *o, float *lse, int n, int heads, int h, int wide) {                           \
         attention<T, H>(qkv, bias, o, lse, n, heads, h, wide);                                                    \
     }                                                                                                             \
-    KERNEL(attention_keys_##T##_##H, const T *qkv, const float *bias, const T *d_o, const float *lse,             \
-           const float *delta, T *d_qkv, int n, int heads, int h, int wide) {                                     \
-        attention_backward<T, H, true>(qkv, bias, d_o, lse, delta, d_qkv, n, heads, h, wide);                     \
+    KERNEL_IN((Tile<T, H>::WARPS * LANES, Tile<T, H>::BLOCKS), attention_queries_##T##_##H, const T *qkv,         \
+              const float *bias, const T *o, const T *d_o, const float *lse, float *delta, T *d_qkv, int n,       \
+              int heads, int h, int wide) {                                                                       \
+        attention_queries<T, H>(qkv, bias, o, d_o, lse, delta, d_qkv, n, heads, h, wide);                         \
     }                                                                                                             \
-    KERNEL(attention_queries_##T##_##H, const T *qkv, const float *bias, const T *d_o, const float *lse,          \
-           const float *delta, T *d_qkv, int n, int heads, int h, int wide) {                                     \
-        attention_backward<T, H, false>(qkv, bias, d_o, lse, delta, d_qkv, n, heads, h, wide);                    \
+    KERNEL_IN((Tile<T, H>::KEY_WARPS * LANES, Tile<T, H>::KEY_BLOCKS), attention_keys_##T##_##H, const T *qkv,    \
+              const float *bias, const T *d_o, const float *lse, const float *delta, T *d_qkv, int n, int heads,  \
+              int h, int wide) {                                                                                  \
+        attention_keys<T, H>(qkv, bias, d_o, lse, delta, d_qkv, n, heads, h, wide);                               \
     }
 #define ATTENTION(T)                                                                                              \
-    KERNEL(attention_delta_##T, const T *o, const T *d_o, float *delta, int samples, int n, int heads, int h) {   \
-        attention_delta(o, d_o, delta, samples, n, heads, h);                                                     \
-    }                                                                                                             \
     ATTENTION_OF(T, 16)                                                                                           \
     ATTENTION_OF(T, 32)                                                                                           \
     ATTENTION_OF(T, 64)                                                                                           \

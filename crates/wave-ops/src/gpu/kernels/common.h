@@ -1,9 +1,11 @@
 // Shared by the kernels: the two types of storage, sums over warps and blocks. Arithmetic is in f32.
 #pragma once
+#include <type_traits>
 #ifdef __CUDACC__
 #include <cstdint>
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
+#define KERNEL_IN(bounds, name, ...) extern "C" __global__ void __launch_bounds__ bounds name(__VA_ARGS__)
 #define INFINITE __int_as_float(0x7f800000)
 #else
 #include "host.h"
@@ -57,34 +59,74 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// Neighbours that are read and written at once, in 16 bytes each time.
-template <class T> struct alignas(16) Eight {
-    T of[8];
+// The bf16 of a word: the first in memory is the low half.
+__device__ __forceinline__ float low(uint32_t both) { return widen(bf16{uint16_t(both)}); }
+__device__ __forceinline__ float high(uint32_t both) { return widen(bf16{uint16_t(both >> 16)}); }
+__device__ __forceinline__ uint32_t both(float low, float high) {
+#ifdef __CUDACC__
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#else
+    return narrow<bf16>(low).bits | uint32_t(narrow<bf16>(high).bits) << 16;
+#endif
+}
+
+// 2^x; 0 for denormal numbers.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+// N neighbours, that are read and written at once.
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Few {
+    T of[N];
+
+    // Words as long as they can be, which the compiler does not find in values of two bytes.
+    typedef typename std::conditional<sizeof(T) * N % 16 == 0, uint4, uint2>::type Word;
+    __device__ __forceinline__ void load(const T *from) {
+        for (int i = 0; i < int(sizeof(Few) / sizeof(Word)); ++i)
+            reinterpret_cast<Word *>(of)[i] = reinterpret_cast<const Word *>(from)[i];
+    }
+    __device__ __forceinline__ void store(T *to) const {
+        for (int i = 0; i < int(sizeof(Few) / sizeof(Word)); ++i)
+            reinterpret_cast<Word *>(to)[i] = reinterpret_cast<const Word *>(of)[i];
+    }
+    __device__ static bool fits(const T *x) { return reinterpret_cast<uintptr_t>(x) % alignof(Few) == 0; }
+
+    __device__ __forceinline__ void narrowed(const float (&x)[N]);
 };
 
-// Sixteen bytes at a time, which the compiler does not find in values of two.
-template <class T> __device__ __forceinline__ void copy(void *to, const void *from) {
-    for (int i = 0; i < int(sizeof(Eight<T>) / sizeof(uint4)); ++i)
-        static_cast<uint4 *>(to)[i] = static_cast<const uint4 *>(from)[i];
+template <class T, int N> __device__ __forceinline__ void Few<T, N>::narrowed(const float (&x)[N]) {
+    for (int j = 0; j < N; j += 2) {
+        if constexpr (sizeof(T) == 2) {
+            reinterpret_cast<uint32_t *>(of)[j / 2] = both(x[j], x[j + 1]);
+        } else {
+            of[j] = x[j], of[j + 1] = x[j + 1];
+        }
+    }
 }
 
-__device__ __forceinline__ bool aligned(const void *x) { return reinterpret_cast<uintptr_t>(x) % 16 == 0; }
-
-// Eight values of x (n) from `at` on, a multiple of eight; zeros beyond its end.
-template <class T> __device__ __forceinline__ void read(const T *x, int64 at, int64 n, float (&to)[8]) {
-    Eight<T> values;
-    if (at + 8 <= n && aligned(x)) copy<T>(&values, x + at);
+// Values of x (n) from `at` on, a multiple of N; zeros beyond its end.
+template <class T, int N> __device__ __forceinline__ void read(const T *x, int64 at, int64 n, float (&to)[N]) {
+    Few<T, N> values;
+    if (at + N <= n && values.fits(x)) values.load(x + at);
     else
-        for (int j = 0; j < 8; ++j) values.of[j] = at + j < n ? x[at + j] : narrow<T>(0);
-    for (int j = 0; j < 8; ++j) to[j] = widen(values.of[j]);
+        for (int j = 0; j < N; ++j) values.of[j] = at + j < n ? x[at + j] : narrow<T>(0);
+    for (int j = 0; j < N; ++j) to[j] = widen(values.of[j]);
 }
 
-template <class T> __device__ __forceinline__ void write(T *x, int64 at, int64 n, const float (&from)[8]) {
-    Eight<T> values;
-    for (int j = 0; j < 8; ++j) values.of[j] = narrow<T>(from[j]);
-    if (at + 8 <= n && aligned(x)) copy<T>(x + at, &values);
+template <class T, int N> __device__ __forceinline__ void write(T *x, int64 at, int64 n, const float (&from)[N]) {
+    Few<T, N> values;
+    values.narrowed(from);
+    if (at + N <= n && values.fits(x)) values.store(x + at);
     else
-        for (int j = 0; j < 8 && at + j < n; ++j) x[at + j] = values.of[j];
+        for (int j = 0; j < N && at + j < n; ++j) x[at + j] = values.of[j];
 }
 
 // The first of the eight values of this thread.
@@ -111,4 +153,18 @@ __device__ __forceinline__ void scale(float (&x)[8], const float *scales, int64 
         x[j] *= scales[sample];
         if (++inside == size) inside = 0, ++sample;
     }
+}
+
+// Columns of a block whose threads have eight each, and a row a warp.
+constexpr int WIDE = LANES * 8;
+
+// Adds the eight columns of each warp, through `sum_of` (ROWS, WIDE), and writes parts (gridDim.y, d).
+__device__ __forceinline__ void add_rows(const float (&sums)[8], float *sum_of, float *parts, int d) {
+    for (int j = 0; j < 8; ++j) sum_of[threadIdx.x * 8 + j] = sums[j];
+    __syncthreads();
+    int column = blockIdx.x * WIDE + threadIdx.x; // as many threads as columns
+    if (column >= d) return;
+    float sum = 0;
+    for (int i = 0; i < ROWS; ++i) sum += sum_of[i * WIDE + threadIdx.x];
+    parts[int64(blockIdx.y) * d + column] = sum;
 }

@@ -1,10 +1,19 @@
-// The Gaussian error linear unit of x (n) = z + bias, rows of d:  y = x Phi(x),
+// The Gaussian error linear unit of x = z + bias, rows of d:  y = x Phi(x),
 // Phi(x) = (1 + erf(x / sqrt 2)) / 2;  dx = dy (Phi(x) + x phi(x)),  phi(x) = exp(-x^2 / 2) / sqrt(2 pi).
-// `bias` may be null. The backward pass computes y again where it is wanted.
+// `bias` may be null.
 #pragma once
 #include "common.h"
 
 __device__ __forceinline__ float normal_share(float x) { return 0.5f * (1 + erff(x * 0.70710678f)); }
+
+// dy to dx, and x to y.
+__device__ __forceinline__ void gelu_gradient(float (&x)[8], float (&g)[8]) {
+    for (int j = 0; j < 8; ++j) {
+        float share = normal_share(x[j]);
+        g[j] *= share + x[j] * expf(-0.5f * x[j] * x[j]) * 0.39894228f;
+        x[j] *= share;
+    }
+}
 
 template <class T> __device__ void gelu(const T *z, const float *bias, T *y, int64 n, int d) {
     int64 at = first_of_eight();
@@ -16,28 +25,45 @@ template <class T> __device__ void gelu(const T *z, const float *bias, T *y, int
     write(y, at, n, x);
 }
 
-// dx may be dy.
-template <class T>
-__device__ void gelu_backward(const T *z, const float *bias, const T *dy, T *dx, T *y, int64 n, int d) {
+template <class T> __device__ void gelu_backward(const T *z, const T *dy, T *dx, int64 n) {
     int64 at = first_of_eight();
     if (at >= n) return;
     float x[8], g[8];
     read(z, at, n, x);
     read(dy, at, n, g);
-    add_bias(x, bias, at, d);
-    for (int j = 0; j < 8; ++j) {
-        float share = normal_share(x[j]);
-        g[j] *= share + x[j] * expf(-0.5f * x[j] * x[j]) * 0.39894228f;
-        x[j] *= share;
-    }
+    gelu_gradient(x, g);
     write(dx, at, n, g);
-    if (y) write(y, at, n, x);
+}
+
+// Turns g (rows, d) from dy into dx, writes y again, and sums dx over `count` rows each, parts (.., d): the gradient of
+// the bias. A thread has eight columns and every eighth row.
+template <class T>
+__device__ void gelu_columns(const T *z, const float *bias, T *g, T *y, float *parts, int rows, int d, int count) {
+    SHARED(float, sum_of, ROWS *WIDE);
+    int column = blockIdx.x * WIDE + threadIdx.x % LANES * 8, first = blockIdx.y * count;
+    int last = min(rows, first + count);
+    float shift[8], sums[8] = {};
+    read(bias, column, d, shift);
+    for (int row = first + threadIdx.x / LANES; row < last && column < d; row += ROWS) {
+        int64 at = int64(row) * d;
+        float x[8], dx[8];
+        read(z + at, column, d, x);
+        read(g + at, column, d, dx);
+        for (int j = 0; j < 8; ++j) x[j] += shift[j];
+        gelu_gradient(x, dx);
+        write(g + at, column, d, dx);
+        write(y + at, column, d, x);
+        for (int j = 0; j < 8; ++j) sums[j] += dx[j];
+    }
+    add_rows(sums, sum_of, parts, d);
 }
 
 #define GELU(T)                                                                                                   \
     KERNEL(gelu_##T, const T *z, const float *bias, T *y, int64 n, int d) { gelu(z, bias, y, n, d); }             \
-    KERNEL(gelu_backward_##T, const T *z, const float *bias, const T *dy, T *dx, T *y, int64 n, int d) {          \
-        gelu_backward(z, bias, dy, dx, y, n, d);                                                                  \
+    KERNEL(gelu_backward_##T, const T *z, const T *dy, T *dx, int64 n) { gelu_backward(z, dy, dx, n); }           \
+    KERNEL(gelu_columns_##T, const T *z, const float *bias, T *g, T *y, float *parts, int rows, int d,            \
+           int count) {                                                                                           \
+        gelu_columns(z, bias, g, y, parts, rows, d, count);                                                       \
     }
 GELU(f32)
 GELU(bf16)

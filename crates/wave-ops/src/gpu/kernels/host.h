@@ -24,7 +24,6 @@
 #define __device__
 #define __forceinline__ inline
 #define __restrict__ __restrict
-#define __launch_bounds__(...)
 
 using std::min;
 
@@ -33,6 +32,9 @@ struct dim3 {
 };
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
 };
 
 namespace host {
@@ -182,6 +184,8 @@ template <class T> T *shared(size_t count) {
     static void name(__VA_ARGS__);                                                                     \
     static host::Registered name##_registered(#name, name);                                            \
     static void name(__VA_ARGS__)
+
+#define KERNEL_IN(bounds, name, ...) KERNEL(name, __VA_ARGS__)
 
 inline void __syncthreads() { host::wait(host::block.barrier, host::block.threads); }
 inline void __syncwarp() { host::wait(host::warp().barrier, host::WARP); }

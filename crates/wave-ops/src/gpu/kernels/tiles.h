@@ -68,44 +68,6 @@ __device__ __forceinline__ void load_right(uint32_t (&b)[2][2], const bf16 *tile
 #endif
 }
 
-// C += A B: A (16, K) with rows `lda` apart; B (K, 8 COUNT), or if `across` its transpose, rows `ldb` apart. Rows of bf16
-// begin at multiples of 16 bytes.
-template <int K, bool across, int COUNT>
-__device__ __forceinline__ void product(float (&c)[COUNT][4], const f32 *a, int lda, const f32 *b, int ldb) {
-    const float *a0 = a + group() * lda, *a1 = a0 + 8 * lda;
-#pragma unroll 4
-    for (int k = 0; k < K; ++k) {
-        float x0 = a0[k], x1 = a1[k];
-#pragma unroll
-        for (int j = 0; j < COUNT; ++j) {
-            int n = column_of(j, 0);
-            float y0 = across ? b[n * ldb + k] : b[k * ldb + n];
-            float y1 = across ? b[(n + 1) * ldb + k] : b[k * ldb + n + 1];
-            c[j][0] += x0 * y0;
-            c[j][1] += x0 * y1;
-            c[j][2] += x1 * y0;
-            c[j][3] += x1 * y1;
-        }
-    }
-}
-
-template <int K, bool across, int COUNT>
-__device__ __forceinline__ void product(float (&c)[COUNT][4], const bf16 *a, int lda, const bf16 *b, int ldb) {
-    static_assert(COUNT % 2 == 0, "columns in sixteens");
-#pragma unroll
-    for (int k = 0; k < K; k += 16) {
-        uint32_t left[4];
-        load_left(left, a + k, lda);
-#pragma unroll
-        for (int j = 0; j < COUNT; j += 2) {
-            uint32_t right[2][2];
-            load_right<across>(right, across ? b + 8 * j * ldb + k : b + k * ldb + 8 * j, ldb);
-            mma(c[j], left, right[0]);
-            mma(c[j + 1], left, right[1]);
-        }
-    }
-}
-
 // Writes C to a tile whose rows are `ld` apart.
 template <class T, int COUNT> __device__ __forceinline__ void put(const float (&c)[COUNT][4], T *to, int ld) {
 #pragma unroll
@@ -114,25 +76,117 @@ template <class T, int COUNT> __device__ __forceinline__ void put(const float (&
         for (int e = 0; e < 4; ++e) to[row_of(e) * ld + column_of(j, e)] = narrow<T>(c[j][e]);
 }
 
-// Fills a tile (ROWS, H), its rows H + PAD apart, with rows `first`.. of x (n, h), `stride` apart, and
-// `bias` (h) if any added; zeros where there are none. `wide`: h and all places are multiples of 8 values.
-template <class T, int ROWS, int H>
-__device__ void fill(T *tile, const T *x, const float *bias, int first, int n, int64 stride, int h, int wide) {
-    constexpr int LD = H + PAD<T>;
+// Left operands of a warp, A (16, K): f32 stay in shared memory, bf16 are in registers as mma takes them. `put` makes
+// one of sums; f32 go through `scratch` (16, K + PAD), which no other warp may use.
+template <class T, int K> struct Left;
+
+template <int K> struct Left<f32, K> {
+    const f32 *tile;
+    int ld;
+
+    __device__ __forceinline__ void load(const f32 *from, int rows_apart) { tile = from, ld = rows_apart; }
+
+    __device__ __forceinline__ void put(const float (&c)[K / 8][4], f32 *scratch) {
+        __syncwarp(); // the last ones have been read
+        load(scratch, K + PAD<f32>);
+        ::put(c, scratch, ld);
+        __syncwarp();
+    }
+
+    // Adds to `sums` this lane's share of the products of rows g and g + 8 with those of another.
+    __device__ __forceinline__ void dot(const Left &other, float (&sums)[2]) const {
+        for (int r = 0; r < 2; ++r) {
+            int row = group() + 8 * r;
+            for (int i = threadIdx.x % 4; i < K; i += 4) sums[r] += tile[row * ld + i] * other.tile[row * other.ld + i];
+        }
+    }
+};
+
+template <int K> struct Left<bf16, K> {
+    uint32_t of[K / 16][4];
+
+    __device__ __forceinline__ void load(const bf16 *from, int rows_apart) {
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k) load_left(of[k], from + 16 * k, rows_apart);
+    }
+
+    // Lanes have of sums what they have of a left operand.
+    __device__ __forceinline__ void put(const float (&c)[K / 8][4], bf16 *) {
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) of[k][i] = both(c[2 * k + i / 2][i % 2 * 2], c[2 * k + i / 2][i % 2 * 2 + 1]);
+    }
+
+    __device__ __forceinline__ void dot(const Left &other, float (&sums)[2]) const {
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                sums[i % 2] += low(of[k][i]) * low(other.of[k][i]) + high(of[k][i]) * high(other.of[k][i]);
+    }
+};
+
+// C += A B: B (K, 8 COUNT), or if `across` its transpose, rows `ld` apart. Rows of bf16 begin at multiples of 16 bytes.
+template <bool across, int K, int COUNT>
+__device__ __forceinline__ void product(float (&c)[COUNT][4], const Left<f32, K> &a, const f32 *b, int ld) {
+    const float *a0 = a.tile + group() * a.ld, *a1 = a0 + 8 * a.ld;
+#pragma unroll 4
+    for (int k = 0; k < K; ++k) {
+        float x0 = a0[k], x1 = a1[k];
+#pragma unroll
+        for (int j = 0; j < COUNT; ++j) {
+            int n = column_of(j, 0);
+            float y0 = across ? b[n * ld + k] : b[k * ld + n];
+            float y1 = across ? b[(n + 1) * ld + k] : b[k * ld + n + 1];
+            c[j][0] += x0 * y0;
+            c[j][1] += x0 * y1;
+            c[j][2] += x1 * y0;
+            c[j][3] += x1 * y1;
+        }
+    }
+}
+
+template <bool across, int K, int COUNT>
+__device__ __forceinline__ void product(float (&c)[COUNT][4], const Left<bf16, K> &a, const bf16 *b, int ld) {
+    static_assert(COUNT % 2 == 0, "columns in sixteens");
+#pragma unroll
+    for (int k = 0; k < K; k += 16)
+#pragma unroll
+        for (int j = 0; j < COUNT; j += 2) {
+            uint32_t right[2][2];
+            load_right<across>(right, across ? b + 8 * j * ld + k : b + k * ld + 8 * j, ld);
+            mma(c[j], a.of[k / 16], right[0]);
+            mma(c[j + 1], a.of[k / 16], right[1]);
+        }
+}
+
+// Fills a tile of `rows` rows, H + PAD apart, with rows `first`.. of x (n, h), `stride` apart, and `bias` (h) if any
+// added; zeros where there are none. `wide`: h and all places are multiples of 8 values.
+template <class T, int H>
+__device__ __forceinline__ void fill(T *tile, int rows, const T *x, const float *bias, int first, int n, int64 stride,
+                                     int h, int wide) {
+    constexpr int LD = H + PAD<T>, ACROSS = H / 8; // of which a warp has several rows
     if (wide) {
-        for (int i = threadIdx.x; i < ROWS * H / 8; i += blockDim.x) {
-            int row = i / (H / 8), column = i % (H / 8) * 8;
-            Eight<T> values;
-            for (int j = 0; j < 8; ++j) values.of[j] = narrow<T>(0);
+        int column = threadIdx.x % ACROSS * 8;
+        float shift[8] = {};
+        if (bias && column < h)
+            for (int j = 0; j < 8; ++j) shift[j] = bias[column + j];
+        x += column;
+        for (int row = threadIdx.x / ACROSS; row < rows; row += blockDim.x / ACROSS) {
+            Few<T, 8> values = {};
             if (first + row < n && column < h) {
-                copy<T>(&values, x + (first + row) * stride + column);
-                if (bias)
-                    for (int j = 0; j < 8; ++j) values.of[j] = narrow<T>(widen(values.of[j]) + bias[column + j]);
+                values.load(x + (first + row) * stride);
+                if (bias) {
+                    float sums[8];
+                    for (int j = 0; j < 8; ++j) sums[j] = widen(values.of[j]) + shift[j];
+                    values.narrowed(sums);
+                }
             }
-            copy<T>(tile + row * LD + column, &values);
+            values.store(tile + row * LD + column);
         }
     } else {
-        for (int i = threadIdx.x; i < ROWS * H; i += blockDim.x) {
+        for (int i = threadIdx.x; i < rows * H; i += blockDim.x) {
             int row = i / H, column = i % H;
             float value = 0;
             if (first + row < n && column < h)

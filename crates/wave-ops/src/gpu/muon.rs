@@ -1,0 +1,126 @@
+//! Muon over stacked matrices: all matrices of a tensor in each launch.
+
+use super::optimiser::address;
+use super::{Argument, Kind, Place, int, long, plain, transposed, with_views};
+use crate::optimiser::muon::{Muon, QUINTIC, STEPS};
+use candle_core::{Result, Tensor};
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Values of a part of a matrix, at least, and parts, at most.
+const PART: (usize, usize) = (4096, 32);
+
+/// A tensor that Muon moves, on one place: matrices (count, r, c).
+pub(crate) struct Stacked<'a> {
+    pub(crate) values: &'a Tensor,
+    pub(crate) gradient: &'a Tensor,
+    pub(crate) momentum: &'a Tensor,
+    pub(crate) size: (usize, usize, usize),
+    /// One, or one for each row of the leading dimension.
+    pub(crate) learning_rates: &'a [f32],
+    pub(crate) weight_decay: f32,
+}
+
+/// See [`crate::muon_step`]; `scale` is that of gradients.
+pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> Result<()> {
+    let (count, r, c) = moved.size;
+    let n = r * c;
+    let gradient = moved.gradient.contiguous()?;
+    let b = config.momentum;
+    let steps = Steps::new(place, count, n);
+    let room = |len| place.values(Kind::F32, len);
+    let (of_g, of_u) = (room(count * steps.parts)?, room(count * steps.parts)?);
+    let (mut x, mut next) = (room(count * n)?, room(count * n)?);
+    let m = Argument::Pointer(address(place, moved.momentum)?);
+    with_views(place, [&gradient], |[g]| {
+        let g = g.expect(Kind::F32, count * n);
+        steps.launch("muon_squares", &[g.into(), of_g.view().into(), long(n)])?;
+        let (u, of_g, of_u) = (x.view(), of_g.view(), of_u.view());
+        let scale = scale * (1.0 - b);
+        let arguments = [
+            g.into(),
+            of_g.into(),
+            m,
+            u.into(),
+            of_u.into(),
+            long(n),
+            b.into(),
+            scale.into(),
+        ];
+        steps.launch("muon_momentum", &arguments)?;
+        steps.launch("muon_normalise", &[u.into(), of_u.into(), long(n)])
+    })?;
+
+    // Newton-Schulz on the smaller side, S = X X^T or X^T X: X becomes P X or X P.
+    let k = r.min(c);
+    let (s, ss) = (room(count * k * k)?, room(count * k * k)?);
+    let (s, ss) = (s.view(), ss.view());
+    let [a, b, c2] = QUINTIC.map(|q| q as f32);
+    let squares = Steps::new(place, count, k * k);
+    for _ in 0..STEPS {
+        let (from, to) = (x.view(), next.view());
+        if r <= c {
+            place.products(count, (k, k, c), plain(from), transposed(from), s)?;
+        } else {
+            place.products(count, (k, k, r), transposed(from), plain(from), s)?;
+        }
+        place.products(count, (k, k, k), plain(s), plain(s), ss)?;
+        let arguments = [
+            s.into(),
+            ss.into(),
+            long(k * k),
+            int(k),
+            a.into(),
+            b.into(),
+            c2.into(),
+        ];
+        squares.launch("muon_polynomial", &arguments)?;
+        if r <= c {
+            place.products(count, (r, c, k), plain(ss), plain(from), to)?;
+        } else {
+            place.products(count, (r, c, k), plain(from), plain(ss), to)?;
+        }
+        std::mem::swap(&mut x, &mut next);
+    }
+
+    let rates = place.upload_f32(moved.learning_rates)?;
+    let size = config.step_size * (r.max(c) as f32).sqrt();
+    let arguments = [
+        Argument::Pointer(address(place, moved.values)?),
+        x.view().into(),
+        rates.view().into(),
+        long(count * n),
+        long(count * n / moved.learning_rates.len()),
+        moved.weight_decay.into(),
+        size.into(),
+    ];
+    let all = Steps {
+        parts: (count * n).div_ceil(THREADS as usize).min(4096),
+        count: 1,
+        place,
+    };
+    all.launch("muon_step", &arguments)
+}
+
+/// Launches over `count` matrices, each in `parts`.
+struct Steps<'a> {
+    place: &'a Place,
+    count: usize,
+    parts: usize,
+}
+
+impl<'a> Steps<'a> {
+    fn new(place: &'a Place, count: usize, n: usize) -> Steps<'a> {
+        let parts = n.div_ceil(PART.0).min(PART.1);
+        Steps {
+            place,
+            count,
+            parts,
+        }
+    }
+
+    fn launch(&self, name: &str, arguments: &[Argument]) -> Result<()> {
+        let grid = [self.parts, self.count, 1];
+        self.place.launch(name, grid, THREADS, arguments)
+    }
+}
