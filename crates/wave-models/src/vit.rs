@@ -466,7 +466,8 @@ fn trunk(
     images: &Tensor,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
-    let x = embedded(shape, weights, images)?;
+    let mode = mode.into();
+    let x = embedded(mode.precision, shape, weights, images)?;
     let parameters = block_tensors(|name| get(weights, &format!("blocks.{name}")).cloned())?;
     wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)
 }
@@ -478,11 +479,16 @@ pub(crate) fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Te
     twelve.map_err(|_| candle_core::Error::Msg("twelve tensors".into()))
 }
 
-/// Tokens (b, tokens, d) before the blocks.
+/// Tokens (b, tokens, d) before the blocks; see [`wave_ops::embed`] for the precision.
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.
-pub fn embedded(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+pub fn embedded(
+    precision: Precision,
+    shape: &VitShape,
+    weights: &Weights,
+    images: &Tensor,
+) -> Result<Tensor> {
     let w = |name: &str| get(weights, name);
     let d = shape.width;
     let (size, weight) = (shape.image_size, w("pos_embed")?);
@@ -503,7 +509,7 @@ pub fn embedded(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
         positions.broadcast_add(bias)?
     };
     let patch_weight = w("patch_embed.proj.weight")?.reshape((d, ()))?;
-    wave_ops::embed(&patches, &patch_weight, &table)
+    wave_ops::embed(precision, &patches, &patch_weight, &table)
 }
 
 /// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
@@ -514,7 +520,7 @@ pub fn embedded(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
 /// If a weight is missing, or shapes contradict `shape`.
 pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Vec<Tensor>> {
     let (heads, head_width) = (shape.heads, shape.head_width());
-    let mut x = embedded(shape, weights, images)?; // (b, n, d)
+    let mut x = embedded(Precision::F32, shape, weights, images)?; // (b, n, d)
     let (b, n, d) = x.dims3()?;
     let of_layer = |l: usize, x: &Tensor| -> Result<(Tensor, Tensor)> {
         let own = |name: &str| get(weights, &format!("blocks.{l}.{name}"));

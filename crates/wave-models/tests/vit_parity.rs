@@ -131,7 +131,7 @@ fn attention_maps_are_what_the_blocks_attend_by() {
     assert_eq!(maps.len(), 1);
 
     let stacked = vit::stack(&weights, 1).unwrap();
-    let x = vit::embedded(&shape, &weights, &images).unwrap();
+    let x = vit::embedded(wave_ops::Precision::F32, &shape, &weights, &images).unwrap();
     let parameters = vit::BLOCK_TENSORS.map(|name| stacked[&format!("blocks.{name}")].clone());
     let y = wave_ops::blocks(&x, &parameters, shape.blocks(), None).unwrap();
     let of = |name: &str| &weights[&format!("blocks.0.{name}")];

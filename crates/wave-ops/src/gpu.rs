@@ -21,10 +21,11 @@ mod trunk;
 
 pub(crate) use muon::{Stacked, muon};
 pub(crate) use operators::{
-    blocks, fits, fits_norm, gelu, kronecker_sum, layer_norm, soft_cross_entropy,
+    blocks, embed, fits, fits_norm, gelu, kronecker_sum, layer_norm, patchify, soft_cross_entropy,
 };
 pub(crate) use optimiser::{Moved, adamw, squared_norm};
 
+use crate::arithmetic::Precision;
 use candle_core::{DType, Device, Result, Shape, Storage, Tensor, op::BackpropOp};
 use std::marker::PhantomData;
 
@@ -52,6 +53,16 @@ impl Kind {
             Kind::F32 => "f32",
             Kind::Bf16 => "bf16",
             Kind::Bytes => "bytes",
+        }
+    }
+}
+
+/// The kind of products' factors.
+impl From<Precision> for Kind {
+    fn from(precision: Precision) -> Kind {
+        match precision {
+            Precision::F32 => Kind::F32,
+            Precision::Bf16 => Kind::Bf16,
         }
     }
 }

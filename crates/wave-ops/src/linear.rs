@@ -1,5 +1,6 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
+use crate::arithmetic::Precision;
 use crate::cpu::current;
 use crate::fused::{Operator, Output, apply, gradients};
 use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
@@ -20,7 +21,22 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 ///
 /// # Shapes
 /// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).
-pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor> {
+///
+/// The product is in `precision` on a GPU; on a processor, where it is a small part, in `f32`.
+#[cfg_attr(not(gpu), expect(unused_variables))]
+pub fn embed(
+    precision: Precision,
+    patches: &Tensor,
+    weight: &Tensor,
+    table: &Tensor,
+) -> Result<Tensor> {
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[patches, weight, table])? {
+        let ((_, n, k), (d, k_w), (tokens, d_t)) =
+            (patches.dims3()?, weight.dims2()?, table.dims2()?);
+        check_embedding((n, k), (d, k_w), (tokens, d_t))?;
+        return crate::gpu::embed(place, precision.into(), patches, weight, table);
+    }
     apply(Embed, [patches, weight, table], stock::embed)
 }
 
@@ -102,6 +118,20 @@ fn linear_backward(
 
 struct Embed;
 
+/// Refuses patches (n, k) that fit neither the weight (d, k) nor the table (tokens, d).
+fn check_embedding(
+    patches: (usize, usize),
+    weight: (usize, usize),
+    table: (usize, usize),
+) -> Result<()> {
+    if patches.1 != weight.1 || weight.0 != table.1 || table.0 < patches.0 {
+        candle_core::bail!(
+            "embedding of patches {patches:?} with weight {weight:?} and positions {table:?}"
+        );
+    }
+    Ok(())
+}
+
 impl Operator for Embed {
     fn name(&self) -> &'static str {
         "embed"
@@ -113,14 +143,7 @@ impl Operator for Embed {
             lw.shape().dims2()?,
             lt.shape().dims2()?,
         );
-        if k != k_w || d != d_t || tokens < n {
-            candle_core::bail!(
-                "embedding {:?} with weight {:?} and positions {:?}",
-                lx.dims(),
-                lw.dims(),
-                lt.dims()
-            );
-        }
+        check_embedding((n, k), (d, k_w), (tokens, d_t))?;
         let first = (tokens - n) * d;
         let mut y = vec![0.0; b * tokens * d];
         let w_t = Packed::new(current(), (k, d), transposed(w, k));

@@ -14,6 +14,10 @@ pub fn patchify(images: &Tensor, p: usize) -> Result<Tensor> {
     }
     let (gh, gw) = (h / p, w / p);
     let (n, k) = (gh * gw, c * p * p);
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[images])? {
+        return crate::gpu::patchify(&place, images, p);
+    }
     if !fused(&[images])? {
         let images = images
             .narrow(2, 0, gh * p)?

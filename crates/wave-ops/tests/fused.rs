@@ -189,7 +189,7 @@ proptest! {
             let table = normal(seed + 3, &[n + prefix, d]);
             check(
                 &[w.clone(), table],
-                |t| wave_ops::embed(&x, &t[0], &t[1]),
+                |t| wave_ops::embed(Precision::F32, &x, &t[0], &t[1]),
                 |t| stock::embed(&x.to_dtype(DType::F64)?, &t[0], &t[1]),
             );
         }

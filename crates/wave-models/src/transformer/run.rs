@@ -57,7 +57,12 @@ pub(super) fn embed(
         (None, _) => rows(of_patches)?,
     };
     debug_assert_eq!(table.dims(), [prefix + places, d]);
-    let x = wave_ops::embed(&patches, &kernel.reshape((d, ()))?, &table)?;
+    let x = wave_ops::embed(
+        wave_ops::Precision::F32,
+        &patches,
+        &kernel.reshape((d, ()))?,
+        &table,
+    )?;
     match shape.norm_pre {
         true => norm(shape, weights, "norm_pre", &x),
         false => Ok(x),

@@ -57,8 +57,8 @@ impl Attention {
         // `WARPS` and `KEY_WARPS` of `attention.cu`.
         let most: usize = match (kind, width <= 64, keys) {
             (Kind::Bf16, true, false) => 8,
-            (Kind::Bf16, ..) => 4,
-            (_, true, _) => 2,
+            (Kind::Bf16, true, true) | (Kind::Bf16, false, false) => 4,
+            (Kind::Bf16, false, true) | (_, true, _) => 2,
             (_, false, _) => 1,
         };
         let warps = self.tokens.div_ceil(16);
@@ -338,6 +338,77 @@ impl Place {
             )?;
         }
         Ok(())
+    }
+
+    /// Images (b, c, h, w) to patches of `p`, see `embed.cu`.
+    pub(super) fn patchify(
+        &self,
+        (b, c, h, w): (usize, usize, usize, usize),
+        p: usize,
+        images: View,
+        patches: View,
+    ) -> Result<()> {
+        let count = b * (h / p) * (w / p);
+        images.expect(Kind::F32, b * c * h * w);
+        patches.expect(Kind::F32, count * c * p * p);
+        let arguments = [
+            images.into(),
+            patches.into(),
+            int(c),
+            int(h),
+            int(w),
+            int(p),
+        ];
+        self.launch("patchify", [count, 1, 1], THREADS, &arguments)
+    }
+
+    /// Tokens (b, first + n, d): the table's, and the embedded patches `y` (b, n, d) from row `first` of each sample on.
+    pub(super) fn embed(
+        &self,
+        y: View,
+        table: View,
+        tokens: View,
+        n: usize,
+        d: usize,
+    ) -> Result<()> {
+        let (samples, each) = (y.len / (n * d), table.len / d);
+        y.expect(y.kind, samples * n * d);
+        table.expect(Kind::F32, each * d);
+        tokens.expect(Kind::F32, samples * each * d);
+        let rows = samples * each;
+        let name = format!("embed_{}", y.kind.name());
+        let arguments = [
+            y.into(),
+            table.into(),
+            tokens.into(),
+            int(rows),
+            int(d),
+            int(each - n),
+            int(n),
+        ];
+        self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
+    }
+
+    /// The gradient of `y` of [`Place::embed`], for tables of `each` tokens.
+    pub(super) fn embed_backward(
+        &self,
+        d_tokens: View,
+        dy: View,
+        (each, n, d): (usize, usize, usize),
+    ) -> Result<()> {
+        let rows = dy.len / d;
+        dy.expect(dy.kind, rows * d);
+        d_tokens.expect(Kind::F32, rows / n * each * d);
+        let name = format!("embed_backward_{}", dy.kind.name());
+        let arguments = [
+            d_tokens.into(),
+            dy.into(),
+            int(rows),
+            int(d),
+            int(each - n),
+            int(n),
+        ];
+        self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
     /// The mean over rows of a soft cross-entropy, one value, see `loss.cu`.

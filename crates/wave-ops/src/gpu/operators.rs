@@ -3,8 +3,7 @@
 
 use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
-use super::{Kind, Place, Values, plain, transposed, with_views};
-use crate::arithmetic::Precision;
+use super::{Kind, Place, Values, View, plain, transposed, with_views};
 use crate::gradients::Bundle;
 use crate::order::Kronecker;
 use crate::shape::{BlocksShape, Mode};
@@ -199,6 +198,72 @@ pub(crate) fn layer_norm(
     x.apply_op3(weight, bias, op)
 }
 
+/// See [`crate::patchify`]: images (b, c, h, w) hold a patch of `p`.
+pub(crate) fn patchify(place: &Place, images: &Tensor, p: usize) -> Result<Tensor> {
+    let (b, c, h, w) = images.dims4()?;
+    let shape = (b, (h / p) * (w / p), c * p * p);
+    let patches = place.values(Kind::F32, shape.0 * shape.1 * shape.2)?;
+    with_views(place, [images], |[images]| {
+        place.patchify((b, c, h, w), p, images, patches.view())
+    })?;
+    patches.into_tensor(&shape.into())
+}
+
+/// See [`crate::embed`].
+pub(crate) fn embed(
+    place: Place,
+    kind: Kind,
+    patches: &Tensor,
+    weight: &Tensor,
+    table: &Tensor,
+) -> Result<Tensor> {
+    let ((b, n, k), (d, _), (tokens, _)) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
+    let rows = b * n;
+    // A copy in the kind of the products, where that is not f32.
+    let narrowed = {
+        let place = place.clone();
+        move |t: View| -> Result<Option<Values>> {
+            let narrow = (kind != Kind::F32).then(|| place.values(kind, t.len));
+            let narrow = narrow.transpose()?;
+            if let Some(to) = &narrow {
+                place.branch(t, None, to.view())?;
+            }
+            Ok(narrow)
+        }
+    };
+    let out = place.values(Kind::F32, b * tokens * d)?;
+    let x = with_views(&place, [patches, weight, table], |[x, w, table]| {
+        let (kept, narrow) = (narrowed(x)?, narrowed(w)?);
+        let y = place.values(kind, rows * d)?;
+        let x = kept.as_ref().map_or(x, Values::view);
+        let w = narrow.as_ref().map_or(w, Values::view);
+        place.product((rows, d, k), plain(x), transposed(w), y.view())?;
+        place.embed(y.view(), table, out.view(), n, d)?;
+        Ok(kept)
+    })?;
+    let backward = {
+        let place = place.clone();
+        move |[patches, weight, table]: [&Tensor; 3], dy: &Tensor| {
+            let room = |t: &Tensor| place.values(Kind::F32, t.elem_count());
+            let (dw, d_table) = (room(weight)?, room(table)?);
+            with_views(&place, [patches, dy], |[patches, d_tokens]| {
+                let dy = place.values(kind, rows * d)?;
+                place.embed_backward(d_tokens, dy.view(), (tokens, n, d))?;
+                let x = x.as_ref().map_or(patches, Values::view);
+                place.product((d, k, rows), transposed(dy.view()), plain(x), dw.view())?;
+                place.column_sums(d_tokens, d_table.view())
+            })?;
+            Ok([
+                None,
+                Some(dw.into_tensor(weight.shape())?),
+                Some(d_table.into_tensor(table.shape())?),
+            ])
+        }
+    };
+    let op = Computed::new("embed", out, (b, tokens, d), backward)?;
+    patches.apply_op3(weight, table, op)
+}
+
 /// See [`crate::gelu()`].
 pub(crate) fn gelu(place: Place, x: &Tensor) -> Result<Tensor> {
     let y = place.values(Kind::F32, x.elem_count())?;
@@ -317,10 +382,7 @@ pub(crate) fn blocks(
     let trunk = Trunk {
         place,
         shape,
-        kind: match mode.precision {
-            Precision::F32 => Kind::F32,
-            Precision::Bf16 => Kind::Bf16,
-        },
+        kind: mode.precision.into(),
         samples,
         tokens,
     };

@@ -136,6 +136,32 @@ fn layer_norm_and_its_gradient() {
 }
 
 #[test]
+fn patches_and_their_embedding() {
+    // A class token and another, or none; a row and a column that fill no patch; rows of odd length.
+    for (b, c, h, w, p, first, d) in [
+        (2, 3, 9, 7, 2, 2, 33),
+        (3, 1, 8, 8, 4, 0, 16),
+        (1, 2, 5, 5, 5, 1, 7),
+    ] {
+        let images = random(1, (b, c, h, w));
+        let cut = || vec![values(&crate::patchify(&images, p).unwrap())];
+        assert_eq!(in_all_orders(cut), cut());
+        let (n, k) = ((h / p) * (w / p), c * p * p);
+        let patches = crate::patchify(&images, p).unwrap();
+        let inputs = [random(2, (d, k)), random(3, (first + n, d))];
+        let run = |precision| {
+            let patches = &patches;
+            move |t: &[Tensor]| crate::embed(precision, patches, &t[0], &t[1])
+        };
+        let what = format!("embedding of ({b}, {n}, {k})");
+        check(&what, &inputs, run(Precision::F32));
+        let half = in_all_orders(|| with_gradients(&inputs, run(Precision::Bf16)));
+        let single = with_gradients(&inputs, run(Precision::F32));
+        assert_close(&format!("{what} in bf16"), &half, &single, NEAR);
+    }
+}
+
+#[test]
 fn gelu_and_its_gradient() {
     for n in [1, 7, 8, 17, 1000] {
         let x = Var::from_tensor(&(random(1, n).as_tensor() * 5.0).unwrap()).unwrap();

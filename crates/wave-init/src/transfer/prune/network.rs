@@ -126,7 +126,7 @@ impl<'d> Network<'d> {
         let count = images.dim(0)?;
         let batches = (0..count).step_by(at_once).map(|first| {
             let images = images.narrow(0, first, at_once.min(count - first))?;
-            embedded(self.shape, self.weights, &images)
+            embedded(wave_ops::Precision::F32, self.shape, self.weights, &images)
         });
         batches.collect()
     }

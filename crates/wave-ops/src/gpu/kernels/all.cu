@@ -2,6 +2,7 @@
 #include "adamw.cu"
 #include "attention.cu"
 #include "columns.cu"
+#include "embed.cu"
 #include "gelu.cu"
 #include "kron.cu"
 #include "loss.cu"

@@ -9,63 +9,100 @@
 // lse (b, heads, n), to base 2. Backward p is computed again from it, once by queries and once by keys, so
 // that every sum has one writer and one order.
 //
+// The bias of k adds the same to all scores of a row, which softmax does not see: it is left out. That of q is added to
+// a block's own queries; to scores of own keys as k bq. That of v is added to o, and delta is of o without it.
+//
 // Sums and softmax are in f32. H is h, filled up with zeros to 16, 32, 64 or 128. Scores are computed from
-// operands in registers and stay there, as operands of the next product; see `Left`.
+// operands in registers and stay there, as operands of the next product; see `Left`. While a block works on tiles
+// of the other side, the next ones are on their way.
 #pragma once
 #include "tiles.h"
 
 template <class T, int H> struct Tile {
-    // Rows of the tiles that a block goes over, and of those the columns of scores that a warp has at a time.
-    static constexpr int OVER = sizeof(T) == 2 ? 64 : H <= 64 ? 32 : 16, STEP = H <= 64 ? 32 : 16;
-    static constexpr int LD = H + PAD<T>, TILE = OVER * LD;
-    // f32 of the block's own rows stay in shared memory, and scores pass through it.
+    // Left operands are in registers; those of f32 stay in shared memory, and scores pass through it.
     static constexpr bool HELD = sizeof(T) == 2;
+    // Rows of the tiles that a block goes over, and of those the columns of scores that a warp has at a time.
+    static constexpr int OVER = HELD ? (H <= 64 ? 64 : 32) : (H <= 64 ? 32 : 16), STEP = H <= 64 ? 32 : 16;
+    static constexpr int LD = H + PAD<T>, TILE = OVER * LD;
     // Warps of a block at most, and blocks at once at least. The pass by keys has twice the sums.
     static constexpr int WARPS = HELD ? (H <= 64 ? 8 : 4) : OVER / 16, BLOCKS = HELD ? 2 : 1;
-    static constexpr int KEY_WARPS = HELD ? 4 : WARPS, KEY_BLOCKS = HELD ? (H <= 64 ? 3 : 2) : 1;
-    static constexpr int OWN = HELD ? 0 : TILE, SCRATCH = HELD ? 1 : WARPS * 16 * (STEP + PAD<T>);
+    static constexpr int KEY_WARPS = HELD ? (H <= 64 ? 4 : 2) : WARPS, KEY_BLOCKS = HELD ? (H <= 64 ? 3 : 2) : 1;
+    static constexpr int SCRATCH = HELD ? 1 : WARPS * 16 * (STEP + PAD<T>);
 };
 constexpr float LOG2_E = 1.44269504f;
 
+// Two pairs of tiles in shared memory: in registers a block's own rows make room for the second pair of those that it
+// goes over; else they stay.
+#define TILES(T, H)                                                                                               \
+    SHARED(T, tiles, 4 * Z::TILE);                                                                                \
+    SHARED(T, scratch, Z::SCRATCH);                                                                               \
+    T *own = tiles + 2 * Z::TILE;                                                                                 \
+    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>)
+
 // A sample's head, and this warp's rows of it.
 struct Rows {
-    int first, row; // of the block, of the warp
+    int first, row;      // of the block, of the warp
     int64 in, out, head; // where qkv, o and lse begin
-    __device__ Rows(int n, int heads, int h)
+    const float *bias;   // of q, or null
+    __device__ Rows(const float *all, int n, int heads, int h)
         : first(blockIdx.x * (blockDim.x / 2)), row(first + threadIdx.x / LANES * 16),
           in(int64(blockIdx.z) * n * 3 * heads * h + blockIdx.y * h),
           out(int64(blockIdx.z) * n * heads * h + blockIdx.y * h),
-          head((int64(blockIdx.z) * heads + blockIdx.y) * n) {}
+          head((int64(blockIdx.z) * heads + blockIdx.y) * n), bias(all ? all + blockIdx.y * h : nullptr) {}
 };
 
-// The warp's own rows of x as a left operand, through `tile`.
-template <class T, int H>
-__device__ __forceinline__ void own_rows(Left<T, H> &own, T *tile, const T *x, const float *bias, int first, int n,
-                                         int64 stride, int h, int wide) {
-    __syncthreads(); // what was in the tile has been read
-    fill<T, H>(tile, blockDim.x / 2, x, bias, first, n, stride, h, wide);
-    __syncthreads();
-    own.load(tile + threadIdx.x / LANES * 16 * Tile<T, H>::LD, Tile<T, H>::LD);
+// Goes over the rows of the other side: `load(start, to)` begins to fill a pair of tiles with rows from `start` on, the
+// first of which is on its way, and `work(start, pair)` reads it.
+template <class T, int H, class L, class W>
+__device__ __forceinline__ void go_over(T *tiles, int n, L load, W work) {
+    typedef Tile<T, H> Z;
+    for (int start = 0, pair = 0; start < n; start += Z::OVER) {
+        arrive();
+        __syncthreads();
+        int next = start + Z::OVER, other = Z::HELD ? 2 * Z::TILE - pair : 0;
+        if (Z::HELD && next < n) load(next, tiles + other);
+        work(start, tiles + pair);
+        if (!Z::HELD && next < n) {
+            __syncthreads();
+            load(next, tiles);
+        }
+        pair = other;
+    }
 }
 
-// Writes the warp's rows from `row` on of x (n, h).
+// This warp's rows of a tile.
+template <class T, int H> __device__ __forceinline__ T *own_rows(T *tile) {
+    return tile + threadIdx.x / LANES * 16 * Tile<T, H>::LD;
+}
+
+// The sum over the four lanes of a row.
+__device__ __forceinline__ void row_sum(float &x) {
+    x += __shfl_xor_sync(ALL, x, 1);
+    x += __shfl_xor_sync(ALL, x, 2);
+}
+
+// Writes the warp's rows of x (n, h): scale[r] c + times[r] shift, the last (h) if not null.
 template <class T, int H>
-__device__ __forceinline__ void write_rows(const float (&c)[H / 8][4], float scale_0, float scale_1, T *x, int row, int n,
-                                           int64 stride, int h, int wide) {
+__device__ __forceinline__ void write_rows(const float (&c)[H / 8][4], const float (&scale)[2], const float *shift,
+                                           const float (&times)[2], T *x, int row, int n, int64 stride, int h,
+                                           int wide) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         if (row + row_of(2 * r) >= n) continue;
         T *to = x + (row + row_of(2 * r)) * stride;
-        float scale = r ? scale_1 : scale_0;
 #pragma unroll
         for (int j = 0; j < H / 8; ++j) {
             int column = column_of(j, 0);
-            float pair[2] = {c[j][2 * r] * scale, c[j][2 * r + 1] * scale};
-            if (wide && column < h) {
-                if constexpr (sizeof(T) == 2) *reinterpret_cast<uint32_t *>(to + column) = both(pair[0], pair[1]);
-                else *reinterpret_cast<uint2 *>(to + column) = *reinterpret_cast<uint2 *>(pair);
+            if (column >= h) continue;
+            float both_of[2] = {c[j][2 * r] * scale[r], c[j][2 * r + 1] * scale[r]};
+            if (shift) {
+                both_of[0] += times[r] * shift[column];
+                if (column + 1 < h) both_of[1] += times[r] * shift[column + 1];
+            }
+            if (wide && sizeof(T) == 2) {
+                *reinterpret_cast<uint32_t *>(to + column) = both(both_of[0], both_of[1]);
             } else {
-                for (int e = 0; e < 2 && column + e < h; ++e) to[column + e] = narrow<T>(pair[e]);
+                for (int e = 0; e < 2 && column + e < h; ++e) to[column + e] = narrow<T>(both_of[e]);
             }
         }
     }
@@ -74,26 +111,27 @@ __device__ __forceinline__ void write_rows(const float (&c)[H / 8][4], float sca
 template <class T, int H>
 __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int n, int heads, int h, int wide) {
     typedef Tile<T, H> Z;
-    SHARED(T, tiles, 2 * Z::TILE + Z::OWN);
-    SHARED(T, scratch, Z::SCRATCH);
-    T *k = tiles, *v = tiles + Z::TILE, *own = Z::HELD ? tiles : tiles + 2 * Z::TILE;
-    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>);
-    Rows at(n, heads, h);
+    TILES(T, H);
+    Rows at(bias, n, heads, h);
     int d = heads * h;
     qkv += at.in;
-    const float *shift = bias ? bias + blockIdx.y * h : nullptr;
-    const float *shift_k = bias ? shift + d : nullptr, *shift_v = bias ? shift + 2 * d : nullptr;
     float scale = LOG2_E / sqrtf(float(h));
-
+    auto load = [&](int start, T *to) {
+        fill<T, H>(to, Z::OVER, qkv + d, start, n, 3 * d, h, wide);
+        fill<T, H>(to + Z::TILE, Z::OVER, qkv + 2 * d, start, n, 3 * d, h, wide);
+    };
+    load(0, tiles);
+    fill<T, H>(own, blockDim.x / 2, qkv, at.first, n, 3 * d, h, wide);
+    arrive();
+    __syncthreads();
     Left<T, H> q;
-    own_rows<T, H>(q, own, qkv, shift, at.first, n, 3 * d, h, wide);
+    q.load(own_rows<T, H>(own), Z::LD);
+    if (at.bias) q.map([&](int column, float x) { return column < h ? x + at.bias[column] : 0; });
+
     float out[H / 8][4] = {}, top[2] = {-INFINITE, -INFINITE}, sum[2] = {};
-    for (int start = 0; start < n; start += Z::OVER) {
-        __syncthreads(); // the last tiles have been read
-        fill<T, H>(k, Z::OVER, qkv + d, shift_k, start, n, 3 * d, h, wide);
-        fill<T, H>(v, Z::OVER, qkv + 2 * d, shift_v, start, n, 3 * d, h, wide);
-        __syncthreads();
-        if (at.row >= n) continue;
+    go_over<T, H>(tiles, n, load, [&](int start, const T *k) {
+        const T *v = k + Z::TILE;
+        if (at.row >= n) return;
 #pragma unroll 1
         for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
             float s[Z::STEP / 8][4] = {};
@@ -133,16 +171,17 @@ __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int
             p.put(s, mine);
             product<false>(out, p, v + step * Z::LD, Z::LD);
         }
-    }
+    });
     if (at.row >= n) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        sum[r] += __shfl_xor_sync(ALL, sum[r], 1);
-        sum[r] += __shfl_xor_sync(ALL, sum[r], 2);
+        row_sum(sum[r]);
         int row = at.row + row_of(2 * r);
         if (row < n && threadIdx.x % 4 == 0) lse[at.head + row] = top[r] * scale + log2f(sum[r]);
+        sum[r] = 1 / sum[r];
     }
-    write_rows<T, H>(out, 1 / sum[0], 1 / sum[1], o + at.out, at.row, n, d, h, wide);
+    const float *shift = bias ? at.bias + 2 * d : nullptr;
+    write_rows<T, H>(out, sum, shift, {1, 1}, o + at.out, at.row, n, d, h, wide);
 }
 
 // dq of a block's own queries, and delta (b, heads, n) for the keys.
@@ -150,39 +189,46 @@ template <class T, int H>
 __device__ void attention_queries(const T *qkv, const float *bias, const T *o, const T *d_o, const float *lse,
                                   float *delta, T *d_qkv, int n, int heads, int h, int wide) {
     typedef Tile<T, H> Z;
-    SHARED(T, tiles, 2 * Z::TILE + 2 * Z::OWN);
-    SHARED(T, scratch, Z::SCRATCH);
-    T *k = tiles, *v = tiles + Z::TILE;
-    T *own = Z::HELD ? tiles : tiles + 2 * Z::TILE, *own_2 = Z::HELD ? tiles : own + Z::OWN;
-    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>);
-    Rows at(n, heads, h);
-    int d = heads * h;
+    TILES(T, H);
+    Rows at(bias, n, heads, h);
+    int d = heads * h, rows = blockDim.x / 2;
     qkv += at.in;
-    const float *shift = bias ? bias + blockIdx.y * h : nullptr;
-    const float *shift_k = bias ? shift + d : nullptr, *shift_v = bias ? shift + 2 * d : nullptr;
     float scale = 1 / sqrtf(float(h));
-
+    fill<T, H>(own, rows, d_o + at.out, at.first, n, d, h, wide);
+    fill<T, H>(tiles, rows, o + at.out, at.first, n, d, h, wide);
+    arrive();
+    __syncthreads();
     Left<T, H> q, g;
+    g.load(own_rows<T, H>(own), Z::LD);
+    q.load(own_rows<T, H>(tiles), Z::LD); // o at first
+    const float *shift = bias ? at.bias + 2 * d : nullptr;
+    q.map([&](int column, float x) { return shift && column < h ? x - shift[column] : x; });
     float lse_of[2], delta_of[2] = {};
-    own_rows<T, H>(g, own_2, d_o + at.out, nullptr, at.first, n, d, h, wide);
-    own_rows<T, H>(q, own, o + at.out, nullptr, at.first, n, d, h, wide);
     q.dot(g, delta_of);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        delta_of[r] += __shfl_xor_sync(ALL, delta_of[r], 1);
-        delta_of[r] += __shfl_xor_sync(ALL, delta_of[r], 2);
+        row_sum(delta_of[r]);
         int row = at.row + row_of(2 * r);
-        lse_of[r] = row < n ? lse[at.head + row] : INFINITE;
+        lse_of[r] = row < n ? lse[at.head + row] : INFINITE; // p is 0 where there is no query
         if (row < n && threadIdx.x % 4 == 0) delta[at.head + row] = delta_of[r];
     }
-    own_rows<T, H>(q, own, qkv, shift, at.first, n, 3 * d, h, wide);
+    __syncthreads(); // o and do have been read
+    auto load = [&](int start, T *to) {
+        fill<T, H>(to, Z::OVER, qkv + d, start, n, 3 * d, h, wide);
+        fill<T, H>(to + Z::TILE, Z::OVER, qkv + 2 * d, start, n, 3 * d, h, wide);
+    };
+    T *own_2 = Z::HELD ? own : own + Z::TILE;
+    load(0, tiles);
+    fill<T, H>(own_2, rows, qkv, at.first, n, 3 * d, h, wide);
+    arrive();
+    __syncthreads();
+    q.load(own_rows<T, H>(own_2), Z::LD);
+    if (at.bias) q.map([&](int column, float x) { return column < h ? x + at.bias[column] : 0; });
+
     float dq[H / 8][4] = {};
-    for (int start = 0; start < n; start += Z::OVER) {
-        __syncthreads(); // the last tiles have been read
-        fill<T, H>(k, Z::OVER, qkv + d, shift_k, start, n, 3 * d, h, wide);
-        fill<T, H>(v, Z::OVER, qkv + 2 * d, shift_v, start, n, 3 * d, h, wide);
-        __syncthreads();
-        if (at.row >= n) continue;
+    go_over<T, H>(tiles, n, load, [&](int start, const T *k) {
+        const T *v = k + Z::TILE;
+        if (at.row >= n) return;
 #pragma unroll 1
         for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
             float s[Z::STEP / 8][4] = {}, ds[Z::STEP / 8][4] = {};
@@ -199,8 +245,8 @@ __device__ void attention_queries(const T *qkv, const float *bias, const T *o, c
             left.put(ds, mine);
             product<false>(dq, left, k + step * Z::LD, Z::LD);
         }
-    }
-    write_rows<T, H>(dq, scale, scale, d_qkv + at.in, at.row, n, 3 * d, h, wide);
+    });
+    write_rows<T, H>(dq, {scale, scale}, nullptr, {}, d_qkv + at.in, at.row, n, 3 * d, h, wide);
 }
 
 // dk and dv of a block's own keys. Scores are transposed: a row is a key's.
@@ -208,35 +254,44 @@ template <class T, int H>
 __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, const float *lse, const float *delta,
                                T *d_qkv, int n, int heads, int h, int wide) {
     typedef Tile<T, H> Z;
-    SHARED(T, tiles, 2 * Z::TILE + 2 * Z::OWN);
-    SHARED(T, scratch, Z::SCRATCH);
-    SHARED(float, lse_of, Z::OVER);
-    SHARED(float, delta_of, Z::OVER);
-    T *q = tiles, *g = tiles + Z::TILE;
-    T *own = Z::HELD ? tiles : tiles + 2 * Z::TILE, *own_2 = Z::HELD ? tiles : own + Z::OWN;
-    T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>);
-    Rows at(n, heads, h);
-    int d = heads * h;
+    TILES(T, H);
+    SHARED(float, lse_of, 2 * Z::OVER);
+    SHARED(float, delta_of, 2 * Z::OVER);
+    Rows at(bias, n, heads, h);
+    int d = heads * h, rows = blockDim.x / 2;
     qkv += at.in;
     d_o += at.out;
-    const float *shift = bias ? bias + blockIdx.y * h : nullptr;
-    const float *shift_k = bias ? shift + d : nullptr, *shift_v = bias ? shift + 2 * d : nullptr;
     float scale = 1 / sqrtf(float(h));
-
-    Left<T, H> k, v;
-    own_rows<T, H>(k, own, qkv + d, shift_k, at.first, n, 3 * d, h, wide);
-    own_rows<T, H>(v, own_2, qkv + 2 * d, shift_v, at.first, n, 3 * d, h, wide);
-    float dk[H / 8][4] = {}, dv[H / 8][4] = {};
-    for (int start = 0; start < n; start += Z::OVER) {
-        __syncthreads(); // the last tiles have been read
-        fill<T, H>(q, Z::OVER, qkv, shift, start, n, 3 * d, h, wide);
-        fill<T, H>(g, Z::OVER, d_o, nullptr, start, n, d, h, wide);
+    auto load = [&](int start, T *to) {
+        fill<T, H>(to, Z::OVER, qkv, start, n, 3 * d, h, wide);
+        fill<T, H>(to + Z::TILE, Z::OVER, d_o, start, n, d, h, wide);
+        int pair = to == tiles ? 0 : Z::OVER;
         for (int i = threadIdx.x; i < Z::OVER; i += blockDim.x) { // p is 0 where there is no query
-            lse_of[i] = start + i < n ? lse[at.head + start + i] : INFINITE;
-            delta_of[i] = start + i < n ? delta[at.head + start + i] : 0;
+            lse_of[pair + i] = start + i < n ? lse[at.head + start + i] : INFINITE;
+            delta_of[pair + i] = start + i < n ? delta[at.head + start + i] : 0;
         }
-        __syncthreads();
-        if (at.row >= n) continue;
+    };
+    load(0, tiles);
+    T *own_2 = own + Z::TILE;
+    fill<T, H>(own, rows, qkv + d, at.first, n, 3 * d, h, wide);
+    fill<T, H>(own_2, rows, qkv + 2 * d, at.first, n, 3 * d, h, wide);
+    arrive();
+    __syncthreads();
+    Left<T, H> k, v;
+    k.load(own_rows<T, H>(own), Z::LD);
+    v.load(own_rows<T, H>(own_2), Z::LD);
+    float of_bias[2] = {}; // k bq
+    if (at.bias) k.each([&](int r, int column, float x) { of_bias[r] += column < h ? x * at.bias[column] : 0; });
+    for (int r = 0; r < 2; ++r) {
+        row_sum(of_bias[r]);
+        of_bias[r] *= scale * LOG2_E;
+    }
+
+    float dk[H / 8][4] = {}, dv[H / 8][4] = {}, sum[2] = {}; // of ds
+    go_over<T, H>(tiles, n, load, [&](int start, const T *q) {
+        const T *g = q + Z::TILE;
+        int pair = q == tiles ? 0 : Z::OVER;
+        if (at.row >= n) return;
 #pragma unroll 1
         for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
             float p[Z::STEP / 8][4] = {}, ds[Z::STEP / 8][4] = {};
@@ -246,9 +301,10 @@ __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, co
             for (int j = 0; j < Z::STEP / 8; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    int query = step + column_of(j, e);
-                    p[j][e] = power_of_two(p[j][e] * (scale * LOG2_E) - lse_of[query]);
+                    int query = pair + step + column_of(j, e);
+                    p[j][e] = power_of_two(p[j][e] * (scale * LOG2_E) + (of_bias[e / 2] - lse_of[query]));
                     ds[j][e] = p[j][e] * (ds[j][e] - delta_of[query]);
+                    sum[e / 2] += ds[j][e];
                 }
             Left<T, Z::STEP> left;
             left.put(p, mine);
@@ -256,9 +312,14 @@ __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, co
             left.put(ds, mine);
             product<false>(dk, left, q + step * Z::LD, Z::LD);
         }
+    });
+    for (int r = 0; r < 2; ++r) {
+        row_sum(sum[r]);
+        sum[r] *= scale;
     }
-    write_rows<T, H>(dk, scale, scale, d_qkv + at.in + d, at.row, n, 3 * d, h, wide);
-    write_rows<T, H>(dv, 1, 1, d_qkv + at.in + 2 * d, at.row, n, 3 * d, h, wide);
+    T *to = d_qkv + at.in;
+    write_rows<T, H>(dk, {scale, scale}, at.bias, sum, to + d, at.row, n, 3 * d, h, wide);
+    write_rows<T, H>(dv, {1, 1}, nullptr, {}, to + 2 * d, at.row, n, 3 * d, h, wide);
 }
 
 #define ATTENTION_OF(T, H)                                                                                        \

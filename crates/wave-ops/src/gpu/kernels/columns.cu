@@ -29,6 +29,7 @@ KERNEL(add_parts, const float *parts, float *a, float *b, float *c, int count, i
     SHARED(float, sum_of, ROWS *LANES);
     int lane = threadIdx.x % LANES, column = blockIdx.x * LANES + lane;
     float sum = 0;
+#pragma unroll 8
     for (int part = threadIdx.x / LANES; part < count && column < d; part += ROWS)
         sum += parts[int64(part) * stride + blockIdx.y * d + column];
     sum_of[threadIdx.x] = sum;

@@ -83,6 +83,17 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 }
 
+// 1 / x; off by one unit in the last place.
+__device__ __forceinline__ float reciprocal(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1 / x;
+#endif
+}
+
 // N neighbours, that are read and written at once.
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Few {
     T of[N];

@@ -115,14 +115,16 @@ __device__ void norm_backward(const float *y, const float *w, const T *dz, float
         }
     }
     parts += int64(blockIdx.x) * 3 * d;
-    for (int i = 0; i < (da ? 3 : 2); ++i)
+#pragma unroll(J <= 8 ? 3 : 1)
+    for (int i = 0; i < 3; ++i)
 #pragma unroll
         for (int j = 0; j < J; ++j) {
             __syncthreads(); // the last sums have been read
+#pragma unroll
             for (int e = 0; e < 4; ++e) sum_of[4 * threadIdx.x + e] = sums[i][j][e];
             __syncthreads();
             int to = j * 4 * LANES + threadIdx.x;
-            if (threadIdx.x >= 4 * LANES || to >= d) continue;
+            if (threadIdx.x >= 4 * LANES || to >= d || (i == 2 && !da)) continue;
             float sum = 0;
             for (int k = 0; k < ROWS; ++k) sum += sum_of[k * 4 * LANES + threadIdx.x];
             parts[int64(i) * d + to] = sum;

@@ -93,12 +93,25 @@ template <int K> struct Left<f32, K> {
         __syncwarp();
     }
 
+    // Calls f(r, column, value) with this lane's share of rows g (r = 0) and g + 8 (1).
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        for (int i = threadIdx.x % 4; i < K; i += 4)
+            for (int r = 0; r < 2; ++r) f(r, i, tile[(group() + 8 * r) * ld + i]);
+    }
+
     // Adds to `sums` this lane's share of the products of rows g and g + 8 with those of another.
     __device__ __forceinline__ void dot(const Left &other, float (&sums)[2]) const {
-        for (int r = 0; r < 2; ++r) {
-            int row = group() + 8 * r;
-            for (int i = threadIdx.x % 4; i < K; i += 4) sums[r] += tile[row * ld + i] * other.tile[row * other.ld + i];
-        }
+        each([&](int r, int i, float x) { sums[r] += x * other.tile[(group() + 8 * r) * other.ld + i]; });
+    }
+
+    // Puts f(column, value) in the place of each value.
+    template <class F> __device__ __forceinline__ void map(F f) {
+        for (int i = threadIdx.x % 4; i < K; i += 4)
+            for (int r = 0; r < 2; ++r) {
+                f32 &value = const_cast<f32 *>(tile)[(group() + 8 * r) * ld + i];
+                value = f(i, value);
+            }
+        __syncwarp();
     }
 };
 
@@ -118,12 +131,33 @@ template <int K> struct Left<bf16, K> {
             for (int i = 0; i < 4; ++i) of[k][i] = both(c[2 * k + i / 2][i % 2 * 2], c[2 * k + i / 2][i % 2 * 2 + 1]);
     }
 
+    // The column of the low half of of[k][i]; its row is g or g + 8.
+    __device__ static int column(int k, int i) { return 16 * k + i / 2 * 8 + pair(); }
+
+    template <class F> __device__ __forceinline__ void each(F f) const {
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                f(i % 2, column(k, i), low(of[k][i]));
+                f(i % 2, column(k, i) + 1, high(of[k][i]));
+            }
+    }
+
     __device__ __forceinline__ void dot(const Left &other, float (&sums)[2]) const {
 #pragma unroll
         for (int k = 0; k < K / 16; ++k)
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 sums[i % 2] += low(of[k][i]) * low(other.of[k][i]) + high(of[k][i]) * high(other.of[k][i]);
+    }
+
+    template <class F> __device__ __forceinline__ void map(F f) {
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                of[k][i] = both(f(column(k, i), low(of[k][i])), f(column(k, i) + 1, high(of[k][i])));
     }
 };
 
@@ -161,37 +195,41 @@ __device__ __forceinline__ void product(float (&c)[COUNT][4], const Left<bf16, K
         }
 }
 
-// Fills a tile of `rows` rows, H + PAD apart, with rows `first`.. of x (n, h), `stride` apart, and `bias` (h) if any
-// added; zeros where there are none. `wide`: h and all places are multiples of 8 values.
+// Begins to copy 16 bytes to shared memory, or zeros. `arrive` waits for all that this thread has begun.
+__device__ __forceinline__ void fetch(void *to, const void *from, bool there) {
+#ifdef __CUDACC__
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(unsigned(__cvta_generic_to_shared(to))), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+#else
+    if (there) memcpy(to, from, 16);
+    else memset(to, 0, 16);
+#endif
+}
+
+__device__ __forceinline__ void arrive() {
+#ifdef __CUDACC__
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Begins to fill a tile of `rows` rows, H + PAD apart, with rows `first`.. of x (n, h), `stride` apart; zeros where there
+// are none. `wide`: h and all places are multiples of 8 values.
 template <class T, int H>
-__device__ __forceinline__ void fill(T *tile, int rows, const T *x, const float *bias, int first, int n, int64 stride,
-                                     int h, int wide) {
-    constexpr int LD = H + PAD<T>, ACROSS = H / 8; // of which a warp has several rows
+__device__ __forceinline__ void fill(T *tile, int rows, const T *x, int first, int n, int64 stride, int h, int wide) {
+    constexpr int LD = H + PAD<T>, PIECE = 16 / sizeof(T), ACROSS = H / PIECE;
     if (wide) {
-        int column = threadIdx.x % ACROSS * 8;
-        float shift[8] = {};
-        if (bias && column < h)
-            for (int j = 0; j < 8; ++j) shift[j] = bias[column + j];
-        x += column;
-        for (int row = threadIdx.x / ACROSS; row < rows; row += blockDim.x / ACROSS) {
-            Few<T, 8> values = {};
-            if (first + row < n && column < h) {
-                values.load(x + (first + row) * stride);
-                if (bias) {
-                    float sums[8];
-                    for (int j = 0; j < 8; ++j) sums[j] = widen(values.of[j]) + shift[j];
-                    values.narrowed(sums);
-                }
-            }
-            values.store(tile + row * LD + column);
+        for (int i = threadIdx.x; i < rows * ACROSS; i += blockDim.x) {
+            int row = i / ACROSS, column = i % ACROSS * PIECE;
+            bool there = first + row < n && column < h;
+            fetch(tile + row * LD + column, there ? x + (first + row) * stride + column : x, there);
         }
     } else {
         for (int i = threadIdx.x; i < rows * H; i += blockDim.x) {
             int row = i / H, column = i % H;
-            float value = 0;
-            if (first + row < n && column < h)
-                value = widen(x[(first + row) * stride + column]) + (bias ? bias[column] : 0);
-            tile[row * LD + column] = narrow<T>(value);
+            bool there = first + row < n && column < h;
+            tile[row * LD + column] = there ? x[(first + row) * stride + column] : narrow<T>(0);
         }
     }
 }
