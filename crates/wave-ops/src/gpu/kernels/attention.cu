@@ -31,11 +31,24 @@ template <class T, int H> struct Tile {
 };
 constexpr float LOG2_E = 1.44269504f;
 
+// The biases of q and v of this block's head, 0 where there are none.
+template <int H>
+__device__ __forceinline__ void read_biases(const float *bias, float *of_q, float *of_v, int heads, int h) {
+    for (int i = threadIdx.x; i < H; i += blockDim.x) {
+        bool there = bias && i < h;
+        of_q[i] = there ? bias[blockIdx.y * h + i] : 0;
+        of_v[i] = there ? bias[(2 * heads + blockIdx.y) * h + i] : 0;
+    }
+}
+
 // Two pairs of tiles in shared memory: in registers a block's own rows make room for the second pair of those that it
 // goes over; else they stay.
 #define TILES(T, H)                                                                                               \
     SHARED(T, tiles, 4 * Z::TILE);                                                                                \
     SHARED(T, scratch, Z::SCRATCH);                                                                               \
+    SHARED(float, bias_q, H);                                                                                     \
+    SHARED(float, bias_v, H);                                                                                     \
+    read_biases<H>(bias, bias_q, bias_v, heads, h);                                                               \
     T *own = tiles + 2 * Z::TILE;                                                                                 \
     T *mine = Z::HELD ? scratch : scratch + threadIdx.x / LANES * 16 * (Z::STEP + PAD<T>)
 
@@ -43,12 +56,11 @@ constexpr float LOG2_E = 1.44269504f;
 struct Rows {
     int first, row;      // of the block, of the warp
     int64 in, out, head; // where qkv, o and lse begin
-    const float *bias;   // of q, or null
-    __device__ Rows(const float *all, int n, int heads, int h)
+    __device__ Rows(int n, int heads, int h)
         : first(blockIdx.x * (blockDim.x / 2)), row(first + threadIdx.x / LANES * 16),
           in(int64(blockIdx.z) * n * 3 * heads * h + blockIdx.y * h),
           out(int64(blockIdx.z) * n * heads * h + blockIdx.y * h),
-          head((int64(blockIdx.z) * heads + blockIdx.y) * n), bias(all ? all + blockIdx.y * h : nullptr) {}
+          head((int64(blockIdx.z) * heads + blockIdx.y) * n) {}
 };
 
 // Goes over the rows of the other side: `load(start, to)` begins to fill a pair of tiles with rows from `start` on, the
@@ -75,13 +87,23 @@ template <class T, int H> __device__ __forceinline__ T *own_rows(T *tile) {
     return tile + threadIdx.x / LANES * 16 * Tile<T, H>::LD;
 }
 
+// No score beyond the last of `left` columns.
+template <int COUNT> __device__ __forceinline__ void mask(float (&s)[COUNT][4], int left) {
+    if (left >= 8 * COUNT) return;
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            if (column_of(j, e) >= left) s[j][e] = -INFINITE;
+}
+
 // The sum over the four lanes of a row.
 __device__ __forceinline__ void row_sum(float &x) {
     x += __shfl_xor_sync(ALL, x, 1);
     x += __shfl_xor_sync(ALL, x, 2);
 }
 
-// Writes the warp's rows of x (n, h): scale[r] c + times[r] shift, the last (h) if not null.
+// Writes the warp's rows of x (n, h): scale[r] c + times[r] shift, the last (H) in shared memory, or null.
 template <class T, int H>
 __device__ __forceinline__ void write_rows(const float (&c)[H / 8][4], const float (&scale)[2], const float *shift,
                                            const float (&times)[2], T *x, int row, int n, int64 stride, int h,
@@ -93,16 +115,15 @@ __device__ __forceinline__ void write_rows(const float (&c)[H / 8][4], const flo
 #pragma unroll
         for (int j = 0; j < H / 8; ++j) {
             int column = column_of(j, 0);
-            if (column >= h) continue;
-            float both_of[2] = {c[j][2 * r] * scale[r], c[j][2 * r + 1] * scale[r]};
-            if (shift) {
-                both_of[0] += times[r] * shift[column];
-                if (column + 1 < h) both_of[1] += times[r] * shift[column + 1];
-            }
+            float pair_of[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                pair_of[e] = c[j][2 * r + e] * scale[r] + (shift ? times[r] * shift[column + e] : 0);
             if (wide && sizeof(T) == 2) {
-                *reinterpret_cast<uint32_t *>(to + column) = both(both_of[0], both_of[1]);
+                if (8 * j < h) *reinterpret_cast<uint32_t *>(to + column) = both(pair_of[0], pair_of[1]);
             } else {
-                for (int e = 0; e < 2 && column + e < h; ++e) to[column + e] = narrow<T>(both_of[e]);
+                for (int e = 0; e < 2; ++e)
+                    if (column + e < h) to[column + e] = narrow<T>(pair_of[e]);
             }
         }
     }
@@ -112,7 +133,7 @@ template <class T, int H>
 __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int n, int heads, int h, int wide) {
     typedef Tile<T, H> Z;
     TILES(T, H);
-    Rows at(bias, n, heads, h);
+    Rows at(n, heads, h);
     int d = heads * h;
     qkv += at.in;
     float scale = LOG2_E / sqrtf(float(h));
@@ -126,7 +147,7 @@ __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int
     __syncthreads();
     Left<T, H> q;
     q.load(own_rows<T, H>(own), Z::LD);
-    if (at.bias) q.map([&](int column, float x) { return column < h ? x + at.bias[column] : 0; });
+    q.map([&](int column, float x) { return x + bias_q[column]; });
 
     float out[H / 8][4] = {}, top[2] = {-INFINITE, -INFINITE}, sum[2] = {};
     go_over<T, H>(tiles, n, load, [&](int start, const T *k) {
@@ -136,13 +157,7 @@ __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int
         for (int step = 0; step < Z::OVER && start + step < n; step += Z::STEP) {
             float s[Z::STEP / 8][4] = {};
             product<true>(s, q, k + step * Z::LD, Z::LD);
-            if (start + step + Z::STEP > n) {
-#pragma unroll
-                for (int j = 0; j < Z::STEP / 8; ++j)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        if (start + step + column_of(j, e) >= n) s[j][e] = -INFINITE;
-            }
+            mask(s, n - start - step);
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 float highest = top[r];
@@ -180,8 +195,7 @@ __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int
         if (row < n && threadIdx.x % 4 == 0) lse[at.head + row] = top[r] * scale + log2f(sum[r]);
         sum[r] = 1 / sum[r];
     }
-    const float *shift = bias ? at.bias + 2 * d : nullptr;
-    write_rows<T, H>(out, sum, shift, {1, 1}, o + at.out, at.row, n, d, h, wide);
+    write_rows<T, H>(out, sum, bias_v, {1, 1}, o + at.out, at.row, n, d, h, wide);
 }
 
 // dq of a block's own queries, and delta (b, heads, n) for the keys.
@@ -190,7 +204,7 @@ __device__ void attention_queries(const T *qkv, const float *bias, const T *o, c
                                   float *delta, T *d_qkv, int n, int heads, int h, int wide) {
     typedef Tile<T, H> Z;
     TILES(T, H);
-    Rows at(bias, n, heads, h);
+    Rows at(n, heads, h);
     int d = heads * h, rows = blockDim.x / 2;
     qkv += at.in;
     float scale = 1 / sqrtf(float(h));
@@ -201,8 +215,7 @@ __device__ void attention_queries(const T *qkv, const float *bias, const T *o, c
     Left<T, H> q, g;
     g.load(own_rows<T, H>(own), Z::LD);
     q.load(own_rows<T, H>(tiles), Z::LD); // o at first
-    const float *shift = bias ? at.bias + 2 * d : nullptr;
-    q.map([&](int column, float x) { return shift && column < h ? x - shift[column] : x; });
+    q.map([&](int column, float x) { return x - bias_v[column]; });
     float lse_of[2], delta_of[2] = {};
     q.dot(g, delta_of);
 #pragma unroll
@@ -223,7 +236,7 @@ __device__ void attention_queries(const T *qkv, const float *bias, const T *o, c
     arrive();
     __syncthreads();
     q.load(own_rows<T, H>(own_2), Z::LD);
-    if (at.bias) q.map([&](int column, float x) { return column < h ? x + at.bias[column] : 0; });
+    q.map([&](int column, float x) { return x + bias_q[column]; });
 
     float dq[H / 8][4] = {};
     go_over<T, H>(tiles, n, load, [&](int start, const T *k) {
@@ -234,12 +247,13 @@ __device__ void attention_queries(const T *qkv, const float *bias, const T *o, c
             float s[Z::STEP / 8][4] = {}, ds[Z::STEP / 8][4] = {};
             product<true>(s, q, k + step * Z::LD, Z::LD);
             product<true>(ds, g, v + step * Z::LD, Z::LD);
+            mask(s, n - start - step);
 #pragma unroll
             for (int j = 0; j < Z::STEP / 8; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     float p = power_of_two(s[j][e] * (scale * LOG2_E) - lse_of[e / 2]);
-                    ds[j][e] = start + step + column_of(j, e) < n ? p * (ds[j][e] - delta_of[e / 2]) : 0;
+                    ds[j][e] = p * (ds[j][e] - delta_of[e / 2]);
                 }
             Left<T, Z::STEP> left;
             left.put(ds, mine);
@@ -257,7 +271,7 @@ __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, co
     TILES(T, H);
     SHARED(float, lse_of, 2 * Z::OVER);
     SHARED(float, delta_of, 2 * Z::OVER);
-    Rows at(bias, n, heads, h);
+    Rows at(n, heads, h);
     int d = heads * h, rows = blockDim.x / 2;
     qkv += at.in;
     d_o += at.out;
@@ -281,7 +295,7 @@ __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, co
     k.load(own_rows<T, H>(own), Z::LD);
     v.load(own_rows<T, H>(own_2), Z::LD);
     float of_bias[2] = {}; // k bq
-    if (at.bias) k.each([&](int r, int column, float x) { of_bias[r] += column < h ? x * at.bias[column] : 0; });
+    k.each([&](int r, int column, float x) { of_bias[r] += x * bias_q[column]; });
     for (int r = 0; r < 2; ++r) {
         row_sum(of_bias[r]);
         of_bias[r] *= scale * LOG2_E;
@@ -318,7 +332,7 @@ __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, co
         sum[r] *= scale;
     }
     T *to = d_qkv + at.in;
-    write_rows<T, H>(dk, {scale, scale}, at.bias, sum, to + d, at.row, n, 3 * d, h, wide);
+    write_rows<T, H>(dk, {scale, scale}, bias_q, sum, to + d, at.row, n, 3 * d, h, wide);
     write_rows<T, H>(dv, {1, 1}, nullptr, {}, to + 2 * d, at.row, n, 3 * d, h, wide);
 }
 

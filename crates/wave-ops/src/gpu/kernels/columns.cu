@@ -28,10 +28,16 @@ COLUMN_SUMS(bf16)
 KERNEL(add_parts, const float *parts, float *a, float *b, float *c, int count, int d, int stride) {
     SHARED(float, sum_of, ROWS *LANES);
     int lane = threadIdx.x % LANES, column = blockIdx.x * LANES + lane;
+    parts += blockIdx.y * d + column;
     float sum = 0;
-#pragma unroll 8
-    for (int part = threadIdx.x / LANES; part < count && column < d; part += ROWS)
-        sum += parts[int64(part) * stride + blockIdx.y * d + column];
+    for (int part = threadIdx.x / LANES; part < count && column < d; part += 8 * ROWS) {
+        float values[8]; // on their way at the same time
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+            values[j] = part + j * ROWS < count ? parts[int64(part + j * ROWS) * stride] : 0;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum += values[j];
+    }
     sum_of[threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.x >= LANES || column >= d) return;

@@ -80,12 +80,22 @@ __device__ void norm_backward(const float *y, const float *w, const T *dz, float
                               float *parts, int rows, int d, int size, int count, float eps, int add) {
     SHARED(float, sum_of, ROWS * LANES * 4);
     int warp = threadIdx.x / LANES, first = blockIdx.x * count, last = min(rows, first + count);
-    float sums[3][J][4] = {};
+    // The next row is on its way while one is worked on, where registers have room for both.
+    constexpr bool AHEAD = J <= 3;
+    float sums[3][J][4] = {}, x_next[J][4], g_next[J][4];
+    auto read_next = [&](int row) {
+        read_row(y + int64(row) * d, d, x_next);
+        read_row(dz + int64(row) * d, d, g_next);
+    };
+    if (AHEAD && first + warp < last) read_next(first + warp);
     for (int row = first + warp; row < last; row += ROWS) {
         int64 at = int64(row) * d;
         float x[J][4], g[J][4];
-        read_row(y + at, d, x);
-        read_row(dz + at, d, g);
+        if (!AHEAD) read_next(row);
+#pragma unroll
+        for (int j = 0; j < J; ++j)
+            for (int e = 0; e < 4; ++e) x[j][e] = x_next[j][e], g[j][e] = g_next[j][e];
+        if (AHEAD && row + ROWS < last) read_next(row + ROWS);
         Statistics s = statistics(x, d, eps);
         float sum = 0, product = 0;
 #pragma unroll

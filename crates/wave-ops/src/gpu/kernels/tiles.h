@@ -220,10 +220,13 @@ template <class T, int H>
 __device__ __forceinline__ void fill(T *tile, int rows, const T *x, int first, int n, int64 stride, int h, int wide) {
     constexpr int LD = H + PAD<T>, PIECE = 16 / sizeof(T), ACROSS = H / PIECE;
     if (wide) {
-        for (int i = threadIdx.x; i < rows * ACROSS; i += blockDim.x) {
-            int row = i / ACROSS, column = i % ACROSS * PIECE;
-            bool there = first + row < n && column < h;
-            fetch(tile + row * LD + column, there ? x + (first + row) * stride + column : x, there);
+        // A warp has whole rows: a thread stays in its columns.
+        int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * PIECE, more = blockDim.x / ACROSS;
+        bool inside = column < h;
+        const T *from = x + (first + row) * stride + column;
+        for (T *to = tile + row * LD + column; row < rows; row += more, from += more * stride, to += more * LD) {
+            bool there = inside && first + row < n;
+            fetch(to, there ? from : x, there);
         }
     } else {
         for (int i = threadIdx.x; i < rows * H; i += blockDim.x) {
