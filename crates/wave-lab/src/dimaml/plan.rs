@@ -110,15 +110,10 @@ struct Usual {
 
 impl Usual {
     fn of(arch: Arch) -> Usual {
-        let (optimiser, lr, weight_decay) = match arch {
-            Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0),
-            Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4),
-            Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0),
-        };
-        let (steps, outer_lr) = match arch {
-            Arch::Autoencoder => (600, 1e-4),
-            Arch::Fixup => (200, 1e-4),
-            Arch::Lstm => (200, 3e-4),
+        let (optimiser, lr, weight_decay, steps, outer_lr) = match arch {
+            Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0, 600, 1e-4),
+            Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4, 200, 1e-4),
+            Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0, 200, 3e-4),
         };
         Usual {
             optimiser,

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use wave_init::random;
 use wave_models::Weights;
 use wave_run::error::request;
-use wave_run::plot::{Chart, Series, Unit};
 use wave_run::progress::Verbosity;
 use wave_run::terminal::tell;
 
@@ -338,15 +337,7 @@ impl Tests {
             ("curves.svg", "validation loss", lines),
             ("update-rates.svg", rates, self.update_rates()),
         ] {
-            let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
-            let chart = Chart {
-                title: &title,
-                x_label: "step",
-                y_label: label,
-                unit: Unit::Plain,
-                series: &series,
-            };
-            wave_hub::write_atomic(&run.file(file), chart.svg()?.as_bytes())?;
+            run.chart(file, &title, ["step", label], &lines)?;
         }
         Ok(())
     }
