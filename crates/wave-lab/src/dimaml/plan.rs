@@ -2,9 +2,9 @@
 
 use super::learned::{self, DistributionFamily};
 use super::problem::Source;
-use super::settings::{Arch, InnerOptimiser, Method, OuterGradient, Settings};
+use super::settings::{Arch, InnerOptimiser, Method, Settings};
 use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
-use super::unrolled::{Gradient, Optimiser, Unrolled};
+use super::unrolled::{Optimiser, Unrolled};
 use anyhow::Result;
 use wave_models::Weights;
 use wave_run::context::Context;
@@ -156,11 +156,7 @@ fn inner(own: &Settings, usual: &Usual) -> Result<Unrolled> {
         steps,
         validate: validated(steps, own.validate_every)?,
         checkpoint: own.keep_every.unwrap_or(5).max(1),
-        gradient: match own.gradient.unwrap_or_default() {
-            OuterGradient::Full => Gradient::Full,
-            OuterGradient::FirstOrder => Gradient::FirstOrder,
-            OuterGradient::Reptile => Gradient::Reptile,
-        },
+        gradient: own.gradient.unwrap_or_default(),
     })
 }
 

@@ -21,6 +21,8 @@ mod quotient;
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Result, Tensor, Var};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use wave_models::Weights;
 
 use super::second_order;
@@ -37,16 +39,16 @@ pub enum Phase {
     Validation(u64),
 }
 
-/// Form of the gradient with respect to the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Form of the gradient with respect to the start: the gradient itself, through all steps; the mean gradient of the
+/// validation losses where they are taken, as if no step had changed another (first-order MAML: Finn, Abbeel and
+/// Levine 2017, section 5.2); or the start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018,
+/// algorithm 2).
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum Gradient {
-    /// The gradient itself, through all steps.
     #[default]
     Full,
-    /// The mean gradient of the validation losses where they are taken, as if no step had changed
-    /// another: first-order MAML (Finn, Abbeel and Levine 2017, section 5.2).
     FirstOrder,
-    /// The start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018, algorithm 2).
     Reptile,
 }
 
