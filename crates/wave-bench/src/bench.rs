@@ -43,7 +43,7 @@ mod start;
 mod table;
 
 use artefacts::Artefacts;
-use cells::run_cells;
+use cells::{lock, run_cells};
 pub use frame::Frame;
 pub use table::{Component, Grid};
 
@@ -79,14 +79,8 @@ impl Cell {
 
     /// Method, size and seed.
     fn of_size(&self) -> String {
-        let Cell {
-            method,
-            depth,
-            width,
-            seed,
-            ..
-        } = self;
-        format!("{method}-{depth}x{width}-s{seed}")
+        let size = format!("{}x{}", self.depth, self.width);
+        format!("{}-{size}-s{}", self.method, self.seed)
     }
 }
 
@@ -362,7 +356,7 @@ impl Bench<'_> {
 
     /// Digest of the data that cells train on, computed once for each data set.
     fn content(&self, spec: &Option<String>) -> Result<String> {
-        let mut all = self.contents.lock().unwrap_or_else(|e| e.into_inner());
+        let mut all = lock(&self.contents);
         if let Some(content) = all.get(spec) {
             return Ok(content.clone());
         }
@@ -472,7 +466,7 @@ impl Bench<'_> {
 
     /// Lock of a pretrained model, which trials of several rates share.
     fn pretraining(&self, name: &str) -> Arc<Mutex<()>> {
-        let mut all = self.pretraining.lock().unwrap_or_else(|e| e.into_inner());
+        let mut all = lock(&self.pretraining);
         all.entry(name.into()).or_default().clone()
     }
 

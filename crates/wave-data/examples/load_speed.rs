@@ -14,9 +14,7 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use wave_data::{
-    Augment, CropMode, CropOffset, DataError, Interpolation, Loader, ResizedCrop, Source, Transform,
-};
+use wave_data::{Augment, DataError, Loader, ResizedCrop, Source, Transform};
 
 const BATCH: usize = 64;
 
@@ -89,16 +87,8 @@ fn main() -> Result<(), DataError> {
 
 /// Batches as in training on ImageNet.
 fn imagenet(source: &std::sync::Arc<dyn Source>, threads: usize) -> Result<Loader, DataError> {
-    let transform = Transform {
-        image_size: 224,
-        channels: 3,
-        mean: vec![0.485, 0.456, 0.406],
-        std: vec![0.229, 0.224, 0.225],
-        crop_pct: 1.0,
-        interpolation: Interpolation::default(),
-        crop_mode: CropMode::default(),
-        crop_offset: CropOffset::default(),
-    };
+    let (mean, std) = (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]);
+    let transform = Transform::new(224, mean, std);
     let augment = Augment {
         flip: true,
         resized_crop: Some(ResizedCrop::default()),

@@ -67,7 +67,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     let train: Vec<&PathBuf> = train.iter().filter(there).collect();
     let test = dir.join(kind.test);
     let class_names = read_names(&dir.join(kind.names), kind.classes);
-    let read = |files: &[&PathBuf]| -> Result<Arc<InMemory>, DataError> {
+    let read = |files: &[&PathBuf]| -> Result<InMemory, DataError> {
         let mut images = InMemory {
             width: SIDE,
             height: SIDE,
@@ -81,14 +81,9 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
             let parsed = parse(&bytes, kind.labels, kind.classes, &mut images);
             parsed.map_err(|problem| DataError::content(file, problem))?;
         }
-        Ok(Arc::new(images))
+        Ok(images)
     };
-    Ok(Dataset {
-        unsplit: false,
-        name,
-        train: read(&train)?,
-        test: read(&[&test])?,
-    })
+    Ok(Dataset::new(name, read(&train)?, read(&[&test])?))
 }
 
 /// Appends the images of a file.

@@ -89,6 +89,14 @@ impl DataError {
         }
     }
 
+    /// `path` could not be read in the middle of the work.
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |source| Self::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// The content of `path` is malformed.
     pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
         Self::Content {

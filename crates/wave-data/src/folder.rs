@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use crate::decode::MAX_FILE_BYTES;
 use crate::listing::is_part;
 use crate::source::{PassedOver, no_image, open_file};
-use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listing};
+use crate::{DataError, Dataset, Encoded, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
@@ -72,7 +72,8 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
             return Err(DataError::layout(
                 dir,
                 format!(
-                    "has folders `train` and `{other}`, but neither `val` nor `test`; call the one                      of test images `val`"
+                    "has folders `train` and `{other}`, but neither `val` nor `test`; call the one of \
+                     test images `val`"
                 ),
             ));
         }
@@ -99,7 +100,8 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
         return Err(DataError::layout(
             dir,
             format!(
-                "has a folder `{part}`, but no `train`, `val` or `test`; call those of training and                  test images `train` and `val`"
+                "has a folder `{part}`, but no `train`, `val` or `test`; call those of training and \
+                 test images `train` and `val`"
             ),
         ));
     }
@@ -136,12 +138,14 @@ pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, D
 /// All images of a directory, as images without labels, if there are any.
 fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     let listed = listing::walk(dir)?;
-    let mut folder = Folder::new(Arc::new([]));
-    folder.dirs.push(dir.to_owned());
+    let mut folder = Folder {
+        dirs: vec![dir.to_owned()],
+        passed_over: listed.passed_over,
+        ..Folder::default()
+    };
     for name in &listed.names {
         folder.push(name, UNLABELLED)?;
     }
-    folder.passed_over = listed.passed_over;
     Ok((!folder.is_empty()).then_some(folder))
 }
 
@@ -222,11 +226,14 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
 fn no_folder(part: &Path) -> DataError {
     DataError::layout(
         part,
-        "has no folder in it; expected one for each class (or images, and a file of labels: in it          metadata.csv, or, of `val`, beside it val.txt, val_labels.txt or val.csv, with a name and a          class a line)",
+        "has no folder in it; expected one for each class (or images, and a file of labels: in it \
+         metadata.csv, or, of `val`, beside it val.txt, val_labels.txt or val.csv, with a name and a \
+         class a line)",
     )
 }
 
 /// Images in files. A million names take some 40 MB.
+#[derive(Default)]
 pub(crate) struct Folder {
     /// Directories that hold images.
     dirs: Vec<PathBuf>,
@@ -242,18 +249,6 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    fn new(class_names: Arc<[String]>) -> Self {
-        Self {
-            dirs: Vec::new(),
-            names: String::new(),
-            ends: Vec::new(),
-            places: Vec::new(),
-            labels: Vec::new(),
-            class_names,
-            passed_over: PassedOver::default(),
-        }
-    }
-
     fn push(&mut self, name: &str, label: u32) -> Result<(), DataError> {
         self.names.push_str(name);
         let end = u32::try_from(self.names.len());
@@ -284,13 +279,9 @@ impl Folder {
             file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        match read() {
-            Ok(bytes) => Ok(Encoded {
-                bytes,
-                name: path.display().to_string(),
-            }),
-            Err(source) => Err(DataError::Read { path, source }),
-        }
+        let bytes = read().map_err(DataError::read(&path))?;
+        let name = path.display().to_string();
+        Ok(Encoded { bytes, name })
     }
 }
 
@@ -301,10 +292,6 @@ impl Source for Folder {
 
     fn label(&self, i: usize) -> u32 {
         self.labels[i]
-    }
-
-    fn image(&self, i: usize) -> Result<RawImage, DataError> {
-        self.file(i)?.decode()
     }
 
     fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
@@ -339,7 +326,10 @@ fn list_images(
     classes: Arc<[String]>,
     cache: Option<&Path>,
 ) -> Result<Folder, DataError> {
-    let mut folder = Folder::new(classes.clone());
+    let mut folder = Folder {
+        class_names: classes.clone(),
+        ..Folder::default()
+    };
     let listed = listing::images(part, &classes, cache)?;
     for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
@@ -368,8 +358,11 @@ fn flat(
     class_names: Arc<[String]>,
 ) -> Result<Folder, DataError> {
     let labels = labels::read(table, part, names, &class_names)?;
-    let mut folder = Folder::new(class_names);
-    folder.dirs.push(part.to_owned());
+    let mut folder = Folder {
+        dirs: vec![part.to_owned()],
+        class_names,
+        ..Folder::default()
+    };
     for (name, label) in names.iter().zip(labels) {
         folder.push(name, label)?;
     }

@@ -62,12 +62,7 @@ pub(crate) fn open(
     }
     train.class_names = names.into();
     test.class_names = train.class_names.clone();
-    Ok(Dataset {
-        unsplit: false,
-        name,
-        train: Arc::new(train),
-        test: Arc::new(test),
-    })
+    Ok(Dataset::new(name, train, test))
 }
 
 fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {

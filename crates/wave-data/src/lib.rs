@@ -220,12 +220,7 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
             "`{spec}` is a file, not a data set: {ACCEPTED}"
         )));
     }
-    // `.` and `data/..` have a name only once resolved.
-    let resolved = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let name = resolved.file_name().map_or_else(
-        || spec.to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    );
+    let name = source::name_of(dir).unwrap_or_else(|| spec.to_owned());
     if idx::is_idx(dir) {
         idx::open(dir, name, None)
     } else if cifar::is_cifar(dir) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
 
-use image::{GrayImage, ImageFormat, RgbImage};
+use image::{ExtendedColorType, ImageFormat};
 use serde_json::{Map, Value, json};
 
 use crate::cache::write_atomically;
@@ -159,25 +159,19 @@ fn file_of(source: &dyn Source, i: usize) -> Result<(Vec<u8>, &'static str), Dat
     }
     let image = source.image(i)?;
     image.check()?;
-    Ok((png(image, &source.name(i))?, "png"))
+    Ok((png(&image, &source.name(i))?, "png"))
 }
 
-fn png(image: RawImage, name: &str) -> Result<Vec<u8>, DataError> {
+fn png(image: &RawImage, name: &str) -> Result<Vec<u8>, DataError> {
     let (w, h) = (image.width as u32, image.height as u32);
-    let mut bytes = Cursor::new(Vec::new());
-    let written = match image.channels {
-        1 => GrayImage::from_raw(w, h, image.pixels)
-            .map(|image| image.write_to(&mut bytes, ImageFormat::Png)),
-        _ => RgbImage::from_raw(w, h, image.pixels)
-            .map(|image| image.write_to(&mut bytes, ImageFormat::Png)),
+    let colours = match image.channels {
+        1 => ExtendedColorType::L8,
+        _ => ExtendedColorType::Rgb8,
     };
-    match written {
-        Some(Ok(())) => Ok(bytes.into_inner()),
-        Some(Err(error)) => Err(DataError::Settings(format!("{name}: {error}"))),
-        None => Err(DataError::Settings(format!(
-            "{name}: its size and its pixels disagree"
-        ))),
-    }
+    let mut bytes = Cursor::new(Vec::new());
+    image::write_buffer_with_format(&mut bytes, &image.pixels, w, h, colours, ImageFormat::Png)
+        .map_err(|error| DataError::Settings(format!("{name}: {error}")))?;
+    Ok(bytes.into_inner())
 }
 
 #[cfg(test)]

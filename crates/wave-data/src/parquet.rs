@@ -21,9 +21,9 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
 use crate::decode::MAX_FILE_BYTES;
-use crate::source::{no_image, open_file};
+use crate::source::{name_of, no_image, open_file};
 use crate::webdataset::check_label;
-use crate::{DataError, Dataset, Encoded, RawImage, Source, pattern};
+use crate::{DataError, Dataset, Encoded, Source, pattern};
 
 /// Values of a column that are read at once.
 const BATCH: usize = 4096;
@@ -41,23 +41,15 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     let test = match test {
         Some(test) => pattern::expand(test)?,
         None if !rest.is_empty() => rest,
-        None => pattern::companion(train).map_or(Ok(Vec::new()), |test| pattern::expand(&test))?,
+        None => pattern::companion(train),
     };
     let (mut train, mut test) = (Tables::open(files)?, Tables::open(test)?);
     let classes = train.labels.iter().chain(&test.labels).max().copied();
     let names: Arc<[String]> = (0..=classes.unwrap_or(0)).map(|k| k.to_string()).collect();
     train.class_names = names.clone();
     test.class_names = names;
-    let name = dir.canonicalize().unwrap_or(dir);
-    let name = name
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    Ok(Dataset {
-        unsplit: false,
-        name: name.unwrap_or_else(|| "parquet".to_owned()),
-        train: Arc::new(train),
-        test: Arc::new(test),
-    })
+    let name = name_of(&dir).unwrap_or_else(|| "parquet".to_owned());
+    Ok(Dataset::new(name, train, test))
 }
 
 /// A row group: rows that lie together.
@@ -76,6 +68,7 @@ struct Table {
     images: usize,
 }
 
+#[derive(Default)]
 struct Tables {
     tables: Vec<Table>,
     groups: Vec<Group>,
@@ -84,19 +77,10 @@ struct Tables {
 }
 
 impl Tables {
-    fn none() -> Self {
-        Self {
-            tables: Vec::new(),
-            groups: Vec::new(),
-            labels: Vec::new(),
-            class_names: Arc::new([]),
-        }
-    }
-
     fn open(files: Vec<PathBuf>) -> Result<Self, DataError> {
         let read: Vec<Result<(Table, Labels), DataError>> =
             files.into_par_iter().map(open_table).collect();
-        let mut all = Self::none();
+        let mut all = Self::default();
         for table in read {
             let (table, labels) = table?;
             for (group, labels) in labels.into_iter().enumerate() {
@@ -165,10 +149,6 @@ impl Source for Tables {
 
     fn label(&self, i: usize) -> u32 {
         self.labels[i]
-    }
-
-    fn image(&self, i: usize) -> Result<RawImage, DataError> {
-        self.file(i)?.decode()
     }
 
     fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {

@@ -137,18 +137,20 @@ pub(crate) fn is_test(file: &Path) -> bool {
     is_test && !words.any(|word| word.eq_ignore_ascii_case("train"))
 }
 
-/// The test set that goes with a training set by its name: `train` becomes `val`, `validation` or
-/// `test`, and every number a `*`.
-pub(crate) fn companion(pattern: &str) -> Option<String> {
+/// The files of the test set that goes with a training set by its name, if there are any: `train` becomes
+/// `val`, `validation` or `test`, and every number a `*`.
+pub(crate) fn companion(pattern: &str) -> Vec<PathBuf> {
+    named_companion(pattern).unwrap_or_default()
+}
+
+fn named_companion(pattern: &str) -> Option<Vec<PathBuf>> {
     let path = Path::new(pattern);
     let name = path.file_name()?.to_str()?;
     let at = name.find("train")?;
     let extension = &name[name.rfind('.')?..];
     ["validation", "val", "test"].into_iter().find_map(|split| {
         let candidate = format!("{}{split}*{extension}", &name[..at]);
-        let candidate = path.with_file_name(candidate);
-        let candidate = candidate.to_str()?;
-        expand(candidate).ok().map(|_| candidate.to_owned())
+        expand(path.with_file_name(candidate).to_str()?).ok()
     })
 }
 

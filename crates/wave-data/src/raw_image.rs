@@ -27,12 +27,7 @@ pub struct RawImage {
 impl RawImage {
     /// Checks that the fields agree with each other; the error names the contradiction.
     pub(crate) fn check(&self) -> Result<(), DataError> {
-        let &Self {
-            width: w,
-            height: h,
-            channels: c,
-            ..
-        } = self;
+        let (w, h, c) = (self.width, self.height, self.channels);
         let expected = w.checked_mul(h).and_then(|area| area.checked_mul(c));
         if w == 0 || h == 0 || !matches!(c, 1 | 3) || expected != Some(self.pixels.len()) {
             return Err(DataError::Settings(format!(

@@ -31,21 +31,17 @@ pub(crate) fn open() -> Dataset {
         let pixels = (0..n)
             .into_par_iter()
             .flat_map_iter(|i| Scene::new(split, i).draw());
-        Arc::new(InMemory {
+        InMemory {
             width: SIDE,
             height: SIDE,
             channels: 1,
             pixels: pixels.collect(),
             labels: (0..n).map(|i| (i % CLASSES.len()) as u8).collect(),
             class_names: class_names.clone(),
-        })
+        }
     };
-    Dataset {
-        unsplit: false,
-        name: "shapes".to_owned(),
-        train: part(Split::Train, TRAIN),
-        test: part(Split::Test, TEST),
-    }
+    let (train, test) = (part(Split::Train, TRAIN), part(Split::Test, TEST));
+    Dataset::new("shapes".to_owned(), train, test)
 }
 
 /// Everything random about an image. Lengths are in pixels, brightness is from 0 to 1.

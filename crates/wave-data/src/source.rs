@@ -41,11 +41,14 @@ pub trait Source: Send + Sync {
     /// If `i` is not below [`len`](Self::len).
     fn label(&self, i: usize) -> u32;
 
-    /// Image `i`.
+    /// Image `i`: the decoded [`encoded`](Self::encoded) file, where images are files.
     ///
     /// # Errors
     /// When there is no image `i`, when its file cannot be read, or when it is not an image.
-    fn image(&self, i: usize) -> Result<RawImage, DataError>;
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        let file = self.encoded(i)?;
+        file.ok_or_else(|| no_image(i, self.len()))?.decode()
+    }
 
     /// The file of image `i`, where images are files: not decoded yet.
     ///
@@ -166,9 +169,12 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Training images alone.
-    pub(crate) fn trained(name: String, train: impl Source + 'static) -> Dataset {
-        let test = Empty(train.class_names().into());
+    /// Images of both parts.
+    pub(crate) fn new(
+        name: String,
+        train: impl Source + 'static,
+        test: impl Source + 'static,
+    ) -> Dataset {
         Dataset {
             name,
             train: Arc::new(train),
@@ -177,15 +183,16 @@ impl Dataset {
         }
     }
 
+    /// Training images alone.
+    pub(crate) fn trained(name: String, train: impl Source + 'static) -> Dataset {
+        let test = Empty(train.class_names().into());
+        Self::new(name, train, test)
+    }
+
     /// Test images alone.
     pub(crate) fn tested(name: String, test: impl Source + 'static) -> Dataset {
         let train = Empty(test.class_names().into());
-        Dataset {
-            name,
-            train: Arc::new(train),
-            test: Arc::new(test),
-            unsplit: false,
-        }
+        Self::new(name, train, test)
     }
 
     /// Files and folders among the images of both parts that are not read.
@@ -318,10 +325,6 @@ impl Source for Empty {
         none[i]
     }
 
-    fn image(&self, i: usize) -> Result<RawImage, DataError> {
-        Err(no_image(i, 0))
-    }
-
     fn class_names(&self) -> &[String] {
         &self.0
     }
@@ -343,6 +346,13 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
 
 /// The error of a file that has no end.
 pub(crate) const NO_FILE: &str = "a pipe, a socket or a device; expected a regular file";
+
+/// The last part of a path, which `.` and `data/..` have only once they are resolved.
+pub(crate) fn name_of(path: &Path) -> Option<String> {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = resolved.file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}
 
 /// All bytes of a file that is not longer than `at_most`.
 pub(crate) fn read_whole(path: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {

@@ -318,20 +318,11 @@ impl Window {
         by: Interpolation,
     ) -> Result<Vec<resample::Taps>, DataError> {
         if by == Interpolation::Nearest {
-            let Self {
-                scale,
-                skipped,
-                shown,
-                ..
-            } = *self;
-            return Ok(resample::nearest(scale, skipped, shown, first, size));
+            let (scale, skipped) = (self.scale, self.skipped);
+            return Ok(resample::nearest(scale, skipped, self.shown, first, size));
         }
-        taps(
-            size,
-            (self.start - first as f64, self.length),
-            self.shown,
-            by,
-        )
+        let part = (self.start - first as f64, self.length);
+        taps(size, part, self.shown, by)
     }
 
     fn keeps_all(&self) -> bool {
@@ -360,17 +351,14 @@ pub(crate) struct Normaliser {
 impl Normaliser {
     pub(crate) fn new(transform: &Transform) -> Result<Self, DataError> {
         transform.check()?;
-        let tables = transform
-            .mean
-            .iter()
-            .zip(&transform.std)
-            .map(|(mean, std)| {
-                let value = |x: usize| (x as f32 / 255.0 - mean) / std;
-                std::array::from_fn(value)
-            });
+        let table = |(mean, std): (&f32, &f32)| {
+            let value = |x: usize| (x as f32 / 255.0 - mean) / std;
+            std::array::from_fn(value)
+        };
+        let channels = transform.mean.iter().zip(&transform.std);
         Ok(Self {
             image_size: transform.image_size,
-            tables: tables.collect(),
+            tables: channels.map(table).collect(),
         })
     }
 
@@ -384,12 +372,8 @@ impl Normaliser {
         let from = (-right).clamp(0, s as isize) as usize;
         let to = (s as isize - right).clamp(0, s as isize) as usize;
         let first = (from as isize + right).max(0) as usize;
-        for (k, (table, plane)) in self
-            .tables
-            .iter()
-            .zip(out.chunks_exact_mut(s * s))
-            .enumerate()
-        {
+        let planes = self.tables.iter().zip(out.chunks_exact_mut(s * s));
+        for (k, (table, plane)) in planes.enumerate() {
             let channel = if c == 1 { 0 } else { k };
             for (y, row) in plane.chunks_exact_mut(s).enumerate() {
                 let source_y = y as isize + down;

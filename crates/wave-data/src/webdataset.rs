@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::decode::MAX_FILE_BYTES;
 use crate::error::Problem;
 use crate::listing::IMAGE_EXTENSIONS;
-use crate::source::{no_image, open_file};
+use crate::source::{name_of, no_image, open_file};
 use crate::tar::{self, Member};
-use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, pattern};
+use crate::{DataError, Dataset, Encoded, Source, cache, pattern};
 
 mod info;
 
@@ -74,26 +74,17 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
             let (test, train): (Vec<PathBuf>, Vec<PathBuf>) =
                 files.into_iter().partition(|file| info.is_test(file));
             let test = match test.is_empty() {
-                true => match info.companion(&train) {
-                    Some(test) => test,
-                    None => pattern::companion(pattern)
-                        .map_or(Ok(Vec::new()), |test| pattern::expand(&test))?,
-                },
+                true => {
+                    let named = info.companion(&train);
+                    named.unwrap_or_else(|| pattern::companion(pattern))
+                }
                 false => test,
             };
             (train, test)
         }
     };
-    let name = dir.canonicalize().unwrap_or(dir);
-    let name = name
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    open(
-        train,
-        test,
-        name.unwrap_or_else(|| "shards".to_owned()),
-        info,
-    )
+    let name = name_of(&dir).unwrap_or_else(|| "shards".to_owned());
+    open(train, test, name, info)
 }
 
 /// `train*.tar` of a directory, and its `val*.tar`, `validation*.tar` or `test*.tar`; if there are any.
@@ -127,12 +118,7 @@ fn open(
     let names: Arc<[String]> = names.into();
     train.class_names = names.clone();
     test.class_names = names;
-    Ok(Dataset {
-        unsplit: false,
-        name,
-        train: Arc::new(train),
-        test: Arc::new(test),
-    })
+    Ok(Dataset::new(name, train, test))
 }
 
 /// The place and class of an image.
@@ -188,10 +174,6 @@ impl Source for Shards {
         self.samples[i].label
     }
 
-    fn image(&self, i: usize) -> Result<RawImage, DataError> {
-        self.file(i)?.decode()
-    }
-
     fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
         self.file(i).map(Some)
     }
@@ -225,12 +207,13 @@ impl Shards {
         let sample = self.samples.get(i).ok_or_else(|| no_image(i, self.len()))?;
         let name = self.name(i);
         if sample.size > MAX_FILE_BYTES {
+            let problem = format!(
+                "is {} bytes long; expected at most {MAX_FILE_BYTES}",
+                sample.size
+            );
             return Err(DataError::Content {
                 path: name,
-                problem: format!(
-                    "is {} bytes long; expected at most {MAX_FILE_BYTES}",
-                    sample.size
-                ),
+                problem,
             });
         }
         let path = &self.files[sample.shard as usize];
@@ -241,13 +224,8 @@ impl Shards {
             file.take(sample.size).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        match read() {
-            Ok(bytes) => Ok(Encoded { bytes, name }),
-            Err(source) => Err(DataError::Read {
-                path: path.clone(),
-                source,
-            }),
-        }
+        let bytes = read().map_err(DataError::read(path))?;
+        Ok(Encoded { bytes, name })
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
 use crate::templates::{Accuracy, ShapeAccuracy, check_results};
-use crate::versioned::{Versioned, check_names, read, write};
+use crate::versioned::{Versioned, check_names, check_sizes, read, write};
 use crate::{FloatType, HubError, Weights};
 
 /// A delta directory's `config.json`.
@@ -88,11 +88,7 @@ impl Versioned for DeltaConfig {
                 "`templates_sha256` is `{digest}`, expected 64 lower-case hexadecimal digits"
             ));
         }
-        for (name, value) in [("anchors", self.anchors), ("classes", self.classes)] {
-            if value == 0 {
-                return Err(format!("`{name}` is 0, expected at least 1"));
-            }
-        }
+        check_sizes(&[("anchors", self.anchors), ("classes", self.classes)])?;
         check_results(
             &self.label_names,
             self.classes,

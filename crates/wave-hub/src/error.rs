@@ -82,42 +82,6 @@ impl HubError {
         }
     }
 
-    pub(crate) fn missing(
-        path: &Path,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self::Missing {
-            path: path.to_owned(),
-            found: found.into(),
-            remedy: remedy.into(),
-        }
-    }
-
-    pub(crate) fn malformed(
-        path: &Path,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self::Malformed {
-            path: path.to_owned(),
-            found: found.into(),
-            remedy: remedy.into(),
-        }
-    }
-
-    pub(crate) fn unwritable(
-        path: &Path,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self::Unwritable {
-            path: path.to_owned(),
-            found: found.into(),
-            remedy: remedy.into(),
-        }
-    }
-
     #[cfg(feature = "hub")]
     pub(crate) fn remote(
         about: &str,
@@ -151,3 +115,19 @@ impl HubError {
         }
     }
 }
+
+/// Constructors of the errors of a path, with the fault and the remedy.
+macro_rules! of_path {
+    ($($name:ident => $variant:ident),+) => {
+        impl HubError {
+            $(pub(crate) fn $name(path: &Path, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+                Self::$variant {
+                    path: path.to_owned(),
+                    found: found.into(),
+                    remedy: remedy.into(),
+                }
+            })+
+        }
+    };
+}
+of_path!(missing => Missing, malformed => Malformed, unwritable => Unwritable);

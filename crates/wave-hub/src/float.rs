@@ -55,12 +55,9 @@ impl FromStr for FloatType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "f32" => Ok(Self::F32),
-            "f16" => Ok(Self::F16),
-            "bf16" => Ok(Self::Bf16),
-            other => Err(format!("`{other}` is not one of f32, f16 and bf16")),
-        }
+        let all = [Self::F32, Self::F16, Self::Bf16];
+        let named = all.into_iter().find(|float| float.to_string() == text);
+        named.ok_or_else(|| format!("`{text}` is not one of f32, f16 and bf16"))
     }
 }
 

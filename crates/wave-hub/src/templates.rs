@@ -22,7 +22,7 @@ use crate::atomic::Staged;
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE};
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
-use crate::versioned::{Versioned, check_names, read, write};
+use crate::versioned::{Versioned, check_names, check_sizes, read, write};
 use crate::{FloatType, HubError, Provenance, Weights};
 
 /// The program [`EXPAND_FILE`], the same in every directory.
@@ -220,18 +220,14 @@ impl Versioned for TemplateConfig {
                 "`depth_rule` is `{found}`, expected `l/(L-1)` or `l/L`"
             ));
         }
-        for (name, value) in [
+        check_sizes(&[
             ("template_size", self.template_size),
             ("anchors", self.anchors),
             ("head_width", self.head_width),
             ("patch", self.patch),
             ("image_size", self.image_size),
             ("channels", self.channels),
-        ] {
-            if value == 0 {
-                return Err(format!("`{name}` is 0, expected at least 1"));
-            }
-        }
+        ])?;
         let parts: BTreeSet<&str> = self.sets.keys().map(String::as_str).collect();
         if parts != BTreeSet::from(PARTS) {
             return Err(format!(

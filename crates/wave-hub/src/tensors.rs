@@ -88,16 +88,22 @@ pub fn write_tensors(
     weights: &Weights,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), HubError> {
-    check_writable(path, weights)?;
-    let (header, order) = lay_out(path, weights, metadata)?;
-    Staged::new(path, |file| fill(path, &header, &order, file))?.commit_synced()
+    stage(path, weights, metadata)?.commit_synced()
 }
 
 /// [`write_tensors`] of weights, with the metadata that PyTorch's tools expect, up to the rename.
 pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<Staged, HubError> {
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    stage(path, weights, &metadata)
+}
+
+fn stage(
+    path: &Path,
+    weights: &Weights,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Staged, HubError> {
     check_writable(path, weights)?;
-    let (header, order) = lay_out(path, weights, &metadata)?;
+    let (header, order) = lay_out(path, weights, metadata)?;
     Staged::new(path, |file| fill(path, &header, &order, file))
 }
 

@@ -117,6 +117,14 @@ fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
     Err(HubError::malformed(path, found, remedy))
 }
 
+/// Refuses sizes of 0.
+pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<(), String> {
+    match sizes.iter().find(|(_, value)| *value == 0) {
+        Some((name, _)) => Err(format!("`{name}` is 0, expected at least 1")),
+        None => Ok(()),
+    }
+}
+
 /// Refuses weights that are not those expected, each of them: what is looked up by name alone may be passed over.
 pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Result<(), String> {
     // A tensor by another name is told by that: both names differ from what is expected.

@@ -4,7 +4,7 @@
 pub mod network;
 pub mod start;
 
-use crate::images::{BATCH, Classifier, OnImages};
+use crate::images::{Classifier, OnImages};
 use crate::run::{Run, count};
 use anyhow::Result;
 use clap::Args;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use start::Method;
 use wave_init::{Choices, Positions};
 use wave_models::vit::VitShape;
-use wave_run::settings::Duration;
+use wave_run::settings::{DEFAULT_BATCH, Duration};
 use wave_run::train::Defaults;
 
 /// Defaults of `wave finetune`.
@@ -52,12 +52,9 @@ pub struct Settings {
 }
 
 /// Starts, trains and tests such a transformer.
-///
-/// # Errors
-/// If settings are wrong, or the work fails.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
-    let data = training.open(1, BATCH, run)?;
+    let data = training.open(1, DEFAULT_BATCH, run)?;
     let attention = settings.arch.unwrap_or_default();
     let shape = PositionalShape {
         vit: VitShape {

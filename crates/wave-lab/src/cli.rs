@@ -3,7 +3,9 @@
 use crate::run::{Run, settings};
 use crate::{attention, dimaml, population, ssm};
 use anyhow::{Context as _, Result};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,33 +34,28 @@ struct Cli {
 #[derive(Subcommand)]
 enum Paper {
     /// Sequence networks: mimetic starts of Mamba, Mamba-2 and transformers (thesis, sections 3.2.6 and 3.3)
-    Ssm {
-        /// The recipe
-        recipe: PathBuf,
-        #[command(flatten)]
-        settings: Box<ssm::Settings>,
-    },
+    Ssm(Of<ssm::Settings>),
     /// Populations of small networks, and statistics of their weights (thesis, section 3.4)
-    Population {
-        /// The recipe
-        recipe: PathBuf,
-        #[command(flatten)]
-        settings: Box<population::Settings>,
-    },
+    Population(Of<population::Settings>),
     /// Positions in the attention: GPSA, and convolutions (thesis, section 3.2.4)
-    Attention {
-        /// The recipe
-        recipe: PathBuf,
-        #[command(flatten)]
-        settings: Box<attention::Settings>,
-    },
+    Attention(Of<attention::Settings>),
     /// Distributions of first weights, learned through whole trainings (DIMAML)
-    Dimaml {
-        /// The recipe
-        recipe: PathBuf,
-        #[command(flatten)]
-        settings: Box<dimaml::Settings>,
-    },
+    Dimaml(Of<dimaml::Settings>),
+}
+
+// Without a description of its own: clap would print it as the command's.
+#[derive(Args)]
+struct Of<S: Args> {
+    /// The recipe
+    recipe: PathBuf,
+    #[command(flatten)]
+    flags: Box<S>,
+}
+
+impl<S: Args + Serialize + DeserializeOwned + Default> Of<S> {
+    fn settings(&self) -> Result<S> {
+        settings(&self.recipe, &*self.flags)
+    }
 }
 
 /// Runs the command line of this process.
@@ -74,7 +71,7 @@ pub unsafe fn main() -> ExitCode {
     }
     let done = match cli.paper {
         // SAFETY: as above.
-        Paper::Dimaml { .. } => unsafe { dimaml::second_order(|| execute(cli)) }
+        Paper::Dimaml(_) => unsafe { dimaml::second_order(|| execute(cli)) }
             .map_err(anyhow::Error::from)
             .and_then(|done| done),
         _ => execute(cli),
@@ -101,28 +98,16 @@ fn execute(cli: Cli) -> Result<Value> {
         run.options.verbosity = Verbosity::Quiet;
     }
     progress::set_verbosity(run.options.verbosity);
-    if let Paper::Dimaml { .. } = cli.paper {
+    if let Paper::Dimaml(_) = cli.paper {
         pool = pool.use_current_thread(); // the only one on which gradients have gradients
     }
     let pool = pool
         .build()
         .context("cannot start the threads; give fewer by --threads")?;
-    match &cli.paper {
-        Paper::Ssm {
-            recipe,
-            settings: s,
-        } => pool.install(|| ssm::run(&settings(recipe, &**s)?, &run)),
-        Paper::Population {
-            recipe,
-            settings: s,
-        } => pool.install(|| population::run(&settings(recipe, &**s)?, &run)),
-        Paper::Attention {
-            recipe,
-            settings: s,
-        } => pool.install(|| attention::run(&settings(recipe, &**s)?, &run)),
-        Paper::Dimaml {
-            recipe,
-            settings: s,
-        } => pool.install(|| dimaml::run(&settings(recipe, &**s)?, &run)),
-    }
+    pool.install(|| match &cli.paper {
+        Paper::Ssm(of) => ssm::run(&of.settings()?, &run),
+        Paper::Population(of) => population::run(&of.settings()?, &run),
+        Paper::Attention(of) => attention::run(&of.settings()?, &run),
+        Paper::Dimaml(of) => dimaml::run(&of.settings()?, &run),
+    })
 }

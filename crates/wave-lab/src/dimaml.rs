@@ -20,15 +20,11 @@ use learned::DistributionFamily;
 use plan::Plan;
 use serde_json::{Value, json};
 use wave_models::Weights;
-use wave_run::plot::{Chart, Series, Unit};
 
 pub use second_order::second_order;
 pub use settings::Settings;
 
 /// Learns distributions, tests them, and writes both. Must run inside [`second_order()`].
-///
-/// # Errors
-/// If settings are wrong, or the work fails.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let plan = Plan::new(settings, run.context())?;
     trial::check(settings, &plan)?;
@@ -38,8 +34,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     run.write_network(&plan.network, &parameters)?;
     tests.write(run)?;
     if let DistributionFamily::Plif { .. } = plan.family {
-        let svg = quantiles(&plan, &moments, &parameters)?;
-        wave_hub::write_atomic(&run.file("quantiles.svg"), svg.as_bytes())?;
+        draw_quantiles(&plan, &moments, &parameters, run)?;
     }
     run.finish(json!({
         "parameters": count(&parameters),
@@ -52,9 +47,14 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
 /// Places of a quantile function in its chart.
 const PLACES: usize = 100;
 
-/// The quantile functions of learned matrices and kernels, beside the uniform's that they began as. Each is
+/// Draws the quantile functions of learned matrices and kernels, beside the uniform's that they began as. Each is
 /// shown less its mean, in its standard deviation.
-fn quantiles(plan: &Plan, moments: &[(String, f64, f64)], parameters: &Weights) -> Result<String> {
+fn draw_quantiles(
+    plan: &Plan,
+    moments: &[(String, f64, f64)],
+    parameters: &Weights,
+    run: &Run,
+) -> Result<()> {
     let place = |i: usize| (i as f64 + 0.5) / PLACES as f64;
     let uniform = (0..PLACES).map(|i| (place(i), (place(i) - 0.5) * 12f64.sqrt()));
     let mut lines = vec![("uniform".to_owned(), uniform.collect::<Vec<_>>())];
@@ -68,15 +68,9 @@ fn quantiles(plan: &Plan, moments: &[(String, f64, f64)], parameters: &Weights) 
             lines.push((name.clone(), points.collect()));
         }
     }
-    let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
-    let chart = Chart {
-        title: "Quantiles of the learned distributions",
-        x_label: "probability",
-        y_label: "weight, in standard deviations",
-        unit: Unit::Plain,
-        series: &series,
-    };
-    chart.svg()
+    let title = "Quantiles of the learned distributions";
+    let labels = ["probability", "weight, in standard deviations"];
+    run.chart("quantiles.svg", title, labels, &lines)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use wave_data::{Batch, DataError};
 use wave_models::Weights;
 use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::settings::{BatchSize, DEFAULT_BATCH, Images, Optimisation, Training};
+use wave_run::settings::{BatchSize, Images, Optimisation, Training};
 use wave_run::train::{
     self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
 };
@@ -68,9 +68,6 @@ impl OnImages {
         Data::open(&plan, Input::Like(whole.transform), run.context())
     }
 }
-
-/// The usual number of images in a step.
-pub(crate) const BATCH: usize = DEFAULT_BATCH;
 
 /// A network, or several side by side, with data to train on.
 pub(crate) struct Classifier<'a> {

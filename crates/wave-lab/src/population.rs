@@ -62,9 +62,6 @@ pub struct Settings {
 }
 
 /// Starts, trains and measures a population.
-///
-/// # Errors
-/// If settings are wrong, or the work fails.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let networks = settings.networks.unwrap_or(500);

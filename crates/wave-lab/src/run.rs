@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use toml::Table;
-use wave_models::Weights;
+use wave_models::{ShapeError, Weights};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::plot;
+use wave_run::plot::{self, Chart, Series, Unit};
 use wave_run::recipe::{merge, narrow, to_table};
 use wave_run::run_dir::Options;
 use wave_run::train::{self, Resolved};
@@ -58,6 +58,26 @@ impl Run {
         Ok(())
     }
 
+    /// Writes a chart of these lines, by name.
+    pub(crate) fn chart(
+        &self,
+        file: &str,
+        title: &str,
+        [x_label, y_label]: [&str; 2],
+        lines: &[(String, Vec<(f64, f64)>)],
+    ) -> Result<()> {
+        let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
+        let chart = Chart {
+            title,
+            x_label,
+            y_label,
+            unit: Unit::Plain,
+            series: &series,
+        };
+        wave_hub::write_atomic(&self.file(file), chart.svg()?.as_bytes())?;
+        Ok(())
+    }
+
     /// Writes the result, the last file of a run.
     pub(crate) fn finish(&self, result: Value) -> Result<Value> {
         wave_hub::write_json(&self.file("result.json"), &result)?;
@@ -80,10 +100,54 @@ pub(crate) fn count(tensors: &Weights) -> usize {
     tensors.values().map(Tensor::elem_count).sum()
 }
 
+/// A weight of these dimensions.
+pub(crate) fn weight<'a>(
+    weights: &'a Weights,
+    name: &str,
+    dims: &[usize],
+) -> candle_core::Result<&'a Tensor> {
+    match weights.get(name) {
+        Some(t) if t.dims() == dims => Ok(t),
+        Some(t) => candle_core::bail!(
+            "weight {name} has shape {:?}, expected {dims:?}; check that the sizes are those of \
+             these weights",
+            t.dims()
+        ),
+        None => candle_core::bail!("weight {name} of shape {dims:?} is missing; check the depth"),
+    }
+}
+
+/// Refuses weights of these shapes if all together have more than `at_most` values.
+pub(crate) fn at_most<'a>(
+    at_most: usize,
+    name: &'static str,
+    shapes: impl Iterator<Item = &'a Vec<usize>>,
+) -> std::result::Result<(), ShapeError> {
+    let values = |dims: &Vec<usize>| {
+        dims.iter()
+            .fold(1, |n: usize, size| n.saturating_mul(*size))
+    };
+    match shapes.map(values).fold(0, usize::saturating_add) {
+        value if value > at_most => Err(ShapeError::TooLarge {
+            name,
+            value,
+            at_most,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// `ln(1 + e^x)`, without overflow.
+pub(crate) fn softplus(x: &Tensor) -> candle_core::Result<Tensor> {
+    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
+}
+
+/// `ln(e^y - 1)` of a positive number, the inverse of [`softplus`].
+pub(crate) fn inverse_softplus(y: f64) -> f64 {
+    y + (-(-y).exp_m1()).ln()
+}
+
 /// The settings in a recipe, its tables being headings alone, and the flags, which come first.
-///
-/// # Errors
-/// If the recipe cannot be read, or a key is unknown or out of its range.
 pub(crate) fn settings<T>(recipe: &Path, flags: &T) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,

@@ -8,14 +8,14 @@ pub mod task;
 use crate::run::{Run, count, panel, variables};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use network::{Mixer, SequenceShape, attention_maps, logits_at};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use start::{Change, Donor, SequenceChoices};
 use std::path::Path;
 use task::{Task, TaskLoader, TokenBatch};
-use wave_models::Weights;
+use wave_models::{Weights, check_weights};
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::settings::{BatchSize, Checkpointing, Duration, OfTransformers, Optimisation};
@@ -98,9 +98,6 @@ pub struct Settings {
 }
 
 /// Starts, trains and tests a sequence network.
-///
-/// # Errors
-/// If settings are wrong, or the work fails.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let spec = settings.data.as_deref().ok_or_else(|| {
         request("no task; give --data, such as copy:length=16,symbols=16 or text:FILE")
@@ -154,7 +151,8 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
         }
     }
     let arch = settings.arch.as_deref().unwrap_or("mamba2");
-    let mixer = Mixer::find(arch).filter(|mixer| *mixer != Mixer::Mlp);
+    let mixer = Mixer::from_str(arch, false).ok();
+    let mixer = mixer.filter(|mixer| *mixer != Mixer::Mlp);
     let mut shape = match (arch, mixer) {
         (TRANSFORMER, _) => SequenceShape::transformer(task.vocabulary(), depth, width),
         (_, Some(mixer)) => SequenceShape::new(task.vocabulary(), depth, width, mixer),
@@ -196,7 +194,7 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
             let shape: SequenceShape = wave_hub::read_json(&from.join("config.json"))?;
             let weights = wave_hub::read_tensors(&from.join("model.safetensors"))?.0;
             shape.validate()?;
-            shape.check_weights(&weights)?;
+            check_weights(&weights, &shape.parameters())?;
             Some((shape, weights))
         }
     };
@@ -290,8 +288,9 @@ impl Network {
         let tokens = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
         let maps = attention_maps(&self.shape, weights, &tokens)?;
         let of = |(layer, map): &(usize, Tensor)| {
-            let name = self.shape.mixers[*layer].name();
-            panel(format!("layer {layer}: {name}"), map)
+            let kind = self.shape.mixers[*layer].to_possible_value();
+            let kind = kind.as_ref().map_or("", |kind| kind.get_name());
+            panel(format!("layer {layer}: {kind}"), map)
         };
         let maps = maps.iter().map(of).collect::<Result<Vec<_>>>()?;
         run.draw("attention-maps", &maps, 4)

@@ -243,36 +243,26 @@ fn forward(
 ) -> Result<Tensor> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     let (h, k, p) = (shape.width, shape.kernel, shape.patch);
-    let w = weights.get("stem.0.weight", &[h, shape.channels, p, p])?;
+    let pair = |name: &str, dims: &[usize]| weights.pair(name, dims);
+    let (w, b) = pair("stem.0", &[h, shape.channels, p, p])?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
     let g = shape.image_size / p;
     let patches = patchify(&images, p)?; // (b, g g, c p p)
     let patches = patches.reshape((images.dim(0)?, g, g, ()))?;
-    let w = w.reshape((h, shape.channels * p * p))?;
-    let mut z = linear(&patches, &w, weights.get("stem.0.bias", &[h])?)?; // (b, g, g, h)
+    let mut z = linear(&patches, &w.reshape((h, ()))?, b)?; // (b, g, g, h)
     z = norm(&z, "stem.2")?;
     for i in 0..shape.depth {
-        let name = format!("blocks.{i}.0.fn.0");
-        let w = weights
-            .get(&format!("{name}.weight"), &[h, 1, k, k])?
-            .reshape((h, k, k))?;
-        let bias = weights.get(&format!("{name}.bias"), &[h])?;
-        let spatial = dilated_depthwise_conv(&z, &w, bias, shape.dilations.at(i))?;
+        let (w, b) = pair(&format!("blocks.{i}.0.fn.0"), &[h, 1, k, k])?;
+        let w = w.reshape((h, k, k))?;
+        let spatial = dilated_depthwise_conv(&z, &w, b, shape.dilations.at(i))?;
         z = (norm(&spatial, &format!("blocks.{i}.0.fn.2"))? + z)?;
-        let name = format!("blocks.{i}.1");
-        let w = weights
-            .get(&format!("{name}.weight"), &[h, h, 1, 1])?
-            .reshape((h, h))?;
-        z = linear(&z, &w, weights.get(&format!("{name}.bias"), &[h])?)?;
+        let (w, b) = pair(&format!("blocks.{i}.1"), &[h, h, 1, 1])?;
+        z = linear(&z, &w.reshape((h, h))?, b)?;
         z = norm(&z, &format!("blocks.{i}.3"))?;
     }
     let pooled = mean_over_pixels(&z)?; // (b, h)
-    let (w, b) = ("head.weight", "head.bias");
-    linear(
-        &pooled,
-        weights.get(w, &[shape.classes, h])?,
-        weights.get(b, &[shape.classes])?,
-    )
+    let (w, b) = pair("head", &[shape.classes, h])?;
+    linear(&pooled, w, b)
 }
 
 /// Weight, bias, running mean and running variance of a batch norm.

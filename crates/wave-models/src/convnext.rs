@@ -322,10 +322,7 @@ pub fn logits(shape: &ConvNextShape, weights: &Weights, images: &Tensor) -> Resu
     let weights = Checked::new("convnext", weights);
     let (h, p) = (shape.width, shape.patch);
     let [stem, norm, head] = shape.ends();
-    let pair = |name: &str, dims: &[usize]| -> Result<(&Tensor, &Tensor)> {
-        let weight = weights.get(&format!("{name}.weight"), dims)?;
-        Ok((weight, weights.get(&format!("{name}.bias"), &dims[..1])?))
-    };
+    let pair = |name: &str, dims: &[usize]| weights.pair(name, dims);
     let (w, b) = pair(stem, &[h, shape.channels, p, p])?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
     let g = shape.image_size / p;

@@ -94,4 +94,9 @@ impl<'a> Checked<'a> {
             ),
         }
     }
+    /// `NAME.weight` of these dimensions, and its bias.
+    fn pair(self, name: &str, dims: &[usize]) -> Result<(&'a Tensor, &'a Tensor)> {
+        let weight = self.get(&format!("{name}.weight"), dims)?;
+        Ok((weight, self.get(&format!("{name}.bias"), &dims[..1])?))
+    }
 }

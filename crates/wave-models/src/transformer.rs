@@ -29,9 +29,9 @@ mod run;
 mod text;
 
 use crate::About;
+use crate::Weights;
 use crate::check::affine;
 use crate::vit::LAYER_NORM_EPS;
-use crate::{ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 use wave_ops::{BlocksShape, Mode};
 
@@ -416,14 +416,6 @@ impl TransformerShape {
             Scale::Module => &["ls1.gamma", "ls2.gamma"],
             Scale::Parameter => &["gamma_1", "gamma_2"],
         }
-    }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        check_weights(weights, &self.parameters())
     }
 }
 

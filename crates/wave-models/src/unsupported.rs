@@ -305,21 +305,18 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
     if args.get("final_norm") == Some(&Value::Bool(false)) {
         return said("final_norm", "no norm after the blocks");
     }
-    if !weights.contains_key("pos_embed") {
-        return Some(("no learned positions".into(), "pos_embed is missing".into()));
-    }
-    if !weights.contains_key("blocks.0.attn.qkv.bias") {
-        let what = "no biases of queries, keys and values";
-        return Some((what.into(), "blocks.0.attn.qkv.bias is missing".into()));
-    }
-    if !weights.contains_key("head.weight") {
-        return Some(("no classifier".into(), "head.weight is missing".into()));
-    }
-    if !weights.contains_key("patch_embed.proj.bias") {
-        return Some((
-            "patches without a bias".into(),
-            "patch_embed.proj.bias is missing".into(),
-        ));
+    for (name, what) in [
+        ("pos_embed", "no learned positions"),
+        (
+            "blocks.0.attn.qkv.bias",
+            "no biases of queries, keys and values",
+        ),
+        ("head.weight", "no classifier"),
+        ("patch_embed.proj.bias", "patches without a bias"),
+    ] {
+        if !weights.contains_key(name) {
+            return Some((what.into(), format!("{name} is missing")));
+        }
     }
     None
 }

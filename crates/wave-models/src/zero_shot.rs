@@ -111,17 +111,15 @@ impl DualEncoder {
             .iter()
             .map(placed)
             .collect::<Result<_>>()?;
-        let TextShape {
-            blocks, context, ..
-        } = &self.text;
+        let text = &self.text;
         let embedding = get(&weights, "head.weight")?.clone();
         let bias = match weights.get("head.bias") {
             Some(bias) => bias.clone(),
             None => Tensor::zeros(self.embedding, embedding.dtype(), device)?,
         };
         Ok(TextTower {
-            blocks: TextBlocks::new(blocks, *context, self.text.causal(), &weights)?,
-            shape: self.text.clone(),
+            blocks: TextBlocks::new(&text.blocks, text.context, text.causal(), &weights)?,
+            shape: text.clone(),
             head: (embedding, bias),
         })
     }
@@ -193,12 +191,7 @@ impl TextTower {
     }
 
     fn some(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
-        let TextShape {
-            context,
-            vocabulary,
-            end,
-            ..
-        } = self.shape;
+        let (context, vocabulary) = (self.shape.context, self.shape.vocabulary);
         let n = texts.iter().map(Vec::len).max().unwrap_or(0);
         if n > context || (!self.shape.causal() && texts.iter().any(|text| text.len() != context)) {
             candle_core::bail!("texts of up to {n} tokens, the text tower takes {context}");
@@ -206,6 +199,7 @@ impl TextTower {
         let mut tokens = Vec::with_capacity(texts.len() * n);
         let mut places = Vec::with_capacity(texts.len());
         for (i, text) in texts.iter().enumerate() {
+            let end = self.shape.end;
             let Some(place) = end.place(text) else {
                 candle_core::bail!("a text has no end ({end:?}) among its tokens {text:?}");
             };

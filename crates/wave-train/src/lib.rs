@@ -66,7 +66,7 @@ pub use accumulate::MicroBatch;
 pub use batches::{Batches, Examples};
 pub use fit::{Flow, Hyperparameters, Progress, fit, step};
 pub use loss::{batch_targets, smoothed_targets};
-pub use metrics::{Scores, evaluate};
+pub use metrics::{Scores, Tally, evaluate};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
 pub use state::{Rate, State, Variable};

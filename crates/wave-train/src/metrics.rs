@@ -48,7 +48,7 @@ pub fn evaluate(
 
 /// Counts over predictions.
 #[derive(Default)]
-struct Tally {
+pub struct Tally {
     first: usize,
     five: usize,
     loss: f64,
@@ -56,8 +56,11 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts one prediction.
-    fn add(&mut self, z: &[f32], label: u32) -> Result<(), TrainError> {
+    /// Counts one prediction. True if the label has the highest of the scores `z`; ties go to the first class.
+    ///
+    /// # Errors
+    /// If there is no such class.
+    pub fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
         let label = label as usize;
         let Some(&own) = z.get(label) else {
             let text = format!("label {label} with {} classes", z.len());
@@ -68,17 +71,18 @@ impl Tally {
             .enumerate()
             .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
             .count();
-        self.first += usize::from(above == 0 && !own.is_nan());
+        let right = above == 0 && !own.is_nan();
+        self.first += usize::from(right);
         self.five += usize::from(above < 5 && !own.is_nan());
         let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
         self.loss += sum.ln() + f64::from(max - own);
         self.n += 1;
-        Ok(())
+        Ok(right)
     }
 
     /// With the counts of the other ranks.
-    fn scores(self, ranks: &dyn Ranks) -> Scores {
+    pub fn scores(self, ranks: &dyn Ranks) -> Scores {
         let mut sums = [
             self.first as f64,
             self.five as f64,

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use toml::Table;
 use wave_init::{Donor, Spent};
 use wave_models::vit::VitShape;
@@ -224,18 +223,11 @@ fn all<T: Sync>(
     made: &mut BTreeMap<String, StageOutput>,
     run: impl Fn(&T) -> Result<()> + Sync,
 ) -> Result<()> {
-    let failures: Mutex<BTreeMap<String, String>> = Mutex::default();
-    parallel(work, jobs, interruption, |(name, item)| {
-        if let Err(error) = run(item) {
-            if interruption.requested() {
-                return Err(error);
-            }
-            let mut failures = failures.lock().unwrap_or_else(|e| e.into_inner());
-            failures.entry(name.clone()).or_insert(format!("{error:#}"));
-        }
-        Ok(())
+    let failed = parallel(work, jobs, interruption, |(name, item)| match run(item) {
+        Err(error) if interruption.requested() => Err(error),
+        done => Ok(done.err().map(|error| (name.clone(), format!("{error:#}")))),
     })?;
-    for (name, error) in failures.into_inner().unwrap_or_else(|e| e.into_inner()) {
+    for (name, error) in failed.into_iter().flatten().rev() {
         made.insert(name, Err(error));
     }
     Ok(())

@@ -5,8 +5,8 @@ use anyhow::Result;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wave_run::interrupt::Interruption;
 use wave_run::progress::Verbosity;
 use wave_run::run_dir::Options;
@@ -26,40 +26,26 @@ pub(super) fn run_cells(
             tell(&format!("[{n}/{}] {text}", cells.len()));
         }
     };
-    let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();
-    let numbered: Vec<(usize, &Cell)> = cells.iter().enumerate().collect();
     let interruption = options.context.interruption();
-    parallel(
-        &numbered,
-        bench.grid.bench.jobs,
-        interruption,
-        |(i, cell)| {
-            bench.check()?;
-            let name = cell.file_name();
-            let result = match cell_row(bench, cell, &dir.join(format!("{name}.json"))) {
-                Err(error) if interruption.requested() => return Err(error),
-                Err(error) => {
-                    say(format!("{name} failed: {error:#}"));
-                    let error = format!("{error:#}");
-                    Err(Failure { cell: name, error })
-                }
-                Ok((row, fresh)) => {
-                    let kept = if fresh { "" } else { ", kept" };
-                    say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
-                    Ok(row)
-                }
-            };
-            let mut results = results.lock().unwrap_or_else(|e| e.into_inner());
-            results.insert(*i, result);
-            Ok(())
-        },
-    )?;
+    let row_of = |cell: &Cell| {
+        bench.check()?;
+        let name = cell.file_name();
+        match cell_row(bench, cell, &dir.join(format!("{name}.json"))) {
+            Err(error) if interruption.requested() => Err(error),
+            Err(error) => {
+                say(format!("{name} failed: {error:#}"));
+                let error = format!("{error:#}");
+                Ok(Err(Failure { cell: name, error }))
+            }
+            Ok((row, fresh)) => {
+                let kept = if fresh { "" } else { ", kept" };
+                say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
+                Ok(Ok(row))
+            }
+        }
+    };
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
-    for result in results
-        .into_inner()
-        .unwrap_or_else(|e| e.into_inner())
-        .into_values()
-    {
+    for result in parallel(cells, bench.grid.bench.jobs, interruption, row_of)? {
         match result {
             Ok(row) => rows.push(row),
             Err(failure) => failures.push(failure),
@@ -101,51 +87,53 @@ fn digest_of(row: &Value) -> String {
     wave_hub::sha256_hex(row.to_string().as_bytes())
 }
 
-/// Calls `work` on every item, on `jobs` threads that share the cores; after a failure no more items
-/// start.
-pub(super) fn parallel<T: Sync>(
+/// The results of `work` on every item, in their order, on `jobs` threads that share the cores; after a failure
+/// no more items start.
+pub(super) fn parallel<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,
     interruption: &Interruption,
-    work: impl Fn(&T) -> Result<()> + Sync,
-) -> Result<()> {
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     let jobs = jobs.min(items.len()).max(1);
     if jobs == 1 {
-        return items.iter().try_for_each(work);
+        return items.iter().map(work).collect();
     }
     let threads = (rayon::current_num_threads() / jobs).max(1);
     let next = AtomicUsize::new(0);
-    let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let results: Mutex<BTreeMap<usize, R>> = Mutex::default();
+    let failure: Mutex<Option<anyhow::Error>> = Mutex::default();
+    let worker = || -> Result<()> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()?;
+        while lock(&failure).is_none() && !interruption.requested() {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(i) else {
+                break;
+            };
+            let result = pool.install(|| work(item))?;
+            lock(&results).insert(i, result);
+        }
+        Ok(())
+    };
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                let fail = |error| {
-                    failure
-                        .lock()
-                        .unwrap_or_else(|e| e.into_inner())
-                        .get_or_insert(error);
-                };
-                let pool = match pool {
-                    Ok(pool) => pool,
-                    Err(error) => return fail(error.into()),
-                };
-                while failure.lock().unwrap_or_else(|e| e.into_inner()).is_none()
-                    && !interruption.requested()
-                {
-                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                        return;
-                    };
-                    if let Err(error) = pool.install(|| work(item)) {
-                        fail(error);
-                    }
+                if let Err(error) = worker() {
+                    lock(&failure).get_or_insert(error);
                 }
             });
         }
     });
-    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+    match lock(&failure).take() {
         Some(error) => Err(error),
         None if interruption.requested() => Err(wave_train::TrainError::Interrupted(0).into()),
-        None => Ok(()),
+        None => Ok(std::mem::take(&mut *lock(&results)).into_values().collect()),
     }
+}
+
+/// The content of a mutex, also after a panic of another thread: every change here is a single insertion.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

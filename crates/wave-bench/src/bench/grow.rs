@@ -60,12 +60,7 @@ impl Trainable for Growing<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let Growth {
-            small,
-            target,
-            resolved,
-            ..
-        } = self.of;
+        let of = self.of;
         let variable = |(name, t): (&String, &Tensor)| {
             Ok(Variable {
                 name: name.clone(),
@@ -75,7 +70,8 @@ impl Trainable for Growing<'_> {
                 muon: None,
             })
         };
-        let start = ligo::operator_start(small.shape(), target, ligo::NOISE, resolved.seed)?;
+        let (small, seed) = (of.small.shape(), of.resolved.seed);
+        let start = ligo::operator_start(small, of.target, ligo::NOISE, seed)?;
         start.iter().map(variable).collect()
     }
 
@@ -86,9 +82,7 @@ impl Trainable for Growing<'_> {
         images: &Tensor,
         _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let Growth {
-            target, resolved, ..
-        } = self.of;
+        let (target, resolved) = (self.of.target, self.of.resolved);
         let weights = self
             .grown(&live.weights)
             .map_err(candle_core::Error::wrap)?;

@@ -1,6 +1,7 @@
 //! A model of the grid before fine-tuning, and its cost.
 
 use super::artefacts::begin;
+use super::cells::lock;
 use super::grow::Growth;
 use super::table::{Component, Method, TEMPLATES};
 use super::{Bench, Cell, similarity};
@@ -275,8 +276,8 @@ fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> 
     }
     // Shared between trials of learning rates and the run of the same seed.
     let name = cell.of_size();
-    let lock = bench.pretraining(&name);
-    let _alone = lock.lock().unwrap_or_else(|e| e.into_inner());
+    let pretraining = bench.pretraining(&name);
+    let _alone = lock(&pretraining);
     let dir = bench.out.join("pretrained").join(&name);
     let begun = begin(&start.model, "Not yet trained.", &dir)?;
     let made = (&*begun, &settings);

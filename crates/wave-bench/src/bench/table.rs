@@ -227,22 +227,13 @@ pub struct Grid {
 impl Grid {
     /// Runs of all methods, without trials of learning rates.
     pub fn runs(&self) -> usize {
-        let of_method = |method: &Method| {
-            let sizes = self
-                .bench
-                .sizes
-                .iter()
-                .filter(|size| method.takes_size(size));
-            let datasets = self
-                .datasets
-                .iter()
-                .filter(|(name, _)| method.takes_data(name));
-            sizes.count() * datasets.count() * self.bench.seeds.len()
-        };
-        self.methods
-            .iter()
-            .map(|(_, method)| of_method(method))
-            .sum()
+        let runs = self.methods.iter().map(|(_, method)| {
+            let sizes = self.bench.sizes.iter();
+            let names = self.datasets.iter().map(|(name, _)| name);
+            let datasets = names.filter(|name| method.takes_data(name)).count();
+            sizes.filter(|size| method.takes_size(size)).count() * datasets
+        });
+        runs.sum::<usize>() * self.bench.seeds.len()
     }
 
     /// Parses the table, and checks the names in it.
@@ -353,16 +344,12 @@ impl Grid {
             }
             let needs = wave_init::find(&method.start)?.donors > 0;
             if needs != method.donor.is_some() {
-                return Err(wrong(format!(
-                    "{} takes {} donor; {}",
-                    method.start,
-                    if needs { "one" } else { "no" },
-                    if needs {
-                        "name one with donor = \"...\""
-                    } else {
-                        "leave out `donor`"
-                    }
-                )));
+                let (number, remedy) = match needs {
+                    true => ("one", "name one with donor = \"...\""),
+                    false => ("no", "leave out `donor`"),
+                };
+                let start = &method.start;
+                return Err(wrong(format!("{start} takes {number} donor; {remedy}")));
             }
             if method.inherit.is_some() || method.templates.is_some() {
                 return Err(wrong(format!(

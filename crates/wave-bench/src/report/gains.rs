@@ -27,11 +27,7 @@ pub(super) struct Gain {
 /// The subject against the best other method at each size. Where that one trains each model beforehand
 /// or is a variant of the subject, also against the best of the remaining ones.
 pub(super) fn gains(found: &Found, dataset: &str) -> Vec<Gain> {
-    let Found {
-        findings,
-        summaries,
-        ..
-    } = found;
+    let (findings, summaries) = (found.findings, &found.summaries);
     let subject = &findings.subject;
     let is_subject = |m: &String| m == subject;
     let Some(peers) = found

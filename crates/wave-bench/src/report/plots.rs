@@ -1,8 +1,8 @@
 //! The plots of a report.
 
 use super::page::Page;
-use super::summary::{Summary, words};
-use super::{Findings, Found, number};
+use super::summary::{Summary, on, words};
+use super::{Found, number, statistics};
 use anyhow::Result;
 use wave_run::plot::{Chart, Series, Unit};
 
@@ -56,18 +56,15 @@ fn accuracies(
 
 /// The methods of these curves that have colours, the most important first.
 fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
-    let Findings {
-        subject,
-        break_even,
-        ..
-    } = found.findings;
+    let subject = &found.findings.subject;
     let mean = |name: &str| {
         let all: Vec<f64> = found.summaries.of(name).map(|s| s.top1).collect();
-        all.iter().sum::<f64>() / all.len() as f64
+        statistics::mean(&all).unwrap_or(f64::NAN)
     };
     let mut best: Vec<&str> = bands.iter().map(|(name, _)| name.as_str()).collect();
     best.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-    let rivals = break_even.iter().filter(|(own, _)| own == subject);
+    let pairs = found.findings.break_even.iter();
+    let rivals = pairs.filter(|(own, _)| own == subject);
     let rivals = rivals.map(|(_, rival)| rival.as_str());
     let mut strong: Vec<String> = Vec::new();
     for name in std::iter::once(subject.as_str()).chain(rivals).chain(best) {
@@ -115,7 +112,7 @@ pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
             intro.write(page);
         }
         let size = format!("{depth}x{width}");
-        let title = title(dataset, &format!("depth {depth}, width {width}"));
+        let title = on(dataset, &format!("depth {depth}, width {width}"));
         let question = format!("accuracy by epoch at {depth} x {width}");
         let bands = without_low_starts(bands);
         let svg = accuracies(found, (dataset, &question), "epoch", bands)?;
@@ -177,7 +174,7 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: Option<&str>) -> Re
             if let Some(intro) = intro.take() {
                 intro.write(page);
             }
-            let title = title(dataset, "models of several sizes");
+            let title = on(dataset, "models of several sizes");
             let svg = accuracies(found, (dataset, "accuracy by size"), label, bands)?;
             page.plot(&[file, dataset], &format!("Top-1 by {name}, {title}"), &svg)?;
         }
@@ -216,7 +213,7 @@ pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
         if let Some(intro) = intro.take() {
             intro.write(page);
         }
-        let title = title(dataset, &format!("depth {}, width {}", size.0, size.1));
+        let title = on(dataset, &format!("depth {}, width {}", size.0, size.1));
         let question = format!("accuracy at {} by values kept", words(size));
         let svg = accuracies(found, (dataset, &question), "thousand values kept", bands)?;
         page.plot(
@@ -245,7 +242,7 @@ pub(super) fn totals(
         Series::new(name, &points.collect::<Vec<_>>())
     });
     let target = format!("{:.2} % at {}", 100.0 * target, words(own.size));
-    let title = format!("Epochs to {}", title(&own.dataset, &target));
+    let title = format!("Epochs to {}", on(&own.dataset, &target));
     let chart = Chart {
         title: &title,
         x_label: "models",
@@ -260,13 +257,6 @@ pub(super) fn totals(
         &format!("{title}, by the number of models"),
         &chart.svg()?,
     )
-}
-
-fn title(dataset: &str, text: &str) -> String {
-    match dataset {
-        "" => text.to_owned(),
-        dataset => format!("{dataset}, {text}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::Findings;
 
 #[test]
 fn the_start_of_an_untrained_model_does_not_press_the_rest_together() {

@@ -42,10 +42,15 @@ impl Summary {
 
     /// Data set and size, in words.
     pub(super) fn place(&self) -> String {
-        match &*self.dataset {
-            "" => words(self.size),
-            dataset => format!("{dataset}, {}", words(self.size)),
-        }
+        on(&self.dataset, &words(self.size))
+    }
+}
+
+/// A text about a data set, which has no name where there is only one.
+pub(super) fn on(dataset: &str, text: &str) -> String {
+    match dataset {
+        "" => text.to_owned(),
+        dataset => format!("{dataset}, {text}"),
     }
 }
 

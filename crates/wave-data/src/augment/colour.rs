@@ -41,17 +41,8 @@ impl ColourJitter {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        let Self {
-            brightness,
-            contrast,
-            saturation,
-            hue,
-        } = *self;
-        if [brightness, contrast, saturation]
-            .iter()
-            .all(|s| (0.0..=10.0).contains(s))
-            && (0.0..=0.5).contains(&hue)
-        {
+        let mut strengths = [self.brightness, self.contrast, self.saturation].into_iter();
+        if strengths.all(|s| (0.0..=10.0).contains(&s)) && (0.0..=0.5).contains(&self.hue) {
             return Ok(());
         }
         Err(format!(

@@ -19,6 +19,7 @@ use super::client::Client;
 use super::name::{HubName, is_commit};
 use super::{Events, HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
 use crate::atomic::{Known, Staged, sync_dir, temporary_dir};
+use crate::digest::hex;
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, TEMPLATES_FILE, commit_directory};
 use crate::templates::EXPAND;
 use crate::{HubError, prepare_out, sha256_file};
@@ -477,8 +478,7 @@ pub(super) fn git_hash(bytes: &[u8]) -> String {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", bytes.len()));
     hasher.update(bytes);
-    let digest = hasher.finalize();
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hasher.finalize())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 //! timm's names for ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
 //! a side, `d` width, `h` heads, `k` taps along a side.
 
+use crate::run::weight;
 use candle_core::{DType, Device, Result, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -43,14 +44,6 @@ pub enum PositionalAttention {
 }
 
 impl PositionalAttention {
-    /// Every one.
-    pub const ALL: [PositionalAttention; 4] = [
-        PositionalAttention::Gpsa,
-        PositionalAttention::ConvolutionInside,
-        PositionalAttention::ConvolutionOutside,
-        PositionalAttention::ConvolutionPositive,
-    ];
-
     /// The name of a layer's positions among its weights.
     pub(super) fn own_name(self) -> &'static str {
         match self {
@@ -75,9 +68,6 @@ pub struct PositionalShape {
 
 impl PositionalShape {
     /// Checks that the sizes fit each other.
-    ///
-    /// # Errors
-    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         self.vit.validate()?;
         if self.vit.class_token {
@@ -100,45 +90,9 @@ impl PositionalShape {
             false => Ok(()),
         }
     }
-
-    /// Name and shape of every weight: timm's, but for the convolutions.
-    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let (d, h, k) = (self.vit.width, self.vit.heads, self.kernel);
-        let gpsa = self.attention == PositionalAttention::Gpsa;
-        let mut all = Vec::new();
-        for (name, shape) in self.vit.parameters() {
-            let Some((attn, part)) = name.split_once("qkv.") else {
-                all.push((name, shape));
-                continue;
-            };
-            let rows = |rows: usize| [&[rows], &shape[1..]].concat();
-            if gpsa {
-                all.push((format!("{attn}qk.{part}"), rows(2 * d)));
-                all.push((format!("{attn}v.{part}"), rows(d)));
-            } else {
-                all.push((name.clone(), shape.clone()));
-            }
-            if part != "bias" {
-                continue; // a layer's own, once
-            }
-            let own = format!("{attn}{}", self.attention.own_name());
-            if gpsa {
-                all.push((format!("{own}.weight"), vec![h, 3]));
-                all.push((format!("{own}.bias"), vec![h]));
-                all.push((format!("{attn}gating_param"), vec![h]));
-            } else {
-                all.push((format!("{own}.weight"), vec![h, k, k]));
-                all.push((format!("{own}.gamma"), vec![1]));
-            }
-        }
-        all
-    }
 }
 
 /// Offsets (g² g², 3) from each patch (row, slowly) to each: Δx, Δy and the squared distance.
-///
-/// # Errors
-/// If the tensor cannot be made.
 pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let n = grid * grid;
     let offset = |a: usize, b: usize| b as f64 - a as f64;
@@ -190,9 +144,6 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
-///
-/// # Errors
-/// When a weight is missing or of another shape, or the images are of another size.
 pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (vit, layers) = (&shape.vit, PositionalLayers { shape, weights });
     let (d, hidden) = (vit.width, vit.hidden());
@@ -291,11 +242,7 @@ struct PositionalLayers<'a> {
 
 impl<'a> PositionalLayers<'a> {
     fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        match self.weights.get(name) {
-            Some(t) if t.dims() == dims => Ok(t),
-            Some(t) => candle_core::bail!("{name} has shape {:?}, expected {dims:?}", t.dims()),
-            None => candle_core::bail!("{name} is missing"),
-        }
+        weight(self.weights, name, dims)
     }
 
     fn linear(self, x: &Tensor, name: &str, (out, inputs): (usize, usize)) -> Result<Tensor> {

@@ -26,11 +26,15 @@ fn shape(attention: PositionalAttention) -> PositionalShape {
     }
 }
 
-fn shapes() -> [(String, PositionalShape); 4] {
-    PositionalAttention::ALL.map(|attention| {
+fn shapes() -> Vec<(String, PositionalShape)> {
+    let of = |attention: &PositionalAttention| {
         let name = attention.to_possible_value().unwrap();
-        (name.get_name().to_owned(), shape(attention))
-    })
+        (name.get_name().to_owned(), shape(*attention))
+    };
+    PositionalAttention::value_variants()
+        .iter()
+        .map(of)
+        .collect()
 }
 
 /// timm's and torch's logits, from `tests/fixtures/make_positional.py`.
@@ -132,4 +136,39 @@ fn gated_rows_add_up_to_one() {
     weights.insert("blocks.1.attn.gating_param".into(), gate(-40.0));
     let content = stock::softmax(&scores).unwrap();
     assert_close("closed", &rows(&weights), &content, 1e-6);
+}
+
+impl PositionalShape {
+    /// Name and shape of every weight: timm's, but for the convolutions.
+    pub(crate) fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let (d, h, k) = (self.vit.width, self.vit.heads, self.kernel);
+        let gpsa = self.attention == PositionalAttention::Gpsa;
+        let mut all = Vec::new();
+        for (name, shape) in self.vit.parameters() {
+            let Some((attn, part)) = name.split_once("qkv.") else {
+                all.push((name, shape));
+                continue;
+            };
+            let rows = |rows: usize| [&[rows], &shape[1..]].concat();
+            if gpsa {
+                all.push((format!("{attn}qk.{part}"), rows(2 * d)));
+                all.push((format!("{attn}v.{part}"), rows(d)));
+            } else {
+                all.push((name.clone(), shape.clone()));
+            }
+            if part != "bias" {
+                continue; // a layer's own, once
+            }
+            let own = format!("{attn}{}", self.attention.own_name());
+            if gpsa {
+                all.push((format!("{own}.weight"), vec![h, 3]));
+                all.push((format!("{own}.bias"), vec![h]));
+                all.push((format!("{attn}gating_param"), vec![h]));
+            } else {
+                all.push((format!("{own}.weight"), vec![h, k, k]));
+                all.push((format!("{own}.gamma"), vec![1]));
+            }
+        }
+        all
+    }
 }

@@ -119,8 +119,8 @@ fn a_local_head_looks_at_its_tap() {
 
 #[test]
 fn what_is_common_starts_as_a_plain_transformer() {
-    for attention in PositionalAttention::ALL {
-        let shape = shape(attention, 4);
+    for attention in PositionalAttention::value_variants() {
+        let shape = shape(*attention, 4);
         for (method, common) in [
             (Method::Default, DirectMethod::Timm),
             (Method::Mimetic, DirectMethod::Mimetic),

@@ -3,7 +3,7 @@
 use super::learned::{self, Noise};
 use super::plan::Plan;
 use super::problem::Episode;
-use super::unrolled::Optimiser;
+use super::unrolled::{Optimiser, gradient_of};
 use anyhow::{Result, bail};
 use candle_core::{Tensor, Var};
 use rand::Rng;
@@ -85,10 +85,7 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
         let mut gradients = Vec::new();
         let mut squares = 0.0;
         for Learned { value, .. } in &learned {
-            let g = match store.remove(value.as_tensor()) {
-                Some(g) => g.detach(),
-                None => value.as_detached_tensor().zeros_like()?,
-            };
+            let g = gradient_of(&mut store, value)?.detach();
             squares += f64::from(g.sqr()?.sum_all()?.to_scalar::<f32>()?);
             gradients.push(g);
         }

@@ -17,7 +17,8 @@
 
 pub mod baselines;
 
-use super::small::{Parameter, Usual};
+use super::small::{Parameter, Usual, weight};
+use crate::run::{inverse_softplus, softplus};
 use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -59,9 +60,6 @@ impl DistributionFamily {
 }
 
 /// The usual start of a small network: every tensor from a stream of its own.
-///
-/// # Errors
-/// If a spread is negative or not finite.
 pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
     let tensors = parameters.iter().enumerate();
     let tensor = |(i, p): (usize, &Parameter)| {
@@ -82,9 +80,6 @@ pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
 ///
 /// Normal ones have its mean and standard deviation; quantiles are the uniform's between ±1/2, times its
 /// range, the authors' start. A constant tensor is kept as `constant.NAME`.
-///
-/// # Errors
-/// If a tensor is empty.
 pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, t) in start {
@@ -131,9 +126,6 @@ pub struct Noise {
 
 impl Noise {
     /// Numbers for tensors of these names and shapes, each from a stream of its own.
-    ///
-    /// # Errors
-    /// If a tensor cannot be made.
     pub fn new(
         family: DistributionFamily,
         shapes: &[(String, Vec<usize>)],
@@ -163,17 +155,10 @@ fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Res
 }
 
 /// Weights by name, in the type of the parameters, as a differentiable function of these.
-///
-/// # Errors
-/// If a parameter is missing or misshapen.
 pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, dims, z) in &noise.tensors {
-        let p = |kind: &str| {
-            let name = format!("{kind}.{name}");
-            let found = parameters.get(&name);
-            found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
-        };
+        let p = |kind: &str| of(parameters, kind, name);
         let t = match (z, family) {
             (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,
             (Some(z), DistributionFamily::Normal) => {
@@ -214,20 +199,7 @@ pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
         .broadcast_add(start)
 }
 
-/// ln(1 + e^x), without overflow.
-pub fn softplus(x: &Tensor) -> Result<Tensor> {
-    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
-}
-
-/// The inverse of [`softplus`], of a positive number.
-fn inverse_softplus(y: f64) -> f64 {
-    y + (-(-y).exp_m1()).ln()
-}
-
 /// Mean and standard deviation of each tensor's distribution, by name, for the report.
-///
-/// # Errors
-/// If a parameter is missing or misshapen.
 pub fn moments(
     family: DistributionFamily,
     parameters: &Weights,
@@ -258,9 +230,6 @@ pub fn moments(
 }
 
 /// The quantiles of a piecewise linear distribution in the middles of `n` equal parts of 0..=1.
-///
-/// # Errors
-/// If a parameter is missing or misshapen.
 pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>> {
     let x: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
     let x = Tensor::from_vec(x, n, &Device::Cpu)?;
@@ -276,9 +245,7 @@ pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>>
 
 /// The parameter `KIND.NAME`.
 fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {
-    let key = format!("{kind}.{name}");
-    let found = parameters.get(&key);
-    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {key}")))
+    weight(parameters, &format!("{kind}.{name}"))
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::learned::{self, DistributionFamily};
 use super::problem::Source;
-use super::settings::{Arch, InnerOptimiser, Method, OuterGradient, Settings};
+use super::settings::{Arch, InnerOptimiser, Method, Settings};
 use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
-use super::unrolled::{Gradient, Optimiser, Unrolled};
+use super::unrolled::{Optimiser, Unrolled};
 use anyhow::Result;
 use wave_models::Weights;
 use wave_run::context::Context;
@@ -110,15 +110,10 @@ struct Usual {
 
 impl Usual {
     fn of(arch: Arch) -> Usual {
-        let (optimiser, lr, weight_decay) = match arch {
-            Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0),
-            Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4),
-            Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0),
-        };
-        let (steps, outer_lr) = match arch {
-            Arch::Autoencoder => (600, 1e-4),
-            Arch::Fixup => (200, 1e-4),
-            Arch::Lstm => (200, 3e-4),
+        let (optimiser, lr, weight_decay, steps, outer_lr) = match arch {
+            Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0, 600, 1e-4),
+            Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4, 200, 1e-4),
+            Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0, 200, 3e-4),
         };
         Usual {
             optimiser,
@@ -161,11 +156,7 @@ fn inner(own: &Settings, usual: &Usual) -> Result<Unrolled> {
         steps,
         validate: validated(steps, own.validate_every)?,
         checkpoint: own.keep_every.unwrap_or(5).max(1),
-        gradient: match own.gradient.unwrap_or_default() {
-            OuterGradient::Full => Gradient::Full,
-            OuterGradient::FirstOrder => Gradient::FirstOrder,
-            OuterGradient::Reptile => Gradient::Reptile,
-        },
+        gradient: own.gradient.unwrap_or_default(),
     })
 }
 

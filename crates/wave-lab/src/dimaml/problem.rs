@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
 use wave_data::{Augment, Loader};
 use wave_run::context::Context;
-use wave_run::data::{Channels, Data, DataPlan, Input, TestImages};
+use wave_run::data::{Channels, Data, DataPlan, Input};
 use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
 
@@ -124,16 +124,11 @@ impl Source {
         let limit = limit.unwrap_or(TESTS).max(1);
         match self {
             Source::Images(data) => {
-                let TestImages {
-                    source,
-                    indices,
-                    transform,
-                    broken,
-                    ..
-                } = &data.tests;
-                let of = &indices[..indices.len().min(limit)];
-                let batch = data.batch;
-                let batches = wave_data::evaluation_batches(source, of, transform, batch, broken);
+                let tests = &data.tests;
+                let of = &tests.indices[..tests.indices.len().min(limit)];
+                let (transform, broken) = (&tests.transform, &tests.broken);
+                let batches =
+                    wave_data::evaluation_batches(&tests.source, of, transform, data.batch, broken);
                 batches.map(|batch| images(&batch?)).collect()
             }
             Source::Tokens(task, batch) => {

@@ -64,9 +64,6 @@ pub unsafe fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T
 }
 
 /// Checks that gradients have gradients on this thread: the second derivative of x³ at 2 is 12.
-///
-/// # Errors
-/// If they have not.
 pub(crate) fn check() -> Result<()> {
     let x = Var::new(2f64, &Device::Cpu)?;
     let gradient =
@@ -78,7 +75,7 @@ pub(crate) fn check() -> Result<()> {
     match second.map(|t| t.to_scalar::<f64>()).transpose()? {
         Some(12.0) => Ok(()),
         _ => candle_core::bail!(
-            "gradients have no gradients on this thread; call this inside wave_train::second_order"
+            "gradients have no gradients on this thread; call this inside second_order"
         ),
     }
 }

@@ -4,6 +4,7 @@
     reason = "clap would print it as the description of a command"
 )]
 
+use super::unrolled::Gradient;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use wave_run::settings::Images;
@@ -35,16 +36,6 @@ pub enum InnerOptimiser {
     Nesterov,
     Adam,
     Lars,
-}
-
-/// Gradients with respect to the start.
-#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum OuterGradient {
-    #[default]
-    Full,
-    FirstOrder,
-    Reptile,
 }
 
 /// The settings of learned distributions.
@@ -107,7 +98,7 @@ pub struct Settings {
     /// validation losses alone (first-order MAML); or reptile, the way back from the training's end
     /// [default: full]
     #[arg(long, value_name = "WHICH")]
-    pub gradient: Option<OuterGradient>,
+    pub gradient: Option<Gradient>,
     /// Task that the learned start is tested on, and others beside it. Its classes or tokens may be
     /// others; its images are prepared as --data's [default: --data]
     #[arg(long, value_name = "D")]

@@ -8,6 +8,7 @@ pub mod autoencoder;
 pub mod fixup;
 pub mod lstm;
 
+use crate::run::at_most;
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::{ShapeError, Weights};
@@ -82,30 +83,18 @@ pub enum Small {
 
 impl Small {
     /// Checks that a network of this shape exists.
-    ///
-    /// # Errors
-    /// Names the size that does not fit.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         match self {
             Small::Autoencoder(shape) => shape.validate(),
             Small::Fixup(shape) => shape.validate(),
             Small::Lstm(shape) => shape.validate(),
         }?;
-        let of = |p: &Parameter| {
-            p.dims
-                .iter()
-                .fold(1, |n: usize, size| n.saturating_mul(*size))
-        };
         let all = self.parameters();
-        let values = all.iter().map(of).fold(0, usize::saturating_add);
-        match values > MOST_VALUES {
-            false => Ok(()),
-            true => Err(ShapeError::TooLarge {
-                name: "number of weights",
-                value: values,
-                at_most: MOST_VALUES,
-            }),
-        }
+        at_most(
+            MOST_VALUES,
+            "number of weights",
+            all.iter().map(|p| &p.dims),
+        )
     }
 
     /// All weights, in the order of the network.
@@ -136,9 +125,6 @@ impl Small {
     }
 
     /// The loss: a scalar, the mean over the examples.
-    ///
-    /// # Errors
-    /// If a weight is missing, or sizes contradict the network.
     pub fn loss(&self, weights: &Weights, examples: &Examples) -> Result<Tensor> {
         match self {
             Small::Autoencoder(shape) => autoencoder::loss(shape, weights, &examples.input),
@@ -172,7 +158,7 @@ fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
 }
 
 /// A weight of a map.
-fn weight<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
+pub(super) fn weight<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
     let found = weights.get(name);
     found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
 }

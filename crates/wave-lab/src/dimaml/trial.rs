@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use wave_init::random;
 use wave_models::Weights;
 use wave_run::error::request;
-use wave_run::plot::{Chart, Series, Unit};
 use wave_run::progress::Verbosity;
 use wave_run::terminal::tell;
 
@@ -71,35 +70,26 @@ pub(super) fn check(settings: &Settings, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Optimiser of a test from an initialisation.
-enum Tuning {
-    /// An optimiser.
-    Optimiser(Optimiser),
-    /// The usual optimiser on gradients that are scaled, tensor by tensor and step by step, to the update
-    /// rates of the training from the learned start on the same batches (DIMAML LR, figure 3).
-    LearnedRates,
-}
-
-/// Name and training of an initialisation: `NAME`, `NAME@lars=TRUST` or `NAME@learned-rates`.
-fn tuned(name: &str, usual: Optimiser) -> Result<(&str, Tuning)> {
+/// Name and optimiser of an initialisation, `NAME` or `NAME@lars=TRUST`; without an optimiser `NAME@learned-rates`: the
+/// usual one on gradients that are scaled, tensor by tensor and step by step, to the update rates of the training
+/// from the learned start on the same batches (DIMAML LR, figure 3).
+fn tuned(name: &str, usual: Optimiser) -> Result<(&str, Option<Optimiser>)> {
     let Some((start, other)) = name.split_once('@') else {
-        return Ok((name, Tuning::Optimiser(usual)));
+        return Ok((name, Some(usual)));
     };
     if other == "learned-rates" {
-        return Ok((start, Tuning::LearnedRates));
+        return Ok((start, None));
     }
-    let trust = other
-        .strip_prefix("lars=")
-        .and_then(|t| t.parse::<f64>().ok());
-    match trust.filter(|t| *t > 0.0 && t.is_finite()) {
-        Some(trust) => Ok((
-            start,
-            Tuning::Optimiser(Optimiser::Lars {
+    let trust = other.strip_prefix("lars=").and_then(|t| t.parse().ok());
+    match trust.filter(|t: &f64| *t > 0.0 && t.is_finite()) {
+        Some(trust) => {
+            let lars = Optimiser::Lars {
                 momentum: 0.9,
                 weight_decay: 0.0,
                 trust,
-            }),
-        )),
+            };
+            Ok((start, Some(lars)))
+        }
         None => Err(request(format!(
             "against = {name}; expected NAME@learned-rates, or NAME@lars=TRUST with a positive number"
         ))),
@@ -159,14 +149,11 @@ pub(super) fn tests(
         let episode = Episode::judged_by(&stream, &training, &judged)?;
         let mut learned_rates: Option<Vec<Vec<f64>>> = None;
         for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
-            let (kind, tuning) = tuned(name, training.optimiser)?;
-            let (optimiser, rates) = match tuning {
-                Tuning::Optimiser(optimiser) => (optimiser, None),
-                Tuning::LearnedRates => (training.optimiser, learned_rates.as_deref()),
-            };
+            let (kind, optimiser) = tuned(name, training.optimiser)?;
+            let rates = learned_rates.as_deref().filter(|_| optimiser.is_none());
             let start = task.start(kind, parameters, *seed)?;
             let training = Unrolled {
-                optimiser,
+                optimiser: optimiser.unwrap_or(training.optimiser),
                 ..training.clone()
             };
             let loss = |of, weights: &Weights| episode.loss(&task.network, of, weights);
@@ -338,15 +325,7 @@ impl Tests {
             ("curves.svg", "validation loss", lines),
             ("update-rates.svg", rates, self.update_rates()),
         ] {
-            let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
-            let chart = Chart {
-                title: &title,
-                x_label: "step",
-                y_label: label,
-                unit: Unit::Plain,
-                series: &series,
-            };
-            wave_hub::write_atomic(&run.file(file), chart.svg()?.as_bytes())?;
+            run.chart(file, &title, ["step", label], &lines)?;
         }
         Ok(())
     }

@@ -19,9 +19,11 @@
 mod optimiser;
 mod quotient;
 
-use std::collections::BTreeMap;
-
+use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Result, Tensor, Var};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use wave_models::Weights;
 
 use super::second_order;
 pub use optimiser::Optimiser;
@@ -37,16 +39,16 @@ pub enum Phase {
     Validation(u64),
 }
 
-/// Form of the gradient with respect to the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Form of the gradient with respect to the start: the gradient itself, through all steps; the mean gradient of the
+/// validation losses where they are taken, as if no step had changed another (first-order MAML: Finn, Abbeel and
+/// Levine 2017, section 5.2); or the start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018,
+/// algorithm 2).
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub enum Gradient {
-    /// The gradient itself, through all steps.
     #[default]
     Full,
-    /// The mean gradient of the validation losses where they are taken, as if no step had changed
-    /// another: first-order MAML (Finn, Abbeel and Levine 2017, section 5.2).
     FirstOrder,
-    /// The start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018, algorithm 2).
     Reptile,
 }
 
@@ -90,7 +92,7 @@ pub struct MetaGradient {
     /// Steps done and validation loss there.
     pub losses: Vec<(u64, f64)>,
     /// Derivatives of their mean with respect to the start, by name.
-    pub of: BTreeMap<String, Tensor>,
+    pub(crate) of: Weights,
 }
 
 impl MetaGradient {
@@ -117,9 +119,9 @@ impl Unrolled {
     /// If steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn curve(
         &self,
-        start: &BTreeMap<String, Tensor>,
+        start: &Weights,
         rates: Option<&[Vec<f64>]>,
-        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+        mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<Curve> {
         self.check()?;
         let names: Vec<&String> = start.keys().collect();
@@ -130,32 +132,23 @@ impl Unrolled {
         };
         for t in 1..=self.steps {
             let weights = variables(&point[0])?;
-            let (_, mut gradients) = gradients(
-                &loss(Phase::Training(t), &named(&names, &weights))?,
-                &weights,
-            )?;
+            let value = loss(Phase::Training(t), &named(&names, &weights))?;
+            let mut gradients = gradients(&value, &weights)?.1;
             let wanted = rates.and_then(|rates| rates.get(t as usize - 1));
-            for ((w, g), rate) in point[0]
-                .iter()
-                .zip(&mut gradients)
-                .zip(wanted.into_iter().flatten())
-            {
+            let pairs = point[0].iter().zip(&mut gradients);
+            for ((w, g), rate) in pairs.zip(wanted.into_iter().flatten()) {
                 let scale = rate * scalar(&norm(w)?)? / scalar(&norm(g)?)?;
                 if scale.is_normal() {
                     *g = (&*g * scale)?;
                 }
             }
             let rate = |(w, g): (&Tensor, &Tensor)| Ok(scalar(&norm(g)?)? / scalar(&norm(w)?)?);
-            let pairs = point[0].iter().zip(&gradients);
-            curve
-                .update_rates
-                .push(pairs.map(rate).collect::<Result<_>>()?);
+            let rates = point[0].iter().zip(&gradients).map(rate);
+            curve.update_rates.push(rates.collect::<Result<_>>()?);
             point = self.step(t, &point, &gradients)?;
             if self.validate.contains(&t) {
-                let weights = names.iter().zip(&point[0]);
-                let weights = weights
-                    .map(|(name, w)| ((*name).clone(), w.clone()))
-                    .collect();
+                let weights = names.iter().map(|name| (*name).clone());
+                let weights = weights.zip(point[0].iter().cloned()).collect();
                 let value = scalar(&loss(Phase::Validation(t), &weights)?)?;
                 curve.losses.push((t, value));
             }
@@ -171,8 +164,8 @@ impl Unrolled {
     /// If it does not, if steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn meta_gradient(
         &self,
-        start: &BTreeMap<String, Tensor>,
-        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+        start: &Weights,
+        mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
         self.check()?;
         if self.gradient != Gradient::Full {
@@ -180,16 +173,11 @@ impl Unrolled {
         }
         second_order::check()?;
         let names: Vec<&String> = start.keys().collect();
-        let mut forward = |t: u64, point: &Point| {
-            let weights = variables(&point[0])?;
-            let value = loss(Phase::Training(t), &named(&names, &weights))?;
-            self.step(t, point, &gradients(&value, &weights)?.1)
-        };
         // State t is in kept[t / m] if m divides t.
         let mut kept = vec![self.start(start)?];
         let mut point = kept[0].clone();
         for t in 1..self.steps {
-            point = forward(t, &point)?;
+            point = self.advance(t, &point, &names, &mut loss)?;
             if t.is_multiple_of(self.checkpoint) {
                 kept.push(point.clone());
             }
@@ -204,10 +192,8 @@ impl Unrolled {
             let to = (from + self.checkpoint).min(self.steps);
             let mut states = vec![first]; // from, from + 1, .., to
             for t in from + 1..=to {
-                let weights = variables(&states[states.len() - 1][0])?;
-                let value = loss(Phase::Training(t), &named(&names, &weights))?;
-                let gradients = gradients(&value, &weights)?.1;
-                states.push(self.step(t, &states[states.len() - 1], &gradients)?);
+                let last = &states[states.len() - 1];
+                states.push(self.advance(t, last, &names, &mut loss)?);
             }
             for t in (from + 1..=to).rev() {
                 let after = states.pop().unwrap_or_default();
@@ -216,9 +202,7 @@ impl Unrolled {
                     let value = loss(Phase::Validation(t), &named(&names, &weights))?;
                     let (value, gradients) = gradients(&value, &weights)?;
                     losses.push((t, value));
-                    for (a, g) in adjoint[0].iter_mut().zip(gradients) {
-                        *a = (&*a + (g / self.validate.len() as f64)?)?;
-                    }
+                    self.add_mean(&mut adjoint[0], gradients)?;
                 }
                 let before = &states[states.len() - 1];
                 adjoint = self.pull_back(t, before, &adjoint, |weights| {
@@ -237,8 +221,8 @@ impl Unrolled {
     /// First-order MAML or Reptile, without a backward pass through the steps.
     fn without_adjoint(
         &self,
-        start: &BTreeMap<String, Tensor>,
-        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+        start: &Weights,
+        mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
         let names: Vec<&String> = start.keys().collect();
         let mut point = self.start(start)?;
@@ -247,18 +231,13 @@ impl Unrolled {
         let mut of = zeros.collect::<Result<Vec<_>>>()?;
         let mut losses = Vec::new();
         for t in 1..=self.steps {
-            let weights = variables(&point[0])?;
-            let value = loss(Phase::Training(t), &named(&names, &weights))?;
-            point = self.step(t, &point, &gradients(&value, &weights)?.1)?;
+            point = self.advance(t, &point, &names, &mut loss)?;
             if self.validate.contains(&t) {
                 let weights = variables(&point[0])?;
                 let value = loss(Phase::Validation(t), &named(&names, &weights))?;
                 losses.push((t, scalar(&value)?));
                 if self.gradient == Gradient::FirstOrder {
-                    let gradients = gradients(&value, &weights)?.1;
-                    for (sum, g) in of.iter_mut().zip(gradients) {
-                        *sum = (&*sum + (g / self.validate.len() as f64)?)?;
-                    }
+                    self.add_mean(&mut of, gradients(&value, &weights)?.1)?;
                 }
             }
         }
@@ -290,7 +269,7 @@ impl Unrolled {
     }
 
     /// The state before the first step.
-    fn start(&self, start: &BTreeMap<String, Tensor>) -> Result<Point> {
+    fn start(&self, start: &Weights) -> Result<Point> {
         let weights: Vec<Tensor> = start.values().map(Tensor::detach).collect();
         let mut point = vec![weights];
         for _ in 0..self.optimiser.slots() {
@@ -315,6 +294,27 @@ impl Unrolled {
         Ok(after)
     }
 
+    /// The state after step `t`, which `loss` has the gradient of.
+    fn advance(
+        &self,
+        t: u64,
+        before: &Point,
+        names: &[&String],
+        loss: &mut dyn FnMut(Phase, &Weights) -> Result<Tensor>,
+    ) -> Result<Point> {
+        let weights = variables(&before[0])?;
+        let value = loss(Phase::Training(t), &named(names, &weights))?;
+        self.step(t, before, &gradients(&value, &weights)?.1)
+    }
+
+    /// Adds the gradients of one validation to their mean.
+    fn add_mean(&self, sum: &mut [Tensor], gradients: Vec<Tensor>) -> Result<()> {
+        for (sum, g) in sum.iter_mut().zip(gradients) {
+            *sum = (&*sum + (g / self.validate.len() as f64)?)?;
+        }
+        Ok(())
+    }
+
     /// The adjoint before step `t` from the one after it.
     fn pull_back(
         &self,
@@ -333,26 +333,17 @@ impl Unrolled {
             .collect();
         let value = loss(&tracked[0])?;
         let mut store = value.backward()?;
-        let gradient = |v: &Var| {
-            store
-                .remove(v.as_tensor())
-                .map_or_else(|| v.zeros_like(), Ok)
-        };
-        let gradients: Vec<Tensor> = tracked[0].iter().map(gradient).collect::<Result<_>>()?;
+        let gradients = tracked[0].iter().map(|v| gradient_of(&mut store, v));
+        let gradients = gradients.collect::<Result<Vec<_>>>()?;
         let after = self.step(t, &point, &gradients)?;
         let mut product = Tensor::zeros((), value.dtype(), value.device())?;
         for (x, a) in after.iter().flatten().zip(adjoint.iter().flatten()) {
             product = (product + (x * a)?.sum_all()?)?;
         }
         let mut store = product.backward()?;
-        let mut taken = |v: &Var| match store.remove(v.as_tensor()) {
-            Some(gradient) => Ok(gradient.detach()),
-            None => v.as_detached_tensor().zeros_like(),
-        };
-        tracked
-            .iter()
-            .map(|of| of.iter().map(&mut taken).collect())
-            .collect()
+        let mut taken = |v: &Var| Ok(gradient_of(&mut store, v)?.detach());
+        let adjoint = tracked.iter().map(|of| of.iter().map(&mut taken).collect());
+        adjoint.collect()
     }
 }
 
@@ -361,7 +352,7 @@ fn variables(values: &[Tensor]) -> Result<Vec<Var>> {
     values.iter().map(Var::from_tensor).collect()
 }
 
-fn named(names: &[&String], weights: &[Var]) -> BTreeMap<String, Tensor> {
+fn named(names: &[&String], weights: &[Var]) -> Weights {
     let weights = names.iter().zip(weights);
     weights
         .map(|(name, v)| ((*name).clone(), v.as_tensor().clone()))
@@ -371,12 +362,15 @@ fn named(names: &[&String], weights: &[Var]) -> BTreeMap<String, Tensor> {
 /// A loss and its gradients, without their graphs; zero for weights that it does not depend on.
 fn gradients(loss: &Tensor, weights: &[Var]) -> Result<(f64, Vec<Tensor>)> {
     let mut store = loss.backward()?;
-    let mut taken = |v: &Var| match store.remove(v.as_tensor()) {
-        Some(gradient) => Ok(gradient.detach()),
-        None => v.as_detached_tensor().zeros_like(),
-    };
-    let gradients = weights.iter().map(&mut taken).collect::<Result<_>>()?;
+    let taken = |v: &Var| Ok(gradient_of(&mut store, v)?.detach());
+    let gradients = weights.iter().map(taken).collect::<Result<_>>()?;
     Ok((scalar(loss)?, gradients))
+}
+
+/// The gradient of a variable; zero if the loss does not depend on it.
+pub(crate) fn gradient_of(store: &mut GradStore, v: &Var) -> Result<Tensor> {
+    let zeros = || v.as_detached_tensor().zeros_like();
+    store.remove(v.as_tensor()).map_or_else(zeros, Ok)
 }
 
 pub(crate) fn scalar(x: &Tensor) -> Result<f64> {

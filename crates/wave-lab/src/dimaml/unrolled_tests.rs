@@ -22,8 +22,6 @@ const ALL: [Optimiser; 4] = [
     },
 ];
 
-type Weights = BTreeMap<String, Tensor>;
-
 /// Numbers without a pattern, in -1..1.
 fn noise(shape: &[usize], seed: u64) -> Tensor {
     let n = shape.iter().product::<usize>() as u64;

@@ -1,7 +1,9 @@
 //! Statistics of a population's weights, in numbers and pictures (thesis, sections 3.4.1 and 3.4.3).
 
 use super::network::PopulationShape;
-use super::statistics::{LayerStatistics, across_layers, centre, layers, network, of_channels};
+use super::statistics::{
+    LayerStatistics, across_layers, centre, layers, network, of_channels, off_diagonal,
+};
 use crate::run::{Panel, Run, panel};
 use anyhow::Result;
 use candle_core::Tensor;
@@ -13,9 +15,6 @@ use wave_models::Weights;
 const SHOWN: usize = 4;
 
 /// Statistics over the networks, in numbers.
-///
-/// # Errors
-/// If there is a single network.
 pub(super) fn statistics(shape: &PopulationShape, weights: &Weights) -> Result<Value> {
     let whole = network(shape, weights)?;
     let of_layers = layers(shape, weights)?.into_iter().map(|layer| {
@@ -104,10 +103,4 @@ fn covariance(layer: &LayerStatistics) -> Result<Tensor> {
     let upper = Tensor::cat(&[quarter(0, 0)?, quarter(0, 1)?], 1)?;
     let lower = Tensor::cat(&[quarter(1, 0)?, quarter(1, 1)?], 1)?;
     Ok(Tensor::cat(&[upper, lower], 0)?)
-}
-
-/// A square matrix without its diagonal.
-fn off_diagonal(t: &Tensor) -> candle_core::Result<Tensor> {
-    let eye = Tensor::eye(t.dim(0)?, t.dtype(), t.device())?;
-    t * (1.0 - eye)?
 }

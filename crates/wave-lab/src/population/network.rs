@@ -23,7 +23,7 @@
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::{self, sizes};
-use wave_models::{ShapeError, Weights, check_weights, checked_images, mean_over_pixels};
+use wave_models::{ShapeError, Weights, checked_images, mean_over_pixels};
 use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 
 /// Added to variances in layer norms, as in ConvNeXt.
@@ -75,9 +75,6 @@ pub struct PopulationShape {
 
 impl PopulationShape {
     /// Checks that such a population exists.
-    ///
-    /// # Errors
-    /// When a size is zero or absurdly large, or a patch is larger than the images.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("networks", self.networks),
@@ -176,23 +173,12 @@ impl PopulationShape {
         ]);
         out
     }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        check_weights(weights, &self.parameters())
-    }
 }
 
 /// Class scores of the images of all networks.
 ///
 /// # Shapes
 /// `images` (b n, channels, height, width) gives (b n, classes); row i n + j is for network j.
-///
-/// # Errors
-/// When a weight is missing or of another shape, or the images are not as many for each network.
 pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (n, h, g) = (shape.networks, shape.width, shape.grid());
     let of = WeightsOf { shape, weights };

@@ -18,9 +18,6 @@ const STREAMS: u64 = 1 << 24;
 /// Weights of a population, every W1 shifted.
 ///
 /// Every network draws from generators of its own: network 3 of 4 equals network 3 of 500.
-///
-/// # Errors
-/// If the shape is not valid, or the shift not finite.
 pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let mut weights = Weights::new();

@@ -26,7 +26,7 @@ fn draws(shift: MlpMean) -> Weights {
 #[test]
 fn independent_entries_score_one_and_correlate_with_nothing() {
     let weights = draws(MlpMean::None);
-    SHAPE.check_weights(&weights).unwrap();
+    wave_models::check_weights(&weights, &SHAPE.parameters()).unwrap();
     for (l, layer) in layers(&SHAPE, &weights).unwrap().iter().enumerate() {
         let found = [layer.stripes_fc1, layer.stripes_fc2];
         assert!(
@@ -199,7 +199,7 @@ fn transformers_start_with_independent_entries_too() {
         ..SHAPE
     };
     let weights = start(&shape, MlpMean::None, 1).unwrap();
-    shape.check_weights(&weights).unwrap();
+    wave_models::check_weights(&weights, &shape.parameters()).unwrap();
     let norm = weights["blocks.0.norm1.weight"].flatten_all().unwrap();
     assert!(norm.to_vec1::<f32>().unwrap().iter().all(|x| *x == 1.0));
     for layer in layers(&shape, &weights).unwrap() {

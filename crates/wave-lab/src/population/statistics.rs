@@ -38,9 +38,6 @@ pub struct LayerStatistics {
 }
 
 /// The middle of a matrix (k, k).
-///
-/// # Errors
-/// If it is not a matrix.
 pub fn centre(of_pixels: &Tensor) -> Result<f64> {
     let (k, wide) = of_pixels.dims2()?;
     of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
@@ -58,9 +55,6 @@ pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerSta
 
 /// Correlation over networks and channels of the mean over hidden channels of W2 in every layer with
 /// that of every other layer: (depth, depth).
-///
-/// # Errors
-/// As [`layers`].
 pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tensor> {
     let means = (0..shape.depth).map(|layer| {
         let w2 = centred(shape, weights, &format!("blocks.{layer}.mlp.fc2.weight"))?;
@@ -90,9 +84,6 @@ pub struct NetworkStatistics {
 pub const SHOWN: usize = 800;
 
 /// Correlations over the whole of a network. Values that are the same in all networks have none.
-///
-/// # Errors
-/// As [`layers`].
 pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStatistics> {
     let n = shape.networks;
     let chance = 1.0 / (n as f64 - 1.0);
@@ -140,8 +131,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
     let some: Vec<u32> = (0..count as u32).step_by(stride).collect();
     let some = all.index_select(&Tensor::new(some, all.device())?, 1)?;
     let shown = some.t()?.matmul(&some)?;
-    let eye = Tensor::eye(shown.dim(0)?, shown.dtype(), shown.device())?;
-    let shown = (&shown * (1.0 - eye)?)?;
+    let shown = off_diagonal(&shown)?;
     let tensors: Vec<String> = tensors.into_iter().map(|(name, _)| name).collect();
     let count = tensors.len();
     Ok(NetworkStatistics {
@@ -173,9 +163,6 @@ fn standardised(centred: &Tensor) -> Result<Tensor> {
 /// Correlations of the weights of the first hidden channels of a layer with each other: their rows of W1,
 /// then their columns of W2, (2 h c, 2 h c). No average over channels is taken, so that n networks show no
 /// correlation below 1 / sqrt(n - 1).
-///
-/// # Errors
-/// As [`layers`].
 pub fn of_channels(
     shape: &PopulationShape,
     weights: &Weights,
@@ -283,4 +270,10 @@ fn scaled(covariance: &Tensor, variances: &Tensor) -> Result<Tensor> {
     covariance
         .broadcast_div(&columns)?
         .broadcast_div(&columns.t()?)
+}
+
+/// A square matrix without its diagonal.
+pub(super) fn off_diagonal(t: &Tensor) -> Result<Tensor> {
+    let eye = Tensor::eye(t.dim(0)?, t.dtype(), t.device())?;
+    t * (1.0 - eye)?
 }

@@ -14,36 +14,21 @@ mod attention;
 mod mamba;
 pub mod mamba2;
 mod mlp;
-mod parts;
+pub(super) mod parts;
 mod shape;
 
-pub use parts::{causal_convolution, sinusoidal_positions, softplus};
 pub use shape::{Mixer, SequenceShape};
 
+use crate::run::weight;
 use candle_core::{Result, Tensor};
-use parts::project;
+use parts::{project, sinusoidal_positions};
 use wave_models::Weights;
 use wave_ops::rms_norm;
 
-/// Scores of every possible next token at every position.
-///
-/// # Shapes
-/// `tokens` (b, t) of `u32` gives (b, t, vocabulary).
-///
-/// # Errors
-/// When a weight is missing or of another shape, or a token is not of the vocabulary.
-pub fn logits(shape: &SequenceShape, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
-    let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
-    head(shape, weights, &x)
-}
-
-/// As [`logits`], at some positions only, the same of every sequence.
+/// Scores of every possible next token at some positions, the same of every sequence.
 ///
 /// # Shapes
 /// `tokens` (b, t) and `positions` (m) of `u32` give (b, m, vocabulary).
-///
-/// # Errors
-/// As [`logits`].
 pub fn logits_at(
     shape: &SequenceShape,
     weights: &Weights,
@@ -60,9 +45,6 @@ pub fn logits_at(
 ///
 /// # Shapes
 /// `tokens` (t) gives a matrix (t, t) for each layer that mixes positions.
-///
-/// # Errors
-/// As [`logits`].
 pub fn attention_maps(
     shape: &SequenceShape,
     weights: &Weights,
@@ -91,7 +73,7 @@ fn hidden(
     mut seen: impl FnMut(Layer, &Tensor) -> Result<()>,
 ) -> Result<Tensor> {
     let (b, t) = tokens.dims2()?;
-    let table = get(
+    let table = weight(
         weights,
         "backbone.embeddings.weight",
         &[shape.vocabulary, shape.width],
@@ -124,8 +106,8 @@ fn hidden(
 }
 
 fn head(shape: &SequenceShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-    let scale = get(weights, "backbone.norm_f.weight", &[shape.width])?;
-    let w = get(weights, "lm_head.weight", &[shape.vocabulary, shape.width])?;
+    let scale = weight(weights, "backbone.norm_f.weight", &[shape.width])?;
+    let w = weight(weights, "lm_head.weight", &[shape.vocabulary, shape.width])?;
     project(&rms_norm(x, scale, shape.norm_eps)?, w)
 }
 
@@ -143,24 +125,12 @@ impl<'a> Layer<'a> {
     }
 
     fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        get(self.weights, &shape::name(self.layer, name), dims)
+        weight(self.weights, &shape::name(self.layer, name), dims)
     }
 
     /// A weight of the layer's mixer.
     fn of_mixer(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
         self.get(&format!("mixer.{name}"), dims)
-    }
-}
-
-fn get<'a>(weights: &'a Weights, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-    match weights.get(name) {
-        Some(t) if t.dims() == dims => Ok(t),
-        Some(t) => candle_core::bail!(
-            "weight {name} has shape {:?}, expected {dims:?}; check that the sizes are those of \
-             these weights",
-            t.dims()
-        ),
-        None => candle_core::bail!("weight {name} of shape {dims:?} is missing; check the depth"),
     }
 }
 

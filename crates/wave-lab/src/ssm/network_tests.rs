@@ -1,9 +1,17 @@
 use super::mamba2::matrix;
 use super::*;
+use crate::run::softplus;
 use crate::testing::{assert_close, tensor, weights};
 use candle_core::{DType, Device};
+use clap::ValueEnum as _;
 
 const CPU: Device = Device::Cpu;
+
+/// Scores (b, t, vocabulary) of every possible next token at every position.
+fn logits(shape: &SequenceShape, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
+    let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
+    head(shape, weights, &x)
+}
 
 fn shape(mixers: &[Mixer]) -> SequenceShape {
     SequenceShape {
@@ -164,7 +172,7 @@ fn without_decay_and_with_steps_of_one_it_is_linear_attention() {
 
 #[test]
 fn no_position_sees_a_later_one() {
-    let mixers = Mixer::ALL.map(|(_, mixer)| mixer);
+    let mixers = Mixer::value_variants().to_vec();
     let shape = shape(&mixers);
     let weights = weights(&shape.parameters());
     let whole = logits(&shape, &weights, &tokens()).unwrap();
@@ -203,9 +211,9 @@ fn maps_of_mamba_are_means_over_channels() {
 fn weights_of_other_sizes_are_refused() {
     let mut shape = shape(&[Mixer::Mamba2]);
     let weights = weights(&shape.parameters());
-    shape.check_weights(&weights).unwrap();
+    wave_models::check_weights(&weights, &shape.parameters()).unwrap();
     shape.state += 1;
-    assert!(shape.check_weights(&weights).is_err());
+    assert!(wave_models::check_weights(&weights, &shape.parameters()).is_err());
     assert!(logits(&shape, &weights, &tokens()).is_err());
 }
 

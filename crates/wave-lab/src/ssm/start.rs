@@ -20,6 +20,7 @@
 //! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
 
 use super::network::{Mixer, SequenceShape};
+use crate::run::inverse_softplus;
 use candle_core::{D, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -239,11 +240,6 @@ fn default(
         }
         _ => uniform(dims, by_inputs, rng)?,
     })
-}
-
-/// `ln(e^y - 1)`, the inverse of [`softplus`](super::network::softplus).
-fn inverse_softplus(y: f64) -> f64 {
-    y + (-(-y).exp_m1()).ln()
 }
 
 fn mimetic(

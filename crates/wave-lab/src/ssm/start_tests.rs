@@ -1,5 +1,6 @@
 use super::*;
-use crate::ssm::network::{causal_convolution, softplus};
+use crate::run::softplus;
+use crate::ssm::network::parts::causal_convolution;
 use candle_core::{DType, Device};
 
 /// Two layers of width 256, with a state of 32.
@@ -12,7 +13,7 @@ fn shape(mixer: Mixer) -> SequenceShape {
 
 fn weights(method: &str, mixer: Mixer, choices: &SequenceChoices) -> Weights {
     let weights = start(method, &shape(mixer), choices, None, 5).unwrap();
-    shape(mixer).check_weights(&weights).unwrap();
+    wave_models::check_weights(&weights, &shape(mixer).parameters()).unwrap();
     weights
 }
 
@@ -251,7 +252,7 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
     let choices = SequenceChoices::default();
     assert_eq!((choices.qk, choices.vp), ((0.0, 0.5), (0.2, 0.2)));
     let weights = start("mimetic", &shape, &choices, None, 5).unwrap();
-    shape.check_weights(&weights).unwrap();
+    wave_models::check_weights(&weights, &shape.parameters()).unwrap();
     let mut products = Vec::new();
     for layer in [0, 2] {
         let (q, k) = (matrix(&weights, layer, "q"), matrix(&weights, layer, "k"));

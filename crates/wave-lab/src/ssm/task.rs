@@ -32,11 +32,12 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use candle_core::{Device, Tensor};
+use clap::ValueEnum;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wave_data::DataError;
 use wave_run::error::request;
-use wave_train::{Batches, Examples, Scores};
+use wave_train::{Alone, Batches, Examples, Scores, Tally};
 
 /// The tokens that are no symbols: `$`, `|` and `.`; symbols come after them.
 const BEGIN: u32 = 0;
@@ -56,8 +57,8 @@ const MOST: usize = 1 << 16;
 /// Seed of the test sequences.
 const TEST_SEED: u64 = 0x7e57;
 
-/// The rule that makes a sequence.
-#[derive(Clone, Debug, PartialEq)]
+/// The rule that makes a sequence, by its name in specifications.
+#[derive(ValueEnum, Clone, Debug, PartialEq)]
 pub enum TaskKind {
     /// The string again.
     Copy,
@@ -68,6 +69,7 @@ pub enum TaskKind {
     /// The symbols in order.
     Sort,
     /// The tokens of a text.
+    #[value(skip)]
     Text(Arc<Text>),
 }
 
@@ -82,32 +84,6 @@ pub struct Task {
     pub symbols: usize,
 }
 
-impl TaskKind {
-    const ALL: [(&str, TaskKind); 4] = [
-        ("copy", TaskKind::Copy),
-        ("stack", TaskKind::Stack),
-        ("recall", TaskKind::Recall),
-        ("sort", TaskKind::Sort),
-    ];
-
-    fn of_spec(spec: &str) -> Option<TaskKind> {
-        let name = spec.split(':').next().unwrap_or(spec);
-        let found = TaskKind::ALL.into_iter().find(|(known, _)| *known == name);
-        found.map(|(_, kind)| kind)
-    }
-
-    /// The name in specifications.
-    pub fn name(&self) -> &'static str {
-        match self {
-            TaskKind::Copy => "copy",
-            TaskKind::Stack => "stack",
-            TaskKind::Recall => "recall",
-            TaskKind::Sort => "sort",
-            TaskKind::Text(_) => "text",
-        }
-    }
-}
-
 impl std::fmt::Display for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (least, most) = self.lengths;
@@ -117,12 +93,11 @@ impl std::fmt::Display for Task {
         };
         match &self.kind {
             TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path()),
-            kind => write!(
-                f,
-                "{}:length={length},symbols={}",
-                kind.name(),
-                self.symbols
-            ),
+            kind => {
+                let name = kind.to_possible_value();
+                let name = name.as_ref().map_or("text", |name| name.get_name());
+                write!(f, "{name}:length={length},symbols={}", self.symbols)
+            }
         }
     }
 }
@@ -156,13 +131,15 @@ impl FromStr for Task {
                 (task, sizes)
             }
             None => {
-                let kind = TaskKind::of_spec(spec).ok_or_else(|| wrong("is no task".into()))?;
+                let (name, sizes) = spec.split_once(':').unwrap_or((spec, ""));
+                let kind = TaskKind::from_str(name, false);
+                let kind = kind.map_err(|_| wrong("is no task".into()))?;
                 let task = Task {
                     lengths: (16, 16),
                     symbols: if kind == TaskKind::Sort { 512 } else { 16 },
                     kind,
                 };
-                (task, spec.split_once(':').map_or("", |(_, sizes)| sizes))
+                (task, sizes)
             }
         };
         for size in sizes.split(',').filter(|size| !size.is_empty()) {
@@ -398,14 +375,11 @@ impl Examples for TokenBatch {
 
 /// Scores of `logits` (tokens (b, t) and positions (m) to (b, m, vocabulary)) over batches, and the share of
 /// sequences all of whose tokens have the highest score.
-///
-/// # Errors
-/// If `logits` fails.
 pub(super) fn evaluate(
     batches: &[TokenBatch],
     logits: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<(Scores, f64)> {
-    let (mut right, mut five, mut loss, mut tokens) = (0, 0, 0.0, 0);
+    let mut tally = Tally::default();
     let (mut exact, mut sequences) = (0, 0);
     for batch in batches {
         let m = batch.positions.len();
@@ -413,31 +387,17 @@ pub(super) fn evaluate(
         let z = logits(&batch.input()?, &positions)?.flatten_to(1)?;
         let z = z.to_vec2::<f32>()?;
         for (z, targets) in z.chunks(m).zip(batch.targets.chunks(m)) {
-            let before = right;
-            for (z, &target) in z.iter().zip(targets) {
-                let own = z[target as usize];
-                // Ties go to the first.
-                let first = |i, v: f32| v > own || v.is_nan() || (v == own && i < target as usize);
-                let above = z.iter().enumerate().filter(|&(i, v)| first(i, *v)).count();
-                right += usize::from(above == 0 && !own.is_nan());
-                five += usize::from(above < 5 && !own.is_nan());
-                let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
-                loss += sum.ln() + f64::from(max - own);
-            }
-            tokens += m;
-            exact += usize::from(right - before == m);
+            let right = z
+                .iter()
+                .zip(targets)
+                .map(|(z, &target)| tally.add(z, target));
+            let right = right.collect::<Result<Vec<bool>, _>>()?;
+            exact += usize::from(right.iter().all(|right| *right));
             sequences += 1;
         }
     }
-    let n = tokens.max(1) as f64;
-    let scores = Scores {
-        top1: right as f64 / n,
-        top5: five as f64 / n,
-        loss: loss / n,
-        images: tokens,
-    };
-    Ok((scores, exact as f64 / sequences.max(1) as f64))
+    let exact = exact as f64 / sequences.max(1) as f64;
+    Ok((tally.scores(&Alone), exact))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, TransformerShape};
 use crate::check::unsupported;
-use crate::check::{count, dims, divides, sizes};
+use crate::check::{check_weights, count, dims, divides, sizes};
 use crate::{ShapeError, heads};
 use serde_json::Value;
 use wave_ancestors::table::{Known, agree, refuse_arguments};
@@ -395,7 +395,7 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
             return Err(ShapeError::Missing { name: name.into() });
         }
     }
-    shape.check_weights(known.weights)?;
+    check_weights(known.weights, &shape.parameters())?;
     if shape.pooling == Pooling::Token && !shape.class_token {
         return Err(ShapeError::Choice {
             name: "global_pool",

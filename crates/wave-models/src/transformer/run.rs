@@ -6,7 +6,7 @@ use crate::fold::{Affine, get};
 use crate::frozen::{self, Columns};
 use crate::vit;
 use crate::{About, Frozen};
-use crate::{Activation, Weights};
+use crate::{Activation, Weights, check_weights};
 use candle_core::{D, DType, Device, Result, Tensor};
 use wave_ancestors::in_parts;
 
@@ -184,9 +184,7 @@ pub(crate) struct Transformer {
 
 impl Transformer {
     pub(crate) fn new(shape: &TransformerShape, weights: &Weights) -> Result<Transformer> {
-        shape
-            .check_weights(weights)
-            .map_err(candle_core::Error::wrap)?;
+        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let device = get(weights, "patch_embed.proj.weight")?.device().clone();
         let blocks = if shape.plain_blocks() {
             let parameters = plain_parameters(shape, &stacked(shape, weights)?)?;
@@ -280,37 +278,25 @@ impl Layer {
         let stored = |part: &str| Affine::stored(weights, &format!("blocks.{l}.{part}"));
         let (d, heads) = (shape.width, shape.heads);
         let head = d / heads;
-        let zeros = || Tensor::zeros(d, DType::F32, device);
+        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
+        let joint = || named("attn.qkv.weight").cloned();
         let (weight, bias) = match shape.queries {
-            Queries::Joint => (
-                named("attn.qkv.weight")?.clone(),
-                named("attn.qkv.bias")?.clone(),
-            ),
-            Queries::Unbiased => (
-                named("attn.qkv.weight")?.clone(),
-                Tensor::zeros(3 * d, DType::F32, device)?,
-            ),
+            Queries::Joint => (joint()?, named("attn.qkv.bias")?.clone()),
+            Queries::Unbiased => (joint()?, zeros(3 * d)?),
             Queries::Biased => {
-                let bias = [
-                    named("attn.q_bias")?.clone(),
-                    zeros()?,
-                    named("attn.v_bias")?.clone(),
-                ];
-                (named("attn.qkv.weight")?.clone(), Tensor::cat(&bias, 0)?)
+                let (q, v) = (named("attn.q_bias")?, named("attn.v_bias")?);
+                (joint()?, Tensor::cat(&[q, &zeros(d)?, v], 0)?)
             }
             Queries::Separate(biased) => {
-                let weight = ["q", "k", "v"]
-                    .map(|part| named(&format!("attn.{part}_proj.weight")).cloned())
-                    .into_iter()
-                    .collect::<Result<Vec<_>>>()?;
-                let bias = ["q", "k", "v"]
-                    .map(|part| match biased && part != "k" {
-                        true => named(&format!("attn.{part}_proj.bias")).cloned(),
-                        false => zeros(),
-                    })
-                    .into_iter()
-                    .collect::<Result<Vec<_>>>()?;
-                (Tensor::cat(&weight, 0)?, Tensor::cat(&bias, 0)?)
+                let (mut weights, mut biases) = (Vec::new(), Vec::new());
+                for part in ["q", "k", "v"] {
+                    weights.push(named(&format!("attn.{part}_proj.weight"))?);
+                    biases.push(match biased && part != "k" {
+                        true => named(&format!("attn.{part}_proj.bias"))?.clone(),
+                        false => zeros(d)?,
+                    });
+                }
+                (Tensor::cat(&weights, 0)?, Tensor::cat(&biases, 0)?)
             }
         };
         let share = (head as f64).powf(-0.5);

@@ -236,15 +236,10 @@ impl Of<'_> {
             return Ok(EndOfText::Last);
         }
         let path = "text_config.eos_token_id";
-        let found = self.value(path).filter(|v| !v.is_null());
-        match found.map_or(Some(CLIP_END), Value::as_u64) {
+        match self.value(path).map_or(Some(CLIP_END), Value::as_u64) {
             Some(LEGACY_END) => Ok(EndOfText::Largest),
             Some(end) if end <= u64::from(u32::MAX) => Ok(EndOfText::Token(end as u32)),
-            _ => Err(ShapeError::Choice {
-                name: path,
-                found: found.map_or(String::new(), Value::to_string),
-                expected: "the number of a token",
-            }),
+            _ => Err(self.wrong(path, "the number of a token")),
         }
     }
 
@@ -332,59 +327,54 @@ impl Of<'_> {
     }
 
     fn activation(&self, path: &'static str) -> Result<Between, ShapeError> {
-        let said = self.value(path).filter(|v| !v.is_null());
-        let word = said.map_or(Some(self.usual.activation), Value::as_str);
-        match word {
+        let usual = self.usual.activation;
+        match self.value(path).map_or(Some(usual), Value::as_str) {
             Some("quick_gelu") => Ok(Between::QuickGelu),
             Some("gelu") => Ok(Between::Gelu),
             Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Between::GeluTanh),
-            _ => Err(ShapeError::Choice {
-                name: path,
-                found: said.map_or(String::new(), Value::to_string),
-                expected: "quick_gelu, gelu or gelu_pytorch_tanh",
-            }),
+            _ => Err(self.wrong(path, "quick_gelu, gelu or gelu_pytorch_tanh")),
         }
     }
 
     fn eps(&self, path: &'static str) -> Result<f64, ShapeError> {
-        let said = self.value(path).filter(|v| !v.is_null());
-        let eps = said.map_or(Some(self.usual.eps), Value::as_f64);
+        let eps = self.value(path).map_or(Some(self.usual.eps), Value::as_f64);
         eps.filter(|eps| *eps > 0.0 && *eps < 1.0)
-            .ok_or_else(|| ShapeError::Choice {
-                name: path,
-                found: said.map_or(String::new(), Value::to_string),
-                expected: "a number between 0 and 1",
-            })
+            .ok_or_else(|| self.wrong(path, "a number between 0 and 1"))
     }
 
     fn name(&self) -> &'static str {
         if self.clip { "clip" } else { "siglip" }
     }
 
-    /// A value of the configuration by `section.key`, or `key`. As transformers does, it takes
+    /// For a value of the configuration that is none of those expected.
+    fn wrong(&self, path: &'static str, expected: &'static str) -> ShapeError {
+        ShapeError::Choice {
+            name: path,
+            found: self.value(path).map_or(String::new(), Value::to_string),
+            expected,
+        }
+    }
+
+    /// A value of the configuration by `section.key`, or `key`; null is as good as absent. As transformers does, it takes
     /// `text_config_dict` of older files, if there, for `text_config`.
     fn value(&self, path: &str) -> Option<&Value> {
         let Some((section, key)) = path.split_once('.') else {
-            return self.config.get(path);
+            return self.config.get(path).filter(|value| !value.is_null());
         };
         let old = self.config.get(format!("{section}_dict"));
         let section: &Map<String, Value> = old
             .and_then(Value::as_object)
             .or_else(|| self.config.get(section)?.as_object())?;
-        section.get(key)
+        section.get(key).filter(|value| !value.is_null())
     }
 
     /// A number of the configuration, if it is there.
     fn number(&self, path: &'static str) -> Result<Option<usize>, ShapeError> {
         match self.value(path) {
-            None | Some(Value::Null) => Ok(None),
+            None => Ok(None),
             Some(value) => match value.as_u64().filter(|n| (1..=1 << 20).contains(n)) {
                 Some(n) => Ok(Some(n as usize)),
-                None => Err(ShapeError::Choice {
-                    name: path,
-                    found: value.to_string(),
-                    expected: "a whole number of at least 1",
-                }),
+                None => Err(self.wrong(path, "a whole number of at least 1")),
             },
         }
     }

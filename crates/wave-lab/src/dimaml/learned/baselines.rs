@@ -37,9 +37,6 @@ const LEAST_NORM: f64 = 1e-5;
 /// `slope` answers the step and the weights with the derivatives of the quotient with respect to them
 /// (`wave_train::unrolled::gradient_quotient`). A norm moves by the sign of its derivative, with
 /// momentum.
-///
-/// # Errors
-/// If `slope` fails.
 pub fn metainit(
     start: &Weights,
     options: MetaInit,

@@ -40,9 +40,6 @@ pub struct AutoencoderShape {
 
 impl AutoencoderShape {
     /// Checks that the sizes are possible.
-    ///
-    /// # Errors
-    /// Names the size that is not.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         let narrowest = self.widths.iter().min().copied().unwrap_or(0);
         sizes(&[
@@ -135,9 +132,6 @@ impl AutoencoderShape {
 }
 
 /// Mean squared error of the reconstruction of `images` (b, c, h, w).
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
 pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     (reconstruct(shape, weights, images)? - images)?
         .sqr()?
@@ -145,9 +139,6 @@ pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Res
 }
 
 /// The reconstruction of `images`, of the same shape.
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
 pub fn reconstruct(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let w = |name: &str| weight(weights, name);
     let (sides, layers, b) = (shape.sides(), shape.widths.len(), images.dim(0)?);

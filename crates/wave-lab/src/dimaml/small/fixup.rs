@@ -51,9 +51,6 @@ impl FixupShape {
     }
 
     /// Checks that the sizes are possible.
-    ///
-    /// # Errors
-    /// Names the size that is not.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         if !(1..=8).contains(&self.stages) || !self.blocks.is_multiple_of(self.stages) {
             return Err(ShapeError::Choice {
@@ -113,9 +110,6 @@ impl FixupShape {
 }
 
 /// Class scores (b, classes) of `images` (b, c, h, w).
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
 pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let w = |name: &str| weight(weights, name);
     let (c, size) = (shape.channels, shape.image_size);
@@ -138,9 +132,6 @@ pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<
 }
 
 /// The residual branch of block `l`, which may halve the resolution.
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict each other.
 pub fn branch(weights: &Weights, l: usize, x: &Tensor, halves: bool) -> Result<Tensor> {
     let w = |name: &str| weight(weights, &format!("blocks.{l}.{name}"));
     let shifted = |x: &Tensor, name: &str| x.broadcast_add(w(name)?);

@@ -33,9 +33,6 @@ pub struct LstmShape {
 
 impl LstmShape {
     /// Checks that the sizes are possible.
-    ///
-    /// # Errors
-    /// Names the size that is not.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("vocabulary", self.vocabulary),
@@ -72,9 +69,6 @@ impl LstmShape {
 }
 
 /// Logits (b · positions, vocabulary) of the token after each of `positions` in `tokens` (b, n).
-///
-/// # Errors
-/// If a weight is missing, or sizes contradict `shape`.
 pub fn logits(
     shape: &LstmShape,
     weights: &Weights,

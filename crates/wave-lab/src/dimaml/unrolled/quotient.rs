@@ -1,11 +1,10 @@
 //! The gradient quotient, which MetaInit makes small: how much a step turns the gradient.
 
-use std::collections::BTreeMap;
-
 use candle_core::{Result, Tensor};
+use wave_models::Weights;
 
 use super::super::second_order;
-use super::{scalar, variables};
+use super::{gradient_of, scalar, variables};
 
 /// Keeps the quotient finite where the gradient is zero.
 const EPS: f64 = 1e-5;
@@ -23,9 +22,9 @@ const EPS: f64 = 1e-5;
 /// # Errors
 /// If it does not, or `loss` fails.
 pub fn gradient_quotient(
-    weights: &BTreeMap<String, Tensor>,
-    loss: impl FnOnce(&BTreeMap<String, Tensor>) -> Result<Tensor>,
-) -> Result<(f64, BTreeMap<String, Tensor>)> {
+    weights: &Weights,
+    loss: impl FnOnce(&Weights) -> Result<Tensor>,
+) -> Result<(f64, Weights)> {
     second_order::check()?;
     let values: Vec<Tensor> = weights.values().map(Tensor::detach).collect();
     let tracked = variables(&values)?;
@@ -34,11 +33,8 @@ pub fn gradient_quotient(
     let value = loss(&named.collect())?;
     let gradients_of = |of: &Tensor| -> Result<Vec<Tensor>> {
         let mut store = of.backward()?;
-        let mut gradient = |v: &candle_core::Var| match store.remove(v.as_tensor()) {
-            Some(gradient) => Ok(gradient),
-            None => v.as_detached_tensor().zeros_like(),
-        };
-        tracked.iter().map(&mut gradient).collect()
+        let gradients = tracked.iter().map(|v| gradient_of(&mut store, v));
+        gradients.collect()
     };
     let sum = |terms: Vec<Tensor>| -> Result<Tensor> {
         let zero = Tensor::zeros((), value.dtype(), value.device())?;

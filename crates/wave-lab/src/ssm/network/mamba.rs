@@ -12,7 +12,8 @@
 //! with `A = -exp(A_log)`, a number for each channel and entry of its state (equations 3.30 to 3.35).
 
 use super::Layer;
-use super::parts::{causal_convolution, causal_mask, project, softplus};
+use super::parts::{causal_convolution, decays, project};
+use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::selective_scan;
 
@@ -64,17 +65,11 @@ pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
 pub(super) fn mean_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let p = pieces(layer, u)?;
     let (e, n) = p.a.dims2()?;
-    let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?;
     let log = p.step.transpose(1, 2)?.cumsum(2)?; // (b, e, t)
     let mut sum = None;
     for k in 0..n {
         let a = p.a.narrow(1, k, 1)?; // (e, 1)
-        let log = log.broadcast_mul(&a)?;
-        let kept = log
-            .unsqueeze(3)?
-            .broadcast_sub(&log.unsqueeze(2)?)?
-            .broadcast_add(&mask)?
-            .exp()?; // (b, e, t, t)
+        let kept = decays(&log.broadcast_mul(&a)?)?; // (b, e, t, t)
         let step = p.step.transpose(1, 2)?.unsqueeze(2)?; // (b, e, 1, t)
         let kept = (kept.broadcast_mul(&step)?.sum(1)? / e as f64)?; // (b, t, t)
         let (input, output) = (p.input.narrow(2, k, 1)?, p.output.narrow(2, k, 1)?);

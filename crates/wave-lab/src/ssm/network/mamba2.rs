@@ -13,7 +13,8 @@
 //! `1{i <= j}` is the other way round.
 
 use super::Layer;
-use super::parts::{causal_convolution, causal_mask, project, softplus};
+use super::parts::{causal_convolution, decays, project};
+use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
 
@@ -23,22 +24,11 @@ use wave_ops::rms_norm;
 /// # Shapes
 /// `step` (b, t, h), all above 0; `a` (h), all below 0; `input` B and `output` C (b, t, n); the result
 /// is (b, h, t, t).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Result<Tensor> {
-    let t = step.dim(1)?;
     let products = output.matmul(&input.transpose(1, 2)?)?; // (b, t, t)
     let step = step.transpose(1, 2)?.contiguous()?; // (b, h, t)
     let decay = step.broadcast_mul(&a.unsqueeze(1)?)?;
-    let log = decay.cumsum(2)?;
-    let mask = causal_mask(t, log.dtype(), log.device())?;
-    // The mask comes first: above the diagonal the exponential would overflow.
-    let kept = log
-        .unsqueeze(3)?
-        .broadcast_sub(&log.unsqueeze(2)?)?
-        .broadcast_add(&mask)?
-        .exp()?; // (b, h, t, t)
+    let kept = decays(&decay.cumsum(2)?)?; // (b, h, t, t)
     kept.broadcast_mul(&products.unsqueeze(1)?)?
         .broadcast_mul(&step.unsqueeze(2)?)
 }

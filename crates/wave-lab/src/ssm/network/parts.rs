@@ -1,6 +1,6 @@
 //! Pieces of several mixers.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 use wave_ops::linear;
 
 /// `x W^T`: `x` (.., in) and `w` (out, in) give (.., out).
@@ -9,21 +9,10 @@ pub(super) fn project(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     linear(x, w, &none)
 }
 
-/// `ln(1 + e^x)`, without overflow.
-///
-/// # Errors
-/// If a tensor operation fails.
-pub fn softplus(x: &Tensor) -> Result<Tensor> {
-    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
-}
-
 /// A depthwise convolution over positions that sees only the past: the last tap is the position's own.
 ///
 /// # Shapes
 /// `x` (b, t, channels), `weight` (channels, 1, taps), `bias` (channels) give (b, t, channels).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (channels, _, taps) = weight.dims3()?;
     wave_ops::causal_convolution(x, &weight.reshape((channels, taps))?, bias)
@@ -34,9 +23,6 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
 ///
 /// # Shapes
 /// (t, d), for an even d.
-///
-/// # Errors
-/// If a tensor operation fails.
 pub fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let angle = |i: usize, j: usize| i as f64 * 10_000f64.powf(-2.0 * j as f64 / d as f64);
     let entry = |at: usize| match (at / d, at % d) {
@@ -45,6 +31,16 @@ pub fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -
     };
     let values: Vec<f64> = (0..t * d).map(entry).collect();
     Tensor::from_vec(values, (t, d), device)?.to_dtype(dtype)
+}
+
+/// `exp(log_i - log_j)` for each position i (row) and every one j up to it, else 0: (.., t) gives (.., t, t).
+pub(super) fn decays(log: &Tensor) -> Result<Tensor> {
+    let mask = causal_mask(log.dim(D::Minus1)?, log.dtype(), log.device())?;
+    // The mask comes first: above the diagonal the exponential would overflow.
+    log.unsqueeze(D::Minus1)?
+        .broadcast_sub(&log.unsqueeze(D::Minus2)?)?
+        .broadcast_add(&mask)?
+        .exp()
 }
 
 /// (t, t): 0 where a row may look at a column, at its own position and before, else minus infinity.

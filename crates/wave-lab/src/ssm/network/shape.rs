@@ -1,14 +1,16 @@
 //! Sizes of a sequence network, and the names of its weights.
 
+use crate::run::at_most;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use wave_models::ShapeError;
 use wave_models::check::{divides, sizes};
-use wave_models::{ShapeError, Weights, check_weights};
 
 /// The most values that all weights may have.
 const MOST_VALUES: usize = u32::MAX as usize;
 
 /// A layer, between its norm and its skip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mixer {
     /// The selective state space layer of Mamba (Gu and Dao 2023).
@@ -21,34 +23,6 @@ pub enum Mixer {
     LinearAttention,
     /// No mixing of positions: the MLP between a transformer's attention layers.
     Mlp,
-}
-
-impl Mixer {
-    /// Every mixer, with its name in configurations.
-    pub const ALL: [(&str, Mixer); 5] = [
-        ("mamba", Mixer::Mamba),
-        ("mamba2", Mixer::Mamba2),
-        ("attention", Mixer::Attention),
-        ("linear-attention", Mixer::LinearAttention),
-        ("mlp", Mixer::Mlp),
-    ];
-
-    /// The mixer of a name.
-    pub fn find(name: &str) -> Option<Mixer> {
-        let found = Self::ALL.iter().find(|(known, _)| *known == name);
-        found.map(|(_, mixer)| *mixer)
-    }
-
-    /// The name in configurations.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mixer::Mamba => "mamba",
-            Mixer::Mamba2 => "mamba2",
-            Mixer::Attention => "attention",
-            Mixer::LinearAttention => "linear-attention",
-            Mixer::Mlp => "mlp",
-        }
-    }
 }
 
 /// The sizes of a sequence network. All are at least 1; see [`SequenceShape::validate`].
@@ -125,9 +99,6 @@ impl SequenceShape {
     }
 
     /// Checks that a network of this shape exists.
-    ///
-    /// # Errors
-    /// When a size is zero or absurdly large, or the heads do not share the inner channels evenly.
     pub fn validate(&self) -> Result<(), ShapeError> {
         sizes(&[
             ("vocabulary", self.vocabulary),
@@ -151,18 +122,9 @@ impl SequenceShape {
         if self.positions {
             divides("a sine and a cosine:", 2, "width", self.width)?;
         }
-        let values = |dims: &[usize]| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
         let parameters = self.parameters();
-        let counts = parameters.iter().map(|(_, dims)| values(dims));
-        let total = counts.fold(0, usize::saturating_add);
-        if total > MOST_VALUES {
-            return Err(ShapeError::TooLarge {
-                name: "the number of parameters",
-                value: total,
-                at_most: MOST_VALUES,
-            });
-        }
-        Ok(())
+        let shapes = parameters.iter().map(|(_, dims)| dims);
+        at_most(MOST_VALUES, "the number of parameters", shapes)
     }
 
     /// Name and shape of every weight.
@@ -224,13 +186,5 @@ impl SequenceShape {
                 ("fc2.weight", vec![d, self.hidden]),
             ],
         }
-    }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> Result<(), ShapeError> {
-        check_weights(weights, &self.parameters())
     }
 }
