@@ -1,6 +1,6 @@
 //! Every family of ancestors from its directory: understood, distilled, or refused by name.
 
-use crate::support::Place;
+use crate::support::{Place, values};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -67,9 +67,7 @@ fn place() -> Place {
                 (x * y) as u8,
             ])
         });
-        let path = place.path(&format!("flat/{i:02}.png"));
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        picture.save(path).unwrap();
+        place.save(&format!("flat/{i:02}.png"), picture);
     }
     place
 }
@@ -158,15 +156,14 @@ fn a_transformer_with_layer_scale_is_fine_tuned() {
         assert!(found["parts"].to_string().contains("LayerScale"), "{found}");
         let eval = place.json(&format!("eval {out} --data three"));
         assert_eq!(eval["images"], 12);
-        // What was written is read again, and trains on.
+        // The written model is read again, and trains on.
         place.json(&format!("finetune {out} {rest} --out {out}2"));
     }
-    let read = |file: &str| wave_hub::read_tensors(&place.path(file)).unwrap().0;
-    let gamma = |file: &str| -> Vec<f32> { read(file)["blocks.1.ls2.gamma"].to_vec1().unwrap() };
-    assert_ne!(
-        gamma("dinov2_reg4/model.safetensors"),
-        gamma("f/model.safetensors")
-    );
+    let gamma = |dir: &str| {
+        let weights = place.tensors(&format!("{dir}/model.safetensors"));
+        values(&weights["blocks.1.ls2.gamma"])
+    };
+    assert_ne!(gamma("dinov2_reg4"), gamma("f"));
 }
 
 #[test]
@@ -207,9 +204,7 @@ fn what_cannot_be_done_is_said() {
         if name.starts_with("resnet") && !cfg!(feature = "ancestors") {
             continue;
         }
-        let mut config = place.config("headless");
-        config["architecture"] = json!(name);
-        place.write("headless/config.json", config.to_string());
+        place.configure("headless", |config| config["architecture"] = json!(name));
         place.refused(
             "condense r.toml --ancestor headless --out o",
             &[name, "is not supported", said],

@@ -1,7 +1,7 @@
 //! `wave run` with all stages of a recipe, and `wave bench`.
 
 use crate::out::{write_image, write_images};
-use crate::support::{Place, RECIPE, files};
+use crate::support::{CONVMIXER, Place, RECIPE, files};
 use serde_json::Value;
 use std::path::Path;
 
@@ -19,9 +19,7 @@ fn a_recipe_runs_all_its_stages() {
 #[test]
 fn templates_that_grow_are_compared_and_all_trainings_share_one_cache() {
     let place = Place::new();
-    place.json(
-        "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 --out a",
-    );
+    place.json(&format!("{CONVMIXER} --data shapes --out a"));
     let table = r#"
 [finetune]
 steps = 4
@@ -116,7 +114,7 @@ start = "mimetic"
     }
     let written = place.read("o/rows.json");
     assert_eq!(written, first["rows"]);
-    let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
+    let report = place.text("o/report.md");
     assert!(report.contains("wave") && report.contains("mimetic"));
 
     // Half of the cells are lost: the others are kept, and the lost ones come out the same.
@@ -178,7 +176,7 @@ pretrain = { steps = 2 }
         }
         rows
     };
-    // What a kill leaves in a start is removed.
+    // A kill leaves files in a start, which are removed.
     let left = "b/pretrained/my.v1-1x16-s0.start/.wave-left.tmp";
     place.write(left, "half");
     let one = rows("1", "a");
@@ -194,7 +192,7 @@ pretrain = { steps = 2 }
 
     // A cell that was edited is not believed, but made again.
     let cell = "b/cells/my.v1-1x16-s0.json";
-    let written = String::from_utf8(place.bytes(cell)).unwrap();
+    let written = place.text(cell);
     let mut edited: Value = serde_json::from_str(&written).unwrap();
     edited["top1"] = 0.99.into();
     place.write(cell, edited.to_string());
@@ -372,7 +370,7 @@ fn every_method_runs_once_and_says_what_it_cost() {
     for file in ["report.html", "report.json"] {
         assert!(!place.path(&format!("o/{file}")).exists(), "{file}");
     }
-    let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
+    let report = place.text("o/report.md");
     for needle in ["wave", "weight-selection", "Components"] {
         assert!(report.contains(needle), "{needle}");
     }
@@ -412,7 +410,7 @@ donor = "small"
     assert_eq!(failed.status.code(), Some(1));
     let said = String::from_utf8(failed.stderr).unwrap();
     assert!(said.contains("too-deep-2x16-s0"), "{said}");
-    let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
+    let report = place.text("o/report.md");
     for needle in ["too-deep-2x16-s0", "depth"] {
         assert!(report.contains(needle), "{report}");
     }

@@ -1,6 +1,6 @@
 //! Caches of an ancestor's outputs: reused, checked against their inputs, and safe from kills.
 
-use crate::support::{Place, assert_same, values};
+use crate::support::{CONVMIXER, Place, RECIPE, assert_same, values};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,8 +11,7 @@ fn place() -> Place {
     let place = Place::new();
     for (seed, name) in ["a", "b"].iter().enumerate() {
         place.json(&format!(
-            "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
-             --seed {seed} --out {name}"
+            "{CONVMIXER} --data shapes --seed {seed} --out {name}"
         ));
     }
     place
@@ -34,6 +33,11 @@ fn shards(place: &Place, cache: &str) -> Vec<PathBuf> {
         .collect();
     shards.sort();
     shards
+}
+
+fn contents(place: &Place, cache: &str) -> Vec<Vec<u8>> {
+    let read = |path: &PathBuf| std::fs::read(path).unwrap();
+    shards(place, cache).iter().map(read).collect()
 }
 
 #[test]
@@ -65,8 +69,7 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     assert_eq!(computed(&again), 0);
     assert_same(&place.path("t"), &place.path("y"));
     // Without a number of views, each epoch is one; the first two are these.
-    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
-    place.write("n.toml", recipe.replace("views = 2\n", ""));
+    place.write("n.toml", RECIPE.replace("views = 2\n", ""));
     let third = "condense n.toml --ancestor a --kl-weight 1 --steps 20 --cache c --out z";
     assert_eq!(computed(&place.json(third)), 256);
 }
@@ -77,10 +80,7 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
     place.json(&format!("{CONDENSE} --cache c --cache-top all --out t"));
     place.json(&format!("{CONDENSE} --out u"));
     place.json(&format!("{CONDENSE} --cache d --cache-top 1 --out v"));
-    let read = |dir: &str| {
-        let path = place.path(dir).join("templates.safetensors");
-        wave_hub::read_tensors(&path).unwrap().0
-    };
+    let read = |dir: &str| place.tensors(&format!("{dir}/templates.safetensors"));
     // On average, since AdamW turns rounding errors of vanishing gradients into full steps.
     let difference = |a: &str, b: &str| {
         let (a, b) = (read(a), read(b));
@@ -110,7 +110,7 @@ fn fine_tunings_share_the_outputs_that_condensations_left() {
     assert_eq!(computed(&first), 0);
     place.json(&format!("{tune} --out y"));
     assert_same(&place.path("x"), &place.path("y"));
-    // Of f16, the outputs are nearly those of the ancestor itself.
+    // In f16, the outputs are nearly the ancestor's own.
     let plain = place.json(&format!(
         "finetune m {images} --ancestor a --steps 12 --out z"
     ));
@@ -129,16 +129,12 @@ fn fine_tunings_share_the_outputs_that_condensations_left() {
 fn a_cache_of_other_outputs_is_refused() {
     let place = place();
     place.json(&format!("{CONDENSE} --cache c --out t"));
-    let before: Vec<Vec<u8>> = shards(&place, "c")
-        .iter()
-        .map(|p| std::fs::read(p).unwrap())
-        .collect();
+    let before = contents(&place, "c");
     for i in 0..40 {
         place.write_png(&format!("flat/{i}.png"));
     }
     let refused = |args: &str, needles: &[&str]| {
         place.refused(&format!("{args} --out o"), needles);
-        assert!(!place.path("o").exists(), "wave {args}");
     };
     let b = "condense r.toml --ancestor b --kl-weight 1 --cache c";
     refused(b, &["ancestor_sha256", "now", "another --cache"]);
@@ -156,8 +152,7 @@ fn a_cache_of_other_outputs_is_refused() {
     refused(&format!("{c} --view-seed 1"), &["view_seed = 0, now 1"]);
     refused(&format!("{c} --cache-top 2"), &["cache_top = all, now 2"]);
     refused(&format!("{c} --mixup 0.8"), &["mixes", "leave out"]);
-    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
-    place.write("n.toml", recipe.replace("views = 2\n", "repeats = 2\n"));
+    place.write("n.toml", RECIPE.replace("views = 2\n", "repeats = 2\n"));
     refused(
         "condense n.toml --ancestor a --kl-weight 1 --cache c",
         &["repeats"],
@@ -174,7 +169,7 @@ fn a_cache_of_other_outputs_is_refused() {
         &["flat holds", "no cache"],
     );
 
-    let manifest = String::from_utf8(place.bytes("c/cache.json")).unwrap();
+    let manifest = place.text("c/cache.json");
     for (version, said) in [
         (3, "format_version = 3, now 2"),
         (1, "did not compare the content of all images"),
@@ -187,11 +182,7 @@ fn a_cache_of_other_outputs_is_refused() {
     place.write("c/cache.json", "{");
     refused(&c, &["cache.json"]);
     place.write("c/cache.json", manifest);
-    let after: Vec<Vec<u8>> = shards(&place, "c")
-        .iter()
-        .map(|p| std::fs::read(p).unwrap())
-        .collect();
-    assert!(before == after);
+    assert!(before == contents(&place, "c"));
 }
 
 #[test]
@@ -200,7 +191,7 @@ fn a_damaged_shard_is_computed_again() {
     let command = format!("{CONDENSE} --cache c");
     place.json(&format!("{command} --out t"));
     let shards = shards(&place, "c");
-    let good: Vec<Vec<u8>> = shards.iter().map(|p| std::fs::read(p).unwrap()).collect();
+    let good = contents(&place, "c");
     let mut bad = good[0].clone();
     *bad.last_mut().unwrap() ^= 1;
     // A flipped bit in one shard of the first view, and a shard in the place of another.
@@ -210,9 +201,7 @@ fn a_damaged_shard_is_computed_again() {
     std::fs::write(&left, "half").unwrap();
     assert_eq!(computed(&place.json(&format!("{command} --out u"))), 256);
     assert_same(&place.path("t"), &place.path("u"));
-    for (path, good) in shards.iter().zip(&good) {
-        assert!(&std::fs::read(path).unwrap() == good, "{}", path.display());
-    }
+    assert!(contents(&place, "c") == good);
     assert!(!left.exists());
 }
 
@@ -241,11 +230,7 @@ fn killed_at_any_moment_the_cache_is_sound() {
         let resumed = place.json(&format!("{killed} --resume"));
         assert_same(&place.path("t"), &place.path(&format!("k{pause}")));
         assert!(computed(&resumed) < 8 * 256, "{resumed}");
-        let names = |cache: &str| -> Vec<Vec<u8>> {
-            let read = |path: &PathBuf| std::fs::read(path).unwrap();
-            shards(&place, cache).iter().map(read).collect()
-        };
-        assert!(names("c") == names("whole"));
+        assert!(contents(&place, "c") == contents(&place, "whole"));
     }
 }
 

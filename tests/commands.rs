@@ -1,6 +1,6 @@
 //! Commands outside the pipeline: init, inspect, data, completions, dry runs.
 
-use crate::support::{Place, assert_same, files, shapes, values};
+use crate::support::{CONVMIXER, INIT, Place, SHAPES, assert_fails, assert_same, files, values};
 use serde_json::Value;
 
 #[test]
@@ -22,38 +22,31 @@ fn init_makes_models_that_train() {
         assert_eq!(made["out"], method);
         assert!(made["parameters"].as_u64().unwrap() > 0 && made["top1"].is_null());
     }
-    place.json(
-        "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
-         --out conv",
-    );
+    place.json(&format!("{CONVMIXER} --data shapes --out conv"));
     for model in ["mimetic", "zero", "conv"] {
         let tuned = place.json(&format!(
-            "finetune {model} {} --steps 4 --out {model}-f",
-            shapes()
+            "finetune {model} {SHAPES} --steps 4 --out {model}-f"
         ));
         assert!(tuned["top1"].is_f64());
     }
     // LayerScale trains factors, which are part of the weights at the end.
-    let args = format!("{} --steps 4", shapes());
+    let args = format!("{SHAPES} --steps 4");
     let scaled = place.json(&format!("finetune timm {args} --layer-scale 0.1 --out ls"));
     let plain = place.json(&format!("finetune timm {args} --out no-ls"));
     assert_eq!(scaled["parameters"], plain["parameters"]);
     let eval = place.json("eval ls --data shapes --test-limit 64");
     assert_eq!(eval["top1"], scaled["top1"]);
     let projection = |dir: &str| {
-        let file = place.path(&format!("{dir}/model.safetensors"));
-        let weights = wave_hub::read_tensors(&file).unwrap().0;
+        let weights = place.tensors(&format!("{dir}/model.safetensors"));
         assert!(weights.keys().all(|name| !name.contains("factor")));
         let values = values(&weights["blocks.1.attn.proj.weight"]);
         values.iter().map(|v| v.abs()).sum::<f32>()
     };
     let ratio = projection("ls") / projection("no-ls");
     assert!((0.05..0.2).contains(&ratio), "{ratio}");
-    let output = place.run(&format!("finetune conv {args} --layer-scale 0.1 --out o"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        stderr.contains("layer_scale and mlp_scalar are for vision transformers"),
-        "{stderr}"
+    place.refused(
+        &format!("finetune conv {args} --layer-scale 0.1 --out o"),
+        &["layer_scale and mlp_scalar are for vision transformers"],
     );
     // A trained ConvMixer is an ancestor.
     let condensed = place.json("condense r.toml --ancestor conv-f --kl-weight 1 --steps 4 --out t");
@@ -66,12 +59,8 @@ fn zero_fills_the_attention_unless_all_of_a_block_is_asked_for() {
     let size = "--data shapes --depth 1 --width 32 --heads 2 --patch 7";
     let fc2_is_zero = |more: &str, out: &str| {
         place.json(&format!("init zero {more} {size} --out {out}"));
-        let path = place.path(out).join("model.safetensors");
-        let weights = wave_hub::read_tensors(&path).unwrap().0;
-        let is_zero = |name: &str| {
-            let values = weights[name].flatten_all().unwrap();
-            values.to_vec1::<f32>().unwrap().iter().all(|v| *v == 0.0)
-        };
+        let weights = place.tensors(&format!("{out}/model.safetensors"));
+        let is_zero = |name: &str| values(&weights[name]).iter().all(|v| *v == 0.0);
         assert!(is_zero("blocks.0.attn.proj.weight"));
         is_zero("blocks.0.mlp.fc2.weight")
     };
@@ -94,7 +83,7 @@ fn init_takes_its_frame_from_templates() {
 #[test]
 fn a_batch_is_chosen_by_memory() {
     let place = Place::with_templates();
-    place.json("init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m");
+    place.json(&format!("{INIT} --out m"));
     let flags = "--data shapes --train-limit 300 --test-limit 64 --steps 2 --batch auto";
     for (i, command) in [
         "finetune m",
@@ -105,7 +94,7 @@ fn a_batch_is_chosen_by_memory() {
     .enumerate()
     {
         place.json(&format!("{command} {flags} --out o{i}"));
-        let recipe = String::from_utf8(place.bytes(&format!("o{i}/run/recipe.toml"))).unwrap();
+        let recipe = place.text(&format!("o{i}/run/recipe.toml"));
         // A model this small fits with all images; 256 is the largest power of two up to 300.
         assert!(recipe.contains("batch = 256\n"), "{command}: {recipe}");
         // The choice is kept.
@@ -164,8 +153,7 @@ fn expand_makes_models_for_other_images_patches_and_mlps() {
     let tested = place.json("eval m --data shapes --test-limit 64");
     assert_eq!(tested["images"], 64);
     place.json(&format!(
-        "expand t --depth 2 --width 32 {flags} --steps 2 {} --out f",
-        shapes()
+        "expand t --depth 2 --width 32 {flags} --steps 2 {SHAPES} --out f"
     ));
 
     // At the templates' own sizes nothing changes.
@@ -183,12 +171,12 @@ fn expand_makes_models_for_other_images_patches_and_mlps() {
 #[test]
 fn a_dry_run_prints_and_writes_nothing() {
     let place = Place::with_templates();
-    place.json("init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m");
+    place.json(&format!("{INIT} --out m"));
     for args in [
         "condense r.toml",
         "run r.toml",
         "expand t --depth 2 --width 16 --steps 0",
-        "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7",
+        INIT,
         "finetune m --data shapes --steps 5",
     ] {
         for out in ["", "--out o"] {
@@ -342,7 +330,7 @@ fn inspect_counts_and_draws() {
         .map(|n| n.as_u64().unwrap())
         .sum();
     assert_eq!(templates["parameters"], sum);
-    let surface = String::from_utf8(place.bytes("pt/accuracy.svg")).unwrap();
+    let surface = place.text("pt/accuracy.svg");
     assert!(surface.contains("width 16") && surface.contains("width 32"));
     let model = place.json("inspect e --plots pe");
     assert_eq!(model["kind"], "model");
@@ -354,7 +342,7 @@ fn inspect_counts_and_draws() {
     let file = place.json("inspect e/scalers.safetensors");
     assert_eq!(file["parameters"], ledger["scalers"]);
     place.json("inspect e --data shapes --plots pe --html e.html");
-    let page = String::from_utf8(place.bytes("e.html")).unwrap();
+    let page = place.text("e.html");
     assert!(page.contains("Attention maps"));
     for (dir, name) in [
         ("pt", "templates-qkv.png"),
@@ -385,11 +373,8 @@ fn data_check_counts_classes() {
 fn init_starts_from_a_trained_model() {
     let place = Place::new();
     place.json("init timm --data shapes --depth 4 --width 32 --heads 2 --patch 7 --out big");
-    place.json(&format!("finetune big {} --steps 4 --out donor", shapes()));
-    let tensors = |dir: &str| {
-        let path = place.path(&format!("{dir}/model.safetensors"));
-        candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap()
-    };
+    place.json(&format!("finetune big {SHAPES} --steps 4 --out donor"));
+    let tensors = |dir: &str| place.tensors(&format!("{dir}/model.safetensors"));
     let donor = tensors("donor");
 
     // Every second channel of every second layer.
@@ -408,39 +393,16 @@ fn init_starts_from_a_trained_model() {
         let expected: Vec<f32> = from[2 * i].iter().copied().step_by(2).collect();
         assert_eq!(*row, expected, "row {i}");
     }
-    let tuned = place.json(&format!(
-        "finetune small {} --steps 4 --out tuned",
-        shapes()
-    ));
+    let tuned = place.json(&format!("finetune small {SHAPES} --steps 4 --out tuned"));
     assert!(tuned["top1"].is_f64());
-
-    // The last three layers above new ones; then the most similar ones, below them.
-    place.json("init heru-lg --from donor --depth 5 --width 32 --out heru");
-    place.json(
-        "init auto-lg --from donor --depth 5 --width 32 --blocks 2 --similarity 0.1,0.9,0.2,0.8 \
-         --out auto",
-    );
-    let fresh = {
-        place.json("init timm --data shapes --depth 5 --width 32 --heads 2 --patch 7 --out fresh");
-        tensors("fresh")
-    };
-    for (dir, copied) in [
-        ("heru", [None, None, Some(1), Some(2), Some(3)]),
-        ("auto", [Some(1), Some(3), None, None, None]),
-    ] {
-        let found = tensors(dir);
-        for (l, from) in copied.into_iter().enumerate() {
-            let name = |l: usize| format!("blocks.{l}.mlp.fc1.weight");
-            let expected = match from {
-                Some(from) => &donor[&name(from)],
-                None => &fresh[&name(l)],
-            };
-            assert_eq!(values(&found[&name(l)]), values(expected), "{dir} {l}");
-        }
-    }
 
     // The other methods make models too.
     for (method, size) in [
+        ("heru-lg", "--depth 5 --width 32"),
+        (
+            "auto-lg",
+            "--depth 5 --width 32 --blocks 2 --similarity 0.1,0.9,0.2,0.8",
+        ),
         ("pretrained-attention", "--depth 3 --width 32"),
         ("ligo", "--depth 6 --width 48"),
         ("nested", "--depth 3 --width 16"),
@@ -467,11 +429,11 @@ fn every_command_has_a_manual_page() {
         .iter()
         .map(|page| page.as_str().unwrap())
         .collect();
-    assert_eq!(names_in(&place, "m/man1"), pages);
+    assert!(files(&place.path("m/man1")).keys().eq(&pages));
     for page in ["wave.1", "wave-expand.1", "wave-data-pack.1", "wave-man.1"] {
         assert!(pages.contains(&page), "{page} of {pages:?}");
     }
-    let text = String::from_utf8(place.bytes("m/man1/wave-expand.1")).unwrap();
+    let text = place.text("m/man1/wave-expand.1");
     for part in [
         ".TH wave-expand 1",
         ".SH SYNOPSIS",
@@ -483,52 +445,30 @@ fn every_command_has_a_manual_page() {
     assert_eq!(place.run("man r.toml/x").status.code(), Some(1));
 }
 
-fn names_in(place: &Place, dir: &str) -> Vec<String> {
-    crate::support::files(&place.path(dir))
-        .into_keys()
-        .collect()
+/// Refuses processes that others started, by what these set in the environment.
+#[track_caller]
+fn refused_among_others(environment: &[(&str, &str)], parts: &[&str]) {
+    let place = Place::new();
+    let args = "condense r.toml";
+    let mut command = place.command(args);
+    let output = command.envs(environment.iter().copied()).output().unwrap();
+    assert_fails(&output, 2, args, parts);
+    assert!(!place.path("runs").exists());
 }
 
 #[test]
-fn other_launchers_are_refused_rather_than_ignored() {
-    let place = Place::new();
+fn processes_that_nothing_joins_are_refused() {
     let torchrun = [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")];
-    let output = place
-        .command("condense r.toml")
-        .envs(torchrun)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("torchrun started 2 processes"), "{stderr}");
-    assert!(!place.path("runs").exists());
+    refused_among_others(&torchrun, &["torchrun started 2 processes"]);
+    let slurm = [("SLURM_NTASKS", "8"), ("SLURM_PROCID", "3")];
+    refused_among_others(&slurm, &["8 tasks", "mpi", "torchrun"]);
 }
 
 #[test]
 #[cfg(not(feature = "mpi"))]
 fn ranks_are_refused_by_a_build_without_mpi() {
-    let place = Place::new();
-    let mut command = place.command("condense r.toml");
-    let output = command.env("OMPI_COMM_WORLD_SIZE", "2").output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("2 processes were started"), "{stderr}");
-    assert!(stderr.contains("--features mpi"), "{stderr}");
-    assert!(!place.path("runs").exists());
-}
-
-#[test]
-fn tasks_of_slurm_that_nothing_joins_are_refused() {
-    let place = Place::new();
-    let mut command = place.command("condense r.toml");
-    let slurm = [("SLURM_NTASKS", "8"), ("SLURM_PROCID", "3")];
-    let output = command.envs(slurm).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    for part in ["8 tasks", "mpi", "torchrun"] {
-        assert!(stderr.contains(part), "{stderr}");
-    }
-    assert!(!place.path("runs").exists());
+    let parts = ["2 processes were started", "--features mpi"];
+    refused_among_others(&[("OMPI_COMM_WORLD_SIZE", "2")], &parts);
 }
 
 #[test]
@@ -536,9 +476,9 @@ fn a_profile_tells_where_the_time_of_a_training_went() {
     let place = Place::with_templates();
     let runs = [
         ("condense r.toml".to_owned(), "composition"),
-        (format!("adapt t {} --steps 8", shapes()), "products"),
+        (format!("adapt t {SHAPES} --steps 8"), "products"),
         (
-            format!("expand t --depth 3 --width 32 {} --steps 8", shapes()),
+            format!("expand t --depth 3 --width 32 {SHAPES} --steps 8"),
             "tests",
         ),
     ];

@@ -1,14 +1,13 @@
 //! ConvMixers and ConvNeXts: their starts, frozen filters, stages, dilation, pictures.
 
-use crate::support::{Place, files, shapes, values};
+use crate::support::{Place, SHAPES, files, values};
 use serde_json::json;
 use wave_models::Weights;
 
 const SIZE: &str = "--data shapes --depth 2 --width 16 --kernel 5 --patch 7";
 
 fn weights(place: &Place, dir: &str) -> Weights {
-    let file = place.path(&format!("{dir}/model.safetensors"));
-    wave_hub::read_tensors(&file).unwrap().0
+    place.tensors(&format!("{dir}/model.safetensors"))
 }
 
 #[test]
@@ -17,8 +16,7 @@ fn filters_start_in_every_way() {
     for arch in ["convmixer", "convnext"] {
         place.json(&format!("init default --arch {arch} {SIZE} --out {arch}"));
         let tuned = place.json(&format!(
-            "finetune {arch} {} --steps 4 --out {arch}-f",
-            shapes()
+            "finetune {arch} {SHAPES} --steps 4 --out {arch}-f"
         ));
         assert!(tuned["top1"].is_f64());
         let again = place.json(&format!("eval {arch}-f --data shapes --test-limit 64"));
@@ -74,8 +72,7 @@ fn frozen_filters_stay_and_the_rest_does_not() {
             "init covariance --arch {arch} {SIZE} --out {start}"
         ));
         place.json(&format!(
-            "finetune {start} {} --steps 4 --freeze {filters} --out {arch}",
-            shapes()
+            "finetune {start} {SHAPES} --steps 4 --freeze {filters} --out {arch}"
         ));
         let after = weights(&place, arch);
         for (name, t) in &weights(&place, &start) {
@@ -97,7 +94,7 @@ fn stages_outlive_training_and_new_classes() {
         let later = name.ends_with(".conv_dw.weight") && !name.starts_with("stages.0.");
         assert_eq!(values(t) != values(&smooth[name]), later, "{name}");
     }
-    let training = format!("{} --steps 4 --lr-schedule triangular", shapes());
+    let training = format!("{SHAPES} --steps 4 --lr-schedule triangular");
     let tuned = place.json(&format!(
         "finetune m {training} --freeze .conv_dw.weight --out f"
     ));
@@ -140,7 +137,7 @@ fn the_activation_outlives_training() {
         "init default --arch convmixer {size} --activation relu --out m"
     ));
     place.json(&format!("init default --arch convmixer {size} --out gelu"));
-    place.json(&format!("finetune m {} --steps 2 --out f", shapes()));
+    place.json(&format!("finetune m {SHAPES} --steps 2 --out f"));
     // timm registers one ConvMixer with rectifiers.
     assert_eq!(place.config("f")["architecture"], "convmixer_768_32");
     let loss = |dir: &str| {
@@ -162,7 +159,7 @@ fn dilation_outlives_training() {
         place.config("m")["model_args"]["dilation"],
         json!([1, 1, 2, 3])
     );
-    place.json(&format!("finetune m {} --steps 2 --out f", shapes()));
+    place.json(&format!("finetune m {SHAPES} --steps 2 --out f"));
     assert_eq!(
         place.config("f")["model_args"]["dilation"],
         json!([1, 1, 2, 3])
@@ -178,12 +175,12 @@ fn dilation_outlives_training() {
         place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
     };
     let dilated = loss("f");
-    let mut old = place.config("f");
-    old["model_args"]
-        .as_object_mut()
-        .unwrap()
-        .remove("dilation");
-    std::fs::write(place.path("f/config.json"), old.to_string()).unwrap();
+    place.configure("f", |config| {
+        _ = config["model_args"]
+            .as_object_mut()
+            .unwrap()
+            .remove("dilation")
+    });
     assert_ne!(loss("f"), dilated);
 }
 
@@ -203,7 +200,7 @@ fn filters_and_patches_are_drawn() {
             let picture = image::load_from_memory(&pictures[name]).unwrap();
             assert!(picture.width() > 16 && picture.height() > 16, "{name}");
         }
-        let page = String::from_utf8(place.bytes(&format!("{arch}.html"))).unwrap();
+        let page = place.text(&format!("{arch}.html"));
         assert!(page.contains("Depthwise filters") && page.contains("Patch embedding"));
     }
 }

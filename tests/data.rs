@@ -1,6 +1,6 @@
 //! Sources of `--data`, and images that cannot be read.
 
-use crate::support::Place;
+use crate::support::{CONVMIXER, Place, assert_fails};
 use serde_json::Value;
 use std::process::Command;
 
@@ -123,9 +123,7 @@ fn models_start_at_the_size_of_the_images() {
     let picture = image::RgbImage::from_fn(32, 32, |x, y| image::Rgb([8 * x as u8, y as u8, 7]));
     for split in ["train", "val"] {
         for (class, i) in ["a", "b"].iter().flat_map(|c| (0..4).map(move |i| (c, i))) {
-            let path = place.path(&format!("small/{split}/{class}/{i}.jpg"));
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            picture.save(path).unwrap();
+            place.save(&format!("small/{split}/{class}/{i}.jpg"), picture.clone());
         }
     }
     place.json("data pack small shards");
@@ -209,7 +207,7 @@ fn pipes_are_refused() {
     }
 }
 
-/// What Python's client leaves of a data set repository, and no network.
+/// A data set repository as Python's client leaves it, and no network.
 #[test]
 fn a_data_set_on_a_hub_is_read_from_the_cache() {
     let place = place();
@@ -225,48 +223,36 @@ fn a_data_set_on_a_hub_is_read_from_the_cache() {
             .env("HF_HUB_OFFLINE", "1")
             .env("HF_HOME", place.path("home"))
             .env_remove("HF_HUB_CACHE");
-        let output = command.output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
+        command.output().unwrap()
     };
     for name in ["hf:someone/pets", "rotated:hf-hub:someone/pets"] {
-        let (code, stdout, stderr) = offline(&format!("data check {name} --json"));
-        assert_eq!(code, Some(0), "{stderr}");
-        let said: Value = serde_json::from_str(&stdout).unwrap();
-        assert_eq!(said["train"]["a"], 12, "{stdout}");
-        assert_eq!(said["test"]["b"], 6, "{stdout}");
+        let output = offline(&format!("data check {name} --json"));
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["train"]["a"], 12, "{said}");
+        assert_eq!(said["test"]["b"], 6, "{said}");
     }
-    let (code, _, stderr) =
-        offline("init timm --depth 1 --width 32 --heads 2 --data hf:no/such --out m");
-    assert_eq!(code, Some(2), "{stderr}");
-    assert!(
-        stderr.contains("hf:no/such@main is not in the cache"),
-        "{stderr}"
-    );
+    let args = "init timm --depth 1 --width 32 --heads 2 --data hf:no/such --out m";
+    let parts = ["hf:no/such@main is not in the cache"];
+    assert_fails(&offline(args), 2, args, &parts);
 }
 
 #[test]
 fn one_broken_image_does_not_end_a_prediction() {
     let place = with_broken();
     place.json("init timm --depth 1 --width 32 --heads 2 --data two --out n");
-    let output = place.run("predict n two/val/b missing.png --csv t.csv --json");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    for part in [
-        "2 of 7 images cannot be read",
-        "two/val/b/2.png: not an image",
-        "missing.png",
-    ] {
-        assert!(stderr.contains(part), "no `{part}` in: {stderr}");
-    }
+    let output = place.fails(
+        "predict n two/val/b missing.png --csv t.csv --json",
+        1,
+        &[
+            "2 of 7 images cannot be read",
+            "two/val/b/2.png: not an image",
+            "missing.png",
+        ],
+    );
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["predictions"].as_array().unwrap().len(), 5);
     assert_eq!(result["broken"][0]["image"], "two/val/b/2.png");
-    let table = String::from_utf8(place.bytes("t.csv")).unwrap();
+    let table = place.text("t.csv");
     assert_eq!(table.lines().count(), 6, "{table}");
     place.refused("predict n two/val/b/2.png", &["not an image"]);
 }
@@ -280,7 +266,7 @@ fn a_table_goes_through_links_and_to_stdout() {
     std::os::unix::fs::symlink("real.csv", place.path("link.csv")).unwrap();
     place.json("predict m two/val/a/0.png --csv link.csv");
     assert!(place.path("link.csv").is_symlink());
-    let table = String::from_utf8(place.bytes("real.csv")).unwrap();
+    let table = place.text("real.csv");
     assert!(table.starts_with("image,index"), "{table}");
     assert!(
         place
@@ -336,9 +322,7 @@ fn an_image_of_other_content_is_noticed_by_runs_and_caches() {
     image("val/a/0", 0);
     image("val/b/0", 200);
     place.json("init timm --depth 1 --width 32 --heads 2 --data grey --out m");
-    place.json(
-        "init default --arch convmixer --data grey --depth 2 --width 16 --kernel 5 --patch 7 --out a",
-    );
+    place.json(&format!("{CONVMIXER} --data grey --out a"));
     let tune = "finetune m --data grey --batch 8 --steps 1 --out f";
     let condense =
         "condense r.toml --ancestor a --kl-weight 1 --data grey --batch 8 --steps 1 --cache c";

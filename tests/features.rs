@@ -14,9 +14,7 @@ fn place() -> Place {
                 let picture = image::RgbImage::from_fn(56, 56, |x, y| {
                     image::Rgb([red, (x * i) as u8, (y + 9 * i) as u8])
                 });
-                let path = place.path(&format!("three/{split}/{class}/{i}.png"));
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                picture.save(path).unwrap();
+                place.save(&format!("three/{split}/{class}/{i}.png"), picture);
             }
         }
     }
@@ -42,9 +40,9 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let config = place.read("t/config.json");
     assert_eq!(config["classes"], 0);
     assert_eq!(config["provenance"]["ancestor_output"], "features");
-    let (templates, _) = wave_hub::read_tensors(&place.path("t/templates.safetensors")).unwrap();
+    let templates = place.tensors("t/templates.safetensors");
     assert!(templates.keys().all(|name| !name.contains("head")));
-    let card = String::from_utf8(place.bytes("t/README.md")).unwrap();
+    let card = place.text("t/README.md");
     assert!(
         card.contains("pipeline_tag: image-feature-extraction"),
         "{card}"
@@ -63,7 +61,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     place.json("expand t --depth 3 --width 48 --out m");
     let config = place.read("m/config.json");
     assert_eq!(config["num_classes"], 0);
-    let (weights, _) = wave_hub::read_tensors(&place.path("m/model.safetensors")).unwrap();
+    let weights = place.tensors("m/model.safetensors");
     assert!(weights.contains_key("fc_norm.weight") && !weights.contains_key("head.weight"));
     let found = place.json("inspect m");
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Models in every layout and element type, written and read back, and the refusal of invalid ones.
 
-use crate::support::{Place, assert_same, files, shapes};
+use crate::support::{Place, SHAPES, assert_same, files};
 use serde_json::Value;
 
 /// Logits of one image.
@@ -81,20 +81,20 @@ fn every_stage_writes_every_format_and_reads_what_the_others_wrote() {
     );
     place.write("c.toml", recipe);
     place.json("condense c.toml --steps 4 --out t");
-    let s = shapes();
     for (format, dtype) in [("transformers", "bf16"), ("onnx", "f16"), ("timm", "bf16")] {
         let flags = format!("--format {format} --dtype {dtype}");
         let (e, f) = (format!("e-{format}"), format!("f-{format}"));
         let expanded = place.json(&format!(
-            "expand t --depth 2 --width 32 --steps 2 {s} {flags} --out {e}"
+            "expand t --depth 2 --width 32 --steps 2 {SHAPES} {flags} --out {e}"
         ));
         // Scalers are not narrowed.
-        let (scalers, _) =
-            wave_hub::read_tensors(&place.path(&e).join("scalers.safetensors")).unwrap();
+        let scalers = place.tensors(&format!("{e}/scalers.safetensors"));
         let bytes: usize = scalers.values().map(|t| 4 * t.elem_count()).sum();
         let size = place.bytes(&format!("{e}/scalers.safetensors")).len();
         assert!(size > bytes && size < bytes + 2_000);
-        let tuned = place.json(&format!("finetune {e} {s} --steps 2 {flags} --out {f}"));
+        let tuned = place.json(&format!(
+            "finetune {e} {SHAPES} --steps 2 {flags} --out {f}"
+        ));
         // The reported accuracy is that of the stored weights.
         for (dir, result) in [(&e, &expanded), (&f, &tuned)] {
             let eval = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
@@ -156,7 +156,6 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
         "init default --arch convmixer --data shapes --depth 1 --width 16 --kernel 3 --patch 7 \
          --out conv",
     );
-    let s = shapes();
     let conv = "init default --arch convmixer --data shapes --depth 1 --width 16 --kernel 3";
     let expand = "expand t --depth 2 --width 32 --steps 0";
     for (args, needle) in [
@@ -170,18 +169,17 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
         ),
         (format!("{conv} --patch 7 --format onnx"), "ConvMixer"),
         (
-            format!("finetune conv {s} --steps 2 --format transformers"),
+            format!("finetune conv {SHAPES} --steps 2 --format transformers"),
             "ConvMixer",
         ),
-        (format!("finetune conv {s} --format onnx"), "ConvMixer"),
-        (format!("finetune vit {s} --dtype int8"), "int8"),
+        (format!("finetune conv {SHAPES} --format onnx"), "ConvMixer"),
+        (format!("finetune vit {SHAPES} --dtype int8"), "int8"),
     ] {
         for more in ["", "--dry-run"] {
             if more == "--dry-run" && args.starts_with("finetune conv") {
                 continue; // reads no model
             }
             place.refused(&format!("{args} {more} --out o"), &[needle]);
-            assert!(!place.path("o").exists(), "wave {args}");
         }
     }
     // The last stage of a recipe is refused before the first one runs.
@@ -200,7 +198,6 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
         place.write("bad.toml", format!("{}\n{table}", crate::support::RECIPE));
         for more in ["", "--dry-run"] {
             place.refused(&format!("run bad.toml {more} --out o"), &[needle]);
-            assert!(!place.path("o").exists(), "{table}");
         }
     }
 }
@@ -294,7 +291,6 @@ fn a_converted_model_is_the_same_model() {
         ("convert e --set a.b=1 --out o", "--set"),
     ] {
         place.refused(args, &[needle]);
-        assert!(!place.path("o").exists(), "wave {args}");
     }
     place.json("convert e --dtype f16 --out o --dry-run");
     assert!(!place.path("o").exists());

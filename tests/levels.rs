@@ -1,6 +1,6 @@
 //! Templates that grow by levels of size.
 
-use crate::support::Place;
+use crate::support::{Place, RECIPE};
 use serde_json::Value;
 
 /// Templates of models of up to 2 layers of width 16 in `s`, which `t` grows to 4 layers of width 32.
@@ -96,10 +96,9 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
 #[test]
 fn levels_of_a_recipe_are_condensations_one_after_another() {
     let place = place();
-    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
     let levels = "levels = [\n    { depths = [2], widths = [16] },\n    { depths = [2, 4], widths = [16, 32] },\n]\n\
                   growth = 0\n[condense.auxiliary]";
-    place.write("l.toml", recipe.replace("[condense.auxiliary]", levels));
+    place.write("l.toml", RECIPE.replace("[condense.auxiliary]", levels));
     let all = "condense l.toml --template-size 16";
     let plan = place.stdout(&format!("{all} --dry-run"));
     assert!(
@@ -132,19 +131,17 @@ fn levels_of_a_recipe_are_condensations_one_after_another() {
         ),
     ] {
         let levels = format!("{change}\n[condense.auxiliary]");
-        place.write("w.toml", recipe.replace("[condense.auxiliary]", &levels));
+        place.write("w.toml", RECIPE.replace("[condense.auxiliary]", &levels));
         place.refused("condense w.toml --out o", parts);
-        assert!(!place.path("o").exists(), "{change}");
     }
 }
 
 /// A recipe of two levels, `l.toml`.
 fn leveled() -> Place {
     let place = Place::new();
-    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
     let levels = "levels = [{ depths = [2], widths = [16] }, { depths = [2], widths = [16, 32] }]\nsteps = 2\n\
                   [condense.auxiliary]";
-    let recipe = recipe.replace("[condense.auxiliary]", levels);
+    let recipe = RECIPE.replace("[condense.auxiliary]", levels);
     place.write("l.toml", recipe.replace("steps = 12\n", ""));
     place
 }
@@ -161,7 +158,7 @@ fn levels_belong_to_their_run() {
     // They move with it.
     std::fs::rename(place.path("l"), place.path("moved")).unwrap();
     place.json("condense l.toml --out moved --set condense.lr=1e-3");
-    // What would be refused of the whole is refused before a level trains.
+    // Errors of the whole are refused before a level trains.
     place.write("stranger/config.json", "{}");
     place.json("condense r.toml --steps 2 --out other");
     for (out, part) in [("stranger", "config.json"), ("other", "without level 0")] {
@@ -203,7 +200,6 @@ fn a_growth_that_does_not_fit_is_refused() {
     let refused = |args: &str, parts: &[&str]| {
         let args = format!("condense r.toml --grow s --template-size 16 {args} --out o");
         place.refused(&args, parts);
-        assert!(!place.path("o").exists(), "{args}");
     };
     refused(
         "--depths 1,2 --widths 16",
@@ -219,7 +215,7 @@ fn a_growth_that_does_not_fit_is_refused() {
         &["anchors", "leave out"],
     );
     place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
-    let written = String::from_utf8(place.bytes("t/config.json")).unwrap();
+    let written = place.text("t/config.json");
     for (found, wrong, part) in [
         (
             "\"width\": 32,\n      \"counts\"",

@@ -1,15 +1,12 @@
 //! Output for people: logs, and the page of `wave inspect --html`.
 
-use crate::support::{Place, shapes};
+use crate::resume::kill;
+use crate::support::{Place, SHAPES};
 use serde_json::Value;
-
-fn text(place: &Place, name: &str) -> String {
-    String::from_utf8(place.bytes(name)).unwrap()
-}
 
 /// The table of the log without the column of speeds, which differ between runs.
 fn table(place: &Place, dir: &str) -> Vec<Vec<String>> {
-    let text = text(place, &format!("{dir}/run/log.csv"));
+    let text = place.text(&format!("{dir}/run/log.csv"));
     let mut rows = text.lines().map(|line| {
         let cells: Vec<String> = line.split(',').map(String::from).collect();
         assert_eq!(cells.len(), 9, "{line}");
@@ -27,13 +24,12 @@ fn table(place: &Place, dir: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_three_logs_say_the_same() {
-    let place = Place::new();
-    let model = "init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7";
-    place.json(&format!("{model} --out m"));
-    place.json(&format!("finetune m {} --epochs 3 --out f", shapes()));
+    let place = Place::with_model();
+    place.json(&format!("finetune m {SHAPES} --epochs 3 --out f"));
     for dir in ["m", "f"] {
         let run = place.path(dir).join("run");
-        let lines: Vec<Value> = text(&place, &format!("{dir}/run/log.jsonl"))
+        let lines: Vec<Value> = place
+            .text(&format!("{dir}/run/log.jsonl"))
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
@@ -61,21 +57,10 @@ fn the_three_logs_say_the_same() {
 
 #[test]
 fn a_run_that_goes_on_has_the_log_of_one_that_was_not_killed() {
-    let place = Place::new();
-    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
-    let args = format!("finetune m {} --epochs 6 --checkpoint-steps 3", shapes());
+    let place = Place::with_model();
+    let args = format!("finetune m {SHAPES} --epochs 6 --checkpoint-steps 3");
     place.json(&format!("{args} --out whole"));
-    let mut child = place
-        .command(&format!("{args} --out killed"))
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let checkpoint = place.path("killed/run/checkpoint.safetensors");
-    while !checkpoint.exists() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&place, &format!("{args} --out killed"), "killed");
     // An entry cut short by a kill.
     let path = place.path("killed/run/log.jsonl");
     let mut log = std::fs::OpenOptions::new().append(true).open(path).unwrap();
@@ -125,8 +110,7 @@ fn check_markup(page: &str) {
 fn inspect_writes_one_page() {
     let place = Place::with_templates();
     place.json(&format!(
-        "expand t --depth 2 --width 32 --steps 4 {} --out e",
-        shapes()
+        "expand t --depth 2 --width 32 --steps 4 {SHAPES} --out e"
     ));
     for (dir, parts) in [
         (
@@ -157,7 +141,7 @@ fn inspect_writes_one_page() {
     ] {
         let found = place.json(&format!("inspect {dir} --html p/page.html"));
         assert_eq!(found["html"], "p/page.html");
-        let page = text(&place, "p/page.html");
+        let page = place.text("p/page.html");
         check_markup(&page);
         for part in parts {
             assert!(page.contains(part), "{dir}: {part}");
@@ -178,20 +162,19 @@ fn inspect_writes_one_page() {
         assert_eq!(page.contains("<script"), dir == "t");
         assert!(page.len() < 4_000_000, "{}", page.len());
     }
-    let again = text(&place, "p/page.html");
+    let again = place.text("p/page.html");
     place.json("inspect e/scalers.safetensors --html p/page.html");
-    assert_eq!(again, text(&place, "p/page.html"));
+    assert_eq!(again, place.text("p/page.html"));
 }
 
 #[test]
 fn names_in_files_do_not_become_markup() {
-    let place = Place::new();
-    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
+    let place = Place::with_model();
     let evil = "</td><script>alert('1')</script>\"&";
-    let mut config = place.config("m");
-    config["label_names"][0] = evil.into();
-    config["wave"] = serde_json::json!({ "parameters": {evil: 1}, evil: evil });
-    place.write("m/config.json", config.to_string());
+    place.configure("m", |config| {
+        config["label_names"][0] = evil.into();
+        config["wave"] = serde_json::json!({ "parameters": {evil: 1}, evil: evil });
+    });
     place.write(
         "m/run/log.jsonl",
         format!("{{\"step\": 1}}\n[{evil}\n\"{evil}\"\n"),
@@ -208,7 +191,7 @@ fn names_in_files_do_not_become_markup() {
     wave_hub::write_tensors(&place.path("<b>.safetensors"), &weights, &metadata).unwrap();
     place.json("inspect <b>.safetensors --html file.html");
     for page in ["page.html", "file.html"] {
-        let page = text(&place, page);
+        let page = place.text(page);
         check_markup(&page);
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
     }

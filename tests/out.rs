@@ -1,24 +1,12 @@
 //! The content of `--out` is kept, unless it is the run to resume or is to be replaced.
 
-use crate::resume::start;
-use crate::support::{Place, RECIPE, assert_same, files, shapes};
+use crate::resume::{kill, start};
+use crate::support::{INIT, Place, RECIPE, SHAPES, assert_same, files};
 use serde_json::Value;
-
-const MODEL: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7";
 
 /// A place with a model `m`, and the command that fine-tunes it, without a duration.
 fn place() -> (Place, String) {
-    let place = Place::new();
-    place.json(&format!("{MODEL} --out m"));
-    let finetune = format!("finetune m {}", shapes());
-    (place, finetune)
-}
-
-/// Kills `wave args`, which writes to `out`, once its first state is saved.
-fn kill(place: &Place, args: &str, out: &str) {
-    let mut child = start(place, args, &format!("{out}/run/checkpoint.safetensors"));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    (Place::with_model(), format!("finetune m {SHAPES}"))
 }
 
 #[test]
@@ -31,7 +19,7 @@ fn an_unfinished_run_is_not_started_over_by_a_slip() {
     for args in [
         &command,
         &format!("{command} --lr 0.1"),
-        &format!("{MODEL} --out o"),
+        &format!("{INIT} --out o"),
     ] {
         place.refused(args, &["unfinished", "--resume", "--overwrite"]);
         assert!(place.bytes("o/run/checkpoint.safetensors") == state);
@@ -56,7 +44,7 @@ fn a_complete_run_tells_its_result_and_gives_way_to_no_other() {
         let parts = ["other settings", settings[0], settings[1]];
         place.refused(&format!("{command} {again} --lr 0.123 --seed 3"), &parts);
     }
-    place.refused(&format!("{MODEL} --out o"), &["--overwrite"]);
+    place.refused(&format!("{INIT} --out o"), &["--overwrite"]);
     assert_eq!(files(&place.path("o")), written);
 
     // A copy is recognised under its new name.
@@ -129,7 +117,7 @@ fn no_run_writes_over_what_it_reads() {
         let link = place.path(&format!("link-{dir}"));
         std::os::unix::fs::symlink(place.path(dir), link).unwrap();
     }
-    let tune = format!("{} --steps 1", shapes());
+    let tune = format!("{SHAPES} --steps 1");
     for (args, input) in [
         ("expand t --depth 2 --width 16 --steps 0".to_string(), "t"),
         (format!("finetune m {tune}"), "m"),
@@ -193,10 +181,8 @@ pub(crate) fn write_images(place: &Place, dir: &str) {
 }
 
 pub(crate) fn write_image(place: &Place, name: &str, shade: u8) {
-    let path = place.path(name);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let picture = image::GrayImage::from_fn(28, 28, |x, _| image::Luma([shade + x as u8]));
-    picture.save(path).unwrap();
+    let pixel = |x: u32, _| image::Luma([shade + x as u8]);
+    place.save(name, image::GrayImage::from_fn(28, 28, pixel));
 }
 
 #[test]
@@ -286,6 +272,7 @@ fn a_state_with_a_wrong_bit_gives_way_and_that_is_told() {
     assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
     assert!(stderr.contains("state before"), "{stderr}");
     assert_same(&place.path("whole"), &place.path("o"));
+    assert!(!latest.exists() && !place.path(before).exists());
 }
 
 #[test]
@@ -391,8 +378,8 @@ fn paths_that_are_not_utf_8_are_written_and_told() {
         (output.status.code(), output.stdout, stderr)
     };
     for (i, args) in [
-        MODEL.to_string(),
-        format!("finetune m {} --steps 1", shapes()),
+        INIT.to_string(),
+        format!("finetune m {SHAPES} --steps 1"),
         "condense r.toml --steps 1".into(),
     ]
     .iter()

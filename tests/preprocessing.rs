@@ -13,12 +13,9 @@ fn place() -> Place {
         let wave = |f: f32| (127.0 + 120.0 * (f * x as f32 + 0.3 * y as f32).sin()) as u8;
         image::Rgb([wave(0.2), wave(0.5), wave(0.9)])
     });
-    picture.save(place.path("a.png")).unwrap();
+    place.save("a.png", picture.clone());
     for dir in ["train/a", "train/b", "val/a", "val/b"] {
-        std::fs::create_dir_all(place.path(&format!("images/{dir}"))).unwrap();
-        picture
-            .save(place.path(&format!("images/{dir}/0.png")))
-            .unwrap();
+        place.save(&format!("images/{dir}/0.png"), picture.clone());
     }
     place.json(&format!("{INIT} --format transformers --out h"));
     describe(&place, "h", &json!({"size": 28}));
@@ -193,7 +190,7 @@ fn a_size_that_is_dynamic_is_the_one_of_the_images() {
     );
     let large = logits(&place, "m");
     assert_ne!(large, small);
-    // What is written is a network of that size.
+    // The written network has that size.
     place.json("convert m --out n");
     assert_eq!(place.config("n")["model_args"]["img_size"], 56);
     assert_eq!(logits(&place, "n"), large);
@@ -235,8 +232,7 @@ fn a_conversion_keeps_the_pixels() {
             ));
             let expected = [&expected, &timms][usize::from(dir == "timm")];
             assert_eq!(&logits(&place, "again"), expected, "{steps} {dir}");
-            let written = place.bytes("again/preprocessor_config.json");
-            let written: Value = serde_json::from_slice(&written).unwrap();
+            let written = place.read("again/preprocessor_config.json");
             assert!(written["image_processor_type"].is_string());
         }
     }

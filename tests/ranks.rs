@@ -1,6 +1,6 @@
 //! Several ranks, started by `mpirun`, give the result of one.
 
-use crate::support::{Place, assert_same, files, shapes, values};
+use crate::support::{Place, RECIPE, SHAPES, assert_fails, assert_same, files, values};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -44,21 +44,6 @@ fn json(place: &Place, n: usize, args: &str) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("wave {args} printed {text:?}: {e}"))
 }
 
-#[track_caller]
-fn check_refused(output: &Output, code: i32, needles: &[&str]) {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    for needle in needles {
-        assert!(stderr.contains(needle), "no `{needle}` in: {stderr}");
-    }
-}
-
-fn with_model() -> Place {
-    let place = Place::new();
-    place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
-    place
-}
-
 /// Weights without the biases of keys. These add the same to every score of a query, so their gradients
 /// are rounding errors, which AdamW makes as large as any other gradient.
 fn weights(path: &Path) -> BTreeMap<String, Vec<f32>> {
@@ -93,11 +78,11 @@ fn check_close(start: Option<&Path>, a: &Path, b: &Path) {
 
 #[test]
 fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
-    let place = with_model();
+    let place = Place::with_model();
     let file = "model.safetensors";
-    let one = place.json(&format!("{FINETUNE} {} --out one", shapes()));
+    let one = place.json(&format!("{FINETUNE} {SHAPES} --out one"));
     for n in [2, 4] {
-        let args = format!("{FINETUNE} {} --out {n}", shapes());
+        let args = format!("{FINETUNE} {SHAPES} --out {n}");
         assert_eq!(json(&place, n, &args)["parameters"], one["parameters"]);
         let start = place.path("m").join(file);
         let (one, many) = (
@@ -107,10 +92,10 @@ fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
         check_close(Some(&start), &one, &many);
     }
     // The same number of ranks gives the same bytes, and the same logs apart from speeds and times.
-    json(&place, 2, &format!("{FINETUNE} {} --out again", shapes()));
+    json(&place, 2, &format!("{FINETUNE} {SHAPES} --out again"));
     assert_same(&place.path("2"), &place.path("again"));
     // In parts as well.
-    let args = format!("{FINETUNE} {} --accumulate 2 --out parts", shapes());
+    let args = format!("{FINETUNE} {SHAPES} --accumulate 2 --out parts");
     json(&place, 2, &args);
     check_close(
         None,
@@ -126,7 +111,7 @@ fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
 
 #[test]
 fn condensing_with_an_ancestor_does_too() {
-    let place = with_model();
+    let place = Place::with_model();
     let file = "templates.safetensors";
     for (name, flags) in [
         // Outputs of the ancestor on mixed images; looked up by view; and from a cache on disk.
@@ -162,11 +147,10 @@ fn condensing_with_an_ancestor_does_too() {
 #[test]
 fn a_whole_recipe_runs_on_two_ranks() {
     let place = Place::new();
-    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
     let stages = "[ancestor]\nmethod = \"default\"\nsteps = 8\n[ancestor.init]\narch = \
                   \"convmixer\"\ndepth = 2\nwidth = 16\nkernel = 3\npatch = 7\n[expand]\ndepth = \
                   2\nwidth = 32\nsteps = 8\n[finetune]\nsteps = 8\n";
-    place.write("all.toml", recipe.replace("kl_weight = 0\n", "") + stages);
+    place.write("all.toml", RECIPE.replace("kl_weight = 0\n", "") + stages);
     json(&place, 2, "run all.toml --out o");
     json(&place, 2, "run all.toml --out again");
     for stage in ["ancestor", "condense", "expand", "finetune"] {
@@ -180,7 +164,7 @@ fn a_whole_recipe_runs_on_two_ranks() {
 /// Starts a fine-tuning on two ranks, and waits for its first checkpoint; returns the job and the
 /// process ids of both ranks.
 fn start(place: &Place, out: &str) -> (Child, u32, u32) {
-    let args = format!("{FINETUNE} {} --out {out}", shapes());
+    let args = format!("{FINETUNE} {SHAPES} --out {out}");
     let job = command(place, 2, &args)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -219,9 +203,9 @@ fn end(mut job: Child, limit: Duration) -> Output {
 
 #[test]
 fn a_killed_rank_ends_the_job_which_goes_on_with_other_ranks() {
-    let place = with_model();
+    let place = Place::with_model();
     let model = |out: &str| place.path(out).join("model.safetensors");
-    place.json(&format!("{FINETUNE} {} --out one", shapes()));
+    place.json(&format!("{FINETUNE} {SHAPES} --out one"));
     for (out, n) in [("alone", 1), ("four", 4)] {
         let (job, first, second) = start(&place, out);
         kill("-9", if n == 1 { second } else { first });
@@ -236,7 +220,7 @@ fn a_killed_rank_ends_the_job_which_goes_on_with_other_ranks() {
         json(
             &place,
             n,
-            &format!("{FINETUNE} {} --out {out} --resume", shapes()),
+            &format!("{FINETUNE} {SHAPES} --out {out} --resume"),
         );
         check_close(None, &model("one"), &model(out));
     }
@@ -244,20 +228,21 @@ fn a_killed_rank_ends_the_job_which_goes_on_with_other_ranks() {
 
 #[test]
 fn an_interrupted_rank_stops_all_at_one_step() {
-    let place = with_model();
-    json(&place, 2, &format!("{FINETUNE} {} --out whole", shapes()));
+    let place = Place::with_model();
+    json(&place, 2, &format!("{FINETUNE} {SHAPES} --out whole"));
     let (job, _, second) = start(&place, "stopped");
     kill("-TERM", second);
     let output = end(job, Duration::from_secs(600));
-    check_refused(
+    assert_fails(
         &output,
         130,
+        FINETUNE,
         &["rank 0 of 2: interrupted at step", "--resume"],
     );
     json(
         &place,
         2,
-        &format!("{FINETUNE} {} --out stopped --resume", shapes()),
+        &format!("{FINETUNE} {SHAPES} --out stopped --resume"),
     );
     assert_same(&place.path("whole"), &place.path("stopped"));
 }
@@ -276,13 +261,13 @@ fn what_fails_on_one_rank_ends_all() {
         place.write(&format!("d/train/b/{i:02}.png"), "no picture");
     }
     let args = "finetune m --data d --batch 8 --steps 20 --out o";
-    check_refused(&run(&place, 2, args), 2, &["of 2: ", "are broken"]);
+    assert_fails(&run(&place, 2, args), 2, args, &["of 2: ", "are broken"]);
     assert!(!place.path("o/config.json").exists());
 }
 
 #[test]
 fn requests_that_need_one_process_are_refused() {
-    let place = with_model();
+    let place = Place::with_model();
     place.write("b.toml", "[bench]\nmethods = [\"timm\"]\n");
     let tune = |flags: &str| format!("finetune m --data shapes --steps 2 --out o {flags}");
     for (args, needles) in [
@@ -308,7 +293,7 @@ fn requests_that_need_one_process_are_refused() {
         ),
     ] {
         let output = run(&place, 2, &args);
-        check_refused(&output, 2, needles);
+        assert_fails(&output, 2, &args, needles);
         // Printed once, though both ranks fail.
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(stderr.matches("wave: rank").count(), 1, "{stderr}");

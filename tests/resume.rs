@@ -1,6 +1,6 @@
 //! A run killed at any moment and resumed ends with the bytes of the uninterrupted one.
 
-use crate::support::{Place, assert_same, shapes};
+use crate::support::{Place, RECIPE, SHAPES, assert_same};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,8 @@ use std::time::{Duration, Instant};
 fn check(place: &Place, args: &str) {
     place.json(&format!("{args} --out whole"));
     let command = format!("{args} --out killed");
-    let mut child = place
-        .command(&command)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
     let checkpoint = place.path("killed/run/checkpoint.safetensors");
-    let began = Instant::now();
-    while !checkpoint.exists() {
-        assert!(began.elapsed() < Duration::from_secs(600), "no checkpoint");
-        assert!(child.try_wait().unwrap().is_none(), "ended without one");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut child = start(place, &command, "killed/run/checkpoint.safetensors");
     std::thread::sleep(Duration::from_millis(10));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -53,48 +42,26 @@ fn condense_survives_a_kill() {
 #[test]
 fn adapt_survives_a_kill() {
     let place = Place::with_templates();
-    let flags = format!("--steps 40 --checkpoint-steps 1 {}", shapes());
+    let flags = format!("--steps 40 --checkpoint-steps 1 {SHAPES}");
     check(&place, &format!("adapt t {flags}"));
 }
 
 #[test]
 fn expand_survives_a_kill() {
     let place = Place::with_templates();
-    let flags = format!("--steps 40 --checkpoint-steps 1 {}", shapes());
+    let flags = format!("--steps 40 --checkpoint-steps 1 {SHAPES}");
     check(&place, &format!("expand t --depth 4 --width 32 {flags}"));
 }
 
 #[test]
 fn finetune_survives_a_kill() {
     for muon in [false, true] {
-        let place = Place::new();
-        place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
+        let place = Place::with_model();
         let flags = "--steps 40 --checkpoint-steps 1 --ema 0.9 --drop-path 0.1 --crop-padding 2";
         check(
             &place,
-            &format!("finetune m {flags} --muon {muon} {}", shapes()),
+            &format!("finetune m {flags} --muon {muon} {SHAPES}"),
         );
-    }
-}
-
-#[test]
-fn a_damaged_state_gives_way_to_the_one_before() {
-    let place = Place::new();
-    let args = "condense r.toml --steps 40 --checkpoint-steps 1";
-    place.json(&format!("{args} --out whole"));
-    let command = format!("{args} --out o");
-    let mut child = start(&place, &command, "o/run/checkpoint-before.safetensors");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let latest = place.path("o/run/checkpoint.safetensors");
-    let bytes = std::fs::read(&latest).unwrap();
-    // Replaced, not overwritten: both names may belong to one file.
-    std::fs::remove_file(&latest).unwrap();
-    std::fs::write(&latest, &bytes[..bytes.len() / 2]).unwrap();
-    place.json(&format!("{command} --resume"));
-    assert_same(&place.path("whole"), &place.path("o"));
-    for name in ["checkpoint", "checkpoint-before"] {
-        assert!(!place.path(&format!("o/run/{name}.safetensors")).exists());
     }
 }
 
@@ -102,9 +69,7 @@ fn a_damaged_state_gives_way_to_the_one_before() {
 fn without_a_state_that_can_be_read_nothing_is_overwritten() {
     let place = Place::new();
     let command = "condense r.toml --steps 40 --checkpoint-steps 1 --out o";
-    let mut child = start(&place, command, "o/run/checkpoint.safetensors");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&place, command, "o");
     for name in ["checkpoint", "checkpoint-before"] {
         place.write(&format!("o/run/{name}.safetensors"), "nothing");
     }
@@ -121,12 +86,19 @@ fn resume_needs_to_know_what() {
     );
 }
 
+/// Kills `wave args`, which writes to `out`, once its first state is saved.
+pub(crate) fn kill(place: &Place, args: &str, out: &str) {
+    let mut child = start(place, args, &format!("{out}/run/checkpoint.safetensors"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Starts `wave args` and waits for `file`.
 pub(crate) fn start(place: &Place, args: &str, file: &str) -> std::process::Child {
     let mut child = place
         .command(args)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let began = Instant::now();
@@ -165,8 +137,7 @@ fn two_runs_do_not_share_a_directory() {
 #[test]
 fn whole_recipes_do_not_share_a_directory() {
     let place = Place::new();
-    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
-    place.write("long.toml", recipe.replace("steps = 12", "steps = 4000"));
+    place.write("long.toml", RECIPE.replace("steps = 12", "steps = 4000"));
     let checkpoint = "o/condense/run/checkpoint.safetensors";
     let mut first = start(&place, "run long.toml --out o", checkpoint);
     place.refused("run r.toml --out o", &[&format!("process {}", first.id())]);

@@ -1,6 +1,6 @@
 //! Templates that come with the command, and the list of available ones.
 
-use crate::support::{Place, files};
+use crate::support::{Place, assert_fails, files};
 use std::path::Path;
 
 const SIZE: &str = "--depth 3 --width 96";
@@ -12,21 +12,29 @@ fn a_model_needs_no_more_than_its_size() {
     let made = place.json(&format!("expand {SIZE} --out bare"));
     let makes = "10 classes (airplane, automobile, ...), 32 x 32, from cifar-10";
     assert_eq!(made["makes"], makes);
-    let card = String::from_utf8(place.bytes("bare/README.md")).unwrap();
+    let card = place.text("bare/README.md");
     assert!(card.starts_with("---\nlicense: apache-2.0\n"), "{card}");
     assert!(card.contains("wave expand cifar-10 --depth 3 --width 96\n"));
-    place.json(&format!("expand cifar-10 {SIZE} --out named"));
-    place.json(&format!("expand {dir} {SIZE} --out given"));
     let weights = |out: &str| place.bytes(&format!("{out}/model.safetensors"));
-    assert_eq!(weights("bare"), weights("given"));
-    assert_eq!(weights("named"), weights("given"));
+    for name in ["cifar-10", "fashion-mnist"] {
+        let dir = format!("{}/../../templates/{name}", env!("CARGO_MANIFEST_DIR"));
+        place.json(&format!("expand {name} {SIZE} --out named --overwrite"));
+        place.json(&format!("expand {dir} {SIZE} --out {name}-d"));
+        assert_eq!(weights("named"), weights(&format!("{name}-d")));
+        assert!(
+            place
+                .text(&format!("{name}-d/README.md"))
+                .contains("wave expand DIR ")
+        );
+    }
+    assert_eq!(weights("bare"), weights("cifar-10-d"));
 
     // Files in the cache are compared with the command's own.
     let unpacked = "cache/wave/templates/cifar-10";
     place.write(&format!("{unpacked}/templates.safetensors"), "torn");
     place.write(&format!("{unpacked}/config.json"), "{}");
     place.json(&format!("expand {SIZE} --out again"));
-    assert_eq!(weights("again"), weights("given"));
+    assert_eq!(weights("again"), weights("bare"));
     let shipped = files(Path::new(dir));
     let program = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -47,18 +55,6 @@ fn every_layout_holds_a_model_of_the_default_set() {
     let config = place.config("transformers");
     assert_eq!(config["model_type"], "vit");
     assert_eq!(config["num_channels"], 3);
-}
-
-#[test]
-fn every_set_has_a_name() {
-    let place = Place::new();
-    for name in ["cifar-10", "fashion-mnist"] {
-        let dir = format!("{}/../../templates/{name}", env!("CARGO_MANIFEST_DIR"));
-        place.json(&format!("expand {name} {SIZE} --out {name}-m"));
-        place.json(&format!("expand {dir} {SIZE} --out {name}-d"));
-        let weights = |out: &str| place.bytes(&format!("{out}/model.safetensors"));
-        assert_eq!(weights(&format!("{name}-m")), weights(&format!("{name}-d")));
-    }
 }
 
 #[test]
@@ -98,29 +94,26 @@ fn templates_at_hand_are_listed() {
 fn wrong_names_are_told_what_to_do() {
     let place = Place::new();
     place.write("empty/a.txt", "");
-    for (args, needle) in [
+    for (args, code, needle) in [
         (
             "expand fashion-mnits --depth 2 --width 64 --out o",
+            2,
             "did you mean fashion-mnist?",
         ),
         (
             "expand nowhere/templates --depth 2 --width 64 --out o",
+            2,
             "wave templates",
         ),
-        ("templates empty", "neither"),
-        ("templates nowhere", "nowhere"),
+        ("templates empty", 2, "neither"),
+        ("templates nowhere", 2, "nowhere"),
     ] {
-        let output = place.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_ne!(output.status.code(), Some(0), "wave {args}: {stderr}");
-        assert!(stderr.contains(needle), "wave {args}: {stderr}");
+        assert_fails(&place.run(args), code, args, &[needle]);
     }
-    let mut homeless = place.command("expand --depth 2 --width 64 --out o");
+    let args = "expand --depth 2 --width 64 --out o";
+    let mut homeless = place.command(args);
     for name in ["XDG_CACHE_HOME", "HOME", "USERPROFILE"] {
         homeless.env_remove(name);
     }
-    let output = homeless.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("XDG_CACHE_HOME"), "{stderr}");
+    assert_fails(&homeless.output().unwrap(), 2, args, &["XDG_CACHE_HOME"]);
 }

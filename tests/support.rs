@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
+use wave_hub::Weights;
 
 /// A condensation of a few seconds: 3 anchors, widths 16 and 32, 12 steps.
 pub(crate) const RECIPE: &str = r#"
@@ -33,17 +34,15 @@ patch = 7
 image_size = 28
 "#;
 
+/// Makes a small transformer for the procedural shapes.
+pub(crate) const INIT: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7";
+
+/// Makes a small ConvMixer; `--data` is to be added.
+pub(crate) const CONVMIXER: &str =
+    "init default --arch convmixer --depth 2 --width 16 --kernel 5 --patch 7";
+
 /// Flags that keep training on the procedural shapes short.
-pub(crate) const SHAPES: [&str; 8] = [
-    "--data",
-    "shapes",
-    "--train-limit",
-    "256",
-    "--test-limit",
-    "64",
-    "--batch",
-    "32",
-];
+pub(crate) const SHAPES: &str = "--data shapes --train-limit 256 --test-limit 64 --batch 32";
 
 /// An empty directory in which `wave` runs.
 pub(crate) struct Place(TempDir);
@@ -63,6 +62,13 @@ impl Place {
         place
     }
 
+    /// The same, with a small transformer in `m/`.
+    pub(crate) fn with_model() -> Place {
+        let place = Place::new();
+        place.json(&format!("{INIT} --out m"));
+        place
+    }
+
     /// A path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
@@ -77,10 +83,15 @@ impl Place {
 
     /// Writes a grey image of 28 x 28 pixels.
     pub(crate) fn write_png(&self, name: &str) {
+        let pixel = |x: u32, y: u32| image::Luma([(x * y % 251) as u8]);
+        self.save(name, image::GrayImage::from_fn(28, 28, pixel));
+    }
+
+    /// Writes an image in the directory, and creates its parents.
+    pub(crate) fn save(&self, name: &str, picture: impl Into<image::DynamicImage>) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let picture = image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * y % 251) as u8]));
-        picture.save(path).unwrap();
+        picture.into().save(path).unwrap();
     }
 
     /// Writes `train` images for training and `test` to test on of each class, in a directory.
@@ -95,6 +106,24 @@ impl Place {
     /// The bytes of a file in the directory.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// The text of a file in the directory.
+    pub(crate) fn text(&self, name: &str) -> String {
+        String::from_utf8(self.bytes(name)).unwrap()
+    }
+
+    /// The tensors of a weight file in the directory.
+    pub(crate) fn tensors(&self, file: &str) -> Weights {
+        wave_hub::read_tensors(&self.path(file)).unwrap().0
+    }
+
+    /// Changes the tensors of a weight file in the directory.
+    pub(crate) fn rewrite(&self, file: &str, change: impl FnOnce(&mut Weights)) {
+        let path = self.path(file);
+        let (mut weights, metadata) = wave_hub::read_tensors(&path).unwrap();
+        change(&mut weights);
+        wave_hub::write_tensors(&path, &weights, &metadata).unwrap();
     }
 
     /// A JSON file in the directory.
@@ -139,11 +168,14 @@ impl Place {
         self.command(args).output().unwrap()
     }
 
-    /// Runs `wave`, which must fail with `code`, say all of `parts` and not panic; returns its output.
+    /// Runs `wave`, which must fail with `code`, say all of `parts`, not panic and make no `o`; returns its output.
     #[track_caller]
     pub(crate) fn fails(&self, args: &str, code: i32, parts: &[&str]) -> Output {
+        let made = || self.path("o").exists();
+        let before = made();
         let output = self.run(args);
         assert_fails(&output, code, args, parts);
+        assert_eq!(made(), before, "wave {args} left o");
         output
     }
 
@@ -193,11 +225,6 @@ pub(crate) fn assert_fails(output: &Output, code: i32, args: &str, parts: &[&str
             "wave {args}: no `{part}` in {stderr}"
         );
     }
-}
-
-/// `--data shapes` and its limits, as words.
-pub(crate) fn shapes() -> String {
-    SHAPES.join(" ")
 }
 
 /// The files of an artefact by name: those directly in the directory, without `run/`.

@@ -1,14 +1,13 @@
 //! Output on terminals: streams that cannot be written, control characters in names, verbosity, and
 //! Ctrl-C.
 
-use crate::support::{Place, shapes};
+use crate::resume::start;
+use crate::support::{INIT, Place, SHAPES};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const INIT: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m";
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -17,10 +16,9 @@ fn stderr(output: &Output) -> String {
 #[test]
 #[cfg(target_os = "linux")]
 fn progress_that_cannot_be_written_stops_nothing() {
-    let place = Place::new();
-    place.json(INIT);
+    let place = Place::with_model();
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    let train = format!("finetune m {} --epochs 2", shapes());
+    let train = format!("finetune m {SHAPES} --epochs 2");
     let mut command = place.loud(&format!("{train} --out a"));
     let command = command.stdout(Stdio::null()).stderr(full());
     assert!(command.status().unwrap().success());
@@ -55,15 +53,14 @@ fn progress_that_cannot_be_written_stops_nothing() {
 
 #[test]
 fn names_that_steer_a_terminal_are_escaped() {
-    let place = Place::new();
-    place.json(INIT);
+    let place = Place::with_model();
     let evil = "\u{1b}[2J\u{9b}1m";
-    let mut config = place.config("m");
-    for name in config["label_names"].as_array_mut().unwrap() {
-        *name = evil.into();
-    }
-    place.write("m/config.json", config.to_string());
-    let (weights, _) = wave_hub::read_tensors(&place.path("m/model.safetensors")).unwrap();
+    place.configure("m", |config| {
+        for name in config["label_names"].as_array_mut().unwrap() {
+            *name = evil.into();
+        }
+    });
+    let weights = place.tensors("m/model.safetensors");
     let renamed = weights.into_iter().map(|(name, t)| (name + evil, t));
     let file = place.path("evil.safetensors");
     wave_hub::write_tensors(&file, &renamed.collect(), &Default::default()).unwrap();
@@ -98,9 +95,8 @@ fn names_that_steer_a_terminal_are_escaped() {
 
 #[test]
 fn quiet_prints_errors_alone_and_verbose_says_more() {
-    let place = Place::new();
-    place.json(INIT);
-    let train = format!("finetune m {} --epochs 1", shapes());
+    let place = Place::with_model();
+    let train = format!("finetune m {SHAPES} --epochs 1");
     for args in [
         format!("{train} --out a"),
         format!("{train} --dry-run"),
@@ -140,7 +136,7 @@ fn quiet_prints_errors_alone_and_verbose_says_more() {
 #[test]
 fn results_are_aligned_and_have_units() {
     let place = Place::new();
-    let made = place.stdout(INIT);
+    let made = place.stdout(&format!("{INIT} --out m"));
     assert_eq!(made.lines().next(), Some("out                     m"));
     assert!(
         made.contains("parameters              27.8 k (27,848)"),
@@ -189,15 +185,12 @@ fn results_are_aligned_and_have_units() {
 
 #[test]
 fn inspect_lists_the_tensors_of_the_file() {
-    let place = Place::new();
-    place.json(INIT);
-    let file = place.path("m/model.safetensors");
-    let (mut weights, metadata) = wave_hub::read_tensors(&file).unwrap();
-    weights.retain(|name, _| !name.ends_with("qkv.bias"));
-    wave_hub::write_tensors(&file, &weights, &metadata).unwrap();
-    let mut config = place.config("m");
-    config["digests"] = Value::Null; // of other weights
-    place.write("m/config.json", config.to_string());
+    let place = Place::with_model();
+    place.rewrite("m/model.safetensors", |weights| {
+        weights.retain(|name, _| !name.ends_with("qkv.bias"))
+    });
+    place.configure("m", |config| config["digests"] = Value::Null); // of other weights
+    let weights = place.tensors("m/model.safetensors");
     for path in ["m", "m/model.safetensors"] {
         let found = place.json(&format!("inspect {path}"));
         let listed: Vec<&String> = found["tensors"].as_object().unwrap().keys().collect();
@@ -217,8 +210,7 @@ fn inspect_lists_the_tensors_of_the_file() {
 
 #[test]
 fn predictions_are_five_classes_a_table_and_directories() {
-    let place = Place::new();
-    place.json(INIT);
+    let place = Place::with_model();
     for name in ["p/b/2.png", "p/a.png", "1.png"] {
         place.write_png(name);
     }
@@ -235,7 +227,7 @@ fn predictions_are_five_classes_a_table_and_directories() {
         }
         assert_eq!(prediction["logits"].as_array().unwrap().len(), 8);
     }
-    let table = String::from_utf8(place.bytes("out/labels.csv")).unwrap();
+    let table = place.text("out/labels.csv");
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "image,index,label,probability");
     assert_eq!(lines.len(), 4);
@@ -255,7 +247,7 @@ fn predictions_are_five_classes_a_table_and_directories() {
 #[test]
 fn flags_that_mean_nothing_to_a_command_are_refused() {
     let place = Place::with_templates();
-    place.json(INIT);
+    place.json(&format!("{INIT} --out m"));
     for (args, flag) in [
         ("eval m --data shapes --lr 3", "--lr"),
         ("eval m --data shapes --epochs 4", "--epochs"),
@@ -265,14 +257,14 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
         ("predict m a.png --set a.b=1", "--set"),
         ("inspect m --dry-run", "--dry-run"),
         ("speed --out o", "--out"),
-        (&format!("{INIT} --gamma 0.1"), "--gamma"),
-        (&format!("{INIT} --kernel 3"), "--kernel"),
+        (&format!("{INIT} --out m --gamma 0.1"), "--gamma"),
+        (&format!("{INIT} --out m --kernel 3"), "--kernel"),
         (
-            &format!("{INIT} --filter-variance 1,1,1"),
+            &format!("{INIT} --out m --filter-variance 1,1,1"),
             "--filter-variance",
         ),
-        (&format!("{INIT} --similarity 0.1"), "--similarity"),
-        (&format!("{INIT} --state 4"), "--state"),
+        (&format!("{INIT} --out m --similarity 0.1"), "--similarity"),
+        (&format!("{INIT} --out m --state 4"), "--state"),
     ] {
         place.refused(args, &[flag]);
     }
@@ -302,8 +294,7 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
 
 #[test]
 fn misspelt_names_are_answered_with_what_was_meant() {
-    let place = Place::new();
-    place.json(INIT);
+    let place = Place::with_model();
     place.write("photos/notes.txt", "no picture");
     for (args, meant) in [
         ("init mimetc --depth 2 --width 64", "mimetic"),
@@ -316,8 +307,6 @@ fn misspelt_names_are_answered_with_what_was_meant() {
             "temperature",
         ),
         ("condense r.toml --set condens.lr=2 --dry-run", "condense"),
-        ("eval m --data shaps", "shapes"),
-        ("data check fashion-mnst", "fashion-mnist"),
         ("data check photo", "photos"),
     ] {
         let said = place.refused(args, &[]).replace('`', "");
@@ -417,17 +406,13 @@ fn the_first_ctrl_c_ends_what_has_nothing_to_save() {
 #[test]
 #[cfg(unix)]
 fn the_first_ctrl_c_saves_a_training() {
-    let place = Place::new();
-    place.json(INIT);
-    let args = format!("finetune m {} --checkpoint-steps 1 --out o", shapes());
-    let mut command = place.command(&format!("{args} --steps 100000"));
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    while !place.path("o/run/checkpoint.safetensors").exists() {
-        assert!(began.elapsed() < Duration::from_secs(600), "no checkpoint");
-        assert!(child.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let place = Place::with_model();
+    let args = format!("finetune m {SHAPES} --checkpoint-steps 1 --out o");
+    let child = start(
+        &place,
+        &format!("{args} --steps 100000"),
+        "o/run/checkpoint.safetensors",
+    );
     signal(&child, "-INT");
     let output = ended(child);
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));

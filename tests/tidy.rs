@@ -121,7 +121,7 @@ fn only_one_file_writes_to_the_terminal() {
 
 #[test]
 fn no_path_is_made_by_replacing_an_extension() {
-    // Of `my.v1` and `my.v2` it would make one path.
+    // It would make one path of `my.v1` and `my.v2`.
     forbid(&["with_extension("], "wave_run::paths::appended");
 }
 

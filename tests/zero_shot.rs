@@ -4,7 +4,7 @@ use crate::support::Place;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What `fixtures/make_zero_shot.py` wrote: names, prompts, and logits of each case.
+/// The output of `fixtures/make_zero_shot.py`: names, prompts, and logits of each case.
 fn expected() -> Value {
     serde_json::from_str(include_str!("fixtures/zero_shot/expected.json")).unwrap()
 }
@@ -39,9 +39,7 @@ fn place() -> Place {
                 (x * y + 40 * k) as u8,
             ])
         });
-        let path = place.path(&format!("flat/{k}.png"));
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        picture.save(path).unwrap();
+        place.save(&format!("flat/{k}.png"), picture);
     }
     place.write("r.toml", RECIPE);
     place
@@ -151,7 +149,6 @@ fn data_with_labels_measure_it_and_learn_from_it_too() {
         "eval clip --labels names.txt --data pets",
     ] {
         place.refused(args, &["2 classes", "the model 5"]);
-        assert!(!place.path("o").exists());
     }
 }
 
@@ -229,7 +226,6 @@ fn wrong_names_and_directories_are_refused() {
             "leave --labels out",
         ],
     );
-    assert!(!place.path("o").exists());
 }
 
 #[test]

@@ -100,11 +100,8 @@ fn fill(shape: impl Into<Shape>, mut draw: impl FnMut() -> f64) -> Result<Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::values;
     use proptest::prelude::*;
-
-    fn values(tensor: &Tensor) -> Vec<f32> {
-        tensor.flatten_all().unwrap().to_vec1().unwrap()
-    }
 
     fn mean_and_std(tensor: &Tensor) -> (f64, f64) {
         let x: Vec<f64> = values(tensor).into_iter().map(f64::from).collect();

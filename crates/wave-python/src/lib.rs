@@ -167,7 +167,7 @@ fn values(t: &Tensor) -> candle_core::Result<Vec<f32>> {
 #[pyo3(signature = (name, run))]
 fn resolve(py: Python, name: Option<PathBuf>, run: Run) -> PyResult<PathBuf> {
     run.working(py, |options| {
-        let path = wave::shipped::resolve(name.as_deref(), &options.context)?;
+        let path = wave::shipped::resolve(name.as_deref(), &options.context)?.path;
         wave::templates::fetch(&path, &options.context)?; // refuses what is no set
         locate(&path, &options.context)
     })
@@ -180,13 +180,13 @@ fn expand(py: Python, templates: Option<PathBuf>, settings: &str, run: Run) -> P
     run.working(py, |options| {
         let settings: Expand = parsed("expand", None, settings)?.1;
         nothing_written(&settings.output)?;
-        let dir = wave::shipped::resolve(templates.as_deref(), &options.context)?;
+        let source = wave::shipped::resolve(templates.as_deref(), &options.context)?;
         let InMemory {
             model,
             scalers,
             summary,
             result,
-        } = wave::expand::in_memory(&dir, &settings, options)?;
+        } = wave::expand::in_memory(&source, &settings, options)?;
         Ok(Model {
             model,
             scalers: Some(scalers),
@@ -280,7 +280,7 @@ fn adapt(
 ) -> PyResult<String> {
     run.working(py, |options| {
         let settings: Adapt = parsed("adapt", recipe, settings)?.1;
-        let templates = wave::shipped::resolve(Some(&templates), &options.context)?;
+        let templates = wave::shipped::resolve(Some(&templates), &options.context)?.path;
         made("adapt", out, options, |out, options| {
             wave::adapt::adapt(&templates, &settings, out, options)
         })

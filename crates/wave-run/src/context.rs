@@ -16,7 +16,7 @@ use std::sync::Arc;
 use wave_models::Weights;
 use wave_train::{Alone, Ranks};
 
-/// What the stages of a run share; clones are the same context.
+/// Everything that the stages of a run share; clones are the same context.
 #[derive(Clone)]
 pub struct Context(Arc<Shared>);
 
@@ -78,7 +78,7 @@ impl Context {
     /// Weights on the device.
     ///
     /// # Errors
-    /// Those of copying.
+    /// If a copy fails.
     pub fn place(&self, weights: &Weights) -> candle_core::Result<Weights> {
         weights
             .iter()
@@ -116,7 +116,7 @@ impl Context {
     /// Does work once, on the first rank, while the others wait.
     ///
     /// # Errors
-    /// Those of the work, on the first rank: its failure ends the others.
+    /// If the work fails on the first rank: its failure ends the others.
     pub fn on_first(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.is_first() {
             work()?;
@@ -128,7 +128,7 @@ impl Context {
     /// Does work on the first rank, then on the others, which find its results, such as a download.
     ///
     /// # Errors
-    /// Those of the work.
+    /// If the work fails.
     pub fn first_then_others<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = self.is_first().then(&work).transpose()?;
         self.ranks().wait();
@@ -138,7 +138,7 @@ impl Context {
     /// Means of weights over the ranks.
     ///
     /// # Errors
-    /// Those of copying.
+    /// If a copy fails.
     pub fn mean(&self, weights: Weights) -> candle_core::Result<Weights> {
         let ranks = self.ranks();
         if ranks.size() == 1 {

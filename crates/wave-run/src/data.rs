@@ -395,7 +395,7 @@ pub enum Input {
 pub enum Channels {
     /// A fixed number.
     Exactly(usize),
-    /// Those of the images, or this number where images may differ.
+    /// The number of the images, or this one where images may differ.
     Otherwise(usize),
 }
 
@@ -420,17 +420,17 @@ const SAMPLES: usize = 64;
 /// Bytes of images that are read whole for a digest: under a second of work.
 const READ_WHOLE: u64 = 64 << 20;
 
-/// What identifies some images of a source: their names, labels and sizes, and the content of all of them up to 64 MB; of
+/// Identity of some images of a source: their names, labels and sizes, and the content of all of them up to 64 MB; of
 /// more, the content of a few, evenly spread, and when each file was changed.
 pub fn identity(source: &dyn Source, images: &[u32]) -> String {
     let native = source.native_size().map(|(c, h, w)| (c * h * w) as u64);
     let size = |i: &u32| source.file_size(*i as usize).or(native);
     let sizes: Vec<Option<u64>> = images.par_iter().map(size).collect();
-    // Of unknown size are those of files that are large.
+    // Files of unknown size count as large.
     let total = sizes
         .iter()
         .try_fold(0_u64, |sum, size| sum.checked_add((*size)?));
-    // What has no files is in memory.
+    // A source without files is in memory.
     let at_most = if native.is_some() {
         4 * READ_WHOLE
     } else {

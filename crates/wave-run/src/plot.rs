@@ -13,8 +13,6 @@ mod chart;
 
 pub use chart::{Chart, Series, Unit};
 
-/// A single heat map is enlarged until its larger side lies in (256, 512] pixels.
-const LARGEST_SIDE: usize = 512;
 /// A panel of a grid is enlarged until its larger side lies in (96, 192] pixels.
 const LARGEST_PANEL_SIDE: usize = 192;
 /// Width of the lines between panels and around the grid, in pixels.
@@ -30,27 +28,14 @@ const POSITIVE: [f32; 3] = [178.0, 24.0, 43.0];
 
 /// A PNG of one matrix: blue is negative, white zero, red positive, grey not a number.
 ///
-/// `values` holds `rows * cols` numbers in row-major order; row 0 is at the top. Each value becomes a
-/// square of whole pixels, as large as keeps the larger side within 512 pixels and at least one
-/// pixel. The colours saturate at plus and minus the 99th percentile of the absolute values, so that
-/// one outlier does not whiten the rest; infinities take the end colours.
+/// `values` holds `rows * cols` numbers in row-major order, each a pixel, to be enlarged by the viewer; row 0 is at
+/// the top. The colours saturate at plus and minus the 99th percentile of the absolute values, so that one outlier
+/// does not whiten the rest; infinities take the end colours.
 ///
 /// # Errors
 /// If `rows * cols` is zero, differs from the number of values, or exceeds 2^28 pixels.
 pub fn heat_map(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
-    lone_heat_map(rows, cols, values, LARGEST_SIDE)
-}
-
-/// [`heat_map`] with one pixel for each value, to be enlarged by the viewer.
-///
-/// # Errors
-/// As [`heat_map`].
-pub fn heat_map_of_pixels(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
-    lone_heat_map(rows, cols, values, 1)
-}
-
-fn lone_heat_map(rows: usize, cols: usize, values: &[f32], side: usize) -> Result<Vec<u8>> {
-    let tile = Tile::new(rows, cols, values, side)?;
+    let tile = Tile::new(rows, cols, values, 1)?;
     let mut picture = blank(tile.width(), tile.height())?;
     tile.draw(&mut picture, 0, 0);
     encode_png(&picture)

@@ -9,26 +9,19 @@ fn decode(png: &[u8]) -> RgbImage {
 }
 
 #[test]
-fn a_heat_map_has_a_square_of_pixels_for_each_value() {
+fn a_heat_map_has_a_pixel_for_each_value() {
     let picture = decode(&heat_map(2, 3, &[1.0, 0.0, -1.0, 0.0, 1.0, f32::NAN]).unwrap());
-    assert_eq!(picture.dimensions(), (510, 340)); // 512 / 3 = 170 pixels a value
+    assert_eq!(picture.dimensions(), (3, 2));
     for (x, y, colour) in [
         (0, 0, RED),
-        (169, 169, RED),
-        (170, 0, WHITE),
-        (509, 0, BLUE),
-        (0, 170, WHITE),
-        (171, 339, RED),
-        (509, 339, NAN_COLOUR.0),
+        (1, 0, WHITE),
+        (2, 0, BLUE),
+        (0, 1, WHITE),
+        (1, 1, RED),
+        (2, 1, NAN_COLOUR.0),
     ] {
         assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
     }
-}
-
-#[test]
-fn a_large_matrix_keeps_one_pixel_a_value() {
-    let picture = decode(&heat_map(700, 5, &[0.5; 3500]).unwrap());
-    assert_eq!(picture.dimensions(), (5, 700));
 }
 
 #[test]
@@ -39,7 +32,7 @@ fn zeros_and_values_without_a_scale_are_drawn() {
     assert!(picture.pixels().all(|p| *p == NAN_COLOUR));
     let picture = decode(&heat_map(1, 2, &[f32::INFINITY, f32::NEG_INFINITY]).unwrap());
     assert_eq!(picture.get_pixel(0, 0).0, RED);
-    assert_eq!(picture.get_pixel(511, 0).0, BLUE);
+    assert_eq!(picture.get_pixel(1, 0).0, BLUE);
     heat_map(1, 2, &[f32::MAX, f32::from_bits(1)]).unwrap();
 }
 

@@ -152,25 +152,14 @@ keys! {
         #[arg(skip)]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         levels: Vec<Table>;
-    } with {
+    } table {
         /// The auxiliary's largest shape
-        #[arg(skip)]
-        #[serde(default)]
-        auxiliary: Auxiliary => Auxiliary,
-        #[command(flatten)]
-        #[serde(flatten)]
+        auxiliary: Auxiliary
+    } with {
         outputs: Outputs => Outputs,
-        #[command(flatten)]
-        #[serde(flatten)]
         elastic: Elastic => ElasticValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         variants: Variants => VariantsValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         zero_shot: ZeroShot => ZeroShot,
-        #[command(flatten)]
-        #[serde(flatten)]
         training: Training => TrainingValues,
     }
 }
@@ -258,11 +247,7 @@ keys! {
         #[arg(long, value_name = "X")]
         head_lr_ratio: f64 = 0.1, 0.0..=1000.0;
     } with {
-        #[command(flatten)]
-        #[serde(flatten)]
         output: Output => Output,
-        #[command(flatten)]
-        #[serde(flatten)]
         training: Training => TrainingValues,
     }
 }
@@ -297,14 +282,8 @@ keys! {
         #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
         dtype: String;
     } with {
-        #[command(flatten)]
-        #[serde(flatten)]
         elastic: Elastic => ElasticValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         variants: Variants => VariantsValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         training: Training => TrainingValues,
     }
 }
@@ -444,8 +423,6 @@ keys! {
         #[arg(long, value_name = "N")]
         seed: u64 = 0;
     } with {
-        #[command(flatten)]
-        #[serde(flatten)]
         output: Output => Output,
     }
 }
@@ -485,20 +462,10 @@ keys! {
         #[arg(long, value_name = "N", value_delimiter = ',')]
         widths: Vec<usize>, 1.0..=1e6;
     } with {
-        #[command(flatten)]
-        #[serde(flatten)]
         outputs: Outputs => Outputs,
-        #[command(flatten)]
-        #[serde(flatten)]
         elastic: Elastic => ElasticValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         zero_shot: ZeroShot => ZeroShot,
-        #[command(flatten)]
-        #[serde(flatten)]
         output: Output => Output,
-        #[command(flatten)]
-        #[serde(flatten)]
         training: Training => TrainingValues,
     }
 }

@@ -97,7 +97,7 @@ pub trait Trainable {
     /// The objective on a part of a step's batch.
     ///
     /// # Errors
-    /// Those of its operators.
+    /// If one of its operators fails.
     fn loss(
         &self,
         live: &Parameters,
@@ -109,7 +109,7 @@ pub trait Trainable {
     /// Moves the variables after step `step`, counted from 0, to where they may be. By default anywhere.
     ///
     /// # Errors
-    /// Those of its operators.
+    /// If one of its operators fails.
     fn constrain(&self, _: &Parameters, _step: u64) -> candle_core::Result<()> {
         Ok(())
     }
@@ -144,7 +144,7 @@ pub trait Trainable {
 pub struct TrainRun<'a, D> {
     /// Shown beside the progress.
     pub label: &'a str,
-    /// What it trains on.
+    /// The data that it trains on.
     pub data: &'a D,
     /// How.
     pub resolved: &'a Resolved,

@@ -162,7 +162,7 @@ fn stored(
 /// A delta in training.
 struct Adaptation<'a> {
     prepared: &'a Prepared,
-    /// What it changes, on the device.
+    /// The learngene that it changes, on the device.
     gene: Learngene,
     /// Its first values.
     start: Weights,

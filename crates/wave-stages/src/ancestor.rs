@@ -114,7 +114,7 @@ pub struct Ancestor {
     pub digest: String,
     /// Its origin, for the provenance of models that learn from it.
     pub origin: Value,
-    /// What its classes are made of, where they are texts.
+    /// The texts of its classes, where they are texts.
     pub named: Option<Named>,
     /// Outputs on whole views of the training images.
     views: Mutex<Views>,
@@ -200,7 +200,7 @@ impl Ancestor {
         }
     }
 
-    /// What it teaches by where nothing else is said: scores, if it has a classifier.
+    /// Its output where no other is named: scores, if it has a classifier.
     pub(crate) fn usual_output(&self) -> AncestorOutput {
         match self.network.classes() {
             0 => AncestorOutput::Features,

@@ -30,6 +30,7 @@ mod artefact;
 mod cost;
 mod derived;
 mod describe;
+mod growth;
 mod levels;
 mod plan;
 mod planner;
@@ -154,7 +155,7 @@ fn condense_level(
     let ancestor = ancestor.as_deref();
     let smaller = read_grown(grow, context)?;
     let mut plan = match &smaller {
-        Some(smaller) => levels::grown(settings, smaller)?,
+        Some(smaller) => growth::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
     };
     plan.table = to_table(recorded)?;
@@ -176,24 +177,20 @@ fn condense_level(
         let remedy = format!("{own}, under the same names in the same order");
         data.check_names(&smaller.config.label_names, &remedy)?;
     }
-    let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
-    let inputs = match grow {
-        Some(grow) => inputs.artefact("templates", grow)?,
-        None => inputs,
-    };
-    let inputs = match ancestor {
-        Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
-        None => inputs,
-    };
+    let mut inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
+    if let Some(grow) = grow {
+        inputs = inputs.artefact("templates", grow)?;
+    }
+    if let Some(ancestor) = ancestor {
+        inputs = ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?;
+    }
     let reserve = |at| run_dir::reserve(whole, at, &inputs, options);
     let level_here = level.filter(|_| context.is_first());
     let _reserved = level_here.map(reserve).transpose()?;
     let resolved_recipe = run_dir::of_stage("condense", &plan.table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
-        let distill_targets = |ancestor| {
-            DistillTargets::new(ancestor, &data, output, cache.as_ref(), options.verbosity)
-        };
+        let verbosity = options.verbosity;
         let distillation = Distillation {
             plan: &plan,
             updated: Updated::of(&plan, &gene),
@@ -201,7 +198,13 @@ fn condense_level(
             resolved: &resolved,
             data: &data,
             output,
-            distill_targets: ancestor.map(distill_targets).transpose()?,
+            distill_targets: DistillTargets::of(
+                ancestor,
+                &data,
+                output,
+                cache.as_ref(),
+                verbosity,
+            )?,
         };
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));

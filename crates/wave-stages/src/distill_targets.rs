@@ -36,19 +36,23 @@ struct Seen {
 }
 
 impl<'a> DistillTargets<'a> {
-    /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given.
-    pub(crate) fn new(
-        ancestor: &'a Ancestor,
+    /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given; none without an
+    /// ancestor.
+    pub(crate) fn of(
+        ancestor: Option<&'a Ancestor>,
         data: &'a Data,
         output: AncestorOutput,
         cache: Option<&'a Cache>,
         verbosity: Verbosity,
-    ) -> Result<DistillTargets<'a>> {
+    ) -> Result<Option<DistillTargets<'a>>> {
+        let Some(ancestor) = ancestor else {
+            return Ok(None);
+        };
         ancestor.check(data, output)?;
         if output == AncestorOutput::Scores {
             data.tell_classes(&ancestor.label_names);
         }
-        Ok(DistillTargets {
+        Ok(Some(DistillTargets {
             ancestor,
             data,
             cache,
@@ -59,7 +63,7 @@ impl<'a> DistillTargets<'a> {
             },
             verbosity,
             seen: Mutex::default(),
-        })
+        }))
     }
 
     /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).

@@ -44,7 +44,7 @@ pub(crate) fn sizes(
     }
 }
 
-/// What else steps draw than sizes like `whole`.
+/// The shapes that steps draw beside sizes like `whole`.
 ///
 /// # Errors
 /// If a list holds 0, heads that divide no width, or no patch divides an image.

@@ -9,7 +9,7 @@ use crate::model::{Model, Network};
 use crate::origin;
 use crate::record::Expected;
 use crate::score::{self, zero_head};
-use crate::templates::TemplateDir;
+use crate::templates::{Source, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -70,13 +70,13 @@ pub struct InMemory {
     pub result: Value,
 }
 
-/// Expands a template directory and writes a model directory. Returns the output of `--json`.
+/// Expands templates and writes a model directory. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the templates, or the work fails.
-pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
-    let (source, context) = (dir, &options.context);
-    let dir = &wave_run::locate::locate(dir, context)?;
+pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
+    let context = &options.context;
+    let dir = &wave_run::locate::locate(&source.path, context)?;
     let prepared = checked(dir, settings, Some(out), options)?;
     let layout = prepared.layout;
     let plan = &prepared.plan;
@@ -105,8 +105,9 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
 ///
 /// # Errors
 /// As [`expand`].
-pub fn in_memory(dir: &Path, settings: &Expand, options: &Options) -> Result<InMemory> {
-    finish(dir, &checked(dir, settings, None, options)?, None, options)
+pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Result<InMemory> {
+    let prepared = checked(&source.path, settings, None, options)?;
+    finish(source, &prepared, None, options)
 }
 
 /// The expansion with all its inputs, which takes no more memory than is free.
@@ -131,7 +132,7 @@ fn checked(
 
 /// The model of the templates in `source`, and what is told of it.
 fn finish(
-    source: &Path,
+    source: &Source,
     prepared: &Prepared,
     run: Option<&mut RunDir>,
     options: &Options,
@@ -165,7 +166,7 @@ fn finish(
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": templates.digest,
-        "origin": origin::of(source, templates.config.provenance.record(), context),
+        "origin": origin::of(&source.path, templates.config.provenance.record(), context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
         "parameters": parameters,
@@ -173,7 +174,7 @@ fn finish(
     if let Some(delta) = &plan.delta {
         model.provenance["delta"] = json!(delta);
     }
-    let makes = describe::makes(&model.label_names, shape, source);
+    let makes = describe::makes(&model.label_names, shape, &source.path);
     let command = plan.command(source);
     let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
     for (name, n) in &ledger {

@@ -64,18 +64,12 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         resolved,
         ..
     } = prepared;
-    let origin = match &ancestor {
-        Some(ancestor) => origin::both(
-            &origin::of(source, &model.provenance, context),
-            &ancestor.origin,
-        ),
-        None => origin::of(source, &model.provenance, context),
-    };
-    let inputs = inputs.images(plan.data.spec.as_deref(), &data);
-    let inputs = match &ancestor {
-        Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
-        None => inputs,
-    };
+    let mut origin = origin::of(source, &model.provenance, context);
+    let mut inputs = inputs.images(plan.data.spec.as_deref(), &data);
+    if let Some(ancestor) = &ancestor {
+        origin = origin::both(&origin, &ancestor.origin);
+        inputs = ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?;
+    }
     let recipe = run_dir::of_stage("finetune", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
         let tuning = Tuning {
@@ -163,15 +157,6 @@ impl Tuning<'_> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
-        let distill_targets = |ancestor| {
-            DistillTargets::new(
-                ancestor,
-                self.data,
-                AncestorOutput::Scores,
-                self.cache,
-                options.verbosity,
-            )
-        };
         let mut start = model.network.prepare(&model.weights)?;
         if !self.plan.beside.is_empty() {
             let shape = self.plan.beside_of(&model.network)?;
@@ -181,7 +166,13 @@ impl Tuning<'_> {
             of: self,
             network: &model.network,
             start,
-            distill_targets: self.ancestor.map(distill_targets).transpose()?,
+            distill_targets: DistillTargets::of(
+                self.ancestor,
+                self.data,
+                AncestorOutput::Scores,
+                self.cache,
+                options.verbosity,
+            )?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
         let train_run = TrainRun {
@@ -242,11 +233,8 @@ impl Trainable for Tuned<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Tuning { plan, resolved, .. } = self.of;
-        let ancestor = self
-            .distill_targets
-            .as_ref()
-            .map(|l| l.targets(batch, images));
-        let ancestor = ancestor.transpose()?;
+        let targets = self.distill_targets.as_ref();
+        let ancestor = targets.map(|t| t.targets(batch, images)).transpose()?;
         let loss = |logits: &Tensor| {
             let classes = self.network.classes();
             plan.objective.loss(logits, ancestor.as_ref(), || {

@@ -1,4 +1,4 @@
-//! What features are worth: the accuracy of their nearest neighbours, and of a linear classifier on them.
+//! The worth of features: the accuracy of their nearest neighbours, and of a linear classifier on them.
 
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor, Var};
@@ -26,7 +26,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// What the classifier of a network sees of images.
+    /// The features that the classifier of a network sees of images.
     pub(crate) fn of(
         network: &dyn Frozen,
         images: &TestImages,

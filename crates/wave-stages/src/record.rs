@@ -1,4 +1,4 @@
-//! What a template directory records of the shapes it makes: the accuracy to expect of one without
+//! The record of a template directory on the shapes it makes: the accuracy to expect of one without
 //! measuring it, and where a shape leaves what was condensed.
 
 use crate::budget::Surface;

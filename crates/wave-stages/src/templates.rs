@@ -6,7 +6,7 @@ use crate::preprocessing;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wave_data::Transform;
 use wave_hub::{
     Accuracy, CardFront, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig,
@@ -20,6 +20,21 @@ use wave_run::error::{Error, request};
 
 /// The tags of template sets on a hub.
 pub const TAGS: [&str; 2] = ["wave", "learngene"];
+
+/// Templates as a user names them.
+pub struct Source {
+    /// A directory, or a name on a hub.
+    pub path: PathBuf,
+    /// The name of the set that comes with wave, if it is one.
+    pub shipped: Option<&'static str>,
+}
+
+impl From<PathBuf> for Source {
+    fn from(path: PathBuf) -> Source {
+        let shipped = None;
+        Source { path, shipped }
+    }
+}
 
 /// A template directory.
 pub struct TemplateDir {
@@ -233,7 +248,7 @@ pub struct Description<'a> {
     pub provenance: Value,
     /// Measured accuracies.
     pub accuracies: Vec<Accuracy>,
-    /// Those of other shapes.
+    /// Measured accuracies of other shapes.
     pub shapes: Vec<ShapeAccuracy>,
 }
 

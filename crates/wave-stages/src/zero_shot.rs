@@ -26,7 +26,7 @@ use wave_run::settings::ZeroShot;
 
 /// The text of a class where none is given: CLIP's.
 const PROMPT: &str = "a photo of a {}.";
-/// What stands for the name in a prompt.
+/// The place of the name in a prompt.
 const PLACE: &str = "{}";
 /// Texts embedded between two looks for Ctrl-C.
 const TEXTS: usize = 256;
@@ -35,7 +35,7 @@ const MANY: usize = 1000;
 /// The token of padding where nothing tells another: SigLIP's.
 const PADDING: u32 = 1;
 
-/// What a zero-shot model's classes are made of.
+/// The texts that a zero-shot model's classes are made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// The texts of a class.

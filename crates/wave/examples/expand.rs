@@ -62,7 +62,7 @@ mod tests {
             ..Expand::default()
         };
         let options = Options::default(); // on the processor, quietly
-        expand(&dir, &settings, &out, &options).unwrap();
+        expand(&dir.into(), &settings, &out, &options).unwrap();
         let Options {
             verbosity, context, ..
         } = &options;

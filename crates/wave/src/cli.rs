@@ -121,8 +121,8 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
     progress::set_verbosity(verbosity);
     let with = |flags| Make::new(flags, verbosity, context);
     let done = match command {
-        Command::Run { recipe, data, run } => with(run).run(&recipe, data)?,
-        Command::Bench { recipe, data, run } => with(run).bench(&recipe, data)?,
+        Command::Run { recipe, data, run } => with(run).run(&recipe, data, false)?,
+        Command::Bench { recipe, data, run } => with(run).run(&recipe, data, true)?,
         Command::Condense {
             recipe,
             settings,

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::{Preprocessing, Source};
 use wave_models::Weights;
+use wave_models::transformer::TransformerShape;
+use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{DataPlan, TestImages};
 use wave_run::error::request;
@@ -89,6 +91,7 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
 }
 
 /// Contents of a directory or file.
+#[derive(Default)]
 struct Found {
     /// The output of `--json`.
     summary: Value,
@@ -113,16 +116,14 @@ impl Found {
             return Ok(Found {
                 summary,
                 model,
-                templates: None,
                 scalers: scalers_among(weights),
+                ..Found::default()
             });
         }
         if let Some(summary) = towers::describe(path)? {
             return Ok(Found {
                 summary,
-                model: None,
-                templates: None,
-                scalers: Weights::new(),
+                ..Found::default()
             });
         }
         match wave_hub::directory_kind(path)? {
@@ -130,16 +131,13 @@ impl Found {
                 let templates = templates::read(path)?;
                 Ok(Found {
                     summary: describe_templates(&templates),
-                    model: None,
-                    scalers: Weights::new(),
                     templates: Some(templates),
+                    ..Found::default()
                 })
             }
             wave_hub::Kind::Delta => Ok(Found {
                 summary: describe_delta(&delta::fetch(path, context)?),
-                model: None,
-                templates: None,
-                scalers: Weights::new(),
+                ..Found::default()
             }),
             wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
                 let model = Model::read(path, context)?;
@@ -150,8 +148,8 @@ impl Found {
                 Ok(Found {
                     summary: describe_model(path, &model, count(&scalers), &tensors)?,
                     model: Some(model),
-                    templates: None,
                     scalers: scalers_among(scalers),
+                    ..Found::default()
                 })
             }
         }
@@ -247,37 +245,22 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
     let (depth, width) = model.network.size();
     let transform = &model.transform;
     let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
+    let (vit, other) = match &model.network {
+        Network::Vit(shape) => (Some(shape), None),
+        Network::Transformer(shape) => (None, Some(shape)),
+        _ => (None, None),
+    };
     let mut all = json!({
         "kind": "model",
         "architecture": architecture(model.network.family()),
         "depth": depth,
         "width": width,
-    });
-    let shape = match &model.network {
-        Network::Vit(shape) => Some(shape),
-        _ => None,
-    };
-    if let Some(shape) = shape {
-        let pooling = match (shape.distilled, shape.class_token) {
-            (true, _) => "class and distillation tokens",
-            (false, true) => "class token",
-            (false, false) => "average",
-        };
-        all["heads"] = json!(shape.heads);
-        all["mlp_ratio"] = json!(shape.mlp_ratio);
-        all["patch"] = json!(shape.patch);
-        all["pooling"] = json!(pooling);
-    }
-    if let Network::Transformer(shape) = &model.network {
-        all["heads"] = json!(shape.heads);
-        all["patch"] = json!(shape.patch);
-        all["parts"] = json!(shape.parts());
-    }
-    all["trains"] = match model.network.trainable() {
-        true => Value::Null,
-        false => json!(false),
-    };
-    let rest = json!({
+        "heads": vit.map(|s| s.heads).or(other.map(|s| s.heads)),
+        "mlp_ratio": vit.map(|s| s.mlp_ratio),
+        "patch": vit.map(|s| s.patch).or(other.map(|s| s.patch)),
+        "pooling": vit.map(pooling),
+        "parts": other.map(TransformerShape::parts),
+        "trains": (!model.network.trainable()).then_some(false),
         "image_size": transform.image_size,
         "channels": transform.channels,
         "classes": model.network.classes(),
@@ -290,11 +273,19 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
         "provenance": model.provenance,
         "tensors": shapes(tensors),
     });
-    if let (Value::Object(all), Value::Object(rest)) = (&mut all, rest) {
-        all.extend(rest);
+    if let Value::Object(all) = &mut all {
         all.retain(|_, value| !value.is_null());
     }
     Ok(all)
+}
+
+/// The tokens that the classifier sees.
+fn pooling(shape: &VitShape) -> &'static str {
+    match (shape.distilled, shape.class_token) {
+        (true, _) => "class and distillation tokens",
+        (false, true) => "class token",
+        (false, false) => "average",
+    }
 }
 
 /// The steps that prepare images, with the origin of each value.

@@ -106,7 +106,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     if recipe.has("expand") {
         let templates = std::mem::replace(&mut dir, out.join("expand"));
         let settings = recipe.stage("expand", None, &Expand::default())?;
-        rows.push(expand::expand(&templates, &settings, &dir, options)?);
+        rows.push(expand::expand(&templates.into(), &settings, &dir, options)?);
     }
     if recipe.has("finetune") {
         let model = std::mem::replace(&mut dir, out.join("finetune"));
@@ -229,14 +229,9 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
 /// Refuses a format that cannot hold a stage's model.
 fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
     if recipe.has("ancestor") {
-        let AncestorTable {
-            method,
-            init: shape,
-            finetune,
-        } = recipe.stage("ancestor", None, &AncestorTable::default())?;
+        let (method, start, finetune) = ancestor_table(recipe)?;
         if Layout::new(&finetune.output)?.format != Format::Timm {
-            let shape = ancestor_shape(shape, &finetune);
-            let model = init::new_model(method.as_deref().unwrap_or("default"), &shape, context)?;
+            let model = init::new_model(&method, &start, context)?;
             Layout::of(&finetune.output, &model.network)?;
         }
     }
@@ -318,20 +313,10 @@ fn describe_ancestor(
     if !recipe.has("ancestor") {
         return Ok((String::new(), None));
     }
-    let settings = ancestor_table(recipe)?;
-    let shape = ancestor_shape(settings.init, &settings.finetune);
-    let model = init::new_model(
-        settings.method.as_deref().unwrap_or("default"),
-        &shape,
-        context,
-    )?;
-    let ancestor = Ancestor::new(
-        model.clone(),
-        String::new(),
-        serde_json::Value::Null,
-        context,
-    )?;
-    let plan = FinetunePlan::new(&settings.finetune)
+    let (method, start, finetune) = ancestor_table(recipe)?;
+    let model = init::new_model(&method, &start, context)?;
+    let ancestor = Ancestor::new(model.clone(), String::new(), Value::Null, context)?;
+    let plan = FinetunePlan::new(&finetune)
         .and_then(|plan| Prepared::new(model, None, plan, None, context));
     let text = plan
         .and_then(|plan| plan.describe())
@@ -339,36 +324,30 @@ fn describe_ancestor(
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 
-/// The `[ancestor]` table. A normalisation outside it does not apply, since a model may bring its own.
-fn ancestor_table(recipe: &Recipe) -> Result<AncestorTable> {
-    let mut settings: AncestorTable = recipe.stage("ancestor", None, &AncestorTable::default())?;
+/// The `[ancestor]` table: a method of `wave init` and its settings, with the data of the training unless given
+/// otherwise, and the training. A normalisation outside it does not apply, since a model may bring its own.
+fn ancestor_table(recipe: &Recipe) -> Result<(String, Init, Finetune)> {
+    let AncestorTable {
+        method,
+        init: mut start,
+        mut finetune,
+    } = recipe.stage("ancestor", None, &AncestorTable::default())?;
     let own = |key| recipe.table["ancestor"].get(key).is_some();
-    let images = &mut settings.finetune.training.images;
+    let images = &mut finetune.training.images;
     images.mean = images.mean.take().filter(|_| own("mean"));
     images.std = images.std.take().filter(|_| own("std"));
-    Ok(settings)
+    if start.data.is_none() && start.from.is_none() {
+        start.data = images.data.clone();
+    }
+    Ok((method.unwrap_or("default".into()), start, finetune))
 }
 
 /// Initialises and trains the recipe's ancestor; returns its directory.
 fn train_ancestor(recipe: &Recipe, out: &Path, options: &Options) -> Result<PathBuf> {
-    let settings = ancestor_table(recipe)?;
-    let shape = ancestor_shape(settings.init, &settings.finetune);
-    let start = out.join("ancestor-start");
-    init::init(
-        settings.method.as_deref().unwrap_or("default"),
-        &shape,
-        &start,
-        options,
-    )?;
+    let (method, start, finetune) = ancestor_table(recipe)?;
+    let untrained = out.join("ancestor-start");
+    init::init(&method, &start, &untrained, options)?;
     let dir = out.join("ancestor");
-    finetune::finetune(&start, &settings.finetune, &dir, options)?;
+    finetune::finetune(&untrained, &finetune, &dir, options)?;
     Ok(dir)
-}
-
-/// The ancestor's shape, with the input of its training data unless given otherwise.
-fn ancestor_shape(mut shape: Init, finetune: &Finetune) -> Init {
-    if shape.data.is_none() && shape.from.is_none() {
-        shape.data = finetune.training.images.data.clone();
-    }
-    shape
 }

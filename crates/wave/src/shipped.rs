@@ -9,7 +9,7 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
 use wave_run::{locate, paths};
-use wave_stages::templates::{self, TemplateDir};
+use wave_stages::templates::{self, Source, TemplateDir};
 
 /// A template directory embedded in the command.
 struct Shipped {
@@ -47,21 +47,22 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SETS.iter().map(|set| set.name)
 }
 
-/// The template directory of a user's argument: a path, a name on a hub, or the name of a set that
-/// comes with the command; without an argument, the first of these.
+/// The templates of a user's argument: a path, a name on a hub, or the name of a set that comes with the command;
+/// without an argument, the first of these.
 ///
 /// # Errors
 /// If there is none with this name, or an embedded set cannot be unpacked.
-pub fn resolve(name: Option<&Path>, context: &Context) -> Result<PathBuf> {
-    let Some(path) = name else {
-        return unpacked(&SETS[0], context);
-    };
-    if path.exists() || locate::on_hub(path).is_some() {
-        return Ok(path.to_path_buf());
+pub fn resolve(name: Option<&Path>, context: &Context) -> Result<Source> {
+    let path = name.unwrap_or(Path::new(SETS[0].name));
+    if name.is_some() && (path.exists() || locate::on_hub(path).is_some()) {
+        return Ok(path.to_path_buf().into());
     }
     let of_name = |set: &&Shipped| path.as_os_str() == set.name;
     match SETS.iter().find(of_name) {
-        Some(set) => unpacked(set, context),
+        Some(set) => Ok(Source {
+            path: unpacked(set, context)?,
+            shipped: Some(set.name),
+        }),
         None => Err(request(format!(
             "there are no templates {}{}; `wave templates` lists those at hand",
             path.display(),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::VpLayout;
+use crate::testing::values;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -26,10 +27,6 @@ const SMALL: VitShape = VitShape {
     heads: 3,
     ..ODD
 };
-
-fn values(tensor: &Tensor) -> Vec<f32> {
-    tensor.flatten_all().unwrap().to_vec1().unwrap()
-}
 
 fn bits(weights: &Weights) -> Vec<(&str, Vec<u32>)> {
     let bits = |t: &Tensor| values(t).into_iter().map(f32::to_bits).collect();
@@ -404,38 +401,19 @@ fn impossible_sizes_are_refused_with_a_remedy() {
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
     let options = DirectOptions::new(DirectMethod::Mimetic);
-    check_refused(
-        SMALL,
-        DirectOptions {
-            qk: (f64::NAN, 0.7),
-            ..options
-        },
-        &["qk alpha", "finite"],
-    );
-    check_refused(
-        SMALL,
-        DirectOptions {
-            vp: (0.4, f64::INFINITY),
-            ..options
-        },
-        &["vp beta", "finite"],
-    );
-    let positions = Positions::Sinusoidal { scale: f64::NAN };
-    check_refused(
-        SMALL,
-        DirectOptions {
-            positions,
-            ..options
-        },
+    let refused = |change: fn(&mut DirectOptions), words: &[&str]| {
+        let mut options = options;
+        change(&mut options);
+        check_refused(SMALL, options, words);
+    };
+    refused(|o| o.qk = (f64::NAN, 0.7), &["qk alpha", "finite"]);
+    refused(|o| o.vp = (0.4, f64::INFINITY), &["vp beta", "finite"]);
+    refused(
+        |o| o.positions = Positions::Sinusoidal { scale: f64::NAN },
         &["position scale", "finite"],
     );
-    let mlp_mean = MlpMean::Eq1 { sigma: -1.0 };
-    check_refused(
-        SMALL,
-        DirectOptions {
-            mlp_mean,
-            ..options
-        },
+    refused(
+        |o| o.mlp_mean = MlpMean::Eq1 { sigma: -1.0 },
         &["sigma is -1", "0 or greater"],
     );
 }

@@ -1,6 +1,7 @@
 use super::statistics::{Statistics, interpolate, resize};
 use super::*;
 use crate::mean_shift::MlpMean;
+use crate::testing::values;
 use std::f64::consts::FRAC_PI_2;
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
@@ -239,10 +240,6 @@ fn check_weights(network: &Network, weights: &Weights) {
 
 fn filters_of(weights: &Weights, layer: usize) -> Tensor {
     weights[&format!("blocks.{layer}.0.fn.0.weight")].clone()
-}
-
-fn values(t: &Tensor) -> Vec<f32> {
-    t.flatten_all().unwrap().to_vec1().unwrap()
 }
 
 #[test]

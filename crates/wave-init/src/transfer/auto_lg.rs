@@ -10,10 +10,8 @@ use crate::error::finite;
 use crate::start::{Request, Start, StartMethod};
 use wave_models::{NetworkError, refuse};
 
-const NAME: &str = "auto-lg";
-
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "auto-lg",
     description: "the donor's 4 layers of the largest --similarity, below fresh ones: our reading of \
                   Auto-LG (Wang et al. 2023), whose gates are learned",
     donors: 1,
@@ -22,7 +20,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     carry.same_blocks()?;
     let similarity = &request.choices.similarity;
     let blocks = request.choices.blocks.unwrap_or(4);

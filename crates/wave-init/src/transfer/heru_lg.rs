@@ -8,10 +8,8 @@ use super::{Carry, Stored};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
-const NAME: &str = "heru-lg";
-
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "heru-lg",
     description: "the donor's last 3 blocks on top of fresh ones: our reading of Heru-LG (Wang et al. \
                   2022), which looks at gradients",
     donors: 1,
@@ -20,7 +18,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     carry.same_blocks()?;
     let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
     let donor_depth = carry.donor.shape().depth;

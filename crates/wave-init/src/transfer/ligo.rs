@@ -40,13 +40,11 @@ const MODULES: [&str; 6] = [
     "mlp.fc2",
 ];
 
-const NAME: &str = "ligo";
-
 /// The largest weight, before normalisation, of the layers that a layer does not repeat.
 pub const NOISE: f64 = 0.03;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "ligo",
     description: "a smaller donor grown in depth and width by LiGO's operator, untrained (Wang et al. \
                   2023, section 3)",
     donors: 1,
@@ -55,7 +53,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor, request.shape);
     let (small, seed) = (donor.shape(), request.seed);
     let operator = operator_start(small, target, NOISE, seed)?;
@@ -108,14 +106,14 @@ pub fn operator_shapes(
     ] {
         if donor > target {
             refuse!(
-                "{NAME}: the donor's {size} is {donor}, more than the target's {target}: take a donor with at most {target}, \
+                "ligo: the donor's {size} is {donor}, more than the target's {target}: take a donor with at most {target}, \
                  or make the target at least {donor}"
             );
         }
     }
     let heads = ("head width", small.head_width(), target.head_width());
-    same(NAME, &[heads])?;
-    same_tokens(NAME, small, target)?;
+    same(METHOD.name, &[heads])?;
+    same_tokens(METHOD.name, small, target)?;
     let (l, k, d, h) = (target.depth, small.depth, small.width, small.hidden());
     let mut shapes: Vec<(String, Vec<usize>)> = MODULES
         .iter()
@@ -173,7 +171,7 @@ pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weig
         ("width", small.width, target.width),
         ("hidden width of the MLP", small.hidden(), target.hidden()),
     ];
-    same(NAME, &sizes)?;
+    same(METHOD.name, &sizes)?;
     operator_start(small, target, 0.0, 0)
 }
 

@@ -14,10 +14,8 @@ use wave_models::fold::get;
 use wave_models::vit::VitShape;
 use wave_models::{NetworkError, Weights};
 
-const NAME: &str = "nested";
-
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "nested",
     description: "the first heads and channels of an elastic model (HydraViT: Haberer et al. 2024; \
                   MatFormer: Devvrit et al. 2024)",
     donors: 1,
@@ -26,7 +24,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     fits(donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
@@ -76,9 +74,9 @@ pub fn slice(
 
 /// Checks that a target is a slice of a donor.
 fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), NetworkError> {
-    as_large(NAME, donor, target)?;
+    as_large(METHOD.name, donor, target)?;
     let head_width = ("head width", donor.head_width(), target.head_width());
-    same(NAME, &[head_width])
+    same(METHOD.name, &[head_width])
 }
 
 /// Queries, keys and values lie in one tensor, one below the other.

@@ -7,10 +7,8 @@ use super::{ATTENTION, Carry, Stored};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
-const NAME: &str = "pretrained-attention";
-
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "pretrained-attention",
     description: "the donor's attention and position embedding, all else afresh (thesis, section \
                   3.2.5)",
     donors: 1,
@@ -19,7 +17,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     carry.same_blocks()?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     carry.at_least("depth", donor.depth, target.depth)?;

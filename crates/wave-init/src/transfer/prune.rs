@@ -27,10 +27,8 @@ use network::{Layer, Linear, Network, Passage};
 use wave_models::vit::VitShape;
 use wave_models::{NetworkError, Weights, refuse};
 
-const NAME: &str = "prune";
-
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "prune",
     description: "a larger donor made smaller without training: drops the layers, heads and channels that \
                   matter least, and fits the rest to the donor's activations on images of --data",
     donors: 1,
@@ -39,7 +37,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     let (from, to) = (carry.donor.shape(), carry.shape);
     for (size, donor, target) in [
         ("depth", from.depth, to.depth),
@@ -49,10 +47,10 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     ] {
         carry.at_least(size, donor, target)?;
     }
-    same_tokens(NAME, from, to)?;
+    same_tokens(METHOD.name, from, to)?;
     let Some(images) = request.images else {
         refuse!(
-            "{NAME} looks at some images, and there are none: name them (--data D); it needs no labels"
+            "prune looks at some images, and there are none: name them (--data D); it needs no labels"
         );
     };
     for (name, tensor) in pruned(carry.donor, to, images)? {

@@ -10,10 +10,8 @@ use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
 use wave_models::NetworkError;
 
-const NAME: &str = "weight-selection";
-
 pub(crate) const METHOD: StartMethod = StartMethod {
-    name: NAME,
+    name: "weight-selection",
     description: "evenly spaced elements of a larger model's weights (Xu et al. 2024, section 3)",
     donors: 1,
     images: false,
@@ -21,9 +19,9 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 };
 
 fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
-    let mut carry = Carry::new(NAME, request)?;
+    let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
-    as_large(NAME, donor, target)?;
+    as_large(METHOD.name, donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
     carry.blocks(layers, |_, tensor, dims| {
         let mut axes = dims.iter().enumerate();

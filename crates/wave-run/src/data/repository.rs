@@ -54,7 +54,7 @@ fn files_below(dir: &Path, prefix: &Path) -> Vec<String> {
     files
 }
 
-/// What of a repository is read.
+/// The part of a repository that is read.
 #[derive(Debug, PartialEq)]
 struct Chosen {
     files: Vec<String>,

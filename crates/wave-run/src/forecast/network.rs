@@ -8,7 +8,7 @@ use wave_models::Network;
 use wave_models::transformer::TransformerShape;
 use wave_ops::Mode;
 
-/// Of an image in a training step.
+/// Bytes of an image in a training step.
 pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
     let kept = match network {
         Network::Vit(s) => transformer((s.tokens(), s.depth, s.width, s.hidden()), mode),
@@ -33,7 +33,7 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
     bytes(kept + pixels(network))
 }
 
-/// Of an image in a forward pass alone.
+/// Bytes of an image in a forward pass alone.
 pub fn of_forward(network: &Network) -> u64 {
     let kept = match network {
         Network::Vit(shape) => (shape.tokens() * (8 * shape.width + shape.hidden())) as f64,
@@ -50,7 +50,7 @@ pub fn of_forward(network: &Network) -> u64 {
     bytes(kept + 2.0 * pixels(network))
 }
 
-/// Of an image in a transformer of any parts, in numbers.
+/// Numbers of an image in a transformer of any parts.
 fn tower(s: &TransformerShape) -> f64 {
     s.tokens() as f64 * (10 * s.width + 2 * s.hidden) as f64
 }

@@ -101,21 +101,6 @@ fn names_stand_apart_at_the_ends_of_their_lines() {
 }
 
 #[test]
-fn marks_of_one_place_have_their_names_apart() {
-    let mark = |name: &str, x: f64| Series::new(name, &[(x, 0.5)]);
-    let svg = plain(&[mark("wave", 1.0), mark("share", 1.0), mark("nested", 2.0)]);
-    assert_eq!(svg.matches("<circle").count(), 3);
-    let mut names = texts(&svg);
-    names.retain(|(_, _, text)| ["wave", "share", "nested"].contains(&text.as_str()));
-    names.sort_by(|a, b| a.1.total_cmp(&b.1));
-    assert_eq!(names.len(), 3);
-    assert!(
-        names.windows(2).all(|w| w[1].1 - w[0].1 >= 15.0),
-        "{names:?}"
-    );
-}
-
-#[test]
 fn a_chart_is_legible_on_a_dark_page_too() {
     let series = [Series::new("a", &[(0.0, 1.0), (1.0, 2.0)])];
     let chart = Chart {

@@ -29,8 +29,6 @@ keys! {
         #[arg(long, value_name = "N")]
         seed: u64 = 0;
     } with {
-        #[command(flatten)]
-        #[serde(flatten)]
         zero_shot: ZeroShot => ZeroShot,
     }
 }

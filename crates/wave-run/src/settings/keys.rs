@@ -22,7 +22,8 @@ where
 }
 
 /// Declares a group of keys, each as `key: type = default, range;` after its help and its flag. Default and range are
-/// optional, and groups within the group follow `with`.
+/// optional. `table` is a group without flags, in a recipe a table of its own; groups whose keys are the group's own
+/// follow `with`.
 ///
 /// `Group` has what was given: flags and recipe tables read it. `GroupValues` has the defaults in the place of what was
 /// not given; a key without default is an `Option` there too, since its absence has a meaning.
@@ -31,8 +32,10 @@ macro_rules! keys {
         $(#[$of_group:meta])*
         $group:ident => $values:ident {
             $($(#[$of_key:meta])* $key:ident: $type:ty $(= $default:expr)? $(, $range:expr)?;)*
-        } $(with {
-            $($(#[$of_part:meta])* $part:ident: $given:ty => $filled:ty,)*
+        } $(table {
+            $(#[$of_table:meta])* $table:ident: $rows:ty
+        })? $(with {
+            $($part:ident: $given:ty => $filled:ty,)*
         })?
     ) => {
         #[derive(clap::Args, serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq)]
@@ -40,13 +43,15 @@ macro_rules! keys {
         $(#[$of_group])*
         pub struct $group {
             $($(#[$of_key])* pub $key: Option<$type>,)*
-            $($($(#[$of_part])* pub $part: $given,)*)?
+            $(#[arg(skip)] #[serde(default)] $(#[$of_table])* pub $table: $rows,)?
+            $($(#[command(flatten)] #[serde(flatten)] pub $part: $given,)*)?
         }
 
         #[doc = concat!("[`", stringify!($group), "`] with its defaults.")]
         #[derive(Clone, Debug)]
         pub struct $values {
             $(pub $key: keys!(@type $type $(= $default)?),)*
+            $(pub $table: $rows,)?
             $($(pub $part: $filled,)*)?
         }
 
@@ -54,6 +59,7 @@ macro_rules! keys {
             fn from(given: $group) -> $values {
                 $values {
                     $($key: keys!(@value (given.$key) $($default)?),)*
+                    $($table: given.$table,)?
                     $($($part: given.$part.into(),)*)?
                 }
             }
@@ -63,7 +69,7 @@ macro_rules! keys {
             /// Ranges of the keys of this group and of the groups within it.
             pub(super) fn ranges() -> Vec<$crate::settings::keys::Range> {
                 let own = vec![$($((stringify!($key), $range),)?)*];
-                [own, $($(<$given>::ranges(),)*)?].concat()
+                [own, $(<$rows>::ranges(),)? $($(<$given>::ranges(),)*)?].concat()
             }
 
             /// Defaults of the keys of this group and of the groups within it.
@@ -73,7 +79,7 @@ macro_rules! keys {
                     let default: $type = $default;
                     (stringify!($key), format!("{default:?}"))
                 },)?)*];
-                [own, $($(<$given>::defaults(),)*)?].concat()
+                [own, $(<$rows>::defaults(),)? $($(<$given>::defaults(),)*)?].concat()
             }
         }
     };

@@ -8,20 +8,10 @@ keys! {
     /// Keys of every stage that trains on images.
     Training => TrainingValues {
     } with {
-        #[command(flatten)]
-        #[serde(flatten)]
         images: Images => ImagesValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         optimisation: Optimisation => OptimisationValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         transformer: OfTransformers => OfTransformersValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         augmentation: Augmentation => AugmentationValues,
-        #[command(flatten)]
-        #[serde(flatten)]
         saving: Checkpointing => CheckpointingValues,
     }
 }

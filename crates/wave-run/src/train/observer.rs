@@ -1,4 +1,4 @@
-//! What goes on beside the steps of a training: its log, tests and checkpoints.
+//! The observer beside the steps of a training: its log, tests and checkpoints.
 
 use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
@@ -16,7 +16,7 @@ use wave_train::{Batches, Flow, Progress, Scores, State};
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
 
-/// What goes on beside a training: its log, tests and checkpoints.
+/// The observer beside a training: its log, tests and checkpoints.
 pub(super) struct Observer<'a, T, D> {
     trainable: &'a T,
     train_run: &'a TrainRun<'a, D>,
@@ -185,7 +185,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let _measured = doing(Work::Tests);
         let now = self.values(state)?;
         let plan = self.train_run.resolved;
-        // What is kept, and what has to get better, is the whole.
+        // The whole is kept, and has to get better.
         let all = match plan.keep_best || plan.patience.is_some() {
             true => vec![(String::new(), self.trainable.score(&now)?)],
             false => self.trainable.scores_at(&now, p.step)?,

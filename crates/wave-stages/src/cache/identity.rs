@@ -10,7 +10,7 @@ use wave_run::data::{self, Data};
 
 /// Raised whenever the same settings come to mean other outputs or other files.
 const FORMAT_VERSION: u32 = 2;
-/// What older versions lack, in a message.
+/// The lack of older versions, in a message.
 const OLD_FORMAT: &str = "it was written by a version of wave that did not compare the content of all \
     images, so they may have changed since";
 /// Keys for people, each with the key that it explains.

@@ -39,7 +39,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Those of the plan's data.
+    /// The numbers of the plan's data.
     fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<Numbers> {
         let resolved = plan.training.resolve(data)?;
         Ok(Numbers {
@@ -55,7 +55,7 @@ impl Numbers {
         })
     }
 
-    /// Those of ImageNet, where no data is named.
+    /// The numbers of ImageNet, where no data is named.
     fn of_imagenet(plan: &CondensePlan) -> Numbers {
         let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
         let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);

@@ -28,7 +28,7 @@ pub struct CondensePlan {
     pub ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
     pub classes: ZeroShot,
-    /// What it teaches by, if that is said.
+    /// The output that it teaches by, if one is named.
     output: Option<AncestorOutput>,
     /// A given setting that applies to class scores alone.
     of_scores: Option<&'static str>,
@@ -174,7 +174,7 @@ impl CondensePlan {
         }
     }
 
-    /// What the ancestor teaches by.
+    /// The output that the ancestor teaches by.
     pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
         let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
         self.output.unwrap_or(usual)

@@ -471,32 +471,21 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let round = |x: f64| (x * 100.0).round() / 100.0;
     let table = |level: &LevelPlan| {
         let widest = level.widths.last().copied().unwrap_or_default();
-        Table::from_iter([
-            (
-                "depths".to_owned(),
-                integers(&[level.depths.0, level.depths.1]),
-            ),
-            ("widths".to_owned(), integers(&level.widths)),
-            (
-                "templates".to_owned(),
-                integers(&frame.templates(level.depths.1, widest)),
-            ),
-            (
-                "epochs".to_owned(),
-                Value::Float(round(level.epochs).max(0.01)),
-            ),
-            (
-                "lr".to_owned(),
-                Value::Float((level.lr * 1e5).round() / 1e5),
-            ),
-            ("growth".to_owned(), Value::Float(level.growth.0)),
-            ("growth_power".to_owned(), Value::Float(level.growth.1)),
-        ])
+        let templates = frame.templates(level.depths.1, widest);
+        let changes = [
+            ("depths", integers(&[level.depths.0, level.depths.1])),
+            ("widths", integers(&level.widths)),
+            ("templates", integers(&templates)),
+            ("epochs", Value::Float(round(level.epochs).max(0.01))),
+            ("lr", Value::Float((level.lr * 1e5).round() / 1e5)),
+            ("growth", Value::Float(level.growth.0)),
+            ("growth_power", Value::Float(level.growth.1)),
+        ];
+        Table::from_iter(changes.map(|(key, value)| (key.to_owned(), value)))
     };
     let mut tables: Vec<Table> = levels.iter().map(table).collect();
-    let deepest = levels.iter().map(|l| l.depths.1).max();
-    let widest = levels.iter().filter_map(|l| l.widths.last().copied()).max();
-    (settings.auxiliary.depth, settings.auxiliary.width) = (deepest, widest);
+    let (depth, width) = words::last_size(levels);
+    (settings.auxiliary.depth, settings.auxiliary.width) = (Some(depth), Some(width));
     // Training that is given holds for all levels.
     let given = &settings.training.optimisation;
     for table in &mut tables {
@@ -507,10 +496,7 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
             table.remove("lr");
         }
     }
-    match (given.epochs, given.steps, &tables[..]) {
-        _ if settings.levels.is_some() => {}
-        _ => settings.levels = Some(tables),
-    }
+    settings.levels.get_or_insert(tables);
 }
 
 #[cfg(test)]

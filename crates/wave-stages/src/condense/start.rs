@@ -1,6 +1,6 @@
 //! The first values of a condensation.
 
-use super::{CondensePlan, levels};
+use super::{CondensePlan, growth};
 use crate::templates::TemplateDir;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -25,7 +25,7 @@ pub(super) fn begin(
         return start(plan, seed);
     };
     let gene = Learngene {
-        plan: levels::smaller(grown)?,
+        plan: growth::smaller(grown)?,
         ..grown.learngene.clone()
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -32,7 +32,7 @@ pub(super) enum Updated {
 }
 
 impl Updated {
-    /// Those of a plan, for its learngene.
+    /// The values that a plan updates, for its learngene.
     pub(super) fn of(plan: &CondensePlan, gene: &Learngene) -> Updated {
         let largest = plan.largest();
         match plan.train {
@@ -63,16 +63,10 @@ impl Trainable for Distillation<'_> {
     }
 
     fn constrain(&self, live: &Parameters, step: u64) -> candle_core::Result<()> {
-        let shape = |step| {
-            self.plan
-                .shape_of_step(self.resolved.seed, step, self.resolved.steps)
-        };
-        constrain(
-            self.gene,
-            &self.updated,
-            live,
-            [&shape(step), &shape(step + 1)],
-        )
+        let Distillation { plan, resolved, .. } = self;
+        let shape = |step| plan.shape_of_step(resolved.seed, step, resolved.steps);
+        let shapes = [&shape(step), &shape(step + 1)];
+        constrain(self.gene, &self.updated, live, shapes)
     }
 
     fn loss(
@@ -83,11 +77,8 @@ impl Trainable for Distillation<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
-        let targets = self
-            .distill_targets
-            .as_ref()
-            .map(|l| l.targets(batch, images));
-        let targets = targets.transpose()?;
+        let targets = self.distill_targets.as_ref();
+        let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         let weights = weights(self.gene, &self.updated, live, &shape)?;
         let scales = drop_path(shape.depth, part, resolved);

@@ -4,7 +4,7 @@ use super::ExpandPlan;
 use super::prepared::Prepared;
 use crate::model::{Model, shape_in_words};
 use crate::record::Expected;
-use crate::templates::TemplateDir;
+use crate::templates::{Source, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
 use wave_models::vit::VitShape;
@@ -35,7 +35,7 @@ impl Prepared {
 
 impl ExpandPlan {
     /// The command that makes the same of these templates, without the paths to what it names.
-    pub(super) fn command(&self, templates: &Path) -> String {
+    pub(super) fn command(&self, templates: &Source) -> String {
         let flags = self.table.iter().map(|(key, value)| {
             let value = match value {
                 toml::Value::String(text) => name_of(Path::new(text)),
@@ -44,12 +44,11 @@ impl ExpandPlan {
             format!(" --{} {value}", key.replace('_', "-"))
         });
         let flags: String = flags.collect();
-        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie. Sets that
-        // come with wave have names, and lie in a directory `templates`.
-        let shelf = templates.parent().and_then(Path::file_name);
-        let templates = match templates.is_dir() && shelf != Some("templates".as_ref()) {
-            true => "DIR".to_owned(),
-            false => name_of(templates),
+        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie.
+        let templates = match templates.shipped {
+            Some(name) => name.to_owned(),
+            None if templates.path.is_dir() => "DIR".to_owned(),
+            None => name_of(&templates.path),
         };
         format!("wave expand {templates}{flags}")
     }

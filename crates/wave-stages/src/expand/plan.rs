@@ -91,7 +91,7 @@ impl ExpandPlan {
         Ok((self, candidates))
     }
 
-    /// What a model of this shape is made of: the values of its level, or of the one with as many templates as are
+    /// The part that a model of this shape is made of: the values of its level, or of the one with as many templates as are
     /// asked for.
     ///
     /// # Errors

@@ -18,9 +18,9 @@ use wave_models::vit::VitShape;
 /// The first values of what trains beside the weights, where anything does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Beside {
-    /// Of all factors of LayerScale.
+    /// First value of all factors of LayerScale.
     pub(super) layer_scale: Option<f64>,
-    /// Of all MLP scalars.
+    /// First value of all MLP scalars.
     pub(super) mlp_scalar: Option<f64>,
 }
 

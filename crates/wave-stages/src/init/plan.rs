@@ -1,4 +1,4 @@
-//! What the settings of `wave init` mean for networks of images.
+//! The meaning of the settings of `wave init` for networks of images.
 
 use super::methods::{self, MethodOptions};
 use anyhow::Result;

@@ -35,21 +35,16 @@ fn auxiliary() -> VitShape {
         image_size: 28,
         channels: 1,
         patch: 7,
-        classes: 10,
+        depth: 12,
+        width: 128,
         heads: 4,
+        classes: 10,
         ..VitShape::default()
     }
-    .with_size(12, 128)
 }
 
 fn of(shape: &VitShape) -> (Option<f64>, Vec<String>) {
-    let (config, auxiliary) = (
-        config(),
-        VitShape {
-            heads: 4,
-            ..auxiliary()
-        },
-    );
+    let (config, auxiliary) = (config(), auxiliary());
     let record = Record::new(&config, &auxiliary);
     (
         record.expected(shape).map(|e| (e.top1 * 1e6).round() / 1e6),
@@ -58,11 +53,7 @@ fn of(shape: &VitShape) -> (Option<f64>, Vec<String>) {
 }
 
 fn plain(depth: usize, width: usize) -> VitShape {
-    VitShape {
-        heads: 4,
-        ..auxiliary()
-    }
-    .with_size(depth, width)
+    auxiliary().with_size(depth, width)
 }
 
 #[test]

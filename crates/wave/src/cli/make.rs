@@ -37,19 +37,13 @@ impl Make {
         }
     }
 
-    pub(super) fn run(&self, recipe: &Path, data: Option<String>) -> Result<Done> {
-        let recipe = self.recipe_on(recipe, data)?;
-        self.make(
-            &recipe.name,
-            || run::describe(&recipe, &self.context),
-            |out, options| run::run(&recipe, out, options),
-        )
-    }
-
-    /// As [`Make::run`]; complete runs are not repeated.
-    pub(super) fn bench(&self, recipe: &Path, data: Option<String>) -> Result<Done> {
-        let recipe = self.recipe_on(recipe, data)?;
-        if !recipe.has("bench") {
+    /// Runs a recipe, on other data if given. A `bench` needs its table, and does not repeat complete runs.
+    pub(super) fn run(&self, recipe: &Path, data: Option<String>, bench: bool) -> Result<Done> {
+        let mut recipe = self.recipe(recipe)?;
+        if let Some(data) = data {
+            recipe.set_data(data);
+        }
+        if bench && !recipe.has("bench") {
             return Err(request(
                 "the recipe has no [bench] table; add one, or use `wave run`",
             ));
@@ -58,9 +52,8 @@ impl Make {
             &recipe.name,
             || run::describe(&recipe, &self.context),
             |out, options| {
-                let resume = !options.overwrite;
                 let options = Options {
-                    resume,
+                    resume: options.resume || (bench && !options.overwrite),
                     ..options.clone()
                 };
                 run::run(&recipe, out, &options)
@@ -81,7 +74,7 @@ impl Make {
                 (recipe, settings)
             }
             None => {
-                let mut settings = self.without_recipe("condense", flags)?;
+                let mut settings = self.settings(None, "condense", flags)?;
                 settings.minutes.get_or_insert(condense::MINUTES);
                 (Recipe::empty("condense", &[])?, settings)
             }
@@ -103,11 +96,11 @@ impl Make {
     }
 
     pub(super) fn expand(&self, templates: Option<&Path>, flags: &Expand) -> Result<Done> {
-        let settings = self.without_recipe("expand", flags)?;
+        let settings = self.settings(None, "expand", flags)?;
         let templates = &shipped::resolve(templates, &self.context)?;
         self.make(
             "expand",
-            || expand::describe(templates, &settings, &self.context),
+            || expand::describe(&templates.path, &settings, &self.context),
             |out, options| expand::expand(templates, &settings, out, options),
         )
     }
@@ -118,11 +111,8 @@ impl Make {
         recipe: Option<&Path>,
         flags: &Adapt,
     ) -> Result<Done> {
-        let settings = match recipe {
-            Some(recipe) => settings(&self.recipe(recipe)?, "adapt", flags)?,
-            None => self.without_recipe("adapt", flags)?,
-        };
-        let templates = &shipped::resolve(Some(templates), &self.context)?;
+        let settings = self.settings(recipe, "adapt", flags)?;
+        let templates = &shipped::resolve(Some(templates), &self.context)?.path;
         self.make(
             "adapt",
             || adapt::describe(templates, &settings, &self.context),
@@ -131,7 +121,7 @@ impl Make {
     }
 
     pub(super) fn init(&self, method: &str, flags: &Init) -> Result<Done> {
-        let settings = own(method, &to_table(&self.without_recipe("init", flags)?)?)?;
+        let settings = own(method, &to_table(&self.settings(None, "init", flags)?)?)?;
         self.make(
             "init",
             || init::describe(method, &settings, &self.context),
@@ -145,10 +135,7 @@ impl Make {
         recipe: Option<&Path>,
         flags: &Finetune,
     ) -> Result<Done> {
-        let settings = match recipe {
-            Some(recipe) => settings(&self.recipe(recipe)?, "finetune", flags)?,
-            None => self.without_recipe("finetune", flags)?,
-        };
+        let settings = self.settings(recipe, "finetune", flags)?;
         self.make(
             "finetune",
             || finetune::describe(model, &settings, &self.context),
@@ -173,20 +160,16 @@ impl Make {
         Recipe::read(path, &self.flags.set)
     }
 
-    /// The recipe, on other data if given.
-    fn recipe_on(&self, path: &Path, data: Option<String>) -> Result<Recipe> {
-        let mut recipe = self.recipe(path)?;
-        if let Some(data) = data {
-            recipe.set_data(data);
-        }
-        Ok(recipe)
-    }
-
-    fn without_recipe<T>(&self, table: &str, flags: &T) -> Result<T>
+    /// The settings of a stage, of its table in a recipe if one is given.
+    fn settings<T>(&self, recipe: Option<&Path>, table: &str, flags: &T) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Default,
     {
-        settings(&Recipe::empty(table, &self.flags.set)?, table, flags)
+        let recipe = match recipe {
+            Some(recipe) => self.recipe(recipe)?,
+            None => Recipe::empty(table, &self.flags.set)?,
+        };
+        settings(&recipe, table, flags)
     }
 
     /// Returns the plan or does the work, in a directory named after `name` unless one is given.

@@ -191,7 +191,7 @@ fn gallery(group: &Picture) -> Result<String> {
         strides = strides.max(stride);
         let scale = plot::scale(&values);
         let caption = format!("{name}, −{scale:.2} … {scale:.2}");
-        figures += &picture(&plot::heat_map_of_pixels(rows, cols, &values)?, &caption);
+        figures += &picture(&plot::heat_map(rows, cols, &values)?, &caption);
     }
     let note = match strides {
         1 => String::new(),

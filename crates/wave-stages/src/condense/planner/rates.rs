@@ -4,10 +4,9 @@ use crate::ancestor::Ancestor;
 use crate::condense::CondensePlan;
 use crate::condense::start::start;
 use crate::condense::training::{self, Updated};
+use crate::timing;
 use anyhow::Result;
-use candle_core::{Device, Tensor};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use candle_core::Tensor;
 use std::time::Instant;
 use wave_init::DirectMethod;
 use wave_models::vit::{self, VitShape};
@@ -30,9 +29,9 @@ pub(super) struct Rates {
     pub(super) shape: VitShape,
     /// The smallest, a middle and the largest size.
     measured: Vec<Measured>,
-    /// Of an image in the ancestor; 0 without one.
+    /// Seconds of an image in the ancestor; 0 without one.
     pub(super) ancestor: f64,
-    /// Of an image in the loader.
+    /// Seconds of an image in the loader.
     loading: f64,
 }
 
@@ -41,9 +40,9 @@ struct Measured {
     depth: usize,
     width: usize,
     multiply_adds: f64,
-    /// Of the forward and backward pass of an image.
+    /// Seconds of the forward and backward pass of an image.
     image: f64,
-    /// Of the optimiser and the composition, in a step of a condensation of the sizes up to this.
+    /// Seconds of the optimiser and the composition, in a step of a condensation of the sizes up to this.
     update: f64,
 }
 
@@ -60,18 +59,9 @@ impl Rates {
         let last = plan_of(sizes.last().copied().unwrap_or_default())?;
         let largest = last.largest();
         let output = last.output(ancestor);
-        let rng = &mut ChaCha8Rng::seed_from_u64(0);
-        let mut random = |dims: &[usize]| -> Result<Tensor> {
-            let n: usize = dims.iter().product();
-            let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
-            Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device)?)
-        };
         let side = largest.image_size;
-        let images = random(&[IMAGES, largest.channels, side, side])?;
-        let labels: Vec<u32> = (0..IMAGES)
-            .map(|i| (i % largest.classes.max(1)) as u32)
-            .collect();
-        let targets = wave_train::smoothed_targets(&labels, largest.classes.max(1), 0.0)?;
+        let images = timing::random(&[IMAGES, largest.channels, side, side], device)?;
+        let targets = timing::targets(largest.classes.max(1), IMAGES)?;
         let mut measured = Vec::new();
         for (depth, width) in sizes {
             let mut plan = plan_of((depth, width))?;
@@ -88,18 +78,14 @@ impl Rates {
                 let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, None)?;
                 wave_ops::soft_cross_entropy(&logits, &targets)
             };
-            let passes = clock(|| {
+            let passes = fastest(|| {
                 wave_ops::backward(&loss()?)?;
                 Ok(())
             })?;
-            let step = clock(|| {
+            let step = fastest(|| {
                 wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
-                Ok(training::constrain(
-                    &gene,
-                    &updated,
-                    &live,
-                    [&shape, &shape],
-                )?)
+                let shapes = [&shape, &shape];
+                Ok(training::constrain(&gene, &updated, &live, shapes)?)
             })?;
             measured.push(Measured {
                 depth,
@@ -118,7 +104,7 @@ impl Rates {
         })
     }
 
-    /// Those of a machine of so many operations a second, with so many seconds of an update for each million weights.
+    /// The rates of a machine of so many operations a second, with so many seconds of an update for each million weights.
     #[cfg(test)]
     pub(super) fn of_speed(largest: &VitShape, speed: f64, update: f64) -> Rates {
         let of = |(depth, width): (usize, usize)| {
@@ -197,15 +183,9 @@ impl Rates {
 }
 
 /// Seconds of the fastest of a few runs.
-fn clock(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    work()?;
-    let mut least = f64::INFINITY;
-    for _ in 0..STEPS {
-        let began = Instant::now();
-        work()?;
-        least = least.min(began.elapsed().as_secs_f64());
-    }
-    Ok(least)
+fn fastest(work: impl FnMut() -> Result<()>) -> Result<f64> {
+    let seconds = timing::clock(1, STEPS, work)?;
+    Ok(seconds.into_iter().fold(f64::INFINITY, f64::min))
 }
 
 /// Seconds of an image in the loader.

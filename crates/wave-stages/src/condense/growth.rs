@@ -1,0 +1,138 @@
+//! The plan of a condensation that grows templates by a level.
+
+use super::CondensePlan;
+use crate::model::shape_in_words;
+use crate::templates::TemplateDir;
+use anyhow::Result;
+use wave_learngene::{Level, Plan};
+use wave_models::vit::VitShape;
+use wave_run::error::request;
+use wave_run::recipe::{merge, to_table};
+use wave_run::settings::{Auxiliary, Condense};
+
+/// The plan of a growth of templates: settings that are not given are those of the templates.
+pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<CondensePlan> {
+    let gene = &templates.learngene;
+    let usual = Condense {
+        auxiliary: Auxiliary::from(&gene.auxiliary),
+        anchors: Some(gene.auxiliary.depth),
+        template_size: Some(gene.plan.template_size),
+        kronecker: Some(gene.plan.kronecker.name().to_owned()),
+        share_mlp: Some(gene.plan.counts.contains_key("mlp")),
+        ..Condense::default()
+    };
+    let mut filled = to_table(&usual)?;
+    merge(&mut filled, &to_table(settings)?);
+    let plan = CondensePlan::new(&filled.try_into()?)?;
+    let given = settings.templates.is_some();
+    let mut plan = plan.grows(&smaller(templates)?, &gene.auxiliary, given)?;
+    plan.table = to_table(settings)?;
+    plan.depth_rule = gene.depth_rule;
+    Ok(plan)
+}
+
+/// The plan of a set of templates, with the sizes that it was condensed for as its level.
+///
+/// # Errors
+/// If it does not say which.
+pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
+    if templates.learngene.auxiliary.classes == 0 {
+        return Err(request(
+            "grow: these are templates of backbones, and the map to the features that taught them is gone; only \
+             templates of classifiers grow",
+        ));
+    }
+    let plan = templates.learngene.plan.clone();
+    if !plan.levels.is_empty() {
+        return Ok(plan);
+    }
+    let told = &templates.config.provenance;
+    match told.depths.iter().max().zip(told.widths.iter().max()) {
+        Some((depth, width)) => Ok(leveled(plan, *depth, *width)),
+        None => Err(request(
+            "grow: the templates do not say for which sizes they were condensed; condense them with --depths and \
+             --widths",
+        )),
+    }
+}
+
+/// A plan with all its templates as one level of sizes, unless it has levels.
+fn leveled(mut plan: Plan, depth: usize, width: usize) -> Plan {
+    if plan.levels.is_empty() {
+        plan.levels.push(Level {
+            depth,
+            width,
+            counts: plan.counts.clone(),
+        });
+    }
+    plan
+}
+
+impl CondensePlan {
+    /// As a growth of templates of this plan and for this auxiliary; `smaller` has levels. `given` says whether the
+    /// numbers of templates are the settings', of all of them.
+    ///
+    /// # Errors
+    /// If these are other templates, or the sizes or numbers are no larger.
+    pub(super) fn grows(
+        mut self,
+        smaller: &Plan,
+        auxiliary: &VitShape,
+        given: bool,
+    ) -> Result<CondensePlan> {
+        let own = VitShape {
+            channels: auxiliary.channels,
+            classes: auxiliary.classes,
+            ..self.auxiliary.clone()
+        };
+        if own != *auxiliary {
+            // The depth of an auxiliary is the number of its anchors.
+            let words = |shape| shape_in_words(shape).replacen(" layers", " anchors", 1);
+            return Err(request(format!(
+                "grow: the templates were condensed with {}, and this is {}; leave out the keys of the auxiliary",
+                words(auxiliary),
+                words(&own)
+            )));
+        }
+        let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
+        if same(&self.templates) != same(smaller) {
+            return Err(request(format!(
+                "grow: the templates are of {t} x {t}, in {} order; leave out template_size, kronecker and share_mlp",
+                smaller.kronecker.name(),
+                t = smaller.template_size
+            )));
+        }
+        let (depth, width) = self.most();
+        if !given {
+            let added = Plan::default_budget(width, smaller.template_size)?;
+            self.templates.counts = smaller.counts.clone();
+            for (part, set) in &smaller.sets {
+                *self.templates.counts.entry(set.clone()).or_default() += added.n_templates(*part);
+            }
+        }
+        let level = Level {
+            depth,
+            width,
+            counts: self.templates.counts.clone(),
+        };
+        let last = smaller.levels.last();
+        if let Some(last) = last.filter(|last| last.holds(depth, width)) {
+            return Err(request(format!(
+                "grow: the templates make models of up to {} layers of width {} already; give larger --depths or \
+                 --widths",
+                last.depth, last.width
+            )));
+        }
+        self.sizes.smaller = smaller.levels.iter().map(|l| (l.depth, l.width)).collect();
+        self.work = self.sizes.work(&self.auxiliary);
+        let levels = smaller.levels.iter().cloned().chain([level]).collect();
+        self.templates = self.templates.with_levels(levels)?;
+        Ok(self)
+    }
+
+    /// The plan of its templates, with what it condenses as a level.
+    pub(super) fn leveled(&self) -> Plan {
+        let (depth, width) = self.most();
+        leveled(self.templates.clone(), depth, width)
+    }
+}
