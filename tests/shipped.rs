@@ -106,7 +106,7 @@ fn wrong_names_are_told_what_to_do() {
             "wave templates",
         ),
         ("templates empty", 2, "neither"),
-        ("templates nowhere", 2, "nowhere"),
+        ("templates nowhere", 1, "nowhere"),
     ] {
         assert_fails(&place.run(args), code, args, &[needle]);
     }
