@@ -31,6 +31,9 @@ SHAPES = {
     "E": dict(image=32, channels=3, patch=4, width=256, depth=8, heads=4, batch=64),
     "F": dict(image=224, channels=3, patch=16, width=576, depth=6, heads=9, batch=4),
     "G": dict(image=96, channels=3, patch=8, width=320, depth=10, heads=5, batch=8),
+    # Few tokens, and narrow.
+    "H": dict(image=32, channels=3, patch=8, width=96, depth=12, heads=3, batch=128),
+    "I": dict(image=32, channels=3, patch=4, width=160, depth=9, heads=5, batch=64),
 }
 CLASSES = 10
 WARM_UP = 4
