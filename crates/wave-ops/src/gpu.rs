@@ -371,41 +371,16 @@ impl Place {
         b: Factor,
         c: View,
     ) -> Result<()> {
-        self.products_in(
-            Products {
-                count: 1,
-                size,
-                tf32: false,
-            },
-            a,
-            b,
-            c,
-        )
+        let one = Products {
+            count: 1,
+            size,
+            tf32: false,
+        };
+        self.products(one, a, b, c)
     }
 
-    /// [`Place::product`] of `count` matrices each, one after the other. A GPU rounds factors in `f32` to TF32, which
-    /// has ten bits.
-    pub(crate) fn products(
-        &self,
-        count: usize,
-        size: (usize, usize, usize),
-        a: Factor,
-        b: Factor,
-        c: View,
-    ) -> Result<()> {
-        self.products_in(
-            Products {
-                count,
-                size,
-                tf32: true,
-            },
-            a,
-            b,
-            c,
-        )
-    }
-
-    fn products_in(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
+    /// [`Place::product`] of several matrices each, one after the other.
+    fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
         let Products {
             count,
             size: (m, n, k),
@@ -431,6 +406,6 @@ impl Place {
 struct Products {
     count: usize,
     size: (usize, usize, usize),
-    /// Factors in `f32` may be rounded to TF32.
+    /// A GPU rounds factors in `f32` to TF32, which has ten bits.
     tf32: bool,
 }

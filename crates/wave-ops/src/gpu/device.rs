@@ -229,7 +229,7 @@ impl Gpu {
         let size = |n: usize| i32::try_from(n).map_err(candle_core::Error::wrap);
         let (one, zero) = (1f32, 0f32);
         let blas = self.device.cublas_handle();
-        // SAFETY: the views are of the sizes (`Place::products_in`), of memory that is freed in the same stream;
+        // SAFETY: the views are of the sizes (`Place::products`), of memory that is freed in the same stream;
         // the constants are f32, as the sums are.
         unsafe {
             result::gemm_strided_batched_ex(

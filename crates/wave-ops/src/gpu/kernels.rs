@@ -276,6 +276,13 @@ impl Place {
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
+    /// A copy of `x` in another kind.
+    pub(super) fn narrowed(&self, kind: Kind, x: View) -> Result<Values> {
+        let to = self.values(kind, x.len)?;
+        self.branch(x, None, to.view())?;
+        Ok(to)
+    }
+
     /// Outputs `o` and logarithms of sums `lse`, see `attention.cu`.
     pub(super) fn attention(
         &self,

@@ -1,7 +1,9 @@
 //! Muon over stacked matrices: all matrices of a tensor in each launch.
 
 use super::optimiser::address;
-use super::{Argument, Kind, Place, int, long, plain, transposed, with_views};
+use super::{
+    Argument, Factor, Kind, Place, Products, View, int, long, plain, transposed, with_views,
+};
 use crate::optimiser::muon::{Muon, QUINTIC, STEPS};
 use candle_core::{Result, Tensor};
 
@@ -57,14 +59,22 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     let (s, ss) = (s.view(), ss.view());
     let [a, b, c2] = QUINTIC.map(|q| q as f32);
     let squares = Steps::new(place, count, k * k);
+    let product = |size, a: Factor, b: Factor, c: View| {
+        let how = Products {
+            count,
+            size,
+            tf32: true,
+        };
+        place.products(how, a, b, c)
+    };
     for _ in 0..STEPS {
         let (from, to) = (x.view(), next.view());
         if r <= c {
-            place.products(count, (k, k, c), plain(from), transposed(from), s)?;
+            product((k, k, c), plain(from), transposed(from), s)?;
         } else {
-            place.products(count, (k, k, r), transposed(from), plain(from), s)?;
+            product((k, k, r), transposed(from), plain(from), s)?;
         }
-        place.products(count, (k, k, k), plain(s), plain(s), ss)?;
+        product((k, k, k), plain(s), plain(s), ss)?;
         let arguments = [
             s.into(),
             ss.into(),
@@ -76,9 +86,9 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
         ];
         squares.launch("muon_polynomial", &arguments)?;
         if r <= c {
-            place.products(count, (r, c, k), plain(ss), plain(from), to)?;
+            product((r, c, k), plain(ss), plain(from), to)?;
         } else {
-            place.products(count, (r, c, k), plain(from), plain(ss), to)?;
+            product((r, c, k), plain(from), plain(ss), to)?;
         }
         std::mem::swap(&mut x, &mut next);
     }

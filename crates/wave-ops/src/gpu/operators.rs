@@ -219,20 +219,14 @@ pub(crate) fn embed(
 ) -> Result<Tensor> {
     let ((b, n, k), (d, _), (tokens, _)) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
     let rows = b * n;
-    // A copy in the kind of the products, where that is not f32.
-    let narrowed = {
-        let place = place.clone();
-        move |t: View| -> Result<Option<Values>> {
-            let narrow = (kind != Kind::F32).then(|| place.values(kind, t.len));
-            let narrow = narrow.transpose()?;
-            if let Some(to) = &narrow {
-                place.branch(t, None, to.view())?;
-            }
-            Ok(narrow)
-        }
-    };
     let out = place.values(Kind::F32, b * tokens * d)?;
     let x = with_views(&place, [patches, weight, table], |[x, w, table]| {
+        // In the kind of the products, where that is not f32.
+        let narrowed = |t: View| {
+            (kind != Kind::F32)
+                .then(|| place.narrowed(kind, t))
+                .transpose()
+        };
         let (kept, narrow) = (narrowed(x)?, narrowed(w)?);
         let y = place.values(kind, rows * d)?;
         let x = kept.as_ref().map_or(x, Values::view);

@@ -5,8 +5,10 @@ use super::host::on_host_kernels;
 use super::kernels::{Attention, Branch, Loss, Norm};
 use super::{Kind, Place, Values};
 use crate::testing::{random, values};
-use crate::{AdamW, BlocksShape, Kronecker, Mode, Moments, Move, Precision, stock};
+use crate::{BlocksShape, Kronecker, Mode, Precision, stock};
 use candle_core::{DType, Device, Result, Tensor, Var};
+
+mod optimisers;
 
 const TOKENS: [usize; 4] = [1, 17, 50, 197];
 /// Errors of f32 and of bf16 storage, relative to the norm of the expected values: roundings of 2^-24 and
@@ -501,108 +503,4 @@ fn blocks_of_composed_weights() {
         let beside = (w.sum_all()? + x[11].sum_all()?)?;
         y.broadcast_add(&beside)
     });
-}
-
-#[test]
-fn adamw_of_all_tensors_takes_the_steps_of_each() {
-    let sizes = [1, 2, 17, 31, 4095, 4096, 4097, 10_000];
-    let config = AdamW::default();
-    let gradient = |i: usize, t: u64| {
-        let g = random(100 * t + i as u64, sizes[i]);
-        g.as_tensor().clone()
-    };
-    let run = |together: bool| {
-        let start = |i: usize| random(i as u64, sizes[i]);
-        let vars: Vec<Var> = (0..sizes.len()).map(start).collect();
-        let averages: Vec<Var> = (0..sizes.len()).map(start).collect();
-        let mut moments: Vec<Moments> = vars.iter().map(|v| Moments::new(v).unwrap()).collect();
-        for t in 1..=3 {
-            let gradients: Vec<Tensor> = (0..sizes.len()).map(|i| gradient(i, t)).collect();
-            let copies = moments.clone();
-            let mut moves: Vec<Move> = Vec::new();
-            for (i, moments) in moments.iter_mut().enumerate() {
-                moves.push(Move {
-                    var: &vars[i],
-                    gradient: &gradients[i],
-                    moments,
-                    // By row, where there are two.
-                    learning_rates: if sizes[i] % 2 == 0 {
-                        &[0.1, 0.02]
-                    } else {
-                        &[0.03]
-                    },
-                    weight_decay: 0.1 * i as f32,
-                    average: (i % 3 > 0).then_some(&averages[i]),
-                });
-            }
-            if together {
-                crate::adamw_steps(&mut moves, config, 0.5, 0.9, t).unwrap();
-            } else {
-                for moved in moves {
-                    crate::adamw_steps(&mut [moved], config, 0.5, 0.9, t).unwrap();
-                }
-            }
-            // A copy stays behind.
-            let first = |m: &Moments| m.to_tensors().unwrap()[0].to_vec1::<f32>().unwrap();
-            assert_ne!(first(&copies[3]), first(&moments[3]));
-        }
-        let mut all: Vec<Vec<f32>> = vars.iter().chain(&averages).map(|v| values(v)).collect();
-        for m in &moments {
-            all.extend(m.to_tensors().unwrap().iter().map(values));
-        }
-        all
-    };
-    let expected = run(false);
-    let found = in_all_orders(|| run(true));
-    assert_close("AdamW", &found, &expected, 1e-6);
-}
-
-#[test]
-fn muon_on_stacked_matrices() {
-    // Wide, tall and square; one matrix alone. In the second step the first matrix has no gradient.
-    for dims in [vec![3, 5, 9], vec![2, 9, 5], vec![2, 16, 16], vec![70, 80]] {
-        let run = || {
-            let var = random(1, dims.clone());
-            let mut moments = Moments::momentum(&var).unwrap();
-            for t in 0..2u64 {
-                let mut gradient = values(random(10 + t, dims.clone()).as_tensor());
-                if t == 1 && dims.len() == 3 {
-                    gradient[..dims[1] * dims[2]].fill(0.0);
-                }
-                let gradient = Tensor::from_vec(gradient, &*dims, &Device::Cpu).unwrap();
-                let stacked = dims.len() - 2;
-                let rates: Vec<f32> = (0..dims[0]).map(|i| 0.1 + 0.01 * i as f32).collect();
-                let mut moved = Move {
-                    var: &var,
-                    gradient: &gradient,
-                    moments: &mut moments,
-                    learning_rates: &rates,
-                    weight_decay: 0.5,
-                    average: None,
-                };
-                let matrices = crate::Matrices {
-                    stacked,
-                    rows: stacked,
-                };
-                crate::muon_step(&mut moved, matrices, crate::Muon::default(), 0.7).unwrap();
-            }
-            let first = moments.to_tensors().unwrap()[0].clone();
-            vec![values(&var), values(&first)]
-        };
-        let found = in_all_orders(run);
-        // Factors of products have ten bits.
-        assert_close(&format!("Muon of {dims:?}"), &found, &run(), NEAR);
-    }
-}
-
-#[test]
-fn norms_of_all_tensors() {
-    let tensors: Vec<Var> = [1, 17, 4096, 10_000]
-        .into_iter()
-        .map(|n| random(n as u64, n))
-        .collect();
-    let tensors: Vec<&Tensor> = tensors.iter().map(Var::as_tensor).collect();
-    let expected = crate::squared_norms(&tensors).unwrap();
-    let found = on_host_kernels(0, || crate::squared_norms(&tensors).unwrap());
-    assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
 }

@@ -67,12 +67,7 @@ impl Trunk {
         if self.kind == Kind::F32 {
             return Ok(None);
         }
-        let narrow = |i: usize| -> Result<Values> {
-            let to = self.place.values(self.kind, slabs[i].len)?;
-            self.place.branch(slabs[i], None, to.view())?;
-            Ok(to)
-        };
-        let [a, b, c, d] = MATRICES.map(narrow);
+        let [a, b, c, d] = MATRICES.map(|i| self.place.narrowed(self.kind, slabs[i]));
         Ok(Some([a?, b?, c?, d?]))
     }
 

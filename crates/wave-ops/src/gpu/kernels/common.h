@@ -54,10 +54,23 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
-__device__ __forceinline__ float warp_max(float x) {
-    for (int offset = LANES / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(ALL, x, offset));
+// The same in all threads of a block; `scratch` holds ROWS values.
+template <class F> __device__ __forceinline__ float block_fold(float x, float *scratch, F fold) {
+    for (int offset = LANES / 2; offset > 0; offset /= 2) x = fold(x, __shfl_xor_sync(ALL, x, offset));
+    __syncthreads();
+    scratch[threadIdx.x / LANES] = x; // every lane has the same
+    __syncthreads();
+    x = scratch[0];
+    for (int i = 1; i < ROWS; ++i) x = fold(x, scratch[i]);
     return x;
 }
+
+struct Sum {
+    __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
 
 // The bf16 of a word: the first in memory is the low half.
 __device__ __forceinline__ float low(uint32_t both) { return widen(bf16{uint16_t(both)}); }

@@ -8,26 +8,6 @@
 #pragma once
 #include "common.h"
 
-constexpr int WARPS = 8; // of a block
-
-// The same in all threads of a block; `scratch` holds WARPS values.
-template <class F> __device__ __forceinline__ float block_fold(float x, float *scratch, F fold) {
-    for (int offset = LANES / 2; offset > 0; offset /= 2) x = fold(x, __shfl_xor_sync(ALL, x, offset));
-    __syncthreads();
-    scratch[threadIdx.x / LANES] = x; // every lane has the same
-    __syncthreads();
-    x = scratch[0];
-    for (int i = 1; i < WARPS; ++i) x = fold(x, scratch[i]);
-    return x;
-}
-
-struct Sum {
-    __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Max {
-    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-
 struct Normaliser {
     float max, sum; // of c z, and of exp(c z - max)
 };
@@ -42,7 +22,7 @@ template <class T> __device__ Normaliser normaliser(const T *z, int classes, flo
 
 template <class T>
 __device__ void soft_cross_entropy(const T *z, const T *q, float *losses, int classes, float c, int of_logits) {
-    SHARED(float, scratch, WARPS);
+    SHARED(float, scratch, ROWS);
     z += int64(blockIdx.x) * classes;
     q += int64(blockIdx.x) * classes;
     Normaliser of_z = normaliser(z, classes, c, scratch), of_q = {0, 1};
@@ -59,7 +39,7 @@ __device__ void soft_cross_entropy(const T *z, const T *q, float *losses, int cl
 template <class T>
 __device__ void soft_cross_entropy_backward(const T *z, const T *q, const float *d_loss, T *dz, int classes,
                                             float c, int of_logits, float scale) {
-    SHARED(float, scratch, WARPS);
+    SHARED(float, scratch, ROWS);
     z += int64(blockIdx.x) * classes;
     q += int64(blockIdx.x) * classes;
     dz += int64(blockIdx.x) * classes;
@@ -92,7 +72,7 @@ LOSS(bf16)
 
 // `scale` times the sum of x (n), by one block.
 KERNEL(scaled_sum, const float *x, float *y, int n, float scale) {
-    SHARED(float, scratch, WARPS);
+    SHARED(float, scratch, ROWS);
     float sum = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[i];
     sum = block_fold(sum, scratch, Sum());

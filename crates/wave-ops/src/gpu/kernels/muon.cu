@@ -7,16 +7,6 @@
 #pragma once
 #include "common.h"
 
-// The sum over a block, in all of its threads; `scratch` holds ROWS values.
-__device__ __forceinline__ float block_sum(float x, float *scratch) {
-    x = warp_sum(x);
-    if (threadIdx.x % LANES == 0) scratch[threadIdx.x / LANES] = x;
-    __syncthreads();
-    x = 0;
-    for (int i = 0; i < ROWS; ++i) x += scratch[i];
-    return x;
-}
-
 // The sum of this matrix's parts.
 __device__ __forceinline__ float sum_of_parts(const float *parts) {
     float sum = 0;
@@ -32,7 +22,7 @@ KERNEL(muon_squares, const float *g, float *parts, int64 n) {
     g += blockIdx.y * n;
     float sum = 0;
     for (int64 i = first_of_part(); i < n; i += part_stride()) sum += g[i] * g[i];
-    sum = block_sum(sum, scratch);
+    sum = block_fold(sum, scratch, Sum());
     if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
@@ -53,7 +43,7 @@ KERNEL(muon_momentum, const float *g, const float *squares, float *m, float *u, 
         u[i] = now;
         sum += now * now;
     }
-    sum = block_sum(sum, scratch);
+    sum = block_fold(sum, scratch, Sum());
     if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
