@@ -3,15 +3,16 @@
 //! A learngene grows by a level. Its models of the sizes so far keep theirs, so they stay as they are. The level begins
 //! with a copy of them and with more templates, and all of it trains. Before the first step a larger model does what the
 //! largest smaller one does, as far as that can be: a wider one has copies of its blocks along the diagonal, as
-//! [`ramp_scalers`](crate::ramp_scalers) has them; in a deeper one the layers at new anchors do nothing, since their
-//! branches end in 0. They lie between their neighbours otherwise.
+//! [`ramp_scalers`](crate::ramp_scalers) has them; in a deeper one each layer of the smaller is there once in all, as copies
+//! whose residual branches share its own.
 
 use crate::bank::depth_matrix;
 use crate::learngene::Channels;
 use crate::repeat::{copied_blocks, copied_channels, keep, repeat};
-use crate::{Learngene, Part, Plan, Templates, resize_scalers};
+use crate::{DepthRule, Learngene, Part, Plan, Templates, resize_scalers};
 use candle_core::{Device, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use wave_models::vit::VitShape;
 
 #[cfg(test)]
@@ -57,11 +58,10 @@ impl Learngene {
         let Some(last) = self.plan.levels.last() else {
             candle_core::bail!("the templates have no levels to grow");
         };
-        let read = self.reach(last.depth, last.width);
         let mut levels = self.plan.levels.clone();
         levels.push(level.clone());
         let plan = self.plan.of_level(&level).with_levels(levels)?;
-        let mut gene = read.repeated(self)?;
+        let mut gene = self.widened(last)?.deepened(last.depth, level.depth)?;
         for (set, t) in &mut gene.templates {
             let (n, all) = (self.plan.counts[set], plan.counts[set]);
             let Some(drawn) = templates.get(set) else {
@@ -76,6 +76,68 @@ impl Learngene {
         gene.smaller.push(self.cut_to(last)?);
         gene.plan = plan;
         Ok(gene)
+    }
+
+    /// With copies of a level's channels in those that its models do not have.
+    fn widened(&self, level: &Level) -> Result<Learngene> {
+        let narrow = self.auxiliary.with_size(level.depth, level.width);
+        let of_wide = |(name, t): (String, Tensor)| {
+            let t = if name.starts_with("templates.") {
+                t
+            } else if let Some(part) = of_bank(&name) {
+                let (segments, rows, _) = self.plan.blocks(part, &self.auxiliary);
+                let (_, few_rows, few_columns) = self.plan.blocks(part, &narrow);
+                let t = keep(&t, 2, |i| i % (rows / segments) < few_rows / segments)?;
+                let t = keep(&t, 3, |i| i < few_columns)?;
+                let copies = copied_blocks(&self.plan, part, &self.auxiliary, &narrow);
+                let blocks = t.flatten_from(2)?;
+                repeat(&blocks, 2, &copies)?.reshape(t.shape())?
+            } else if let Some(c) = Channels::of(&name) {
+                let (wide, few) = (c.count(&self.auxiliary), c.count(&narrow));
+                let t = keep(&t, c.axis, |i| i % wide < few)?;
+                match copied_channels(&c, &self.auxiliary, &narrow) {
+                    Some(copies) => repeat(&t, c.axis, &copies)?,
+                    None => t,
+                }
+            } else {
+                t
+            };
+            Ok((name, t))
+        };
+        let all = self.tensors().into_iter().map(of_wide);
+        Ok(self.with_tensors(&all.collect::<Result<_>>()?))
+    }
+
+    /// With the layers of a model of `from` layers at the anchors that models of up to `to` layers read.
+    fn deepened(&self, from: usize, to: usize) -> Result<Learngene> {
+        let anchors = self.auxiliary.depth;
+        if from >= to.min(anchors) {
+            return Ok(self.clone());
+        }
+        let layers = depth_matrix(from, anchors, self.depth_rule);
+        let copies = Copies::new(&layers, from + 1..=to, self.depth_rule);
+        let at_anchors = |share: &dyn Fn(usize) -> f32| {
+            let row =
+                |(k, layer): (usize, &usize)| layers[*layer].iter().map(|w| w * share(k)).collect();
+            let rows: Vec<Vec<f32>> = copies.of.iter().enumerate().map(row).collect();
+            Tensor::from_vec(rows.concat(), (anchors, anchors), &Device::Cpu)
+        };
+        let whole = at_anchors(&|_| 1.0)?;
+        let shared = at_anchors(&|k| copies.shares[k])?;
+        let of_deep = |(name, t): (String, Tensor)| {
+            if of_bank(&name).is_none() && !name.starts_with("blocks.") {
+                return Ok((name, t));
+            }
+            let matrix = match BRANCH_ENDS.contains(&&*name) {
+                true => &shared,
+                false => &whole,
+            };
+            let matrix = matrix.to_device(t.device())?.to_dtype(t.dtype())?;
+            let read = matrix.matmul(&t.reshape((anchors, ()))?)?;
+            Ok((name, read.reshape(t.shape())?))
+        };
+        let all = self.tensors().into_iter().map(of_deep);
+        Ok(self.with_tensors(&all.collect::<Result<_>>()?))
     }
 
     /// The values of the level that holds this shape.
@@ -142,7 +204,65 @@ impl Learngene {
     }
 }
 
-/// The last map of each residual branch. At 0 the layer does nothing.
+/// The layers of a model at the anchors of a deeper one.
+struct Copies {
+    /// The layer nearest to each anchor, in relative depth.
+    of: Vec<usize>,
+    /// The factor of each anchor's residual branches.
+    shares: Vec<f32>,
+}
+
+impl Copies {
+    /// Least sum of a layer's shares in a model.
+    const LEAST: f32 = 0.1;
+
+    /// Copies of layers that read the anchors by `layers` (depth, anchors), for models of `depths` layers.
+    ///
+    /// Shares fall linearly with the distance from the layer: the fewer copies have a part in it, the nearer a model is to
+    /// the smaller one. They reach as far as models of all depths need to read every layer. In the mean over depths the
+    /// shares that a model reads of a layer sum to 1.
+    fn new(layers: &[Vec<f32>], depths: RangeInclusive<usize>, rule: DepthRule) -> Copies {
+        let anchors = layers.first().map_or(0, Vec::len);
+        let place = |row: &Vec<f32>| row.iter().enumerate().map(|(k, w)| k as f32 * w).sum();
+        let places: Vec<f32> = layers.iter().map(place).collect();
+        let distance = |k: usize, layer: usize| (k as f32 - places[layer]).abs();
+        let nearest = |k: usize| {
+            let all = 0..layers.len();
+            all.min_by(|a, b| distance(k, *a).total_cmp(&distance(k, *b)))
+        };
+        let of: Vec<usize> = (0..anchors).filter_map(nearest).collect();
+        let models: Vec<Vec<Vec<f32>>> = depths.map(|l| depth_matrix(l, anchors, rule)).collect();
+        let sums = |model: &Vec<Vec<f32>>, shares: &[f32]| {
+            let mut sums = vec![0.0; layers.len()];
+            for (k, weight) in model.iter().flat_map(|row| row.iter().enumerate()) {
+                sums[of[k]] += weight * shares[k];
+            }
+            sums
+        };
+        let falling = |reach: usize| -> Vec<f32> {
+            let share = |k: usize| (1.0 - distance(k, of[k]) / reach as f32).max(0.0);
+            (0..anchors).map(share).collect()
+        };
+        let all_read = |shares: &[f32]| {
+            let mut all = models.iter().flat_map(|model| sums(model, shares));
+            all.all(|sum| sum >= Self::LEAST)
+        };
+        let reach = (1..anchors).find(|reach| all_read(&falling(*reach)));
+        let mut shares = falling(reach.unwrap_or(anchors));
+        let mut mean = vec![0.0; layers.len()];
+        for model in &models {
+            for (mean, sum) in mean.iter_mut().zip(sums(model, &shares)) {
+                *mean += sum / models.len() as f32;
+            }
+        }
+        for (share, layer) in shares.iter_mut().zip(&of) {
+            *share /= mean[*layer].max(Self::LEAST);
+        }
+        Copies { of, shares }
+    }
+}
+
+/// The last map of each residual branch.
 const BRANCH_ENDS: [&str; 4] = [
     "bank.proj",
     "bank.fc2",
@@ -181,80 +301,5 @@ impl Reach {
         let all = self.anchors.iter();
         all.flat_map(|k| of_anchor.iter().map(move |at| k * rows * columns + at))
             .collect()
-    }
-
-    /// `x`, of a tensor's shape, with zeros where these models do not read it.
-    fn mask(&self, gene: &Learngene, name: &str, x: &Tensor) -> Result<Tensor> {
-        let anchor = |k: usize| self.anchors.contains(&k);
-        if let Some(part) = of_bank(name) {
-            let (segments, rows, _) = gene.plan.blocks(part, &gene.auxiliary);
-            let (_, few_rows, few_columns) = gene.plan.blocks(part, &self.widest);
-            let x = keep(x, 0, anchor)?;
-            let x = keep(&x, 2, |i| i % (rows / segments) < few_rows / segments)?;
-            return keep(&x, 3, |i| i < few_columns);
-        }
-        let x = match Channels::of(name) {
-            Some(c) => {
-                let (wide, narrow) = (c.count(&gene.auxiliary), c.count(&self.widest));
-                keep(x, c.axis, |i| i % wide < narrow)?
-            }
-            None => x.clone(),
-        };
-        match name.starts_with("blocks.") {
-            true => keep(&x, 0, anchor),
-            false => Ok(x),
-        }
-    }
-
-    /// The learngene whose larger models repeat these.
-    fn repeated(&self, gene: &Learngene) -> Result<Learngene> {
-        let repetition = |(name, t): (String, Tensor)| {
-            if name.starts_with("templates.") {
-                return Ok((name, t));
-            }
-            let x = self.mask(gene, &name, &t)?;
-            let part = of_bank(&name);
-            let x = if let Some(part) = part {
-                let (k, n, r, c) = x.dims4()?;
-                let blocks = copied_blocks(&gene.plan, part, &gene.auxiliary, &self.widest);
-                repeat(&x.reshape((k, n, r * c))?, 2, &blocks)?.reshape((k, n, r, c))?
-            } else {
-                match Channels::of(&name) {
-                    Some(c) => match copied_channels(&c, &gene.auxiliary, &self.widest) {
-                        Some(of) => repeat(&x, c.axis, &of)?,
-                        None => x,
-                    },
-                    None => x,
-                }
-            };
-            let of_layers = part.is_some() || name.starts_with("blocks.");
-            let x = match of_layers && !BRANCH_ENDS.contains(&&*name) {
-                true => self.between_anchors(&x)?,
-                false => x,
-            };
-            Ok((name, x))
-        };
-        let all = gene.tensors().into_iter().map(repetition);
-        Ok(gene.with_tensors(&all.collect::<Result<_>>()?))
-    }
-
-    /// `x` (K, ...) with the interpolation of its two neighbours at each anchor that is not read.
-    fn between_anchors(&self, x: &Tensor) -> Result<Tensor> {
-        let k = x.dim(0)?;
-        let mut matrix = vec![0f32; k * k];
-        for (at, line) in matrix.chunks_exact_mut(k).enumerate() {
-            let below = self.anchors.range(..=at).next_back();
-            let above = self.anchors.range(at..).next();
-            match (below, above) {
-                (Some(&a), Some(&b)) if a < b => {
-                    let f = (at - a) as f32 / (b - a) as f32;
-                    (line[a], line[b]) = (1.0 - f, f);
-                }
-                (Some(&one), _) | (None, Some(&one)) => line[one] = 1.0,
-                (None, None) => {}
-            }
-        }
-        let matrix = Tensor::from_vec(matrix, (k, k), x.device())?;
-        matrix.matmul(&x.reshape((k, ()))?)?.reshape(x.shape())
     }
 }

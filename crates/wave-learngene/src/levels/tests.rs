@@ -1,5 +1,7 @@
+use super::Copies;
+use crate::bank::depth_matrix;
 use crate::testing::*;
-use crate::{Learngene, Level};
+use crate::{DepthRule, Learngene, Level};
 use candle_core::Tensor;
 use std::collections::BTreeMap;
 use wave_models::{Weights, vit};
@@ -137,27 +139,39 @@ fn a_larger_model_begins_as_the_largest_smaller_one() {
     // Twice as wide, each channel is there twice: the same network.
     assert_close(&logits(&grown, 2, 64), &logits(&gene, 2, 32), 1e-4);
 
-    // Deeper too: the layers between do nothing.
+    // Deeper too: the layers between do nothing, since the first and the last have anchors of their own.
     let deeper = level(&gene, 5, 64, 2);
     let grown = gene.grown(deeper.clone(), &drawn(&gene, &deeper)).unwrap();
     for (depth, width) in [(3, 32), (4, 64), (5, 32), (5, 64)] {
         assert_close(&logits(&grown, depth, width), &logits(&gene, 2, 32), 1e-4);
     }
-    // But for that, they lie between their neighbours.
-    let shape = |depth| grown.shape(depth, 32, None).unwrap();
-    let (two, five) = (
-        gene.weights(&shape(2)).unwrap(),
-        grown.weights(&shape(5)).unwrap(),
-    );
-    for part in [crate::Part::Qkv, crate::Part::Fc1] {
-        let of = |weights: &Weights, layer| flat(&weights[&part.weight_name(layer)]);
-        let (first, last) = (of(&two, 0), of(&two, 1));
-        let middle: Vec<f64> = first
-            .iter()
-            .zip(&last)
-            .map(|(a, b)| 0.5 * (a + b))
-            .collect();
-        assert_close(&of(&five, 2), &middle, 1e-4);
+}
+
+// >>> the 4-layer model reads anchors 3 and 4, 7 and 8 of 12: its two inner layers are the middle one of three, each with
+// half of its branches
+#[test]
+fn copies_share_the_branches_of_a_layer() {
+    let rule = DepthRule::LastIsOne;
+    let copies = Copies::new(&depth_matrix(3, 12, rule), 4..=4, rule);
+    assert_eq!(copies.of, [0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2]);
+    let read = |depth: usize, layer: usize, copies: &Copies| -> f32 {
+        let rows = depth_matrix(depth, 12, rule).into_iter();
+        let all = rows.flat_map(|row| row.into_iter().enumerate());
+        let of_layer = all.filter(|(k, _)| copies.of[*k] == layer);
+        of_layer.map(|(k, w)| w * copies.shares[k]).sum()
+    };
+    for layer in 0..3 {
+        assert!((read(4, layer, &copies) - 1.0).abs() < 1e-6);
+    }
+    // Over the depths from 5 to 12 in the mean, and never without a layer.
+    let copies = Copies::new(&depth_matrix(4, 12, rule), 5..=12, rule);
+    for layer in 0..4 {
+        let all: Vec<f32> = (5..=12).map(|depth| read(depth, layer, &copies)).collect();
+        assert!(
+            (all.iter().sum::<f32>() / 8.0 - 1.0).abs() < 1e-6,
+            "{all:?}"
+        );
+        assert!(all.iter().all(|sum| (0.3..1.5).contains(sum)), "{all:?}");
     }
 }
 
