@@ -21,8 +21,6 @@ const SAMPLED: usize = 256;
 /// Images and layers of timed steps.
 const TIMED: usize = 2;
 const TIMED_LAYERS: usize = 2;
-/// Numbers of devices for which a time is printed.
-const DEVICES: [f64; 3] = [1.0, 8.0, 64.0];
 
 /// The sizes of the data and of the training on it.
 struct Numbers {
@@ -234,14 +232,13 @@ fn describe_level(
     };
     let mut text = format!(
         "data: {}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} heads, {side} x {side} \
-         pixels in patches of {}\ndepths {:?}, widths {:?}\ntemplates of {t} x {t}:",
+         pixels in patches of {}\nmodels: {}\ntemplates of {t} x {t}:",
         numbers.name,
         a.depth,
         a.width,
         a.heads,
         a.patch,
-        plan.sizes.depths,
-        plan.sizes.widths,
+        planner::sizes_in_words(plan.sizes.depths, &plan.sizes.widths),
         side = a.image_size,
     );
     for (set, n) in counts {
@@ -269,12 +266,7 @@ fn describe_level(
         }
         (None, None) => text += "ancestor: none; labels alone\n",
     }
-    // Forward and backward: three times the multiply-adds, two operations each.
-    let operations = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
-    text += &format!(
-        "{steps} steps of {batch} images ({epochs:.1} epochs), {operations:.3e} floating-point \
-         operations without the ancestor's\n"
-    );
+    text += &format!("{steps} steps of {batch} images ({epochs:.1} epochs)\n");
     text += &step.words();
     let state = forecast::checkpoint(plan.values_in_training(), plan.training.ema.is_some());
     text += &format!(
@@ -301,6 +293,8 @@ fn describe_level(
     if !step.can_time(TIMED) {
         return Ok(text);
     }
+    // Forward and backward: three times the multiply-adds, two operations each.
+    let operations = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
     let rate = rate::condensing(&few, TIMED, mode, context.device())?;
     text += &format!(
         "{:.0} GFLOP/s here, measured at {} x {}",
@@ -320,14 +314,8 @@ fn describe_level(
         }
         _ => 0.0,
     };
-    text += "; at these rates, without loading:\n";
-    for devices in DEVICES {
-        let time = duration((operations / rate + shown) / devices);
-        text += &match devices == 1.0 {
-            true => format!("    {time}\n"),
-            false => format!("    {time} on {devices} such devices at linear scaling\n"),
-        };
-    }
+    let time = duration(operations / rate + shown);
+    text += &format!("; at these rates {time}, without loading\n");
     Ok(text)
 }
 

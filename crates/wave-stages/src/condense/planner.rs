@@ -22,6 +22,8 @@ use wave_run::settings::{Auxiliary, BatchSize, Condense, ModelSizes, PrecisionCh
 mod rates;
 mod words;
 
+pub(super) use words::sizes_in_words;
+
 /// Minutes of a condensation that names neither a recipe nor a time.
 pub const MINUTES: f64 = 60.0;
 

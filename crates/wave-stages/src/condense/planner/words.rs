@@ -85,16 +85,11 @@ pub(super) fn describe(
     for (at, level) in levels.iter().enumerate() {
         let seconds = level.epochs * time.images * level.cost(rates, time.batch as f64);
         sum += seconds;
-        let widths: Vec<String> = level.widths.iter().map(usize::to_string).collect();
-        let depths = match level.depths {
-            (a, b) if a == b => a.to_string(),
-            (a, b) => format!("{a} to {b}"),
-        };
         line(
             &format!("level {at}"),
             format!(
-                "{depths} layers of width {}: {:.1} epochs at {:.1e}, {}",
-                widths.join(", "),
+                "{}: {:.1} epochs at {:.1e}, {}",
+                sizes_in_words(level.depths, &level.widths),
                 level.epochs,
                 level.lr,
                 clock(seconds)
@@ -127,4 +122,14 @@ pub(super) fn last_size(levels: &[LevelPlan]) -> (usize, usize) {
         .max()
         .unwrap_or(0);
     (depth, width)
+}
+
+/// Depths and widths, such as "2 to 12 layers of width 64, 96".
+pub(in crate::condense) fn sizes_in_words(depths: (usize, usize), widths: &[usize]) -> String {
+    let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
+    let depths = match depths {
+        (least, most) if least == most => least.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    };
+    format!("{depths} layers of width {}", widths.join(", "))
 }
