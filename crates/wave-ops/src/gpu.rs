@@ -7,6 +7,13 @@
 //!
 //! Work on a GPU is in one stream, in the order of the calls. No call waits for it.
 
+/// Arguments of a kernel.
+macro_rules! arguments {
+    ($($argument:expr),* $(,)?) => {
+        [$($crate::gpu::Argument::from($argument)),*]
+    };
+}
+
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "host-kernels")]

@@ -139,28 +139,6 @@ pub struct Move<'a> {
     pub average: Option<&'a Var>,
 }
 
-/// One step for one variable: [`adamw_steps`] of it alone, without an average.
-pub fn adamw_step(
-    var: &Var,
-    gradient: &Tensor,
-    moments: &mut Moments,
-    config: AdamW,
-    learning_rates: &[f32],
-    weight_decay: f32,
-    gradient_scale: f32,
-    step: u64,
-) -> Result<()> {
-    let moved = Move {
-        var,
-        gradient,
-        moments,
-        learning_rates,
-        weight_decay,
-        average: None,
-    };
-    adamw_steps(&mut [moved], config, gradient_scale, 0.0, step)
-}
-
 /// One step for all variables; in one launch on a GPU.
 ///
 /// ```text
@@ -257,20 +235,31 @@ impl Move<'_> {
         Ok(())
     }
 
+    /// `p = p (1 - lr wd) - lr change`, by candle's operators.
+    fn change_by(&self, change: &Tensor) -> Result<()> {
+        let rates = self.learning_rates;
+        let by_rate = (rates.len(), self.var.elem_count() / rates.len());
+        let rates = Tensor::new(rates, self.var.device())?.reshape((by_rate.0, 1))?;
+        let kept = (1.0 - (&rates * f64::from(self.weight_decay))?)?;
+        let p = self.var.as_detached_tensor().reshape(by_rate)?;
+        let change = change.reshape(by_rate)?.broadcast_mul(&rates)?;
+        let p = (p.broadcast_mul(&kept)? - change)?;
+        self.var.set(&p.reshape(self.var.shape())?)
+    }
+
     fn step(&mut self, config: AdamW, correction: (f32, f32), gradient_scale: f32) -> Result<()> {
-        let (var, gradient, learning_rates) = (self.var, self.gradient, self.learning_rates);
-        let (n, weight_decay) = (var.elem_count(), self.weight_decay);
+        let gradient = self.gradient;
         match &mut self.moments.0 {
             MomentStorage::Host(first, second) => {
                 let update = Update {
                     config,
                     moments: Mutex::new((first, second)),
-                    learning_rates,
-                    weight_decay,
+                    learning_rates: self.learning_rates,
+                    weight_decay: self.weight_decay,
                     gradient_scale,
                     correction,
                 };
-                var.inplace_op2(&gradient.contiguous()?, &update)
+                self.var.inplace_op2(&gradient.contiguous()?, &update)
             }
             MomentStorage::Device(first, second) => {
                 let AdamW { beta1, beta2, eps } = config;
@@ -282,13 +271,7 @@ impl Move<'_> {
                 *second = mix(second, g.sqr()?, beta2)?;
                 let root = ((&*second * f64::from(correction.1))?.sqrt()? + f64::from(eps))?;
                 let change = ((&*first * f64::from(correction.0))? / root)?;
-                let rows = (learning_rates.len(), n / learning_rates.len());
-                let rates = Tensor::new(learning_rates, var.device())?.reshape((rows.0, 1))?;
-                let kept = (1.0 - (&rates * f64::from(weight_decay))?)?;
-                let p = var.as_detached_tensor();
-                let moved = (p.reshape(rows)?.broadcast_mul(&kept)?
-                    - change.reshape(rows)?.broadcast_mul(&rates)?)?;
-                var.set(&moved.reshape(var.shape())?)
+                self.change_by(&change)
             }
         }
     }
@@ -320,19 +303,11 @@ pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     if let Some(place) = crate::gpu::place(tensors)? {
         return crate::gpu::squared_norm(&place, tensors);
     }
-    let mut sum = 0.0;
-    for tensor in tensors {
-        sum += squared_norm(tensor)?;
-    }
-    Ok(sum)
+    let add = |sum: f64, t: &&Tensor| Ok(sum + squared_norm(t)?);
+    tensors.iter().try_fold(0.0, add)
 }
 
-/// Sum of squares, accumulated in `f64` in a fixed order.
-pub fn squared_norm(t: &Tensor) -> Result<f64> {
-    #[cfg(gpu)]
-    if let Some(place) = crate::gpu::place(&[t])? {
-        return crate::gpu::squared_norm(&place, &[t]);
-    }
+fn squared_norm(t: &Tensor) -> Result<f64> {
     if !t.device().is_cpu() {
         return Ok(f64::from(t.sqr()?.sum_all()?.to_scalar::<f32>()?));
     }
@@ -427,6 +402,26 @@ mod tests {
         p
     }
 
+    fn step(
+        var: &Var,
+        gradient: &Tensor,
+        moments: &mut Moments,
+        learning_rates: &[f32],
+        weight_decay: f32,
+        scale: f32,
+        t: u64,
+    ) -> Result<()> {
+        let moved = Move {
+            var,
+            gradient,
+            moments,
+            learning_rates,
+            weight_decay,
+            average: None,
+        };
+        adamw_steps(&mut [moved], AdamW::default(), scale, 0.0, t)
+    }
+
     #[test]
     fn both_places_take_the_steps_of_the_paper() {
         let gradient: Vec<f64> = (0..12).map(|i| f64::from(i - 5) / 3.0).collect();
@@ -451,24 +446,14 @@ mod tests {
                 let g = (&gradient / t as f64).unwrap();
                 let rates = rates.map(|r| r as f32);
                 let (decay, scale) = (decay as f32, scale as f32);
-                let config = AdamW::default();
-                adamw_step(&var, &g, &mut moments, config, &rates, decay, scale, t).unwrap();
+                step(&var, &g, &mut moments, &rates, decay, scale, t).unwrap();
             }
             let found: Vec<f32> = var.flatten_all().unwrap().to_vec1().unwrap();
             for (found, want) in found.iter().zip(&want) {
                 assert!((f64::from(*found) - want).abs() < 1e-5, "{found} {want}");
             }
-            let wrong = adamw_step(
-                &Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap(),
-                &gradient,
-                &mut moments,
-                AdamW::default(),
-                &[0.1],
-                0.0,
-                1.0,
-                1,
-            );
-            assert!(wrong.is_err());
+            let three = Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap();
+            assert!(step(&three, &gradient, &mut moments, &[0.1], 0.0, 1.0, 1).is_err());
         }
     }
 }

@@ -36,21 +36,12 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     let m = Argument::Pointer(address(place, moved.momentum)?);
     with_views(place, [&gradient], |[g]| {
         let g = g.expect(Kind::F32, count * n);
-        steps.launch("muon_squares", &[g.into(), of_g.view().into(), long(n)])?;
+        steps.launch("muon_squares", &arguments![g, of_g.view(), long(n)])?;
         let (u, of_g, of_u) = (x.view(), of_g.view(), of_u.view());
         let scale = scale * (1.0 - b);
-        let arguments = [
-            g.into(),
-            of_g.into(),
-            m,
-            u.into(),
-            of_u.into(),
-            long(n),
-            b.into(),
-            scale.into(),
-        ];
+        let arguments = arguments![g, of_g, m, u, of_u, long(n), b, scale,];
         steps.launch("muon_momentum", &arguments)?;
-        steps.launch("muon_normalise", &[u.into(), of_u.into(), long(n)])
+        steps.launch("muon_normalise", &arguments![u, of_u, long(n)])
     })?;
 
     // Newton-Schulz on the smaller side, S = X X^T or X^T X: X becomes P X or X P.
@@ -69,40 +60,29 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     };
     for _ in 0..STEPS {
         let (from, to) = (x.view(), next.view());
-        if r <= c {
-            product((k, k, c), plain(from), transposed(from), s)?;
-        } else {
-            product((k, k, r), transposed(from), plain(from), s)?;
-        }
+        let (left, right) = match r <= c {
+            true => (plain(from), transposed(from)),
+            false => (transposed(from), plain(from)),
+        };
+        product((k, k, r.max(c)), left, right, s)?;
         product((k, k, k), plain(s), plain(s), ss)?;
-        let arguments = [
-            s.into(),
-            ss.into(),
-            long(k * k),
-            int(k),
-            a.into(),
-            b.into(),
-            c2.into(),
-        ];
+        let arguments = arguments![s, ss, long(k * k), int(k), a, b, c2,];
         squares.launch("muon_polynomial", &arguments)?;
-        if r <= c {
-            product((r, c, k), plain(ss), plain(from), to)?;
-        } else {
-            product((r, c, k), plain(from), plain(ss), to)?;
-        }
+        let (left, right) = if r <= c { (ss, from) } else { (from, ss) };
+        product((r, c, k), plain(left), plain(right), to)?;
         std::mem::swap(&mut x, &mut next);
     }
 
     let rates = place.upload_f32(moved.learning_rates)?;
     let size = config.step_size * (r.max(c) as f32).sqrt();
-    let arguments = [
+    let arguments = arguments![
         Argument::Pointer(address(place, moved.values)?),
-        x.view().into(),
-        rates.view().into(),
+        x.view(),
+        rates.view(),
         long(count * n),
         long(count * n / moved.learning_rates.len()),
-        moved.weight_decay.into(),
-        size.into(),
+        moved.weight_decay,
+        size,
     ];
     let all = Steps {
         parts: (count * n).div_ceil(THREADS as usize).min(4096),

@@ -4,9 +4,9 @@
 use super::host::on_host_kernels;
 use super::kernels::{Attention, Branch, Loss, Norm};
 use super::{Kind, Place, Values};
-use crate::testing::{random, values};
 use crate::{BlocksShape, Kronecker, Mode, Precision, stock};
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Shape, Tensor, Var};
+use rand::{Rng, SeedableRng};
 
 mod optimisers;
 
@@ -15,6 +15,21 @@ const TOKENS: [usize; 4] = [1, 17, 50, 197];
 /// 2^-9, added up.
 const CLOSE: f64 = 1e-5;
 const NEAR: f64 = 1e-2;
+
+/// Seeded values between -1 and 1.
+fn random(seed: u64, shape: impl Into<Shape>) -> Var {
+    let shape = shape.into();
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    let values = (0..shape.elem_count()).map(|_| rng.random_range(-1f32..1.0));
+    let t = Tensor::from_vec(values.collect(), shape, &Device::Cpu);
+    Var::from_tensor(&t.unwrap()).unwrap()
+}
+
+/// All values as `f32`, in order.
+fn values(t: &Tensor) -> Vec<f32> {
+    let flat = t.flatten_all().unwrap().to_dtype(DType::F32).unwrap();
+    flat.to_vec1().unwrap()
+}
 
 /// The norm of the difference over the norm of the expected values, or over 0.01 per value.
 fn error(found: &[f32], expected: &[f32]) -> f64 {

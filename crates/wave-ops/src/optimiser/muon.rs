@@ -78,7 +78,7 @@ pub fn muon_step(
     gradient_scale: f32,
 ) -> Result<()> {
     moved.check()?;
-    let (var, rates) = (moved.var, moved.learning_rates);
+    let var = moved.var;
     let Matrices { stacked, rows } = matrices;
     if rows < stacked || rows >= var.rank() {
         candle_core::bail!("Muon: axis {rows} of {:?} as rows", var.dims());
@@ -90,7 +90,7 @@ pub fn muon_step(
             config,
             size: (dims[rows], columns),
             momentum: Mutex::new(first),
-            learning_rates: rates,
+            learning_rates: moved.learning_rates,
             weight_decay: moved.weight_decay,
             gradient_scale,
             simd: crate::cpu::simd().map_err(candle_core::Error::wrap)?,
@@ -106,12 +106,9 @@ pub fn muon_step(
     let used = used(&gradient)?;
     let used = Tensor::new(used, var.device())?;
     let all = used.dim(0)? == count;
-    let of_used = |t: &Tensor| {
-        if all {
-            Ok(t.clone())
-        } else {
-            t.index_select(&used, 0)
-        }
+    let of_used = |t: &Tensor| match all {
+        true => Ok(t.clone()),
+        false => t.index_select(&used, 0),
     };
     // All matrices: the used ones from `part`, the others from `rest`.
     let in_place = |rest: Tensor, part: &Tensor| match all {
@@ -128,13 +125,7 @@ pub fn muon_step(
 
     let size = f64::from(config.step_size) * (r.max(c) as f64).sqrt();
     let change = in_place(gradient.zeros_like()?, &(orthogonal(&u)? * size)?)?;
-    let change = matrices.back(&change, var.dims())?;
-    let by_rate = (rates.len(), var.elem_count() / rates.len());
-    let rates = Tensor::new(rates, var.device())?.reshape((by_rate.0, 1))?;
-    let kept = (1.0 - (&rates * f64::from(moved.weight_decay))?)?;
-    let p = var.as_detached_tensor().reshape(by_rate)?;
-    let p = (p.broadcast_mul(&kept)? - change.reshape(by_rate)?.broadcast_mul(&rates)?)?;
-    var.set(&p.reshape(var.shape())?)
+    moved.change_by(&matrices.back(&change, var.dims())?)
 }
 
 /// Takes the step on a GPU that holds all of it; else returns false.

@@ -86,16 +86,13 @@ pub(super) fn orthogonal(simd: Simd, u: &[f32], (r, c): (usize, usize), out: &mu
         let (a, b) = (rows(a, n), rows(b, n));
         gemm(simd, (n, n, n), a, b, StartValue::Zero, out, n);
     };
-    match r <= c {
-        true => {
-            let (a, b) = (rows(u, c), transposed(u, c));
-            gemm(simd, (n, n, c), a, b, StartValue::Zero, &mut s, n);
-        }
-        false => {
-            let (a, b) = (transposed(u, c), rows(u, c));
-            gemm(simd, (n, n, r), a, b, StartValue::Zero, &mut s, n);
-        }
-    }
+    let (plain, turned) = (rows(u, c), transposed(u, c));
+    let (a, b) = if r <= c {
+        (plain, turned)
+    } else {
+        (turned, plain)
+    };
+    gemm(simd, (n, n, r.max(c)), a, b, StartValue::Zero, &mut s, n);
     let inverse = 1.0 / (norm * norm);
     s.iter_mut()
         .for_each(|s| *s = (f64::from(*s) * inverse) as f32);
@@ -122,24 +119,7 @@ pub(super) fn orthogonal(simd: Simd, u: &[f32], (r, c): (usize, usize), out: &mu
     }
     let inverse = (1.0 / norm) as f32;
     p.iter_mut().for_each(|p| *p *= inverse);
-    match r <= c {
-        true => gemm(
-            simd,
-            (r, c, n),
-            rows(&p, n),
-            rows(u, c),
-            StartValue::Zero,
-            out,
-            c,
-        ),
-        false => gemm(
-            simd,
-            (r, c, n),
-            rows(u, c),
-            rows(&p, n),
-            StartValue::Zero,
-            out,
-            c,
-        ),
-    }
+    let p = rows(&p, n);
+    let (a, b) = if r <= c { (p, plain) } else { (plain, p) };
+    gemm(simd, (r, c, n), a, b, StartValue::Zero, out, c);
 }
