@@ -1,6 +1,7 @@
 use super::*;
 use crate::run::softplus;
 use crate::ssm::network::parts::causal_convolution;
+use crate::testing::values;
 use candle_core::{DType, Device};
 
 /// Two layers of width 256, with a state of 32.
@@ -26,11 +27,6 @@ fn only(part: Change) -> SequenceChoices {
 
 fn of<'a>(weights: &'a Weights, weight: &str) -> &'a Tensor {
     &weights[&format!("backbone.layers.1.mixer.{weight}")]
-}
-
-fn values(t: &Tensor) -> Vec<f64> {
-    let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
-    flat.to_vec1().unwrap()
 }
 
 /// W_B and W_C of a layer, (n, inputs).
@@ -90,11 +86,8 @@ fn part_step_makes_steps_of_one_that_can_learn() {
     for (mixer, bias) in [(Mixer::Mamba2, "dt_bias"), (Mixer::Mamba, "dt_proj.bias")] {
         let found = weights("mimetic", mixer, &only(Change::Step));
         let steps = softplus(of(&found, bias)).unwrap();
-        assert!(
-            values(of(&found, bias))
-                .iter()
-                .all(|b| (b - 0.541_325).abs() < 1e-6)
-        );
+        let biases = values(of(&found, bias));
+        assert!(biases.iter().all(|b| (b - 0.541_325).abs() < 1e-6));
         assert!(values(&steps).iter().all(|step| (step - 1.0).abs() < 1e-6));
         let default = weights("default", mixer, &SequenceChoices::default());
         let steps = values(&softplus(of(&default, bias)).unwrap());
@@ -183,14 +176,8 @@ fn starts_are_those_of_pytorch_and_seeded() {
     assert!((0.99 * bound..=bound).contains(&out), "{out}");
     assert!(values(of(&found, "D")).iter().all(|d| *d == 1.0));
     let again = weights("default", Mixer::Mamba2, &SequenceChoices::default());
-    let other = start(
-        "default",
-        &shape(Mixer::Mamba2),
-        &SequenceChoices::default(),
-        None,
-        6,
-    )
-    .unwrap();
+    let usual = SequenceChoices::default();
+    let other = start("default", &shape(Mixer::Mamba2), &usual, None, 6).unwrap();
     let name = "lm_head.weight";
     assert_eq!(values(&found[name]), values(&again[name]));
     assert_ne!(values(&found[name]), values(&other[name]));
@@ -204,9 +191,8 @@ fn starts_are_those_of_pytorch_and_seeded() {
 fn what_cannot_be_is_refused() {
     let shape = shape(Mixer::Mamba2);
     let refused = |method: &str, choices: &SequenceChoices| {
-        start(method, &shape, choices, None, 0)
-            .unwrap_err()
-            .to_string()
+        let started = start(method, &shape, choices, None, 0);
+        started.unwrap_err().to_string()
     };
     let usual = SequenceChoices::default();
     assert!(refused("he", &usual).contains("default, mimetic"));
@@ -217,12 +203,8 @@ fn what_cannot_be_is_refused() {
         };
         assert!(refused("mimetic", &choices).contains("power"));
     }
-    assert!(
-        "A".parse::<Change>()
-            .unwrap_err()
-            .to_string()
-            .contains("convolution")
-    );
+    let unknown = "A".parse::<Change>().unwrap_err().to_string();
+    assert!(unknown.contains("convolution"));
 }
 
 /// Two blocks of four heads.
