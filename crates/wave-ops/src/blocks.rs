@@ -222,33 +222,30 @@ impl Blocks {
                 input.copy_from_slice(&y);
                 kept.push(Kept::Input(input));
             }
-            let outputs = split(&mut y, b, &ranges);
+            let mut activations: Vec<LayerActivations> = match self.keep {
+                Keep::Activations => layers.iter().map(|_| pass.activations(b)).collect(),
+                Keep::Nothing | Keep::Inputs => Vec::new(),
+            };
+            let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
+            let jobs = by_thread(&work, chunks.zip(split(&mut y, b, &ranges)));
+            let jobs = jobs.into_par_iter().zip(&work);
+            jobs.for_each(|(jobs, ranges)| {
+                for ((mut chunks, y), samples) in jobs.into_iter().zip(ranges) {
+                    // Layers whose activations are not kept share memory.
+                    let mut shared = chunks.is_empty().then(|| pass.activations(samples.len()));
+                    let mut shared = shared.as_mut().map(LayerActivations::whole);
+                    for (l, layer) in layers.iter().enumerate() {
+                        let c = match &mut shared {
+                            Some(shared) => shared,
+                            None => &mut chunks[l],
+                        };
+                        c.x.copy_from_slice(y);
+                        pass.forward(layer, samples, c, y);
+                    }
+                }
+            });
             if self.keep == Keep::Activations {
-                let mut activations: Vec<LayerActivations> =
-                    layers.iter().map(|_| pass.activations(b)).collect();
-                let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
-                let jobs = by_thread(&work, chunks.zip(outputs)).into_par_iter();
-                jobs.zip(&work).for_each(|(jobs, ranges)| {
-                    for ((chunks, y), samples) in jobs.into_iter().zip(ranges) {
-                        for (layer, mut c) in layers.iter().zip(chunks) {
-                            c.x.copy_from_slice(y);
-                            pass.forward(layer, samples, &mut c, y);
-                        }
-                    }
-                });
                 kept.push(Kept::Activations(activations));
-            } else {
-                let jobs = by_thread(&work, outputs).into_par_iter();
-                jobs.zip(&work).for_each(|(jobs, ranges)| {
-                    for (y, samples) in jobs.into_iter().zip(ranges) {
-                        let mut scratch = pass.activations(samples.len());
-                        let mut c = scratch.whole();
-                        for layer in &layers {
-                            c.x.copy_from_slice(y);
-                            pass.forward(layer, samples, &mut c, y);
-                        }
-                    }
-                });
             }
         }
         (y, kept)

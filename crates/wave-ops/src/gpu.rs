@@ -26,11 +26,11 @@ mod optimiser;
 mod tests;
 mod trunk;
 
-pub(crate) use muon::{Stacked, muon};
+pub(crate) use muon::muon;
 pub(crate) use operators::{
     blocks, embed, fits, fits_norm, gelu, kronecker_sum, layer_norm, patchify, soft_cross_entropy,
 };
-pub(crate) use optimiser::{Moved, adamw, squared_norm};
+pub(crate) use optimiser::{adamw, squared_norm};
 
 use crate::arithmetic::Precision;
 use candle_core::{DType, Device, Result, Shape, Storage, Tensor, op::BackpropOp};

@@ -1,9 +1,8 @@
 //! AdamW, in place; and Muon.
 
-use crate::storage::{slice, with_slice};
-use candle_core::{CpuStorage, Device, InplaceOp2, Layout, Result, Tensor, Var};
+use crate::storage::{in_place, with_slice};
+use candle_core::{Device, Result, Tensor, Var};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
 pub(crate) mod muon;
 
@@ -192,21 +191,14 @@ fn by_kernel(
     gradient_scale: f32,
     decay: f32,
 ) -> Result<bool> {
-    let (mut tensors, mut all): (Vec<&Tensor>, Vec<crate::gpu::Moved>) = (Vec::new(), Vec::new());
+    let (mut tensors, mut all) = (Vec::new(), Vec::new());
     for moved in moves {
         let MomentStorage::Device(first, second) = &moved.moments.0 else {
             return Ok(false);
         };
         tensors.extend([moved.var.as_tensor(), moved.gradient, first, second]);
         tensors.extend(moved.average.map(Var::as_tensor));
-        all.push(crate::gpu::Moved {
-            values: moved.var,
-            gradient: moved.gradient,
-            moments: [first, second],
-            average: moved.average.map(Var::as_tensor),
-            learning_rates: moved.learning_rates,
-            weight_decay: moved.weight_decay,
-        });
+        all.push((moved, [first, second]));
     }
     let Some(place) = crate::gpu::place(&tensors)? else {
         return Ok(false);
@@ -250,16 +242,12 @@ impl Move<'_> {
     fn step(&mut self, config: AdamW, correction: (f32, f32), gradient_scale: f32) -> Result<()> {
         let gradient = self.gradient;
         match &mut self.moments.0 {
-            MomentStorage::Host(first, second) => {
-                let update = Update {
-                    config,
-                    moments: Mutex::new((first, second)),
-                    learning_rates: self.learning_rates,
-                    weight_decay: self.weight_decay,
-                    gradient_scale,
-                    correction,
-                };
-                self.var.inplace_op2(&gradient.contiguous()?, &update)
+            MomentStorage::Host(m, v) => {
+                let (rates, decay) = (self.learning_rates, self.weight_decay);
+                in_place("AdamW", self.var, gradient, |p, g| {
+                    let scale = gradient_scale;
+                    adamw_on_host([p, m, v], g, config, correction, rates, decay, scale);
+                })
             }
             MomentStorage::Device(first, second) => {
                 let AdamW { beta1, beta2, eps } = config;
@@ -320,56 +308,41 @@ fn squared_norm(t: &Tensor) -> Result<f64> {
     })
 }
 
-struct Update<'a> {
+/// A step of AdamW, see [`adamw_steps`], of values `p` with gradients `g` and moments `m` and `v`.
+fn adamw_on_host(
+    [p, m, v]: [&mut [f32]; 3],
+    g: &[f32],
     config: AdamW,
-    moments: Mutex<(&'a mut Vec<f32>, &'a mut Vec<f32>)>,
-    learning_rates: &'a [f32],
+    (c1, c2): (f32, f32), // corrections of the moments
+    learning_rates: &[f32],
     weight_decay: f32,
-    gradient_scale: f32,
-    correction: (f32, f32),
-}
-
-impl InplaceOp2 for Update<'_> {
-    fn name(&self) -> &'static str {
-        "adamw"
-    }
-
-    fn cpu_fwd(&self, p: &mut CpuStorage, lp: &Layout, g: &CpuStorage, lg: &Layout) -> Result<()> {
-        let (Some((start, end)), CpuStorage::F32(p)) = (lp.contiguous_offsets(), p) else {
-            candle_core::bail!("AdamW needs a contiguous f32 variable");
-        };
-        let (p, g) = (&mut p[start..end], slice(g, lg)?);
-        let mut moments = self.moments.lock().expect("AdamW does not panic");
-        let (m, v) = &mut *moments;
-        let AdamW { beta1, beta2, eps } = self.config;
-        let (c1, c2) = self.correction;
-        let scale = self.gradient_scale;
-        let row = p.len() / self.learning_rates.len();
-        for (r, &lr) in self.learning_rates.iter().enumerate() {
-            let at = r * row..(r + 1) * row;
-            let decay = 1.0 - lr * self.weight_decay;
-            p[at.clone()]
-                .par_chunks_mut(CHUNK)
-                .zip(g[at.clone()].par_chunks(CHUNK))
-                .zip(m[at.clone()].par_chunks_mut(CHUNK))
-                .zip(v[at].par_chunks_mut(CHUNK))
-                .for_each(|(((p, g), m), v)| {
-                    crate::simd::dispatch(
-                        // By value: through references each store might change a constant.
-                        #[inline(always)]
-                        move || {
-                            let moments = m.iter_mut().zip(v.iter_mut());
-                            for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
-                                let g = g * scale;
-                                *m = beta1 * *m + (1.0 - beta1) * g;
-                                *v = beta2 * *v + (1.0 - beta2) * g * g;
-                                *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + eps);
-                            }
-                        },
-                    )
-                });
-        }
-        Ok(())
+    scale: f32,
+) {
+    let AdamW { beta1, beta2, eps } = config;
+    let row = p.len() / learning_rates.len();
+    for (r, &lr) in learning_rates.iter().enumerate() {
+        let at = r * row..(r + 1) * row;
+        let decay = 1.0 - lr * weight_decay;
+        p[at.clone()]
+            .par_chunks_mut(CHUNK)
+            .zip(g[at.clone()].par_chunks(CHUNK))
+            .zip(m[at.clone()].par_chunks_mut(CHUNK))
+            .zip(v[at].par_chunks_mut(CHUNK))
+            .for_each(|(((p, g), m), v)| {
+                crate::simd::dispatch(
+                    // By value: through references each store might change a constant.
+                    #[inline(always)]
+                    move || {
+                        let moments = m.iter_mut().zip(v.iter_mut());
+                        for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
+                            let g = g * scale;
+                            *m = beta1 * *m + (1.0 - beta1) * g;
+                            *v = beta2 * *v + (1.0 - beta2) * g * g;
+                            *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + eps);
+                        }
+                    },
+                )
+            });
     }
 }
 

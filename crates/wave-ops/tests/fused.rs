@@ -463,21 +463,29 @@ fn strided_and_empty_inputs_are_convolved_and_normed() {
 
 #[test]
 fn kronecker_order_is_pinned() {
-    // numpy: S = [[1, 2]], T = [[1, 10], [100, 1000]]; np.kron(S, T) and np.kron(T, S)
-    let s = Tensor::new(&[[[[1f32, 2.0]]]], &Device::Cpu).unwrap();
-    let t = Tensor::new(&[[[1f32, 10.0], [100.0, 1000.0]]], &Device::Cpu).unwrap();
-    let compose = |order| {
+    // >>> s, t = [[1, 2], [3, 4]], [[0, 5], [6, 7]]
+    // >>> np.kron(s, t).tolist(); np.kron(t, s).tolist()
+    let s = Tensor::new(&[[[[1f32, 2.], [3., 4.]]]], &Device::Cpu).unwrap();
+    let t = Tensor::new(&[[[0f32, 5.], [6., 7.]]], &Device::Cpu).unwrap();
+    let tiled = [
+        [0., 5., 0., 10.],
+        [6., 7., 12., 14.],
+        [0., 15., 0., 20.],
+        [18., 21., 24., 28.],
+    ];
+    let interleaved = [
+        [0., 0., 5., 10.],
+        [0., 0., 15., 20.],
+        [6., 12., 7., 14.],
+        [18., 24., 21., 28.],
+    ];
+    for (order, expected) in [
+        (Kronecker::Tile, tiled),
+        (Kronecker::Interleave, interleaved),
+    ] {
         let w = wave_ops::kronecker_sum(&t, &s, order).unwrap();
-        w.squeeze(0).unwrap().to_vec2::<f32>().unwrap()
-    };
-    assert_eq!(
-        compose(Kronecker::Tile),
-        [[1.0, 10.0, 2.0, 20.0], [100.0, 1000.0, 200.0, 2000.0]]
-    );
-    assert_eq!(
-        compose(Kronecker::Interleave),
-        [[1.0, 2.0, 10.0, 20.0], [100.0, 200.0, 1000.0, 2000.0]]
-    );
+        assert_eq!(w.get(0).unwrap().to_vec2::<f32>().unwrap(), expected);
+    }
 }
 
 #[test]
@@ -518,12 +526,15 @@ fn sizes_that_do_not_fit_are_errors() {
         norm(&image, &t(&[5])),
         norm(&image.narrow(0, 0, 0).unwrap(), &b),
         batch_norm_eval(&image, &b, &b, &b, &t(&[5]), EPS),
+        kronecker_sum(&t(&[3, 2, 2]), &t(&[1, 4, 1, 1]), Kronecker::Tile),
     ];
     for (i, found) in refused.iter().enumerate() {
         assert!(found.is_err(), "case {i}");
     }
-    let error = refused[5].as_ref().unwrap_err().to_string();
-    assert!(error.contains("(networks, out, in)"), "{error}");
+    for (i, expected) in [(5, "(networks, out, in)"), (19, "(layers, N, r, c)")] {
+        let error = refused[i].as_ref().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 /// Runs tests of this file again in a process of their own.

@@ -187,7 +187,7 @@ impl Place {
         let (count, parts) = parts(rows);
         let partial = self.values(Kind::F32, parts * d)?;
         let name = format!("column_sums_{}", x.kind.name());
-        let arguments = arguments![x, partial.view(), int(rows), int(d), int(count),];
+        let arguments = arguments![x, partial.view(), int(rows), int(d), int(count)];
         let grid = [d.div_ceil(THREADS as usize), parts, 1];
         self.launch(&name, grid, THREADS, &arguments)?;
         self.add_parts(partial.view(), parts, [Some(sums), None, None])
@@ -260,7 +260,7 @@ impl Place {
     pub(super) fn branch(&self, g: View, scales: Option<View>, to: View) -> Result<()> {
         let n = g.expect(Kind::F32, to.len).len;
         let name = format!("branch_{}", to.kind.name());
-        let arguments = arguments![g, scales, to, long(n), int(sample(n, scales)),];
+        let arguments = arguments![g, scales, to, long(n), int(sample(n, scales))];
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
@@ -343,7 +343,7 @@ impl Place {
         let count = b * (h / p) * (w / p);
         images.expect(Kind::F32, b * c * h * w);
         patches.expect(Kind::F32, count * c * p * p);
-        let arguments = arguments![images, patches, int(c), int(h), int(w), int(p),];
+        let arguments = arguments![images, patches, int(c), int(h), int(w), int(p)];
         self.launch("patchify", [count, 1, 1], THREADS, &arguments)
     }
 
@@ -362,7 +362,7 @@ impl Place {
         tokens.expect(Kind::F32, samples * each * d);
         let rows = samples * each;
         let name = format!("embed_{}", y.kind.name());
-        let arguments = arguments![y, table, tokens, int(rows), int(d), int(each - n), int(n),];
+        let arguments = arguments![y, table, tokens, int(rows), int(d), int(each - n), int(n)];
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
@@ -377,7 +377,7 @@ impl Place {
         dy.expect(dy.kind, rows * d);
         d_tokens.expect(Kind::F32, rows / n * each * d);
         let name = format!("embed_backward_{}", dy.kind.name());
-        let arguments = arguments![d_tokens, dy, int(rows), int(d), int(each - n), int(n),];
+        let arguments = arguments![d_tokens, dy, int(rows), int(d), int(each - n), int(n)];
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
@@ -402,7 +402,7 @@ impl Place {
         ];
         self.launch(&name, [z.rows, 1, 1], THREADS, &arguments)?;
         let mean = self.values(Kind::F32, 1)?;
-        let arguments = arguments![losses.view(), mean.view(), int(z.rows), 1.0 / z.rows as f32,];
+        let arguments = arguments![losses.view(), mean.view(), int(z.rows), 1.0 / z.rows as f32];
         self.launch("scaled_sum", [1, 1, 1], THREADS, &arguments)?;
         Ok(mean)
     }
@@ -447,7 +447,7 @@ impl Place {
         to.expect(Kind::F32, n);
         assert!(n.is_multiple_of(r * c * t * t));
         let name = if join { "kron_join" } else { "kron_cut" };
-        let arguments = arguments![from, to, long(n), int(r), int(c), int(t), interleave,];
+        let arguments = arguments![from, to, long(n), int(r), int(c), int(t), interleave];
         self.launch(name, [blocks(n), 1, 1], THREADS, &arguments)
     }
 

@@ -4,6 +4,7 @@ use super::optimiser::address;
 use super::{
     Argument, Factor, Kind, Place, Products, View, int, long, plain, transposed, with_views,
 };
+use crate::optimiser::Move;
 use crate::optimiser::muon::{Muon, QUINTIC, STEPS};
 use candle_core::{Result, Tensor};
 
@@ -12,20 +13,15 @@ const THREADS: u32 = 256;
 /// Values of a part of a matrix, at least, and parts, at most.
 const PART: (usize, usize) = (4096, 32);
 
-/// A tensor that Muon moves, on one place: matrices (count, r, c).
-pub(crate) struct Stacked<'a> {
-    pub(crate) values: &'a Tensor,
-    pub(crate) gradient: &'a Tensor,
-    pub(crate) momentum: &'a Tensor,
-    pub(crate) size: (usize, usize, usize),
-    /// One, or one for each row of the leading dimension.
-    pub(crate) learning_rates: &'a [f32],
-    pub(crate) weight_decay: f32,
-}
-
-/// See [`crate::muon_step`]; `scale` is that of gradients.
-pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> Result<()> {
-    let (count, r, c) = moved.size;
+/// See [`crate::muon_step`], of matrices (count, r, c); `scale` is that of gradients.
+pub(crate) fn muon(
+    place: &Place,
+    moved: &Move,
+    momentum: &Tensor,
+    (count, r, c): (usize, usize, usize),
+    config: Muon,
+    scale: f32,
+) -> Result<()> {
     let n = r * c;
     let gradient = moved.gradient.contiguous()?;
     let b = config.momentum;
@@ -33,7 +29,7 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     let room = |len| place.values(Kind::F32, len);
     let (of_g, of_u) = (room(count * steps.parts)?, room(count * steps.parts)?);
     let (mut x, mut next) = (room(count * n)?, room(count * n)?);
-    let m = Argument::Pointer(address(place, moved.momentum)?);
+    let m = Argument::Pointer(address(place, momentum)?);
     with_views(place, [&gradient], |[g]| {
         let g = g.expect(Kind::F32, count * n);
         steps.launch("muon_squares", &arguments![g, of_g.view(), long(n)])?;
@@ -76,7 +72,7 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     let rates = place.upload_f32(moved.learning_rates)?;
     let size = config.step_size * (r.max(c) as f32).sqrt();
     let arguments = arguments![
-        Argument::Pointer(address(place, moved.values)?),
+        Argument::Pointer(address(place, moved.var)?),
         x.view(),
         rates.view(),
         long(count * n),

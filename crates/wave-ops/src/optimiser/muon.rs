@@ -1,10 +1,9 @@
 //! Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
 
 use super::{MomentStorage, Move};
-use crate::storage::with_slice;
+use crate::storage::{in_place, with_slice};
 use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
 mod host;
 #[cfg(test)]
@@ -89,13 +88,13 @@ pub fn muon_step(
         let step = host::Step {
             config,
             size: (dims[rows], columns),
-            momentum: Mutex::new(first),
             learning_rates: moved.learning_rates,
             weight_decay: moved.weight_decay,
             gradient_scale,
             simd: crate::cpu::simd().map_err(candle_core::Error::wrap)?,
         };
-        return var.inplace_op2(&moved.gradient.detach().contiguous()?, &step);
+        let gradient = moved.gradient.detach();
+        return in_place("Muon", var, &gradient, |p, g| step.all(p, g, first));
     }
     #[cfg(gpu)]
     if rows == stacked && by_kernel(moved, matrices, config, gradient_scale)? {
@@ -141,15 +140,8 @@ fn by_kernel(moved: &Move, matrices: Matrices, config: Muon, scale: f32) -> Resu
     let dims = moved.var.dims();
     let product = |dims: &[usize]| dims.iter().product();
     let (stacked, rows) = dims.split_at(matrices.stacked);
-    let stacked = crate::gpu::Stacked {
-        values: moved.var,
-        gradient: moved.gradient,
-        momentum,
-        size: (product(stacked), rows[0], product(&rows[1..])),
-        learning_rates: moved.learning_rates,
-        weight_decay: moved.weight_decay,
-    };
-    crate::gpu::muon(&place, &stacked, config, scale)?;
+    let size = (product(stacked), rows[0], product(&rows[1..]));
+    crate::gpu::muon(&place, moved, momentum, size, config, scale)?;
     Ok(true)
 }
 
