@@ -179,17 +179,11 @@ fn the_gradient_quotient_and_its_slopes() {
         let along = |by: f64| {
             let mut at = 0;
             let step = |(name, t): (&String, &Tensor)| {
-                let n = t.elem_count();
-                let v: Vec<f64> = values(t)
-                    .iter()
-                    .zip(&g[at..])
-                    .map(|(w, g)| w + by * g)
-                    .collect();
-                at += n;
-                (
-                    name.clone(),
-                    Tensor::from_vec(v, t.shape(), &Device::Cpu).unwrap(),
-                )
+                let pairs = values(t).into_iter().zip(&g[at..]);
+                let moved: Vec<f64> = pairs.map(|(w, g)| w + by * g).collect();
+                at += moved.len();
+                let moved = Tensor::from_vec(moved, t.shape(), &Device::Cpu);
+                (name.clone(), moved.unwrap())
             };
             gradient(&start.iter().map(step).collect())
         };
@@ -221,11 +215,9 @@ fn where_nothing_moves_the_first_order_is_the_gradient() {
     };
     let apart = |a: &MetaGradient, b: &MetaGradient| {
         assert_eq!(a.losses, b.losses);
-        let distance = |(name, g): (&String, &Tensor)| {
-            let apart = (g - &b.of[name]).unwrap().abs().unwrap();
-            apart.max_all().unwrap().to_scalar::<f64>().unwrap()
-        };
-        a.of.iter().map(distance).fold(0.0, f64::max)
+        let differences = a.of.iter().map(|(name, g)| (g - &b.of[name]).unwrap());
+        let all = differences.flat_map(|t| values(&t));
+        all.fold(0.0, |most, x| x.abs().max(most))
     };
     let [still, moving] = [0.0, 0.1].map(|rate| {
         let of = |which| gradient(which, rate);
