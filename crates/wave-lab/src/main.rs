@@ -25,7 +25,6 @@ mod population;
 mod run;
 mod ssm;
 #[cfg(test)]
-#[path = "../../wave-ancestors/src/testing.rs"]
 mod testing;
 
 /// As in `wave`: a training allocates the same large tensors at every step.

@@ -45,7 +45,10 @@ pub fn compose(
     let mut weights = BTreeMap::new();
     for &part in plan.sets.keys() {
         let t = templates_of(plan, templates, part)?; // (N, t, t)
-        let s = scalers_of(plan, scalers, part, shape)?; // (L, N, r, c)
+        let Some(s) = scalers.get(&part) else {
+            bail!("{part}: its scalers are missing; every part of the plan needs scalers");
+        };
+        check_scalers(plan, part, s, shape)?; // (L, N, r, c)
         let layers = s.dim(0)?;
         let expected = *depth.get_or_insert(layers);
         if layers != expected {
@@ -77,11 +80,8 @@ fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result
     let Some(found) = templates.get(set) else {
         return Err(missing_templates(part, set));
     };
-    let expected = [
-        plan.n_templates(part),
-        plan.template_size,
-        plan.template_size,
-    ];
+    let (n, t) = (plan.n_templates(part), plan.template_size);
+    let expected = [n, t, t];
     if found.dims() != expected {
         bail!(
             "set {set:?}: templates of shape {:?}, but the plan has {expected:?}; load the file the plan belongs to",
@@ -97,19 +97,6 @@ pub(crate) fn missing_templates(part: Part, set: &str) -> candle_core::Error {
     candle_core::Error::Msg(format!(
         "{part}: the templates of set {set:?} are missing; {remedy}"
     ))
-}
-
-fn scalers_of<'a>(
-    plan: &Plan,
-    scalers: &'a Scalers,
-    part: Part,
-    shape: &VitShape,
-) -> Result<&'a Tensor> {
-    let Some(found) = scalers.get(&part) else {
-        bail!("{part}: its scalers are missing; every part of the plan needs scalers");
-    };
-    check_scalers(plan, part, found, shape)?;
-    Ok(found)
 }
 
 /// Checks that scalers are `(layers, n_templates, r, c)` for this part and shape.

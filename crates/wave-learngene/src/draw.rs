@@ -240,12 +240,9 @@ mod tests {
 
     fn sizes(growth: f64, growth_power: f64) -> Sizes {
         Sizes {
-            depths: (2, 12),
-            widths: vec![64, 128, 192],
             growth,
             growth_power,
-            variants: Variants::default(),
-            smaller: Vec::new(),
+            ..Sizes::constant((2, 12), vec![64, 128, 192])
         }
     }
 
@@ -283,14 +280,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_share_of_the_models_vary_in_what_fits_together() {
-        let whole = VitShape {
+    fn whole() -> VitShape {
+        VitShape {
             image_size: 28,
             patch: 7,
             ..VitShape::default().with_size(3, 96)
-        };
-        let sizes = varied();
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_models_vary_in_what_fits_together() {
+        let (whole, sizes) = (whole(), varied());
         let mut seen = BTreeSet::new();
         let mut plain = 0;
         for step in 0..4000 {
@@ -301,55 +301,37 @@ mod tests {
                 plain += 1;
                 continue;
             }
-            let VitShape {
-                width,
-                image_size,
-                patch,
-                ..
-            } = shape;
-            seen.insert((
-                width,
-                shape.head_width(),
-                image_size,
-                patch,
-                shape.hidden() / width,
-            ));
+            let (head, ratio) = (shape.head_width(), shape.hidden() / shape.width);
+            seen.insert((shape.width, head, shape.image_size, shape.patch, ratio));
         }
         assert!((900..1100).contains(&plain), "{plain}");
         // Patches of 8 pixels in images of 56 only, heads of 48 channels in width 96 only.
-        let images = [(28, 4), (56, 4), (56, 8)];
-        let heads = [(64, 16), (96, 16), (96, 48)];
-        let expected = images.iter().flat_map(|(image, patch)| {
-            let heads = heads
-                .iter()
-                .flat_map(|(width, head)| [1, 2].map(|r| (*width, *head, r)));
-            heads.map(|(width, head, ratio)| (width, head, *image, *patch, ratio))
-        });
-        assert_eq!(seen, expected.collect());
-    }
-
-    /// Checks the mean work of a step against that of many drawn ones.
-    #[track_caller]
-    fn assert_mean_of_drawn(sizes: &Sizes, whole: &VitShape) {
-        let steps = 20_000;
-        let drawn = (0..steps).map(|step| {
-            let rng = &mut ChaCha8Rng::seed_from_u64(step);
-            sizes.shape(whole, step, steps, rng).multiply_adds() as f64
-        });
-        let mean = drawn.sum::<f64>() / steps as f64;
-        let ratio = sizes.mean_multiply_adds(whole) / mean;
-        assert!((0.98..1.02).contains(&ratio), "{ratio}");
+        let mut expected = BTreeSet::new();
+        for (image, patch) in [(28, 4), (56, 4), (56, 8)] {
+            for (width, head) in [(64, 16), (96, 16), (96, 48)] {
+                expected.extend([1, 2].map(|ratio| (width, head, image, patch, ratio)));
+            }
+        }
+        assert_eq!(seen, expected);
     }
 
     #[test]
-    fn the_work_of_variants_is_their_mean() {
-        let whole = VitShape {
-            image_size: 28,
-            patch: 7,
-            ..VitShape::default().with_size(3, 96)
+    fn the_mean_work_is_that_of_many_drawn_ones() {
+        let of_level = Sizes {
+            smaller: vec![(4, 128)],
+            ..sizes(0.5, 2.0)
         };
-        let sizes = varied();
-        assert_mean_of_drawn(&sizes, &whole);
+        let large = VitShape::default().with_size(12, 192);
+        for (sizes, whole) in [(varied(), whole()), (of_level, large)] {
+            let steps = 20_000;
+            let drawn = (0..steps).map(|step| {
+                let rng = &mut ChaCha8Rng::seed_from_u64(step);
+                sizes.shape(&whole, step, steps, rng).multiply_adds() as f64
+            });
+            let mean = drawn.sum::<f64>() / steps as f64;
+            let ratio = sizes.mean_multiply_adds(&whole) / mean;
+            assert!((0.98..1.02).contains(&ratio), "{ratio}");
+        }
     }
 
     #[test]
@@ -374,35 +356,18 @@ mod tests {
             smaller: vec![(12, 192)],
             ..sizes(0.0, 1.0)
         };
-        assert_eq!(
-            none.draw(0, 10, &mut ChaCha8Rng::seed_from_u64(0)),
-            (12, 192)
-        );
+        let rng = &mut ChaCha8Rng::seed_from_u64(0);
+        assert_eq!(none.draw(0, 10, rng), (12, 192));
     }
 
     #[test]
-    fn the_work_of_a_level_is_the_mean_of_what_it_draws() {
-        let whole = VitShape::default().with_size(12, 192);
-        let sizes = Sizes {
-            smaller: vec![(4, 128)],
-            ..sizes(0.5, 2.0)
-        };
-        assert_mean_of_drawn(&sizes, &whole);
-    }
-
-    #[test]
-    fn a_higher_power_stays_small_for_longer() {
+    fn a_higher_power_stays_small_for_longer_and_none_draws_from_all() {
         let most = |power, step| sizes(0.5, power).at(step, 1000).0.1;
         assert_eq!([0, 250, 500].map(|step| most(3.0, step)), [2, 3, 12]); // 10 / 2^3
         assert_eq!([0, 250, 500].map(|step| most(0.5, step)), [2, 9, 12]); // 10 / 2^(1/2)
-    }
-
-    #[test]
-    fn without_growth_every_step_draws_from_all_sizes() {
-        let sizes = Sizes::constant((2, 12), vec![64, 128, 192]);
+        let constant = Sizes::constant((2, 12), vec![64, 128, 192]);
         let all = ((2, 12), &[64, 128, 192][..]);
-        assert_eq!(sizes.at(0, 10), all);
-        assert_eq!(sizes.at(0, 0), all);
+        assert_eq!([constant.at(0, 10), constant.at(0, 0)], [all, all]);
     }
 
     #[test]

@@ -181,25 +181,24 @@ impl Learngene {
 
     /// Anchors and channels that a model of this shape reads.
     pub fn reads(&self, shape: &VitShape) -> Reach {
-        let anchors = self.auxiliary.depth;
-        let rows = depth_matrix(shape.depth, anchors, self.depth_rule).into_iter();
-        let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
-        Reach {
-            anchors: rows.flat_map(read).collect(),
-            widest: shape.clone(),
-        }
+        self.reach_of([shape.depth], shape.clone())
     }
 
     /// Anchors and channels that models of up to so many layers and channels read.
     pub fn reach(&self, depth: usize, width: usize) -> Reach {
-        let anchors = self.auxiliary.depth;
         // As many layers as anchors, or more, read them all.
-        let depths = 1..=depth.min(anchors);
-        let rows = depths.flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
+        let depths = 1..=depth.min(self.auxiliary.depth);
+        self.reach_of(depths, self.auxiliary.with_size(depth, width))
+    }
+
+    fn reach_of(&self, depths: impl IntoIterator<Item = usize>, widest: VitShape) -> Reach {
+        let anchors = self.auxiliary.depth;
+        let rows = depths.into_iter();
+        let rows = rows.flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
         let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
         Reach {
             anchors: rows.flat_map(read).collect(),
-            widest: self.auxiliary.with_size(depth, width),
+            widest,
         }
     }
 }

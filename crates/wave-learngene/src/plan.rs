@@ -224,7 +224,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::block;
+    use crate::testing::{MLP, block, shared_plan};
     use proptest::prelude::*;
 
     fn vit(width: usize) -> VitShape {
@@ -257,12 +257,7 @@ mod tests {
 
     #[test]
     fn a_shared_set_is_counted_once() {
-        let mut sets = Plan::own_sets();
-        sets.insert(Part::Fc1, "mlp".to_owned());
-        sets.insert(Part::Fc2, "mlp".to_owned());
-        let counts = [("qkv", 6), ("proj", 2), ("mlp", 16)];
-        let counts = counts.map(|(set, n)| (set.to_owned(), n)).into();
-        let plan = Plan::new(192, Kronecker::Tile, sets, counts).unwrap();
+        let plan = shared_plan(192, &MLP, [("qkv", 6), ("proj", 2), ("mlp", 16)]);
         assert_eq!(plan.template_parameters(), 24 * 192 * 192);
         assert_eq!(plan.scaler_count(&vit(192), 12), 1776); // 148 per layer
     }

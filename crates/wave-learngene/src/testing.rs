@@ -49,6 +49,17 @@ pub(crate) fn plan(t: usize, kronecker: Kronecker, counts: [usize; 4]) -> Plan {
     Plan::new(t, kronecker, Plan::own_sets(), counts.collect()).unwrap()
 }
 
+/// The tiled plan whose parts have sets of their own, but for those of `shared`; counts by set.
+pub(crate) fn shared_plan(t: usize, shared: &[(Part, &str)], counts: [(&str, usize); 3]) -> Plan {
+    let mut sets = Plan::own_sets();
+    sets.extend(shared.iter().map(|(part, set)| (*part, (*set).to_owned())));
+    let counts = counts.map(|(set, n)| (set.to_owned(), n)).into();
+    Plan::new(t, Kronecker::Tile, sets, counts).unwrap()
+}
+
+/// The parts of the MLP share a set.
+pub(crate) const MLP: [(Part, &str); 2] = [(Part::Fc1, "mlp"), (Part::Fc2, "mlp")];
+
 /// A transformer with blocks of these sizes.
 pub(crate) fn block(width: usize, hidden: usize) -> VitShape {
     VitShape {
@@ -102,6 +113,23 @@ pub(crate) fn plain_kronecker_sum(
         }
     }
     w
+}
+
+/// Class scores of three images by a learngene's model of this size.
+pub(crate) fn logits(gene: &Learngene, depth: usize, width: usize) -> Tensor {
+    let shape = gene.shape(depth, width, None).unwrap();
+    let weights = gene.stacked_weights(&shape).unwrap();
+    let images = normal(&mut rng(2), (3, 3, 16, 16));
+    wave_models::vit::logits(&shape, &weights, &images, None).unwrap()
+}
+
+/// The scalers of all parts at another size.
+pub(crate) fn resized(plan: &Plan, scalers: &Scalers, from: &VitShape, to: &VitShape) -> Scalers {
+    let of = |(&part, s)| {
+        let resized = crate::resize_scalers(plan, part, s, from, to);
+        (part, resized.unwrap())
+    };
+    scalers.iter().map(of).collect()
 }
 
 /// `y = W x`, with `W` of `(rows, x.len())`.

@@ -6,7 +6,7 @@
 
 use candle_core::{Device, Tensor, Var};
 use divan::{Bencher, black_box, counter::ItemsCount};
-use wave_ops::{AdamW, Kronecker, Moments};
+use wave_ops::{AdamW, Kronecker, Moments, Move};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -48,21 +48,19 @@ fn kronecker_sum(bencher: Bencher, width: usize) {
 }
 
 #[divan::bench(args = [1 << 16, 1 << 22])]
-fn adamw_step(bencher: Bencher, n: usize) {
+fn adamw_steps(bencher: Bencher, n: usize) {
     let (var, gradient) = (values(&[n]), values(&[n]));
     let mut moments = Moments::new(&var).unwrap();
     bencher.counter(ItemsCount::new(n)).bench_local(|| {
-        wave_ops::adamw_step(
-            &var,
-            &gradient,
-            &mut moments,
-            AdamW::default(),
-            &[1e-3],
-            0.05,
-            1.0,
-            1,
-        )
-        .unwrap();
+        let moved = Move {
+            var: &var,
+            gradient: &gradient,
+            moments: &mut moments,
+            learning_rates: &[1e-3],
+            weight_decay: 0.05,
+            average: None,
+        };
+        wave_ops::adamw_steps(&mut [moved], AdamW::default(), 1.0, 0.0, 1).unwrap();
     });
 }
 

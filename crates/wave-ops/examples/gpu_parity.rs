@@ -106,6 +106,20 @@ impl Parity {
         println!("{what:58} {error:9.1e}  of {tolerance:7.0e}  {verdict}");
     }
 
+    /// The same there, twice, and on the processor.
+    fn beside(
+        &mut self,
+        what: &str,
+        run: impl Fn(&Device) -> Result<Vec<Vec<f32>>>,
+        tolerance: f64,
+    ) -> Result<()> {
+        let expected = run(&Device::Cpu)?;
+        let found = self.there(|| run(&self.device))?;
+        let again = self.there(|| run(&self.device))?;
+        self.report(what, &found, &again, &expected, tolerance);
+        Ok(())
+    }
+
     fn check(
         &mut self,
         what: &str,
@@ -268,23 +282,9 @@ impl Parity {
             }
             Ok(all)
         };
-        let expected = run(&Device::Cpu)?;
-        let (found, again) = (
-            self.there(|| run(&self.device))?,
-            self.there(|| run(&self.device))?,
-        );
-        self.report(
-            "AdamW, averages and norms of 6 tensors",
-            &found,
-            &again,
-            &expected,
-            1e-5,
-        );
-        Ok(())
+        self.beside("AdamW, averages and norms of 6 tensors", run, 1e-5)
     }
-}
 
-impl Parity {
     /// Muon on weights of twelve layers.
     fn muon(&mut self) -> Result<()> {
         for dims in [[12, 96, 384], [12, 384, 96], [2, 100, 100]] {
@@ -310,19 +310,8 @@ impl Parity {
                 }
                 Ok(vec![values(&var)?, values(&moments.to_tensors()?[0])?])
             };
-            let expected = run(&Device::Cpu)?;
-            let (found, again) = (
-                self.there(|| run(&self.device))?,
-                self.there(|| run(&self.device))?,
-            );
             // Products of factors of ten bits.
-            self.report(
-                &format!("Muon of {dims:?}"),
-                &found,
-                &again,
-                &expected,
-                NEAR,
-            );
+            self.beside(&format!("Muon of {dims:?}"), run, NEAR)?;
         }
         Ok(())
     }

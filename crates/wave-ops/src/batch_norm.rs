@@ -5,7 +5,7 @@
 //! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979). So `x` is read once, nothing
 //! cancels, and the number of threads does not change the result.
 
-use crate::fused::{Operator, Output, apply, call, gradients};
+use crate::fused::{Gradients, Operator, Output, apply, call, gradients};
 use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
 use crate::simd::vectorised;
 use crate::storage::{fused, tensor, with_slice, with_slices};
@@ -61,8 +61,8 @@ pub fn batch_norm_eval(
     check_channels(x, &[weight, bias, mean, var])?;
     let scale = (weight / (var + eps)?.sqrt()?)?;
     let shift = (bias - (mean * &scale)?)?;
-    apply(Affine, [x, &scale, &shift], |x, scale, shift| {
-        x.broadcast_mul(scale)?.broadcast_add(shift)
+    apply(Affine, [x, &scale, &shift], || {
+        x.broadcast_mul(&scale)?.broadcast_add(&shift)
     })
 }
 
@@ -275,14 +275,12 @@ impl<const GELU: bool> BatchNorm<GELU> {
     }
 }
 
-impl<const GELU: bool> Operator for BatchNorm<GELU> {
-    fn name(&self) -> &'static str {
-        if GELU {
-            "gelu-batch-norm"
-        } else {
-            "batch-norm"
-        }
-    }
+impl<const GELU: bool> Operator<3> for BatchNorm<GELU> {
+    const NAME: &'static str = if GELU {
+        "gelu-batch-norm"
+    } else {
+        "batch-norm"
+    };
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let scale = self.scale(w);
@@ -290,7 +288,7 @@ impl<const GELU: bool> Operator for BatchNorm<GELU> {
         Ok((y, lx.shape().clone()))
     }
 
-    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let c = self.mean.len();
         let (chunk, n) = (chunk(c), (x.elem_count() / c) as f64);
         let (dx, sums) = with_slices([x, w, dy], |[x, w, dy]| {
@@ -312,7 +310,7 @@ impl<const GELU: bool> Operator for BatchNorm<GELU> {
 }
 
 /// Gradients of an input and of the channels' parameters, from the sums of [`BatchNorm::all_sums`].
-fn of_sums(arguments: [&Tensor; 3], dx: Vec<f32>, sums: &[f64]) -> Result<[Option<Tensor>; 3]> {
+fn of_sums(arguments: [&Tensor; 3], dx: Vec<f32>, sums: &[f64]) -> Gradients<3> {
     let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
     let (s, sx) = sums.split_at(sums.len() / 2);
     gradients(arguments, [Some(dx), Some(sx.to_vec()), Some(s.to_vec())])
@@ -341,10 +339,8 @@ fn affine<const GELU: bool>(x: &[f32], scale: &[f32], centre: &[f32], shift: &[f
 /// `y = scale x + shift`, a scale and a shift per channel.
 struct Affine;
 
-impl Operator for Affine {
-    fn name(&self) -> &'static str {
-        "channel-affine"
-    }
+impl Operator<3> for Affine {
+    const NAME: &'static str = "channel-affine";
 
     fn forward(&self, [x, scale, shift]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let y = affine::<false>(x, scale, &vec![0.0; scale.len()], shift);
@@ -352,11 +348,7 @@ impl Operator for Affine {
     }
 
     /// `dx = dy scale; d_scale = sum dy x; d_shift = sum dy`.
-    fn backward(
-        &self,
-        [x, scale, shift]: [&Tensor; 3],
-        dy: &Tensor,
-    ) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, scale, shift]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let c = scale.elem_count();
         // Statistics of zero mean and unit variance turn the sums of batch norm into ours.
         let plain = BatchNorm::<false> {
@@ -371,7 +363,3 @@ impl Operator for Affine {
         of_sums([x, scale, shift], dx, &sums)
     }
 }
-
-#[cfg(test)]
-#[path = "batch_norm_tests.rs"]
-mod tests;

@@ -23,14 +23,15 @@ mod parameters;
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::buffer::Buffer;
 use crate::cpu::current;
-use crate::gradients::{Bundle, Gradients};
+use crate::fused::{Gradients, Operator, Output, call};
+use crate::gradients::{Bundle, OfMembers};
 use crate::profile::{Work, doing};
 use crate::shape::{BlocksShape, Mode};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice, with_slices};
+use crate::storage::{fused, tensor, with_slice, with_slices};
 use crate::threads::{add, split};
 use activations::{Chunk, LayerActivations, by_chunk, by_thread, chunks};
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_core::{Layout, Result, Tensor};
 use layer::{Layer, Pass};
 use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
 use rayon::prelude::*;
@@ -123,7 +124,7 @@ pub fn blocks_in(
         keep,
         saved: Mutex::new(None),
     };
-    x.contiguous()?.apply_op2(&bundle.token, op)
+    call(op, [x, &bundle.token])
 }
 
 struct Blocks {
@@ -133,7 +134,7 @@ struct Blocks {
     /// Contiguous.
     parameters: [Tensor; 12],
     /// Filled by the backward pass.
-    gradients: Gradients,
+    gradients: OfMembers,
     keep: Keep,
     saved: Mutex<Option<Vec<Kept>>>,
 }
@@ -204,7 +205,12 @@ impl Blocks {
     }
 
     /// `y` (b, n, d), and the values kept for the backward pass.
-    fn forward(&self, x: &[f32], slabs: &Slabs, (b, n): (usize, usize)) -> (Vec<f32>, Vec<Kept>) {
+    fn pass_forward(
+        &self,
+        x: &[f32],
+        slabs: &Slabs,
+        (b, n): (usize, usize),
+    ) -> (Vec<f32>, Vec<Kept>) {
         let pass = self.pass(b, n);
         let work = chunks(b, n);
         let ranges: Vec<Range<usize>> = work.iter().flatten().cloned().collect();
@@ -216,33 +222,30 @@ impl Blocks {
                 input.copy_from_slice(&y);
                 kept.push(Kept::Input(input));
             }
-            let outputs = split(&mut y, b, &ranges);
+            let mut activations: Vec<LayerActivations> = match self.keep {
+                Keep::Activations => layers.iter().map(|_| pass.activations(b)).collect(),
+                Keep::Nothing | Keep::Inputs => Vec::new(),
+            };
+            let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
+            let jobs = by_thread(&work, chunks.zip(split(&mut y, b, &ranges)));
+            let jobs = jobs.into_par_iter().zip(&work);
+            jobs.for_each(|(jobs, ranges)| {
+                for ((mut chunks, y), samples) in jobs.into_iter().zip(ranges) {
+                    // Layers whose activations are not kept share memory.
+                    let mut shared = chunks.is_empty().then(|| pass.activations(samples.len()));
+                    let mut shared = shared.as_mut().map(LayerActivations::whole);
+                    for (l, layer) in layers.iter().enumerate() {
+                        let c = match &mut shared {
+                            Some(shared) => shared,
+                            None => &mut chunks[l],
+                        };
+                        c.x.copy_from_slice(y);
+                        pass.forward(layer, samples, c, y);
+                    }
+                }
+            });
             if self.keep == Keep::Activations {
-                let mut activations: Vec<LayerActivations> =
-                    layers.iter().map(|_| pass.activations(b)).collect();
-                let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
-                let jobs = by_thread(&work, chunks.zip(outputs)).into_par_iter();
-                jobs.zip(&work).for_each(|(jobs, ranges)| {
-                    for ((chunks, y), samples) in jobs.into_iter().zip(ranges) {
-                        for (layer, mut c) in layers.iter().zip(chunks) {
-                            c.x.copy_from_slice(y);
-                            pass.forward(layer, samples, &mut c, y);
-                        }
-                    }
-                });
                 kept.push(Kept::Activations(activations));
-            } else {
-                let jobs = by_thread(&work, outputs).into_par_iter();
-                jobs.zip(&work).for_each(|(jobs, ranges)| {
-                    for (y, samples) in jobs.into_iter().zip(ranges) {
-                        let mut scratch = pass.activations(samples.len());
-                        let mut c = scratch.whole();
-                        for layer in &layers {
-                            c.x.copy_from_slice(y);
-                            pass.forward(layer, samples, &mut c, y);
-                        }
-                    }
-                });
             }
         }
         (y, kept)
@@ -250,7 +253,7 @@ impl Blocks {
 
     /// Turns `g`, the gradient of the output, into the gradient of the input; returns the parameters'
     /// gradients.
-    fn backward(
+    fn pass_backward(
         &self,
         mut kept: Vec<Kept>,
         g: &mut [f32],
@@ -320,38 +323,23 @@ fn groups(shape: &BlocksShape) -> Vec<Range<usize>> {
     (0..shape.depth).step_by(step).map(group).collect()
 }
 
-impl CustomOp2 for Blocks {
-    fn name(&self) -> &'static str {
-        "transformer-blocks"
-    }
+impl Operator<2> for Blocks {
+    const NAME: &'static str = "transformer-blocks";
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        _token: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [x, _]: [&[f32]; 2], [lx, _]: [&Layout; 2]) -> Result<Output> {
         let _measured = doing(Work::Blocks);
         let (b, n, _) = lx.shape().dims3()?;
-        let x = slice(x, lx)?;
         let (y, kept) = with_slices(self.parameters.each_ref(), |slabs| {
             // On the threads' side, where handing out work costs less.
-            rayon::scope(|_| self.forward(x, &slabs, (b, n)))
+            rayon::scope(|_| self.pass_forward(x, &slabs, (b, n)))
         })?;
         if self.keep != Keep::Nothing {
             *self.saved.lock().expect("no pass panics") = Some(kept);
         }
-        Ok((CpuStorage::F32(y), lx.shape().clone()))
+        Ok((y, lx.shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        _token: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, _]: [&Tensor; 2], dy: &Tensor) -> Gradients<2> {
         let _measured = doing(Work::Blocks);
         let (b, n, _) = x.dims3()?;
         let Some(kept) = self.saved.lock().expect("no pass panics").take() else {
@@ -359,13 +347,13 @@ impl CustomOp2 for Blocks {
         };
         let mut g = with_slice(dy, <[f32]>::to_vec)?;
         let gradients = with_slices(self.parameters.each_ref(), |slabs| {
-            rayon::scope(|_| self.backward(kept, &mut g, &slabs, (b, n)))
+            rayon::scope(|_| self.pass_backward(kept, &mut g, &slabs, (b, n)))
         })?;
         *self.gradients.lock().expect("no pass panics") = gradients
             .into_iter()
             .zip(&self.parameters)
             .map(|(gradient, p)| tensor(gradient, p.shape()).map(Some))
             .collect::<Result<_>>()?;
-        Ok((Some(tensor(g, x.shape())?), Some(Bundle::seed(x.device())?)))
+        Ok([Some(tensor(g, x.shape())?), Some(Bundle::seed(x.device())?)])
     }
 }

@@ -2,7 +2,7 @@
 //! `y[t, c] = bias[c] + sum over k of weight[c, k] x[t - (taps - 1) + k, c]`, with x zero before the
 //! first position. The last tap is the position's own.
 
-use crate::fused::{Operator, Output, apply, gradients};
+use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
@@ -30,7 +30,7 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
     }
     // (taps, c), so that neighbours in memory are computed side by side.
     let turned = weight.t()?;
-    apply(CausalConvolution, [x, &turned, bias], |x, _, bias| {
+    apply(CausalConvolution, [x, &turned, bias], || {
         stock::causal_convolution(x, weight, bias)
     })
 }
@@ -75,10 +75,8 @@ fn backward(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dw: &mut [f32
 
 struct CausalConvolution;
 
-impl Operator for CausalConvolution {
-    fn name(&self) -> &'static str {
-        "causal-convolution"
-    }
+impl Operator<3> for CausalConvolution {
+    const NAME: &'static str = "causal-convolution";
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let (_, t, c) = lx.shape().dims3()?;
@@ -91,7 +89,7 @@ impl Operator for CausalConvolution {
         Ok((y, lx.shape().clone()))
     }
 
-    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let ((n, t, c), (taps, _)) = (x.dims3()?, w.dims2()?);
         let len = t * c;
         let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
@@ -111,42 +109,5 @@ impl Operator for CausalConvolution {
         })?;
         let (dw, db) = grads.split_at(taps * c);
         gradients([x, w, b], [Some(dx), Some(dw.to_vec()), Some(db.to_vec())])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{check_slopes, difference, random};
-
-    #[test]
-    fn equals_stock_candle_and_its_gradients_are_slopes() {
-        // Longer and shorter than the taps.
-        for t in [6, 2] {
-            let case = [
-                random(0, (3, t, 5)),
-                random(1, (5, 4)),
-                random(2, 5),
-                random(3, (3, t, 5)),
-            ];
-            let y = causal_convolution(&case[0], &case[1], &case[2]).unwrap();
-            let expected = stock::causal_convolution(&case[0], &case[1], &case[2]).unwrap();
-            assert!(difference(&y, &expected) < 1e-6);
-            let loss = (y * case[3].as_tensor()).unwrap().sum_all().unwrap();
-            let gradients = loss.backward().unwrap();
-            let of = |i: usize| gradients.get(&case[i]).unwrap().clone();
-            let found = [of(0), of(1), of(2)];
-            if t >= 4 {
-                check_slopes(stock::causal_convolution, &case, &found, 1e-4);
-            }
-        }
-    }
-
-    #[test]
-    fn shapes_that_disagree_are_refused() {
-        let (x, w, b) = (random(0, (2, 3, 4)), random(1, (4, 2)), random(2, 4));
-        assert!(causal_convolution(&x, &w, &b).is_ok());
-        assert!(causal_convolution(&x, &w.t().unwrap(), &b).is_err());
-        assert!(causal_convolution(&x, &w, &random(2, 3)).is_err());
     }
 }

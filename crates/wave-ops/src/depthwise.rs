@@ -5,7 +5,7 @@
 mod kernel;
 
 use crate::cpu::current;
-use crate::fused::{Operator, Output, apply, gradients};
+use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::storage::with_slices;
 use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
@@ -34,7 +34,9 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
             bias.dims()
         );
     }
-    apply(DepthwiseConv, [x, weight, bias], stock_depthwise_conv)
+    apply(DepthwiseConv, [x, weight, bias], || {
+        stock_depthwise_conv(x, weight, bias)
+    })
 }
 
 /// [`depthwise_conv`] with `dilation - 1` pixels between the pixels that neighbouring taps meet:
@@ -189,10 +191,8 @@ fn backward(
 
 struct DepthwiseConv;
 
-impl Operator for DepthwiseConv {
-    fn name(&self) -> &'static str {
-        "depthwise-conv"
-    }
+impl Operator<3> for DepthwiseConv {
+    const NAME: &'static str = "depthwise-conv";
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, _]: [&Layout; 3]) -> Result<Output> {
         let (_, height, width, c) = lx.shape().dims4()?;
@@ -201,7 +201,7 @@ impl Operator for DepthwiseConv {
         Ok((y, lx.shape().clone()))
     }
 
-    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (_, height, width, c) = x.dims4()?;
         let g = Geometry::new(height, width, c, w.dim(1)?);
         let learn = w.track_op(); // frozen filters spare themselves a third of the work
@@ -211,7 +211,3 @@ impl Operator for DepthwiseConv {
         gradients([x, w, b], [Some(dx), learn.then_some(dw), Some(db)])
     }
 }
-
-#[cfg(test)]
-#[path = "depthwise_tests.rs"]
-mod tests;

@@ -1,60 +1,120 @@
-//! Fused operators of three arguments, without the wrapping in which candle calls them.
+//! Operators of up to three arguments, without the wrapping in which candle calls them.
 
 use crate::storage::{fused, slice, tensor};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CudaStorage, CustomOp3, Error, Layout, Result, Shape, Tensor};
 
 /// The values of a result, and their shape.
 pub(crate) type Output = (Vec<f32>, Shape);
 
-/// A function of three contiguous `f32` tensors on the CPU, and its gradient.
-pub(crate) trait Operator {
+/// The gradients of `N` arguments; none of an argument that needs none.
+pub(crate) type Gradients<const N: usize> = Result<[Option<Tensor>; N]>;
+
+/// A function of `N` contiguous `f32` tensors on the CPU, and its gradient.
+pub(crate) trait Operator<const N: usize>: Send + Sync + 'static {
     /// The name in candle's messages.
-    fn name(&self) -> &'static str;
+    const NAME: &'static str;
 
     /// The result, from the arguments' values and layouts.
-    fn forward(&self, values: [&[f32]; 3], layouts: [&Layout; 3]) -> Result<Output>;
+    fn forward(&self, values: [&[f32]; N], layouts: [&Layout; N]) -> Result<Output>;
 
     /// The gradients of the arguments from that of the result.
-    fn backward(&self, arguments: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]>;
+    fn backward(&self, arguments: [&Tensor; N], dy: &Tensor) -> Gradients<N>;
 }
 
-/// The result of an operator.
-pub(crate) fn call(
-    op: impl Operator + Send + Sync + 'static,
-    [a, b, c]: [&Tensor; 3],
-) -> Result<Tensor> {
-    a.contiguous()?
-        .apply_op3(&b.contiguous()?, &c.contiguous()?, Fused(op))
+/// The same of tensors on any device, contiguous or not.
+pub(crate) trait Custom<const N: usize>: Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    fn on_cpu(
+        &self,
+        storages: [&CpuStorage; N],
+        layouts: [&Layout; N],
+    ) -> Result<(CpuStorage, Shape)>;
+
+    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Result<(CudaStorage, Shape)> {
+        Err(Error::Msg(format!("{} has no way on a GPU", self.name())))
+    }
+
+    /// See [`Operator::backward`].
+    fn gradients(&self, arguments: [&Tensor; N], dy: &Tensor) -> Gradients<N>;
 }
 
-/// The result of an operator, or of `stock` where the fused ones do not apply.
-pub(crate) fn apply(
-    op: impl Operator + Send + Sync + 'static,
-    [a, b, c]: [&Tensor; 3],
-    stock: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    match fused(&[a, b, c])? {
-        true => call(op, [a, b, c]),
-        false => stock(a, b, c),
+impl<const N: usize, T: Operator<N>> Custom<N> for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn on_cpu(
+        &self,
+        storages: [&CpuStorage; N],
+        layouts: [&Layout; N],
+    ) -> Result<(CpuStorage, Shape)> {
+        let mut values = [&[] as &[f32]; N];
+        for (i, values) in values.iter_mut().enumerate() {
+            *values = slice(storages[i], layouts[i])?;
+        }
+        let (values, shape) = self.forward(values, layouts)?;
+        Ok((CpuStorage::F32(values), shape))
+    }
+
+    fn gradients(&self, arguments: [&Tensor; N], dy: &Tensor) -> Gradients<N> {
+        self.backward(arguments, dy)
     }
 }
 
-/// Gradients of three arguments from their values; none where there are no values.
-pub(crate) fn gradients(
-    arguments: [&Tensor; 3],
-    values: [Option<Vec<f32>>; 3],
-) -> Result<[Option<Tensor>; 3]> {
-    let mut all = [None, None, None];
+/// The result of an operator, whatever the layout of its arguments.
+pub(crate) fn custom<const N: usize>(
+    op: impl Custom<N>,
+    arguments: [&Tensor; N],
+) -> Result<Tensor> {
+    // The last one fills up three: only `N` are ever looked at.
+    let at = |i: usize| arguments[i.min(N - 1)];
+    at(0).apply_op3(at(1), at(2), Wrapped::<_, N>(op))
+}
+
+/// The result of an operator.
+pub(crate) fn call<const N: usize>(
+    op: impl Operator<N>,
+    arguments: [&Tensor; N],
+) -> Result<Tensor> {
+    let contiguous = arguments.into_iter().map(Tensor::contiguous);
+    let contiguous = contiguous.collect::<Result<Vec<_>>>()?;
+    custom(op, std::array::from_fn(|i| &contiguous[i]))
+}
+
+/// The result of an operator, or of `stock` where the fused ones do not apply.
+pub(crate) fn apply<const N: usize>(
+    op: impl Operator<N>,
+    arguments: [&Tensor; N],
+    stock: impl FnOnce() -> Result<Tensor>,
+) -> Result<Tensor> {
+    match fused(&arguments)? {
+        true => call(op, arguments),
+        false => stock(),
+    }
+}
+
+/// Gradients of arguments from their values; none where there are no values.
+pub(crate) fn gradients<const N: usize>(
+    arguments: [&Tensor; N],
+    values: [Option<Vec<f32>>; N],
+) -> Gradients<N> {
+    let mut all = [const { None }; N];
     for ((gradient, argument), values) in all.iter_mut().zip(arguments).zip(values) {
         *gradient = values.map(|v| tensor(v, argument.shape())).transpose()?;
     }
     Ok(all)
 }
 
-/// An [`Operator`] as candle takes it.
-struct Fused<T>(T);
+/// An operator as candle takes it.
+struct Wrapped<T, const N: usize>(T);
 
-impl<T: Operator> CustomOp3 for Fused<T> {
+/// The first `N` of three.
+fn first<T: Copy, const N: usize>(all: [T; 3]) -> [T; N] {
+    std::array::from_fn(|i| all[i])
+}
+
+impl<const N: usize, T: Custom<N>> CustomOp3 for Wrapped<T, N> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -68,9 +128,19 @@ impl<T: Operator> CustomOp3 for Fused<T> {
         c: &CpuStorage,
         lc: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let values = [slice(a, la)?, slice(b, lb)?, slice(c, lc)?];
-        let (values, shape) = self.0.forward(values, [la, lb, lc])?;
-        Ok((CpuStorage::F32(values), shape))
+        self.0.on_cpu(first([a, b, c]), first([la, lb, lc]))
+    }
+
+    fn cuda_fwd(
+        &self,
+        a: &CudaStorage,
+        la: &Layout,
+        b: &CudaStorage,
+        lb: &Layout,
+        c: &CudaStorage,
+        lc: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.0.on_cuda(first([a, b, c]), first([la, lb, lc]))
     }
 
     fn bwd(
@@ -81,6 +151,8 @@ impl<T: Operator> CustomOp3 for Fused<T> {
         _: &Tensor,
         dy: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        Ok(self.0.backward([a, b, c], dy)?.into())
+        let mut all = self.0.gradients(first([a, b, c]), dy)?.into_iter();
+        let mut next = || all.next().flatten();
+        Ok((next(), next(), next()))
     }
 }

@@ -1,9 +1,10 @@
 //! The Gaussian error linear unit, exact form: `gelu(x) = x Phi(x)`,
 //! `Phi(x) = (1 + erf(x / sqrt 2)) / 2`.
 
+use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::simd::{erf_exp, vectorised};
-use crate::storage::{fused, slice, tensor, with_slice};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use crate::storage::with_slice;
+use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// `x Phi(x)`, elementwise, any shape.
@@ -12,11 +13,7 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
     if let Some(place) = crate::gpu::place(&[x])? {
         return crate::gpu::gelu(place, x);
     }
-    if fused(&[x])? {
-        x.contiguous()?.apply_op1(Gelu)
-    } else {
-        x.gelu_erf()
-    }
+    apply(Gelu, [x], || x.gelu_erf())
 }
 
 /// `1 / sqrt(2 pi)`.
@@ -39,13 +36,10 @@ pub(crate) fn value_and_slope(x: f32) -> (f32, f32) {
 
 struct Gelu;
 
-impl CustomOp1 for Gelu {
-    fn name(&self) -> &'static str {
-        "gelu"
-    }
+impl Operator<1> for Gelu {
+    const NAME: &'static str = "gelu";
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = slice(x, layout)?;
+    fn forward(&self, [x]: [&[f32]; 1], [layout]: [&Layout; 1]) -> Result<Output> {
         let mut y = vec![0.0; x.len()];
         x.par_chunks(CHUNK)
             .zip(y.par_chunks_mut(CHUNK))
@@ -56,11 +50,11 @@ impl CustomOp1 for Gelu {
                     }
                 })
             });
-        Ok((CpuStorage::F32(y), layout.shape().clone()))
+        Ok((y, layout.shape().clone()))
     }
 
     /// `dx = dy gelu'(x)`.
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+    fn backward(&self, [x]: [&Tensor; 1], dy: &Tensor) -> Gradients<1> {
         let mut dx = with_slice(dy, <[f32]>::to_vec)?;
         with_slice(x, |x| {
             x.par_chunks(CHUNK)
@@ -73,6 +67,6 @@ impl CustomOp1 for Gelu {
                     })
                 })
         })?;
-        Ok(Some(tensor(dx, x.shape())?))
+        gradients([x], [Some(dx)])
     }
 }

@@ -7,6 +7,13 @@
 //!
 //! Work on a GPU is in one stream, in the order of the calls. No call waits for it.
 
+/// Arguments of a kernel.
+macro_rules! arguments {
+    ($($argument:expr),* $(,)?) => {
+        [$($crate::gpu::Argument::from($argument)),*]
+    };
+}
+
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "host-kernels")]
@@ -19,11 +26,11 @@ mod optimiser;
 mod tests;
 mod trunk;
 
-pub(crate) use muon::{Stacked, muon};
+pub(crate) use muon::muon;
 pub(crate) use operators::{
     blocks, embed, fits, fits_norm, gelu, kronecker_sum, layer_norm, patchify, soft_cross_entropy,
 };
-pub(crate) use optimiser::{Moved, adamw, squared_norm};
+pub(crate) use optimiser::{adamw, squared_norm};
 
 use crate::arithmetic::Precision;
 use candle_core::{DType, Device, Result, Shape, Storage, Tensor, op::BackpropOp};

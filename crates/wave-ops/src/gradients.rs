@@ -5,13 +5,12 @@
 //! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`],
 //! one value that stands for all parameters, and [`backward`] collects gradients without a copy.
 
+use crate::fused::{Custom, Gradients, custom};
 use crate::kron::{self, Origin};
 use crate::order::Kronecker;
 use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
-use candle_core::{
-    CpuStorage, CudaStorage, CustomOp2, CustomOp3, DType, Device, Layout, Result, Shape, Tensor,
-};
+use candle_core::{CpuStorage, CudaStorage, DType, Device, Layout, Result, Shape, Tensor};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
@@ -45,29 +44,29 @@ pub(crate) struct Bundle {
     /// One value, an argument through which gradients flow to all members.
     pub(crate) token: Tensor,
     /// The members' gradients, in their order, left by the operator.
-    pub(crate) gradients: Gradients,
+    pub(crate) gradients: OfMembers,
 }
 
 /// The members' gradients, between the operator and the members.
-pub(crate) type Gradients = Arc<Mutex<Vec<Option<Tensor>>>>;
+pub(crate) type OfMembers = Arc<Mutex<Vec<Option<Tensor>>>>;
 
 impl Bundle {
     /// Ties the members to a token. The operator that takes the token must hold the members
     /// itself, fill `gradients` in its backward pass, and return [`Bundle::seed`] for the token.
     pub(crate) fn new(members: &[Tensor]) -> Result<Bundle> {
-        let gradients = Gradients::default();
+        let gradients = OfMembers::default();
         let device = members.first().map_or(&Device::Cpu, Tensor::device);
         let mut token = Bundle::seed(device)?;
         for (i, member) in members.iter().enumerate() {
             let gradients = gradients.clone();
             let link = Member { i, gradients };
             token = match kron::origin(member) {
-                None => token.apply_op2(member, link)?,
+                None => custom(link, [&token, member])?,
                 Some(Origin {
                     templates,
                     scalers,
                     order,
-                }) => token.apply_op3(&templates, &scalers, Composed { link, order })?,
+                }) => custom(Composed { link, order }, [&token, &templates, &scalers])?,
             };
         }
         Ok(Bundle { token, gradients })
@@ -82,43 +81,29 @@ impl Bundle {
 /// A link from token to token that passes one member's gradient on.
 struct Member {
     i: usize,
-    gradients: Gradients,
+    gradients: OfMembers,
 }
 
-impl CustomOp2 for Member {
+impl Custom<2> for Member {
     fn name(&self) -> &'static str {
         "member"
     }
 
-    fn cpu_fwd(
-        &self,
-        _token: &CpuStorage,
-        layout: &Layout,
-        _member: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        Ok((CpuStorage::F32(vec![0.0]), layout.shape().clone()))
+    fn on_cpu(&self, _: [&CpuStorage; 2], layouts: [&Layout; 2]) -> Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(vec![0.0]), layouts[0].shape().clone()))
     }
 
-    fn cuda_fwd(
+    fn on_cuda(
         &self,
-        token: &CudaStorage,
-        layout: &Layout,
-        _member: &CudaStorage,
-        _: &Layout,
+        [token, _]: [&CudaStorage; 2],
+        [layout, _]: [&Layout; 2],
     ) -> Result<(CudaStorage, Shape)> {
         Ok((token.try_clone(layout)?, layout.shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        token: &Tensor,
-        member: &Tensor,
-        _: &Tensor,
-        _: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn gradients(&self, [token, member]: [&Tensor; 2], _: &Tensor) -> Gradients<2> {
         let gradient = self.gradient().and_then(|g| passed_on(member, g));
-        Ok((Some(Bundle::seed(token.device())?), gradient))
+        Ok([Some(Bundle::seed(token.device())?), gradient])
     }
 }
 
@@ -150,37 +135,23 @@ struct Composed {
     order: Kronecker,
 }
 
-impl CustomOp3 for Composed {
+impl Custom<3> for Composed {
     fn name(&self) -> &'static str {
         "composed-member"
     }
 
-    fn cpu_fwd(
-        &self,
-        _token: &CpuStorage,
-        layout: &Layout,
-        _templates: &CpuStorage,
-        _: &Layout,
-        _scalers: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        Ok((CpuStorage::F32(vec![0.0]), layout.shape().clone()))
+    fn on_cpu(&self, _: [&CpuStorage; 3], layouts: [&Layout; 3]) -> Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(vec![0.0]), layouts[0].shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        token: &Tensor,
-        templates: &Tensor,
-        scalers: &Tensor,
-        _: &Tensor,
-        _: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn gradients(&self, [token, templates, scalers]: [&Tensor; 3], _: &Tensor) -> Gradients<3> {
         let seed = Some(Bundle::seed(token.device())?);
         let Some(gradient) = self.link.gradient() else {
-            return Ok((seed, None, None));
+            return Ok([seed, None, None]);
         };
-        let (d_templates, d_scalers) = kron::gradients(templates, scalers, &gradient, self.order)?;
+        let (d_templates, d_scalers) =
+            kron::gradients([templates, scalers], &gradient, self.order)?;
         let d_templates = d_templates.and_then(|d| passed_on(templates, d));
-        Ok((seed, d_templates, passed_on(scalers, d_scalers)))
+        Ok([seed, d_templates, passed_on(scalers, d_scalers)])
     }
 }

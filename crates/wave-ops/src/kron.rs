@@ -12,12 +12,13 @@
 
 use crate::buffer::Buffer;
 use crate::cpu::current;
+use crate::fused::{Gradients, Operator, Output, call};
 use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::order::Kronecker;
 use crate::profile::{Work, doing};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice, with_slices};
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
+use crate::storage::{fused, tensor, with_slice, with_slices};
+use candle_core::{Layout, Result, Shape, Tensor, TensorId};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
@@ -46,7 +47,7 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
             order,
             _entry: entry.clone(),
         };
-        let w = templates.apply_op2(&scalers, op)?;
+        let w = call(op, [&templates, &scalers])?;
         if w.track_op() {
             let origin = Origin {
                 templates,
@@ -123,33 +124,24 @@ impl Sizes {
 
 /// `S` (L, N, r c) with the template index last: (L r c, N).
 fn by_block(s: &[f32], z: Sizes) -> Vec<f32> {
-    let rc = z.r * z.c;
-    let mut out = vec![0.0; s.len()];
-    for l in 0..z.l {
-        for i in 0..z.n {
-            for b in 0..rc {
-                out[(l * rc + b) * z.n + i] = s[(l * z.n + i) * rc + b];
+    transpose_each(s, (z.n, z.r * z.c))
+}
+
+/// The transpose of every matrix (rows, columns) of `x`.
+fn transpose_each(x: &[f32], (rows, columns): (usize, usize)) -> Vec<f32> {
+    let mut out = vec![0.0; x.len()];
+    let size = (rows * columns).max(1);
+    for (out, x) in out.chunks_exact_mut(size).zip(x.chunks_exact(size)) {
+        for i in 0..rows {
+            for j in 0..columns {
+                out[j * rows + i] = x[i * columns + j];
             }
         }
     }
     out
 }
 
-/// The inverse of [`by_block`].
-fn by_template(s: &[f32], z: Sizes) -> Vec<f32> {
-    let rc = z.r * z.c;
-    let mut out = vec![0.0; s.len()];
-    for l in 0..z.l {
-        for i in 0..z.n {
-            for b in 0..rc {
-                out[(l * z.n + i) * rc + b] = s[(l * rc + b) * z.n + i];
-            }
-        }
-    }
-    out
-}
-
-/// Calls `copy(start in the blocks, start in W, length, step in W)` for every run of a block that
+/// Calls `copy(start in the blocks, start in W, length)` for every run of a block that
 /// is evenly spaced in `W`: block rows when tiled, the same with step `c` when interleaved.
 fn for_each_run(z: Sizes, order: Kronecker, mut copy: impl FnMut(usize, usize, usize)) {
     let Sizes { l, r, c, t, .. } = z;
@@ -183,44 +175,26 @@ impl Kronecker {
         self == Kronecker::Tile && z.c == 1
     }
 
-    /// Blocks (L r c, t t) to `W` (L, r t, c t).
-    fn join(self, blocks: &[f32], z: Sizes, w: &mut [f32]) {
+    /// Blocks (L r c, t t) to `W` (L, r t, c t), if they `join`; else `W` to blocks.
+    fn arrange(self, join: bool, from: &[f32], z: Sizes, to: &mut [f32]) {
         let step = self.step(z);
         let layer = z.r * z.c * z.t * z.t;
-        w.par_chunks_mut(layer)
-            .zip(blocks.par_chunks(layer))
-            .for_each(|(w, blocks)| {
-                for_each_run(Sizes { l: 1, ..z }, self, |from, to, len| {
-                    let run = &blocks[from..from + len];
-                    if step == 1 {
-                        w[to..to + len].copy_from_slice(run);
-                    } else {
-                        for (j, v) in run.iter().enumerate() {
-                            w[to + j * step] = *v;
-                        }
+        let layers = to.par_chunks_mut(layer).zip(from.par_chunks(layer));
+        layers.for_each(|(to, from)| {
+            for_each_run(Sizes { l: 1, ..z }, self, |block, w, len| {
+                let (at, to_step, of, from_step) = match join {
+                    true => (w, step, block, 1),
+                    false => (block, 1, w, step),
+                };
+                if step == 1 {
+                    to[at..at + len].copy_from_slice(&from[of..of + len]);
+                } else {
+                    for j in 0..len {
+                        to[at + j * to_step] = from[of + j * from_step];
                     }
-                });
+                }
             });
-    }
-
-    /// The inverse of [`Kronecker::join`].
-    fn cut(self, w: &[f32], z: Sizes, blocks: &mut [f32]) {
-        let step = self.step(z);
-        let layer = z.r * z.c * z.t * z.t;
-        w.par_chunks(layer)
-            .zip(blocks.par_chunks_mut(layer))
-            .for_each(|(w, blocks)| {
-                for_each_run(Sizes { l: 1, ..z }, self, |to, from, len| {
-                    let run = &mut blocks[to..to + len];
-                    if step == 1 {
-                        run.copy_from_slice(&w[from..from + len]);
-                    } else {
-                        for (j, v) in run.iter_mut().enumerate() {
-                            *v = w[from + j * step];
-                        }
-                    }
-                });
-            });
+        });
     }
 }
 
@@ -267,21 +241,12 @@ fn block_gradients(
 /// Columns are split at multiples of this: a cache line.
 const WHOLE: usize = 16;
 
-impl CustomOp2 for KroneckerSum {
-    fn name(&self) -> &'static str {
-        "kronecker-sum"
-    }
+impl Operator<2> for KroneckerSum {
+    const NAME: &'static str = "kronecker-sum";
 
-    fn cpu_fwd(
-        &self,
-        templates: &CpuStorage,
-        lt: &Layout,
-        scalers: &CpuStorage,
-        ls: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [templates, scalers]: [&[f32]; 2], [lt, ls]: [&Layout; 2]) -> Result<Output> {
         let _measured = doing(Work::Composition);
         let z = Sizes::new(lt.shape(), ls.shape())?;
-        let (templates, scalers) = (slice(templates, lt)?, slice(scalers, ls)?);
         let tt = z.t * z.t;
         let scalers = by_block(scalers, z);
         let chunk = z.blocks().div_ceil(rayon::current_num_threads()).max(1);
@@ -301,28 +266,21 @@ impl CustomOp2 for KroneckerSum {
         } else {
             let mut blocks = Buffer::stale(w.len());
             compose(&mut blocks);
-            self.order.join(&blocks, z, &mut w);
+            self.order.arrange(true, &blocks, z, &mut w);
         }
-        Ok((CpuStorage::F32(w), (z.l, z.r * z.t, z.c * z.t).into()))
+        Ok((w, (z.l, z.r * z.t, z.c * z.t).into()))
     }
 
-    fn bwd(
-        &self,
-        templates: &Tensor,
-        scalers: &Tensor,
-        _w: &Tensor,
-        dw: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, arguments: [&Tensor; 2], dw: &Tensor) -> Gradients<2> {
         let _measured = doing(Work::Composition);
-        let (d_templates, d_scalers) = gradients(templates, scalers, dw, self.order)?;
-        Ok((d_templates, Some(d_scalers)))
+        let (d_templates, d_scalers) = gradients(arguments, dw, self.order)?;
+        Ok([d_templates, Some(d_scalers)])
     }
 }
 
 /// The gradients of templates, if they are wanted, and scalers from that of the weights.
 pub(crate) fn gradients(
-    templates: &Tensor,
-    scalers: &Tensor,
+    [templates, scalers]: [&Tensor; 2],
     dw: &Tensor,
     order: Kronecker,
 ) -> Result<(Option<Tensor>, Tensor)> {
@@ -334,11 +292,14 @@ pub(crate) fn gradients(
             block_gradients(dw, templates, &by_block, z, wants_templates)
         } else {
             let mut g = Buffer::stale(dw.len());
-            order.cut(dw, z, &mut g);
+            order.arrange(false, dw, z, &mut g);
             block_gradients(&g, templates, &by_block, z, wants_templates)
         }
     })?;
     let d_templates = d_templates.map(|d| tensor(d, templates.shape()));
-    let d_scalers = tensor(by_template(&d_scalers, z), scalers.shape())?;
+    let d_scalers = tensor(
+        transpose_each(&d_scalers, (z.r * z.c, z.n)),
+        scalers.shape(),
+    )?;
     Ok((d_templates.transpose()?, d_scalers))
 }

@@ -1,7 +1,7 @@
 //! Layer normalisation over the last dimension:
 //! `y = w x^ + b`, `x^ = (x - mean) / sqrt(var + eps)`.
 
-use crate::fused::{Operator, Output, apply, gradients};
+use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::simd::{LANES, dot, reduce_sum, sum, vectorised};
 use crate::stock;
 use crate::storage::{with_slice, with_slices};
@@ -17,7 +17,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Resul
         return crate::gpu::layer_norm(place, x, weight, bias, eps);
     }
     let op = LayerNorm { eps: eps as f32 };
-    apply(op, [x, weight, bias], |x, weight, bias| {
+    apply(op, [x, weight, bias], || {
         stock::layer_norm(x, weight, bias, eps)
     })
 }
@@ -94,10 +94,8 @@ struct LayerNorm {
     eps: f32,
 }
 
-impl Operator for LayerNorm {
-    fn name(&self) -> &'static str {
-        "layer-norm"
-    }
+impl Operator<3> for LayerNorm {
+    const NAME: &'static str = "layer-norm";
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
         if w.is_empty() || !x.len().is_multiple_of(w.len()) || b.len() != w.len() {
@@ -113,7 +111,7 @@ impl Operator for LayerNorm {
         Ok((y, lx.shape().clone()))
     }
 
-    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let d = w.elem_count();
         let mut dy = with_slice(dy, <[f32]>::to_vec)?;
         let (mut dx, mut dw, mut db) = (vec![0.0; dy.len()], vec![0.0; d], vec![0.0; d]);

@@ -58,8 +58,6 @@ mod simd;
 pub mod slices;
 pub mod stock;
 mod storage;
-#[cfg(test)]
-mod testing;
 mod threads;
 
 pub use arithmetic::Precision;
@@ -78,9 +76,7 @@ pub use linear::{embed, linear};
 pub use linear_each::linear_each;
 pub use loss::{distillation, log_softmax, soft_cross_entropy};
 pub use optimiser::muon::{Matrices, Muon, muon_step};
-pub use optimiser::{
-    AdamW, Moments, Move, adamw_step, adamw_steps, ema_update, squared_norm, squared_norms,
-};
+pub use optimiser::{AdamW, Moments, Move, adamw_steps, ema_update, squared_norms};
 pub use order::Kronecker;
 pub use patches::patchify;
 pub use peak::peak;

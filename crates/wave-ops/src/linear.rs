@@ -2,8 +2,8 @@
 
 use crate::arithmetic::Precision;
 use crate::cpu::current;
-use crate::fused::{Operator, Output, apply, gradients};
-use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
+use crate::fused::{Gradients, Operator, Output, apply, gradients};
+use crate::gemm::{Mat, Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
 pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    apply(Linear, [x, weight, bias], stock::linear)
+    apply(Linear, [x, weight, bias], || stock::linear(x, weight, bias))
 }
 
 /// Embeds patches and adds positions: row `p + i` of each output is
@@ -37,15 +37,15 @@ pub fn embed(
         check_embedding((n, k), (d, k_w), (tokens, d_t))?;
         return crate::gpu::embed(place, precision.into(), patches, weight, table);
     }
-    apply(Embed, [patches, weight, table], stock::embed)
+    apply(Embed, [patches, weight, table], || {
+        stock::embed(patches, weight, table)
+    })
 }
 
 struct Linear;
 
-impl Operator for Linear {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
+impl Operator<3> for Linear {
+    const NAME: &'static str = "linear";
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
         let (n, k) = lw.shape().dims2()?;
@@ -60,29 +60,45 @@ impl Operator for Linear {
             ),
         }
         let m = x.len() / k;
-        let mut y = vec![0.0; m * n];
         let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-        y.par_chunks_mut(chunk * n)
-            .zip(x.par_chunks(chunk * k))
-            .for_each(|(y, x)| {
-                let size = (y.len() / n, n, k);
-                let (x, w) = (rows(x, k), transposed(w, k));
-                gemm(current(), size, x, w, StartValue::Row(b), y, n);
-            });
-        Ok((y, shape.into()))
+        let map = |_| (transposed(w, k), StartValue::Row(b));
+        Ok((map_rows(x, m, chunk, (1, k, n), map), shape.into()))
     }
 
     /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`.
-    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (n, k) = w.dims2()?;
         let wants_dx = x.track_op();
         let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
             linear_backward(x, w, dy, (n, k), wants_dx)
         })?;
         let (dw, db) = grads.split_at(n * k);
-        let dx = wants_dx.then_some(dx);
         gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
     }
+}
+
+/// Maps `m` rows, a chunk of them at a time: map `i` of `(n, inputs, outputs)` is a matrix (inputs, outputs)
+/// and what is added to the product.
+///
+/// # Shapes
+/// `x` (m, n, inputs) gives (m, n, outputs).
+pub(crate) fn map_rows<'a>(
+    x: &[f32],
+    m: usize,
+    chunk: usize,
+    (n, k, o): (usize, usize, usize),
+    map: impl Fn(usize) -> (Mat<'a>, StartValue<'a>) + Sync,
+) -> Vec<f32> {
+    let mut y = vec![0.0; m * n * o];
+    let chunks = y.par_chunks_mut(chunk * n * o);
+    chunks.zip(x.par_chunks(chunk * n * k)).for_each(|(y, x)| {
+        let size = (y.len() / (n * o), o, k);
+        for i in 0..n {
+            let ((w, start), x) = (map(i), rows(&x[i * k..], n * k));
+            gemm(current(), size, x, w, start, &mut y[i * o..], n * o);
+        }
+    });
+    y
 }
 
 /// `(dx, [dW, db])` of a linear map, rows split over the threads.
@@ -92,19 +108,11 @@ fn linear_backward(
     dy: &[f32],
     (n, k): (usize, usize),
     wants_dx: bool,
-) -> (Vec<f32>, Vec<f32>) {
+) -> (Option<Vec<f32>>, Vec<f32>) {
     let m = dy.len() / n;
     let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-    let mut dx = vec![0.0; if wants_dx { m * k } else { 0 }];
-    if wants_dx {
-        dx.par_chunks_mut(chunk * k)
-            .zip(dy.par_chunks(chunk * n))
-            .for_each(|(dx, dy)| {
-                let size = (dy.len() / n, k, n);
-                let (dy, w) = (rows(dy, n), rows(w, k));
-                gemm(current(), size, dy, w, StartValue::Zero, dx, k);
-            });
-    }
+    let map = |_| (rows(w, k), StartValue::Zero);
+    let dx = wants_dx.then(|| map_rows(dy, m, chunk, (1, n, k), map));
     let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
     let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
         let (dw, db) = grads.split_at_mut(n * k);
@@ -132,10 +140,8 @@ fn check_embedding(
     Ok(())
 }
 
-impl Operator for Embed {
-    fn name(&self) -> &'static str {
-        "embed"
-    }
+impl Operator<3> for Embed {
+    const NAME: &'static str = "embed";
 
     fn forward(&self, [x, w, table]: [&[f32]; 3], [lx, lw, lt]: [&Layout; 3]) -> Result<Output> {
         let ((b, n, k), (d, k_w), (tokens, d_t)) = (
@@ -161,7 +167,7 @@ impl Operator for Embed {
     }
 
     /// `dW = sum over samples dy^T x`, `d table = sum over samples dy`; images need no gradient.
-    fn backward(&self, [x, w, table]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [x, w, table]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let ((b, n, k), (tokens, d)) = (x.dims3()?, table.dims2()?);
         if x.track_op() {
             candle_core::bail!("the patch embedding has no gradient for its images");

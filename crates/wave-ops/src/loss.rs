@@ -1,9 +1,10 @@
 //! Classification losses from logits.
 
+use crate::fused::{Gradients, Operator, Output, call, gradients};
 use crate::simd::{exp, max, vectorised};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use crate::storage::{fused, with_slice};
+use candle_core::{Layout, Result, Tensor};
 
 /// `mean over rows of - sum over classes of q log softmax(z)`.
 ///
@@ -20,7 +21,7 @@ pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     }
     if fused(&[logits, targets])? {
         let targets = with_slice(targets, <[f32]>::to_vec)?;
-        logits.contiguous()?.apply_op1(SoftCrossEntropy { targets })
+        call(SoftCrossEntropy { targets }, [logits])
     } else {
         stock::soft_cross_entropy(logits, targets)
     }
@@ -72,14 +73,11 @@ struct SoftCrossEntropy {
     targets: Vec<f32>, // (b, classes)
 }
 
-impl CustomOp1 for SoftCrossEntropy {
-    fn name(&self) -> &'static str {
-        "soft-cross-entropy"
-    }
+impl Operator<1> for SoftCrossEntropy {
+    const NAME: &'static str = "soft-cross-entropy";
 
-    fn cpu_fwd(&self, z: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [z]: [&[f32]; 1], [layout]: [&Layout; 1]) -> Result<Output> {
         let (b, c) = layout.shape().dims2()?;
-        let z = slice(z, layout)?;
         let total = vectorised!({
             let mut total = 0.0_f64;
             for (z, q) in z.chunks_exact(c).zip(self.targets.chunks_exact(c)) {
@@ -90,14 +88,11 @@ impl CustomOp1 for SoftCrossEntropy {
             }
             total
         });
-        Ok((
-            CpuStorage::F32(vec![(total / b as f64) as f32]),
-            Shape::from(()),
-        ))
+        Ok((vec![(total / b as f64) as f32], ().into()))
     }
 
     /// `dz = (softmax(z) sum(q) - q) / b`.
-    fn bwd(&self, z: &Tensor, _loss: &Tensor, d_loss: &Tensor) -> Result<Option<Tensor>> {
+    fn backward(&self, [z]: [&Tensor; 1], d_loss: &Tensor) -> Gradients<1> {
         let (b, c) = z.dims2()?;
         let scale = d_loss.to_scalar::<f32>()? / b as f32;
         let mut dz = with_slice(z, <[f32]>::to_vec)?;
@@ -110,6 +105,6 @@ impl CustomOp1 for SoftCrossEntropy {
                 }
             }
         });
-        Ok(Some(tensor(dz, z.shape())?))
+        gradients([z], [Some(dz)])
     }
 }

@@ -1,9 +1,8 @@
 //! AdamW, in place; and Muon.
 
-use crate::storage::{slice, with_slice};
-use candle_core::{CpuStorage, Device, InplaceOp2, Layout, Result, Tensor, Var};
+use crate::storage::{in_place, with_slice};
+use candle_core::{Device, Result, Tensor, Var};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
 pub(crate) mod muon;
 
@@ -139,28 +138,6 @@ pub struct Move<'a> {
     pub average: Option<&'a Var>,
 }
 
-/// One step for one variable: [`adamw_steps`] of it alone, without an average.
-pub fn adamw_step(
-    var: &Var,
-    gradient: &Tensor,
-    moments: &mut Moments,
-    config: AdamW,
-    learning_rates: &[f32],
-    weight_decay: f32,
-    gradient_scale: f32,
-    step: u64,
-) -> Result<()> {
-    let moved = Move {
-        var,
-        gradient,
-        moments,
-        learning_rates,
-        weight_decay,
-        average: None,
-    };
-    adamw_steps(&mut [moved], config, gradient_scale, 0.0, step)
-}
-
 /// One step for all variables; in one launch on a GPU.
 ///
 /// ```text
@@ -214,21 +191,14 @@ fn by_kernel(
     gradient_scale: f32,
     decay: f32,
 ) -> Result<bool> {
-    let (mut tensors, mut all): (Vec<&Tensor>, Vec<crate::gpu::Moved>) = (Vec::new(), Vec::new());
+    let (mut tensors, mut all) = (Vec::new(), Vec::new());
     for moved in moves {
         let MomentStorage::Device(first, second) = &moved.moments.0 else {
             return Ok(false);
         };
         tensors.extend([moved.var.as_tensor(), moved.gradient, first, second]);
         tensors.extend(moved.average.map(Var::as_tensor));
-        all.push(crate::gpu::Moved {
-            values: moved.var,
-            gradient: moved.gradient,
-            moments: [first, second],
-            average: moved.average.map(Var::as_tensor),
-            learning_rates: moved.learning_rates,
-            weight_decay: moved.weight_decay,
-        });
+        all.push((moved, [first, second]));
     }
     let Some(place) = crate::gpu::place(&tensors)? else {
         return Ok(false);
@@ -257,20 +227,27 @@ impl Move<'_> {
         Ok(())
     }
 
+    /// `p = p (1 - lr wd) - lr change`, by candle's operators.
+    fn change_by(&self, change: &Tensor) -> Result<()> {
+        let rates = self.learning_rates;
+        let by_rate = (rates.len(), self.var.elem_count() / rates.len());
+        let rates = Tensor::new(rates, self.var.device())?.reshape((by_rate.0, 1))?;
+        let kept = (1.0 - (&rates * f64::from(self.weight_decay))?)?;
+        let p = self.var.as_detached_tensor().reshape(by_rate)?;
+        let change = change.reshape(by_rate)?.broadcast_mul(&rates)?;
+        let p = (p.broadcast_mul(&kept)? - change)?;
+        self.var.set(&p.reshape(self.var.shape())?)
+    }
+
     fn step(&mut self, config: AdamW, correction: (f32, f32), gradient_scale: f32) -> Result<()> {
-        let (var, gradient, learning_rates) = (self.var, self.gradient, self.learning_rates);
-        let (n, weight_decay) = (var.elem_count(), self.weight_decay);
+        let gradient = self.gradient;
         match &mut self.moments.0 {
-            MomentStorage::Host(first, second) => {
-                let update = Update {
-                    config,
-                    moments: Mutex::new((first, second)),
-                    learning_rates,
-                    weight_decay,
-                    gradient_scale,
-                    correction,
-                };
-                var.inplace_op2(&gradient.contiguous()?, &update)
+            MomentStorage::Host(m, v) => {
+                let (rates, decay) = (self.learning_rates, self.weight_decay);
+                in_place("AdamW", self.var, gradient, |p, g| {
+                    let scale = gradient_scale;
+                    adamw_on_host([p, m, v], g, config, correction, rates, decay, scale);
+                })
             }
             MomentStorage::Device(first, second) => {
                 let AdamW { beta1, beta2, eps } = config;
@@ -282,13 +259,7 @@ impl Move<'_> {
                 *second = mix(second, g.sqr()?, beta2)?;
                 let root = ((&*second * f64::from(correction.1))?.sqrt()? + f64::from(eps))?;
                 let change = ((&*first * f64::from(correction.0))? / root)?;
-                let rows = (learning_rates.len(), n / learning_rates.len());
-                let rates = Tensor::new(learning_rates, var.device())?.reshape((rows.0, 1))?;
-                let kept = (1.0 - (&rates * f64::from(weight_decay))?)?;
-                let p = var.as_detached_tensor();
-                let moved = (p.reshape(rows)?.broadcast_mul(&kept)?
-                    - change.reshape(rows)?.broadcast_mul(&rates)?)?;
-                var.set(&moved.reshape(var.shape())?)
+                self.change_by(&change)
             }
         }
     }
@@ -320,19 +291,11 @@ pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     if let Some(place) = crate::gpu::place(tensors)? {
         return crate::gpu::squared_norm(&place, tensors);
     }
-    let mut sum = 0.0;
-    for tensor in tensors {
-        sum += squared_norm(tensor)?;
-    }
-    Ok(sum)
+    let add = |sum: f64, t: &&Tensor| Ok(sum + squared_norm(t)?);
+    tensors.iter().try_fold(0.0, add)
 }
 
-/// Sum of squares, accumulated in `f64` in a fixed order.
-pub fn squared_norm(t: &Tensor) -> Result<f64> {
-    #[cfg(gpu)]
-    if let Some(place) = crate::gpu::place(&[t])? {
-        return crate::gpu::squared_norm(&place, &[t]);
-    }
+fn squared_norm(t: &Tensor) -> Result<f64> {
     if !t.device().is_cpu() {
         return Ok(f64::from(t.sqr()?.sum_all()?.to_scalar::<f32>()?));
     }
@@ -345,56 +308,41 @@ pub fn squared_norm(t: &Tensor) -> Result<f64> {
     })
 }
 
-struct Update<'a> {
+/// A step of AdamW, see [`adamw_steps`], of values `p` with gradients `g` and moments `m` and `v`.
+fn adamw_on_host(
+    [p, m, v]: [&mut [f32]; 3],
+    g: &[f32],
     config: AdamW,
-    moments: Mutex<(&'a mut Vec<f32>, &'a mut Vec<f32>)>,
-    learning_rates: &'a [f32],
+    (c1, c2): (f32, f32), // corrections of the moments
+    learning_rates: &[f32],
     weight_decay: f32,
-    gradient_scale: f32,
-    correction: (f32, f32),
-}
-
-impl InplaceOp2 for Update<'_> {
-    fn name(&self) -> &'static str {
-        "adamw"
-    }
-
-    fn cpu_fwd(&self, p: &mut CpuStorage, lp: &Layout, g: &CpuStorage, lg: &Layout) -> Result<()> {
-        let (Some((start, end)), CpuStorage::F32(p)) = (lp.contiguous_offsets(), p) else {
-            candle_core::bail!("AdamW needs a contiguous f32 variable");
-        };
-        let (p, g) = (&mut p[start..end], slice(g, lg)?);
-        let mut moments = self.moments.lock().expect("AdamW does not panic");
-        let (m, v) = &mut *moments;
-        let AdamW { beta1, beta2, eps } = self.config;
-        let (c1, c2) = self.correction;
-        let scale = self.gradient_scale;
-        let row = p.len() / self.learning_rates.len();
-        for (r, &lr) in self.learning_rates.iter().enumerate() {
-            let at = r * row..(r + 1) * row;
-            let decay = 1.0 - lr * self.weight_decay;
-            p[at.clone()]
-                .par_chunks_mut(CHUNK)
-                .zip(g[at.clone()].par_chunks(CHUNK))
-                .zip(m[at.clone()].par_chunks_mut(CHUNK))
-                .zip(v[at].par_chunks_mut(CHUNK))
-                .for_each(|(((p, g), m), v)| {
-                    crate::simd::dispatch(
-                        // By value: through references each store might change a constant.
-                        #[inline(always)]
-                        move || {
-                            let moments = m.iter_mut().zip(v.iter_mut());
-                            for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
-                                let g = g * scale;
-                                *m = beta1 * *m + (1.0 - beta1) * g;
-                                *v = beta2 * *v + (1.0 - beta2) * g * g;
-                                *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + eps);
-                            }
-                        },
-                    )
-                });
-        }
-        Ok(())
+    scale: f32,
+) {
+    let AdamW { beta1, beta2, eps } = config;
+    let row = p.len() / learning_rates.len();
+    for (r, &lr) in learning_rates.iter().enumerate() {
+        let at = r * row..(r + 1) * row;
+        let decay = 1.0 - lr * weight_decay;
+        p[at.clone()]
+            .par_chunks_mut(CHUNK)
+            .zip(g[at.clone()].par_chunks(CHUNK))
+            .zip(m[at.clone()].par_chunks_mut(CHUNK))
+            .zip(v[at].par_chunks_mut(CHUNK))
+            .for_each(|(((p, g), m), v)| {
+                crate::simd::dispatch(
+                    // By value: through references each store might change a constant.
+                    #[inline(always)]
+                    move || {
+                        let moments = m.iter_mut().zip(v.iter_mut());
+                        for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
+                            let g = g * scale;
+                            *m = beta1 * *m + (1.0 - beta1) * g;
+                            *v = beta2 * *v + (1.0 - beta2) * g * g;
+                            *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + eps);
+                        }
+                    },
+                )
+            });
     }
 }
 
@@ -427,6 +375,26 @@ mod tests {
         p
     }
 
+    fn step(
+        var: &Var,
+        gradient: &Tensor,
+        moments: &mut Moments,
+        learning_rates: &[f32],
+        weight_decay: f32,
+        scale: f32,
+        t: u64,
+    ) -> Result<()> {
+        let moved = Move {
+            var,
+            gradient,
+            moments,
+            learning_rates,
+            weight_decay,
+            average: None,
+        };
+        adamw_steps(&mut [moved], AdamW::default(), scale, 0.0, t)
+    }
+
     #[test]
     fn both_places_take_the_steps_of_the_paper() {
         let gradient: Vec<f64> = (0..12).map(|i| f64::from(i - 5) / 3.0).collect();
@@ -451,24 +419,14 @@ mod tests {
                 let g = (&gradient / t as f64).unwrap();
                 let rates = rates.map(|r| r as f32);
                 let (decay, scale) = (decay as f32, scale as f32);
-                let config = AdamW::default();
-                adamw_step(&var, &g, &mut moments, config, &rates, decay, scale, t).unwrap();
+                step(&var, &g, &mut moments, &rates, decay, scale, t).unwrap();
             }
             let found: Vec<f32> = var.flatten_all().unwrap().to_vec1().unwrap();
             for (found, want) in found.iter().zip(&want) {
                 assert!((f64::from(*found) - want).abs() < 1e-5, "{found} {want}");
             }
-            let wrong = adamw_step(
-                &Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap(),
-                &gradient,
-                &mut moments,
-                AdamW::default(),
-                &[0.1],
-                0.0,
-                1.0,
-                1,
-            );
-            assert!(wrong.is_err());
+            let three = Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap();
+            assert!(step(&three, &gradient, &mut moments, &[0.1], 0.0, 1.0, 1).is_err());
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Letters in shape comments: `b` sequences, `t` positions, `e` channels, `n` state.
 
-use crate::fused::{Operator, Output, call, gradients};
+use crate::fused::{Gradients, Operator, Output, call, gradients};
 use crate::simd::{dot, exp, sum, vectorised};
 use crate::stock;
 use crate::storage::{fused, with_slices};
@@ -156,10 +156,8 @@ fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da
 
 struct SelectiveScan;
 
-impl Operator for SelectiveScan {
-    fn name(&self) -> &'static str {
-        "selective-scan"
-    }
+impl Operator<3> for SelectiveScan {
+    const NAME: &'static str = "selective-scan";
 
     fn forward(&self, [steps, a, maps]: [&[f32]; 3], [ls, la, _]: [&Layout; 3]) -> Result<Output> {
         let ((b, t, _), (e, n)) = (ls.shape().dims3()?, la.shape().dims2()?);
@@ -173,7 +171,7 @@ impl Operator for SelectiveScan {
         Ok((y, (b, t, e).into()))
     }
 
-    fn backward(&self, [steps, a, maps]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+    fn backward(&self, [steps, a, maps]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let ((b, t, _), (e, n)) = (steps.dims3()?, a.dims2()?);
         let (per, last) = (t * 2 * e, t * 2 * n);
         let (d_steps, da, d_maps) = with_slices([steps, a, maps, dy], |[steps, a, maps, dy]| {
@@ -212,97 +210,5 @@ fn sequence<'a>(
         maps: &maps[i * t * 2 * n..(i + 1) * t * 2 * n],
         e,
         n,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{difference, random};
-    use candle_core::{DType, Var};
-
-    type Case = [Var; 5];
-
-    /// Two sequences of 7 positions, 5 channels, a state of 11.
-    fn case() -> Case {
-        let positive = |seed, shape: &[usize]| {
-            let x = random(seed, shape.to_vec());
-            Var::from_tensor(&(x.sqr().unwrap() + 0.1).unwrap()).unwrap()
-        };
-        let a = positive(2, &[5, 11]).neg().unwrap();
-        [
-            random(0, (2, 7, 5)),
-            positive(1, &[2, 7, 5]),
-            Var::from_tensor(&a).unwrap(),
-            random(3, (2, 7, 11)),
-            random(4, (2, 7, 11)),
-        ]
-    }
-
-    fn weighted(
-        f: impl Fn(&Tensor, &Tensor, &Tensor, &Tensor, &Tensor) -> Result<Tensor>,
-        v: &[Tensor; 5],
-    ) -> Tensor {
-        let y = f(&v[0], &v[1], &v[2], &v[3], &v[4]).unwrap();
-        let weights = random(9, y.shape()).to_dtype(y.dtype()).unwrap();
-        (y * weights).unwrap().sum_all().unwrap()
-    }
-
-    #[test]
-    fn equals_stock_candle_forward_and_backward() {
-        let case = case();
-        let tensors = case.each_ref().map(|v| v.as_tensor().clone());
-        let exact = case
-            .each_ref()
-            .map(|v| Var::from_tensor(&v.to_dtype(DType::F64).unwrap()).unwrap());
-        let exact_tensors = exact.each_ref().map(|v| v.as_tensor().clone());
-        let loss = weighted(selective_scan, &tensors);
-        let expected = weighted(stock::selective_scan, &exact_tensors);
-        let narrow = expected.to_dtype(DType::F32).unwrap();
-        assert!(difference(&loss, &narrow) < 1e-4);
-        let (found, expected) = (loss.backward().unwrap(), expected.backward().unwrap());
-        for (i, (v, exact)) in case.iter().zip(&exact).enumerate() {
-            let (found, expected) = (found.get(v).unwrap(), expected.get(exact).unwrap());
-            let expected = expected.to_dtype(DType::F32).unwrap();
-            let off = difference(found, &expected);
-            assert!(off < 1e-4, "argument {i}: off by {off}");
-            let largest = difference(found, &found.zeros_like().unwrap());
-            assert!(largest > 0.1, "argument {i}: no gradient");
-        }
-    }
-
-    #[test]
-    fn gradients_are_slopes() {
-        let exact = case().each_ref().map(|v| v.to_dtype(DType::F64).unwrap());
-        let case = case();
-        let tensors = case.each_ref().map(|v| v.as_tensor().clone());
-        let gradients = weighted(selective_scan, &tensors).backward().unwrap();
-        for argument in 0..5 {
-            let found = gradients.get(&case[argument]).unwrap();
-            let found: Vec<f32> = found.flatten_all().unwrap().to_vec1().unwrap();
-            let flat: Vec<f64> = exact[argument].flatten_all().unwrap().to_vec1().unwrap();
-            for i in (0..flat.len()).step_by(3) {
-                let at = |by: f64| -> f64 {
-                    let (mut moved, mut v) = (flat.clone(), exact.clone());
-                    moved[i] += by;
-                    v[argument] =
-                        Tensor::from_vec(moved, exact[argument].shape(), exact[argument].device())
-                            .unwrap();
-                    weighted(stock::selective_scan, &v).to_scalar().unwrap()
-                };
-                let slope = (at(1e-5) - at(-1e-5)) / 2e-5;
-                let off = (slope - f64::from(found[i])).abs();
-                assert!(off < 1e-4, "argument {argument}, entry {i}: off by {off}");
-            }
-        }
-    }
-
-    #[test]
-    fn shapes_that_disagree_are_refused() {
-        let [x, step, a, b, c] = case().map(|v| v.as_tensor().clone());
-        let short = b.narrow(1, 0, 3).unwrap();
-        assert!(selective_scan(&x, &step, &a, &short, &c).is_err());
-        assert!(selective_scan(&x, &b, &a, &b, &c).is_err());
-        assert!(selective_scan(&x, &step, &a.t().unwrap(), &b, &c).is_err());
     }
 }

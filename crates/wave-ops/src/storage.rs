@@ -1,6 +1,9 @@
 //! Between candle's tensors and plain slices.
 
-use candle_core::{CpuStorage, DType, Device, Error, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{
+    CpuStorage, DType, Device, Error, InplaceOp2, Layout, Result, Shape, Storage, Tensor, Var,
+};
+use std::cell::Cell;
 
 /// The fused operators apply. An error if `WAVE_SIMD` names a path that does not exist.
 pub(crate) fn fused(tensors: &[&Tensor]) -> Result<bool> {
@@ -38,6 +41,39 @@ pub(crate) fn with_slices<R, const N: usize>(
         }
     }
     Ok(f(slices))
+}
+
+/// Calls `f` on the values of a CPU variable, to be changed, and on those of its gradient.
+pub(crate) fn in_place(
+    name: &'static str,
+    var: &Var,
+    gradient: &Tensor,
+    f: impl FnOnce(&mut [f32], &[f32]),
+) -> Result<()> {
+    let f = Cell::new(Some(f));
+    var.inplace_op2(&gradient.contiguous()?, &InPlace { name, f })
+}
+
+struct InPlace<F> {
+    name: &'static str,
+    f: Cell<Option<F>>,
+}
+
+impl<F: FnOnce(&mut [f32], &[f32])> InplaceOp2 for InPlace<F> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn cpu_fwd(&self, p: &mut CpuStorage, lp: &Layout, g: &CpuStorage, lg: &Layout) -> Result<()> {
+        let (Some((start, end)), CpuStorage::F32(p)) = (lp.contiguous_offsets(), p) else {
+            candle_core::bail!("{} needs a contiguous f32 variable", self.name);
+        };
+        let g = slice(g, lg)?;
+        if let Some(f) = self.f.take() {
+            f(&mut p[start..end], g);
+        }
+        Ok(())
+    }
 }
 
 /// A CPU tensor that owns `values`.

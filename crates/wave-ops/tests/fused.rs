@@ -17,22 +17,66 @@ fn normal(seed: u64, shape: &[usize]) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
+/// Compares `f` in f32, where it is fused, with itself in f64, where it is stock candle.
+fn check(inputs: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
+    check_with(inputs, &f, &f);
+}
+
 /// Runs `fused` in f32 and `plain` in f64 on the same inputs and compares the outputs and the
-/// gradients of a fixed random projection of them. Rows that a layer norm sees are not too short:
-/// the norm of two values is (-1, 1) whatever they are, and its gradient nothing but rounding.
-fn check(
+/// gradients of a fixed random projection of them; these with the slope along a random direction too. Rows
+/// that a layer norm sees are not too short: the norm of two values is (-1, 1) whatever they are, and its
+/// gradient nothing but rounding.
+fn check_with(
     inputs: &[Tensor],
     fused: impl Fn(&[Tensor]) -> Result<Tensor>,
     plain: impl Fn(&[Tensor]) -> Result<Tensor>,
 ) {
     let got = output_and_gradients(DType::F32, inputs, fused);
-    let want = output_and_gradients(DType::F64, inputs, plain);
+    let want = output_and_gradients(DType::F64, inputs, &plain);
     for (i, error) in relative_errors(&got, &want).into_iter().enumerate() {
         assert!(
             error < 1e-5,
             "output or gradient {i}: relative error {error}"
         );
     }
+    let double = |t: &Tensor| t.to_dtype(DType::F64).unwrap();
+    let direction = |(i, t): (usize, &Tensor)| double(&normal(500 + i as u64, t.dims()));
+    let directions: Vec<Tensor> = inputs.iter().enumerate().map(direction).collect();
+    let at = |by: f64| {
+        let moved = |(t, d): (&Tensor, &Tensor)| (double(t) + (d * by).unwrap()).unwrap();
+        let moved: Vec<Tensor> = inputs.iter().zip(&directions).map(moved).collect();
+        let y = plain(&moved).unwrap();
+        projected(&y).to_scalar::<f64>().unwrap()
+    };
+    let slope = (at(1e-6) - at(-1e-6)) / 2e-6;
+    let dot = |(g, d): (&Vec<f64>, &Tensor)| g.iter().zip(flat(d)).map(|(g, d)| g * d).sum::<f64>();
+    let expected: f64 = want[1..].iter().zip(&directions).map(dot).sum();
+    let off = (slope - expected).abs();
+    assert!(
+        off < 1e-4 * (1.0 + expected.abs()),
+        "slope {slope}, expected {expected}"
+    );
+}
+
+/// The sum of all values, each times a number of its own.
+fn projected(y: &Tensor) -> Tensor {
+    let projection = normal(99, y.dims()).to_dtype(y.dtype()).unwrap();
+    (y * projection).unwrap().sum_all().unwrap()
+}
+
+fn flat(t: &Tensor) -> Vec<f64> {
+    let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
+    flat.to_vec1().unwrap()
+}
+
+fn bits(t: &Tensor) -> Vec<u32> {
+    let flat: Vec<f32> = t.flatten_all().unwrap().to_vec1().unwrap();
+    flat.into_iter().map(f32::to_bits).collect()
+}
+
+/// A tensor of the type of another.
+fn like(t: &Tensor, other: &Tensor) -> Result<Tensor> {
+    t.to_dtype(other.dtype())
 }
 
 fn output_and_gradients(
@@ -46,13 +90,7 @@ fn output_and_gradients(
         .collect();
     let tensors: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
     let y = f(&tensors).unwrap();
-    let projection = normal(99, y.dims()).to_dtype(dtype).unwrap();
-    let projected = (&y * projection).unwrap().sum_all().unwrap();
-    let gradients = wave_ops::backward(&projected).unwrap();
-    let flat = |t: &Tensor| {
-        let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
-        flat.to_vec1::<f64>().unwrap()
-    };
+    let gradients = wave_ops::backward(&projected(&y)).unwrap();
     let gradients = vars
         .iter()
         .map(|v| flat(gradients.get(v).expect("a gradient")));
@@ -98,7 +136,6 @@ proptest! {
         check(
             &block_inputs(b, n, shape, seed),
             |t| wave_ops::blocks(&t[0], &slabs(t), shape, scales.clone()),
-            |t| stock::blocks(&t[0], &slabs(t), shape, scales.as_deref()),
         );
     }
 
@@ -140,21 +177,14 @@ proptest! {
         for i in 0..2 {
             inputs.push(normal(seed + 21 + i, &[depth, count, c, c]));
         }
-        type Sum = fn(&Tensor, &Tensor, Kronecker) -> Result<Tensor>;
-        type Blocks<'a> = &'a dyn Fn(&Tensor, &[Tensor; 12]) -> Result<Tensor>;
-        let run = |t: &[Tensor], sum: Sum, blocks: Blocks| {
+        check(&inputs, |t| {
             let mut slabs = slabs(&t[..13]);
             let replaced = (slabs[8].sum_all()? + slabs[10].sum_all()?)?;
-            slabs[8] = sum(&t[13], &t[14], order)?;
-            slabs[10] = sum(&t[13], &t[15], order)?;
+            slabs[8] = wave_ops::kronecker_sum(&t[13], &t[14], order)?;
+            slabs[10] = wave_ops::kronecker_sum(&t[13], &t[15], order)?;
             let beside = ((&slabs[8] * 0.1)?.sum_all()? + replaced)?;
-            blocks(&t[0], &slabs)?.broadcast_add(&beside)
-        };
-        check(
-            &inputs,
-            |t| run(t, wave_ops::kronecker_sum, &|x, w| wave_ops::blocks(x, w, shape, None)),
-            |t| run(t, stock::kronecker_sum, &|x, w| stock::blocks(x, w, shape, None)),
-        );
+            wave_ops::blocks(&t[0], &slabs, shape, None)?.broadcast_add(&beside)
+        });
     }
 
     #[test]
@@ -180,32 +210,24 @@ proptest! {
     ) {
         let x = normal(seed, &[b, n, k]);
         let (w, bias) = (normal(seed + 1, &[d, k]), normal(seed + 2, &[d]));
-        check(
-            &[x.clone(), w.clone(), bias],
-            |t| wave_ops::linear(&t[0], &t[1], &t[2]),
-            |t| stock::linear(&t[0], &t[1], &t[2]),
-        );
+        check(&[x.clone(), w.clone(), bias], |t| wave_ops::linear(&t[0], &t[1], &t[2]));
         for prefix in 0..2 {
             let table = normal(seed + 3, &[n + prefix, d]);
-            check(
-                &[w.clone(), table],
-                |t| wave_ops::embed(Precision::F32, &x, &t[0], &t[1]),
-                |t| stock::embed(&x.to_dtype(DType::F64)?, &t[0], &t[1]),
-            );
+            check(&[w.clone(), table], |t| {
+                wave_ops::embed(Precision::F32, &like(&x, &t[0])?, &t[0], &t[1])
+            });
         }
         let y = normal(seed + 4, &[b, n, d]);
-        check(
-            &[y.clone(), normal(seed + 5, &[d]), normal(seed + 6, &[d])],
-            |t| wave_ops::layer_norm(&t[0], &t[1], &t[2], 1e-6),
-            |t| stock::layer_norm(&t[0], &t[1], &t[2], 1e-6),
-        );
-        check(&[y], |t| wave_ops::gelu(&t[0]), |t| t[0].gelu_erf());
+        let (scale, shift) = (normal(seed + 5, &[d]), normal(seed + 6, &[d]));
+        check(&[y.clone(), scale.clone(), shift], |t| {
+            wave_ops::layer_norm(&t[0], &t[1], &t[2], 1e-6)
+        });
+        check(&[y.clone(), scale], |t| wave_ops::rms_norm(&t[0], &t[1], 1e-3));
+        check(&[y], |t| wave_ops::gelu(&t[0]));
         let targets = stock::softmax(&normal(seed + 7, &[b, d])).unwrap();
-        check(
-            &[(normal(seed + 8, &[b, d]) * 3.0).unwrap()],
-            |t| wave_ops::soft_cross_entropy(&t[0], &targets),
-            |t| stock::soft_cross_entropy(&t[0], &targets.to_dtype(DType::F64)?),
-        );
+        check(&[(normal(seed + 8, &[b, d]) * 3.0).unwrap()], |t| {
+            wave_ops::soft_cross_entropy(&t[0], &like(&targets, &t[0])?)
+        });
     }
 
     #[test]
@@ -217,13 +239,101 @@ proptest! {
         check(
             &[normal(seed, &[n, t, t]), normal(seed + 1, &[l, n, r, c])],
             |x| wave_ops::kronecker_sum(&x[0], &x[1], order),
-            |x| stock::kronecker_sum(&x[0], &x[1], order),
         );
+    }
+
+    #[test]
+    fn maps_of_populations_equal_stock(
+        m in 1usize..150, n in 1usize..6, k in 1usize..20, o in 1usize..36, seed in 0u64..1000,
+    ) {
+        let inputs = [normal(seed, &[m, n, k]), normal(seed + 1, &[n, o, k]), normal(seed + 2, &[n, o])];
+        check(&inputs, |t| wave_ops::linear_each(&t[0], &t[1], &t[2]));
+    }
+
+    /// Sequences longer and shorter than the taps.
+    #[test]
+    fn operators_of_sequences_equal_stock(
+        b in 1usize..4, t in 1usize..9, e in 1usize..7, n in 1usize..12, taps in 1usize..5,
+        seed in 0u64..1000,
+    ) {
+        let x = normal(seed, &[b, t, e]);
+        let inputs = [x.clone(), normal(seed + 1, &[e, taps]), normal(seed + 2, &[e])];
+        check(&inputs, |t| wave_ops::causal_convolution(&t[0], &t[1], &t[2]));
+        let positive = |seed, shape: &[usize]| {
+            let squares = normal(seed, shape).sqr().unwrap();
+            squares.affine(0.3, 0.1).unwrap()
+        };
+        let inputs = [
+            x,
+            positive(seed + 3, &[b, t, e]),
+            positive(seed + 4, &[e, n]).neg().unwrap(),
+            normal(seed + 5, &[b, t, n]),
+            normal(seed + 6, &[b, t, n]),
+        ];
+        check(&inputs, |t| wave_ops::selective_scan(&t[0], &t[1], &t[2], &t[3], &t[4]));
+    }
+
+    #[test]
+    fn depthwise_convolutions_equal_stock(
+        b in 1usize..4, h in 1usize..12, w in 1usize..18, c in 1usize..36, k in 1usize..11,
+        dilation in 1usize..5, seed in 0u64..1000,
+    ) {
+        let inputs = convolved([b, h, w, c], k, seed);
+        check(&inputs, |t| wave_ops::depthwise_conv(&t[0], &t[1], &t[2]));
+        let inputs = convolved([b, h, w, c], k / 2 * 2 + 1, seed);
+        check_with(
+            &inputs,
+            |t| wave_ops::dilated_depthwise_conv(&t[0], &t[1], &t[2], dilation),
+            |t| stock_dilated(&t[0], &t[1], &t[2], dilation),
+        );
+    }
+
+    #[test]
+    fn batch_norms_equal_stock(
+        b in 2usize..5, h in 2usize..9, w in 2usize..9, c in 1usize..40, seed in 0u64..1000,
+    ) {
+        let inputs = normed([b, h, w, c], seed);
+        let (mean, var) = (normal(seed + 3, &[c]), normal(seed + 4, &[c]).sqr().unwrap());
+        let statistics = [mean, (var + 0.1).unwrap()];
+        check(&inputs, |t| Ok(wave_ops::batch_norm_train(&t[0], &t[1], &t[2], EPS)?.0));
+        check(&inputs, |t| Ok(wave_ops::gelu_batch_norm_train(&t[0], &t[1], &t[2], EPS)?.0));
+        check(&inputs, |t| {
+            let (mean, var) = (like(&statistics[0], &t[0])?, like(&statistics[1], &t[0])?);
+            wave_ops::batch_norm_eval(&t[0], &t[1], &t[2], &mean, &var, EPS)
+        });
     }
 }
 
+/// Image, kernels and bias of a depthwise convolution.
+fn convolved(image: [usize; 4], k: usize, seed: u64) -> [Tensor; 3] {
+    let c = image[3];
+    let shapes: [&[usize]; 3] = [&image, &[c, k, k], &[c]];
+    [0, 1, 2].map(|i| normal(seed + i as u64, shapes[i]))
+}
+
+/// Input, scale and shift of a norm of channels.
+fn normed(image: [usize; 4], seed: u64) -> [Tensor; 3] {
+    let c = image[3];
+    let shapes: [&[usize]; 3] = [&image, &[c], &[c]];
+    [0, 1, 2].map(|i| normal(seed + i as u64, shapes[i]))
+}
+
+const EPS: f64 = 1e-5;
+
+/// candle's own dilated convolution, in as many groups as channels.
+fn stock_dilated(x: &Tensor, weight: &Tensor, bias: &Tensor, dilation: usize) -> Result<Tensor> {
+    let (c, k, _) = weight.dims3()?;
+    let padding = dilation * (k - 1) / 2;
+    x.permute((0, 3, 1, 2))?
+        .contiguous()?
+        .conv2d(&weight.unsqueeze(1)?, padding, 1, dilation, c)?
+        .permute((0, 2, 3, 1))?
+        .contiguous()?
+        .broadcast_add(bias)
+}
+
 #[test]
-fn blocks_give_the_same_bits_twice_on_several_threads() {
+fn results_are_the_same_bits_twice_on_several_threads() {
     let shape = BlocksShape {
         depth: 2,
         width: 24,
@@ -231,56 +341,151 @@ fn blocks_give_the_same_bits_twice_on_several_threads() {
         hidden: 50,
         eps: 1e-6,
     };
+    let on =
+        |threads: usize, inputs: &[Tensor], f: &(dyn Fn(&[Tensor]) -> Result<Tensor> + Sync)| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            let pool = pool.build().unwrap();
+            pool.install(|| output_and_gradients(DType::F32, inputs, f))
+        };
     let inputs = block_inputs(37, 9, shape, 5);
-    let pool = rayon_pool(3);
-    let run = || {
-        pool.install(|| {
-            let vars: Vec<Var> = inputs
-                .iter()
-                .map(|t| Var::from_tensor(t).unwrap())
-                .collect();
-            let t: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
-            let y = wave_ops::blocks(&t[0], &slabs(&t), shape, None).unwrap();
-            let g = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
-            vars.iter()
-                .map(|v| {
-                    g.get(v)
-                        .unwrap()
-                        .flatten_all()
-                        .unwrap()
-                        .to_vec1::<f32>()
-                        .unwrap()
-                })
-                .collect::<Vec<_>>()
-        })
-    };
-    assert_eq!(run(), run());
+    let blocks = |t: &[Tensor]| wave_ops::blocks(&t[0], &slabs(t), shape, None);
+    assert_eq!(on(3, &inputs, &blocks), on(3, &inputs, &blocks));
+    let inputs = convolved([9, 6, 7, 20], 5, 3);
+    let convolution = |t: &[Tensor]| wave_ops::depthwise_conv(&t[0], &t[1], &t[2]);
+    for threads in [1, 2, 3] {
+        let [first, again] = [(); 2].map(|()| on(threads, &inputs, &convolution));
+        assert_eq!(first, again);
+    }
+    // Batch norms even on any number of threads.
+    let inputs = normed([9, 13, 11, 20], 3);
+    let norm = |t: &[Tensor]| Ok(wave_ops::gelu_batch_norm_train(&t[0], &t[1], &t[2], EPS)?.0);
+    assert_eq!(on(1, &inputs, &norm), on(3, &inputs, &norm));
 }
 
-fn rayon_pool(threads: usize) -> rayon::ThreadPool {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .unwrap()
+#[test]
+fn statistics_of_a_batch_survive_a_large_mean() {
+    // The naive mean of squares minus square of the mean has no correct digit here in f32.
+    let x: Vec<f32> = (0..30000).map(|i| 1000.0 + (i % 7) as f32 / 7.0).collect();
+    let exact: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+    let mean = exact.iter().sum::<f64>() / 30000.0;
+    let var = exact.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 30000.0;
+    let x = Tensor::from_vec(x, (30000, 1), &Device::Cpu).unwrap();
+    let one = Tensor::ones(1, DType::F32, &Device::Cpu).unwrap();
+    let (_, found_mean, found_var) = wave_ops::batch_norm_train(&x, &one, &one, EPS).unwrap();
+    assert!((flat(&found_mean)[0] - mean).abs() < 1e-4);
+    let found_var = flat(&found_var)[0];
+    assert!(
+        (found_var - var).abs() < 1e-4 * var,
+        "{found_var} is not {var}"
+    );
+}
+
+#[test]
+fn batch_statistics_give_eval_the_same_output_and_other_gradients() {
+    let [x, w, b] = normed([6, 3, 1, 10], 1);
+    let (y, mean, var) = wave_ops::batch_norm_train(&x, &w, &b, EPS).unwrap();
+    let eval = |x: &Tensor| wave_ops::batch_norm_eval(x, &w, &b, &mean, &var, EPS).unwrap();
+    for (y, frozen) in flat(&y).iter().zip(flat(&eval(&x))) {
+        assert!((y - frozen).abs() < 1e-5);
+    }
+    // The sum of a normalised batch cannot change, that of an affine map can.
+    let x = Var::from_tensor(&x).unwrap();
+    let gradient = |y: Tensor| flat(y.sum_all().unwrap().backward().unwrap().get(&x).unwrap());
+    let (y, ..) = wave_ops::batch_norm_train(&x, &w, &b, EPS).unwrap();
+    assert!(gradient(y).iter().all(|g| g.abs() < 1e-5));
+    assert!(gradient(eval(&x)).iter().all(|g| *g != 0.0));
+}
+
+/// A single pixel in the middle, convolved with ones, shows all taps.
+#[test]
+fn a_dilated_kernel_reaches_as_far_as_one_of_the_effective_size() {
+    let side = 21;
+    let ones = |k| Tensor::ones((1, k, k), DType::F32, &Device::Cpu).unwrap();
+    let none = Tensor::zeros(1, DType::F32, &Device::Cpu).unwrap();
+    for (k, dilation) in [(3, 1), (3, 2), (3, 3), (5, 2), (7, 3), (1, 4)] {
+        let effective = k + (k - 1) * (dilation - 1);
+        let mut point = vec![0f32; side * side];
+        point[side * side / 2] = 1.0;
+        let point = Tensor::from_vec(point, (1, side, side, 1), &Device::Cpu).unwrap();
+        let y = wave_ops::dilated_depthwise_conv(&point, &ones(k), &none, dilation).unwrap();
+        assert_eq!(y.dims(), point.dims());
+        let y = flat(&y);
+        let met: Vec<usize> = (0..side * side).filter(|i| y[*i] != 0.0).collect();
+        assert_eq!(met.len(), k * k);
+        for of in [|i| i / 21, |i| i % 21] {
+            let places = || met.iter().copied().map(of);
+            let extent = places().max().unwrap() - places().min().unwrap() + 1;
+            assert_eq!(extent, effective);
+        }
+    }
+}
+
+#[test]
+fn even_kernels_pad_the_end() {
+    // A kernel of ones of size 2: torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2),
+    // padding="same") of [[1, 2], [3, 4]] is [[10, 6], [7, 4]].
+    let x = Tensor::new(&[1f32, 2., 3., 4.], &Device::Cpu).unwrap();
+    let x = x.reshape((1, 2, 2, 1)).unwrap();
+    let w = Tensor::ones((1, 2, 2), DType::F32, &Device::Cpu).unwrap();
+    let b = Tensor::zeros(1, DType::F32, &Device::Cpu).unwrap();
+    let y = wave_ops::depthwise_conv(&x, &w, &b).unwrap();
+    assert_eq!(flat(&y), [10., 6., 7., 4.]);
+}
+
+#[test]
+fn a_frozen_kernel_has_no_gradient_and_changes_no_other() {
+    let [x, w, b] = convolved([3, 6, 7, 20], 5, 1);
+    let [x, b] = [x, b].map(|t| Var::from_tensor(&t).unwrap());
+    let kernels = Var::from_tensor(&w).unwrap();
+    let gradients = |w: &Tensor| {
+        let y = wave_ops::depthwise_conv(&x, w, &b).unwrap();
+        projected(&y).backward().unwrap()
+    };
+    let (all, frozen) = (gradients(&kernels), gradients(&w));
+    assert!(all.get(&kernels).is_some() && frozen.get(&w).is_none());
+    for v in [&x, &b] {
+        assert_eq!(bits(frozen.get(v).unwrap()), bits(all.get(v).unwrap()));
+    }
+}
+
+#[test]
+fn strided_and_empty_inputs_are_convolved_and_normed() {
+    let [x, w, b] = convolved([2, 5, 6, 4], 3, 1);
+    let convolve = |x: &Tensor| wave_ops::depthwise_conv(x, &w, &b).unwrap();
+    let turned = x.permute((0, 2, 1, 3)).unwrap();
+    let plain = convolve(&turned.contiguous().unwrap());
+    assert_eq!(bits(&convolve(&turned)), bits(&plain));
+    let none = x.narrow(0, 0, 0).unwrap();
+    assert_eq!(convolve(&none).dims(), [0, 5, 6, 4]);
+    let normed = wave_ops::batch_norm_eval(&none, &b, &b, &b, &b, EPS).unwrap();
+    assert_eq!(normed.dims(), [0, 5, 6, 4]);
 }
 
 #[test]
 fn kronecker_order_is_pinned() {
-    // numpy: S = [[1, 2]], T = [[1, 10], [100, 1000]]; np.kron(S, T) and np.kron(T, S)
-    let s = Tensor::new(&[[[[1f32, 2.0]]]], &Device::Cpu).unwrap();
-    let t = Tensor::new(&[[[1f32, 10.0], [100.0, 1000.0]]], &Device::Cpu).unwrap();
-    let compose = |order| {
+    // >>> s, t = [[1, 2], [3, 4]], [[0, 5], [6, 7]]
+    // >>> np.kron(s, t).tolist(); np.kron(t, s).tolist()
+    let s = Tensor::new(&[[[[1f32, 2.], [3., 4.]]]], &Device::Cpu).unwrap();
+    let t = Tensor::new(&[[[0f32, 5.], [6., 7.]]], &Device::Cpu).unwrap();
+    let tiled = [
+        [0., 5., 0., 10.],
+        [6., 7., 12., 14.],
+        [0., 15., 0., 20.],
+        [18., 21., 24., 28.],
+    ];
+    let interleaved = [
+        [0., 0., 5., 10.],
+        [0., 0., 15., 20.],
+        [6., 12., 7., 14.],
+        [18., 24., 21., 28.],
+    ];
+    for (order, expected) in [
+        (Kronecker::Tile, tiled),
+        (Kronecker::Interleave, interleaved),
+    ] {
         let w = wave_ops::kronecker_sum(&t, &s, order).unwrap();
-        w.squeeze(0).unwrap().to_vec2::<f32>().unwrap()
-    };
-    assert_eq!(
-        compose(Kronecker::Tile),
-        [[1.0, 10.0, 2.0, 20.0], [100.0, 1000.0, 200.0, 2000.0]]
-    );
-    assert_eq!(
-        compose(Kronecker::Interleave),
-        [[1.0, 2.0, 10.0, 20.0], [100.0, 200.0, 1000.0, 2000.0]]
-    );
+        assert_eq!(w.get(0).unwrap().to_vec2::<f32>().unwrap(), expected);
+    }
 }
 
 #[test]
@@ -294,9 +499,42 @@ fn sizes_that_do_not_fit_are_errors() {
     };
     let inputs = block_inputs(1, 2, shape, 0);
     assert!(wave_ops::blocks(&inputs[0], &slabs(&inputs), shape, None).is_err());
-    let (x, w, b) = (normal(0, &[2, 3]), normal(1, &[4, 5]), normal(2, &[4]));
-    assert!(wave_ops::linear(&x, &w, &b).is_err());
-    assert!(wave_ops::layer_norm(&x, &b, &b, 1e-6).is_err());
+    let t = |shape: &[usize]| normal(0, shape);
+    let (x, w, b) = (t(&[2, 3]), t(&[4, 5]), t(&[4]));
+    let (image, kernels) = (t(&[2, 5, 6, 4]), t(&[4, 3, 3]));
+    let (each, maps) = (t(&[3, 2, 4]), t(&[2, 5, 4]));
+    let (states, rates, io) = (t(&[2, 7, 5]), t(&[5, 3]), t(&[2, 7, 3]));
+    let norm = |x: &Tensor, b| wave_ops::batch_norm_train(x, &t(&[4]), b, EPS).map(|all| all.0);
+    use wave_ops::*;
+    let refused = [
+        linear(&x, &w, &b),
+        layer_norm(&x, &b, &b, 1e-6),
+        rms_norm(&t(&[2, 4]), &t(&[3]), EPS),
+        rms_norm(&t(&[2, 4]), &t(&[2, 4]), EPS),
+        linear_each(&each, &maps, &t(&[2, 4])),
+        linear_each(&each, &maps.t().unwrap(), &t(&[2, 5])),
+        causal_convolution(&each, &t(&[2, 4]), &b),
+        causal_convolution(&each, &t(&[4, 2]), &t(&[3])),
+        selective_scan(&states, &states, &rates, &io.narrow(1, 0, 3).unwrap(), &io),
+        selective_scan(&states, &io, &rates, &io, &io),
+        selective_scan(&states, &states, &rates.t().unwrap(), &io, &io),
+        depthwise_conv(&image, &t(&[3, 3, 3]), &b),
+        depthwise_conv(&image, &t(&[4, 3, 2]), &b),
+        depthwise_conv(&image, &kernels, &t(&[3])),
+        dilated_depthwise_conv(&image, &kernels, &b, 0),
+        dilated_depthwise_conv(&image, &t(&[4, 4, 4]), &b, 2),
+        norm(&image, &t(&[5])),
+        norm(&image.narrow(0, 0, 0).unwrap(), &b),
+        batch_norm_eval(&image, &b, &b, &b, &t(&[5]), EPS),
+        kronecker_sum(&t(&[3, 2, 2]), &t(&[1, 4, 1, 1]), Kronecker::Tile),
+    ];
+    for (i, found) in refused.iter().enumerate() {
+        assert!(found.is_err(), "case {i}");
+    }
+    for (i, expected) in [(5, "(networks, out, in)"), (19, "(layers, N, r, c)")] {
+        let error = refused[i].as_ref().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 /// Runs tests of this file again in a process of their own.

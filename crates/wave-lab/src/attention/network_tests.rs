@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{assert_close, images, tensor, weights};
+use crate::testing::{assert_close, fixture, images, tensor, values, weights};
 
 const CPU: Device = Device::Cpu;
 
@@ -39,16 +39,7 @@ fn shapes() -> Vec<(String, PositionalShape)> {
 
 /// timm's and torch's logits, from `tests/fixtures/make_positional.py`.
 fn expected(case: &str) -> Tensor {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/positional.safetensors"
-    );
-    candle_core::safetensors::load(path, &CPU).unwrap()[case].clone()
-}
-
-fn values(t: &Tensor) -> Vec<f64> {
-    let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
-    flat.to_vec1().unwrap()
+    fixture("positional.safetensors", case)
 }
 
 #[test]

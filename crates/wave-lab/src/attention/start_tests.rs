@@ -1,10 +1,7 @@
 use super::*;
 use crate::attention::network::offsets;
+use crate::testing::values;
 use wave_models::vit::VitShape;
-
-fn values(t: &Tensor) -> Vec<f32> {
-    t.flatten_all().unwrap().to_vec1().unwrap()
-}
 
 fn assert_same(name: &str, a: &Tensor, b: &Tensor) {
     assert_eq!(a.dims(), b.dims(), "{name}");
@@ -47,32 +44,23 @@ fn rows(t: &Tensor) -> Vec<Vec<f32>> {
 #[test]
 fn local_heads_are_those_of_the_authors() {
     // >>> gpsa = timm.models.convit.GPSA(24, 4); gpsa.local_init(); gpsa.pos_proj.weight
-    let four = [
-        [-1.0, -1.0, -1.0],
-        [-1.0, 1.0, -1.0],
-        [1.0, -1.0, -1.0],
-        [1.0, 1.0, -1.0],
-    ];
-    // The same of GPSA(72, 9).
-    let nine = [
-        [-2.0, -2.0, -1.0],
-        [-2.0, 0.0, -1.0],
-        [-2.0, 2.0, -1.0],
-        [0.0, -2.0, -1.0],
-        [0.0, 0.0, -1.0],
-        [0.0, 2.0, -1.0],
-        [2.0, -2.0, -1.0],
-        [2.0, 0.0, -1.0],
-        [2.0, 2.0, -1.0],
-    ];
-    for (heads, expected) in [(4, &four[..]), (9, &nine[..]), (8, &four[..])] {
+    // and the same of GPSA(72, 9): all pairs of these, and -1.
+    for (heads, axis) in [
+        (4, &[-1.0, 1.0][..]),
+        (9, &[-2.0, 0.0, 2.0]),
+        (8, &[-1.0, 1.0]),
+    ] {
+        let pairs = axis
+            .iter()
+            .flat_map(|x| axis.iter().map(move |y| [*x, *y, -1.0]));
+        let expected: Vec<[f32; 3]> = pairs.collect();
         let shape = shape(PositionalAttention::Gpsa, heads);
         let weights = made(Method::Local, &shape, &Choices::default());
         let plain = made(Method::Default, &shape, &Choices::default());
         for layer in 0..2 {
             let at = |part: &str| format!("blocks.{layer}.attn.{part}");
             let found = rows(&weights[&at("pos_proj.weight")]);
-            for (found, expected) in found.iter().zip(expected) {
+            for (found, expected) in found.iter().zip(&expected) {
                 assert_eq!(found, expected);
             }
             // Heads beyond a square start as by default: 4 of 8.
@@ -80,16 +68,8 @@ fn local_heads_are_those_of_the_authors() {
             assert_eq!(found[expected.len()..], rest[expected.len()..]);
             let eye = Tensor::eye(8 * heads, DType::F32, &Device::Cpu).unwrap();
             assert_same("V", &weights[&at("v.weight")], &eye);
-            assert!(
-                values(&weights[&at("gating_param")])
-                    .iter()
-                    .all(|g| *g == 1.0)
-            );
-            assert!(
-                values(&weights[&at("pos_proj.bias")])
-                    .iter()
-                    .all(|b| *b == 0.0)
-            );
+            assert_eq!(values(&weights[&at("gating_param")]), vec![1.0; heads]);
+            assert_eq!(values(&weights[&at("pos_proj.bias")]), vec![0.0; heads]);
             for same in [at("qk.weight"), at("proj.weight")] {
                 assert_same(&same, &weights[&same], &plain[&same]);
             }
@@ -103,10 +83,8 @@ fn a_local_head_looks_at_its_tap() {
     let shape = shape(PositionalAttention::Gpsa, 9);
     let weights = made(Method::Local, &shape, &Choices::default());
     let offsets = rows(&offsets(3, DType::F32, &Device::Cpu).unwrap());
-    for (head, w) in rows(&weights["blocks.0.attn.pos_proj.weight"])
-        .iter()
-        .enumerate()
-    {
+    let heads = rows(&weights["blocks.0.attn.pos_proj.weight"]);
+    for (head, w) in heads.iter().enumerate() {
         let (x, y) = (head as f32 / 3.0, head % 3);
         let (x, y) = (x.floor() - 1.0, y as f32 - 1.0);
         for o in &offsets {
@@ -140,7 +118,7 @@ fn what_is_common_starts_as_a_plain_transformer() {
                 assert_same(name, &found[name], &plain[name]);
             }
             let qkv = values(&plain["blocks.1.attn.qkv.weight"]);
-            let found: Vec<f32> = match attention {
+            let found: Vec<f64> = match attention {
                 PositionalAttention::Gpsa => ["qk", "v"]
                     .iter()
                     .flat_map(|part| values(&found[&format!("blocks.1.attn.{part}.weight")]))
@@ -177,7 +155,9 @@ fn taps_are_drawn_and_gamma_is_one() {
     let shape = shape(PositionalAttention::ConvolutionOutside, 4);
     let weights = made(Method::Default, &shape, &Choices::default());
     let taps = values(&weights["blocks.0.attn.outside.weight"]);
-    assert!(taps.iter().all(|t| t.abs() <= 1.0 / 3.0) && taps.iter().any(|t| t.abs() > 0.2));
+    assert!(
+        taps.iter().all(|t| t.abs() <= f64::from(1f32 / 3.0)) && taps.iter().any(|t| t.abs() > 0.2)
+    );
     assert_ne!(taps, values(&weights["blocks.1.attn.outside.weight"]));
     assert_eq!(values(&weights["blocks.0.attn.outside.gamma"]), [1.0]);
     let error = start(Method::Local, &shape, &Choices::default(), 0).unwrap_err();

@@ -5,7 +5,7 @@ use super::small::{Examples, Small};
 use super::unrolled::{Phase, Unrolled};
 use crate::ssm::task::{Task, TaskLoader, TokenBatch};
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use std::collections::BTreeMap;
 use wave_data::{Augment, Loader};
 use wave_run::context::Context;
@@ -106,15 +106,15 @@ impl Source {
                     let (source, of) = (source.clone(), of.to_vec());
                     Loader::train(source, of, transform, augment, data.batch, None, seed)
                 };
-                Stream::Images(
+                Stream::Images([
                     loader(&data.train, &data.train_indices, seed)?,
                     loader(&data.tests.source, &data.tests.indices, other)?,
-                )
+                ])
             }
-            Source::Tokens(task, batch) => Stream::Tokens(
+            Source::Tokens(task, batch) => Stream::Tokens([
                 TaskLoader::new(task.clone(), *batch, seed)?,
                 TaskLoader::new(task.clone(), *batch, other)?,
-            ),
+            ]),
         })
     }
 
@@ -139,24 +139,21 @@ impl Source {
     }
 }
 
-/// Batches, each a pure function of its index.
+/// Batches for training, and for validation: each a pure function of its index.
 pub(super) enum Stream {
-    Images(Loader, Loader),
-    Tokens(TaskLoader, TaskLoader),
+    Images([Loader; 2]),
+    Tokens([TaskLoader; 2]),
 }
 
-impl Stream {
-    fn training(&self, number: u64) -> Result<Examples> {
-        match self {
-            Stream::Images(loader, _) => images(&loader.batch(number)?),
-            Stream::Tokens(loader, _) => tokens(&loader.batch(number)),
-        }
-    }
+/// The places of both in a stream.
+const TRAINED: usize = 0;
+const JUDGED: usize = 1;
 
-    fn validation(&self, number: u64) -> Result<Examples> {
+impl Stream {
+    fn batch(&self, of: usize, number: u64) -> Result<Examples> {
         match self {
-            Stream::Images(_, loader) => images(&loader.batch(number)?),
-            Stream::Tokens(_, loader) => tokens(&loader.batch(number)),
+            Stream::Images(loaders) => images(&loaders[of].batch(number)?),
+            Stream::Tokens(loaders) => tokens(&loaders[of].batch(number)),
         }
     }
 }
@@ -171,7 +168,7 @@ fn images(batch: &wave_data::Batch) -> Result<Examples> {
 
 fn tokens(batch: &TokenBatch) -> Result<Examples> {
     Ok(Examples {
-        input: Tensor::from_slice(&batch.tokens, (batch.size, ()), &Device::Cpu)?,
+        input: batch.input()?,
         targets: batch.targets.clone(),
         positions: batch.positions.clone(),
     })
@@ -187,11 +184,11 @@ impl Episode {
     /// Training run `k`, with a new batch for each validation.
     pub(super) fn new(stream: &Stream, run: &Unrolled, k: u64) -> Result<Episode> {
         let first = k * run.steps;
-        let training = (first..first + run.steps).map(|number| stream.training(number));
+        let training = (first..first + run.steps).map(|number| stream.batch(TRAINED, number));
         let first = k * run.validate.len() as u64;
         let validation = (first..)
             .zip(&run.validate)
-            .map(|(number, t)| Ok((*t, vec![stream.validation(number)?])));
+            .map(|(number, t)| Ok((*t, vec![stream.batch(JUDGED, number)?])));
         Ok(Episode {
             training: training.collect::<Result<_>>()?,
             validation: validation.collect::<Result<_>>()?,
@@ -204,7 +201,7 @@ impl Episode {
         run: &Unrolled,
         tests: &[Examples],
     ) -> Result<Episode> {
-        let training = (0..run.steps).map(|number| stream.training(number));
+        let training = (0..run.steps).map(|number| stream.batch(TRAINED, number));
         Ok(Episode {
             training: training.collect::<Result<_>>()?,
             validation: run.validate.iter().map(|t| (*t, tests.to_vec())).collect(),

@@ -50,10 +50,21 @@ pub struct Parameter {
     pub usual: Usual,
 }
 
-impl Parameter {
-    fn new(name: String, dims: &[usize], usual: Usual) -> Parameter {
-        let dims = dims.to_vec();
-        Parameter { name, dims, usual }
+/// Weights in the order of a network.
+#[derive(Default)]
+pub(super) struct Parameters(Vec<Parameter>);
+
+impl Parameters {
+    fn add(&mut self, name: impl Into<String>, dims: &[usize], usual: Usual) {
+        let (name, dims) = (name.into(), dims.to_vec());
+        self.0.push(Parameter { name, dims, usual });
+    }
+
+    /// Weight and bias of an affine map, with PyTorch's start.
+    fn map(&mut self, name: &str, outputs: usize, inputs: usize) {
+        let usual = Usual::of_inputs(inputs);
+        self.add(format!("{name}.weight"), &[outputs, inputs], usual);
+        self.add(format!("{name}.bias"), &[outputs], usual);
     }
 }
 

@@ -1,13 +1,6 @@
 use super::*;
-use candle_core::{DType, Device, Var};
-
-/// Numbers without a pattern, in -1..1.
-fn noise(shape: &[usize], seed: u64) -> Tensor {
-    let n: usize = shape.iter().product();
-    let value = |i: usize| ((i as f64 + 1.0) * (seed as f64 + 1.7) * 12.9898).sin() * 43758.5453;
-    let values: Vec<f64> = (0..n).map(|i| 2.0 * value(i).fract().abs() - 1.0).collect();
-    Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
-}
+use crate::testing::{check_slopes, gradients, noise, values};
+use candle_core::{DType, Device};
 
 fn networks() -> [(Small, Examples); 3] {
     let examples = |input: Tensor, targets: Vec<u32>, positions: Vec<u32>| Examples {
@@ -72,39 +65,13 @@ fn gradients_of_all_weights_are_slopes() {
     for (network, examples) in networks() {
         network.validate().unwrap();
         let start = weights(&network);
-        let variables: Vec<(String, Var)> = start
-            .iter()
-            .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
-            .collect();
-        let tracked: Weights = variables
-            .iter()
-            .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
-            .collect();
-        let store = network
-            .loss(&tracked, &examples)
-            .unwrap()
-            .backward()
-            .unwrap();
-        for (name, v) in &variables {
-            let gradient = store.get(v.as_tensor()).unwrap().flatten_all().unwrap();
-            let gradient = gradient.to_vec1::<f64>().unwrap();
-            let i = gradient.len() / 2;
-            let at = |by: f64| {
-                let mut moved: Vec<f64> = start[name].flatten_all().unwrap().to_vec1().unwrap();
-                moved[i] += by;
-                let moved = Tensor::from_vec(moved, start[name].shape(), &Device::Cpu).unwrap();
-                let mut from = start.clone();
-                from.insert(name.clone(), moved);
-                network
-                    .loss(&from, &examples)
-                    .unwrap()
-                    .to_scalar::<f64>()
-                    .unwrap()
-            };
-            let expected = (at(1e-6) - at(-1e-6)) / 2e-6;
-            let error = (gradient[i] - expected).abs() / expected.abs().max(1e-2);
-            assert!(error < 1e-5, "{name}: {}, {expected}", gradient[i]);
-        }
+        let loss = |w: &Weights| network.loss(w, &examples).unwrap();
+        let found = gradients(&start, loss);
+        assert!(found.keys().eq(start.keys()));
+        let middle = |n: usize| n / 2..n / 2 + 1;
+        check_slopes(&start, &found, middle, [1e-6, 1e-5, 1e-2], |w| {
+            loss(w).to_scalar().unwrap()
+        });
     }
 }
 
@@ -129,33 +96,19 @@ fn branches_of_a_usual_fixup_network_are_zero() {
     for l in 0..shape.blocks {
         let (inputs, outputs) = [(4, 4), (4, 4), (4, 8), (8, 8)][l];
         let x = noise(&[2, inputs, 5, 5], 5);
-        let branch = fixup::branch(&usual, l, &x, l == 2).unwrap().abs().unwrap();
+        let branch = fixup::branch(&usual, l, &x, l == 2).unwrap();
         let side = if l == 2 { 3 } else { 5 };
         assert_eq!(branch.dims(), [2, outputs, side, side]);
-        assert_eq!(branch.max_all().unwrap().to_scalar::<f64>().unwrap(), 0.0);
+        assert!(values(&branch).iter().all(|x| *x == 0.0));
         // sqrt(2 / (c_out k²)) / sqrt(B) in the first convolution.
         let name = format!("blocks.{l}.conv1.weight");
-        let first = network
-            .parameters()
-            .into_iter()
-            .find(|p| p.name == name)
-            .unwrap();
-        assert_eq!(
-            first.usual,
-            Usual::Normal((2.0 / (9 * outputs) as f64).sqrt() / 4f64.sqrt())
-        );
+        let mut all = network.parameters().into_iter();
+        let first = all.find(|p| p.name == name).unwrap();
+        let std = (2.0 / (9 * outputs) as f64).sqrt() / 4f64.sqrt();
+        assert_eq!(first.usual, Usual::Normal(std));
     }
     let logits = fixup::logits(shape, &usual, &examples.input).unwrap();
-    assert_eq!(
-        logits
-            .abs()
-            .unwrap()
-            .max_all()
-            .unwrap()
-            .to_scalar::<f64>()
-            .unwrap(),
-        0.0
-    );
+    assert!(values(&logits).iter().all(|z| *z == 0.0));
 }
 
 #[test]
@@ -166,13 +119,8 @@ fn every_second_pixel_of_a_convolution_is_a_stride_of_2() {
         let found = fixup::every_second(&x.conv2d(&w, 1, 1, 1, 1).unwrap()).unwrap();
         let expected = x.conv2d(&w, 1, 2, 1, 1).unwrap();
         assert_eq!(found.dims(), expected.dims());
-        let error = (found - expected)
-            .unwrap()
-            .abs()
-            .unwrap()
-            .max_all()
-            .unwrap();
-        assert!(error.to_scalar::<f64>().unwrap() < 1e-12);
+        let errors = values(&(found - expected).unwrap());
+        assert!(errors.iter().all(|e| e.abs() < 1e-12));
     }
 }
 
@@ -187,7 +135,7 @@ fn an_lstm_is_the_recurrence_of_its_formulas() {
     let row = |name: &str, i: usize| -> Vec<f64> { w[name].get(i).unwrap().to_vec1().unwrap() };
     let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
     let tokens: Vec<Vec<u32>> = examples.input.to_vec2().unwrap();
-    let mut expected = Vec::new();
+    let mut expected: Vec<f64> = Vec::new();
     for sequence in &tokens {
         let mut state = vec![(vec![0.0; 4], vec![0.0; 4]); shape.layers]; // h, c
         for (t, token) in sequence.iter().enumerate() {
@@ -208,20 +156,14 @@ fn an_lstm_is_the_recurrence_of_its_formulas() {
             }
             if examples.positions.contains(&(t as u32)) {
                 let bias: Vec<f64> = w["logits.bias"].to_vec1().unwrap();
-                expected.push(
-                    (0..6)
-                        .map(|i| dot(&row("logits.weight", i), &x) + bias[i])
-                        .collect(),
-                );
+                let logit = |i: usize| dot(&row("logits.weight", i), &x) + bias[i];
+                expected.extend((0..6).map(logit));
             }
         }
     }
-    let expected: Vec<Vec<f64>> = expected;
     let found = lstm::logits(shape, &w, &examples.input, &examples.positions).unwrap();
-    for (found, expected) in found.to_vec2::<f64>().unwrap().iter().zip(&expected) {
-        for (a, b) in found.iter().zip(expected) {
-            assert!((a - b).abs() < 1e-12, "{a} {b}");
-        }
+    for (a, b) in values(&found).iter().zip(&expected) {
+        assert!((a - b).abs() < 1e-12, "{a} {b}");
     }
 }
 

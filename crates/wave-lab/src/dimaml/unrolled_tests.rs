@@ -1,5 +1,6 @@
 use super::*;
 use crate::dimaml::second_order::tests::second_order as with_second_order;
+use crate::testing::{check_slopes, noise, values};
 
 const MOMENTUM: Optimiser = Optimiser::Sgd {
     momentum: 0.9,
@@ -21,20 +22,6 @@ const ALL: [Optimiser; 4] = [
         trust: 0.2,
     },
 ];
-
-/// Numbers without a pattern, in -1..1.
-fn noise(shape: &[usize], seed: u64) -> Tensor {
-    let n = shape.iter().product::<usize>() as u64;
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut draw = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        (x >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    };
-    let values: Vec<f64> = (0..n).map(|_| draw()).collect();
-    Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
-}
 
 /// An autoencoder with a layer norm, of other examples at every step; GELU and ReLU are in it.
 fn loss(phase: Phase, w: &Weights) -> Result<Tensor> {
@@ -77,10 +64,6 @@ fn run(optimiser: Optimiser, checkpoint: u64) -> Unrolled {
     }
 }
 
-fn values(t: &Tensor) -> Vec<f64> {
-    t.flatten_all().unwrap().to_vec1().unwrap()
-}
-
 fn meta_gradient(run: &Unrolled) -> MetaGradient {
     with_second_order(|| run.meta_gradient(&start(), loss).unwrap()).unwrap()
 }
@@ -95,31 +78,9 @@ fn the_gradient_is_the_slope_of_the_area_under_the_curve() {
             found.losses,
             run.curve(&start(), None, loss).unwrap().losses
         );
-        for (name, t) in start() {
-            let of = values(&found.of[&name]);
-            for (i, slope) in of.iter().enumerate() {
-                let h = 1e-5;
-                let area = |by: f64| {
-                    let mut moved = values(&t);
-                    moved[i] += by;
-                    let moved = Tensor::from_vec(moved, t.shape(), &Device::Cpu).unwrap();
-                    let mut from = start();
-                    from.insert(name.clone(), moved);
-                    run.curve(&from, None, loss).unwrap().area()
-                };
-                let expected = (area(h) - area(-h)) / (2.0 * h);
-                let error = (slope - expected).abs() / expected.abs().max(1e-2);
-                assert!(
-                    error < 1e-6,
-                    "{optimiser:?} {name} {i}: {slope}, {expected}"
-                );
-            }
-        }
-        assert!(
-            values(&found.of["encoder.weight"])
-                .iter()
-                .any(|g| g.abs() > 1e-3)
-        );
+        let area = |w: &Weights| run.curve(w, None, loss).unwrap().area();
+        let slopes = check_slopes(&start(), &found.of, |n| 0..n, [1e-5, 1e-6, 1e-2], area);
+        assert!(slopes.iter().any(|slope| slope.abs() > 1e-3));
     }
 }
 
@@ -199,14 +160,6 @@ fn the_gradient_quotient_and_its_slopes() {
         .into_iter()
         .filter(|(name, _)| name != "unused")
         .collect();
-    let moved = |w: &Weights, name: &str, i: usize, by: f64| {
-        let mut w = w.clone();
-        let mut v = values(&w[name]);
-        v[i] += by;
-        let t = Tensor::from_vec(v, w[name].shape(), &Device::Cpu).unwrap();
-        w.insert(name.into(), t);
-        w
-    };
     let gradient = |w: &Weights| -> Vec<f64> {
         let tensors: Vec<Tensor> = w.values().cloned().collect();
         let tracked = variables(&tensors).unwrap();
@@ -226,17 +179,11 @@ fn the_gradient_quotient_and_its_slopes() {
         let along = |by: f64| {
             let mut at = 0;
             let step = |(name, t): (&String, &Tensor)| {
-                let n = t.elem_count();
-                let v: Vec<f64> = values(t)
-                    .iter()
-                    .zip(&g[at..])
-                    .map(|(w, g)| w + by * g)
-                    .collect();
-                at += n;
-                (
-                    name.clone(),
-                    Tensor::from_vec(v, t.shape(), &Device::Cpu).unwrap(),
-                )
+                let pairs = values(t).into_iter().zip(&g[at..]);
+                let moved: Vec<f64> = pairs.map(|(w, g)| w + by * g).collect();
+                at += moved.len();
+                let moved = Tensor::from_vec(moved, t.shape(), &Device::Cpu);
+                (name.clone(), moved.unwrap())
             };
             gradient(&start.iter().map(step).collect())
         };
@@ -251,15 +198,7 @@ fn the_gradient_quotient_and_its_slopes() {
             (found - expected).abs() < 1e-5 * expected,
             "{found} {expected}"
         );
-        for (name, slopes) in &slopes {
-            for (i, slope) in values(slopes).iter().enumerate() {
-                let h = 1e-7;
-                let at = |by: f64| of(&moved(&start, name, i, by)).0;
-                let expected = (at(h) - at(-h)) / (2.0 * h);
-                let error = (slope - expected).abs() / expected.abs().max(1.0);
-                assert!(error < 1e-4, "{name} {i}: {slope}, {expected}");
-            }
-        }
+        check_slopes(&start, &slopes, |n| 0..n, [1e-7, 1e-4, 1.0], |w| of(w).0);
     })
     .unwrap();
 }
@@ -276,11 +215,9 @@ fn where_nothing_moves_the_first_order_is_the_gradient() {
     };
     let apart = |a: &MetaGradient, b: &MetaGradient| {
         assert_eq!(a.losses, b.losses);
-        let distance = |(name, g): (&String, &Tensor)| {
-            let apart = (g - &b.of[name]).unwrap().abs().unwrap();
-            apart.max_all().unwrap().to_scalar::<f64>().unwrap()
-        };
-        a.of.iter().map(distance).fold(0.0, f64::max)
+        let differences = a.of.iter().map(|(name, g)| (g - &b.of[name]).unwrap());
+        let all = differences.flat_map(|t| values(&t));
+        all.fold(0.0, |most, x| x.abs().max(most))
     };
     let [still, moving] = [0.0, 0.1].map(|rate| {
         let of = |which| gradient(which, rate);

@@ -20,6 +20,7 @@
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
+use crate::run::at_most;
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::{self, sizes};
@@ -94,25 +95,17 @@ impl PopulationShape {
         if let Mixer::Attention { heads } = self.mixer {
             check::divides("heads", heads, "width", self.width)?;
         }
-        let count = |dims: &Vec<usize>| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
-        let layer: Vec<_> = self
-            .of_layer()
-            .iter()
-            .map(|(_, dims)| count(dims))
-            .collect();
-        let layer = layer.into_iter().fold(0, usize::saturating_add);
-        let image = [self.image_size, self.image_size, self.channels].to_vec();
-        let outer = [self.width, count(&image).saturating_add(self.classes)].to_vec();
-        let outer = count(&outer).saturating_mul(self.networks);
-        let value = layer.saturating_mul(self.depth).saturating_add(outer);
-        if value > MOST_VALUES {
-            return Err(ShapeError::TooLarge {
-                name: "the number of parameters",
-                value,
-                at_most: MOST_VALUES,
-            });
-        }
-        Ok(())
+        let layer = self.of_layer().into_iter();
+        let layers = layer.map(|(_, dims)| [&[self.depth], &dims[..]].concat());
+        let image = [self.image_size, self.image_size, self.channels];
+        let pixels = image.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
+        let outer = vec![
+            self.networks,
+            self.width,
+            pixels.saturating_add(self.classes),
+        ];
+        let all: Vec<Vec<usize>> = layers.chain([outer]).collect();
+        at_most(MOST_VALUES, "the number of parameters", all.iter())
     }
 
     /// Patches along a side.

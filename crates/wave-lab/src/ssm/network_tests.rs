@@ -1,7 +1,7 @@
 use super::mamba2::matrix;
 use super::*;
 use crate::run::softplus;
-use crate::testing::{assert_close, tensor, weights};
+use crate::testing::{assert_close, fixture, tensor, values as wide, weights};
 use candle_core::{DType, Device};
 use clap::ValueEnum as _;
 
@@ -30,41 +30,6 @@ fn tokens() -> Tensor {
     Tensor::from_vec(all, (3, 13), &CPU).unwrap()
 }
 
-/// Expected values from `tests/fixtures/make_sequence.py`.
-fn expected(case: &str) -> Tensor {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/sequence.safetensors"
-    );
-    candle_core::safetensors::load(path, &CPU).unwrap()[case].clone()
-}
-
-#[test]
-fn logits_equal_those_of_transformers() {
-    for (case, mixer) in [("mamba2", Mixer::Mamba2), ("mamba", Mixer::Mamba)] {
-        let shape = shape(&[mixer; 2]);
-        let weights = weights(&shape.parameters());
-        let found = logits(&shape, &weights, &tokens()).unwrap();
-        assert_close(case, &found, &expected(case), 1e-4);
-        let positions = Tensor::new(&[3u32, 12], &CPU).unwrap();
-        let some = logits_at(&shape, &weights, &tokens(), &positions).unwrap();
-        let rows = expected(case).index_select(&positions, 1).unwrap();
-        assert_close(case, &some, &rows, 1e-4);
-    }
-}
-
-#[test]
-fn attention_equals_that_of_torch() {
-    for (case, mixer) in [
-        ("attention", Mixer::Attention),
-        ("linear-attention", Mixer::LinearAttention),
-    ] {
-        let shape = shape(&[mixer; 2]);
-        let found = logits(&shape, &weights(&shape.parameters()), &tokens()).unwrap();
-        assert_close(case, &found, &expected(case), 1e-4);
-    }
-}
-
 /// A transformer of two blocks and three heads.
 fn transformer() -> SequenceShape {
     SequenceShape {
@@ -74,11 +39,25 @@ fn transformer() -> SequenceShape {
     }
 }
 
+/// Of transformers and torch, from `tests/fixtures/make_sequence.py`.
 #[test]
-fn a_transformer_equals_that_of_torch() {
-    let shape = transformer();
-    let found = logits(&shape, &weights(&shape.parameters()), &tokens()).unwrap();
-    assert_close("transformer", &found, &expected("transformer"), 1e-4);
+fn logits_are_those_expected() {
+    for (case, shape) in [
+        ("mamba2", shape(&[Mixer::Mamba2; 2])),
+        ("mamba", shape(&[Mixer::Mamba; 2])),
+        ("attention", shape(&[Mixer::Attention; 2])),
+        ("linear-attention", shape(&[Mixer::LinearAttention; 2])),
+        ("transformer", transformer()),
+    ] {
+        let weights = weights(&shape.parameters());
+        let expected = fixture("sequence.safetensors", case);
+        let found = logits(&shape, &weights, &tokens()).unwrap();
+        assert_close(case, &found, &expected, 1e-4);
+        let positions = Tensor::new(&[3u32, 12], &CPU).unwrap();
+        let some = logits_at(&shape, &weights, &tokens(), &positions).unwrap();
+        let rows = expected.index_select(&positions, 1).unwrap();
+        assert_close(case, &some, &rows, 1e-4);
+    }
 }
 
 #[test]
@@ -125,10 +104,6 @@ fn the_matrix_is_the_recurrence() {
     let found = found.matmul(&columns.contiguous().unwrap()).unwrap();
     let found = found.squeeze(3).unwrap().transpose(1, 2).unwrap();
     // h_t = exp(A step_t) h_{t-1} + B_t step_t x_t, y_t = C_t . h_t, in f64.
-    let wide = |t: &Tensor| -> Vec<f64> {
-        let t = t.to_dtype(DType::F64).unwrap();
-        t.flatten_all().unwrap().to_vec1().unwrap()
-    };
     let (step, a, input) = (wide(&step), wide(&a), wide(&input));
     let (output, x) = (wide(&output), wide(&x));
     let mut y = vec![0f32; b * t * h];

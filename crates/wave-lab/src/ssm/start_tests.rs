@@ -1,6 +1,7 @@
 use super::*;
 use crate::run::softplus;
 use crate::ssm::network::parts::causal_convolution;
+use crate::testing::values;
 use candle_core::{DType, Device};
 
 /// Two layers of width 256, with a state of 32.
@@ -17,20 +18,19 @@ fn weights(method: &str, mixer: Mixer, choices: &SequenceChoices) -> Weights {
     weights
 }
 
+fn usual() -> SequenceChoices {
+    SequenceChoices::default()
+}
+
 fn only(part: Change) -> SequenceChoices {
     SequenceChoices {
         parts: Some(vec![part]),
-        ..SequenceChoices::default()
+        ..usual()
     }
 }
 
 fn of<'a>(weights: &'a Weights, weight: &str) -> &'a Tensor {
     &weights[&format!("backbone.layers.1.mixer.{weight}")]
-}
-
-fn values(t: &Tensor) -> Vec<f64> {
-    let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
-    flat.to_vec1().unwrap()
 }
 
 /// W_B and W_C of a layer, (n, inputs).
@@ -53,10 +53,8 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 fn part_state_raises_the_rates_to_a_negative_power() {
     // Mamba: A_n = -n^-c, and the first entry stays at -1, where exp(A) = exp(-1).
     for power in [2.0, 4.0, 8.0] {
-        let choices = SequenceChoices {
-            power,
-            ..only(Change::State)
-        };
+        let of_state = only(Change::State);
+        let choices = SequenceChoices { power, ..of_state };
         let a = values(of(&weights("mimetic", Mixer::Mamba, &choices), "A_log"));
         for (i, log) in a.iter().enumerate() {
             let n = (i % 32 + 1) as f64;
@@ -75,7 +73,7 @@ fn part_state_raises_the_rates_to_a_negative_power() {
         heads: 4096,
         ..shape(Mixer::Mamba2)
     };
-    let before = start("default", &wide, &SequenceChoices::default(), None, 1).unwrap();
+    let before = start("default", &wide, &usual(), None, 1).unwrap();
     let after = start("mimetic", &wide, &only(Change::State), None, 1).unwrap();
     let (before, after) = (values(of(&before, "A_log")), values(of(&after, "A_log")));
     assert!(before.iter().all(|log| (0.0..16f64.ln()).contains(log)));
@@ -90,13 +88,10 @@ fn part_step_makes_steps_of_one_that_can_learn() {
     for (mixer, bias) in [(Mixer::Mamba2, "dt_bias"), (Mixer::Mamba, "dt_proj.bias")] {
         let found = weights("mimetic", mixer, &only(Change::Step));
         let steps = softplus(of(&found, bias)).unwrap();
-        assert!(
-            values(of(&found, bias))
-                .iter()
-                .all(|b| (b - 0.541_325).abs() < 1e-6)
-        );
+        let biases = values(of(&found, bias));
+        assert!(biases.iter().all(|b| (b - 0.541_325).abs() < 1e-6));
         assert!(values(&steps).iter().all(|step| (step - 1.0).abs() < 1e-6));
-        let default = weights("default", mixer, &SequenceChoices::default());
+        let default = weights("default", mixer, &usual());
         let steps = values(&softplus(of(&default, bias)).unwrap());
         assert!(steps.iter().all(|step| (0.9e-3..0.11).contains(step)));
         let map = |weights: &Weights| match mixer {
@@ -117,7 +112,7 @@ fn part_step_makes_steps_of_one_that_can_learn() {
 #[test]
 fn part_correlation_ties_outputs_to_inputs() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let default = weights("default", mixer, &SequenceChoices::default());
+        let default = weights("default", mixer, &usual());
         let found = weights("mimetic", mixer, &only(Change::Correlation));
         let ((b_before, c_before), (b, c)) = (maps(&default, mixer), maps(&found, mixer));
         assert_eq!(values(&b), values(&b_before));
@@ -151,7 +146,7 @@ fn part_convolution_passes_tokens_on() {
 #[test]
 fn parts_change_nothing_else() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let default = weights("default", mixer, &SequenceChoices::default());
+        let default = weights("default", mixer, &usual());
         for (part, expected) in [
             (Change::State, &["A_log"][..]),
             (Change::Step, &["dt_bias", "dt_proj.bias", "dt_proj.weight"]),
@@ -174,7 +169,7 @@ fn parts_change_nothing_else() {
 
 #[test]
 fn starts_are_those_of_pytorch_and_seeded() {
-    let found = weights("default", Mixer::Mamba2, &SequenceChoices::default());
+    let found = weights("default", Mixer::Mamba2, &usual());
     let spread = |t: &Tensor| values(t).iter().fold(0f64, |most, v| most.max(v.abs()));
     let in_proj = spread(of(&found, "in_proj.weight"));
     assert!((0.99 / 16.0..=1.0 / 16.0).contains(&in_proj), "{in_proj}");
@@ -182,15 +177,8 @@ fn starts_are_those_of_pytorch_and_seeded() {
     let bound = 1.0 / (2.0f64 * 512.0).sqrt(); // of 2 layers
     assert!((0.99 * bound..=bound).contains(&out), "{out}");
     assert!(values(of(&found, "D")).iter().all(|d| *d == 1.0));
-    let again = weights("default", Mixer::Mamba2, &SequenceChoices::default());
-    let other = start(
-        "default",
-        &shape(Mixer::Mamba2),
-        &SequenceChoices::default(),
-        None,
-        6,
-    )
-    .unwrap();
+    let again = weights("default", Mixer::Mamba2, &usual());
+    let other = start("default", &shape(Mixer::Mamba2), &usual(), None, 6).unwrap();
     let name = "lm_head.weight";
     assert_eq!(values(&found[name]), values(&again[name]));
     assert_ne!(values(&found[name]), values(&other[name]));
@@ -204,25 +192,16 @@ fn starts_are_those_of_pytorch_and_seeded() {
 fn what_cannot_be_is_refused() {
     let shape = shape(Mixer::Mamba2);
     let refused = |method: &str, choices: &SequenceChoices| {
-        start(method, &shape, choices, None, 0)
-            .unwrap_err()
-            .to_string()
+        let started = start(method, &shape, choices, None, 0);
+        started.unwrap_err().to_string()
     };
-    let usual = SequenceChoices::default();
-    assert!(refused("he", &usual).contains("default, mimetic"));
+    assert!(refused("he", &usual()).contains("default, mimetic"));
     for power in [0.0, -8.0, f64::NAN] {
-        let choices = SequenceChoices {
-            power,
-            ..usual.clone()
-        };
+        let choices = SequenceChoices { power, ..usual() };
         assert!(refused("mimetic", &choices).contains("power"));
     }
-    assert!(
-        "A".parse::<Change>()
-            .unwrap_err()
-            .to_string()
-            .contains("convolution")
-    );
+    let unknown = "A".parse::<Change>().unwrap_err().to_string();
+    assert!(unknown.contains("convolution"));
 }
 
 /// Two blocks of four heads.
@@ -249,7 +228,7 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
 #[test]
 fn attention_of_a_transformer_is_mimetic_head_by_head() {
     let shape = transformer();
-    let choices = SequenceChoices::default();
+    let choices = usual();
     assert_eq!((choices.qk, choices.vp), ((0.0, 0.5), (0.2, 0.2)));
     let weights = start("mimetic", &shape, &choices, None, 5).unwrap();
     wave_models::check_weights(&weights, &shape.parameters()).unwrap();
@@ -276,10 +255,8 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
         let (v, o) = (matrix(weights, layer, "v"), matrix(weights, layer, "o"));
         v.matmul(&o).unwrap()
     };
-    let other = SequenceChoices {
-        vp: (0.0, 0.2),
-        ..SequenceChoices::default()
-    };
+    let vp = (0.0, 0.2);
+    let other = SequenceChoices { vp, ..usual() };
     let plain = start("mimetic", &shape, &other, None, 5).unwrap();
     let eye = Tensor::eye(64, DType::F32, &Device::Cpu).unwrap();
     let expected = (eye * -0.2).unwrap();
@@ -293,21 +270,16 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
 #[test]
 fn parts_of_mimetic_attention_are_left_out_by_zeros() {
     let shape = transformer();
-    let default = start("default", &shape, &SequenceChoices::default(), None, 5).unwrap();
+    let default = start("default", &shape, &usual(), None, 5).unwrap();
     for (qk, vp, changed) in [
         ((0.0, 0.0), (0.2, 0.2), ["v", "o"]),
         ((0.0, 0.5), (0.0, 0.0), ["q", "k"]),
     ] {
-        let choices = SequenceChoices {
-            qk,
-            vp,
-            ..SequenceChoices::default()
-        };
+        let choices = SequenceChoices { qk, vp, ..usual() };
         let found = start("mimetic", &shape, &choices, None, 5).unwrap();
         for (name, t) in &found {
-            let mimetic = changed
-                .iter()
-                .any(|map| name.ends_with(&format!(".mixer.{map}_proj.weight")));
+            let is = |map: &&str| name.ends_with(&format!(".mixer.{map}_proj.weight"));
+            let mimetic = changed.iter().any(is);
             assert_eq!(values(t) != values(&default[name]), mimetic, "{name}");
         }
     }
@@ -317,7 +289,7 @@ fn parts_of_mimetic_attention_are_left_out_by_zeros() {
 fn attention_of_a_hybrid_stays_as_it_is() {
     let mut shape = shape(Mixer::Mamba2);
     shape.mixers[1] = Mixer::Attention;
-    let made = |method| start(method, &shape, &SequenceChoices::default(), None, 5).unwrap();
+    let made = |method| start(method, &shape, &usual(), None, 5).unwrap();
     let (default, mimetic) = (made("default"), made("mimetic"));
     for map in ["q", "k", "v", "o"] {
         let of = |weights: &Weights| values(of(weights, &format!("{map}_proj.weight")));
@@ -327,7 +299,7 @@ fn attention_of_a_hybrid_stays_as_it_is() {
 
 #[test]
 fn a_pretrained_layer_is_every_layer() {
-    let choices = SequenceChoices::default();
+    let choices = usual();
     let mut teacher = shape(Mixer::Mamba2);
     teacher.mixers = vec![Mixer::Mamba2; 3];
     let trained = start("mimetic", &teacher, &choices, None, 8).unwrap();
@@ -359,9 +331,7 @@ fn a_pretrained_layer_is_every_layer() {
     wide.width *= 2;
     assert!(error(&wide, 0).contains("give the width"));
     for (method, given) in [("default", donor(0)), ("pretrained-layer", None)] {
-        assert!(
-            start(method, &student, &choices, given, 5).is_err(),
-            "{method}"
-        );
+        let started = start(method, &student, &choices, given, 5);
+        assert!(started.is_err(), "{method}");
     }
 }

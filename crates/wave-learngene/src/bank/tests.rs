@@ -31,11 +31,9 @@ fn tlegs_layers_are_even_steps_that_stop_before_the_last_anchor() {
     for anchors in [2, 3, 5] {
         let matrix = depth_matrix(4, anchors, DepthRule::Tleg);
         let last = (anchors - 1) as f32;
-        let read = |row: &Vec<f32>| {
-            (0..)
-                .zip(row)
-                .map(|(k, w)| w * k as f32 / last)
-                .sum::<f32>()
+        let read = |row: &Vec<f32>| -> f32 {
+            let anchors = (0..).zip(row);
+            anchors.map(|(k, w)| w * k as f32 / last).sum()
         };
         let found: Vec<f32> = matrix.iter().map(read).collect();
         assert_eq!(found, [0.0, 0.25, 0.5, 0.75]);
@@ -57,31 +55,14 @@ fn depth_rules_read_back() {
 }
 
 #[test]
-fn as_many_layers_as_anchors_is_the_bank_itself() {
+fn as_many_layers_as_anchors_is_the_bank_itself_and_none_an_error() {
     let bank = normal(&mut rng(1), (4, 2, 3));
-    assert_eq!(
-        interpolate_depth(&bank, 4, DepthRule::LastIsOne)
-            .unwrap()
-            .id(),
-        bank.id()
-    );
-}
-
-#[test]
-fn an_empty_bank_or_depth_is_an_error() {
-    let bank = normal(&mut rng(1), (4, 2));
-    let error = interpolate_depth(&bank, 0, DepthRule::LastIsOne)
-        .unwrap_err()
-        .to_string();
+    let read = |bank: &Tensor, depth| interpolate_depth(bank, depth, DepthRule::LastIsOne);
+    assert_eq!(read(&bank, 4).unwrap().id(), bank.id());
+    let error = read(&bank, 0).unwrap_err().to_string();
     assert!(error.contains("4 anchors at depth 0"), "{error}");
-    assert!(
-        interpolate_depth(
-            &bank.get(0).unwrap().get(0).unwrap(),
-            3,
-            DepthRule::LastIsOne
-        )
-        .is_err()
-    );
+    let scalar = bank.flatten_all().unwrap().get(0).unwrap();
+    assert!(read(&scalar, 3).is_err());
 }
 
 #[test]
@@ -219,11 +200,7 @@ fn check_widening(part: Part, to: VitShape) {
     let from = block(6, 12);
     let templates = templates(rng, &plan);
     let small = scalers(rng, &plan, &from, 2);
-    let wide = small.iter().map(|(&part, s)| {
-        let resized = resize_scalers(&plan, part, s, &from, &to).unwrap();
-        (part, resized)
-    });
-    let wide = wide.collect();
+    let wide = resized(&plan, &small, &from, &to);
     let layer = |scalers, shape| {
         let weights = compose(&plan, &templates, scalers, shape).unwrap();
         flat(&weights[&part].get(1).unwrap())
@@ -247,16 +224,9 @@ fn check_widening(part: Part, to: VitShape) {
 fn widening_repeats_the_output() {
     for part in Part::ALL {
         // By whole factors, by whole templates, and to sides that crop the last block.
-        for to in [
-            (12, 24),
-            (18, 36),
-            (9, 18),
-            (15, 33),
-            (7, 14),
-            (10, 20),
-            (14, 28),
-        ] {
-            check_widening(part, block(to.0, to.1));
+        let wider = [12, 18, 9, 7, 10, 14].map(|width| (width, 2 * width));
+        for (width, hidden) in wider.into_iter().chain([(15, 33)]) {
+            check_widening(part, block(width, hidden));
         }
     }
 }
@@ -290,13 +260,10 @@ fn a_widened_perceptron_and_head_compute_the_same_function() {
     };
     let expected = logits(&small, &from, &x, &b1, &b2, &head);
 
-    let wide = small.iter().map(|(&part, s)| {
-        let resized = resize_scalers(&plan, part, s, &from, &to).unwrap();
-        (part, resized)
-    });
+    let wide = resized(&plan, &small, &from, &to);
     let read = |x: &Tensor, axis, n, divide| gather_width(x, axis, 1, t, n, 2 * n, divide).unwrap();
     let found = logits(
-        &wide.collect(),
+        &wide,
         &to,
         &read(&x, 0, 8, false),
         &read(&b1, 0, 20, false),
@@ -313,11 +280,8 @@ fn a_narrower_block_is_the_corner_of_each_segment() {
     let (from, to) = (block(6, 12), block(4, 8));
     let templates = templates(rng, &plan);
     let wide = scalers(rng, &plan, &from, 1);
-    let small = wide.iter().map(|(&part, s)| {
-        let resized = resize_scalers(&plan, part, s, &from, &to).unwrap();
-        (part, resized)
-    });
-    let small = compose(&plan, &templates, &small.collect(), &to).unwrap();
+    let small = resized(&plan, &wide, &from, &to);
+    let small = compose(&plan, &templates, &small, &to).unwrap();
     let wide = compose(&plan, &templates, &wide, &from).unwrap();
     for part in Part::ALL {
         let (q, (rows, cols)) = (part.segments(), part.rows_cols(&from));

@@ -1,9 +1,7 @@
 use crate::Learngene;
 use crate::testing::*;
-use candle_core::{D, DType, Device, Tensor, Var};
-use std::collections::BTreeSet;
+use candle_core::{DType, Device, Tensor, Var};
 use wave_models::Weights;
-use wave_models::vit;
 
 fn norms(name: &str) -> bool {
     name.contains("norm")
@@ -52,11 +50,7 @@ fn a_backbone_gets_a_classifier() {
     let gene = learngene(Kronecker::Tile).headless();
     let delta = none(&gene, 1, 4, 0, |_| false);
     let adapted = gene.with_delta(&random(&delta)).unwrap();
-    let shape = adapted.shape(3, 48, None).unwrap();
-    let weights = adapted.stacked_weights(&shape).unwrap();
-    let images = normal(&mut rng(2), (3, 3, 16, 16));
-    let logits = vit::logits(&shape, &weights, &images, None).unwrap();
-    assert_eq!(logits.dims(), [3, 4]);
+    assert_eq!(logits(&adapted, 3, 48).dims(), [3, 4]);
 }
 
 #[test]
@@ -81,27 +75,22 @@ fn anchors_of_a_delta_are_interpolated_and_added() {
         // Five anchors between the two of the delta.
         for k in 0..5 {
             let (first, last) = (change.get(0).unwrap(), change.get(1).unwrap());
-            let between = ((first * (1.0 - k as f64 / 4.0)).unwrap()
-                + (last * (k as f64 / 4.0)).unwrap())
-            .unwrap();
-            let expected = (own[&name].get(k).unwrap() + between).unwrap();
-            assert_close(&flat(&t.get(k).unwrap()), &flat(&expected), 1e-5);
+            let f = k as f64 / 4.0;
+            let between = (first * (1.0 - f)).unwrap() + (last * f).unwrap();
+            let expected = own[&name].get(k).unwrap() + between.unwrap();
+            assert_close(&flat(&t.get(k).unwrap()), &flat(&expected.unwrap()), 1e-5);
         }
     }
-    let held: BTreeSet<_> = delta.keys().filter(|name| !norms(name)).collect();
-    let bank_and_head = gene.tensors().into_iter().map(|(name, _)| name);
-    let bank_and_head: Vec<_> = bank_and_head
-        .filter(|name| name.starts_with("bank.") || name.starts_with("head"))
-        .collect();
-    assert_eq!(held, bank_and_head.iter().collect());
+    let held = delta.keys().filter(|name| !norms(name));
+    let bank_and_head = |name: &&String| name.starts_with("bank.") || name.starts_with("head");
+    assert!(held.eq(own.keys().filter(bank_and_head)));
 }
 
 #[test]
 fn gradients_reach_every_tensor_of_a_delta() {
     let gene = learngene(Kronecker::Tile);
-    let delta = random(&none(&gene, 3, 7, 2, |name| {
-        !name.starts_with("templates.")
-    }));
+    let adapts = |name: &str| !name.starts_with("templates.");
+    let delta = random(&none(&gene, 3, 7, 2, adapts));
     let vars: Vec<(String, Var)> = delta
         .iter()
         .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
@@ -110,17 +99,7 @@ fn gradients_reach_every_tensor_of_a_delta() {
         .iter()
         .map(|(name, v)| (name.clone(), v.as_tensor().clone()));
     let adapted = gene.with_delta(&live.collect()).unwrap();
-    let shape = adapted.shape(4, 64, None).unwrap();
-    let weights = adapted.stacked_weights(&shape).unwrap();
-    let images = normal(&mut rng(2), (3, 3, 16, 16));
-    let logits = vit::logits(&shape, &weights, &images, None).unwrap();
-    let loss = logits
-        .sqr()
-        .unwrap()
-        .sum(D::Minus1)
-        .unwrap()
-        .mean_all()
-        .unwrap();
+    let loss = logits(&adapted, 4, 64).sqr().unwrap().mean_all().unwrap();
     let gradients = loss.backward().unwrap();
     for (name, var) in &vars {
         let gradient = gradients.get(var).unwrap_or_else(|| panic!("{name}"));
@@ -159,18 +138,12 @@ fn differences_of_templates_have_the_rank_asked_for() {
     );
     let expected = (&gene.templates["fc1"] + left.matmul(right).unwrap()).unwrap();
     assert_close(&flat(&adapted.templates["fc1"]), &flat(&expected), 1e-6);
-    for (name, t) in [
-        (
-            "templates.fc1.right",
-            Tensor::zeros((4, 2, 16), DType::F32, &Device::Cpu),
-        ),
-        (
-            "templates.frob.left",
-            Tensor::zeros((4, 16, 3), DType::F32, &Device::Cpu),
-        ),
+    for (name, dims) in [
+        ("templates.fc1.right", (4, 2, 16)),
+        ("templates.frob.left", (4, 16, 3)),
     ] {
         let mut wrong = delta.clone();
-        wrong.insert(name.into(), t.unwrap());
+        wrong.insert(name.into(), normal(&mut rng(1), dims));
         let error = gene.with_delta(&wrong).unwrap_err().to_string();
         assert!(error.contains(&name[..13]), "{error}");
     }

@@ -74,11 +74,7 @@ fn share_init_is_a_special_case() {
 
 #[test]
 fn telg_holds_where_two_parts_share_a_set() {
-    let mut sets = Plan::own_sets();
-    sets.insert(Part::Fc1, "mlp".to_owned());
-    sets.insert(Part::Fc2, "mlp".to_owned());
-    let counts = [("qkv", 6), ("proj", 2), ("mlp", 16)].map(|(s, n)| (s.to_owned(), n));
-    let plan = Plan::new(2, Kronecker::Tile, sets, counts.into()).unwrap();
+    let plan = shared_plan(2, &MLP, [("qkv", 6), ("proj", 2), ("mlp", 16)]);
     let shape = block(2, 8);
     let scalers = telg_scalers(&plan, &shape, 4, DepthRule::LastIsOne).unwrap();
     let used = |part: Part| -> Vec<usize> {
@@ -120,11 +116,9 @@ fn seeded_templates_make_the_layers_that_they_were_cut_from() {
             .unwrap()
     };
     for order in [Kronecker::Tile, Kronecker::Interleave] {
-        let mut sets = Plan::own_sets();
-        sets.insert(Part::Proj, "shared".to_owned());
-        sets.insert(Part::Qkv, "shared".to_owned());
-        let counts = [("shared", 40), ("fc1", 32), ("fc2", 32)].map(|(s, n)| (s.to_owned(), n));
-        let plan = Plan::new(2, order, sets, counts.into()).unwrap();
+        let shared = [(Part::Proj, "shared"), (Part::Qkv, "shared")];
+        let mut plan = shared_plan(2, &shared, [("shared", 40), ("fc1", 32), ("fc2", 32)]);
+        plan.kronecker = order;
         let shape = block(4, 16);
         let mut all = templates(&mut rng(5), &plan);
         let before = all["shared"].clone();

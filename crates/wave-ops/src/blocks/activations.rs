@@ -6,22 +6,25 @@ use crate::shape::BlocksShape;
 use crate::threads::{split, thread_ranges};
 use std::ops::Range;
 
-/// One layer's activations of the whole batch.
-pub(super) struct LayerActivations {
-    x: Buffer,   // (b, n, d)
-    qkv: Buffer, // (b, n, 3 d)
-    o: Buffer,   // (b, n, d)
-    u: Buffer,   // (b, n, d)
-    h: Buffer,   // (b, n, hidden), or in bf16: (b, n, hidden / 2 rounded up)
+/// What the backward pass of a layer reads.
+pub(super) struct Activations<T> {
+    pub(super) x: T,   // (b, n, d)
+    pub(super) qkv: T, // (b, n, 3 d)
+    pub(super) o: T,   // (b, n, d)
+    pub(super) u: T,   // (b, n, d)
+    pub(super) h: T,   // (b, n, hidden), or in bf16: (b, n, hidden / 2 rounded up)
 }
 
-/// The same for the samples of one chunk.
-pub(super) struct Chunk<'a> {
-    pub(super) x: &'a mut [f32],
-    pub(super) qkv: &'a mut [f32],
-    pub(super) o: &'a mut [f32],
-    pub(super) u: &'a mut [f32],
-    pub(super) h: &'a mut [f32],
+/// Of the whole batch.
+pub(super) type LayerActivations = Activations<Buffer>;
+
+/// Of the samples of one chunk.
+pub(super) type Chunk<'a> = Activations<&'a mut [f32]>;
+
+impl<T> From<[T; 5]> for Activations<T> {
+    fn from([x, qkv, o, u, h]: [T; 5]) -> Activations<T> {
+        Activations { x, qkv, o, u, h }
+    }
 }
 
 impl LayerActivations {
@@ -31,50 +34,30 @@ impl LayerActivations {
         b: usize,
         n: usize,
     ) -> LayerActivations {
-        let (d, tokens) = (shape.width, b * n);
+        let d = shape.width;
         let hidden = match precision {
             Precision::F32 => shape.hidden,
             Precision::Bf16 => shape.hidden.div_ceil(2),
         };
-        LayerActivations {
-            x: Buffer::stale(tokens * d),
-            qkv: Buffer::stale(tokens * 3 * d),
-            o: Buffer::stale(tokens * d),
-            u: Buffer::stale(tokens * d),
-            h: Buffer::stale(tokens * hidden),
-        }
+        let widths = [d, 3 * d, d, d, hidden];
+        widths.map(|width| Buffer::stale(b * n * width)).into()
+    }
+
+    fn buffers(&mut self) -> [&mut Buffer; 5] {
+        let Activations { x, qkv, o, u, h } = self;
+        [x, qkv, o, u, h]
     }
 
     /// All samples as one chunk.
     pub(super) fn whole(&mut self) -> Chunk<'_> {
-        Chunk {
-            x: &mut self.x,
-            qkv: &mut self.qkv,
-            o: &mut self.o,
-            u: &mut self.u,
-            h: &mut self.h,
-        }
+        self.buffers().map(|buffer| &mut buffer[..]).into()
     }
 
     /// Splits by ranges of the `b` samples.
     fn split(&mut self, b: usize, ranges: &[Range<usize>]) -> Vec<Chunk<'_>> {
-        let mut x = split(&mut self.x, b, ranges);
-        let mut qkv = split(&mut self.qkv, b, ranges);
-        let mut o = split(&mut self.o, b, ranges);
-        let mut u = split(&mut self.u, b, ranges);
-        let mut h = split(&mut self.h, b, ranges);
-        ranges
-            .iter()
-            .filter_map(|_| {
-                Some(Chunk {
-                    x: x.next()?,
-                    qkv: qkv.next()?,
-                    o: o.next()?,
-                    u: u.next()?,
-                    h: h.next()?,
-                })
-            })
-            .collect()
+        let mut parts = self.buffers().map(|buffer| split(buffer, b, ranges));
+        let mut next = || parts.each_mut().map(|part| part.next().unwrap_or_default());
+        ranges.iter().map(|_| next().into()).collect()
     }
 }
 

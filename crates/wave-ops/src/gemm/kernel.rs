@@ -43,10 +43,22 @@ trait Isa: Copy {
     /// `a * b + c`, summed over the parts of an element.
     fn multiply_add(self, a: Self::Operand, b: Self::Operand, c: Self::Sum) -> Self::Sum;
     fn splat(self, value: Self::Element) -> Self::Operand;
-    unsafe fn operand(self, from: *const Self::Element) -> Self::Operand;
-    unsafe fn load(self, from: *const f32) -> Self::Sum;
+    #[inline(always)]
+    unsafe fn operand(self, from: *const Self::Element) -> Self::Operand {
+        // SAFETY: a register is as many plain values.
+        unsafe { from.cast::<Self::Operand>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::Sum {
+        // SAFETY: as above.
+        unsafe { from.cast::<Self::Sum>().read_unaligned() }
+    }
     unsafe fn load_part(self, from: *const f32, count: usize) -> Self::Sum;
-    unsafe fn store(self, to: *mut f32, sum: Self::Sum);
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, sum: Self::Sum) {
+        // SAFETY: as above.
+        unsafe { to.cast::<Self::Sum>().write_unaligned(sum) }
+    }
     unsafe fn store_part(self, to: *mut f32, count: usize, sum: Self::Sum);
 }
 
@@ -271,25 +283,10 @@ impl<S: pulp::Simd> Isa for Single<S> {
         self.0.splat_f32s(value)
     }
     #[inline(always)]
-    unsafe fn operand(self, from: *const f32) -> S::f32s {
-        // SAFETY: as the trait asks.
-        unsafe { from.cast::<S::f32s>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> S::f32s {
-        // SAFETY: as the trait asks.
-        unsafe { from.cast::<S::f32s>().read_unaligned() }
-    }
-    #[inline(always)]
     unsafe fn load_part(self, from: *const f32, count: usize) -> S::f32s {
         // SAFETY: as the trait asks.
         let values = unsafe { std::slice::from_raw_parts(from, count) };
         self.0.partial_load_f32s(values)
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, sum: S::f32s) {
-        // SAFETY: as the trait asks.
-        unsafe { to.cast::<S::f32s>().write_unaligned(sum) }
     }
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, count: usize, sum: S::f32s) {
@@ -347,25 +344,10 @@ impl Isa for Portable {
         [value; FOUR]
     }
     #[inline(always)]
-    unsafe fn operand(self, from: *const f32) -> [f32; FOUR] {
-        // SAFETY: as the trait asks.
-        unsafe { from.cast::<[f32; FOUR]>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> [f32; FOUR] {
-        // SAFETY: as the trait asks.
-        unsafe { from.cast::<[f32; FOUR]>().read_unaligned() }
-    }
-    #[inline(always)]
     unsafe fn load_part(self, from: *const f32, count: usize) -> [f32; FOUR] {
         // SAFETY: as the trait asks.
         let values = unsafe { std::slice::from_raw_parts(from, count) };
         std::array::from_fn(|i| values.get(i).copied().unwrap_or(0.0))
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, sum: [f32; FOUR]) {
-        // SAFETY: as the trait asks.
-        unsafe { to.cast::<[f32; FOUR]>().write_unaligned(sum) }
     }
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, count: usize, sum: [f32; FOUR]) {
@@ -457,24 +439,9 @@ mod pairs {
             self.0.avx512f._mm512_set1_epi32(value.0.cast_signed())
         }
         #[inline(always)]
-        unsafe fn operand(self, from: *const Pair) -> __m512i {
-            // SAFETY: as the trait asks.
-            unsafe { from.cast::<__m512i>().read_unaligned() }
-        }
-        #[inline(always)]
-        unsafe fn load(self, from: *const f32) -> __m512 {
-            // SAFETY: as the trait asks.
-            unsafe { from.cast::<__m512>().read_unaligned() }
-        }
-        #[inline(always)]
         unsafe fn load_part(self, from: *const f32, count: usize) -> __m512 {
             // SAFETY: as the trait asks; masked lanes are not touched.
             unsafe { _mm512_maskz_loadu_ps(mask(count), from) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32, sum: __m512) {
-            // SAFETY: as the trait asks.
-            unsafe { to.cast::<__m512>().write_unaligned(sum) }
         }
         #[inline(always)]
         unsafe fn store_part(self, to: *mut f32, count: usize, sum: __m512) {

@@ -1,6 +1,7 @@
 //! Kernels on this processor, for tests.
 
 use super::{Argument, Factor, Kind, Products, View};
+use crate::bf16;
 use candle_core::Result;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -146,7 +147,7 @@ fn widened(view: View) -> Vec<f32> {
             Kind::F32 => std::slice::from_raw_parts(view.pointer as *const f32, view.len).to_vec(),
             Kind::Bf16 => std::slice::from_raw_parts(view.pointer as *const u16, view.len)
                 .iter()
-                .map(|bits| f32::from_bits(u32::from(*bits) << 16))
+                .map(|half| bf16::widened(*half))
                 .collect(),
             Kind::Bytes => unreachable!("no numbers"),
         }
@@ -188,19 +189,10 @@ pub(super) fn products(how: Products, a: Factor, b: Factor, c: View) {
             Kind::Bf16 => {
                 let to = std::slice::from_raw_parts_mut(c.pointer as *mut u16, c.len);
                 for (to, x) in to.iter_mut().zip(sums) {
-                    *to = rounded(x);
+                    *to = bf16::narrowed(x);
                 }
             }
             Kind::Bytes => unreachable!("no numbers"),
         }
     }
-}
-
-/// The nearest bf16, of two the even one.
-fn rounded(x: f32) -> u16 {
-    if x.is_nan() {
-        return 0x7fc0;
-    }
-    let bits = x.to_bits();
-    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }

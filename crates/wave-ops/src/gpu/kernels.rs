@@ -118,19 +118,19 @@ impl Place {
             z.expect(kind, n);
         }
         assert!(n.is_multiple_of(d));
-        let arguments = [
-            x.into(),
-            branch.map(|(branch, _)| branch.values).into(),
-            branch.map(|(branch, _)| branch.bias).into(),
-            branch.and_then(|(branch, _)| branch.scales).into(),
-            branch.map(|(_, y)| y).into(),
-            norm.map(|(norm, _)| norm.weight).into(),
-            norm.map(|(norm, _)| norm.bias).into(),
-            norm.map(|(_, z)| z).into(),
+        let arguments = arguments![
+            x,
+            branch.map(|(branch, _)| branch.values),
+            branch.map(|(branch, _)| branch.bias),
+            branch.and_then(|(branch, _)| branch.scales),
+            branch.map(|(_, y)| y),
+            norm.map(|(norm, _)| norm.weight),
+            norm.map(|(norm, _)| norm.bias),
+            norm.map(|(_, z)| z),
             int(n / d),
             int(d),
             int(size),
-            norm.map_or(0.0, |(norm, _)| norm.eps).into(),
+            norm.map_or(0.0, |(norm, _)| norm.eps),
         ];
         let grid = [(n / d).div_ceil(ROWS), 1, 1];
         self.launch(&norm_kernel("norm", kind, d), grid, THREADS, &arguments)
@@ -157,20 +157,20 @@ impl Place {
         }
         let (count, parts) = parts(rows);
         let sums = self.values(Kind::F32, parts * 3 * d)?;
-        let arguments = [
-            y.into(),
-            norm.weight.into(),
-            dz.into(),
-            dy.into(),
-            scales.into(),
-            branch.map(|branch| branch.values).into(),
-            sums.view().into(),
+        let arguments = arguments![
+            y,
+            norm.weight,
+            dz,
+            dy,
+            scales,
+            branch.map(|branch| branch.values),
+            sums.view(),
             int(rows),
             int(d),
             int(sample(rows, scales)),
             int(count),
-            norm.eps.into(),
-            add.into(),
+            norm.eps,
+            add,
         ];
         let name = norm_kernel("norm_backward", dz.kind, d);
         self.launch(&name, [parts, 1, 1], THREADS, &arguments)?;
@@ -187,13 +187,7 @@ impl Place {
         let (count, parts) = parts(rows);
         let partial = self.values(Kind::F32, parts * d)?;
         let name = format!("column_sums_{}", x.kind.name());
-        let arguments = [
-            x.into(),
-            partial.view().into(),
-            int(rows),
-            int(d),
-            int(count),
-        ];
+        let arguments = arguments![x, partial.view(), int(rows), int(d), int(count)];
         let grid = [d.div_ceil(THREADS as usize), parts, 1];
         self.launch(&name, grid, THREADS, &arguments)?;
         self.add_parts(partial.view(), parts, [Some(sums), None, None])
@@ -209,7 +203,7 @@ impl Place {
         let stride = parts.len / count;
         assert!(all * d <= stride);
         let [a, b, c] = sums.map(Argument::from);
-        let arguments = [parts.into(), a, b, c, int(count), int(d), int(stride)];
+        let arguments = arguments![parts, a, b, c, int(count), int(d), int(stride)];
         let grid = [d.div_ceil(LANES), all, 1];
         self.launch("add_parts", grid, THREADS, &arguments)
     }
@@ -219,7 +213,7 @@ impl Place {
         let n = y.expect(z.kind, z.len).len;
         let name = format!("gelu_{}", z.kind.name());
         let d = row(z, bias);
-        let arguments = [z.into(), bias.into(), y.into(), long(n), int(d)];
+        let arguments = arguments![z, bias, y, long(n), int(d)];
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
@@ -229,7 +223,7 @@ impl Place {
         dy.expect(z.kind, n);
         dx.expect(z.kind, n);
         let name = format!("gelu_backward_{}", z.kind.name());
-        let arguments = [z.into(), dy.into(), dx.into(), long(n)];
+        let arguments = arguments![z, dy, dx, long(n)];
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
@@ -247,12 +241,12 @@ impl Place {
         let (count, parts) = parts(n / d);
         let partial = self.values(Kind::F32, parts * d)?;
         let name = format!("gelu_columns_{}", z.kind.name());
-        let arguments = [
-            z.into(),
-            bias.into(),
-            g.into(),
-            y.into(),
-            partial.view().into(),
+        let arguments = arguments![
+            z,
+            bias,
+            g,
+            y,
+            partial.view(),
             int(n / d),
             int(d),
             int(count),
@@ -266,13 +260,7 @@ impl Place {
     pub(super) fn branch(&self, g: View, scales: Option<View>, to: View) -> Result<()> {
         let n = g.expect(Kind::F32, to.len).len;
         let name = format!("branch_{}", to.kind.name());
-        let arguments = [
-            g.into(),
-            scales.into(),
-            to.into(),
-            long(n),
-            int(sample(n, scales)),
-        ];
+        let arguments = arguments![g, scales, to, long(n), int(sample(n, scales))];
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
@@ -298,10 +286,7 @@ impl Place {
         lse.expect(Kind::F32, z.rows());
         bias.map(|bias| bias.expect(Kind::F32, 3 * z.heads * z.head_width));
         let (kernel, blocks, threads) = z.kernel(kind, false);
-        let arguments = [
-            &[qkv.into(), bias.into(), o.into(), lse.into()][..],
-            &z.arguments(&[qkv, o]),
-        ];
+        let arguments = [&arguments![qkv, bias, o, lse][..], &z.arguments(&[qkv, o])];
         self.launch(
             &format!("attention_{kernel}"),
             [blocks, z.heads, z.samples],
@@ -332,16 +317,16 @@ impl Place {
         bias.map(|bias| bias.expect(Kind::F32, 3 * z.heads * z.head_width));
         let delta = self.values(Kind::F32, z.rows())?;
         let sizes = z.arguments(&[qkv, o, d_o, d_qkv]);
-        let (given, sums) = ([qkv.into(), bias.into()], [lse.into(), delta.view().into()]);
-        let queries = [&given[..], &[o.into(), d_o.into()], &sums].concat();
-        let keys = [&given[..], &[d_o.into()], &sums].concat();
+        let (given, sums) = (arguments![qkv, bias], arguments![lse, delta.view()]);
+        let queries = [&given[..], &arguments![o, d_o], &sums].concat();
+        let keys = [&given[..], &arguments![d_o], &sums].concat();
         for (pass, arguments) in [("queries", queries), ("keys", keys)] {
             let (kernel, blocks, threads) = z.kernel(kind, pass == "keys");
             self.launch(
                 &format!("attention_{pass}_{kernel}"),
                 [blocks, z.heads, z.samples],
                 threads,
-                &[&arguments[..], &[d_qkv.into()], &sizes].concat(),
+                &[&arguments[..], &arguments![d_qkv], &sizes].concat(),
             )?;
         }
         Ok(())
@@ -358,14 +343,7 @@ impl Place {
         let count = b * (h / p) * (w / p);
         images.expect(Kind::F32, b * c * h * w);
         patches.expect(Kind::F32, count * c * p * p);
-        let arguments = [
-            images.into(),
-            patches.into(),
-            int(c),
-            int(h),
-            int(w),
-            int(p),
-        ];
+        let arguments = arguments![images, patches, int(c), int(h), int(w), int(p)];
         self.launch("patchify", [count, 1, 1], THREADS, &arguments)
     }
 
@@ -384,15 +362,7 @@ impl Place {
         tokens.expect(Kind::F32, samples * each * d);
         let rows = samples * each;
         let name = format!("embed_{}", y.kind.name());
-        let arguments = [
-            y.into(),
-            table.into(),
-            tokens.into(),
-            int(rows),
-            int(d),
-            int(each - n),
-            int(n),
-        ];
+        let arguments = arguments![y, table, tokens, int(rows), int(d), int(each - n), int(n)];
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
@@ -407,14 +377,7 @@ impl Place {
         dy.expect(dy.kind, rows * d);
         d_tokens.expect(Kind::F32, rows / n * each * d);
         let name = format!("embed_backward_{}", dy.kind.name());
-        let arguments = [
-            d_tokens.into(),
-            dy.into(),
-            int(rows),
-            int(d),
-            int(each - n),
-            int(n),
-        ];
+        let arguments = arguments![d_tokens, dy, int(rows), int(d), int(each - n), int(n)];
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
@@ -429,22 +392,17 @@ impl Place {
         targets.expect(logits.expect(logits.kind, n).kind, n);
         let losses = self.values(Kind::F32, z.rows)?;
         let name = format!("soft_cross_entropy_{}", logits.kind.name());
-        let arguments = [
-            logits.into(),
-            targets.into(),
-            losses.view().into(),
+        let arguments = arguments![
+            logits,
+            targets,
+            losses.view(),
             int(z.classes),
-            (1.0 / z.temperature).into(),
-            z.of_logits.into(),
+            1.0 / z.temperature,
+            z.of_logits,
         ];
         self.launch(&name, [z.rows, 1, 1], THREADS, &arguments)?;
         let mean = self.values(Kind::F32, 1)?;
-        let arguments = [
-            losses.view().into(),
-            mean.view().into(),
-            int(z.rows),
-            (1.0 / z.rows as f32).into(),
-        ];
+        let arguments = arguments![losses.view(), mean.view(), int(z.rows), 1.0 / z.rows as f32];
         self.launch("scaled_sum", [1, 1, 1], THREADS, &arguments)?;
         Ok(mean)
     }
@@ -463,15 +421,15 @@ impl Place {
         }
         d_loss.expect(Kind::F32, 1);
         let name = format!("soft_cross_entropy_backward_{}", logits.kind.name());
-        let arguments = [
-            logits.into(),
-            targets.into(),
-            d_loss.into(),
-            d_logits.into(),
+        let arguments = arguments![
+            logits,
+            targets,
+            d_loss,
+            d_logits,
             int(z.classes),
-            (1.0 / z.temperature).into(),
-            z.of_logits.into(),
-            (1.0 / z.rows as f32).into(),
+            1.0 / z.temperature,
+            z.of_logits,
+            1.0 / z.rows as f32,
         ];
         self.launch(&name, [z.rows, 1, 1], THREADS, &arguments)
     }
@@ -489,15 +447,7 @@ impl Place {
         to.expect(Kind::F32, n);
         assert!(n.is_multiple_of(r * c * t * t));
         let name = if join { "kron_join" } else { "kron_cut" };
-        let arguments = [
-            from.into(),
-            to.into(),
-            long(n),
-            int(r),
-            int(c),
-            int(t),
-            interleave.into(),
-        ];
+        let arguments = arguments![from, to, long(n), int(r), int(c), int(t), interleave];
         self.launch(name, [blocks(n), 1, 1], THREADS, &arguments)
     }
 
@@ -511,7 +461,7 @@ impl Place {
         let n = from.expect(Kind::F32, to.len).len;
         to.expect(Kind::F32, n);
         assert!(n.is_multiple_of(rows * cols));
-        let arguments = [from.into(), to.into(), long(n), int(rows), int(cols)];
+        let arguments = arguments![from, to, long(n), int(rows), int(cols)];
         self.launch("transpose_each", [blocks(n), 1, 1], THREADS, &arguments)
     }
 
@@ -532,10 +482,10 @@ impl Place {
     /// The sum of the squares of the gradients of such a table: eight bytes of a double.
     pub(super) fn squares(&self, table: View, tensors: usize, blocks: usize) -> Result<Values> {
         let parts = self.values(Kind::Bytes, 8 * blocks)?;
-        let arguments = [table.into(), int(tensors), parts.view().into()];
+        let arguments = arguments![table, int(tensors), parts.view()];
         self.launch("squares", [blocks, 1, 1], THREADS, &arguments)?;
         let sum = self.values(Kind::Bytes, 8)?;
-        let arguments = [parts.view().into(), sum.view().into(), int(blocks)];
+        let arguments = arguments![parts.view(), sum.view(), int(blocks)];
         self.launch("add_squares", [1, 1, 1], THREADS, &arguments)?;
         Ok(sum)
     }

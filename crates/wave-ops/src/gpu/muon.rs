@@ -4,6 +4,7 @@ use super::optimiser::address;
 use super::{
     Argument, Factor, Kind, Place, Products, View, int, long, plain, transposed, with_views,
 };
+use crate::optimiser::Move;
 use crate::optimiser::muon::{Muon, QUINTIC, STEPS};
 use candle_core::{Result, Tensor};
 
@@ -12,20 +13,15 @@ const THREADS: u32 = 256;
 /// Values of a part of a matrix, at least, and parts, at most.
 const PART: (usize, usize) = (4096, 32);
 
-/// A tensor that Muon moves, on one place: matrices (count, r, c).
-pub(crate) struct Stacked<'a> {
-    pub(crate) values: &'a Tensor,
-    pub(crate) gradient: &'a Tensor,
-    pub(crate) momentum: &'a Tensor,
-    pub(crate) size: (usize, usize, usize),
-    /// One, or one for each row of the leading dimension.
-    pub(crate) learning_rates: &'a [f32],
-    pub(crate) weight_decay: f32,
-}
-
-/// See [`crate::muon_step`]; `scale` is that of gradients.
-pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> Result<()> {
-    let (count, r, c) = moved.size;
+/// See [`crate::muon_step`], of matrices (count, r, c); `scale` is that of gradients.
+pub(crate) fn muon(
+    place: &Place,
+    moved: &Move,
+    momentum: &Tensor,
+    (count, r, c): (usize, usize, usize),
+    config: Muon,
+    scale: f32,
+) -> Result<()> {
     let n = r * c;
     let gradient = moved.gradient.contiguous()?;
     let b = config.momentum;
@@ -33,24 +29,15 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     let room = |len| place.values(Kind::F32, len);
     let (of_g, of_u) = (room(count * steps.parts)?, room(count * steps.parts)?);
     let (mut x, mut next) = (room(count * n)?, room(count * n)?);
-    let m = Argument::Pointer(address(place, moved.momentum)?);
+    let m = Argument::Pointer(address(place, momentum)?);
     with_views(place, [&gradient], |[g]| {
         let g = g.expect(Kind::F32, count * n);
-        steps.launch("muon_squares", &[g.into(), of_g.view().into(), long(n)])?;
+        steps.launch("muon_squares", &arguments![g, of_g.view(), long(n)])?;
         let (u, of_g, of_u) = (x.view(), of_g.view(), of_u.view());
         let scale = scale * (1.0 - b);
-        let arguments = [
-            g.into(),
-            of_g.into(),
-            m,
-            u.into(),
-            of_u.into(),
-            long(n),
-            b.into(),
-            scale.into(),
-        ];
+        let arguments = arguments![g, of_g, m, u, of_u, long(n), b, scale,];
         steps.launch("muon_momentum", &arguments)?;
-        steps.launch("muon_normalise", &[u.into(), of_u.into(), long(n)])
+        steps.launch("muon_normalise", &arguments![u, of_u, long(n)])
     })?;
 
     // Newton-Schulz on the smaller side, S = X X^T or X^T X: X becomes P X or X P.
@@ -69,40 +56,29 @@ pub(crate) fn muon(place: &Place, moved: &Stacked, config: Muon, scale: f32) -> 
     };
     for _ in 0..STEPS {
         let (from, to) = (x.view(), next.view());
-        if r <= c {
-            product((k, k, c), plain(from), transposed(from), s)?;
-        } else {
-            product((k, k, r), transposed(from), plain(from), s)?;
-        }
+        let (left, right) = match r <= c {
+            true => (plain(from), transposed(from)),
+            false => (transposed(from), plain(from)),
+        };
+        product((k, k, r.max(c)), left, right, s)?;
         product((k, k, k), plain(s), plain(s), ss)?;
-        let arguments = [
-            s.into(),
-            ss.into(),
-            long(k * k),
-            int(k),
-            a.into(),
-            b.into(),
-            c2.into(),
-        ];
+        let arguments = arguments![s, ss, long(k * k), int(k), a, b, c2,];
         squares.launch("muon_polynomial", &arguments)?;
-        if r <= c {
-            product((r, c, k), plain(ss), plain(from), to)?;
-        } else {
-            product((r, c, k), plain(from), plain(ss), to)?;
-        }
+        let (left, right) = if r <= c { (ss, from) } else { (from, ss) };
+        product((r, c, k), plain(left), plain(right), to)?;
         std::mem::swap(&mut x, &mut next);
     }
 
     let rates = place.upload_f32(moved.learning_rates)?;
     let size = config.step_size * (r.max(c) as f32).sqrt();
-    let arguments = [
-        Argument::Pointer(address(place, moved.values)?),
-        x.view().into(),
-        rates.view().into(),
+    let arguments = arguments![
+        Argument::Pointer(address(place, moved.var)?),
+        x.view(),
+        rates.view(),
         long(count * n),
         long(count * n / moved.learning_rates.len()),
-        moved.weight_decay.into(),
-        size.into(),
+        moved.weight_decay,
+        size,
     ];
     let all = Steps {
         parts: (count * n).div_ceil(THREADS as usize).min(4096),

@@ -4,13 +4,11 @@
 use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, View, plain, transposed, with_views};
+use crate::fused::{Custom, Gradients, custom};
 use crate::gradients::Bundle;
 use crate::order::Kronecker;
 use crate::shape::{BlocksShape, Mode};
-use candle_core::{
-    CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, Layout, Result, Shape, Storage,
-    Tensor,
-};
+use candle_core::{CpuStorage, CudaStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::Mutex;
 
 /// An operator whose result is there before candle asks for it. `backward` turns the arguments and the
@@ -22,142 +20,69 @@ struct Computed<F> {
 }
 
 impl<F> Computed<F> {
-    fn new(
-        name: &'static str,
-        result: Values,
-        shape: impl Into<Shape>,
-        backward: F,
-    ) -> Result<Computed<F>> {
-        let shape = shape.into();
-        let result = Mutex::new(Some((result.into_storage(&shape)?, shape)));
-        Ok(Computed {
-            name,
-            result,
-            backward,
-        })
-    }
-
     fn take(&self) -> Result<(Storage, Shape)> {
-        let taken = self
-            .result
-            .lock()
-            .expect("nothing panics with the lock")
-            .take();
-        taken.ok_or_else(|| candle_core::Error::Msg(format!("{} is applied once", self.name)))
+        let mut result = self.result.lock().expect("nothing panics with the lock");
+        let taken = result.take();
+        taken.ok_or_else(|| Error::Msg(format!("{} is applied once", self.name)))
     }
 
-    fn on_cpu(&self) -> Result<(CpuStorage, Shape)> {
+    fn elsewhere<T>(&self) -> Result<T> {
+        candle_core::bail!("{}: the result is on another device", self.name)
+    }
+}
+
+impl<const N: usize, F> Custom<N> for Computed<F>
+where
+    F: Fn([&Tensor; N], &Tensor) -> Gradients<N> + Send + Sync + 'static,
+{
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn on_cpu(&self, _: [&CpuStorage; N], _: [&Layout; N]) -> Result<(CpuStorage, Shape)> {
         match self.take()? {
             (Storage::Cpu(storage), shape) => Ok((storage, shape)),
-            _ => candle_core::bail!("{}: the result is on another device", self.name),
+            _ => self.elsewhere(),
         }
     }
 
-    fn on_cuda(&self) -> Result<(CudaStorage, Shape)> {
+    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Result<(CudaStorage, Shape)> {
         match self.take()? {
             (Storage::Cuda(storage), shape) => Ok((storage, shape)),
-            _ => candle_core::bail!("{}: the result is on another device", self.name),
+            _ => self.elsewhere(),
         }
     }
-}
 
-/// The gradients of `N` arguments.
-type GradientsOf<const N: usize> = Result<[Option<Tensor>; N]>;
-
-impl<F: Fn([&Tensor; 1], &Tensor) -> GradientsOf<1>> CustomOp1 for Computed<F> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.on_cpu()
-    }
-
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.on_cuda()
-    }
-
-    fn bwd(&self, x: &Tensor, _: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let [dx] = (self.backward)([x], dy)?;
-        Ok(dx)
+    fn gradients(&self, arguments: [&Tensor; N], dy: &Tensor) -> Gradients<N> {
+        (self.backward)(arguments, dy)
     }
 }
 
-impl<F: Fn([&Tensor; 2], &Tensor) -> GradientsOf<2>> CustomOp2 for Computed<F> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.on_cpu()
-    }
-
-    fn cuda_fwd(
-        &self,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        self.on_cuda()
-    }
-
-    fn bwd(
-        &self,
-        a: &Tensor,
-        b: &Tensor,
-        _: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        Ok((self.backward)([a, b], dy)?.into())
-    }
+/// A tensor of these values, of which candle learns that they come from the arguments.
+fn computed<const N: usize>(
+    name: &'static str,
+    result: Values,
+    shape: impl Into<Shape>,
+    arguments: [&Tensor; N],
+    backward: impl Fn([&Tensor; N], &Tensor) -> Gradients<N> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    let shape = shape.into();
+    let op = Computed {
+        name,
+        result: Mutex::new(Some((result.into_storage(&shape)?, shape))),
+        backward,
+    };
+    custom(op, arguments)
 }
 
-impl<F: Fn([&Tensor; 3], &Tensor) -> GradientsOf<3>> CustomOp3 for Computed<F> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
+/// Room for the gradient of a tensor.
+fn room(place: &Place, t: &Tensor) -> Result<Values> {
+    place.values(Kind::F32, t.elem_count())
+}
 
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.on_cpu()
-    }
-
-    fn cuda_fwd(
-        &self,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        self.on_cuda()
-    }
-
-    fn bwd(
-        &self,
-        a: &Tensor,
-        b: &Tensor,
-        c: &Tensor,
-        _: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        Ok((self.backward)([a, b, c], dy)?.into())
-    }
+/// The gradient of a tensor.
+fn gradient(values: Values, of: &Tensor) -> Result<Option<Tensor>> {
+    values.into_tensor(of.shape()).map(Some)
 }
 
 /// See [`crate::layer_norm()`].
@@ -182,20 +107,14 @@ pub(crate) fn layer_norm(
         place.norm(x, None, Some((Norm { weight, bias, eps }, y.view())))
     })?;
     let backward = move |[x, w, b]: [&Tensor; 3], dy: &Tensor| {
-        let room = |t: &Tensor| place.values(Kind::F32, t.elem_count());
-        let (dx, dw, db) = (room(x)?, room(w)?, room(b)?);
+        let (dx, dw, db) = (room(&place, x)?, room(&place, w)?, room(&place, b)?);
         with_views(&place, [x, w, b, dy], |[x, weight, bias, dy]| {
             let (norm, to) = (Norm { weight, bias, eps }, (dx.view(), false));
             place.norm_backward((x, norm), dy, to, None, [dw.view(), db.view()])
         })?;
-        Ok([
-            Some(dx.into_tensor(x.shape())?),
-            Some(dw.into_tensor(w.shape())?),
-            Some(db.into_tensor(b.shape())?),
-        ])
+        Ok([gradient(dx, x)?, gradient(dw, w)?, gradient(db, b)?])
     };
-    let op = Computed::new("layer-norm", y, x.shape(), backward)?;
-    x.apply_op3(weight, bias, op)
+    computed("layer-norm", y, x.shape(), [x, weight, bias], backward)
 }
 
 /// See [`crate::patchify`]: images (b, c, h, w) hold a patch of `p`.
@@ -238,8 +157,7 @@ pub(crate) fn embed(
     let backward = {
         let place = place.clone();
         move |[patches, weight, table]: [&Tensor; 3], dy: &Tensor| {
-            let room = |t: &Tensor| place.values(Kind::F32, t.elem_count());
-            let (dw, d_table) = (room(weight)?, room(table)?);
+            let (dw, d_table) = (room(&place, weight)?, room(&place, table)?);
             with_views(&place, [patches, dy], |[patches, d_tokens]| {
                 let dy = place.values(kind, rows * d)?;
                 place.embed_backward(d_tokens, dy.view(), (tokens, n, d))?;
@@ -247,15 +165,11 @@ pub(crate) fn embed(
                 place.product((d, k, rows), transposed(dy.view()), plain(x), dw.view())?;
                 place.column_sums(d_tokens, d_table.view())
             })?;
-            Ok([
-                None,
-                Some(dw.into_tensor(weight.shape())?),
-                Some(d_table.into_tensor(table.shape())?),
-            ])
+            Ok([None, gradient(dw, weight)?, gradient(d_table, table)?])
         }
     };
-    let op = Computed::new("embed", out, (b, tokens, d), backward)?;
-    patches.apply_op3(weight, table, op)
+    let arguments = [patches, weight, table];
+    computed("embed", out, (b, tokens, d), arguments, backward)
 }
 
 /// See [`crate::gelu()`].
@@ -263,13 +177,13 @@ pub(crate) fn gelu(place: Place, x: &Tensor) -> Result<Tensor> {
     let y = place.values(Kind::F32, x.elem_count())?;
     with_views(&place, [x], |[x]| place.gelu(x, None, y.view()))?;
     let backward = move |[x]: [&Tensor; 1], dy: &Tensor| {
-        let dx = place.values(Kind::F32, x.elem_count())?;
+        let dx = room(&place, x)?;
         with_views(&place, [x, dy], |[x, dy]| {
             place.gelu_backward(x, dy, dx.view())
         })?;
-        Ok([Some(dx.into_tensor(x.shape())?)])
+        Ok([gradient(dx, x)?])
     };
-    x.apply_op1(Computed::new("gelu", y, x.shape(), backward)?)
+    computed("gelu", y, x.shape(), [x], backward)
 }
 
 /// See [`crate::soft_cross_entropy`]; logits are divided by the temperature first, and targets are logits
@@ -293,13 +207,13 @@ pub(crate) fn soft_cross_entropy(
     })?;
     let targets = targets.detach();
     let backward = move |[z]: [&Tensor; 1], d_loss: &Tensor| {
-        let dz = place.values(Kind::F32, z.elem_count())?;
+        let dz = room(&place, z)?;
         with_views(&place, [z, &targets, d_loss], |[z, q, d_loss]| {
             place.soft_cross_entropy_backward(loss, (z, q), d_loss, dz.view())
         })?;
-        Ok([Some(dz.into_tensor(z.shape())?)])
+        Ok([gradient(dz, z)?])
     };
-    logits.apply_op1(Computed::new("soft-cross-entropy", mean, (), backward)?)
+    computed("soft-cross-entropy", mean, (), [logits], backward)
 }
 
 /// See [`crate::kronecker_sum`].
@@ -344,13 +258,13 @@ pub(crate) fn kronecker_sum(
                 },
             )?;
             Ok([
-                Some(d_templates.into_tensor(templates.shape())?),
-                Some(d_scalers.into_tensor(scalers.shape())?),
+                gradient(d_templates, templates)?,
+                gradient(d_scalers, scalers)?,
             ])
         }
     };
-    let op = Computed::new("kronecker-sum", w, (l, r * t, c * t), backward)?;
-    templates.apply_op2(scalers, op)
+    let shape = (l, r * t, c * t);
+    computed("kronecker-sum", w, shape, [templates, scalers], backward)
 }
 
 /// The kernels take rows as wide as these.
@@ -405,7 +319,7 @@ pub(crate) fn blocks(
         let Some((kept, narrowed)) = taken else {
             candle_core::bail!("transformer blocks: a second backward pass needs the stock path");
         };
-        let dx = trunk.place.values(Kind::F32, x.elem_count())?;
+        let dx = room(&trunk.place, x)?;
         let total = with_views(&trunk.place, parameters.each_ref(), |slabs| {
             let scales = scales.as_ref().map(Values::view);
             with_views(&trunk.place, [dy], |[dy]| {
@@ -416,11 +330,9 @@ pub(crate) fn blocks(
         *gradients.lock().expect("no pass panics") = total
             .into_iter()
             .zip(&parameters)
-            .map(|(gradient, p)| gradient.into_tensor(p.shape()).map(Some))
+            .map(|(values, p)| gradient(values, p))
             .collect::<Result<_>>()?;
-        let dx = dx.into_tensor(x.shape())?;
-        Ok([Some(dx), Some(Bundle::seed(token.device())?)])
+        Ok([gradient(dx, x)?, Some(Bundle::seed(token.device())?)])
     };
-    let op = Computed::new("transformer-blocks", y, x.shape(), backward)?;
-    x.apply_op2(&token, op)
+    computed("transformer-blocks", y, x.shape(), [x, &token], backward)
 }

@@ -1,22 +1,12 @@
 //! AdamW and norms over all tensors in one launch.
 
 use super::{Kind, Place, Values, with_views};
-use crate::optimiser::AdamW;
+use crate::optimiser::{AdamW, Move};
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
 use std::sync::Mutex;
 
 /// Values of a block; see `adamw.cu`.
 const CHUNK: usize = 4096;
-
-/// Tensors that AdamW moves, all of one place.
-pub(crate) struct Moved<'a> {
-    pub(crate) values: &'a Tensor,
-    pub(crate) gradient: &'a Tensor,
-    pub(crate) moments: [&'a Tensor; 2],
-    pub(crate) average: Option<&'a Tensor>,
-    pub(crate) learning_rates: &'a [f32],
-    pub(crate) weight_decay: f32,
-}
 
 /// A line of the table, `Moved` of `adamw.cu`.
 #[derive(Default)]
@@ -46,11 +36,11 @@ fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
     Ok((place.upload(Kind::Bytes, &bytes)?, blocks))
 }
 
-/// One step, see [`crate::adamw_steps`]: `scale` is that of gradients, `decay` of averages, `correction` of
+/// One step, see [`crate::adamw_steps`], of tensors of one place and their moments: `scale` is that of gradients, `decay` of averages, `correction` of
 /// the two moments.
 pub(crate) fn adamw(
     place: &Place,
-    all: &[Moved],
+    all: &[(&Move, [&Tensor; 2])],
     config: AdamW,
     correction: (f32, f32),
     scale: f32,
@@ -58,14 +48,14 @@ pub(crate) fn adamw(
 ) -> Result<()> {
     let rates: Vec<f32> = all
         .iter()
-        .flat_map(|moved| moved.learning_rates)
+        .flat_map(|(moved, _)| moved.learning_rates)
         .copied()
         .collect();
     let rates = place.upload_f32(&rates)?;
     // Kept to the end: copies of gradients that are not contiguous are among them.
     let (mut lines, mut gradients, mut rate) = (Vec::new(), Vec::new(), 0);
-    for moved in all {
-        let (len, count) = (moved.values.elem_count(), moved.learning_rates.len());
+    for (moved, [first, second]) in all {
+        let (len, count) = (moved.var.elem_count(), moved.learning_rates.len());
         let gradient = moved.gradient.contiguous()?;
         let average = moved
             .average
@@ -73,12 +63,12 @@ pub(crate) fn adamw(
             .transpose()?;
         let line = Line {
             pointers: [
-                address(place, moved.values)?,
+                address(place, moved.var)?,
                 with_views(place, [&gradient], |[g]| {
                     Ok(g.expect(Kind::F32, len).pointer)
                 })?,
-                address(place, moved.moments[0])?,
-                address(place, moved.moments[1])?,
+                address(place, first)?,
+                address(place, second)?,
                 average.unwrap_or(0),
                 rates.view().part(rate, count).pointer,
             ],

@@ -4,9 +4,9 @@
 use super::host::on_host_kernels;
 use super::kernels::{Attention, Branch, Loss, Norm};
 use super::{Kind, Place, Values};
-use crate::testing::{random, values};
 use crate::{BlocksShape, Kronecker, Mode, Precision, stock};
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Shape, Tensor, Var};
+use rand::{Rng, SeedableRng};
 
 mod optimisers;
 
@@ -15,6 +15,27 @@ const TOKENS: [usize; 4] = [1, 17, 50, 197];
 /// 2^-9, added up.
 const CLOSE: f64 = 1e-5;
 const NEAR: f64 = 1e-2;
+
+/// Seeded values between -1 and 1.
+fn random(seed: u64, shape: impl Into<Shape>) -> Var {
+    let shape = shape.into();
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    let values = (0..shape.elem_count()).map(|_| rng.random_range(-1f32..1.0));
+    let t = Tensor::from_vec(values.collect(), shape, &Device::Cpu);
+    Var::from_tensor(&t.unwrap()).unwrap()
+}
+
+/// The same, so many times as large.
+fn scaled(seed: u64, shape: impl Into<Shape>, by: f64) -> Var {
+    let t = random(seed, shape).as_tensor() * by;
+    Var::from_tensor(&t.unwrap()).unwrap()
+}
+
+/// All values as `f32`, in order.
+fn values(t: &Tensor) -> Vec<f32> {
+    let flat = t.flatten_all().unwrap().to_dtype(DType::F32).unwrap();
+    flat.to_vec1().unwrap()
+}
 
 /// The norm of the difference over the norm of the expected values, or over 0.01 per value.
 fn error(found: &[f32], expected: &[f32]) -> f64 {
@@ -90,14 +111,12 @@ fn stored(kind: Kind, t: &Tensor) -> (Values, Tensor) {
 fn read(values: &Values) -> Vec<f32> {
     let bytes = Place::Host.download(values).unwrap();
     match values.kind {
-        Kind::F32 => bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|w| f32::from_ne_bytes(*w))
-            .collect(),
+        Kind::F32 => {
+            let (words, _) = bytes.as_chunks::<4>();
+            words.iter().map(|w| f32::from_ne_bytes(*w)).collect()
+        }
         _ => {
-            let half = |w: &[u8; 2]| f32::from_bits(u32::from(u16::from_ne_bytes(*w)) << 16);
+            let half = |w: &[u8; 2]| crate::bf16::widened(u16::from_ne_bytes(*w));
             bytes.as_chunks::<2>().0.iter().map(half).collect()
         }
     }
@@ -110,21 +129,22 @@ fn tolerance(kind: Kind) -> f64 {
 #[test]
 fn bf16_is_rounded_to_the_nearest() {
     // 1 + 2^-8 lies between 1 and 1 + 2^-7: to the even one, 1. 1 + 3 2^-8 goes to 1 + 2^-6.
+    let half = 2f32.powi(-8);
     let numbers = [
         1.0,
-        1.0 + 2f32.powi(-8),
-        1.0 + 3.0 * 2f32.powi(-8),
+        1.0 + half,
+        1.0 + 3.0 * half,
         -3.3,
         1e-40,
         f32::INFINITY,
         1e38,
     ];
-    let (_, rounded) = stored(Kind::Bf16, &Tensor::new(&numbers, &Device::Cpu).unwrap());
-    let exact = Tensor::new(&numbers, &Device::Cpu)
-        .unwrap()
-        .to_dtype(DType::BF16)
-        .unwrap();
-    assert_eq!(values(&rounded), values(&exact));
+    let numbers = Tensor::new(&numbers, &Device::Cpu).unwrap();
+    let (_, rounded) = stored(Kind::Bf16, &numbers);
+    assert_eq!(
+        values(&rounded),
+        values(&numbers.to_dtype(DType::BF16).unwrap())
+    );
 }
 
 #[test]
@@ -166,8 +186,9 @@ fn patches_and_their_embedding() {
 #[test]
 fn gelu_and_its_gradient() {
     for n in [1, 7, 8, 17, 1000] {
-        let x = Var::from_tensor(&(random(1, n).as_tensor() * 5.0).unwrap()).unwrap();
-        check(&format!("GELU of {n}"), &[x], |t| crate::gelu(&t[0]));
+        check(&format!("GELU of {n}"), &[scaled(1, n, 5.0)], |t| {
+            crate::gelu(&t[0])
+        });
     }
 }
 
@@ -175,9 +196,8 @@ fn gelu_and_its_gradient() {
 fn losses_and_their_gradients() {
     for (rows, classes) in [(1, 1), (3, 10), (17, 257), (5, 1000)] {
         let what = format!("({rows}, {classes})");
-        let logits =
-            Var::from_tensor(&(random(1, (rows, classes)).as_tensor() * 8.0).unwrap()).unwrap();
-        let other = (random(2, (rows, classes)).as_tensor() * 8.0).unwrap();
+        let logits = scaled(1, (rows, classes), 8.0);
+        let other = scaled(2, (rows, classes), 8.0).as_detached_tensor();
         let targets = stock::softmax(&other).unwrap();
         // The loss of one class is 0, and so is its gradient: nothing to be relative to.
         check(
@@ -268,29 +288,15 @@ fn check_attention(kind: Kind, samples: usize, tokens: usize, heads: usize, head
 
 #[test]
 fn attention_and_its_gradient() {
-    for tokens in TOKENS {
-        for head_width in [16, 32, 64] {
-            check_attention(Kind::F32, 1, tokens, 1, head_width);
-        }
-    }
+    let one = |tokens| [16, 32, 64].map(|head_width| (1, tokens, 1, head_width));
     // Several heads and samples; widths that are filled up, and read one by one.
-    for (samples, tokens, heads, head_width) in
-        [(2, 17, 3, 24), (3, 5, 2, 7), (2, 33, 1, 100), (1, 20, 2, 1)]
-    {
-        check_attention(Kind::F32, samples, tokens, heads, head_width);
-    }
-}
-
-#[test]
-fn attention_in_bf16_and_its_gradient() {
-    for tokens in TOKENS {
-        for head_width in [16, 32, 64] {
-            check_attention(Kind::Bf16, 1, tokens, 1, head_width);
+    let several = [(2, 17, 3, 24), (3, 5, 2, 7), (2, 33, 1, 100)];
+    for (samples, tokens, heads, head_width) in TOKENS.into_iter().flat_map(one).chain(several) {
+        for kind in [Kind::F32, Kind::Bf16] {
+            check_attention(kind, samples, tokens, heads, head_width);
         }
     }
-    for (samples, tokens, heads, head_width) in [(2, 17, 3, 24), (3, 5, 2, 7), (2, 33, 1, 100)] {
-        check_attention(Kind::Bf16, samples, tokens, heads, head_width);
-    }
+    check_attention(Kind::F32, 1, 20, 2, 1);
 }
 
 /// Kernels with bf16 storage against themselves with f32 storage of the same numbers.
@@ -422,8 +428,7 @@ fn bf16_storage_is_near_f32() {
 fn block_inputs(b: usize, n: usize, shape: BlocksShape) -> Vec<Var> {
     let mut inputs = vec![random(1, (b, n, shape.width))];
     for (i, size) in shape.sizes().into_iter().enumerate() {
-        let t = random(2 + i as u64, (shape.depth, size));
-        inputs.push(Var::from_tensor(&(t.as_tensor() * 0.3).unwrap()).unwrap());
+        inputs.push(scaled(2 + i as u64, (shape.depth, size), 0.3));
     }
     inputs
 }
@@ -457,22 +462,15 @@ fn blocks_and_their_gradients() {
             recompute,
         };
         let inputs = block_inputs(b, n, shape);
-        for scales in [
-            None,
-            Some(
-                (0..depth * 2 * b)
-                    .map(|i| [0.0, 1.25, 2.0][i % 3])
-                    .collect(),
-            ),
-        ] {
-            let run = |t: &[Tensor]| run_blocks(mode(Precision::F32), shape, scales.clone(), t);
-            check(&format!("{shape:?}"), &inputs, run);
-            let single = with_gradients(&inputs, run);
-            let half = in_all_orders(|| {
-                with_gradients(&inputs, |t| {
-                    run_blocks(mode(Precision::Bf16), shape, scales.clone(), t)
-                })
-            });
+        let scales = (0..depth * 2 * b).map(|i| [0.0, 1.25, 2.0][i % 3]);
+        for scales in [None, Some(scales.collect::<Vec<f32>>())] {
+            let run = |precision| {
+                let (mode, scales) = (mode(precision), &scales);
+                move |t: &[Tensor]| run_blocks(mode, shape, scales.clone(), t)
+            };
+            check(&format!("{shape:?}"), &inputs, run(Precision::F32));
+            let single = with_gradients(&inputs, run(Precision::F32));
+            let half = in_all_orders(|| with_gradients(&inputs, run(Precision::Bf16)));
             // Roundings pass through a few layers.
             assert_close(&format!("{shape:?} in bf16"), &half, &single, 5.0 * NEAR);
         }

@@ -242,20 +242,8 @@ impl Trunk {
         scales: Option<View>,
         next: Option<Norm>,
     ) -> Result<((Values, Option<Values>), Inside)> {
-        let &[
-            _,
-            _,
-            w_qkv,
-            b_qkv,
-            w_proj,
-            b_proj,
-            _,
-            _,
-            w_fc1,
-            b_fc1,
-            w_fc2,
-            b_fc2,
-        ] = layer;
+        let &[_, _, w_qkv, b_qkv, w_proj, b_proj, ..] = layer;
+        let &[.., w_fc1, b_fc1, w_fc2, b_fc2] = layer;
         let [norm1, norm2] = self.norms(layer);
         let (d, hidden, place) = (self.shape.width, self.shape.hidden, &self.place);
         let branch = |values, bias, i| Branch {
@@ -299,21 +287,10 @@ impl Trunk {
         layer: &[View; 12],
         g: View,
         (first, before): (Branch, Option<Branch>),
-        &[
-            dw1,
-            db1,
-            dw_qkv,
-            db_qkv,
-            dw_proj,
-            _,
-            dw2,
-            db2,
-            dw_fc1,
-            db_fc1,
-            dw_fc2,
-            _,
-        ]: &[View; 12],
+        gradients: &[View; 12],
     ) -> Result<()> {
+        let &[dw1, db1, dw_qkv, db_qkv, dw_proj, _, dw2, db2, ..] = gradients;
+        let &[.., dw_fc1, db_fc1, dw_fc2, _] = gradients;
         let &[_, _, w_qkv, b_qkv, w_proj, _, _, _, w_fc1, b_fc1, w_fc2, _] = layer;
         let [norm1, norm2] = self.norms(layer);
         let (d, hidden, place) = (self.shape.width, self.shape.hidden, &self.place);

@@ -1,10 +1,9 @@
 //! Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
 
 use super::{MomentStorage, Move};
-use crate::storage::with_slice;
+use crate::storage::{in_place, with_slice};
 use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
 mod host;
 #[cfg(test)]
@@ -78,7 +77,7 @@ pub fn muon_step(
     gradient_scale: f32,
 ) -> Result<()> {
     moved.check()?;
-    let (var, rates) = (moved.var, moved.learning_rates);
+    let var = moved.var;
     let Matrices { stacked, rows } = matrices;
     if rows < stacked || rows >= var.rank() {
         candle_core::bail!("Muon: axis {rows} of {:?} as rows", var.dims());
@@ -89,13 +88,13 @@ pub fn muon_step(
         let step = host::Step {
             config,
             size: (dims[rows], columns),
-            momentum: Mutex::new(first),
-            learning_rates: rates,
+            learning_rates: moved.learning_rates,
             weight_decay: moved.weight_decay,
             gradient_scale,
             simd: crate::cpu::simd().map_err(candle_core::Error::wrap)?,
         };
-        return var.inplace_op2(&moved.gradient.detach().contiguous()?, &step);
+        let gradient = moved.gradient.detach();
+        return in_place("Muon", var, &gradient, |p, g| step.all(p, g, first));
     }
     #[cfg(gpu)]
     if rows == stacked && by_kernel(moved, matrices, config, gradient_scale)? {
@@ -106,12 +105,9 @@ pub fn muon_step(
     let used = used(&gradient)?;
     let used = Tensor::new(used, var.device())?;
     let all = used.dim(0)? == count;
-    let of_used = |t: &Tensor| {
-        if all {
-            Ok(t.clone())
-        } else {
-            t.index_select(&used, 0)
-        }
+    let of_used = |t: &Tensor| match all {
+        true => Ok(t.clone()),
+        false => t.index_select(&used, 0),
     };
     // All matrices: the used ones from `part`, the others from `rest`.
     let in_place = |rest: Tensor, part: &Tensor| match all {
@@ -128,13 +124,7 @@ pub fn muon_step(
 
     let size = f64::from(config.step_size) * (r.max(c) as f64).sqrt();
     let change = in_place(gradient.zeros_like()?, &(orthogonal(&u)? * size)?)?;
-    let change = matrices.back(&change, var.dims())?;
-    let by_rate = (rates.len(), var.elem_count() / rates.len());
-    let rates = Tensor::new(rates, var.device())?.reshape((by_rate.0, 1))?;
-    let kept = (1.0 - (&rates * f64::from(moved.weight_decay))?)?;
-    let p = var.as_detached_tensor().reshape(by_rate)?;
-    let p = (p.broadcast_mul(&kept)? - change.reshape(by_rate)?.broadcast_mul(&rates)?)?;
-    var.set(&p.reshape(var.shape())?)
+    moved.change_by(&matrices.back(&change, var.dims())?)
 }
 
 /// Takes the step on a GPU that holds all of it; else returns false.
@@ -150,15 +140,8 @@ fn by_kernel(moved: &Move, matrices: Matrices, config: Muon, scale: f32) -> Resu
     let dims = moved.var.dims();
     let product = |dims: &[usize]| dims.iter().product();
     let (stacked, rows) = dims.split_at(matrices.stacked);
-    let stacked = crate::gpu::Stacked {
-        values: moved.var,
-        gradient: moved.gradient,
-        momentum,
-        size: (product(stacked), rows[0], product(&rows[1..])),
-        learning_rates: moved.learning_rates,
-        weight_decay: moved.weight_decay,
-    };
-    crate::gpu::muon(&place, &stacked, config, scale)?;
+    let size = (product(stacked), rows[0], product(&rows[1..]));
+    crate::gpu::muon(&place, moved, momentum, size, config, scale)?;
     Ok(true)
 }
 

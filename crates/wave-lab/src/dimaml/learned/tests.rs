@@ -1,11 +1,6 @@
 use super::*;
-use candle_core::Var;
+use crate::testing::{check_slopes, double, gradients, values};
 use proptest::prelude::*;
-
-fn values(t: &Tensor) -> Vec<f64> {
-    let t = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
-    t.to_vec1().unwrap()
-}
 
 fn tensor(values: &[f64]) -> Tensor {
     Tensor::from_slice(values, values.len(), &Device::Cpu).unwrap()
@@ -117,11 +112,7 @@ fn weights_are_differentiable_in_their_parameters() {
         DistributionFamily::Normal,
         DistributionFamily::Plif { pieces: 4 },
     ] {
-        let first: Weights = first_parameters(family, &start)
-            .unwrap()
-            .into_iter()
-            .map(|(name, t)| (name, t.to_dtype(DType::F64).unwrap()))
-            .collect();
+        let first = double(first_parameters(family, &start).unwrap());
         let noise = Noise::new(family, &shapes(&start), &first, 1).unwrap();
         let product = |parameters: &Weights| {
             let w = weights(family, parameters, &noise).unwrap();
@@ -131,32 +122,15 @@ fn weights_are_differentiable_in_their_parameters() {
             });
             terms.reduce(|x, y| (x + y).unwrap()).unwrap()
         };
-        let variables: Vec<(String, Var)> = first
-            .iter()
-            .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
-            .collect();
-        let tracked: Weights = variables
-            .iter()
-            .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
-            .collect();
-        let store = product(&tracked).backward().unwrap();
-        for (name, v) in &variables {
-            let found = values(store.get(v.as_tensor()).unwrap());
-            for (i, slope) in found.iter().enumerate() {
-                let at = |by: f64| {
-                    let mut moved = values(v.as_tensor());
-                    moved[i] += by;
-                    let mut parameters = first.clone();
-                    parameters.insert(name.clone(), tensor(&moved));
-                    product(&parameters).to_scalar::<f64>().unwrap()
-                };
-                let expected = (at(1e-5) - at(-1e-5)) / 2e-5;
-                assert!(
-                    (slope - expected).abs() < 1e-6 * expected.abs().max(1.0),
-                    "{name}"
-                );
-            }
-        }
+        let found = gradients(&first, product);
+        assert!(found.keys().eq(first.keys()));
+        check_slopes(
+            &first,
+            &found,
+            |n| 0..n,
+            [1e-5, 1e-6, 1.0],
+            |p| product(p).to_scalar().unwrap(),
+        );
     }
 }
 

@@ -10,7 +10,7 @@
 //! Norms are batch norms with the statistics of the batch at hand, in training and in validation. There
 //! are no running statistics.
 
-use super::{Parameter, Usual, weight};
+use super::{Parameter, Parameters, Usual, weight};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::sizes;
@@ -77,57 +77,38 @@ impl AutoencoderShape {
 
     /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
-        let mut all = Vec::new();
-        let mut add = |name: String, dims: &[usize], usual: Usual| {
-            all.push(Parameter::new(name, dims, usual));
-        };
+        let mut all = Parameters::default();
         let (sides, channels) = (self.sides(), self.channels());
         let (layers, taps) = (self.widths.len(), KERNEL * KERNEL);
         let (side, width) = (sides[layers], channels[layers]);
         let features = width * side * side;
-        let norm = |add: &mut dyn FnMut(String, &[usize], Usual), at: &str, n: usize| {
-            add(format!("{at}.norm.weight"), &[n], Usual::Constant(1.0));
-            add(format!("{at}.norm.bias"), &[n], Usual::Constant(0.0));
-        };
         for l in 0..layers {
-            let (from, to) = (channels[l], channels[l + 1]);
+            let (at, from, to) = (format!("encoder.{l}"), channels[l], channels[l + 1]);
             let usual = Usual::of_inputs(from * taps);
-            add(
-                format!("encoder.{l}.weight"),
-                &[to, from, KERNEL, KERNEL],
-                usual,
-            );
-            norm(&mut add, &format!("encoder.{l}"), to);
+            all.add(format!("{at}.weight"), &[to, from, KERNEL, KERNEL], usual);
+            norm(&mut all, &at, to);
         }
-        let usual = Usual::of_inputs(features);
-        add(
-            "encoder.latent.weight".into(),
-            &[self.latent, features],
-            usual,
-        );
-        add("encoder.latent.bias".into(), &[self.latent], usual);
-        let usual = Usual::of_inputs(self.latent);
-        add(
-            "decoder.latent.weight".into(),
-            &[features, self.latent],
-            usual,
-        );
-        add("decoder.latent.bias".into(), &[features], usual);
+        all.map("encoder.latent", self.latent, features);
+        all.map("decoder.latent", features, self.latent);
         for l in (0..layers).rev() {
-            let (from, to) = (channels[l + 1], channels[l]);
+            let (at, from, to) = (format!("decoder.{l}"), channels[l + 1], channels[l]);
             // PyTorch takes the second dimension for the inputs here too.
             let usual = Usual::of_inputs(to * taps);
-            add(
-                format!("decoder.{l}.weight"),
-                &[from, to, KERNEL, KERNEL],
-                usual,
-            );
+            all.add(format!("{at}.weight"), &[from, to, KERNEL, KERNEL], usual);
             match l {
-                0 => add(format!("decoder.{l}.bias"), &[to], usual),
-                _ => norm(&mut add, &format!("decoder.{l}"), to),
+                0 => all.add(format!("{at}.bias"), &[to], usual),
+                _ => norm(&mut all, &at, to),
             }
         }
-        all
+        all.0
+    }
+}
+
+/// The parameters of a batch norm.
+fn norm(all: &mut Parameters, at: &str, channels: usize) {
+    for (part, value) in [("weight", 1.0), ("bias", 0.0)] {
+        let usual = Usual::Constant(value);
+        all.add(format!("{at}.norm.{part}"), &[channels], usual);
     }
 }
 

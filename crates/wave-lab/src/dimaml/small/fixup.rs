@@ -12,7 +12,7 @@
 //! (Kaiming's, B^(-1/2) of it in the first convolution of the B blocks, and zero in the second and in
 //! the head), so that every residual branch is 0.
 
-use super::{Parameter, Usual, weight};
+use super::{Parameter, Parameters, Usual, weight};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::sizes;
@@ -70,42 +70,36 @@ impl FixupShape {
 
     /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
-        let mut all = Vec::new();
-        let mut add = |name: String, dims: &[usize], usual: Usual| {
-            all.push(Parameter::new(name, dims, usual));
-        };
+        let mut all = Parameters::default();
         let (w, b) = (self.width, self.blocks as f64);
         // By fan-out, as in the paper.
         let kaiming = |out: usize, pixels: usize| (2.0 / (out * pixels) as f64).sqrt();
         let zero = Usual::Constant(0.0);
-        add(
-            "stem.weight".into(),
-            &[w, self.channels, 3, 3],
-            Usual::Normal(kaiming(w, 9)),
-        );
-        add("stem.bias".into(), &[1], zero);
+        let stem = Usual::Normal(kaiming(w, 9));
+        all.add("stem.weight", &[w, self.channels, 3, 3], stem);
+        all.add("stem.bias", &[1], zero);
         let mut w = w;
         for l in 0..self.blocks {
             let at = |name: &str| format!("blocks.{l}.{name}");
             let before = self.channels_of(l).0;
             w = self.channels_of(l).1;
             let first = Usual::Normal(kaiming(w, 9) / b.sqrt());
-            add(at("bias1"), &[1], zero);
+            all.add(at("bias1"), &[1], zero);
             if before != w {
                 let shortcut = Usual::Normal(kaiming(w, 1));
-                add(at("shortcut.weight"), &[w, before, 1, 1], shortcut);
+                all.add(at("shortcut.weight"), &[w, before, 1, 1], shortcut);
             }
-            add(at("conv1.weight"), &[w, before, 3, 3], first);
-            add(at("bias2"), &[1], zero);
-            add(at("bias3"), &[1], zero);
-            add(at("conv2.weight"), &[w, w, 3, 3], zero);
-            add(at("scale"), &[1], Usual::Constant(1.0));
-            add(at("bias4"), &[1], zero);
+            all.add(at("conv1.weight"), &[w, before, 3, 3], first);
+            all.add(at("bias2"), &[1], zero);
+            all.add(at("bias3"), &[1], zero);
+            all.add(at("conv2.weight"), &[w, w, 3, 3], zero);
+            all.add(at("scale"), &[1], Usual::Constant(1.0));
+            all.add(at("bias4"), &[1], zero);
         }
-        add("head.shift".into(), &[1], zero);
-        add("head.weight".into(), &[self.classes, w], zero);
-        add("head.bias".into(), &[self.classes], zero);
-        all
+        all.add("head.shift", &[1], zero);
+        all.add("head.weight", &[self.classes, w], zero);
+        all.add("head.bias", &[self.classes], zero);
+        all.0
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Every gate has its own tensors, and so its own distributions.
 
-use super::{Parameter, Usual, weight};
+use super::{Parameter, Parameters, Usual, weight};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::sizes;
@@ -44,27 +44,22 @@ impl LstmShape {
 
     /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
-        let mut all = Vec::new();
-        let mut add = |name: String, dims: &[usize], usual: Usual| {
-            all.push(Parameter::new(name, dims, usual));
-        };
+        let mut all = Parameters::default();
         let w = self.width;
         let embedding = [self.vocabulary, self.embedding];
-        add("embedding.weight".into(), &embedding, Usual::Normal(1.0));
+        all.add("embedding.weight", &embedding, Usual::Normal(1.0));
         for l in 0..self.layers {
             let inputs = if l == 0 { self.embedding } else { w };
             for gate in GATES {
                 let at = |name: &str| format!("layers.{l}.{gate}.{name}");
                 let usual = Usual::of_inputs(w); // of all three, in PyTorch
-                add(at("input"), &[w, inputs], usual);
-                add(at("hidden"), &[w, w], usual);
-                add(at("bias"), &[w], usual);
+                all.add(at("input"), &[w, inputs], usual);
+                all.add(at("hidden"), &[w, w], usual);
+                all.add(at("bias"), &[w], usual);
             }
         }
-        let usual = Usual::of_inputs(w);
-        add("logits.weight".into(), &[self.vocabulary, w], usual);
-        add("logits.bias".into(), &[self.vocabulary], usual);
-        all
+        all.map("logits", self.vocabulary, w);
+        all.0
     }
 }
 

@@ -4,17 +4,13 @@ use super::{Muon, QUINTIC, STEPS};
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use crate::gemm::{StartValue, gemm, rows, transposed};
-use crate::storage::slice;
-use candle_core::{CpuStorage, InplaceOp2, Layout, Result};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
 /// A step of stacked matrices (count, r, c), of a variable and its gradient.
 pub(super) struct Step<'a> {
     pub(super) config: Muon,
     /// Rows and columns.
     pub(super) size: (usize, usize),
-    pub(super) momentum: Mutex<&'a mut [f32]>,
     /// One, or one for each matrix or row.
     pub(super) learning_rates: &'a [f32],
     pub(super) weight_decay: f32,
@@ -22,32 +18,21 @@ pub(super) struct Step<'a> {
     pub(super) simd: Simd,
 }
 
-impl InplaceOp2 for Step<'_> {
-    fn name(&self) -> &'static str {
-        "muon"
-    }
-
-    fn cpu_fwd(&self, p: &mut CpuStorage, lp: &Layout, g: &CpuStorage, lg: &Layout) -> Result<()> {
-        let (Some((start, end)), CpuStorage::F32(p)) = (lp.contiguous_offsets(), p) else {
-            candle_core::bail!("Muon needs a contiguous f32 variable");
-        };
-        let (p, g) = (&mut p[start..end], slice(g, lg)?);
-        let mut momentum = self.momentum.lock().expect("Muon does not panic");
+impl Step<'_> {
+    /// A step of values `p` with gradients `g` and momentum `m`.
+    pub(super) fn all(&self, p: &mut [f32], g: &[f32], m: &mut [f32]) {
         let n = self.size.0 * self.size.1;
         let by_rate = p.len() / self.learning_rates.len(); // values
         p.par_chunks_exact_mut(n)
             .zip(g.par_chunks_exact(n))
-            .zip(momentum.par_chunks_exact_mut(n))
+            .zip(m.par_chunks_exact_mut(n))
             .enumerate()
             .for_each(|(at, ((p, g), m))| {
                 let rate = |i: usize| self.learning_rates[(at * n + i) / by_rate];
                 self.one(p, g, m, rate);
             });
-        Ok(())
     }
-}
 
-impl Step<'_> {
     /// A step of one matrix; `rate` is the learning rate of each of its values.
     fn one(&self, p: &mut [f32], g: &[f32], m: &mut [f32], rate: impl Fn(usize) -> f32) {
         let (r, c) = self.size;
@@ -86,16 +71,13 @@ pub(super) fn orthogonal(simd: Simd, u: &[f32], (r, c): (usize, usize), out: &mu
         let (a, b) = (rows(a, n), rows(b, n));
         gemm(simd, (n, n, n), a, b, StartValue::Zero, out, n);
     };
-    match r <= c {
-        true => {
-            let (a, b) = (rows(u, c), transposed(u, c));
-            gemm(simd, (n, n, c), a, b, StartValue::Zero, &mut s, n);
-        }
-        false => {
-            let (a, b) = (transposed(u, c), rows(u, c));
-            gemm(simd, (n, n, r), a, b, StartValue::Zero, &mut s, n);
-        }
-    }
+    let (plain, turned) = (rows(u, c), transposed(u, c));
+    let (a, b) = if r <= c {
+        (plain, turned)
+    } else {
+        (turned, plain)
+    };
+    gemm(simd, (n, n, r.max(c)), a, b, StartValue::Zero, &mut s, n);
     let inverse = 1.0 / (norm * norm);
     s.iter_mut()
         .for_each(|s| *s = (f64::from(*s) * inverse) as f32);
@@ -122,24 +104,7 @@ pub(super) fn orthogonal(simd: Simd, u: &[f32], (r, c): (usize, usize), out: &mu
     }
     let inverse = (1.0 / norm) as f32;
     p.iter_mut().for_each(|p| *p *= inverse);
-    match r <= c {
-        true => gemm(
-            simd,
-            (r, c, n),
-            rows(&p, n),
-            rows(u, c),
-            StartValue::Zero,
-            out,
-            c,
-        ),
-        false => gemm(
-            simd,
-            (r, c, n),
-            rows(u, c),
-            rows(&p, n),
-            StartValue::Zero,
-            out,
-            c,
-        ),
-    }
+    let p = rows(&p, n);
+    let (a, b) = if r <= c { (p, plain) } else { (plain, p) };
+    gemm(simd, (r, c, n), a, b, StartValue::Zero, out, c);
 }
