@@ -5,6 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::HubError;
+use crate::digest::is_hex;
 
 /// A repository on a hub: `OWNER/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,11 +118,6 @@ pub(super) fn check_revision(revision: &str) -> Result<(), HubError> {
 /// True if `revision` is a commit's own name, which never comes to mean another.
 pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && is_hex(revision)
-}
-
-pub(super) fn is_hex(text: &str) -> bool {
-    text.chars()
-        .all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
 }
 
 #[cfg(test)]
