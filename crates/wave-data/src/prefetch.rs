@@ -24,10 +24,10 @@ pub(crate) fn prefetch(
         }
     };
     let worker = thread::Builder::new().name("wave-data".to_owned());
-    let worker = worker.spawn(work).map_err(|error| {
-        // There is room for it.
-        failed.try_send(Err(DataError::Worker(error.to_string())))
-    });
+    let worker = worker.spawn(work);
+    if let Err(error) = &worker {
+        let _ = failed.try_send(Err(DataError::Worker(error.to_string()))); // there is room for it
+    }
     Prefetch {
         receiver: Some(receiver),
         worker: worker.ok(),
