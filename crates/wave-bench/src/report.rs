@@ -170,7 +170,8 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
         page.section(SHORT);
         sentences.iter().for_each(|text| page.paragraph(text));
     }
-    plots::sizes(page, found, Some(SHORT).filter(|_| sentences.is_empty()))?;
+    let section = if sentences.is_empty() { SHORT } else { "" };
+    plots::sizes(page, found, section)?;
     tables::accuracy(page, found);
     if !findings.failures.is_empty() {
         page.section("Failures");

@@ -106,26 +106,7 @@ impl Augment {
         rng.set_word_pos(u128::from(repeat) << 20);
         rng
     }
-}
 
-impl Default for Augment {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
-/// The place of a square of pixels on a black canvas of the same size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Placement {
-    /// The canvas shows the square from this column on; columns outside it are black.
-    pub(crate) right: isize,
-    /// The canvas shows the square from this row on.
-    pub(crate) down: isize,
-    /// True if the canvas is then mirrored left to right.
-    pub(crate) flip: bool,
-}
-
-impl Augment {
     /// The placement of the first repeat of image `index` in view `view`, and of later ones: a
     /// function of these and the seed alone.
     pub(crate) fn place(&self, seed: u64, view: u32, index: u32, repeat: u32) -> Placement {
@@ -146,6 +127,23 @@ impl Augment {
         let drawn = (u128::from(draw(state)) * (2 * p + 1)) >> 64;
         drawn as isize - p as isize
     }
+}
+
+impl Default for Augment {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// The place of a square of pixels on a black canvas of the same size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Placement {
+    /// The canvas shows the square from this column on; columns outside it are black.
+    pub(crate) right: isize,
+    /// The canvas shows the square from this row on.
+    pub(crate) down: isize,
+    /// True if the canvas is then mirrored left to right.
+    pub(crate) flip: bool,
 }
 
 /// SplitMix64 (Steele, Lea and Flood 2014): the next of a stream of 64-bit numbers. Three numbers an

@@ -6,6 +6,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// Names the directory of the cache; empty turns it off.
 const VARIABLE: &str = "WAVE_CACHE";
 
@@ -47,6 +50,16 @@ pub(crate) fn stamp(path: &Path) -> Option<String> {
         since.as_secs(),
         since.subsec_nanos()
     ))
+}
+
+/// What [`remember`] wrote to a file of the cache; nothing if it is damaged.
+pub(crate) fn recall<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Writes a file of the cache. If it cannot be written, that costs time, nothing else.
+pub(crate) fn remember<T: Serialize>(path: &Path, content: &T) {
+    let _ = write_atomically(path, |out| Ok(serde_json::to_writer(out, content)?));
 }
 
 /// Writes a file whole or not at all: under another name, synced, then renamed.

@@ -18,7 +18,7 @@ fn broken_images_are_found_and_counted() {
     std::fs::write(train.join("a/2.jpg"), turned).unwrap();
     std::fs::write(train.join("b/2.jpg"), &turned[..700]).unwrap();
     std::fs::write(train.join("b/3.jpg"), "text").unwrap();
-    let data = crate::open(dir.path().to_str().unwrap()).unwrap();
+    let data = crate::testing::open(dir.path()).unwrap();
     let seen = AtomicUsize::new(0);
     let report = check(&*data.train, |n| _ = seen.fetch_add(n, Ordering::Relaxed));
     assert_eq!(seen.into_inner(), 5);

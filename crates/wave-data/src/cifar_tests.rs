@@ -3,6 +3,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{self, check_refused};
 
 fn record(labels: &[u8], red: u8) -> Vec<u8> {
     let mut bytes = labels.to_vec();
@@ -16,16 +17,13 @@ fn record(labels: &[u8], red: u8) -> Vec<u8> {
 fn both_data_sets_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let ten = dir.path();
-    fs::write(
-        ten.join("data_batch_1.bin"),
-        [record(&[3], 7), record(&[9], 8)].concat(),
-    )
-    .unwrap();
+    let two = [record(&[3], 7), record(&[9], 8)].concat();
+    fs::write(ten.join("data_batch_1.bin"), two).unwrap();
     fs::write(ten.join("data_batch_2.bin"), record(&[4], 9)).unwrap();
     fs::write(ten.join("test_batch.bin"), record(&[0], 1)).unwrap();
     let names: Vec<String> = (0..10).map(|k| format!("class {k}")).collect();
     fs::write(ten.join("batches.meta.txt"), names.join("\n") + "\n\n").unwrap();
-    let data = crate::open(ten.to_str().unwrap()).unwrap();
+    let data = testing::open(ten).unwrap();
     assert_eq!((data.train.len(), data.test.len()), (3, 1));
     assert_eq!([0, 1, 2].map(|i| data.train.label(i)), [3, 9, 4]);
     assert_eq!(data.train.class_names()[9], "class 9");
@@ -40,11 +38,8 @@ fn both_data_sets_are_read() {
     for file in ["train.bin", "test.bin"] {
         fs::write(dir.path().join(file), record(&[19, 99], 5)).unwrap();
     }
-    let data = crate::open(dir.path().to_str().unwrap()).unwrap();
-    assert_eq!(
-        (data.train.label(0), data.train.class_names().len()),
-        (99, 100)
-    );
+    let train = testing::open(dir.path()).unwrap().train;
+    assert_eq!((train.label(0), train.class_names().len()), (99, 100));
 }
 
 #[test]
@@ -57,19 +52,10 @@ fn files_of_another_length_or_label_are_refused() {
         (vec![], "0 bytes"),
     ] {
         fs::write(dir.path().join("data_batch_1.bin"), bytes).unwrap();
-        let error = crate::open(dir.path().to_str().unwrap()).err().unwrap();
-        assert!(
-            error.is_request() && error.to_string().contains(expected),
-            "{error}"
-        );
+        check_refused(testing::open(dir.path()), &[expected]);
     }
     fs::remove_file(dir.path().join("data_batch_1.bin")).unwrap();
-    assert!(
-        crate::open(dir.path().to_str().unwrap())
-            .err()
-            .unwrap()
-            .is_request()
-    );
+    check_refused(testing::open(dir.path()), &["data_batch_1.bin"]);
 }
 
 proptest! {

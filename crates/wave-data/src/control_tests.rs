@@ -70,9 +70,6 @@ fn controls_are_nested_a_few_times_only() {
     assert!(nested(MOST_NESTED).is_ok());
     for n in [MOST_NESTED + 1, 3000] {
         let error = nested(n).err().unwrap();
-        assert!(
-            error.is_request() && error.to_string().len() < 200,
-            "{error}"
-        );
+        assert!(error.is_request() && error.to_string().len() < 200);
     }
 }

@@ -40,32 +40,20 @@ pub enum DataError {
         /// The first of them, a line each.
         list: String,
     },
-    /// A file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file at fault.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
     /// A setting is out of range or does not fit the data.
     #[error("{0}")]
     Settings(String),
-    /// A file or directory could not be read while opening the data set.
-    #[error("cannot read {}: {source}", path.display())]
-    Open {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// The attempt, as a verb.
+        action: &'static str,
         /// The file or directory at fault.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
-    },
-    /// A file could not be read in the middle of the work.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file at fault.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
+        /// True while the data set is opened, false in the middle of the work.
+        opening: bool,
     },
     /// The background thread that makes batches could not start, or ended before its time.
     #[error("the thread that loads images failed: {0}")]
@@ -83,17 +71,25 @@ impl DataError {
 
     /// `path` could not be read while opening the data set.
     pub(crate) fn open(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
-        |source| Self::Open {
-            path: path.to_owned(),
-            source,
-        }
+        Self::io("read", path, true)
     }
 
     /// `path` could not be read in the middle of the work.
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        |source| Self::Read {
+    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        Self::io("read", path, false)
+    }
+
+    /// `path` could not be written.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        Self::io("write", path, false)
+    }
+
+    fn io(action: &'static str, path: &Path, opening: bool) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Io {
+            action,
             path: path.to_owned(),
             source,
+            opening,
         }
     }
 
@@ -113,9 +109,9 @@ impl DataError {
             | Self::Layout { .. }
             | Self::Content { .. }
             | Self::Settings(_)
-            | Self::Broken { .. }
-            | Self::Open { .. } => true,
-            Self::Read { .. } | Self::Write { .. } | Self::Worker(_) => false,
+            | Self::Broken { .. } => true,
+            Self::Io { opening, .. } => *opening,
+            Self::Worker(_) => false,
         }
     }
 }

@@ -268,21 +268,6 @@ impl Folder {
             .map_or(0, |before| self.ends[before] as usize);
         Some(self.dirs[self.places[i] as usize].join(&self.names[start..end]))
     }
-
-    fn file(&self, i: usize) -> Result<Encoded, DataError> {
-        let path = self.path(i).ok_or_else(|| no_image(i, self.len()))?;
-        let read = || {
-            let file = open_file(&path)?;
-            let length = file.metadata()?.len().min(MAX_FILE_BYTES);
-            let mut bytes = Vec::with_capacity(length as usize + 1);
-            // One byte more than is allowed is enough to refuse it.
-            file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let bytes = read().map_err(DataError::read(&path))?;
-        let name = path.display().to_string();
-        Ok(Encoded { bytes, name })
-    }
 }
 
 impl Source for Folder {
@@ -295,7 +280,18 @@ impl Source for Folder {
     }
 
     fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        self.file(i).map(Some)
+        let path = self.path(i).ok_or_else(|| no_image(i, self.len()))?;
+        let read = || {
+            let file = open_file(&path)?;
+            let length = file.metadata()?.len().min(MAX_FILE_BYTES);
+            let mut bytes = Vec::with_capacity(length as usize + 1);
+            // One byte more than is allowed is enough to refuse it.
+            file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let bytes = read().map_err(DataError::read(&path))?;
+        let name = path.display().to_string();
+        Ok(Some(Encoded { bytes, name }))
     }
 
     fn file_size(&self, i: usize) -> Option<u64> {

@@ -6,6 +6,7 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -55,7 +56,7 @@ fn plain_and_compressed_files_hold_the_same() {
     for compressed in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         write_idx(dir.path(), 12, 4, (6, 5), compressed);
-        let data = crate::open(dir.path().to_str().unwrap()).unwrap();
+        let data = testing::open(dir.path()).unwrap();
         let own_name = dir.path().file_name().unwrap().to_str().unwrap();
         assert_eq!(data.name, own_name);
         assert_eq!((data.train.len(), data.test.len()), (12, 4));
@@ -80,11 +81,7 @@ fn check_refused(name: &str, bytes: Option<Vec<u8>>, expected: &[&str]) {
     if let Some(bytes) = bytes {
         fs::write(dir.path().join(name), bytes).unwrap();
     }
-    let error = crate::open(dir.path().to_str().unwrap()).err().unwrap();
-    assert!(error.is_request());
-    for part in expected {
-        assert!(error.to_string().contains(part), "no `{part}` in: {error}");
-    }
+    testing::check_refused(testing::open(dir.path()), expected);
 }
 
 #[test]
@@ -137,10 +134,8 @@ fn labels_without_a_name_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     write_idx(dir.path(), 12, 4, (6, 5), true);
     let two = vec!["a".to_owned(), "b".to_owned()];
-    let error = open(dir.path(), "pairs".to_owned(), Some(two)).err();
-    let message = error.unwrap().to_string();
-    assert!(message.contains("a label 9"), "{message}");
-    assert!(message.contains("pairs has 2 classes"), "{message}");
+    let opened = open(dir.path(), "pairs".to_owned(), Some(two));
+    testing::check_refused(opened, &["a label 9", "pairs has 2 classes"]);
 }
 
 proptest! {

@@ -24,21 +24,19 @@ fn several_notations_are_read() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    assert!(
-        parsed("v_1.JPEG 1")
-            .unwrap_err()
-            .contains("does not name v_2.JPEG")
-    );
-    let problem = parsed("v_1 1\nv_2 dog").unwrap_err();
-    assert!(
-        problem.contains("line 2: `dog`") && problem.contains("0 to 2"),
-        "{problem}"
-    );
-    assert!(
-        parsed("v_1 1\nv_2 3")
-            .unwrap_err()
-            .contains("`3` is no class")
-    );
+    for (text, part) in [
+        ("v_1.JPEG 1", "does not name v_2.JPEG"),
+        ("v_1 1\nv_2 dog", "line 2: `dog`"),
+        ("v_1 1\nv_2 dog", "0 to 2"),
+        ("v_1 1\nv_2 3", "`3` is no class"),
+        ("v_1,n01\nv_1,n02\nv_2,n10", "two classes"),
+        ("v_1,\"n01\nv_2,n10", "does not end"),
+        // The first word of something unknown is not its class.
+        ("v_1,n01 b\nv_2,n10", "`n01 b` is no class"),
+    ] {
+        let problem = parsed(text).unwrap_err();
+        assert!(problem.contains(part), "{problem}");
+    }
 }
 
 /// The classes of `0.png`, `1.png` and `big one.png`, of `big`, `big cat`, `cat, black`, `Hund` and `say "hi"`.
@@ -58,54 +56,36 @@ fn check(text: &str, expected: [u32; 3]) {
 
 #[test]
 fn classes_keep_their_spaces_and_quotes_hold_separators() {
-    check("0.png,big cat\n1.png,big\nbig one.png,Hund\n", [1, 0, 3]);
-    check(
-        "0.png;big cat\r\n1.png;cat, black\r\nbig one.png;Hund",
-        [1, 2, 3],
-    );
-    check(
-        "0.png\tcat, black\n1.png\tbig cat\nbig one.png\tbig",
-        [2, 1, 0],
-    );
-    check(
-        "0.png big cat\n1.png cat, black\nbig one.png Hund\n",
-        [1, 2, 3],
-    );
-    check(
-        "\u{FEFF}file_name,label\n\"0.png\",\"cat, black\"\n1.png,\"say \"\"hi\"\"\"\n\n\"big one.png\",big cat",
-        [2, 4, 1],
-    );
-    check(
-        "\u{FEFF}0.png, big cat\n1.png, big\nbig one.png , Hund \n",
-        [1, 0, 3],
-    );
-    check(
-        "id,split,Label\n0,val,big cat\n1,val,big\nbig one,val,3",
-        [1, 0, 3],
-    );
-    check("val\\0.png,1\nval/1.png,0\nbig one.png,3", [1, 0, 3]);
-    check(
-        "\"big one.png\" big cat\n0.png \"big cat\"\n1.png 4\n",
-        [1, 4, 1],
-    );
-}
-
-#[test]
-fn contradictions_and_open_quotes_are_refused() {
-    assert!(
-        parsed("v_1,n01\nv_1,n02\nv_2,n10")
-            .unwrap_err()
-            .contains("two classes")
-    );
-    assert!(
-        parsed("v_1,\"n01\nv_2,n10")
-            .unwrap_err()
-            .contains("does not end")
-    );
-    // The first word of something unknown is not its class.
-    assert!(
-        parsed("v_1,n01 b\nv_2,n10")
-            .unwrap_err()
-            .contains("`n01 b` is no class")
-    );
+    for (expected, text) in [
+        ([1, 0, 3], "0.png,big cat\n1.png,big\nbig one.png,Hund\n"),
+        (
+            [1, 2, 3],
+            "0.png;big cat\r\n1.png;cat, black\r\nbig one.png;Hund",
+        ),
+        (
+            [2, 1, 0],
+            "0.png\tcat, black\n1.png\tbig cat\nbig one.png\tbig",
+        ),
+        (
+            [1, 2, 3],
+            "0.png big cat\n1.png cat, black\nbig one.png Hund\n",
+        ),
+        (
+            [1, 0, 3],
+            "\u{FEFF}0.png, big cat\n1.png, big\nbig one.png , Hund \n",
+        ),
+        (
+            [1, 0, 3],
+            "id,split,Label\n0,val,big cat\n1,val,big\nbig one,val,3",
+        ),
+        ([1, 0, 3], "val\\0.png,1\nval/1.png,0\nbig one.png,3"),
+        (
+            [1, 4, 1],
+            "\"big one.png\" big cat\n0.png \"big cat\"\n1.png 4\n",
+        ),
+    ] {
+        check(text, expected);
+    }
+    let quoted = "\u{FEFF}file_name,label\n\"0.png\",\"cat, black\"\n1.png,\"say \"\"hi\"\"\"\n\n\"big one.png\",big cat";
+    check(quoted, [2, 4, 1]);
 }

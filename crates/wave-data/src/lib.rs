@@ -70,6 +70,8 @@ mod resample;
 mod shapes;
 mod source;
 mod tar;
+#[cfg(test)]
+mod testing;
 mod tokenizer;
 mod transform;
 mod webdataset;
@@ -246,15 +248,7 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check_refused(result: Result<Dataset, DataError>, expected: &[&str]) {
-        let error = result.err().expect("must be refused");
-        assert!(error.is_request(), "{error}");
-        for part in expected {
-            assert!(error.to_string().contains(part), "no `{part}` in: {error}");
-        }
-    }
+    use crate::testing::check_refused;
 
     #[test]
     fn an_unknown_spec_is_answered_with_what_is_accepted() {
@@ -263,7 +257,7 @@ mod tests {
             "",
             "mnist",
             "hf:owner/name",
-            "/no/such/directory",
+            "/no/such/dir",
             "Fashion-MNIST",
         ] {
             check_refused(open(spec), &accepted);
@@ -274,10 +268,10 @@ mod tests {
     #[test]
     fn a_file_and_an_empty_directory_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        check_refused(open(dir.path().to_str().unwrap()), &["neither", "`train`"]);
+        check_refused(testing::open(dir.path()), &["neither", "`train`"]);
         let file = dir.path().join("data.bin");
         std::fs::write(&file, b"x").unwrap();
-        check_refused(open(file.to_str().unwrap()), &["is a file", "data.bin"]);
+        check_refused(testing::open(&file), &["is a file", "data.bin"]);
     }
 
     #[test]

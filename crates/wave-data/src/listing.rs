@@ -31,29 +31,18 @@ const JUNK: [&str; 8] = [
 ];
 
 /// Names that folders of other projects' parts have, in any case: they are no classes.
-const PARTS: [&str; 10] = [
-    "train",
-    "training",
-    "val",
-    "valid",
-    "validation",
-    "test",
-    "testing",
-    "eval",
-    "evaluation",
-    "dev",
-];
+const PARTS: &str = "train training val valid validation test testing eval evaluation dev";
 
 /// True if a folder is called as a part of a data set is.
 pub(crate) fn is_part(name: &str) -> bool {
-    PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
+    PARTS.split(' ').any(|part| name.eq_ignore_ascii_case(part))
 }
 
 /// Fewer images are listed faster than the cache is worth.
 const CACHED_FROM: usize = 20_000;
 
 /// The kind of the cache's file. Another name for every change of the listing.
-const CACHED: &str = "folder-index-2";
+const CACHED: &str = "folder-index-3";
 
 /// Folders below folders beyond this depth are no data set.
 const DEEPEST: usize = 32;
@@ -148,8 +137,10 @@ pub(crate) fn images(
     cache: Option<&Path>,
 ) -> Result<Vec<Listed>, DataError> {
     let file = cache.map(|dir| cache::file(dir, part, CACHED));
-    let known = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
-    let known = known.map_or_else(BTreeMap::new, |text| recall(&text));
+    // The stamp and the names of each class.
+    let known: Option<BTreeMap<String, (String, Vec<String>)>> =
+        file.as_ref().and_then(|file| cache::recall(file));
+    let known = known.unwrap_or_default();
     // In parallel, for on a network each folder takes a while to answer.
     let listed: Vec<Result<Class, DataError>> = classes
         .par_iter()
@@ -188,21 +179,11 @@ pub(crate) fn images(
         && news
         && images >= CACHED_FROM
     {
-        // A cache that cannot be written costs time, nothing else.
-        let _ = cache::write_atomically(&file, |out| {
-            for (class, found) in classes.iter().zip(&listed) {
-                let plain = |name: &str| !name.contains(['\n', '\t']);
-                let names = &found.listed.names;
-                if let Some(stamp) = &found.stamp
-                    && plain(class)
-                    && names.iter().all(|name| plain(name))
-                {
-                    writeln!(out, "\t{stamp}\t{class}")?;
-                    names.iter().try_for_each(|name| writeln!(out, "{name}"))?;
-                }
-            }
-            writeln!(out, "\t")
+        let stamped = classes.iter().zip(&listed).filter_map(|(class, found)| {
+            let stamp = found.stamp.as_ref()?;
+            Some((class, (stamp, &found.listed.names)))
         });
+        cache::remember(&file, &stamped.collect::<BTreeMap<_, _>>());
     }
     Ok(listed.into_iter().map(|class| class.listed).collect())
 }
@@ -212,30 +193,6 @@ struct Class {
     stamp: Option<String>,
     /// True if the cache did not know it.
     new: bool,
-}
-
-/// The classes of a cache's file, with their stamps; of a file that is cut off, none.
-fn recall(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
-    let mut classes: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
-    if !text.ends_with("\n\t\n") {
-        return classes;
-    }
-    let mut names: Option<&mut Vec<String>> = None;
-    for line in text.lines() {
-        if let Some(head) = line.strip_prefix('\t') {
-            names = match head.split_once('\t') {
-                Some((stamp, class)) => {
-                    let entry = classes.entry(class.to_owned()).or_default();
-                    *entry = (stamp.to_owned(), Vec::new());
-                    Some(&mut entry.1)
-                }
-                None => None,
-            };
-        } else if let Some(names) = &mut names {
-            names.push(line.to_owned());
-        }
-    }
-    classes
 }
 
 fn is_image(name: &std::ffi::OsStr) -> bool {

@@ -57,7 +57,7 @@ pub fn pack(
     write_atomically(&incomplete, |file| {
         writeln!(file, "not all shards are written")
     })
-    .map_err(unwritten(&incomplete))?;
+    .map_err(DataError::write(&incomplete))?;
     let mut packed = Packed {
         shards: Vec::new(),
         images: 0,
@@ -85,14 +85,10 @@ pub fn pack(
     }
     let content =
         json!({ "splits": Value::Object(splits), "class_names": data.train.class_names() });
-    write_atomically(&info, |file| writeln!(file, "{content:#}")).map_err(unwritten(&info))?;
-    fs::remove_file(&incomplete).map_err(unwritten(&incomplete))?;
+    write_atomically(&info, |file| writeln!(file, "{content:#}"))
+        .map_err(DataError::write(&info))?;
+    fs::remove_file(&incomplete).map_err(DataError::write(&incomplete))?;
     Ok(packed)
-}
-
-fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> DataError {
-    let path = path.to_owned();
-    |source| DataError::Write { path, source }
 }
 
 fn shard_name(prefix: &str, k: usize) -> String {
@@ -137,7 +133,7 @@ fn pack_source(
         if let Some(error) = failure {
             return Err(error);
         }
-        written.map_err(unwritten(&path))?;
+        written.map_err(DataError::write(&path))?;
         lengths.push(next - first);
         packed.shards.push(path);
         packed.images += next - first;

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,8 +108,18 @@ impl Tables {
         let group = self.groups.get(after.checked_sub(1)?)?;
         (i - group.first < group.rows).then(|| (group, i - group.first))
     }
+}
 
-    fn file(&self, i: usize) -> Result<Encoded, DataError> {
+impl Source for Tables {
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.labels[i]
+    }
+
+    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
         let (group, row) = self.place(i).ok_or_else(|| no_image(i, self.len()))?;
         let table = &self.tables[group.file as usize];
         let name = self.name(i);
@@ -124,35 +133,20 @@ impl Tables {
             let mut values: Vec<Option<ByteArray>> = Vec::new();
             read_values(column, 1, &mut values).map_err(describe)?;
             match values.into_iter().next().flatten() {
+                Some(bytes) if bytes.data().len() as u64 > MAX_FILE_BYTES => {
+                    Err("is too long".to_owned())
+                }
                 Some(bytes) if skipped == row => Ok(bytes.data().to_vec()),
                 _ => Err("has no bytes".to_owned()),
             }
         };
-        let bytes = guarded(read).and_then(|bytes| {
-            let fits = bytes.len() as u64 <= MAX_FILE_BYTES;
-            fits.then_some(bytes).ok_or("is too long".to_owned())
-        });
-        match bytes {
-            Ok(bytes) => Ok(Encoded { bytes, name }),
+        match guarded(read) {
+            Ok(bytes) => Ok(Some(Encoded { bytes, name })),
             Err(problem) => Err(DataError::Content {
                 path: name,
                 problem,
             }),
         }
-    }
-}
-
-impl Source for Tables {
-    fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    fn label(&self, i: usize) -> u32 {
-        self.labels[i]
-    }
-
-    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        self.file(i).map(Some)
     }
 
     fn name(&self, i: usize) -> String {
@@ -350,7 +344,7 @@ fn describe(error: ParquetError) -> String {
 
 /// The reader of the format asserts that files are sound; a damaged one is no reason to end.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work))
+    crate::guard::guarded(work)
         .unwrap_or_else(|_| Err("is no sound parquet file: it contradicts itself".to_owned()))
 }
 

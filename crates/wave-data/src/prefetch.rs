@@ -15,6 +15,7 @@ pub(crate) fn prefetch(
     make: impl Fn(u64) -> Result<Batch, DataError> + Send + 'static,
 ) -> Prefetch {
     let (sender, receiver) = sync_channel(PREFETCHED);
+    let failed = sender.clone();
     let work = move || {
         for step in from..to {
             if sender.send(make(step)).is_err() {
@@ -23,17 +24,13 @@ pub(crate) fn prefetch(
         }
     };
     let worker = thread::Builder::new().name("wave-data".to_owned());
-    match worker.spawn(work) {
-        Ok(worker) => Prefetch {
-            receiver: Some(receiver),
-            worker: Some(worker),
-            failure: None,
-        },
-        Err(error) => Prefetch {
-            receiver: None,
-            worker: None,
-            failure: Some(DataError::Worker(error.to_string())),
-        },
+    let worker = worker.spawn(work);
+    if let Err(error) = &worker {
+        let _ = failed.try_send(Err(DataError::Worker(error.to_string()))); // there is room for it
+    }
+    Prefetch {
+        receiver: Some(receiver),
+        worker: worker.ok(),
     }
 }
 
@@ -41,8 +38,6 @@ pub(crate) fn prefetch(
 pub(crate) struct Prefetch {
     receiver: Option<Receiver<Result<Batch, DataError>>>,
     worker: Option<JoinHandle<()>>,
-    /// The error of a missing thread, until it is returned.
-    failure: Option<DataError>,
 }
 
 impl Iterator for Prefetch {
@@ -53,11 +48,9 @@ impl Iterator for Prefetch {
             return Some(batch);
         }
         self.receiver = None;
-        if let Some(Err(_)) = self.worker.take().map(JoinHandle::join) {
-            let message = "it ended before its work was done".to_owned();
-            self.failure = Some(DataError::Worker(message));
-        }
-        self.failure.take().map(Err)
+        let panicked = self.worker.take()?.join().is_err();
+        let message = "it ended before its work was done".to_owned();
+        panicked.then_some(Err(DataError::Worker(message)))
     }
 }
 

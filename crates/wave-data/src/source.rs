@@ -54,21 +54,18 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// When there is no image `i`, or when its file cannot be read.
-    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        let _ = i;
+    fn encoded(&self, _i: usize) -> Result<Option<Encoded>, DataError> {
         Ok(None)
     }
 
     /// The size in bytes of the file of image `i`, where images are files and it is known without
     /// reading them.
-    fn file_size(&self, i: usize) -> Option<u64> {
-        let _ = i;
+    fn file_size(&self, _i: usize) -> Option<u64> {
         None
     }
 
     /// When the file of image `i` was last changed, where it is known without reading it.
-    fn modified(&self, i: usize) -> Option<SystemTime> {
-        let _ = i;
+    fn modified(&self, _i: usize) -> Option<SystemTime> {
         None
     }
 

@@ -66,7 +66,7 @@ impl Tokenizer {
             let largest = largest.ok_or("its vocabulary is empty")?;
             Ok((inner, padding, largest))
         };
-        let (inner, padding, largest) = guarded(read).and_then(|read| read).map_err(wrong)?;
+        let (inner, padding, largest) = guarded(read).flatten().map_err(wrong)?;
         Ok(Tokenizer {
             path: path.display().to_string(),
             json: bytes.into(),
@@ -90,13 +90,13 @@ impl Tokenizer {
             let set = self.inner.with_truncation(Some(truncation));
             set.map(drop).map_err(|error| error.to_string())
         });
-        match set.and_then(|set| set) {
-            Ok(()) => Ok(self),
-            Err(error) => Err(DataError::Settings(format!(
+        set.flatten().map_err(|error| {
+            DataError::Settings(format!(
                 "{}: texts of {tokens} tokens: {error}; take the tokenizer.json of this model",
                 self.path
-            ))),
-        }
+            ))
+        })?;
+        Ok(self)
     }
 
     /// The tokens of a text; if `whole`, with the file's begin and end tokens.
@@ -116,7 +116,7 @@ impl Tokenizer {
                 let tokens = encoded.map(|encoded| encoded.get_ids().to_vec());
                 tokens.map_err(|error| error.to_string())
             })
-            .and_then(|encoded| encoded),
+            .flatten(),
         };
         encoded.map_err(|error| {
             DataError::Settings(format!(

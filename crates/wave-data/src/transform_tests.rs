@@ -1,17 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::check_refused;
 
 fn plain(image_size: usize, channels: usize, crop_pct: f32) -> Transform {
     Transform {
-        image_size,
-        channels,
-        mean: vec![0.0; channels],
-        std: vec![1.0; channels],
         crop_pct,
-        interpolation: Interpolation::Bicubic,
-        crop_mode: CropMode::Center,
-        crop_offset: CropOffset::default(),
+        ..Transform::new(image_size, vec![0.0; channels], vec![1.0; channels])
     }
 }
 
@@ -109,11 +104,8 @@ fn interpolations_and_crop_modes_are_timms() {
             mean: vec![0.485, 0.456, 0.406][..c].to_vec(),
             interpolation: case["interpolation"].as_str().unwrap().parse().unwrap(),
             crop_mode: case["crop_mode"].as_str().unwrap().parse().unwrap(),
-            ..plain(
-                number(&case["size"]),
-                c,
-                case["crop_pct"].as_f64().unwrap() as f32,
-            )
+            crop_pct: case["crop_pct"].as_f64().unwrap() as f32,
+            ..plain(number(&case["size"]), c, 1.0)
         };
         let image = pattern(w, h, c);
         let found = transform.square(&image).unwrap();
@@ -171,14 +163,9 @@ fn what_needs_no_resize_is_only_cropped() {
 #[test]
 fn the_resized_side_is_that_of_decimal_arithmetic() {
     // python3: [math.floor(s / p) for s, p in ((224, .8), (224, .7), (224, .9), (384, .95))]
-    for (size, crop_pct, side) in [
-        (224, 0.8, 280),
-        (224, 0.7, 320),
-        (224, 0.9, 248),
-        (384, 0.95, 404),
-    ] {
-        assert_eq!(plain(size, 3, crop_pct).resized_side(), side);
-    }
+    let side = |size, crop_pct| plain(size, 3, crop_pct).resized_side();
+    assert_eq!([0.8, 0.7, 0.9].map(|pct| side(224, pct)), [280, 320, 248]);
+    assert_eq!(side(384, 0.95), 404);
 }
 
 #[test]
@@ -224,13 +211,6 @@ fn extreme_shapes_need_little_memory() {
     }
 }
 
-#[track_caller]
-fn check_refused(result: Result<Vec<f32>, DataError>, expected: &str) {
-    let error = result.unwrap_err();
-    assert!(error.is_request());
-    assert!(error.to_string().contains(expected), "{error}");
-}
-
 #[test]
 fn settings_out_of_range_are_refused() {
     let image = pattern(8, 8, 1);
@@ -242,19 +222,20 @@ fn settings_out_of_range_are_refused() {
         (plain(8, 1, 1.1), "crop_pct = 1.1"),
         (plain(8, 1, f32::NAN), "crop_pct = NaN"),
     ] {
-        check_refused(transform.evaluate(&image), expected);
+        check_refused(transform.evaluate(&image), &[expected]);
     }
     let mut transform = plain(8, 3, 1.0);
     transform.mean.pop();
-    check_refused(transform.evaluate(&image), "2 means and 3 standard");
+    check_refused(transform.evaluate(&image), &["2 means and 3 standard"]);
     transform.mean.push(0.0);
     transform.std[1] = 0.0;
-    check_refused(transform.evaluate(&image), "above 0");
+    check_refused(transform.evaluate(&image), &["above 0"]);
     let contradictory = RawImage {
         height: 9,
         ..pattern(8, 8, 1)
     };
-    check_refused(plain(8, 1, 1.0).evaluate(&contradictory), "8 x 9 pixels");
+    let evaluated = plain(8, 1, 1.0).evaluate(&contradictory);
+    check_refused(evaluated, &["8 x 9 pixels"]);
 }
 
 struct Images(Vec<RawImage>, Vec<String>);

@@ -6,7 +6,7 @@
 //! classes (`class_names`).
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -33,7 +33,7 @@ const IMAGE: &str = "img";
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
 /// The kind of cache file of a shard. Another name for every change of the accepted files.
-const CACHED: &str = "tar-index-3";
+const CACHED: &str = "tar-index-4";
 
 /// True if `dir` holds tar shards.
 pub(crate) fn is_shards(dir: &Path) -> bool {
@@ -175,7 +175,26 @@ impl Source for Shards {
     }
 
     fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        self.file(i).map(Some)
+        let sample = self.samples.get(i).ok_or_else(|| no_image(i, self.len()))?;
+        let name = self.name(i);
+        if sample.size > MAX_FILE_BYTES {
+            let problem = format!(
+                "is {} bytes long; expected at most {MAX_FILE_BYTES}",
+                sample.size
+            );
+            return Err(DataError::Content {
+                path: name,
+                problem,
+            });
+        }
+        let path = &self.files[sample.shard as usize];
+        let mut bytes = Vec::with_capacity(sample.size as usize);
+        let read = open_file(path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(sample.offset))?;
+            file.take(sample.size).read_to_end(&mut bytes)
+        });
+        read.map_err(DataError::read(path))?;
+        Ok(Some(Encoded { bytes, name }))
     }
 
     fn file_size(&self, i: usize) -> Option<u64> {
@@ -202,33 +221,6 @@ impl Source for Shards {
     }
 }
 
-impl Shards {
-    fn file(&self, i: usize) -> Result<Encoded, DataError> {
-        let sample = self.samples.get(i).ok_or_else(|| no_image(i, self.len()))?;
-        let name = self.name(i);
-        if sample.size > MAX_FILE_BYTES {
-            let problem = format!(
-                "is {} bytes long; expected at most {MAX_FILE_BYTES}",
-                sample.size
-            );
-            return Err(DataError::Content {
-                path: name,
-                problem,
-            });
-        }
-        let path = &self.files[sample.shard as usize];
-        let read = || -> io::Result<Vec<u8>> {
-            let mut file = open_file(path)?;
-            file.seek(SeekFrom::Start(sample.offset))?;
-            let mut bytes = Vec::with_capacity(sample.size as usize);
-            file.take(sample.size).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let bytes = read().map_err(DataError::read(path))?;
-        Ok(Encoded { bytes, name })
-    }
-}
-
 /// The samples of a shard, from the cache if it knows them.
 fn index(file: &Path, shard: u32, cache: Option<&Path>) -> Result<Vec<Sample>, DataError> {
     let known = cache.and_then(|dir| {
@@ -236,39 +228,23 @@ fn index(file: &Path, shard: u32, cache: Option<&Path>) -> Result<Vec<Sample>, D
         Some((cache::file(dir, file, CACHED), stamp))
     });
     if let Some((path, stamp)) = &known
-        && let Ok(text) = std::fs::read_to_string(path)
-        && let Some(samples) = recall(&text, stamp, shard)
+        && let Some((of, samples)) = cache::recall::<(String, Vec<(u64, u64, u32)>)>(path)
+        && of == *stamp
     {
-        return Ok(samples);
+        let sample = |(offset, size, label)| Sample {
+            shard,
+            offset,
+            size,
+            label,
+        };
+        return Ok(samples.into_iter().map(sample).collect());
     }
     let samples = read_index(file, shard)?;
     if let Some((path, stamp)) = &known {
-        // A cache that cannot be written costs time, nothing else.
-        let _ = cache::write_atomically(path, |out| {
-            writeln!(out, "{stamp}")?;
-            samples
-                .iter()
-                .try_for_each(|s| writeln!(out, "{} {} {}", s.offset, s.size, s.label))
-        });
+        let rows = samples.iter().map(|s| (s.offset, s.size, s.label));
+        cache::remember(path, &(stamp, rows.collect::<Vec<_>>()));
     }
     Ok(samples)
-}
-
-fn recall(text: &str, stamp: &str, shard: u32) -> Option<Vec<Sample>> {
-    let mut lines = text.lines();
-    if lines.next() != Some(stamp) {
-        return None;
-    }
-    let sample = |line: &str| {
-        let mut numbers = line.split(' ');
-        Some(Sample {
-            shard,
-            offset: numbers.next()?.parse().ok()?,
-            size: numbers.next()?.parse().ok()?,
-            label: numbers.next()?.parse().ok()?,
-        })
-    };
-    lines.map(sample).collect()
 }
 
 fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {

@@ -3,6 +3,7 @@ use std::io::Cursor;
 
 use super::*;
 use crate::tar::tests::archive;
+use crate::testing::{self, check_refused};
 
 fn indexed(files: &[(&str, &[u8])]) -> Result<Vec<u32>, String> {
     match parse(&mut Cursor::new(archive(files)), 0) {
@@ -94,11 +95,7 @@ fn a_shard_that_is_cut_anywhere_is_refused() {
     };
     let ends = [512, 513, 1024, 3 * 512, sound.len() - 1024, sound.len() - 1];
     for length in (0..sound.len()).step_by(97).chain(ends) {
-        let error = open(&sound[..length]).err().unwrap();
-        assert!(
-            error.is_request() && error.to_string().contains("val-00000.tar"),
-            "{length}: {error}"
-        );
+        check_refused(open(&sound[..length]), &["val-00000.tar"]);
     }
     assert_eq!(open(&sound).unwrap().test.len(), 10);
 }
@@ -107,34 +104,22 @@ fn a_shard_that_is_cut_anywhere_is_refused() {
 fn shards_hold_what_their_description_says() {
     let dir = packed();
     let path = |name: &str| dir.path().join(name);
-    let spec = dir.path().to_str().unwrap().to_owned();
     // A whole archive of fewer images.
     let (shard, other) = (path("train-00000.tar"), path("val-00000.tar"));
     let sound = std::fs::read(&shard).unwrap();
     std::fs::copy(&other, &shard).unwrap();
-    for spec in [&spec, shard.to_str().unwrap()] {
-        let error = crate::open(spec).err().unwrap().to_string();
-        for part in ["train-00000.tar: holds 10 images", "_info.json says "] {
-            assert!(error.contains(part), "no `{part}` in: {error}");
-        }
+    for spec in [dir.path(), &shard] {
+        let parts = ["train-00000.tar: holds 10 images", "_info.json says "];
+        check_refused(testing::open(spec), &parts);
     }
     std::fs::write(&shard, sound).unwrap();
     let info = std::fs::read_to_string(path(INFO)).unwrap();
     for (from, to, expected) in [
-        (
-            "\"num_samples\": 10",
-            "\"num_samples\": 11",
-            "num_samples = 11",
-        ),
-        (
-            "\"shard_lengths\": [",
-            "\"shard_lengths\": [1, ",
-            "shard_lengths for",
-        ),
+        ("samples\": 10", "samples\": 11", "num_samples = 11"),
+        ("lengths\": [", "lengths\": [1, ", "shard_lengths for"),
     ] {
         std::fs::write(path(INFO), info.replace(from, to)).unwrap();
-        let error = crate::open(&spec).err().unwrap().to_string();
-        assert!(error.contains(expected), "{error}");
+        check_refused(testing::open(dir.path()), &[expected]);
     }
 }
 
@@ -143,12 +128,8 @@ fn validation_shards_alone_are_to_test_on() {
     let dir = packed();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let parts = |spec: &str| {
-        let data = crate::open(spec).unwrap();
-        (
-            data.train.len(),
-            data.test.len(),
-            data.test.class_names().len(),
-        )
+        let Dataset { train, test, .. } = crate::open(spec).unwrap();
+        (train.len(), test.len(), test.class_names().len())
     };
     assert_eq!(parts(&path("val-00000.tar")), (0, 10, 8));
     assert_eq!(parts(&path("*.tar")), (40, 10, 8));
@@ -172,11 +153,8 @@ fn write_shards(dir: &Path, prefix: &str, shards: usize) {
             ("y.png", png),
             ("y.cls", b"1"),
         ];
-        std::fs::write(
-            dir.join(format!("{prefix}-{shard:05}.tar")),
-            archive(&files),
-        )
-        .unwrap();
+        let path = dir.join(format!("{prefix}-{shard:05}.tar"));
+        std::fs::write(path, archive(&files)).unwrap();
     }
 }
 
@@ -201,16 +179,10 @@ fn a_pattern_names_shards_in_order() {
     let both = format!("{},{}", path("train-00001.tar"), path("train-00002.tar"));
     let data = crate::open(&both).unwrap();
     assert_eq!((data.train.len(), data.test.len()), (2, 2));
-    let whole = crate::open(dir.path().to_str().unwrap()).unwrap();
+    let whole = testing::open(dir.path()).unwrap();
     assert_eq!((whole.train.len(), whole.test.len()), (6, 2));
-
-    let error = crate::open(&path("train-{00000..00009}.tar"))
-        .err()
-        .unwrap();
-    assert!(
-        error.is_request() && error.to_string().contains("train-00003.tar"),
-        "{error}"
-    );
+    let more = crate::open(&path("train-{00000..00009}.tar"));
+    check_refused(more, &["train-00003.tar"]);
 }
 
 #[test]
@@ -220,12 +192,8 @@ fn an_index_is_remembered_until_its_shard_changes() {
     let shard = dir.path().join("train-00000.tar");
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
     let age = |time| {
-        File::options()
-            .write(true)
-            .open(&shard)
-            .unwrap()
-            .set_modified(time)
-            .unwrap()
+        let file = File::options().write(true).open(&shard);
+        file.unwrap().set_modified(time).unwrap();
     };
     age(old);
     let cache = dir.path().join("cache");
@@ -234,14 +202,10 @@ fn an_index_is_remembered_until_its_shard_changes() {
         samples.iter().map(|s| s.label).collect()
     };
     assert_eq!(labels(), [0, 1]);
-    let kept = std::fs::read_dir(&cache)
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let mut kept = std::fs::read_dir(&cache).unwrap();
+    let kept = kept.next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&kept).unwrap();
-    std::fs::write(&kept, text.replace(" 1\n", " 7\n")).unwrap();
+    std::fs::write(&kept, text.replace(",1]", ",7]")).unwrap();
     assert_eq!(labels(), [0, 7]); // so it is read from there
     age(old + std::time::Duration::from_secs(1));
     assert_eq!(labels(), [0, 1]);

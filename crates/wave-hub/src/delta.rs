@@ -14,6 +14,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::digest::is_hex;
 use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
 use crate::templates::{Accuracy, ShapeAccuracy, check_results};
 use crate::versioned::{Versioned, check_names, check_sizes, read, write};
@@ -82,8 +83,7 @@ impl Versioned for DeltaConfig {
 
     fn check(&self) -> Result<(), String> {
         let digest = &self.templates_sha256;
-        let hexadecimal = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        if digest.len() != 64 || !digest.chars().all(hexadecimal) {
+        if digest.len() != 64 || !is_hex(digest) {
             return Err(format!(
                 "`templates_sha256` is `{digest}`, expected 64 lower-case hexadecimal digits"
             ));

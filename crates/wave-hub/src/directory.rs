@@ -295,7 +295,7 @@ fn check_is_dir(dir: &Path) -> Result<(), HubError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::check_request;
+    use crate::testing::check_refused;
 
     #[test]
     fn the_kind_of_a_directory_is_told_by_its_config() {
@@ -317,7 +317,7 @@ mod tests {
         }
         for text in ["{}", "[1]", "3", r#"{"model_type": 3}"#] {
             fs::write(&config, text).unwrap();
-            check_request(directory_kind(root.path()).unwrap_err(), &["neither"]);
+            check_refused(directory_kind(root.path()), &["neither"]);
         }
     }
 
@@ -325,25 +325,25 @@ mod tests {
     fn a_directory_that_is_none_says_what_is_missing() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path();
-        check_request(
-            directory_kind(&dir.join("nowhere")).unwrap_err(),
+        check_refused(
+            directory_kind(&dir.join("nowhere")),
             &["nowhere", "no such directory"],
         );
-        check_request(
-            directory_kind(dir).unwrap_err(),
+        check_refused(
+            directory_kind(dir),
             &["config.json is missing", "has not finished"],
         );
         let weights = dir.join(MODEL_FILE);
         fs::write(&weights, "").unwrap();
-        check_request(
-            directory_kind(dir).unwrap_err(),
+        check_refused(
+            directory_kind(dir),
             &[
                 "config.json is missing beside model.safetensors",
                 "run it again",
             ],
         );
-        check_request(
-            directory_kind(&weights).unwrap_err(),
+        check_refused(
+            directory_kind(&weights),
             &["is a file", "directory that holds it"],
         );
     }

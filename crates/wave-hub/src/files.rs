@@ -129,7 +129,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::testing::check_request;
+    use crate::testing::check_refused;
 
     #[test]
     fn json_is_indented_ends_in_a_newline_and_reads_back() {
@@ -146,10 +146,10 @@ mod tests {
     fn json_that_cannot_be_read_is_a_wrong_request() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("numbers.json");
-        let read = |path: &Path| read_json::<BTreeMap<String, i32>>(path).unwrap_err();
-        check_request(read(&path), &["numbers.json", "no such file"]);
-        check_request(read(root.path()), &["is a directory"]);
-        check_request(read(&path.join("below")), &["no such file"]);
+        let read = |path: &Path| read_json::<BTreeMap<String, i32>>(path);
+        check_refused(read(&path), &["numbers.json", "no such file"]);
+        check_refused(read(root.path()), &["is a directory"]);
+        check_refused(read(&path.join("below")), &["no such file"]);
         for (content, expected) in [
             (&b""[..], "is empty"),
             (b"{\"one\": ", "not valid JSON"),
@@ -159,14 +159,14 @@ mod tests {
             (b"[]", "not what was expected"),
         ] {
             fs::write(&path, content).unwrap();
-            check_request(read(&path), &["numbers.json", expected]);
+            check_refused(read(&path), &["numbers.json", expected]);
         }
     }
 
     #[cfg(unix)]
     #[test]
     fn a_device_without_end_is_refused() {
-        check_request(read_bytes(Path::new("/dev/zero")).unwrap_err(), &["device"]);
+        check_refused(read_bytes(Path::new("/dev/zero")), &["device"]);
     }
 
     #[test]

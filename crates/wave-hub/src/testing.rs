@@ -18,7 +18,8 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 
 /// Asserts that the request was wrong and that the message holds each of `parts`.
 #[track_caller]
-pub(crate) fn check_request(error: HubError, parts: &[&str]) {
+pub(crate) fn check_refused<T>(result: Result<T, HubError>, parts: &[&str]) {
+    let error = result.err().expect("refused");
     assert!(error.is_request(), "not a wrong request: {error}");
     check_text(&error.to_string(), parts);
 }

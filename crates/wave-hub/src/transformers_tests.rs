@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::Kind;
 use crate::directory::CARD_FILE;
-use crate::testing::{check_equal, check_request, counting, names, weights};
+use crate::testing::{check_equal, check_refused, counting, names, weights};
 
 fn config() -> Value {
     json!({"model_type": "vit", "architectures": ["ViTForImageClassification"], "num_labels": 2})
@@ -90,22 +90,22 @@ fn values_beyond_f16_are_refused_by_name_and_bf16_holds_them() {
 fn other_layouts_and_missing_files_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
-    check_request(read_transformers(dir).unwrap_err(), &["no such file"]);
+    check_refused(read_transformers(dir), &["no such file"]);
     fs::write(
         dir.join(CONFIG_FILE),
         r#"{"architecture": "x", "model_type": "y"}"#,
     )
     .unwrap();
-    check_request(read_transformers(dir).unwrap_err(), &["timm's layout"]);
+    check_refused(read_transformers(dir), &["timm's layout"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"model_type": 3}"#).unwrap();
-    check_request(read_transformers(dir).unwrap_err(), &["`model_type` is 3"]);
+    check_refused(read_transformers(dir), &["`model_type` is 3"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"model_type": "vit"}"#).unwrap();
-    check_request(
-        read_transformers(dir).unwrap_err(),
+    check_refused(
+        read_transformers(dir),
         &["model.safetensors is missing", "copy it there"],
     );
     fs::write(dir.join(INDEX_FILE), "{}").unwrap();
-    check_request(read_transformers(dir).unwrap_err(), &["in parts"]);
+    check_refused(read_transformers(dir), &["in parts"]);
 }
 
 #[test]

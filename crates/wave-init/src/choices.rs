@@ -8,7 +8,7 @@ use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 
 /// The choices of all methods. Defaults are the papers'. If a paper names none, the field says whose
 /// reading it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
     /// Position embedding, unless taken from a donor; by default sinusoidal for methods with mimetic
     /// attention and learned for the others.
@@ -44,27 +44,6 @@ pub struct Choices {
     pub similarity: Vec<f64>,
 }
 
-impl Default for Choices {
-    fn default() -> Self {
-        Self {
-            positions: None,
-            position_scale: None,
-            mlp_mean: None,
-            qk: None,
-            vp: None,
-            attention: Attention::Products,
-            vp_layout: VpLayout::Paper,
-            base: Base::Timm,
-            rest: DirectMethod::Timm,
-            layers: Layers::First,
-            zero: ZeroScope::Attention,
-            layer_scale: LayerScale::default(),
-            blocks: None,
-            similarity: Vec::new(),
-        }
-    }
-}
-
 impl Choices {
     /// The options of a direct method under these choices, for images of this size.
     pub fn options(&self, method: DirectMethod, image_size: usize) -> DirectOptions {
@@ -87,11 +66,12 @@ impl Choices {
 }
 
 /// The matrices that ZerO fills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroScope {
     /// Q and K only, all that the thesis names.
     QueryKey,
     /// Q, K, V and the projection: the self-attention layers, as in the thesis.
+    #[default]
     Attention,
     /// Every matrix of the blocks, as the method's own authors fill the whole network.
     Blocks,

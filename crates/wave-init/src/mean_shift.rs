@@ -99,39 +99,19 @@ pub fn shift_mean(
 ) -> Result<Tensor, NetworkError> {
     match shift {
         MlpMean::None => Ok(weight.clone()),
-        MlpMean::Eq1 { sigma } => shift_columns(weight, sigma, rng),
-        MlpMean::Eq2 { b } => shift_all(weight, b),
+        MlpMean::Eq1 { sigma } => {
+            let tau = not_negative("sigma", sigma)? * standard_deviation(weight)?;
+            let n = weight.dim(1)?;
+            let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
+            let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)
+            Ok(weight.broadcast_add(&b.to_dtype(weight.dtype())?)?) // (p, n)
+        }
+        MlpMean::Eq2 { b } => Ok((weight + finite("b", b)? * standard_deviation(weight)?)?),
         MlpMean::Bias { .. } | MlpMean::Half => refuse!(
             "this network has no start with a constant bias or with half of W1 - W2: use --mlp-mean eq1 or eq2, or a \
              transformer or a ConvNeXt"
         ),
     }
-}
-
-/// Equation 1: adds to each column of `weight` (p, n) a normal number of standard deviation
-/// `sigma * sd(weight)`.
-///
-/// # Errors
-/// As [`shift_mean`].
-pub fn shift_columns(
-    weight: &Tensor,
-    sigma: f64,
-    rng: &mut ChaCha8Rng,
-) -> Result<Tensor, NetworkError> {
-    let tau = not_negative("sigma", sigma)? * standard_deviation(weight)?;
-    let n = weight.dim(1)?;
-    let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
-    let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)
-    Ok(weight.broadcast_add(&b.to_dtype(weight.dtype())?)?) // (p, n)
-}
-
-/// Equation 2: adds `b * sd(weight)` to every entry of `weight` (p, n).
-///
-/// # Errors
-/// As [`shift_mean`].
-pub fn shift_all(weight: &Tensor, b: f64) -> Result<Tensor, NetworkError> {
-    let b = finite("b", b)? * standard_deviation(weight)?;
-    Ok((weight + b)?)
 }
 
 /// The standard deviation of the entries of a matrix about their own mean.
@@ -164,6 +144,14 @@ mod tests {
         w.to_dtype(DType::F64).unwrap()
     }
 
+    fn eq1(weight: &Tensor, sigma: f64, seed: u64) -> Result<Tensor, NetworkError> {
+        shift_mean(weight, MlpMean::Eq1 { sigma }, &mut generator(seed, 0))
+    }
+
+    fn eq2(weight: &Tensor, b: f64) -> Result<Tensor, NetworkError> {
+        shift_mean(weight, MlpMean::Eq2 { b }, &mut generator(0, 0))
+    }
+
     fn rows(tensor: &Tensor) -> Vec<Vec<f64>> {
         tensor.to_dtype(DType::F64).unwrap().to_vec2().unwrap()
     }
@@ -188,7 +176,7 @@ mod tests {
             let w = default_weight(160, 64, 0);
             let sd = standard_deviation(&w).unwrap();
             assert!((sd * (3.0f64 * 64.0).sqrt() - 1.0).abs() < 0.02); // 1/sqrt(3n)
-            let shifted = shift_all(&w, b).unwrap();
+            let shifted = eq2(&w, b).unwrap();
             // The rounding of a plain sum over 10,240 entries, hence 1e-12 and not 1e-15.
             assert!((mean(&shifted) - mean(&w) - b * sd).abs() < 1e-12);
             assert!((standard_deviation(&shifted).unwrap() - sd).abs() < 1e-12);
@@ -200,7 +188,7 @@ mod tests {
     #[test]
     fn equation_1_adds_the_same_row_everywhere() {
         let w = default_weight(160, 400, 1);
-        let shifted = shift_columns(&w, 0.5, &mut generator(9, 0)).unwrap();
+        let shifted = eq1(&w, 0.5, 9).unwrap();
         let change = rows(&(shifted - &w).unwrap());
         for row in &change {
             assert!(
@@ -224,7 +212,7 @@ mod tests {
             w.dim(0).unwrap() as f64 * ratio.powi(2)
         };
         let (w, r) = (default_weight(64, 4000, 2), 0.2f64.powi(2));
-        let shifted = shift_columns(&w, 0.2, &mut generator(1, 0)).unwrap();
+        let shifted = eq1(&w, 0.2, 1).unwrap();
         let predicted = (1.0 + 64.0 * r) / (1.0 + r);
         assert!((score(&w) - 1.0).abs() < 0.1, "{}", score(&w));
         assert!(
@@ -271,20 +259,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_shifted_is_refused() {
-        let rng = &mut generator(0, 0);
         let w = default_weight(3, 3, 0);
-        let message = shift_all(&w, f64::NAN).unwrap_err().to_string();
-        assert!(message.starts_with("b is NaN"), "{message}");
-        let message = shift_columns(&w, -1.0, rng).unwrap_err().to_string();
-        assert!(
-            message.contains("is -1: use a number that is 0"),
-            "{message}"
-        );
-        let flat = w.flatten_all().unwrap();
-        let message = shift_all(&flat, 1.0).unwrap_err().to_string();
-        assert!(message.contains("found F64 of shape [9]"), "{message}");
-        let integers = w.to_dtype(DType::U32).unwrap();
-        let message = shift_columns(&integers, 1.0, rng).unwrap_err().to_string();
-        assert!(message.contains("found U32 of shape"), "{message}");
+        let (flat, integers) = (w.flatten_all().unwrap(), w.to_dtype(DType::U32).unwrap());
+        for (refused, part) in [
+            (eq2(&w, f64::NAN), "b is NaN"),
+            (eq1(&w, -1.0, 0), "is -1: use a number that is 0"),
+            (eq2(&flat, 1.0), "found F64 of shape [9]"),
+            (eq1(&integers, 1.0, 0), "found U32 of shape"),
+        ] {
+            let message = refused.unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
     }
 }

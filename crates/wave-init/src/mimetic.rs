@@ -23,7 +23,7 @@
 //! A network stores the transposes, outputs by inputs, and these functions return them.
 
 use candle_core::{Device, Tensor};
-use faer::Mat;
+use faer::{Mat, MatRef};
 use rand_chacha::ChaCha8Rng;
 
 use crate::error::no_convergence;
@@ -46,9 +46,10 @@ pub enum Attention {
 named!(Attention, "mimetic attention", "products" => Products, "equal" => Equal);
 
 /// The layout of V and the projection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VpLayout {
     /// W_Vᵀ and W_projᵀ, so that the network computes x W_V W_proj = x A: the papers' formula.
+    #[default]
     Paper,
     /// W_V and W_proj untransposed, as in code in circulation. The network then computes
     /// x (W_proj W_V)ᵀ, which shares A's trace and eigenvalues, but at width 192 its diagonal scatters
@@ -74,7 +75,7 @@ pub fn query_key(
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor), NetworkError> {
     let (w_q, w_k) = factors(width, head_width, alpha, beta, rng)?; // (d, k), (d, k)
-    Ok((columns(&w_q)?, columns(&w_k)?)) // (k, d), (k, d)
+    Ok((tensor(w_q.transpose())?, tensor(w_k.transpose())?)) // (k, d), (k, d)
 }
 
 /// One layer's V and projection, each (width, width), with W_V W_proj = `alpha` Z − `beta` I.
@@ -101,7 +102,7 @@ pub fn equal_query_key(
     head_width: usize,
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor), NetworkError> {
-    let z = columns(&noise(width, head_width, rng)?)?; // (k, d)
+    let z = tensor(noise(width, head_width, rng)?.transpose())?; // (k, d)
     Ok((z.clone(), z))
 }
 
@@ -124,10 +125,11 @@ fn stored(
     w_proj_t: &Mat<f64>,
     layout: VpLayout,
 ) -> Result<(Tensor, Tensor), NetworkError> {
-    match layout {
-        VpLayout::Paper => Ok((columns(w_v)?, rows(w_proj_t)?)), // W_Vᵀ, W_projᵀ
-        VpLayout::Code => Ok((rows(w_v)?, columns(w_proj_t)?)),  // W_V, W_proj
-    }
+    let (v, proj) = match layout {
+        VpLayout::Paper => (w_v.transpose(), w_proj_t.as_ref()), // W_Vᵀ, W_projᵀ
+        VpLayout::Code => (w_v.as_ref(), w_proj_t.transpose()),  // W_V, W_proj
+    };
+    Ok((tensor(v)?, tensor(proj)?))
 }
 
 /// A (width, rank) matrix of N(0, 1/rank) numbers.
@@ -213,18 +215,11 @@ fn gaussian(n_rows: usize, n_columns: usize, rng: &mut ChaCha8Rng) -> Mat<f64> {
     z
 }
 
-/// The matrix itself, row after row.
-fn rows(a: &Mat<f64>) -> Result<Tensor, NetworkError> {
-    let (m, n) = (a.nrows(), a.ncols());
-    let values = (0..m * n).map(|i| a[(i / n, i % n)] as f32).collect();
-    Ok(Tensor::from_vec(values, (m, n), &Device::Cpu)?)
-}
-
-/// The transpose, row after row.
-fn columns(a: &Mat<f64>) -> Result<Tensor, NetworkError> {
-    let (m, n) = (a.nrows(), a.ncols());
-    let values = (0..n * m).map(|i| a[(i % m, i / m)] as f32).collect();
-    Ok(Tensor::from_vec(values, (n, m), &Device::Cpu)?)
+/// A tensor of a matrix, row after row.
+pub(crate) fn tensor(matrix: MatRef<f64>) -> candle_core::Result<Tensor> {
+    let rows = matrix.row_iter();
+    let values = rows.flat_map(|row| row.iter().map(|v| *v as f32));
+    Tensor::from_vec(values.collect(), matrix.shape(), &Device::Cpu)
 }
 
 #[cfg(test)]

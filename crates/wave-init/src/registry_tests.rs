@@ -1,24 +1,20 @@
 //! Properties of all methods.
 
 use super::*;
-use crate::testing::{assert_same, donor, shape, try_start, values};
-use crate::{Choices, Request};
+use crate::Choices;
+use crate::testing::{assert_same, changed, check_refused, donor, shape, try_start, values};
 use wave_models::vit::{VitShape, check_weights};
 
 fn choices() -> Choices {
-    Choices {
-        similarity: vec![0.4, 0.3, 0.2, 0.1],
-        ..Choices::default()
-    }
+    changed(Choices::default(), |c| {
+        c.similarity = vec![0.4, 0.3, 0.2, 0.1]
+    })
 }
 
 #[test]
 fn every_method_fills_every_weight_the_same_way_twice() {
     for class_token in [false, true] {
-        let target = VitShape {
-            class_token,
-            ..shape(4, 16)
-        };
+        let target = changed(shape(4, 16), |s| s.class_token = class_token);
         for method in METHODS {
             let donors: Vec<_> = (0..method.donors)
                 .map(|_| donor(target.clone(), 3))
@@ -70,19 +66,6 @@ fn impossible_targets_are_refused() {
         ..shape(2, 16)
     };
     for (target, needle) in [(shape(0, 16), "depth is 0"), (distilled, "distill")] {
-        let choices = choices();
-        let request = Request {
-            shape: &target,
-            donors: &[],
-            images: None,
-            choices: &choices,
-            seed: 0,
-        };
-        let message = find("t-fixup")
-            .unwrap()
-            .start(&request)
-            .unwrap_err()
-            .to_string();
-        assert!(message.contains(needle), "{message}");
+        check_refused(try_start("t-fixup", &target, &[], &choices()), needle);
     }
 }

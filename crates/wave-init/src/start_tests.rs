@@ -1,7 +1,7 @@
 //! The values that starts carry over, and the papers' parameter columns.
 
 use super::*;
-use crate::testing::{donor, shape, try_start};
+use crate::testing::{changed, donor, shape, try_start};
 use crate::{Choices, METHODS};
 
 /// "Para. (M)" of WAVE's Table 1: whole blocks, and all that surrounds them, of DeiT without a class token.
@@ -13,10 +13,9 @@ fn waves_table_1_is_reproduced() {
         (8, ["3.9", "15.0", "58.2"]), // weight selection: the mean over 4, 6, 8, 10 and 12 layers
     ] {
         for (width, expected) in [192, 384, 768].into_iter().zip(expected) {
-            let deit = VitShape {
-                class_token: false,
-                ..VitShape::default().with_size(depth, width)
-            };
+            let deit = changed(VitShape::default().with_size(depth, width), |s| {
+                s.class_token = false
+            });
             let millions = deit.parameter_count() as f64 / 1e6;
             assert_eq!(format!("{millions:.1}"), expected, "{depth} x {width}");
         }
@@ -26,10 +25,9 @@ fn waves_table_1_is_reproduced() {
 #[test]
 fn a_cost_counts_what_a_start_carries() {
     let target = shape(5, 16);
-    let choices = Choices {
-        similarity: vec![0.1, 0.9, 0.2, 0.8],
-        ..Choices::default()
-    };
+    let choices = changed(Choices::default(), |c| {
+        c.similarity = vec![0.1, 0.9, 0.2, 0.8]
+    });
     let (width, of) = (16, |depth| shape(depth, 16).parameter_count());
     for method in METHODS {
         let depth = match method.name {
@@ -42,10 +40,7 @@ fn a_cost_counts_what_a_start_carries() {
             _ => target.clone(),
         };
         let mut donors = vec![donor(shape(depth, 16), 1)];
-        donors[0].spent = Spent {
-            epochs: 2.0,
-            images: 100,
-        };
+        (donors[0].spent.epochs, donors[0].spent.images) = (2.0, 100);
         donors.truncate(method.donors);
         let start = try_start(method.name, &target, &donors, &choices).unwrap();
         let carried = match method.name {
@@ -58,11 +53,7 @@ fn a_cost_counts_what_a_start_carries() {
         };
         assert_eq!(start.cost.transferred, carried, "{}", method.name);
         assert!(start.cost.stored >= start.cost.transferred);
-        let spent = if method.donors == 0 {
-            (0.0, 0)
-        } else {
-            (2.0, 100)
-        };
+        let spent = [(0.0, 0), (2.0, 100)][method.donors];
         assert_eq!((start.cost.extra_epochs, start.cost.images_seen), spent);
     }
 }

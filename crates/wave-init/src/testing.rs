@@ -3,6 +3,7 @@
 use crate::random::{generator, uniform};
 use crate::{Choices, Donor, Request, Start, find};
 use candle_core::{Device, Tensor};
+use std::fmt::Display;
 use wave_models::vit::{self, VitShape};
 use wave_models::{NetworkError, Weights};
 
@@ -55,6 +56,19 @@ pub(crate) fn try_start(
 #[track_caller]
 pub(crate) fn start(method: &str, shape: &VitShape, donors: &[Donor]) -> Start {
     try_start(method, shape, donors, &Choices::default()).unwrap()
+}
+
+/// A value with some of it changed.
+pub(crate) fn changed<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut value);
+    value
+}
+
+/// Asserts that a request is refused with a message that says this.
+#[track_caller]
+pub(crate) fn check_refused<T>(result: Result<T, impl Display>, needle: &str) {
+    let message = result.err().expect("refused").to_string();
+    assert!(message.contains(needle), "{message}");
 }
 
 /// The weights that stay fresh.

@@ -1,13 +1,10 @@
 //! Tensors taken outside the blocks, by every method.
 
-use crate::testing::{assert_outside, assert_same, donor, fresh, shape, start};
+use crate::testing::{assert_outside, assert_same, changed, donor, fresh, shape, start};
 use wave_models::vit::VitShape;
 
 fn with_token(class_token: bool) -> VitShape {
-    VitShape {
-        class_token,
-        ..shape(3, 16)
-    }
+    changed(shape(3, 16), |s| s.class_token = class_token)
 }
 
 #[test]
@@ -47,37 +44,21 @@ fn a_class_token_may_come_or_go() {
 fn what_does_not_fit_stays_fresh_and_is_not_counted() {
     let target = shape(3, 16);
     let agreed = start("heru-lg", &target, &[donor(target.clone(), 1)]).cost;
-    for (from, kept, lost) in [
-        (
-            VitShape {
-                classes: 7,
-                ..target.clone()
-            },
-            vec!["head.weight", "head.bias"],
-            5 * 17,
-        ),
-        (
-            VitShape {
-                image_size: 16,
-                ..target.clone()
-            },
-            vec!["pos_embed"],
-            9 * 16,
-        ),
-        (
-            VitShape {
-                channels: 3,
-                ..target.clone()
-            },
-            vec!["patch_embed.proj.weight", "patch_embed.proj.bias"],
-            16 * 17,
-        ),
-    ] {
+    let fresh = fresh(&target);
+    let lose = |from: VitShape, kept: &[&str], lost: usize| {
         let start = start("heru-lg", &target, &[donor(from, 1)]);
-        let fresh = fresh(&target);
         for name in kept {
-            assert_same(name, &start.weights[name], &fresh[name]);
+            assert_same(name, &start.weights[*name], &fresh[*name]);
         }
         assert_eq!(start.cost.transferred, agreed.transferred - lost);
-    }
+    };
+    let other = |change: fn(&mut VitShape)| changed(target.clone(), change);
+    let patches = ["patch_embed.proj.weight", "patch_embed.proj.bias"];
+    lose(
+        other(|s| s.classes = 7),
+        &["head.weight", "head.bias"],
+        5 * 17,
+    );
+    lose(other(|s| s.image_size = 16), &["pos_embed"], 9 * 16);
+    lose(other(|s| s.channels = 3), &patches, 16 * 17);
 }

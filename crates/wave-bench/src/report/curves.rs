@@ -84,7 +84,12 @@ pub(super) fn numbers(page: &mut Page, summaries: &Summaries) {
 /// A table for each size at which a method was tested during training: epochs of each method to the final
 /// accuracy of the subject, and to the round percentages below it.
 pub(super) fn targets(page: &mut Page, found: &Found) {
-    let mut first = true;
+    let mut intro = Some((
+        "Epochs to an accuracy",
+        "The first epoch of fine-tuning at which the mean curve has reached an accuracy, on the line \
+         between the epochs that were tested. Epochs before fine-tuning are not counted. Learning \
+         rates fall towards the end of each run: a shorter run would be further at the same epoch.",
+    ));
     for (dataset, size) in found.findings.places() {
         let here = || found.summaries.at(dataset, size);
         let leader = found.summaries.get(dataset, &found.findings.subject, size);
@@ -94,14 +99,7 @@ pub(super) fn targets(page: &mut Page, found: &Found) {
         if !here().any(Summary::is_long) {
             continue;
         }
-        if std::mem::take(&mut first) {
-            page.section("Epochs to an accuracy");
-            page.paragraph(
-                "The first epoch of fine-tuning at which the mean curve has reached an accuracy, on the line \
-                 between the epochs that were tested. Epochs before fine-tuning are not counted. Learning \
-                 rates fall towards the end of each run: a shorter run would be further at the same epoch.",
-            );
-        }
+        page.once(&mut intro);
         let (place, method) = (leader.place(), &leader.method);
         page.paragraph(&format!("{place}; first, what {method} has at its end:"));
         let targets = accuracies(leader.top1);

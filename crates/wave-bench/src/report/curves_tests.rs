@@ -33,11 +33,8 @@ fn a_target_is_reached_on_the_line_between_two_tests() {
 #[test]
 fn a_value_lies_on_the_curve_or_is_none() {
     let curve = [(0.0, 0.25), (2.0, 0.75)].map(point);
-    assert_eq!(value_at(&curve, 0.0), Some(0.25));
-    assert_eq!(value_at(&curve, 1.0), Some(0.5));
-    assert_eq!(value_at(&curve, 2.0), Some(0.75));
-    assert_eq!(value_at(&curve, 2.1), None);
-    assert_eq!(value_at(&curve, -1.0), None);
+    let values = [-1.0, 0.0, 1.0, 2.0, 2.1].map(|epoch| value_at(&curve, epoch));
+    assert_eq!(values, [None, Some(0.25), Some(0.5), Some(0.75), None]);
     assert_eq!(value_at(&[], 0.0), None);
 }
 

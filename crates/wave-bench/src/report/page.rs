@@ -43,6 +43,16 @@ impl<'a> Page<'a> {
         self.text += &format!("\n{}\n", escape(text));
     }
 
+    /// A section, if it has a title, and its first paragraph, before the first of what may come to nothing.
+    pub(super) fn once(&mut self, intro: &mut Option<(&str, &str)>) {
+        if let Some((title, text)) = intro.take() {
+            if !title.is_empty() {
+                self.section(title);
+            }
+            self.paragraph(text);
+        }
+    }
+
     pub(super) fn list(&mut self, items: impl IntoIterator<Item = String>) {
         let items = items
             .into_iter()

@@ -79,23 +79,11 @@ fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
     strong
 }
 
-/// An introduction before the first plot: that of a section of its own, if it has a title.
-struct Intro<'a>(Option<&'a str>, &'a str);
-
-impl Intro<'_> {
-    fn write(self, page: &mut Page) {
-        if let Some(title) = self.0 {
-            page.section(title);
-        }
-        page.paragraph(self.1);
-    }
-}
-
 /// Accuracy against epoch, for each size at which a method was tested during training. Says whether there
 /// is any.
 pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
-    let mut intro = Some(Intro(
-        Some("Accuracy by epoch"),
+    let mut intro = Some((
+        "Accuracy by epoch",
         "Mean over seeds; shaded, the standard deviation. A start below half of all that follows is not \
          drawn.",
     ));
@@ -108,9 +96,7 @@ pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
         if bands.is_empty() {
             continue;
         }
-        if let Some(intro) = intro.take() {
-            intro.write(page);
-        }
+        page.once(&mut intro);
         let size = format!("{depth}x{width}");
         let title = on(dataset, &format!("depth {depth}, width {width}"));
         let question = format!("accuracy by epoch at {depth} x {width}");
@@ -139,9 +125,9 @@ fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
 }
 
 /// Final accuracy against parameters, and against multiply-adds, for each data set and the methods with
-/// several sizes; in a section with the title, if one is given.
-pub(super) fn sizes(page: &mut Page, found: &Found, section: Option<&str>) -> Result<()> {
-    let mut intro = Some(Intro(
+/// several sizes; in a section with the title, if there is one.
+pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()> {
+    let mut intro = Some((
         section,
         "Mean over seeds; shaded, the standard deviation. Methods that matter less here are grey.",
     ));
@@ -171,9 +157,7 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: Option<&str>) -> Re
             if bands.is_empty() {
                 continue;
             }
-            if let Some(intro) = intro.take() {
-                intro.write(page);
-            }
+            page.once(&mut intro);
             let title = on(dataset, "models of several sizes");
             let svg = accuracies(found, (dataset, "accuracy by size"), label, bands)?;
             page.plot(&[file, dataset], &format!("Top-1 by {name}, {title}"), &svg)?;
@@ -185,8 +169,8 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: Option<&str>) -> Re
 /// Accuracy against stored values, for each data set: at the size that most methods have, those that
 /// store anything, with the fewest epochs of fine-tuning.
 pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
-    let mut intro = Some(Intro(
-        Some("Accuracy by what is kept"),
+    let mut intro = Some((
+        "Accuracy by what is kept",
         "Values that have to be kept so that a model of any size can be started: templates, scalers and \
          what travels with them, or donors. Four bytes each as f32.",
     ));
@@ -210,9 +194,7 @@ pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
         if bands.len() < 2 {
             continue;
         }
-        if let Some(intro) = intro.take() {
-            intro.write(page);
-        }
+        page.once(&mut intro);
         let title = on(dataset, &format!("depth {}, width {}", size.0, size.1));
         let question = format!("accuracy at {} by values kept", words(size));
         let svg = accuracies(found, (dataset, &question), "thousand values kept", bands)?;

@@ -16,17 +16,14 @@ fn the_start_of_an_untrained_model_does_not_press_the_rest_together() {
 #[test]
 fn what_is_kept_is_drawn_of_methods_that_keep_anything() {
     let mut fixture = Findings::of(&["wave", "share", "mimetic", "wave-10"]);
-    for (method, kept) in [
-        ("wave", 100_000),
-        ("share", 50_000),
-        ("mimetic", 0),
-        ("wave-10", 100_000),
+    for (method, kept, epochs) in [
+        ("wave", 100_000, 1.0),
+        ("share", 50_000, 1.0),
+        ("mimetic", 0, 1.0),
+        ("wave-10", 100_000, 10.0),
     ] {
         for row in fixture.rows(method, 6, &[0.8, 0.9]) {
-            row.stored_parameters = kept;
-            if method == "wave-10" {
-                row.epochs = 10.0;
-            }
+            (row.stored_parameters, row.epochs) = (kept, epochs);
         }
     }
     let plots = |fixture: &Findings| {

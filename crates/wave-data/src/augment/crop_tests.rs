@@ -2,10 +2,18 @@ use rand::SeedableRng;
 
 use super::*;
 
+fn rectangle(left: usize, top: usize, width: usize, height: usize) -> Rectangle {
+    Rectangle {
+        left,
+        top,
+        width,
+        height,
+    }
+}
+
 #[test]
 fn crops_are_distributed_as_torchvisions() {
-    let fixture: serde_json::Value =
-        serde_json::from_str(include_str!("../../tests/fixtures/pillow.json")).unwrap();
+    let fixture = crate::testing::pillow();
     let expected = &fixture["distributions"]["crop: top, left, height, width, area, ratio"];
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let n = 20_000;
@@ -35,31 +43,16 @@ fn an_image_of_extreme_shape_gives_the_largest_central_crop() {
         ..ResizedCrop::default()
     };
     // torchvision: RandomResizedCrop.get_params(Image.new("L", (300, 30)), (1, 1), (3/4, 4/3))
-    let wide = Rectangle {
-        left: 130,
-        top: 0,
-        width: 40,
-        height: 30,
-    };
+    let wide = rectangle(130, 0, 40, 30);
     assert_eq!(whole.draw(300, 30, &mut rng), wide);
-    let tall = Rectangle {
-        left: 0,
-        top: 130,
-        width: 30,
-        height: 40,
-    };
+    let tall = rectangle(0, 130, 30, 40);
     assert_eq!(whole.draw(30, 300, &mut rng), tall);
     assert_eq!(whole.draw(1, 1, &mut rng).width, 1);
 }
 
 #[test]
 fn an_image_is_decoded_no_smaller_than_the_input() {
-    let crop = |width, height| Rectangle {
-        left: 0,
-        top: 0,
-        width,
-        height,
-    };
+    let crop = |width, height| rectangle(0, 0, width, height);
     for (rectangle, factor) in [
         (crop(500, 375), 1),
         (crop(448, 448), 2),

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn as_much_is_erased_as_timm_erases() {
-    let fixture: serde_json::Value =
-        serde_json::from_str(include_str!("../../tests/fixtures/pillow.json")).unwrap();
+    let fixture = crate::testing::pillow();
     let expected = &fixture["distributions"]["erased: part of all, of those erased"];
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let (mut all, mut some) = (0.0, Vec::new());

@@ -18,8 +18,7 @@ fn batch(size: usize) -> Batch {
 
 #[test]
 fn weights_are_distributed_as_timms() {
-    let fixture: serde_json::Value =
-        serde_json::from_str(include_str!("../../tests/fixtures/pillow.json")).unwrap();
+    let fixture = crate::testing::pillow();
     let expected = &fixture["distributions"]["mixing: mean, deviation, part below 0.1"];
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     let mut small = batch(2);

@@ -7,11 +7,8 @@ use serde_json::Value;
 use super::rand_augment::{OPERATIONS, Operation};
 use super::*;
 use crate::augment::crop::Rectangle;
+use crate::testing::{check_refused, pillow as fixture};
 use crate::transform::resize_rectangle;
-
-fn fixture() -> Value {
-    serde_json::from_str(include_str!("../../tests/fixtures/pillow.json")).unwrap()
-}
 
 fn bytes(list: &Value) -> Vec<u8> {
     let list = list.as_array().expect("a list of the fixture");
@@ -195,67 +192,22 @@ fn grey_images_can_be_painted() {
 
 #[test]
 fn settings_out_of_range_are_refused() {
-    for (augment, expected) in [
-        (
-            Augment {
-                crop_padding: 9,
-                ..Augment::NONE
-            },
-            "crop_padding",
-        ),
-        (
-            Augment {
-                repeats: 0,
-                ..Augment::NONE
-            },
-            "0 repeats",
-        ),
-        (
-            Augment {
-                resized_crop: Some(ResizedCrop {
-                    scale: (0.5, 0.1),
-                    ..ResizedCrop::default()
-                }),
-                ..Augment::NONE
-            },
-            "the lesser first",
-        ),
-        (
-            Augment {
-                colour_jitter: Some(ColourJitter {
-                    hue: 0.6,
-                    ..ColourJitter::default()
-                }),
-                ..Augment::NONE
-            },
-            "hue of 0 to 0.5",
-        ),
-        (
-            Augment {
-                erasing: Some(Erasing {
-                    probability: f64::NAN,
-                    ..Erasing::default()
-                }),
-                ..Augment::NONE
-            },
-            "probability of 0 to 1",
-        ),
-        (
-            Augment {
-                mixing: Some(Mixing {
-                    mixup: -1.0,
-                    ..Mixing::default()
-                }),
-                ..Augment::NONE
-            },
-            "0 (off)",
-        ),
-    ] {
-        let error = augment.check(8).unwrap_err();
-        assert!(
-            error.is_request() && error.to_string().contains(expected),
-            "{error}"
-        );
-    }
+    let refused = |change: &dyn Fn(&mut Augment), expected| {
+        let mut augment = Augment::NONE;
+        change(&mut augment);
+        check_refused(augment.check(8), &[expected]);
+    };
+    refused(&|a| a.crop_padding = 9, "crop_padding");
+    refused(&|a| a.repeats = 0, "0 repeats");
+    let crop = &|a: &mut Augment| a.resized_crop.get_or_insert_default().scale = (0.5, 0.1);
+    refused(crop, "the lesser first");
+    let jitter = &|a: &mut Augment| a.colour_jitter.get_or_insert_default().hue = 0.6;
+    refused(jitter, "hue of 0 to 0.5");
+    let erase = &|a: &mut Augment| a.erasing.get_or_insert_default().probability = f64::NAN;
+    refused(erase, "probability of 0 to 1");
+    refused(
+        &|a| a.mixing.get_or_insert_default().mixup = -1.0,
+        "0 (off)",
+    );
     Augment::default().check(1).unwrap();
 }

@@ -109,45 +109,21 @@ impl RandAugment {
     }
 }
 
-/// timm's list, in its order.
-pub(crate) const OPERATIONS: [Operation; 15] = {
-    use Operation::*;
-    [
-        AutoContrast,
-        Equalise,
-        Invert,
-        Rotate,
-        Posterise,
-        Solarise,
-        SolariseAdd,
-        Saturation,
-        Contrast,
-        Brightness,
-        Sharpness,
-        ShearX,
-        ShearY,
-        TranslateX,
-        TranslateY,
-    ]
-};
+macro_rules! operations {
+    ($($name:ident)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(crate) enum Operation {
+            $($name),+
+        }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operation {
-    AutoContrast,
-    Equalise,
-    Invert,
-    Rotate,
-    Posterise,
-    Solarise,
-    SolariseAdd,
-    Saturation,
-    Contrast,
-    Brightness,
-    Sharpness,
-    ShearX,
-    ShearY,
-    TranslateX,
-    TranslateY,
+        /// timm's list, in its order.
+        pub(crate) const OPERATIONS: [Operation; 15] = [$(Operation::$name),+];
+    };
+}
+
+operations! {
+    AutoContrast Equalise Invert Rotate Posterise Solarise SolariseAdd Saturation Contrast Brightness
+    Sharpness ShearX ShearY TranslateX TranslateY
 }
 
 impl Operation {

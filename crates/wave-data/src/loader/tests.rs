@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::RawImage;
 use crate::pipeline::evaluation_batches;
 use crate::prefetch::PREFETCHED;
-use crate::{CropMode, CropOffset, Interpolation, RawImage};
+use crate::testing::{self, check_refused};
 
 /// Image i is a 4 x 4 ramp from i + 1 on (never black), of class i mod 3; image `broken` fails.
 struct Ramps {
@@ -59,16 +60,7 @@ fn ramps(len: usize) -> Arc<Ramps> {
 }
 
 fn bytes() -> Transform {
-    Transform {
-        image_size: 4,
-        channels: 1,
-        mean: vec![0.0],
-        std: vec![1.0 / 255.0],
-        crop_pct: 1.0,
-        interpolation: Interpolation::default(),
-        crop_mode: CropMode::default(),
-        crop_offset: CropOffset::default(),
-    }
+    Transform::new(4, vec![0.0], vec![1.0 / 255.0])
 }
 
 const VARIED: Augment = Augment {
@@ -151,12 +143,7 @@ fn an_augmented_image_is_a_shifted_and_perhaps_mirrored_one() {
 #[test]
 fn colour_and_grey_augment_alike() {
     let grey = loader(ramps(9), 9, None, 2);
-    let colour = Transform {
-        channels: 3,
-        mean: vec![0.0; 3],
-        std: vec![1.0 / 255.0; 3],
-        ..bytes()
-    };
+    let colour = Transform::new(4, vec![0.0; 3], vec![1.0 / 255.0; 3]);
     let colour = Loader::train(ramps(9), (0..9).collect(), colour, VARIED, 9, None, 2).unwrap();
     let (grey, colour) = (grey.batch(3).unwrap(), colour.batch(3).unwrap());
     for (one, three) in grey.images.chunks(16).zip(colour.images.chunks(48)) {
@@ -182,15 +169,6 @@ fn evaluation_is_in_order_and_complete() {
     assert_eq!(found, expected);
     assert_eq!(evaluate(&[], 3).count(), 0);
     assert_eq!(evaluate(&indices, usize::MAX).count(), 1);
-}
-
-#[track_caller]
-fn check_refused<T>(result: Result<T, DataError>, expected: &[&str]) {
-    let error = result.err().expect("must be refused");
-    assert!(error.is_request());
-    for part in expected {
-        assert!(error.to_string().contains(part), "no `{part}` in: {error}");
-    }
 }
 
 #[test]
@@ -242,8 +220,8 @@ fn files(n: usize) -> (tempfile::TempDir, Arc<dyn Source>) {
             }
         }
     }
-    let data = crate::open(dir.path().to_str().unwrap()).unwrap();
-    (dir, data.train)
+    let source = testing::open(dir.path()).unwrap().train;
+    (dir, source)
 }
 
 fn everything() -> Augment {
@@ -266,16 +244,7 @@ fn everything() -> Augment {
 }
 
 fn colour_input(image_size: usize) -> Transform {
-    Transform {
-        image_size,
-        channels: 3,
-        mean: vec![0.5; 3],
-        std: vec![0.2; 3],
-        crop_pct: 1.0,
-        interpolation: Interpolation::default(),
-        crop_mode: CropMode::default(),
-        crop_offset: CropOffset::default(),
-    }
+    Transform::new(image_size, vec![0.5; 3], vec![0.2; 3])
 }
 
 #[test]
@@ -286,15 +255,8 @@ fn repeats_show_fewer_images_more_often() {
     };
     let indices: Vec<u32> = (0..30).collect();
     let train = |views| {
-        Loader::train(
-            ramps(30),
-            indices.clone(),
-            bytes(),
-            augment.clone(),
-            6,
-            views,
-            1,
-        )
+        let (indices, augment) = (indices.clone(), augment.clone());
+        Loader::train(ramps(30), indices, bytes(), augment, 6, views, 1)
     };
     let loader = train(None).unwrap();
     let mut shown = BTreeMap::new();
@@ -324,7 +286,7 @@ fn a_large_image_is_decoded_smaller_to_much_the_same_input() {
         std::fs::create_dir_all(dir.path().join(part)).unwrap();
         image.save(dir.path().join(part).join("x.jpg")).unwrap();
     }
-    let files = crate::open(dir.path().to_str().unwrap()).unwrap().train;
+    let files = testing::open(dir.path()).unwrap().train;
     /// The same image, without its file.
     struct Decoded(RawImage);
     impl Source for Decoded {

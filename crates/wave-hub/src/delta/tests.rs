@@ -3,7 +3,7 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{check_equal, check_request, check_text, names, weights};
+use crate::testing::{check_equal, check_refused, check_text, names, weights};
 
 fn config() -> DeltaConfig {
     let json = json!({
@@ -42,22 +42,19 @@ fn a_delta_reads_back_and_replaces_templates() {
     assert_eq!(read, config());
     check_equal(&read_weights, &some_weights());
     assert_eq!(crate::directory_kind(&dir).unwrap(), Kind::Delta);
-    check_request(
-        crate::read_templates(&dir).unwrap_err(),
+    check_refused(
+        crate::read_templates(&dir),
         &["is a delta directory", "wave condense"],
     );
-    check_request(
-        crate::read_model(&dir).unwrap_err(),
-        &["is a delta directory"],
-    );
+    check_refused(crate::read_model(&dir), &["is a delta directory"]);
 }
 
 #[test]
 fn other_directories_are_no_deltas() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join(CONFIG_FILE), r#"{"architecture": "vit"}"#).unwrap();
-    check_request(
-        read_delta(root.path()).unwrap_err(),
+    check_refused(
+        read_delta(root.path()),
         &[
             "is a model directory, expected a delta directory",
             "wave adapt",
@@ -65,8 +62,8 @@ fn other_directories_are_no_deltas() {
     );
     write(root.path());
     fs::remove_file(root.path().join(DELTA_FILE)).unwrap();
-    check_request(
-        read_delta(root.path()).unwrap_err(),
+    check_refused(
+        read_delta(root.path()),
         &["delta.safetensors is missing", "adapt again"],
     );
 }
@@ -92,7 +89,7 @@ fn a_configuration_that_cannot_be_is_refused() {
         let mut json = serde_json::to_value(config()).unwrap();
         *json.pointer_mut(pointer).unwrap() = value;
         fs::write(root.path().join(CONFIG_FILE), json.to_string()).unwrap();
-        check_request(read_delta(root.path()).unwrap_err(), &[part]);
+        check_refused(read_delta(root.path()), &[part]);
     }
 }
 

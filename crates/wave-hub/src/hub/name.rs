@@ -5,6 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::HubError;
+use crate::digest::is_hex;
 
 /// A repository on a hub: `OWNER/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,15 +120,10 @@ pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && is_hex(revision)
 }
 
-pub(super) fn is_hex(text: &str) -> bool {
-    text.chars()
-        .all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::check_request;
+    use crate::testing::check_refused;
 
     #[test]
     fn names_read_back() {
@@ -150,14 +146,12 @@ mod tests {
             "", "hf:", "name", "/", "o/", "/n", "o/n/m", "../n", "o/..", "o/n--m", "o/-n", "o/n.",
             "o/n m", "o/\u{e9}", "o\\n/m",
         ] {
-            let error = text.parse::<HubName>().unwrap_err();
-            check_request(error, &["repository", "OWNER/NAME"]);
+            check_refused(text.parse::<HubName>(), &["repository", "OWNER/NAME"]);
         }
         for revision in [
             "", "../../x", "a/../b", "/a", "a//b", "a b", "-f", ".x", "a@b", "a\nb",
         ] {
-            let error = format!("o/n@{revision}").parse::<HubName>().unwrap_err();
-            check_request(error, &["revision"]);
+            check_refused(format!("o/n@{revision}").parse::<HubName>(), &["revision"]);
         }
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::hub::tests::{
     COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
-use crate::testing::check_request;
+use crate::testing::check_refused;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -132,8 +132,10 @@ fn a_hub_without_xet_is_refused_before_anything_is_sent() {
     for transfer in ["basic", "multipart"] {
         let (_root, dir, hub, settings) = setting();
         hub.state().transfer = Some(transfer);
-        let error = send(&settings, &dir, &PublishOptions::default()).unwrap_err();
-        check_request(error, &["o/n", transfer, "expected Xet", "hf upload"]);
+        check_refused(
+            send(&settings, &dir, &PublishOptions::default()),
+            &["o/n", transfer, "expected Xet", "hf upload"],
+        );
         assert!(hub.state().commits.is_empty());
         assert_eq!(hub.count("preupload"), 0);
     }
@@ -168,8 +170,8 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     assert_eq!(batches(&hub), [named.clone(), named]);
 
     options.create_pr = true;
-    check_request(
-        send(&settings, &dir, &options).unwrap_err(),
+    check_refused(
+        send(&settings, &dir, &options),
         &["v2", "to main only", "leave out"],
     );
     options.revision = None;
@@ -185,7 +187,7 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     assert_eq!(hub.count("commit/refs%2Fpr%2F7"), 1);
     assert_eq!(hub.count("main"), 0);
     options.revision = Some("../x".to_owned());
-    check_request(send(&settings, &dir, &options).unwrap_err(), &["revision"]);
+    check_refused(send(&settings, &dir, &options), &["revision"]);
 }
 
 #[test]
@@ -211,27 +213,21 @@ fn without_token_network_or_a_clean_directory_nothing_is_sent() {
         token: None,
         ..settings.clone()
     };
-    check_request(send(&anonymous, &dir, &options).unwrap_err(), &["HF_TOKEN"]);
+    check_refused(send(&anonymous, &dir, &options), &["HF_TOKEN"]);
     let offline = HubSettings {
         offline: true,
         ..settings.clone()
     };
-    check_request(
-        send(&offline, &dir, &options).unwrap_err(),
-        &["HF_HUB_OFFLINE"],
-    );
+    check_refused(send(&offline, &dir, &options), &["HF_HUB_OFFLINE"]);
     let leak = PublishOptions {
         card: Some(format!("---\nlicense: mit\n---\n\nUse {TOKEN}\n")),
         ..options.clone()
     };
     let error = send(&settings, &dir, &leak).unwrap_err();
     assert!(!error.to_string().contains(TOKEN));
-    check_request(error, &["README.md", "holds the hub's token"]);
+    check_refused::<()>(Err(error), &["README.md", "holds the hub's token"]);
     fs::write(dir.join("optimiser.pt"), "x").unwrap();
-    check_request(
-        send(&settings, &dir, &options).unwrap_err(),
-        &["optimiser.pt"],
-    );
+    check_refused(send(&settings, &dir, &options), &["optimiser.pt"]);
     assert_eq!(hub.count(""), 0);
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use crate::hub::tests::{
     COMMIT, FakeHub, Fault, Host, TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
-use crate::testing::{check_equal, check_request, check_text, names};
+use crate::testing::{check_equal, check_refused, check_text, names};
 use crate::{read_model, sha256_hex};
 
 const FILES: [&str; 3] = ["README.md", "config.json", "model.safetensors"];
@@ -122,8 +122,8 @@ fn content_that_another_commit_has_is_not_downloaded_again() {
 fn offline_works_from_the_cache_alone() {
     let (_root, _, hub, mut settings) = setting();
     settings.offline = true;
-    check_request(
-        resolve(&settings, "hf:o/n", &quiet()).unwrap_err(),
+    check_refused(
+        resolve(&settings, "hf:o/n", &quiet()),
         &["hf:o/n@main", "not in the cache", "HF_HUB_OFFLINE"],
     );
     assert_eq!(hub.count(""), 0);
@@ -147,10 +147,7 @@ fn an_artefact_is_checked_out_whole() {
         let (a, b) = (fs::read(out.join(name)), fs::read(dir.join(name)));
         assert_eq!(a.unwrap(), b.unwrap());
     }
-    check_request(
-        checkout(&root.path().join("none"), &out).unwrap_err(),
-        &["config.json"],
-    );
+    check_refused(checkout(&root.path().join("none"), &out), &["config.json"]);
 }
 
 #[test]
@@ -310,7 +307,7 @@ fn the_chosen_files_of_a_data_set_are_pulled_with_their_folders() {
     settings.attempts = 1;
     assert!(pull(&settings, "o/n").is_err());
     settings.offline = true;
-    check_request(pull(&settings, "o/n").unwrap_err(), &["not in the cache"]);
+    check_refused(pull(&settings, "o/n"), &["not in the cache"]);
     settings.offline = false;
     let pulled = pull(&settings, "o/n").unwrap();
     assert_eq!(pulled.skipped, ["loader.py"]);
@@ -338,10 +335,7 @@ fn the_chosen_files_of_a_data_set_are_pulled_with_their_folders() {
     };
     settings.offline = false;
     let refused = pull_data(&settings, &"o/n".parse().unwrap(), &refuse, &quiet());
-    check_request(
-        refused.unwrap_err(),
-        &["hf:o/n@main", "no images", "elsewhere"],
-    );
+    check_refused(refused, &["hf:o/n@main", "no images", "elsewhere"]);
 }
 
 #[test]
@@ -403,7 +397,7 @@ fn repositories_without_an_artefact_are_refused() {
         ),
     ] {
         set(files);
-        check_request(get(&settings, "o/n").unwrap_err(), &["hf:o/n", expected]);
+        check_refused(get(&settings, "o/n"), &["hf:o/n", expected]);
     }
     assert!(all_files(&settings.cache).is_empty());
     assert_eq!(hub.count("resolve"), 0);

@@ -163,7 +163,7 @@ fn checked_endpoint(endpoint: &str) -> Result<String, HubError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::check_request;
+    use crate::testing::check_refused;
 
     fn from(vars: &[(&str, &str)]) -> Result<HubSettings, HubError> {
         HubSettings::from_vars(|name| {
@@ -211,7 +211,7 @@ mod tests {
         let secret = "hf_sec ret";
         let error = from(&[("HOME", "/h"), ("HF_TOKEN", secret)]).unwrap_err();
         assert!(!error.to_string().contains("ret;"));
-        check_request(error, &["HF_TOKEN", "not a token"]);
+        check_refused::<()>(Err(error), &["HF_TOKEN", "not a token"]);
         for endpoint in [
             "huggingface.co",
             "ftp://h",
@@ -220,8 +220,8 @@ mod tests {
         ] {
             let error = from(&[("HOME", "/h"), ("HF_ENDPOINT", endpoint)]).unwrap_err();
             assert!(!error.to_string().contains("hf_secret"));
-            check_request(error, &["HF_ENDPOINT", "https://HOST"]);
+            check_refused::<()>(Err(error), &["HF_ENDPOINT", "https://HOST"]);
         }
-        check_request(from(&[]).unwrap_err(), &["HF_HUB_CACHE"]);
+        check_refused(from(&[]), &["HF_HUB_CACHE"]);
     }
 }

@@ -1,32 +1,39 @@
 //! [`initialise`](crate::initialise) as four methods.
 
 use crate::options::DirectMethod;
-use crate::start::{Request, Start, StartMethod};
-use wave_models::NetworkError;
+use crate::start::{Start, StartMethod};
 
-pub(crate) const HE: StartMethod = direct(DirectMethod::He, |r| closed_form(r, DirectMethod::He));
-pub(crate) const TIMM: StartMethod =
-    direct(DirectMethod::Timm, |r| closed_form(r, DirectMethod::Timm));
-pub(crate) const XAVIER: StartMethod = direct(DirectMethod::Xavier, |r| {
-    closed_form(r, DirectMethod::Xavier)
-});
-pub(crate) const MIMETIC: StartMethod = direct(DirectMethod::Mimetic, |r| {
-    closed_form(r, DirectMethod::Mimetic)
-});
-
-const fn direct(
-    method: DirectMethod,
-    run: fn(&Request) -> Result<Start, NetworkError>,
-) -> StartMethod {
-    StartMethod {
-        name: method.name(),
-        description: method.description(),
-        donors: 0,
-        images: false,
-        run,
-    }
+/// A method with the name of its distribution.
+macro_rules! direct {
+    ($method:ident, $description:literal) => {
+        StartMethod {
+            name: DirectMethod::$method.name(),
+            description: $description,
+            donors: 0,
+            images: false,
+            run: |request| {
+                Ok(Start::untrained(
+                    request.closed_form(DirectMethod::$method)?,
+                ))
+            },
+        }
+    };
 }
 
-fn closed_form(request: &Request, method: DirectMethod) -> Result<Start, NetworkError> {
-    Ok(Start::untrained(request.closed_form(method)?))
-}
+pub(crate) const HE: StartMethod = direct!(
+    He,
+    "Kaiming normal: standard deviation sqrt(2 / inputs) (He et al. 2015, section 2.2)"
+);
+pub(crate) const TIMM: StartMethod = direct!(
+    Timm,
+    "truncated normal, standard deviation 0.02, the default of DeiT and timm (Touvron et al. 2021, section 6)"
+);
+pub(crate) const XAVIER: StartMethod = direct!(
+    Xavier,
+    "uniform between ±sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16)"
+);
+pub(crate) const MIMETIC: StartMethod = direct!(
+    Mimetic,
+    "attention that mimics a trained network: Q.K near the identity, V.proj near its negative (Trockman and Kolter \
+     2023, section 4)"
+);

@@ -1,13 +1,10 @@
 use super::*;
 use crate::Choices;
-use crate::testing::{assert_close, assert_same, logits, shape, try_start, values};
+use crate::testing::{assert_close, assert_same, changed, logits, shape, try_start, values};
 use wave_models::Weights;
 
 fn shifted(shift: MlpMean) -> Weights {
-    let choices = Choices {
-        mlp_mean: Some(shift),
-        ..Choices::default()
-    };
+    let choices = changed(Choices::default(), |c| c.mlp_mean = Some(shift));
     try_start("mlp-mean", &shape(2, 32), &[], &choices)
         .unwrap()
         .weights

@@ -1,7 +1,8 @@
 use super::*;
 use crate::Choices;
 use crate::testing::{
-    assert_close, assert_same, donor, fresh, logits, matrix, shape, try_start, values,
+    assert_close, assert_same, changed, check_refused, donor, fresh, logits, matrix, shape,
+    try_start, values,
 };
 
 #[test]
@@ -52,10 +53,7 @@ fn columns_are_orthonormal_where_rows_are_a_power_of_two() {
 fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
     let (target, d) = (shape(2, 16), 16);
     for scope in [ZeroScope::QueryKey, ZeroScope::Attention, ZeroScope::Blocks] {
-        let choices = Choices {
-            zero: scope,
-            ..Choices::default()
-        };
+        let choices = changed(Choices::default(), |c| c.zero = scope);
         let start = try_start("zero", &target, &[], &choices).unwrap().weights;
         let qkv = &start["blocks.1.attn.qkv.weight"];
         let part = |i: usize| qkv.narrow(0, i * d, d).unwrap();
@@ -80,16 +78,12 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
 fn the_attention_alone_is_filled_unless_more_is_asked_for() {
     assert_eq!(Choices::default().zero, ZeroScope::Attention);
     assert_eq!("blocks".parse::<ZeroScope>().unwrap(), ZeroScope::Blocks);
-    let error = "mlp".parse::<ZeroScope>().unwrap_err().to_string();
-    assert!(error.contains("query-key, attention, blocks"), "{error}");
+    check_refused("mlp".parse::<ZeroScope>(), "query-key, attention, blocks");
 }
 
 #[test]
 fn every_block_starts_as_the_identity() {
-    let choices = Choices {
-        zero: ZeroScope::Blocks,
-        ..Choices::default()
-    };
+    let choices = changed(Choices::default(), |c| c.zero = ZeroScope::Blocks);
     let made = |depth| {
         try_start("zero", &shape(depth, 16), &[], &choices)
             .unwrap()

@@ -3,7 +3,7 @@
 use super::*;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::VpLayout;
-use crate::testing::values;
+use crate::testing::{assert_same, changed, values};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -106,16 +106,10 @@ fn every_weight_is_there_in_its_shape() {
                 .map(|(name, t)| (name.clone(), t.dims().to_vec()))
                 .collect();
             assert_eq!(found, expected, "{method}");
-            assert!(
-                weights
-                    .values()
-                    .all(|t| t.dtype() == DType::F32 && t.is_contiguous())
-            );
-            assert!(
-                weights
-                    .values()
-                    .all(|t| values(t).iter().all(|x| x.is_finite()))
-            );
+            for t in weights.values() {
+                assert!(t.dtype() == DType::F32 && t.is_contiguous());
+                assert!(values(t).iter().all(|x| x.is_finite()));
+            }
             let total: usize = weights.values().map(Tensor::elem_count).sum();
             assert_eq!(total, dims.parameter_count());
         }
@@ -154,10 +148,7 @@ fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
         ],
     );
     let weights = initialise(
-        &VitShape {
-            class_token: true,
-            ..ODD
-        },
+        &changed(ODD, |s| s.class_token = true),
         &DirectOptions::new(DirectMethod::Timm),
         0,
     )
@@ -258,10 +249,9 @@ fn mimetic_leaves_the_rest_to_its_base() {
 fn the_layout_of_v_and_the_projection_is_a_choice() {
     let d = SMALL.width;
     let with = |vp_layout| {
-        let options = DirectOptions {
-            vp_layout,
-            ..DirectOptions::new(DirectMethod::Mimetic)
-        };
+        let options = changed(DirectOptions::new(DirectMethod::Mimetic), |o| {
+            o.vp_layout = vp_layout
+        });
         let weights = initialise(&SMALL, &options, 1).unwrap();
         let v = weights["blocks.0.attn.qkv.weight"]
             .narrow(0, 2 * d, d)
@@ -275,39 +265,23 @@ fn the_layout_of_v_and_the_projection_is_a_choice() {
 
 #[test]
 fn sinusoidal_positions_leave_the_class_token_at_zero() {
-    let options = DirectOptions {
-        positions: Positions::Sinusoidal { scale: 2.0 },
-        ..DirectOptions::new(DirectMethod::Xavier)
-    };
-    let weights = initialise(
-        &VitShape {
-            class_token: true,
-            ..SMALL
-        },
-        &options,
-        0,
-    )
-    .unwrap();
+    let options = changed(DirectOptions::new(DirectMethod::Xavier), |o| {
+        o.positions = Positions::Sinusoidal { scale: 2.0 }
+    });
+    let weights = initialise(&changed(SMALL, |s| s.class_token = true), &options, 0).unwrap();
     let positions = &weights["pos_embed"];
     let expected = sinusoidal_positions(4, 24, 2.0).unwrap();
-    assert!(
-        values(&positions.narrow(1, 0, 1).unwrap())
-            .iter()
-            .all(|x| *x == 0.0)
-    );
-    assert_eq!(
-        values(&positions.narrow(1, 1, 16).unwrap()),
-        values(&expected)
-    );
+    let rows = |from, n| values(&positions.narrow(1, from, n).unwrap());
+    assert!(rows(0, 1).iter().all(|x| *x == 0.0));
+    assert_eq!(rows(1, 16), values(&expected));
 }
 
 #[test]
 fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
     let with = |mlp_mean| {
-        let options = DirectOptions {
-            mlp_mean,
-            ..DirectOptions::new(DirectMethod::Xavier)
-        };
+        let options = changed(DirectOptions::new(DirectMethod::Xavier), |o| {
+            o.mlp_mean = mlp_mean
+        });
         initialise(&SMALL, &options, 0).unwrap()
     };
     let plain = with(MlpMean::None);
@@ -328,10 +302,9 @@ fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
 #[test]
 fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
     for method in DirectMethod::ALL {
-        let options = DirectOptions {
-            mlp_mean: MlpMean::Eq1 { sigma: 0.5 },
-            ..DirectOptions::new(method)
-        };
+        let options = changed(DirectOptions::new(method), |o| {
+            o.mlp_mean = MlpMean::Eq1 { sigma: 0.5 }
+        });
         let all = initialise(&ODD, &options, 7).unwrap();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(1)
@@ -341,11 +314,9 @@ fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
         assert_eq!(bits(&all), bits(&alone), "{method}");
 
         let shallow = initialise(&VitShape { depth: 2, ..ODD }, &options, 7).unwrap();
-        assert!(bits(&shallow).iter().all(|(name, bits)| {
-            bits.iter()
-                .copied()
-                .eq(values(&all[*name]).into_iter().map(f32::to_bits))
-        }));
+        for (name, tensor) in &shallow {
+            assert_same(name, tensor, &all[name]);
+        }
         assert_ne!(
             bits(&all),
             bits(&initialise(&ODD, &options, 8).unwrap()),
@@ -379,32 +350,20 @@ fn check_refused(dims: VitShape, options: DirectOptions, words: &[&str]) {
 #[test]
 fn impossible_sizes_are_refused_with_a_remedy() {
     let options = DirectOptions::new(DirectMethod::Mimetic);
-    check_refused(
-        VitShape { width: 30, ..SMALL },
-        options,
-        &["multiple of 4", "30", "32", "learned"],
-    );
-    for (dims, size) in [
-        (VitShape { depth: 0, ..ODD }, "depth"),
-        (VitShape { classes: 0, ..ODD }, "classes"),
-    ] {
-        check_refused(dims, options, &[size, "is 0"]);
-    }
-    let large = VitShape {
-        width: 1 << 16,
-        heads: 1,
-        ..ODD
-    };
-    check_refused(large, options, &["parameters", "smaller"]);
+    let refused = |dims: VitShape, words: &[&str]| check_refused(dims, options, words);
+    let words = ["multiple of 4", "30", "32", "learned"];
+    refused(VitShape { width: 30, ..SMALL }, &words);
+    refused(VitShape { depth: 0, ..ODD }, &["depth", "is 0"]);
+    refused(VitShape { classes: 0, ..ODD }, &["classes", "is 0"]);
+    let large = changed(ODD, |s| (s.width, s.heads) = (1 << 16, 1));
+    refused(large, &["parameters", "smaller"]);
 }
 
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
     let options = DirectOptions::new(DirectMethod::Mimetic);
     let refused = |change: fn(&mut DirectOptions), words: &[&str]| {
-        let mut options = options;
-        change(&mut options);
-        check_refused(SMALL, options, words);
+        check_refused(SMALL, changed(options, change), words);
     };
     refused(|o| o.qk = (f64::NAN, 0.7), &["qk alpha", "finite"]);
     refused(|o| o.vp = (0.4, f64::INFINITY), &["vp beta", "finite"]);
@@ -454,10 +413,7 @@ fn choices_reach_the_mixing_factors() {
     for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
         assert_eq!(usual(size).positions, Positions::Sinusoidal { scale });
     }
-    let choices = crate::Choices {
-        position_scale: Some(1.0),
-        ..crate::Choices::default()
-    };
+    let choices = changed(crate::Choices::default(), |c| c.position_scale = Some(1.0));
     let chosen = choices.options(DirectMethod::Mimetic, 32).positions;
     assert_eq!(chosen, Positions::Sinusoidal { scale: 1.0 });
 }

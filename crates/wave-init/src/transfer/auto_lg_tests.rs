@@ -1,5 +1,5 @@
 use crate::Choices;
-use crate::testing::{assert_block, assert_outside, donor, fresh, shape, try_start};
+use crate::testing::{assert_block, assert_outside, check_refused, donor, fresh, shape, try_start};
 
 fn choices(similarity: &[f64], blocks: Option<usize>) -> Choices {
     Choices {
@@ -38,7 +38,9 @@ fn similarities_must_fit_the_donor() {
         (&[0.1, 0.3, 0.2], "depth is 3, less than the target's 4"),
     ] {
         let choices = choices(similarity, None);
-        let error = try_start("auto-lg", &shape(5, 16), &donors, &choices).unwrap_err();
-        assert!(error.to_string().contains(needle), "{error}");
+        check_refused(
+            try_start("auto-lg", &shape(5, 16), &donors, &choices),
+            needle,
+        );
     }
 }

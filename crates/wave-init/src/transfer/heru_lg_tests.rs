@@ -1,5 +1,7 @@
 use crate::Choices;
-use crate::testing::{assert_block, assert_outside, donor, fresh, shape, start, try_start};
+use crate::testing::{
+    assert_block, assert_outside, changed, check_refused, donor, fresh, shape, start, try_start,
+};
 
 #[test]
 fn the_last_three_blocks_stand_on_fresh_ones() {
@@ -25,11 +27,10 @@ fn a_shallow_target_gets_the_last_of_them() {
 
 #[test]
 fn more_blocks_than_the_donor_has_are_refused() {
-    let choices = Choices {
-        blocks: Some(5),
-        ..Choices::default()
-    };
+    let choices = changed(Choices::default(), |c| c.blocks = Some(5));
     let donors = [donor(shape(4, 16), 1)];
-    let error = try_start("heru-lg", &shape(6, 16), &donors, &choices).unwrap_err();
-    assert!(error.to_string().contains("depth is 4"), "{error}");
+    check_refused(
+        try_start("heru-lg", &shape(6, 16), &donors, &choices),
+        "depth is 4",
+    );
 }

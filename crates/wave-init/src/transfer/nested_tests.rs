@@ -1,8 +1,11 @@
 use crate::Choices;
 use crate::indices::Layers;
-use crate::testing::{assert_block, assert_same, donor, logits, shape, start, try_start, values};
+use crate::testing::{
+    assert_block, assert_same, changed, check_refused, donor, logits, shape, start, try_start,
+    values,
+};
 use candle_core::Var;
-use wave_models::vit::{self, VitShape};
+use wave_models::vit;
 
 #[test]
 fn the_first_heads_and_channels_are_bit_equal() {
@@ -33,10 +36,7 @@ fn the_first_heads_and_channels_are_bit_equal() {
 
 #[test]
 fn cutting_hidden_channels_that_nothing_reads_keeps_the_function() {
-    let narrow = VitShape {
-        mlp_ratio: 2.0,
-        ..shape(2, 16)
-    };
+    let narrow = changed(shape(2, 16), |s| s.mlp_ratio = 2.0);
     let wide = donor(shape(2, 16), 1);
     let mut weights = wide.weights().clone();
     for l in 0..2 {
@@ -55,10 +55,7 @@ fn cutting_hidden_channels_that_nothing_reads_keeps_the_function() {
 fn layers_are_the_first_or_evenly_spaced() {
     let donors = [donor(shape(5, 16), 1)];
     for (layers, expected) in [(Layers::First, [0, 1, 2]), (Layers::Uniform, [0, 2, 4])] {
-        let choices = Choices {
-            layers,
-            ..Choices::default()
-        };
+        let choices = changed(Choices::default(), |c| c.layers = layers);
         let start = try_start("nested", &shape(3, 16), &donors, &choices).unwrap();
         for (to, from) in expected.into_iter().enumerate() {
             assert_block(&start.weights, to, donors[0].weights(), from);
@@ -69,17 +66,16 @@ fn layers_are_the_first_or_evenly_spaced() {
 #[test]
 fn what_the_donor_lacks_is_refused() {
     let donors = [donor(shape(2, 16), 1)];
-    let other_heads = VitShape {
-        heads: 1,
-        ..shape(2, 16)
-    };
+    let other_heads = changed(shape(2, 16), |s| s.heads = 1);
     for (target, needle) in [
         (shape(2, 24), "width is 16, less than"),
         (shape(3, 16), "depth is 2, less than"),
         (other_heads, "head width is 8, the target's 16"),
     ] {
-        let error = try_start("nested", &target, &donors, &Choices::default()).unwrap_err();
-        assert!(error.to_string().contains(needle), "{error}");
+        check_refused(
+            try_start("nested", &target, &donors, &Choices::default()),
+            needle,
+        );
     }
 }
 
@@ -88,18 +84,9 @@ fn a_differentiable_slice_is_the_start_and_reaches_every_weight_of_the_slice() {
     let (whole, target) = (shape(5, 32), shape(3, 16));
     let donor = donor(whole.clone(), 1);
     for layers in Layers::ALL {
-        let choices = Choices {
-            layers,
-            ..Choices::default()
-        };
-        let request = crate::Request {
-            shape: &target,
-            donors: std::slice::from_ref(&donor),
-            images: None,
-            choices: &choices,
-            seed: 0,
-        };
-        let start = crate::find("nested").unwrap().start(&request).unwrap();
+        let choices = changed(Choices::default(), |c| c.layers = layers);
+        let donors = std::slice::from_ref(&donor);
+        let start = try_start("nested", &target, donors, &choices).unwrap();
         let stacked = vit::stack(donor.weights(), 5).unwrap();
         let variables: Vec<(String, Var)> = stacked
             .iter()

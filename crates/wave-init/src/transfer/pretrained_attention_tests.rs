@@ -1,17 +1,14 @@
 use super::super::ATTENTION;
 use crate::Choices;
 use crate::indices::Layers;
-use crate::testing::{assert_same, donor, fresh, shape, try_start};
+use crate::testing::{assert_same, changed, check_refused, donor, fresh, shape, try_start};
 
 #[test]
 fn only_attention_and_positions_are_the_donors() {
     let (target, donors) = (shape(2, 16), [donor(shape(4, 16), 1)]);
     let fresh = fresh(&target);
     for (layers, picked) in [(Layers::First, [0, 1]), (Layers::Uniform, [0, 2])] {
-        let choices = Choices {
-            layers,
-            ..Choices::default()
-        };
+        let choices = changed(Choices::default(), |c| c.layers = layers);
         let start = try_start("pretrained-attention", &target, &donors, &choices).unwrap();
         for (name, tensor) in &start.weights {
             let layer = picked.iter().enumerate().find_map(|(to, from)| {
@@ -34,15 +31,12 @@ fn only_attention_and_positions_are_the_donors() {
 
 #[test]
 fn a_shallower_donor_is_refused() {
-    let error = try_start(
+    let donors = [donor(shape(2, 16), 1)];
+    let start = try_start(
         "pretrained-attention",
         &shape(3, 16),
-        &[donor(shape(2, 16), 1)],
+        &donors,
         &Choices::default(),
     );
-    let message = error.unwrap_err().to_string();
-    assert!(
-        message.contains("depth is 2, less than the target's 3"),
-        "{message}"
-    );
+    check_refused(start, "depth is 2, less than the target's 3");
 }

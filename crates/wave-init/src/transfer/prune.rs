@@ -23,7 +23,8 @@ use candle_core::{D, Result, Tensor};
 use faer::Mat;
 use fit::{Moments, matrix};
 use narrow::Narrow;
-use network::{Layer, Linear, Network, Passage};
+use network::{Layer, Network, Passage, linear};
+use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 use wave_models::{NetworkError, Weights, refuse};
 
@@ -90,10 +91,11 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
         let mut moments = Moments::default();
         for (x, new) in streams.iter().zip(&made) {
             let read = |x: &Tensor| network.norm(&network.pooled(x)?);
-            moments.add(&read(new)?, &head.of(&read(x)?)?)?;
+            moments.add(&read(new)?, &linear(head, &read(x)?)?)?;
         }
-        let head = moments.fit(&narrow.read(head)?)?;
-        insert_layer(&mut weights, "head", head.weight, head.bias);
+        moments
+            .fit(&narrow.read(head)?)?
+            .store(&mut weights, "head");
     }
     let (gain, bias) = (ones(to.width)?, zeros(to.width)?);
     insert_layer(&mut weights, to.final_norm(), gain, bias);
@@ -146,7 +148,7 @@ impl Layer {
         made: &mut [Tensor],
     ) -> Result<Layer> {
         let norm = |x: &Tensor| network.norm(x);
-        let fit = |prior: &Linear, made: &[Tensor], pair: &Pair| {
+        let fit = |prior: &Affine, made: &[Tensor], pair: &Pair| {
             let mut moments = Moments::weighted(&network.share);
             for (donor, new) in passages.iter().zip(made) {
                 let (input, output) = pair(donor, new)?;
@@ -155,25 +157,25 @@ impl Layer {
             moments.fit(prior)
         };
         self.qkv = fit(&self.qkv, made, &|donor, new| {
-            Ok((norm(new)?, thin.qkv.of(&norm(&donor.before)?)?))
+            Ok((norm(new)?, linear(&thin.qkv, &norm(&donor.before)?)?))
         })?;
-        let attended = |new: &Tensor| self.attend(&self.qkv.of(&norm(new)?)?);
+        let attended = |new: &Tensor| self.attend(&linear(&self.qkv, &norm(new)?)?);
         let proj = fit(&self.proj, made, &|donor, new| {
             Ok((attended(new)?, (narrow.of(&donor.middle)? - new)?))
         })?;
         for new in made.iter_mut() {
-            *new = (&*new + proj.of(&attended(new)?)?)?;
+            *new = (&*new + linear(&proj, &attended(new)?)?)?;
         }
         self.proj = proj;
         self.fc1 = fit(&self.fc1, made, &|donor, new| {
-            Ok((norm(new)?, thin.fc1.of(&norm(&donor.middle)?)?))
+            Ok((norm(new)?, linear(&thin.fc1, &norm(&donor.middle)?)?))
         })?;
         let hidden = |new: &Tensor| self.hidden(&norm(new)?);
         let fc2 = fit(&self.fc2, made, &|donor, new| {
             Ok((hidden(new)?, (narrow.of(&donor.after)? - new)?))
         })?;
         for new in made {
-            *new = (&*new + fc2.of(&hidden(new)?)?)?;
+            *new = (&*new + linear(&fc2, &hidden(new)?)?)?;
         }
         self.fc2 = fc2;
         Ok(self)
@@ -182,21 +184,17 @@ impl Layer {
     /// Under timm's names, as layer `l`.
     fn named(self, l: usize, width: usize) -> Result<Weights> {
         let mut weights = Weights::new();
-        let norm = || {
-            Ok::<_, candle_core::Error>(Linear {
-                weight: ones(width)?,
-                bias: zeros(width)?,
-            })
-        };
-        for (name, Linear { weight, bias }) in [
-            ("norm1", norm()?),
+        let (weight, bias) = (ones(width)?, zeros(width)?);
+        let norm = Affine { weight, bias };
+        for (name, map) in [
+            ("norm1", norm.clone()),
             ("attn.qkv", self.qkv),
             ("attn.proj", self.proj),
-            ("norm2", norm()?),
+            ("norm2", norm),
             ("mlp.fc1", self.fc1),
             ("mlp.fc2", self.fc2),
         ] {
-            insert_layer(&mut weights, &format!("blocks.{l}.{name}"), weight, bias);
+            map.store(&mut weights, &format!("blocks.{l}.{name}"));
         }
         Ok(weights)
     }

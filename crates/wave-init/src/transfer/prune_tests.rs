@@ -1,6 +1,6 @@
 use super::*;
 use crate::random::{generator, uniform};
-use crate::testing::{self, shape, try_start};
+use crate::testing::{self, changed, check_refused, shape, try_start};
 use crate::{Choices, find};
 use candle_core::Device;
 use wave_models::vit::{self, stack};
@@ -47,10 +47,7 @@ fn difference(donor: &Donor, target: &VitShape, weights: &Weights) -> f64 {
 #[test]
 fn the_same_size_computes_the_same() {
     for class_token in [false, true] {
-        let shape = VitShape {
-            class_token,
-            ..shape(3, 16)
-        };
+        let shape = changed(shape(3, 16), |s| s.class_token = class_token);
         let donor = donor(shape.clone());
         let found = difference(&donor, &shape, &start("prune", &shape, &donor));
         assert!(found < 1e-3, "{found}");
@@ -59,14 +56,8 @@ fn the_same_size_computes_the_same() {
 
 #[test]
 fn channels_that_repeat_others_leave_without_loss() {
-    let small = VitShape {
-        mlp_ratio: 2.0,
-        ..shape(2, 16)
-    };
-    let large = VitShape {
-        mlp_ratio: 4.0,
-        ..small.clone()
-    };
+    let small = changed(shape(2, 16), |s| s.mlp_ratio = 2.0);
+    let large = changed(small.clone(), |s| s.mlp_ratio = 4.0);
     let mut weights = donor(small.clone()).weights().clone();
     for l in 0..2 {
         for (name, axis, scale) in [
@@ -115,9 +106,8 @@ fn heads_of_low_rank_become_narrower_without_loss() {
     let thin = network.layers[0].thinned(&network, &passages, &to).unwrap();
     let attended = |l: &Layer| {
         let x = network.norm(&passages[0].before).unwrap();
-        l.proj
-            .of(&l.attend(&l.qkv.of(&x).unwrap()).unwrap())
-            .unwrap()
+        let qkv = linear(&l.qkv, &x).unwrap();
+        linear(&l.proj, &l.attend(&qkv).unwrap()).unwrap()
     };
     let (whole, thin) = (attended(&network.layers[0]), attended(&thin));
     testing::assert_close(&testing::values(&thin), &testing::values(&whole), 1e-3);
@@ -125,10 +115,7 @@ fn heads_of_low_rank_become_narrower_without_loss() {
 
 #[test]
 fn fitted_sizes_are_nearer_to_the_donor_than_selected_ones() {
-    let donor = donor(VitShape {
-        class_token: true,
-        ..shape(4, 32)
-    });
+    let donor = donor(changed(shape(4, 32), |s| s.class_token = true));
     for (depth, width) in [(2, 32), (4, 24), (3, 16)] {
         let target = VitShape {
             depth,
@@ -171,16 +158,12 @@ fn larger_targets_and_missing_images_are_refused() {
     for (target, needle) in [
         (shape(3, 16), "depth is 2"),
         (shape(2, 24), "width is 16"),
-        (
-            VitShape {
-                patch: 6,
-                ..shape(2, 16)
-            },
-            "patch is 4",
-        ),
+        (changed(shape(2, 16), |s| s.patch = 6), "patch is 4"),
     ] {
-        let error = try_start("prune", &target, &donors, &Choices::default()).unwrap_err();
-        assert!(error.to_string().contains(needle), "{error}");
+        check_refused(
+            try_start("prune", &target, &donors, &Choices::default()),
+            needle,
+        );
     }
     let request = Request {
         shape: &shape(1, 16),
@@ -189,6 +172,5 @@ fn larger_targets_and_missing_images_are_refused() {
         choices: &Choices::default(),
         seed: 0,
     };
-    let error = find("prune").unwrap().start(&request).unwrap_err();
-    assert!(error.to_string().contains("--data"), "{error}");
+    check_refused(find("prune").unwrap().start(&request), "--data");
 }

@@ -1,7 +1,9 @@
 use super::*;
 use crate::Choices;
 use crate::indices::Layers;
-use crate::testing::{assert_same, donor, fresh, shape, start, try_start, values};
+use crate::testing::{
+    assert_same, changed, check_refused, donor, fresh, shape, start, try_start, values,
+};
 
 /// Element by element: `target[i, j] = source[rows[i], cols[j]]`.
 fn picked(source: &Tensor, rows: &[usize], cols: &[usize]) -> Vec<f32> {
@@ -53,10 +55,7 @@ fn widths_that_do_not_divide_are_spread_from_end_to_end() {
 fn layers_are_the_first_or_evenly_spaced() {
     let donors = [donor(shape(4, 16), 1)];
     for (layers, expected) in [(Layers::First, [0, 1]), (Layers::Uniform, [0, 2])] {
-        let choices = Choices {
-            layers,
-            ..Choices::default()
-        };
+        let choices = changed(Choices::default(), |c| c.layers = layers);
         let start = try_start("weight-selection", &shape(2, 16), &donors, &choices).unwrap();
         for (to, from) in expected.into_iter().enumerate() {
             crate::testing::assert_block(&start.weights, to, donors[0].weights(), from);
@@ -72,7 +71,6 @@ fn a_smaller_donor_is_refused_with_what_it_lacks() {
         (shape(2, 24), "width is 16, less than the target's 24"),
     ] {
         let error = try_start("weight-selection", &target, &donors, &Choices::default());
-        let message = error.unwrap_err().to_string();
-        assert!(message.contains(needle), "{message}");
+        check_refused(error, needle);
     }
 }

@@ -81,22 +81,8 @@ fn broken_images_are_replaced_named_and_counted() {
     assert!(tolerant.broken()[0].path.ends_with("003.jpg"));
     assert_eq!(tolerant.batch(0).unwrap(), batch);
 
-    let error = loader(0.1).batch(0).unwrap_err();
-    assert!(error.is_request());
-    let message = error.to_string();
-    for part in [
-        "3 of 24 images are broken",
-        "the 2 allowed",
-        "003.jpg: not an image",
-        "019.jpg",
-    ] {
-        assert!(message.contains(part), "no `{part}` in: {message}");
-    }
-    assert!(
-        loader(0.0)
-            .batch(0)
-            .unwrap_err()
-            .to_string()
-            .contains("not an image")
-    );
+    let parts = ["3 of 24 images are broken", "the 2 allowed", "019.jpg"];
+    check_refused(loader(0.1).batch(0), &parts);
+    check_refused(loader(0.1).batch(0), &["003.jpg: not an image"]);
+    check_refused(loader(0.0).batch(0), &["not an image"]);
 }

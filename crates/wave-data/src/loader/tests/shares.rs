@@ -34,15 +34,8 @@ fn shares_put_together_are_the_batch() {
     for augment in [VARIED, everything()] {
         let mixed = augment.mixing.is_some();
         let transform = colour_input(8);
-        let whole = Loader::train(
-            source.clone(),
-            (0..24).collect(),
-            transform,
-            augment,
-            12,
-            None,
-            5,
-        );
+        let (source, all) = (source.clone(), (0..24).collect());
+        let whole = Loader::train(source, all, transform, augment, 12, None, 5);
         let whole = whole.unwrap().tolerating(0.5);
         let len = 3 * 8 * 8;
         for (size, step) in [(1, 0), (2, 1), (3, 2), (6, 3)] {

@@ -1,10 +1,11 @@
 //! Least squares from moments that are summed batch by batch.
 
-use super::network::Linear;
-use candle_core::{DType, Device, Error, Result, Tensor};
+use crate::mimetic::tensor;
+use candle_core::{DType, Error, Result, Tensor};
 use faer::linalg::solvers::{DenseSolveCore, Solve};
 use faer::{Mat, Side};
 use rayon::prelude::*;
+use wave_models::fold::Affine;
 
 /// Added to the variances of inputs in a fit, relative to their mean.
 const RIDGE: f64 = 1e-4;
@@ -90,7 +91,7 @@ impl Moments {
 
     /// The linear map nearest to `prior` that brings inputs nearest to outputs: ridge regression of the
     /// prior's residuals.
-    pub(super) fn fit(&self, prior: &Linear) -> Result<Linear> {
+    pub(super) fn fit(&self, prior: &Affine) -> Result<Affine> {
         let Centred {
             within,
             across,
@@ -104,9 +105,9 @@ impl Moments {
         let bias = Mat::from_fn(y.len(), 1, |o, _| {
             y[o] - (0..x.len()).map(|i| weight[(o, i)] * x[i]).sum::<f64>()
         });
-        Ok(Linear {
-            weight: tensor(&weight)?,
-            bias: tensor(&bias)?.squeeze(1)?,
+        Ok(Affine {
+            weight: tensor(weight.as_ref())?,
+            bias: tensor(bias.as_ref())?.squeeze(1)?,
         })
     }
 
@@ -192,12 +193,4 @@ pub(super) fn matrix(tensor: &Tensor) -> Result<Mat<f64>> {
     Ok(Mat::from_fn(rows, columns, |i, j| {
         f64::from(values[i * columns + j])
     }))
-}
-
-/// A tensor of a matrix.
-pub(super) fn tensor(matrix: &Mat<f64>) -> Result<Tensor> {
-    let values = matrix
-        .row_iter()
-        .flat_map(|row| row.iter().map(|v| *v as f32));
-    Tensor::from_vec(values.collect(), matrix.shape(), &Device::Cpu)
 }

@@ -1,11 +1,12 @@
 //! Fewer channels of the residual stream.
 
-use super::fit::tensor;
-use super::network::{Layer, Linear};
+use super::network::Layer;
+use crate::mimetic::tensor;
 use crate::start::Donor;
 use candle_core::{Error, Result, Tensor};
 use faer::{Mat, Side};
 use wave_models::Weights;
+use wave_models::fold::Affine;
 
 /// A map `R` from the donor's stream to a narrower one that keeps its leading directions. Streams of
 /// mean 0 over channels stay so, as the norms of both networks take the mean away.
@@ -32,7 +33,7 @@ impl Narrow {
         let reflection = Mat::from_fn(width, width - 1, |i, j| {
             f64::from(u8::from(i == j + 1)) - 2.0 * axis(i) * axis(j + 1) / square.max(1e-12)
         });
-        let map = tensor(&(reflection * leading.transpose()))?;
+        let map = tensor((reflection * leading.transpose()).as_ref())?;
         Ok(Narrow { map: Some(map) })
     }
 
@@ -46,7 +47,7 @@ impl Narrow {
 
     /// A map that reads the normalised stream. As the new one has its length in fewer channels, its norm
     /// leaves it shorter.
-    pub(super) fn read(&self, linear: &Linear) -> Result<Linear> {
+    pub(super) fn read(&self, linear: &Affine) -> Result<Affine> {
         let weight = match &self.map {
             None => linear.weight.clone(),
             Some(map) => {
@@ -55,14 +56,14 @@ impl Narrow {
             }
         };
         let bias = linear.bias.clone();
-        Ok(Linear { weight, bias })
+        Ok(Affine { weight, bias })
     }
 
     /// A map whose output is added to the stream.
-    fn written(&self, linear: &Linear) -> Result<Linear> {
+    fn written(&self, linear: &Affine) -> Result<Affine> {
         Ok(match &self.map {
             None => linear.clone(),
-            Some(map) => Linear {
+            Some(map) => Affine {
                 weight: map.matmul(&linear.weight)?,
                 bias: map.matmul(&linear.bias.unsqueeze(1)?)?.squeeze(1)?,
             },
@@ -83,10 +84,10 @@ impl Narrow {
     /// Patches, positions and the class token.
     pub(super) fn outside(&self, donor: &Donor) -> Result<Weights> {
         let weights = donor.weights();
-        let patches = Linear::named(weights, "patch_embed.proj")?;
+        let patches = Affine::stored(weights, "patch_embed.proj")?;
         let (old, channels, patch, _) = patches.weight.dims4()?;
         let flat = patches.weight.reshape((old, ()))?;
-        let patches = self.written(&Linear {
+        let patches = self.written(&Affine {
             weight: flat,
             bias: patches.bias,
         })?;

@@ -9,48 +9,32 @@ use wave_models::vit::{VitShape, embedded};
 /// Tokens that are looked at together.
 const AT_ONCE: usize = 8192;
 
-/// `y = W x + b`.
-#[derive(Clone)]
-pub(super) struct Linear {
-    /// (outputs, inputs)
-    pub(super) weight: Tensor,
-    pub(super) bias: Tensor,
+/// A map with a weight (outputs, inputs), with the gain and the bias of the norm before it in it.
+fn of_norm(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
+    let own = Affine::stored(weights, name)?;
+    let norm = Affine::stored(weights, norm)?;
+    let shift = own.weight.matmul(&norm.bias.unsqueeze(1)?)?.squeeze(1)?;
+    Ok(Affine {
+        weight: own.weight.broadcast_mul(&norm.weight)?,
+        bias: (own.bias + shift)?,
+    })
 }
 
-impl Linear {
-    /// With the gain and the bias of the norm before it in it.
-    pub(super) fn of_norm(weights: &Weights, name: &str, norm: &str) -> Result<Linear> {
-        let own = Linear::named(weights, name)?;
-        let norm = Linear::named(weights, norm)?;
-        let shift = own.weight.matmul(&norm.bias.unsqueeze(1)?)?.squeeze(1)?;
-        Ok(Linear {
-            weight: own.weight.broadcast_mul(&norm.weight)?,
-            bias: (own.bias + shift)?,
-        })
-    }
-
-    /// As it is stored.
-    pub(super) fn named(weights: &Weights, name: &str) -> Result<Linear> {
-        let Affine { weight, bias } = Affine::stored(weights, name)?;
-        Ok(Linear { weight, bias })
-    }
-
-    /// The outputs for inputs (.., inputs).
-    pub(super) fn of(&self, x: &Tensor) -> Result<Tensor> {
-        wave_ops::linear(x, &self.weight, &self.bias)
-    }
+/// The outputs of a map with a weight (outputs, inputs), for inputs (.., inputs).
+pub(super) fn linear(map: &Affine, x: &Tensor) -> Result<Tensor> {
+    wave_ops::linear(x, &map.weight, &map.bias)
 }
 
 /// A block without norms, whose gains and biases are in the matrices that read them.
 pub(super) struct Layer {
     /// (3 heads width-of-a-head, stream)
-    pub(super) qkv: Linear,
+    pub(super) qkv: Affine,
     /// (stream, heads width-of-a-head)
-    pub(super) proj: Linear,
+    pub(super) proj: Affine,
     /// (hidden, stream)
-    pub(super) fc1: Linear,
+    pub(super) fc1: Affine,
     /// (stream, hidden)
-    pub(super) fc2: Linear,
+    pub(super) fc2: Affine,
     pub(super) heads: usize,
 }
 
@@ -74,7 +58,7 @@ impl Layer {
 
     /// The MLP's hidden channels of a normalised stream.
     pub(super) fn hidden(&self, h: &Tensor) -> Result<Tensor> {
-        wave_ops::gelu(&self.fc1.of(h)?)
+        wave_ops::gelu(&linear(&self.fc1, h)?)
     }
 }
 
@@ -84,7 +68,7 @@ pub(super) struct Network<'d> {
     weights: &'d Weights,
     pub(super) layers: Vec<Layer>,
     /// The classifier, if there is one.
-    pub(super) head: Option<Linear>,
+    pub(super) head: Option<Affine>,
     /// (tokens, 1): the root of a token's weight in a fit. A class token weighs as much as all patches.
     pub(super) share: Tensor,
 }
@@ -96,10 +80,10 @@ impl<'d> Network<'d> {
         let layer = |l: usize| {
             let name = |part: &str| format!("blocks.{l}.{part}");
             Ok(Layer {
-                qkv: Linear::of_norm(weights, &name("attn.qkv"), &name("norm1"))?,
-                proj: Linear::named(weights, &name("attn.proj"))?,
-                fc1: Linear::of_norm(weights, &name("mlp.fc1"), &name("norm2"))?,
-                fc2: Linear::named(weights, &name("mlp.fc2"))?,
+                qkv: of_norm(weights, &name("attn.qkv"), &name("norm1"))?,
+                proj: Affine::stored(weights, &name("attn.proj"))?,
+                fc1: of_norm(weights, &name("mlp.fc1"), &name("norm2"))?,
+                fc2: Affine::stored(weights, &name("mlp.fc2"))?,
                 heads: shape.heads,
             })
         };
@@ -109,8 +93,7 @@ impl<'d> Network<'d> {
             false => 1.0,
         });
         let share: Vec<f32> = share.collect();
-        let head =
-            (shape.classes > 0).then(|| Linear::of_norm(weights, "head", shape.final_norm()));
+        let head = (shape.classes > 0).then(|| of_norm(weights, "head", shape.final_norm()));
         Ok(Network {
             shape,
             weights,
@@ -147,10 +130,10 @@ impl<'d> Network<'d> {
 
     /// The stream between attention and MLP of a layer, and behind it.
     pub(super) fn through(&self, layer: &Layer, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let attended = layer.attend(&layer.qkv.of(&self.norm(x)?)?)?;
-        let middle = (x + layer.proj.of(&attended)?)?;
+        let attended = layer.attend(&linear(&layer.qkv, &self.norm(x)?)?)?;
+        let middle = (x + linear(&layer.proj, &attended)?)?;
         let hidden = layer.hidden(&self.norm(&middle)?)?;
-        let after = (&middle + layer.fc2.of(&hidden)?)?;
+        let after = (&middle + linear(&layer.fc2, &hidden)?)?;
         Ok((middle, after))
     }
 

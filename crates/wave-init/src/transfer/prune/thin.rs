@@ -1,10 +1,12 @@
 //! Fewer and narrower heads, and fewer channels of the MLP.
 
 use super::super::largest;
-use super::fit::{Moments, matrix, tensor};
-use super::network::{Layer, Linear, Network, Passage};
+use super::fit::{Moments, matrix};
+use super::network::{Layer, Network, Passage, linear};
+use crate::mimetic::tensor;
 use candle_core::{D, Error, Result, Tensor};
 use faer::{Mat, MatRef, Side};
+use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 
 /// Added to second moments of a head, relative to their mean.
@@ -30,11 +32,11 @@ impl Layer {
         Ok(Layer {
             qkv,
             proj,
-            fc1: Linear {
+            fc1: Affine {
                 weight: self.fc1.weight.index_select(&kept, 0)?,
                 bias: self.fc1.bias.index_select(&kept, 0)?,
             },
-            fc2: Linear {
+            fc2: Affine {
                 weight: self.fc2.weight.index_select(&kept, 1)?,
                 bias: self.fc2.bias.clone(),
             },
@@ -48,7 +50,7 @@ impl Layer {
         network: &Network,
         passages: &[Passage],
         to: &VitShape,
-    ) -> Result<(Linear, Linear)> {
+    ) -> Result<(Affine, Affine)> {
         let (heads, old, new) = (self.heads, network.shape.head_width(), to.head_width());
         if (heads, old) == (to.heads, new) {
             return Ok((self.qkv.clone(), self.proj.clone()));
@@ -56,7 +58,7 @@ impl Layer {
         // Second moments of queries, keys and outputs, a matrix for each head.
         let mut sums = [(); 3].map(|()| vec![Mat::<f64>::zeros(old, old); heads]);
         for passage in passages {
-            let qkv = self.qkv.of(&network.norm(&passage.before)?)?;
+            let qkv = linear(&self.qkv, &network.norm(&passage.before)?)?;
             let width = heads * old;
             let parts = [
                 qkv.narrow(2, 0, width)?,
@@ -101,14 +103,14 @@ impl Layer {
                 .submatrix_mut(from * old, to * new, old, new)
                 .copy_from(&back);
         }
-        let reads = tensor(&reads)?;
+        let reads = tensor(reads.as_ref())?;
         let bias = self.qkv.bias.unsqueeze(1)?;
-        let qkv = Linear {
+        let qkv = Affine {
             weight: reads.matmul(&self.qkv.weight)?,
             bias: reads.matmul(&bias)?.squeeze(1)?,
         };
-        let proj = Linear {
-            weight: self.proj.weight.matmul(&tensor(&writes)?)?,
+        let proj = Affine {
+            weight: self.proj.weight.matmul(&tensor(writes.as_ref())?)?,
             bias: self.proj.bias.clone(),
         };
         Ok((qkv, proj))
