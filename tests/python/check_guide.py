@@ -41,7 +41,7 @@ def furnish(folder, photos):
         shutil.copytree(photos, folder / "photos")
     else:
         (folder / "photos").mkdir()
-        for i in range(8):
+        for i in range(39):  # a plan for minutes needs a few steps of images
             coarse = Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8))
             coarse.resize((320, 240)).save(folder / "photos" / f"{i}.jpg")
     flower = folder / "photos" / "flower.jpg"
