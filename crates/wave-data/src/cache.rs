@@ -52,7 +52,7 @@ pub(crate) fn stamp(path: &Path) -> Option<String> {
     ))
 }
 
-/// What [`remember`] wrote to a file of the cache; nothing if it is damaged.
+/// The content that [`remember`] wrote to a file of the cache; nothing if it is damaged.
 pub(crate) fn recall<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

@@ -22,10 +22,32 @@ const MAX_BYTES: u64 = 1 << 30;
 const MOST_CLASSES: u32 = 1_000_000;
 
 /// Headers of the column of files, and of that of classes.
-const FILES: &str =
-    "file_name filename file filepath path image image_name image_id imageid img id name";
-const CLASSES: &str =
-    "label labels class class_name classname category target species breed predictionstring";
+const FILES: [&str; 12] = [
+    "file_name",
+    "filename",
+    "file",
+    "filepath",
+    "path",
+    "image",
+    "image_name",
+    "image_id",
+    "imageid",
+    "img",
+    "id",
+    "name",
+];
+const CLASSES: [&str; 10] = [
+    "label",
+    "labels",
+    "class",
+    "class_name",
+    "classname",
+    "category",
+    "target",
+    "species",
+    "breed",
+    "predictionstring",
+];
 
 /// Tables of files and labels among images, as the library datasets has them.
 pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
@@ -132,8 +154,8 @@ impl Table {
             }
             let row: Value = serde_json::from_str(text)
                 .map_err(|error| format!("line {line}: is no JSON ({error})"))?;
-            let of = |keys: &str| keys.split(' ').map(|key| &row[key]).find(|v| !v.is_null());
-            if let (Some(Value::String(file)), Some(class)) = (of(FILES), of(CLASSES)) {
+            let of = |keys: &[&str]| keys.iter().map(|key| &row[key]).find(|v| !v.is_null());
+            if let (Some(Value::String(file)), Some(class)) = (of(&FILES), of(&CLASSES)) {
                 let class = class
                     .as_str()
                     .map_or_else(|| class.to_string(), str::to_owned);
@@ -154,11 +176,11 @@ impl Table {
             let (file, class) = *columns.get_or_insert_with(|| {
                 let names = fields.iter().map(|field| field.trim().to_ascii_lowercase());
                 let names: Vec<String> = names.collect();
-                let column = |words: &str| {
-                    let mut words = words.split(' ');
+                let column = |words: &[&str]| {
+                    let mut words = words.iter();
                     words.find_map(|word| names.iter().position(|name| name == word))
                 };
-                match (column(FILES), column(CLASSES)) {
+                match (column(&FILES), column(&CLASSES)) {
                     (Some(file), Some(class)) => {
                         self.labelled = true;
                         (file, class)

@@ -31,11 +31,22 @@ const JUNK: [&str; 8] = [
 ];
 
 /// Names that folders of other projects' parts have, in any case: they are no classes.
-const PARTS: &str = "train training val valid validation test testing eval evaluation dev";
+const PARTS: [&str; 10] = [
+    "train",
+    "training",
+    "val",
+    "valid",
+    "validation",
+    "test",
+    "testing",
+    "eval",
+    "evaluation",
+    "dev",
+];
 
 /// True if a folder is called as a part of a data set is.
 pub(crate) fn is_part(name: &str) -> bool {
-    PARTS.split(' ').any(|part| name.eq_ignore_ascii_case(part))
+    PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
 }
 
 /// Fewer images are listed faster than the cache is worth.

@@ -347,7 +347,7 @@ mod tests {
         let named = Staged::from_bytes(&path, b"whole").unwrap();
         named.commit().unwrap();
         assert_eq!(names(root.path()).len(), 2);
-        // What other tests write meanwhile is not to be removed here.
+        // Files that other tests write meanwhile are not to be removed here.
         let known = staged.content().to_owned();
         assert!(temporary_files().contains(&known));
         assert!(!temporary_files().contains(&path));

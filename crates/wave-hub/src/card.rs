@@ -17,7 +17,7 @@ const MOST_READ: u64 = 1 << 20;
 pub struct CardResult {
     /// The data set as the hub knows it, or by its name here.
     pub dataset: String,
-    /// What was measured, such as `top-1 at 6 x 64`.
+    /// The measure, such as `top-1 at 6 x 64`.
     pub name: String,
     /// Share of the images that are classified correctly, 0 to 1.
     pub accuracy: f64,

@@ -33,7 +33,7 @@ pub(crate) const DIGESTS: &str = "digests";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 /// The same and that of texts in one, as transformers 5 writes it.
 pub(crate) const PROCESSOR_FILE: &str = "processor_config.json";
-/// What makes tokens of text.
+/// The file of the tokenizer.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The scalers that an expanded model was composed from.
@@ -78,7 +78,7 @@ pub enum Kind {
     Transformers,
     /// Weight templates to expand models from: `templates.safetensors` and its `config.json`.
     Templates,
-    /// What an adaptation changes in templates: `delta.safetensors` and its `config.json`.
+    /// The changes of an adaptation to templates: `delta.safetensors` and its `config.json`.
     Delta,
 }
 

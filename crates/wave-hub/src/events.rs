@@ -1,8 +1,5 @@
 //! Scalars for TensorBoard: event files that its own reader reads.
 //!
-//! Fields of `Event`: wall_time 1, step 2, file_version 3, summary 5 (value 1: tag 1, simple_value 2), session_log 7
-//! (status 1).
-//!
 //! A file is a run of records: length (u64), masked CRC of the length, an `Event` message, masked
 //! CRC of the message. Each record is written in one piece when it is logged, so a killed run loses
 //! nothing but, at worst, a torn last record.
@@ -24,6 +21,16 @@ pub const EVENTS_FILE: &str = "events.out.tfevents.0.wave";
 /// The prefix and suffix of the number of a session.
 const NAME: (&str, &str) = ("events.out.tfevents.", ".wave");
 
+// Field numbers of event.proto and summary.proto.
+const WALL_TIME: u32 = 1;
+const STEP: u32 = 2;
+const FILE_VERSION: u32 = 3;
+const SUMMARY: u32 = 5;
+const SESSION_LOG: u32 = 7;
+const SUMMARY_VALUE: u32 = 1;
+const VALUE_TAG: u32 = 1;
+const VALUE_SIMPLE: u32 = 2;
+const SESSION_STATUS: u32 = 1;
 /// Tells readers to forget what was logged from this event's step on.
 const SESSION_START: i64 = 1;
 
@@ -59,10 +66,10 @@ impl EventWriter {
         let Some(last) = numbers.max() else {
             return Self::create(dir);
         };
-        let start = Message::new().int(1, SESSION_START);
+        let start = Message::new().int(SESSION_STATUS, SESSION_START);
         let start = now()
-            .int(2, as_step(step.saturating_add(1)))
-            .message(7, start);
+            .int(STEP, as_step(step.saturating_add(1)))
+            .message(SESSION_LOG, start);
         let (before, after) = NAME;
         // After `0.` in the order of names, and so on to five digits.
         let path = dir.join(format!("{before}{:05}{after}", last + 1));
@@ -86,10 +93,12 @@ impl EventWriter {
     pub fn scalars(&mut self, step: u64, values: &[(&str, f32)]) -> Result<(), HubError> {
         let mut summary = Message::new();
         for (tag, value) in values {
-            let value = Message::new().text(1, tag).float(2, *value);
-            summary = summary.message(1, value);
+            let value = Message::new()
+                .text(VALUE_TAG, tag)
+                .float(VALUE_SIMPLE, *value);
+            summary = summary.message(SUMMARY_VALUE, value);
         }
-        let event = now().int(2, as_step(step)).message(5, summary);
+        let event = now().int(STEP, as_step(step)).message(SUMMARY, summary);
         let written = self.file.write_all(&record(event.as_bytes()));
         written.map_err(HubError::io("write", &self.path))
     }
@@ -130,14 +139,14 @@ fn sessions(dir: &Path) -> Result<Vec<(u32, PathBuf)>, HubError> {
 
 /// The first event of every file.
 fn version() -> Message {
-    now().text(3, VERSION)
+    now().text(FILE_VERSION, VERSION)
 }
 
 /// An event that so far has but its time.
 fn now() -> Message {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = since.map_or(0.0, |time| time.as_secs_f64());
-    Message::new().double(1, seconds)
+    Message::new().double(WALL_TIME, seconds)
 }
 
 fn as_step(step: u64) -> i64 {

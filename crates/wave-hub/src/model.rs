@@ -239,7 +239,7 @@ fn nest(config: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What a `pretrained_cfg` says: timm reads null as absent.
+/// The entries of a `pretrained_cfg`: timm reads null as absent.
 pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
     // A list would fill the fields in their order.
     let Value::Object(prepared) = prepared else {

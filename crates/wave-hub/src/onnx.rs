@@ -8,7 +8,7 @@
 //! or bf16, under their name with the type appended, are widened by Cast nodes, which runtimes
 //! fold away when they load the file.
 //!
-//! The schema is onnx.proto's; where a message is made, a comment names its fields by their numbers.
+//! The schema is onnx.proto's; field numbers stand beside their names in `schema`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,45 +85,46 @@ pub(crate) fn stage(
 ) -> Result<Staged, HubError> {
     let graph = graph::vit(sizes, weights, float).map_err(HubError::tensor(path, "blocks"))?;
     let side = sizes.image_size;
-    // GraphProto: node 1, name 2, initializer 5, input 11, output 12.
-    let mut body = Message::new().text(2, "vit");
+    let mut body = Message::new().text(schema::GRAPH_NAME, "vit");
     for node in graph.nodes {
-        body = body.message(1, node);
+        body = body.message(schema::GRAPH_NODE, node);
     }
     let image = [None, Some(sizes.channels), Some(side), Some(side)];
     body = body
-        .message(11, schema::float_value("images", &image))
+        .message(schema::GRAPH_INPUT, schema::float_value("images", &image))
         .message(
-            12,
+            schema::GRAPH_OUTPUT,
             schema::float_value("logits", &[None, Some(sizes.classes)]),
         );
     for constant in graph.constants {
-        body = body.message(5, constant);
+        body = body.message(schema::GRAPH_INITIALIZER, constant);
     }
     let bytes = |tensor: &Tensor| float.bytes() * tensor.elem_count();
     let head = |name: &str, tensor: &Tensor| {
         let head = schema::float_head(name, tensor.dims(), float);
         let length = head.as_bytes().len() + bytes(tensor);
-        let open = Message::new().open(5, length);
+        let open = Message::new().open(schema::GRAPH_INITIALIZER, length);
         open.then(head.as_bytes())
     };
     let heads: Vec<_> = graph.weights.iter().map(|(n, t)| head(n, t)).collect();
     let weights = || heads.iter().zip(&graph.weights);
     let lengths = weights().map(|(head, (_, tensor))| head.as_bytes().len() + bytes(tensor));
     let length = body.as_bytes().len() + lengths.sum::<usize>();
-    // ModelProto: ir_version 1, producer_name 2, producer_version 3, graph 7, opset_import 8 (domain 1, version 2),
-    // metadata_props 14 (key 1, value 2).
-    let opset = Message::new().text(1, "").int(2, OPSET);
+    let opset = Message::new()
+        .text(schema::OPSET_DOMAIN, "")
+        .int(schema::OPSET_VERSION, OPSET);
     let mut file = Message::new()
-        .int(1, IR_VERSION)
-        .text(2, "wave")
-        .text(3, env!("CARGO_PKG_VERSION"))
-        .message(8, opset);
+        .int(schema::MODEL_IR_VERSION, IR_VERSION)
+        .text(schema::MODEL_PRODUCER_NAME, "wave")
+        .text(schema::MODEL_PRODUCER_VERSION, env!("CARGO_PKG_VERSION"))
+        .message(schema::MODEL_OPSET_IMPORT, opset);
     for (key, value) in metadata {
-        let entry = Message::new().text(1, key).text(2, value);
-        file = file.message(14, entry);
+        let entry = Message::new()
+            .text(schema::ENTRY_KEY, key)
+            .text(schema::ENTRY_VALUE, value);
+        file = file.message(schema::MODEL_METADATA_PROPS, entry);
     }
-    let file = file.open(7, length);
+    let file = file.open(schema::MODEL_GRAPH, length);
     let total = (file.as_bytes().len() + length) as u64;
     if total > MAX_BYTES {
         let found = format!("the model takes {total} bytes, an ONNX file holds {MAX_BYTES}");

@@ -1,4 +1,4 @@
-//! What stands in the file, read back field by field. Whether it computes the right numbers is
+//! The content of the file, read back field by field. Whether it computes the right numbers is
 //! checked from outside, with an ONNX runtime and timm: `tests/python/check_onnx.py`.
 
 use std::collections::BTreeSet;

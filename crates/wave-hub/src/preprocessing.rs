@@ -112,7 +112,7 @@ impl Preprocessing {
         }
     }
 
-    /// What is taken for weights without any description: timm's defaults.
+    /// The preprocessing for weights without any description: timm's defaults.
     pub fn assumed() -> Self {
         let why = "nothing tells it, and this is timm's default";
         Self::of_timm(&PretrainedCfg::default(), |_| {
@@ -184,12 +184,19 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
 
 /// The preprocessing of timm's configuration, which the file has as `said`.
 fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
-    const KEYS: &str = "input_size interpolation crop_pct crop_mode mean std";
+    const KEYS: [&str; 6] = [
+        "input_size",
+        "interpolation",
+        "crop_pct",
+        "crop_mode",
+        "mean",
+        "std",
+    ];
     let (said, at) = match said.get("pretrained_cfg") {
         Some(said) => (said, "pretrained_cfg."),
         None => (said, ""), // as timm's older ones
     };
-    let silent = KEYS.split(' ').all(|key| said[key].is_null());
+    let silent = KEYS.iter().all(|key| said[key].is_null());
     let source = |key: &str| match said[key].is_null() {
         false => Source::File(format!("{CONFIG_FILE}: {at}{key}")),
         true if silent => Source::Assumed(format!(

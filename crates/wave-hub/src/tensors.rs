@@ -46,7 +46,7 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
 /// [`read_tensors`] of a model or templates, in which every value is a finite number.
 ///
 /// # Errors
-/// Those of [`read_tensors`]; [`HubError::Malformed`] naming the first tensor that holds a NaN or an
+/// As [`read_tensors`]; [`HubError::Malformed`] naming the first tensor that holds a NaN or an
 /// infinity.
 pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
     let (weights, _) = read_tensors(path)?;

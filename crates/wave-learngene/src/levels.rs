@@ -116,14 +116,16 @@ impl Learngene {
         }
         let layers = depth_matrix(from, anchors, self.depth_rule);
         let copies = Copies::new(&layers, from + 1..=to, self.depth_rule);
-        let at_anchors = |share: &dyn Fn(usize) -> f32| {
-            let row =
-                |(k, layer): (usize, &usize)| layers[*layer].iter().map(|w| w * share(k)).collect();
-            let rows: Vec<Vec<f32>> = copies.of.iter().enumerate().map(row).collect();
+        let at_anchors = |shares: &[f32]| {
+            let rows = copies.of.iter().zip(shares);
+            let row = |(layer, share): (&usize, &f32)| {
+                layers[*layer].iter().map(|w| w * *share).collect()
+            };
+            let rows: Vec<Vec<f32>> = rows.map(row).collect();
             Tensor::from_vec(rows.concat(), (anchors, anchors), &Device::Cpu)
         };
-        let whole = at_anchors(&|_| 1.0)?;
-        let shared = at_anchors(&|k| copies.shares[k])?;
+        let whole = at_anchors(&vec![1.0; anchors])?;
+        let shared = at_anchors(&copies.shares)?;
         let of_deep = |(name, t): (String, Tensor)| {
             if of_bank(&name).is_none() && !name.starts_with("blocks.") {
                 return Ok((name, t));

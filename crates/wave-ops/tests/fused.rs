@@ -97,7 +97,7 @@ fn output_and_gradients(
     std::iter::once(flat(&y)).chain(gradients).collect()
 }
 
-/// Of each tensor, the norm of the difference over the norm, or over 0.1 per value.
+/// The norm of each tensor's difference over its norm, or over 0.1 per value.
 fn relative_errors(got: &[Vec<f64>], want: &[Vec<f64>]) -> Vec<f64> {
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
     let error = |(got, want): (&Vec<f64>, &Vec<f64>)| {

@@ -21,7 +21,7 @@ pub(crate) struct Shape {
     pub(crate) distinct: usize,
 }
 
-/// Of so many different images, the first nine are not plain JPEG files: grey, progressive, CMYK and
+/// Number of different images. The first nine are not plain JPEG files: grey, progressive, CMYK and
 /// turned by EXIF; then PNG files, of a palette, with transparency, of 16 bits, and named `.jpg`; and
 /// last a JPEG file that was cut off.
 const PERIOD: usize = 1024;

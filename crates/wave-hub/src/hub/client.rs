@@ -316,7 +316,7 @@ fn one_line(said: &str) -> String {
     plain.take(300).collect::<String>().trim().to_owned()
 }
 
-/// What a status means, what to do about it, and whether the request was wrong. `known`: with a token.
+/// The meaning of a status, its remedy, and whether the request was wrong. `known`: with a token.
 fn refusal(
     status: u16,
     known: bool,

@@ -53,7 +53,7 @@ pub struct Published {
 /// Publishes the artefact in `dir` as one commit to `repo`.
 ///
 /// # Errors
-/// Those of [`plan()`] before anything is sent; [`HubError::Malformed`] without a token, offline,
+/// As [`plan()`] before anything is sent; [`HubError::Malformed`] without a token, offline,
 /// or when a file holds the token; [`HubError::Remote`] when the hub or the network refuses.
 /// Unless the failure falls into the commit itself, nothing of it is visible then.
 pub fn publish(

@@ -45,13 +45,13 @@ pub struct Pulled {
 /// Why a repository's files are of no use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it holds, and what was expected.
+    /// Its content, and the expected one.
     pub found: String,
     /// The remedy.
     pub remedy: String,
 }
 
-/// Of a repository's files those that are wanted.
+/// Chooses the wanted files of a repository.
 pub type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<String>, Refusal>;
 
 /// The directory that holds `name`, `hf:OWNER/NAME[@REV]`: [`pull()`] for a name as users write
@@ -315,7 +315,7 @@ impl<'a> Transfer<'a> {
         let own = Cache::new(cache_dir, kind, &name.repo);
         let staged = own.blobs();
         fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
-        // What the cache holds under another commit is not downloaded again.
+        // A file that the cache holds under another commit is not downloaded again.
         for blob in fs::read_dir(&blobs).into_iter().flatten().flatten() {
             // Not what another program has begun.
             if matches!(blob.file_name().len(), 40 | 64) {

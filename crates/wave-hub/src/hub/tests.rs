@@ -109,7 +109,7 @@ pub(crate) struct State {
     /// True if large files are to be had by Xet.
     pub(crate) xet: bool,
     pub(crate) branches: Vec<String>,
-    /// What the list of models shows, whatever is asked for.
+    /// The list of models, whatever is asked for.
     pub(crate) listed: Vec<Value>,
     /// For the next request whose method and path contain the words.
     pub(crate) faults: Vec<(&'static str, Fault)>,

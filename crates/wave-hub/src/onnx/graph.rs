@@ -40,17 +40,18 @@ impl Graph {
         outputs: &[&str],
         attributes: &[(&str, Attribute<'_>)],
     ) {
-        // NodeProto: input 1, output 2, name 3, op_type 4, attribute 5.
         let mut message = Message::new();
         for input in inputs {
-            message = message.text(1, input);
+            message = message.text(schema::NODE_INPUT, input);
         }
         for output in outputs {
-            message = message.text(2, output);
+            message = message.text(schema::NODE_OUTPUT, output);
         }
-        message = message.text(3, name).text(4, operator);
+        message = message
+            .text(schema::NODE_NAME, name)
+            .text(schema::NODE_OP_TYPE, operator);
         for (name, value) in attributes {
-            message = message.message(5, schema::attribute(name, *value));
+            message = message.message(schema::NODE_ATTRIBUTE, schema::attribute(name, *value));
         }
         self.nodes.push(message);
     }

@@ -16,7 +16,7 @@ pub(super) struct Class {
     pub(super) models: &'static str,
 }
 
-/// What a class makes of `size`.
+/// The meaning of `size` in a class.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Resize {
     /// The image is resized to it.

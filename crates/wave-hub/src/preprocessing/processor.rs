@@ -13,11 +13,23 @@ use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
 type MeanAndStd = (Told<Vec<f64>>, Told<Vec<f64>>);
 
 /// Steps that are taken, or leave pixels as they are.
-const KNOWN_STEPS: &str = "do_resize do_center_crop do_rescale do_normalize do_convert_rgb \
-                           do_reduce_labels do_convert_annotations";
+const KNOWN_STEPS: [&str; 7] = [
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+    "do_convert_rgb",
+    "do_reduce_labels",
+    "do_convert_annotations",
+];
 /// Further keys that change pixels, unless they are false or absent.
-const UNKNOWN_STEPS: &str =
-    "rescale_offset use_square_size keep_aspect_ratio max_size reducing_gap";
+const UNKNOWN_STEPS: [&str; 5] = [
+    "rescale_offset",
+    "use_square_size",
+    "keep_aspect_ratio",
+    "max_size",
+    "reducing_gap",
+];
 
 /// The steps of a processor's file, for the model with `config`.
 pub(super) fn read(steps: &Value, config: &Value, file: &str) -> Result<Preprocessing, String> {
@@ -253,9 +265,8 @@ impl<'a> File<'a> {
         }
         for (key, value) in self.keys {
             let off = matches!(value, Value::Null | Value::Bool(false));
-            let among = |steps: &str| steps.split(' ').any(|step| step == key);
-            let step = key.starts_with("do_") && !among(KNOWN_STEPS);
-            if !off && (step || among(UNKNOWN_STEPS)) {
+            let step = key.starts_with("do_") && !KNOWN_STEPS.contains(&key.as_str());
+            if !off && (step || UNKNOWN_STEPS.contains(&key.as_str())) {
                 return Err(format!("`{key}` is {value}, which is not supported"));
             }
         }

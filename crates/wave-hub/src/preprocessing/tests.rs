@@ -292,7 +292,7 @@ fn what_no_transform_can_do_is_refused_by_field() {
     );
 }
 
-/// What `steps` are written as, and what is read of it.
+/// `steps` as they are written, and as they are read back.
 fn there_and_back(steps: &Preprocessing) -> (Processor, Preprocessing) {
     let written = steps.processor().unwrap();
     let mut config = json!({"model_type": "vit", "num_channels": steps.channels});

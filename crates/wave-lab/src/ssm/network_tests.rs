@@ -39,7 +39,7 @@ fn transformer() -> SequenceShape {
     }
 }
 
-/// Of transformers and torch, from `tests/fixtures/make_sequence.py`.
+/// Numbers of transformers and torch, from `tests/fixtures/make_sequence.py`.
 #[test]
 fn logits_are_those_expected() {
     for (case, shape) in [

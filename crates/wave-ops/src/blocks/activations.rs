@@ -6,7 +6,7 @@ use crate::shape::BlocksShape;
 use crate::threads::{split, thread_ranges};
 use std::ops::Range;
 
-/// What the backward pass of a layer reads.
+/// Activations that the backward pass of a layer reads.
 pub(super) struct Activations<T> {
     pub(super) x: T,   // (b, n, d)
     pub(super) qkv: T, // (b, n, 3 d)
@@ -15,10 +15,10 @@ pub(super) struct Activations<T> {
     pub(super) h: T,   // (b, n, hidden), or in bf16: (b, n, hidden / 2 rounded up)
 }
 
-/// Of the whole batch.
+/// Activations of the whole batch.
 pub(super) type LayerActivations = Activations<Buffer>;
 
-/// Of the samples of one chunk.
+/// Activations of the samples of one chunk.
 pub(super) type Chunk<'a> = Activations<&'a mut [f32]>;
 
 impl<T> From<[T; 5]> for Activations<T> {
