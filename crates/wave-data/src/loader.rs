@@ -195,7 +195,9 @@ impl Loader {
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
     /// view is the epoch modulo the number of views; seed, view and image determine the variation
-    /// (if views repeat, the view seed instead, so that results on them serve other seeds).
+    /// (if views repeat, the view seed instead, so that results on them serve other seeds). Every
+    /// second time that views come round they are mirrored left to right, where the augmentation
+    /// mirrors at all: twice as many images for the same results on views.
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -203,17 +205,18 @@ impl Loader {
         let inner = &*self.inner;
         let steps = self.steps_per_epoch() as u64;
         let (epoch, k) = (step / steps, (step % steps) as usize);
-        let view = match inner.views {
-            Some(n) => (epoch % u64::from(n)) as u32,
-            None => epoch as u32, // comes round after four billion epochs
+        let (round, view) = match inner.views {
+            Some(n) => (epoch / u64::from(n), (epoch % u64::from(n)) as u32),
+            None => (0, epoch as u32), // comes round after four billion epochs
         };
+        let mirrored = inner.augment.flip && round % 2 == 1;
         let order = inner.order(epoch);
         let repeats = inner.augment.repeats;
         let places = self.rows.iter().map(|row| k * inner.batch + row);
         let showings: Vec<Showing> = places
             .map(|at| (order[at / repeats], (at % repeats) as u32))
             .collect();
-        let mut batch = self.assemble(&showings, view)?;
+        let mut batch = self.assemble(&showings, view, mirrored)?;
         if let Some(mixing) = &inner.augment.mixing {
             let mut rng = ChaCha8Rng::seed_from_u64(inner.seed ^ MIXING);
             rng.set_stream(step);
@@ -235,16 +238,21 @@ impl Loader {
     }
 
     /// The images `indices` of the source as `view` varies them, in this order: the very pixels that
-    /// [`batch`](Self::batch) shows in an epoch of that view, before they are mixed.
+    /// [`batch`](Self::batch) shows in the first epoch of that view, before they are mixed.
     ///
     /// # Errors
     /// When an index is beyond the source, or an image cannot be read or decoded.
     pub fn view_images(&self, indices: &[u32], view: u32) -> Result<Batch, DataError> {
         self.inner.pipeline.check(indices)?;
-        self.assemble(&first_showings(indices), view)
+        self.assemble(&first_showings(indices), view, false)
     }
 
-    fn assemble(&self, showings: &[Showing], view: u32) -> Result<Batch, DataError> {
+    fn assemble(
+        &self,
+        showings: &[Showing],
+        view: u32,
+        mirrored: bool,
+    ) -> Result<Batch, DataError> {
         let inner = &*self.inner;
         let variation = Variation {
             augment: &inner.augment,
@@ -253,6 +261,7 @@ impl Loader {
                 None => inner.seed,
             },
             view,
+            mirrored,
             substitutes: &inner.indices,
         };
         let make = || {

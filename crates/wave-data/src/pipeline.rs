@@ -26,6 +26,8 @@ pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
+    /// True if the view is shown left for right.
+    pub(crate) mirrored: bool,
     /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],
 }
@@ -152,7 +154,8 @@ impl Pipeline {
             return Ok(());
         };
         let s = self.transform.image_size;
-        let placement = v.augment.place(v.seed, v.view, i, repeat);
+        let mut placement = v.augment.place(v.seed, v.view, i, repeat);
+        placement.flip ^= v.mirrored;
         let mut rng = Augment::generator(v.seed, v.view, i, repeat);
         let image; // `pixels` may borrow from it
         let mut pixels = match &v.augment.resized_crop {

@@ -17,8 +17,10 @@ use wave_train::State;
 
 /// Images of a measured step.
 const IMAGES: usize = 32;
-/// Measured steps of each size, after one that is not counted.
-const STEPS: usize = 2;
+/// Measured steps of each size, after one that is not counted: more of a small one, which other work disturbs for longer.
+const STEPS: (usize, usize) = (2, 20);
+/// Seconds of those beyond the least.
+const SECONDS: f64 = 0.5;
 /// Batches of the loader, of which the first is not counted.
 const BATCHES: u64 = 4;
 
@@ -183,9 +185,11 @@ impl Rates {
 }
 
 /// Seconds of the fastest of a few runs.
-fn fastest(work: impl FnMut() -> Result<()>) -> Result<f64> {
-    let seconds = timing::clock(1, STEPS, work)?;
-    Ok(seconds.into_iter().fold(f64::INFINITY, f64::min))
+fn fastest(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    let least = |seconds: Vec<f64>| seconds.into_iter().fold(f64::INFINITY, f64::min);
+    let first = least(timing::clock(1, STEPS.0, &mut work)?);
+    let more = ((SECONDS / first) as usize).min(STEPS.1 - STEPS.0);
+    Ok(first.min(least(timing::clock(0, more, work)?)))
 }
 
 /// Seconds of an image in the loader.
