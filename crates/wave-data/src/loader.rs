@@ -195,9 +195,9 @@ impl Loader {
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
     /// view is the epoch modulo the number of views; seed, view and image determine the variation
-    /// (if views repeat, the view seed instead, so that results on them serve other seeds). Every
-    /// second time that views come round they are mirrored left to right, where the augmentation
-    /// mirrors at all: twice as many images for the same results on views.
+    /// (if views repeat, the view seed instead, so that results on them serve other seeds). With
+    /// [`Augment::flip`](crate::Augment::flip) a view's images are mirrored left to right in every second of its epochs, so
+    /// that outputs of a network on the views serve twice as many images.
     ///
     /// # Errors
     /// When an image cannot be read or decoded.

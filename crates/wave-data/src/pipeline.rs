@@ -26,7 +26,7 @@ pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// True if the view is shown left for right.
+    /// True if the images are mirrored left to right, once more if the view mirrors them.
     pub(crate) mirrored: bool,
     /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],

@@ -387,7 +387,7 @@ proptest! {
                     for (&i, image) in batch.indices.iter().zip(batch.images.chunks(16)) {
                         let mut image = image.to_vec();
                         if round == 1 {
-                            image.chunks_mut(4).for_each(<[f32]>::reverse); // shown left for right
+                            image.chunks_mut(4).for_each(<[f32]>::reverse); // mirrored
                         }
                         let known = pixels.entry(i).or_insert_with(|| image.clone());
                         assert_eq!(*known, image);

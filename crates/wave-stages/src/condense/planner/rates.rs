@@ -17,9 +17,8 @@ use wave_train::State;
 
 /// Images of a measured step.
 const IMAGES: usize = 32;
-/// Measured steps of each size, after one that is not counted: more of a small one, which other work disturbs for longer.
+/// Measured steps of each size, after one that is not counted: at least, and at most, if they take SECONDS.
 const STEPS: (usize, usize) = (2, 20);
-/// Seconds of those beyond the least.
 const SECONDS: f64 = 0.5;
 /// Batches of the loader, of which the first is not counted.
 const BATCHES: u64 = 4;
