@@ -107,16 +107,28 @@ impl Augment {
         rng
     }
 
-    /// The placement of the first repeat of image `index` in view `view`, and of later ones: a
-    /// function of these and the seed alone.
-    pub(crate) fn place(&self, seed: u64, view: u32, index: u32, repeat: u32) -> Placement {
+    /// The placement of the first repeat of image `index` in view `view`, and of later ones, when the view
+    /// was shown `round` times before: a function of these and the seed alone.
+    pub(crate) fn place(
+        &self,
+        seed: u64,
+        view: u32,
+        index: u32,
+        repeat: u32,
+        round: u32,
+    ) -> Placement {
         let mut state = hash(seed ^ hash(u64::from(view) << 32 | u64::from(index)));
         if repeat > 0 {
             state = hash(state ^ u64::from(repeat));
         }
-        let right = self.shift(&mut state);
-        let down = self.shift(&mut state);
-        let flip = self.flip && draw(&mut state) >> 63 == 1;
+        let mut right = self.shift(&mut state);
+        let mut down = self.shift(&mut state);
+        let mut flip = self.flip && draw(&mut state) >> 63 == 1;
+        if round > 0 {
+            state = hash(state ^ u64::from(round));
+            (right, down) = (self.shift(&mut state), self.shift(&mut state));
+            flip ^= self.flip && round % 2 == 1;
+        }
         Placement { right, down, flip }
     }
 
@@ -191,7 +203,7 @@ mod tests {
         let mut counts = std::collections::BTreeMap::new();
         for index in 0..1000 {
             for view in 0..10 {
-                let at = augment.place(7, view, index, 0);
+                let at = augment.place(7, view, index, 0, view % 3);
                 *counts.entry((at.right, at.down, at.flip)).or_insert(0) += 1;
             }
         }
@@ -204,8 +216,29 @@ mod tests {
     }
 
     #[test]
+    fn a_view_that_comes_round_again_is_shifted_anew_and_mirrored_every_second_time() {
+        let augment = Augment {
+            crop_padding: 4,
+            flip: true,
+            ..Augment::NONE
+        };
+        let mut moved = 0;
+        for index in 0..1000 {
+            let at = |round| augment.place(7, 1, index, 0, round);
+            let flips = [0, 1, 2, 3].map(|round| at(round).flip ^ at(0).flip);
+            assert_eq!(flips, [false, true, false, true]);
+            for round in 1..4 {
+                let (now, before) = (at(round), at(round - 1));
+                moved += usize::from((now.right, now.down) != (before.right, before.down));
+            }
+        }
+        // One shift of 81 is the last again.
+        assert!((2900..3000).contains(&moved), "{moved}");
+    }
+
+    #[test]
     fn the_default_leaves_images_alone() {
         let still = Augment::default();
-        assert!((0..100).all(|i| still.place(3, i, i, 0) == Placement::default()));
+        assert!((0..100).all(|i| still.place(3, i, i, 0, i) == Placement::default()));
     }
 }

@@ -195,9 +195,11 @@ impl Loader {
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
     /// view is the epoch modulo the number of views; seed, view and image determine the variation
-    /// (if views repeat, the view seed instead, so that results on them serve other seeds). With
-    /// [`Augment::flip`](crate::Augment::flip) a view's images are mirrored left to right in every second of its epochs, so
-    /// that outputs of a network on the views serve twice as many images.
+    /// (if views repeat, the view seed instead, so that results on them serve other seeds). A view that
+    /// comes round again is mirrored left to right every second time if
+    /// [`Augment::flip`](crate::Augment::flip) is set, and shifts within
+    /// [`Augment::crop_padding`](crate::Augment::crop_padding) are drawn anew each time, so that outputs of a network
+    /// on the views serve many more images.
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -206,17 +208,16 @@ impl Loader {
         let steps = self.steps_per_epoch() as u64;
         let (epoch, k) = (step / steps, (step % steps) as usize);
         let (round, view) = match inner.views {
-            Some(n) => (epoch / u64::from(n), (epoch % u64::from(n)) as u32),
+            Some(n) => ((epoch / u64::from(n)) as u32, (epoch % u64::from(n)) as u32),
             None => (0, epoch as u32), // comes round after four billion epochs
         };
-        let mirrored = inner.augment.flip && round % 2 == 1;
         let order = inner.order(epoch);
         let repeats = inner.augment.repeats;
         let places = self.rows.iter().map(|row| k * inner.batch + row);
         let showings: Vec<Showing> = places
             .map(|at| (order[at / repeats], (at % repeats) as u32))
             .collect();
-        let mut batch = self.assemble(&showings, view, mirrored)?;
+        let mut batch = self.assemble(&showings, view, round)?;
         if let Some(mixing) = &inner.augment.mixing {
             let mut rng = ChaCha8Rng::seed_from_u64(inner.seed ^ MIXING);
             rng.set_stream(step);
@@ -244,15 +245,10 @@ impl Loader {
     /// When an index is beyond the source, or an image cannot be read or decoded.
     pub fn view_images(&self, indices: &[u32], view: u32) -> Result<Batch, DataError> {
         self.inner.pipeline.check(indices)?;
-        self.assemble(&first_showings(indices), view, false)
+        self.assemble(&first_showings(indices), view, 0)
     }
 
-    fn assemble(
-        &self,
-        showings: &[Showing],
-        view: u32,
-        mirrored: bool,
-    ) -> Result<Batch, DataError> {
+    fn assemble(&self, showings: &[Showing], view: u32, round: u32) -> Result<Batch, DataError> {
         let inner = &*self.inner;
         let variation = Variation {
             augment: &inner.augment,
@@ -261,7 +257,7 @@ impl Loader {
                 None => inner.seed,
             },
             view,
-            mirrored,
+            round,
             substitutes: &inner.indices,
         };
         let make = || {

@@ -26,8 +26,8 @@ pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// True if the images are mirrored left to right, once more if the view mirrors them.
-    pub(crate) mirrored: bool,
+    /// How often the view was shown before.
+    pub(crate) round: u32,
     /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],
 }
@@ -154,8 +154,7 @@ impl Pipeline {
             return Ok(());
         };
         let s = self.transform.image_size;
-        let mut placement = v.augment.place(v.seed, v.view, i, repeat);
-        placement.flip ^= v.mirrored;
+        let placement = v.augment.place(v.seed, v.view, i, repeat, v.round);
         let mut rng = Augment::generator(v.seed, v.view, i, repeat);
         let image; // `pixels` may borrow from it
         let mut pixels = match &v.augment.resized_crop {

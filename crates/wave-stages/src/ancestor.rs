@@ -218,26 +218,30 @@ impl Ancestor {
 
     /// True if its outputs on all views are kept in memory.
     fn keeps(&self, data: &Data, output: AncestorOutput) -> bool {
-        let bytes = data.source_images * self.width(output) * size_of::<f32>();
-        let bytes = data.views.map(|v| (v as usize).saturating_mul(bytes));
-        bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
+        data.views
+            .is_some_and(|views| views <= self.most_views(data, output))
     }
 
-    /// Seconds for an image, measured on a few.
+    /// Views whose outputs are kept in memory, at most.
+    pub(crate) fn most_views(&self, data: &Data, output: AncestorOutput) -> u32 {
+        let view = data.source_images * self.width(output) * size_of::<f32>();
+        (KEPT_BYTES / view.max(1)) as u32
+    }
+
+    /// Seconds for an image, measured on a few, or on a GPU on as many as run together.
     pub fn seconds(&self, output: AncestorOutput) -> Result<f64> {
         let (channels, side) = self.network.input();
-        let images = Tensor::zeros(
-            (TIMED, channels, side, side),
-            DType::F32,
-            self.context.device(),
-        )?;
+        let device = self.context.device();
+        let n = if device.is_cuda() { AHEAD } else { TIMED };
+        let images = Tensor::zeros((n, channels, side, side), DType::F32, device)?;
         let mut seconds = 0.0;
         for _ in 0..2 {
             let began = Instant::now(); // the second pass counts
             self.run(&images, &self.transform, output)?;
+            device.synchronize()?;
             seconds = began.elapsed().as_secs_f64();
         }
-        Ok(seconds / TIMED as f64)
+        Ok(seconds / n as f64)
     }
 
     /// True if it teaches by scores of another number of classes than `classes`, the data's.

@@ -5,8 +5,8 @@
 //!
 //! **Views.** A view is an augmentation of every image, drawn from `view_seed` and the numbers of view
 //! and image. `views = N` takes N of them in turn; without it, each epoch takes a new one (or all the
-//! same one, if nothing is augmented). With `flip`, a view that comes round again is mirrored every second time, and keeps its
-//! outputs. The `seed` of a run has no part in it, so that runs with other
+//! same one, if nothing is augmented). A view that comes round again keeps its outputs; its images are mirrored every second
+//! time (`flip`) and shifted anew (`crop_padding`). The `seed` of a run has no part in it, so that runs with other
 //! seeds show the ancestor nothing new. Mixup and CutMix pair images anew in every step, so their
 //! outputs never repeat and are not kept.
 //!

@@ -161,8 +161,8 @@ keys! {
         /// Repeated augmentation: augmented copies of each image in a row [default: 1]
         #[arg(long, value_name = "N")]
         repeats: usize = 1, 1.0..=1000.0;
-        /// Number of augmented versions of each image, taken in turn, with --flip mirrored every second time [default: a new
-        /// one each epoch]
+        /// Number of augmented versions of each image, taken in turn; later rounds are mirrored (--flip) and shifted
+        /// (--crop-padding) anew, with the ancestor's outputs of the first [default: a new one each epoch]
         #[arg(long, value_name = "N")]
         views: u32, 1.0..=u32::MAX as f64;
         /// Seed of the augmented versions of --views and --cache; independent of --seed, so that runs

@@ -99,8 +99,13 @@ pub(super) fn plan(
             .plan(&settings, size)?
             .on(data.transform.channels, classes))
     };
-    let rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
-    let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
+    let mut rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
+    let most_views = match ancestor {
+        Some(ancestor) if settings.outputs.cache.is_none() => ancestor.most_views(&data, output),
+        _ => u32::MAX,
+    };
+    rates.ancestor_in_steps = most_views == 0;
+    let time = Time::share(&mut settings, minutes, &frame, &rates, &data, most_views);
     let levels = frame.levels(&settings, &time, &rates)?;
     let text = words::describe(
         &frame,
@@ -154,7 +159,9 @@ fn data_settings(
         auxiliary.patch = Some(patch(side)?);
     }
     let training = &mut settings.training;
-    let batch = (images / 8).clamp(1, 128);
+    // On a GPU a step of small models takes nearly as long with few images.
+    let most = if context.device().is_cuda() { 512 } else { 128 };
+    let batch = (images / 8).clamp(1, most);
     let batch = 1 << batch.ilog2();
     if batch < 4 {
         return Err(request(format!(
@@ -423,18 +430,24 @@ impl Time {
         frame: &Frame,
         rates: &Rates,
         data: &Data,
+        most_views: u32,
     ) -> Time {
         let all = 60.0 * minutes * PLANNED;
         let mut images = data.train_indices.len();
         let of_images = &mut settings.training.images;
-        let affordable = (FIRST_VIEW * all / rates.ancestor.max(1e-12)) as usize;
-        if affordable < images && of_images.train_limit.is_none() {
-            images = affordable.max(data.batch);
-            of_images.train_limit = Some(images);
+        let mut ancestor = 0.0;
+        if !rates.ancestor_in_steps {
+            let affordable = (FIRST_VIEW * all / rates.ancestor.max(1e-12)) as usize;
+            if affordable < images && of_images.train_limit.is_none() {
+                images = affordable.max(data.batch);
+                of_images.train_limit = Some(images);
+            }
+            let view = images as f64 * rates.ancestor;
+            let views = (ANCESTOR * all / view.max(1e-9)).clamp(1.0, VIEWS) as u32;
+            let views = views.min(most_views);
+            let views = *settings.training.augmentation.views.get_or_insert(views);
+            ancestor = f64::from(views) * view;
         }
-        let view = (images as f64 * rates.ancestor).max(1e-9);
-        let views = (ANCESTOR * all / view).clamp(1.0, VIEWS) as u32;
-        let views = *settings.training.augmentation.views.get_or_insert(views);
         let tested = data.tests.indices.len();
         let of_one = frame
             .tested()
@@ -445,7 +458,6 @@ impl Time {
             of_images.test_limit.get_or_insert(affordable);
         }
         let tests = affordable.min(tested) as f64 * of_one;
-        let ancestor = f64::from(views) * images as f64 * rates.ancestor;
         Time {
             images: images as f64,
             batch: data.batch,

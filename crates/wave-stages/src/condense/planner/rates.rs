@@ -15,7 +15,7 @@ use wave_run::data::Data;
 use wave_run::train::Parameters;
 use wave_train::State;
 
-/// Images of a measured step.
+/// Images of a measured step on a processor. A GPU, where few images take as long as many, gets a whole batch.
 const IMAGES: usize = 32;
 /// Measured steps of each size, after one that is not counted: at least, and at most, if they take SECONDS.
 const STEPS: (usize, usize) = (2, 20);
@@ -32,8 +32,12 @@ pub(super) struct Rates {
     measured: Vec<Measured>,
     /// Seconds of an image in the ancestor; 0 without one.
     pub(super) ancestor: f64,
+    /// True if the ancestor runs in every step, since outputs of one view are too large to keep.
+    pub(super) ancestor_in_steps: bool,
     /// Seconds of an image in the loader.
     loading: f64,
+    /// True if a GPU trains while the processor loads.
+    ahead: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +65,10 @@ impl Rates {
         let largest = last.largest();
         let output = last.output(ancestor);
         let side = largest.image_size;
-        let images = timing::random(&[IMAGES, largest.channels, side, side], device)?;
-        let targets = timing::targets(largest.classes.max(1), IMAGES)?;
+        let ahead = device.is_cuda();
+        let n = if ahead { data.batch } else { IMAGES };
+        let images = timing::random(&[n, largest.channels, side, side], device)?;
+        let targets = timing::targets(largest.classes.max(1), n)?.to_device(device)?;
         let mut measured = Vec::new();
         for (depth, width) in sizes {
             let mut plan = plan_of((depth, width))?;
@@ -81,18 +87,19 @@ impl Rates {
             };
             let passes = fastest(|| {
                 wave_ops::backward(&loss()?)?;
-                Ok(())
+                Ok(device.synchronize()?)
             })?;
             let step = fastest(|| {
                 wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
                 let shapes = [&shape, &shape];
-                Ok(training::constrain(&gene, &updated, &live, shapes)?)
+                training::constrain(&gene, &updated, &live, shapes)?;
+                Ok(device.synchronize()?)
             })?;
             measured.push(Measured {
                 depth,
                 width,
                 multiply_adds: shape.multiply_adds() as f64,
-                image: passes / IMAGES as f64,
+                image: passes / n as f64,
                 update: (step - passes).max(0.0),
             });
         }
@@ -101,7 +108,9 @@ impl Rates {
             shape: largest,
             measured,
             ancestor: ancestor.unwrap_or(0.0),
+            ancestor_in_steps: false,
             loading: loading(data)?,
+            ahead,
         })
     }
 
@@ -122,7 +131,9 @@ impl Rates {
             shape: largest.clone(),
             measured: [(2, 64), (largest.depth, largest.width)].map(of).into(),
             ancestor: 0.0,
+            ancestor_in_steps: false,
             loading: 0.0,
+            ahead: false,
         }
     }
 
@@ -136,7 +147,15 @@ impl Rates {
         let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
         let reached = (reach.0 * reach.1 * reach.1) as f64;
         let update = self.between(reached, weights, |m| m.update);
-        batch * (self.image(depth, width) + self.loading) + update
+        let mut passes = batch * self.image(depth, width);
+        if self.ancestor_in_steps {
+            passes += batch * self.ancestor;
+        }
+        let loading = batch * self.loading;
+        match self.ahead {
+            true => loading.max(passes + update),
+            false => loading + passes + update,
+        }
     }
 
     /// Seconds of an image of a test.
