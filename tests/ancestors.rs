@@ -103,7 +103,6 @@ fn convolutional_families_are_distilled() {
     for (case, family) in [
         ("convnext_atto", "ConvNeXt"),
         ("convnextv2_atto", "ConvNeXt V2"),
-        ("resnet18", "ResNet"),
         ("repvgg_a0", "RepVGG"),
         ("mobilenetv4_conv_small", "MobileNetV4"),
         ("mobileone_s1", "MobileOne"),
@@ -119,6 +118,7 @@ fn other_families_are_distilled() {
     let place = place();
     for (case, family, part) in [
         ("vgg", "VGG", ""),
+        ("resnet18", "ResNet", ""),
         ("hiera", "Hiera", ""),
         ("efficientvit_m0", "EfficientViT", ""),
         ("beit", "BEiT", "relative position biases"),
@@ -201,9 +201,6 @@ fn what_cannot_be_done_is_said() {
         ("mobileone_s0", "mobileone_s1"),
         ("efficientvit_b0", "an EfficientViT of MIT"),
     ] {
-        if name.starts_with("resnet") && !cfg!(feature = "ancestors") {
-            continue;
-        }
         place.configure("headless", |config| config["architecture"] = json!(name));
         place.refused(
             "condense r.toml --ancestor headless --out o",

@@ -57,7 +57,7 @@ impl Affine {
 
     /// See [`frozen::convolve`].
     pub fn convolve(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
-        frozen::convolve(x, &self.weight, &self.bias, window, activation)
+        frozen::convolve(x, &self.weight, &self.bias, window, None, activation)
     }
 
     /// See [`frozen::depthwise`].

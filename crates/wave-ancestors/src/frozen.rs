@@ -128,44 +128,53 @@ pub fn linear(
     }
     shape.pop();
     shape.push(n);
-    let mut y = match residual {
-        Some(residual) if residual.dims() == shape => {
-            slices([residual], |[residual]| residual.to_vec())?
-        }
-        Some(residual) => candle_core::bail!(
-            "a residual of shape {:?} for values of shape {shape:?}",
-            residual.dims()
-        ),
-        None => vec![0.0; x.elem_count() / k.max(1) * n],
-    };
+    let mut y = begun(residual, &shape)?;
     let chunk = rows_of_task(y.len() / n.max(1));
     slices([x, weight, bias], |[x, w, bias]| {
         let right = Weight::new(w, (k, n), chunk);
         y.par_chunks_mut((chunk * n).max(1))
             .zip(x.par_chunks((chunk * k).max(1)))
             .for_each(|(y, x)| {
-                let start = if residual.is_some() {
-                    for row in y.chunks_exact_mut(n) {
-                        row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-                    }
-                    StartValue::Kept
-                } else {
-                    StartValue::Row(bias)
-                };
-                right.multiply(x, start, y);
+                right.multiply(x, start(residual.is_some(), bias, y), y);
                 activate(activation, y);
             });
     })?;
     Tensor::from_vec(y, shape, x.device())
 }
 
-/// `activation` of a convolution: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in the
-/// order row, column, channel, `bias` (out); the result is (b, s', s', out).
+/// Values of a shape that a product is added to: the residual's, if there is one.
+fn begun(residual: Option<&Tensor>, shape: &[usize]) -> Result<Vec<f32>> {
+    match residual {
+        Some(residual) if residual.dims() == shape => {
+            slices([residual], |[residual]| residual.to_vec())
+        }
+        Some(residual) => candle_core::bail!(
+            "a residual of shape {:?} for values of shape {shape:?}",
+            residual.dims()
+        ),
+        None => Ok(vec![0.0; shape.iter().product()]),
+    }
+}
+
+/// How a product starts in rows `y`: from the bias, and from what is there, if that is `kept`.
+fn start<'a>(kept: bool, bias: &'a [f32], y: &mut [f32]) -> StartValue<'a> {
+    if !kept {
+        return StartValue::Row(bias);
+    }
+    for row in y.chunks_exact_mut(bias.len()) {
+        row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+    }
+    StartValue::Kept
+}
+
+/// `activation` of a convolution, plus a residual: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in the
+/// order row, column, channel, `bias` (out); `residual` and result are (b, s', s', out).
 pub fn convolve(
     x: &Tensor,
     weight: &Tensor,
     bias: &Tensor,
     window: Window,
+    residual: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
     let (b, s, _, c) = x.dims4()?;
@@ -179,35 +188,24 @@ pub fn convolve(
         );
     }
     if !fused(x)? {
-        return stock::convolve(x, weight, bias, window, activation);
+        return stock::convolve(x, weight, bias, window, residual, activation);
     }
     let out = window.out;
-    let mut y = vec![0.0; b * out * out * n];
+    let mut y = begun(residual, &[b, out, out, n])?;
     // Some rows of windows at a time, so that the gathered inputs stay in the cache.
-    let rows = (ROWS / out).clamp(1, out);
-    let strips = out.div_ceil(rows);
-    let mut tasks: Vec<(usize, &mut [f32])> = Vec::with_capacity(b * strips);
-    for (i, image) in y.chunks_exact_mut(out * out * n).enumerate() {
-        let strip = image.chunks_mut(rows * out * n).enumerate();
-        tasks.extend(strip.map(|(j, y)| (i * strips + j, y)));
-    }
+    let rows = rows_of_task(b * out * out).div_ceil(out);
     slices([x, weight, bias], |[x, w, bias]| {
         let right = Weight::new(w, (inputs, n), rows * out);
-        tasks
-            .into_par_iter()
-            .for_each_init(Vec::new, |gathered, (task, y)| {
-                let image = &x[task / strips * s * s * c..][..s * s * c];
-                let first = task % strips * rows;
-                gather(
-                    image,
-                    (s, c),
-                    window,
-                    first..first + y.len() / (out * n),
-                    gathered,
-                );
-                right.multiply(gathered, StartValue::Row(bias), y);
+        y.par_chunks_mut(rows * out * n).enumerate().for_each_init(
+            Vec::new,
+            |gathered, (task, y)| {
+                let first = task * rows;
+                let of_task = first..first + y.len() / (out * n);
+                gather(x, (s, c), window, of_task, gathered);
+                right.multiply(gathered, start(residual.is_some(), bias, y), y);
                 activate(activation, y);
-            });
+            },
+        );
     })?;
     Tensor::from_vec(y, (b, out, out, n), x.device())
 }
@@ -310,6 +308,37 @@ pub fn attention(
         },
     )?;
     Tensor::from_vec(out, (b, n, ol), query.tokens.device())
+}
+
+/// The maxima of windows of `x` (b, s, s, c), whose values are at least 0: (b, s', s', c).
+pub fn max_pool(x: &Tensor, window: Window) -> Result<Tensor> {
+    let (b, s, _, c) = x.dims4()?;
+    if !fused(x)? {
+        return stock::max_pool(x, window);
+    }
+    let out = window.out;
+    let mut y = vec![0.0_f32; b * out * out * c];
+    slices([x], |[x]| {
+        y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
+            let image = &x[row / out * s * s * c..][..s * s * c];
+            let (taps, first) = window.taps(row % out, s);
+            let lines = image[first * s * c..][..taps.len() * s * c].chunks_exact(s * c);
+            vectorised(
+                #[inline(always)]
+                || {
+                    for line in lines {
+                        for (i, y) in y.chunks_exact_mut(c).enumerate() {
+                            let (taps, first) = window.taps(i, s);
+                            for x in line[first * c..][..taps.len() * c].chunks_exact(c) {
+                                y.iter_mut().zip(x).for_each(|(y, x)| *y = y.max(*x));
+                            }
+                        }
+                    }
+                },
+            );
+        });
+    })?;
+    Tensor::from_vec(y, (b, out, out, c), x.device())
 }
 
 /// The mean of `x` (b, n, c) over its `n` rows: (b, c).

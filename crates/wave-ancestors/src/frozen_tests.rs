@@ -52,7 +52,7 @@ fn refuses_shapes_that_do_not_fit() {
     assert!(linear(&x, &w, &b, Some(&residual), Activation::Identity).is_err());
     let image = random("x", &[1, 4, 4, 2]);
     let window = Window::padded(4, 3, 1, 1);
-    assert!(convolve(&image, &w, &b, window, Activation::Identity).is_err());
+    assert!(convolve(&image, &w, &b, window, None, Activation::Identity).is_err());
     assert!(depthwise(&image, &w, &b, window, Activation::Identity).is_err());
     let part = Columns {
         tokens: &x,
@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn convolutions_agree_with_stock(
         b in 1usize..3, size in 1usize..30, c in 1usize..40, outputs in 1usize..20,
-        kernel in 1usize..6, stride in 1usize..4, same: bool,
+        kernel in 1usize..6, stride in 1usize..4, same: bool, with_residual: bool,
     ) {
         let kernel = if same { kernel } else { kernel.min(size) };
         let window = if same {
@@ -97,8 +97,14 @@ proptest! {
         let x = random("x", &[b, size, size, c]);
         let (w, bias) = (random("w", &[kernel * kernel * c, outputs]), random("b", &[outputs]));
         let act = Activation::Relu6;
-        let got = convolve(&x, &w, &bias, window, act).unwrap();
-        assert_close("dense", &got, &stock::convolve(&x, &w, &bias, window, act).unwrap(), 1e-3);
+        let residual = random("r", &[b, window.out, window.out, outputs]);
+        let residual = with_residual.then_some(&residual);
+        let got = convolve(&x, &w, &bias, window, residual, act).unwrap();
+        let want = stock::convolve(&x, &w, &bias, window, residual, act).unwrap();
+        assert_close("dense", &got, &want, 1e-3);
+        let some = x.abs().unwrap();
+        let want = stock::max_pool(&some, window).unwrap();
+        assert_close("maxima", &max_pool(&some, window).unwrap(), &want, 1e-9);
         let (w, bias) = (random("w", &[kernel * kernel, c]), random("b", &[c]));
         let got = depthwise(&x, &w, &bias, window, act).unwrap();
         assert_close("depthwise", &got, &stock::depthwise(&x, &w, &bias, window, act).unwrap(), 1e-4);

@@ -36,7 +36,8 @@
 //!
 //! | family | forward pass |
 //! |---|---|
-//! | ConvNeXt and V2, ResNet, RepVGG, MobileNetV4, MobileOne, FastViT | candle-transformers, [`stock`] |
+//! | ConvNeXt and V2, RepVGG, MobileNetV4, MobileOne, FastViT | candle-transformers, [`stock`] |
+//! | ResNet | [`resnet`]: candle-transformers' unfolds its inputs, and takes two to three times as long on processors |
 //! | VGG | [`vgg`]: candle-transformers' has one size of image, one image at a time and a rectified classifier |
 //! | EfficientViT (MSRA) | [`efficientvit`]: candle-transformers' has no attention biases and one size of image |
 //! | Hiera | [`hiera`]: candle-transformers' has the approximate GELU, and no window where a stage begins |
@@ -54,6 +55,7 @@ pub mod frozen;
 pub mod hiera;
 pub mod levit;
 mod refusal;
+pub mod resnet;
 #[cfg(feature = "stock")]
 pub mod stock;
 pub mod table;
@@ -71,6 +73,7 @@ use efficientvit::EfficientVitShape;
 use fold::Affine;
 use hiera::HieraShape;
 use levit::LevitShape;
+use resnet::ResNetShape;
 use std::collections::BTreeMap;
 #[cfg(feature = "stock")]
 use stock::StockShape;
@@ -184,6 +187,8 @@ pub enum FrozenNetwork {
     EfficientNet(EfficientNetShape),
     /// A VGG.
     Vgg(VggShape),
+    /// A ResNet.
+    ResNet(ResNetShape),
     /// An EfficientViT.
     EfficientVit(EfficientVitShape),
     /// A Hiera.
@@ -202,6 +207,7 @@ impl FrozenNetwork {
             FrozenNetwork::Levit(s) => s.about(),
             FrozenNetwork::EfficientNet(s) => s.about(),
             FrozenNetwork::Vgg(s) => s.about(),
+            FrozenNetwork::ResNet(s) => s.about(),
             FrozenNetwork::EfficientVit(s) => s.about(),
             FrozenNetwork::Hiera(s) => s.about(),
             #[cfg(feature = "stock")]
@@ -216,6 +222,7 @@ impl FrozenNetwork {
             FrozenNetwork::Levit(s) => s.parameters(),
             FrozenNetwork::EfficientNet(s) => s.parameters(),
             FrozenNetwork::Vgg(s) => s.parameters(),
+            FrozenNetwork::ResNet(s) => s.parameters(),
             FrozenNetwork::EfficientVit(s) => s.parameters(),
             FrozenNetwork::Hiera(s) => s.parameters(),
             #[cfg(feature = "stock")]
@@ -253,6 +260,9 @@ impl FrozenNetwork {
             }
             FrozenNetwork::Vgg(shape) => {
                 Headed::boxed(about, device, vgg::Vgg::new(shape, weights)?)
+            }
+            FrozenNetwork::ResNet(shape) => {
+                Headed::boxed(about, device, resnet::ResNet::new(shape, weights)?)
             }
             FrozenNetwork::EfficientVit(shape) => {
                 let parts = efficientvit::EfficientVit::new(shape, weights)?;
@@ -383,6 +393,9 @@ pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, Sha
     if let Some(found) = vgg::recognise(known)? {
         return Ok(Some(FrozenNetwork::Vgg(found)));
     }
+    if let Some(found) = resnet::recognise(known)? {
+        return Ok(Some(FrozenNetwork::ResNet(found)));
+    }
     if let Some(found) = efficientvit::recognise(known)? {
         return Ok(Some(FrozenNetwork::EfficientVit(found)));
     }
@@ -405,7 +418,6 @@ pub fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
         let families = [
             "convnext_",
             "convnextv2_",
-            "resnet",
             "repvgg_",
             "mobilenetv4_",
             "mobileone_",

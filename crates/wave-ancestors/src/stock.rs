@@ -1,4 +1,4 @@
-//! Families whose forward pass is candle-transformers': ConvNeXt and V2, ResNet, RepVGG,
+//! Families whose forward pass is candle-transformers': ConvNeXt and V2, RepVGG,
 //! MobileNetV4, MobileOne and FastViT.
 //!
 //! It has them in the sizes that timm registers, by name. Its bodies give pooled features; the
@@ -169,14 +169,11 @@ fn depth(weights: &Weights) -> usize {
             Some((stage, rest)) => (format!("{stage}.blocks"), rest.to_owned()),
             None => {
                 let (stage, rest) = name.split_once('.')?;
-                match (stage, stage.starts_with("layer")) {
-                    (_, true) => (stage.to_owned(), rest.to_owned()),
-                    ("stages" | "blocks", _) => {
-                        let (number, rest) = rest.split_once('.')?;
-                        (format!("{stage}.{number}"), rest.to_owned())
-                    }
-                    _ => return None,
+                if !["stages", "blocks"].contains(&stage) {
+                    return None;
                 }
+                let (number, rest) = rest.split_once('.')?;
+                (format!("{stage}.{number}"), rest.to_owned())
             }
         };
         let number = rest.split('.').next()?;
@@ -315,7 +312,7 @@ impl Built {
         };
         let width = match &before {
             Some(before) => before.bias.elem_count(),
-            None => source.dims(family.last(source))?[0],
+            None => source.dims(family.last())?[0],
         };
         let module = family.classifier();
         let classifier = format!("{module}.weight");

@@ -195,7 +195,7 @@ impl Body for Vgg {
             let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
             x = map.convolve(&x, window, Activation::Relu)?;
             if *pooled {
-                x = maxima(&x)?;
+                x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 2, 2, 0))?;
             }
         }
         if x.dim(1)? < WINDOW {
@@ -207,19 +207,6 @@ impl Body for Vgg {
         let x = second.linear(&x, Activation::Relu)?;
         frozen::mean_rows(&x.flatten(1, 2)?)
     }
-}
-
-/// The maxima of 2 x 2 pixels: (b, s, s, c) to (b, s / 2, s / 2, c); an odd last row is left out.
-fn maxima(x: &Tensor) -> Result<Tensor> {
-    let (b, s, _, c) = x.dims4()?;
-    let half = s / 2;
-    x.narrow(1, 0, 2 * half)?
-        .narrow(2, 0, 2 * half)?
-        .contiguous()?
-        .reshape((b * half, 2, half, 2 * c))?
-        .max(1)? // over rows: (b half, half, 2 c)
-        .reshape((b, half, half, 2, c))?
-        .max(3)
 }
 
 /// The means of the pixels that each of `to` x `to` places covers: place `i` of `to` has the pixels from

@@ -2,6 +2,7 @@
 
 use crate::model::{Model, Network, check_classifier};
 use crate::origin;
+use crate::timing;
 use crate::zero_shot::{self, Named};
 use anyhow::Result;
 use candle_core::{DType, Tensor};
@@ -9,7 +10,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 use wave_data::{Batch, Transform};
 use wave_models::{Frozen, FrozenNetwork, resample};
 use wave_run::context::Context;
@@ -27,8 +27,9 @@ const KEPT_BYTES: usize = 1 << 30;
 /// Batch size of outputs computed ahead.
 const AHEAD: usize = 256;
 
-/// Images of a timing.
+/// Images of a timing, at least: more, up to those that run together, if they take SECONDS.
 const TIMED: usize = 2;
+const SECONDS: f64 = 0.5;
 
 /// Outputs (images of the source, width) by kind, data and view.
 type Views = BTreeMap<(AncestorOutput, String, u32), Arc<Vec<f32>>>;
@@ -228,20 +229,23 @@ impl Ancestor {
         (KEPT_BYTES / view.max(1)) as u32
     }
 
-    /// Seconds for an image, measured on a few, or on a GPU on as many as run together.
+    /// Seconds for an image, measured on as many as take half a second.
     pub fn seconds(&self, output: AncestorOutput) -> Result<f64> {
         let (channels, side) = self.network.input();
         let device = self.context.device();
-        let n = if device.is_cuda() { AHEAD } else { TIMED };
-        let images = Tensor::zeros((n, channels, side, side), DType::F32, device)?;
-        let mut seconds = 0.0;
-        for _ in 0..2 {
-            let began = Instant::now(); // the second pass counts
-            self.run(&images, &self.transform, output)?;
-            device.synchronize()?;
-            seconds = began.elapsed().as_secs_f64();
+        let of_some = |n: usize| -> Result<f64> {
+            let images = Tensor::zeros((n, channels, side, side), DType::F32, device)?;
+            let times = timing::clock(1, 1, || {
+                self.run(&images, &self.transform, output)?;
+                Ok(device.synchronize()?)
+            })?;
+            Ok(times[0] / n as f64)
+        };
+        let few = of_some(TIMED)?;
+        match ((SECONDS / few) as usize).min(self.at_once()) {
+            more if more > TIMED => of_some(more),
+            _ => Ok(few),
         }
-        Ok(seconds / n as f64)
     }
 
     /// True if it teaches by scores of another number of classes than `classes`, the data's.

@@ -8,9 +8,9 @@ use wave_ops::slices::{gelu, vectorised};
 /// Values that loops keep in registers at a time.
 const LANES: usize = 32;
 
-/// Copies the inputs of each window of the given rows: (rows out, k k c).
+/// Copies the inputs of each window of the given rows, counted over all images: (rows out, k k c).
 pub(super) fn gather(
-    image: &[f32],
+    images: &[f32],
     (s, c): (usize, usize),
     window: Window,
     rows: std::ops::Range<usize>,
@@ -21,7 +21,8 @@ pub(super) fn gather(
     gathered.resize(rows.len() * window.out * k * k * c, 0.0);
     let mut places = gathered.chunks_exact_mut(k * k * c);
     for row in rows {
-        let (taps_y, top) = window.taps(row, s);
+        let image = &images[row / window.out * s * s * c..];
+        let (taps_y, top) = window.taps(row % window.out, s);
         for column in 0..window.out {
             let Some(place) = places.next() else { return };
             let (taps_x, left) = window.taps(column, s);

@@ -25,6 +25,7 @@ pub(super) fn convolve(
     weight: &Tensor,
     bias: &Tensor,
     window: Window,
+    residual: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
     let (_, _, _, c) = x.dims4()?;
@@ -33,7 +34,13 @@ pub(super) fn convolve(
         .reshape((k, k, c, weight.dim(1)?))?
         .permute((3, 2, 0, 1))? // (out, c, k, k)
         .contiguous()?;
-    convolution(x, &weight, bias, window, 1, activation)
+    match residual {
+        None => convolution(x, &weight, bias, window, 1, activation),
+        Some(residual) => {
+            let y = convolution(x, &weight, bias, window, 1, Activation::Identity)?;
+            activate(activation, &(y + residual)?)
+        }
+    }
 }
 
 /// See [`super::depthwise`].
@@ -58,19 +65,30 @@ fn convolution(
     groups: usize,
     activation: Activation,
 ) -> Result<Tensor> {
-    let s = x.dim(1)?;
-    let reach = (window.out - 1) * window.stride + window.kernel;
-    let after = reach.saturating_sub(s + window.before);
-    let y = x
-        .permute((0, 3, 1, 2))? // (b, c, s, s)
-        .pad_with_zeros(2, window.before, after)?
-        .pad_with_zeros(3, window.before, after)?
-        .contiguous()?
+    let y = padded(x, window)?
         .conv2d(weight, 0, window.stride, 1, groups)?
         .permute((0, 2, 3, 1))? // (b, s', s', out)
         .contiguous()?
         .broadcast_add(bias)?;
     activate(activation, &y)
+}
+
+/// See [`super::max_pool`].
+pub(super) fn max_pool(x: &Tensor, window: Window) -> Result<Tensor> {
+    padded(x, window)?
+        .max_pool2d_with_stride(window.kernel, window.stride)?
+        .permute((0, 2, 3, 1))? // (b, s', s', c)
+        .contiguous()
+}
+
+/// Images (b, s, s, c) as (b, c, ., .), with the zeros that the windows reach.
+fn padded(x: &Tensor, window: Window) -> Result<Tensor> {
+    let reach = (window.out - 1) * window.stride + window.kernel;
+    let after = reach.saturating_sub(x.dim(1)? + window.before);
+    x.permute((0, 3, 1, 2))?
+        .pad_with_zeros(2, window.before, after)?
+        .pad_with_zeros(3, window.before, after)?
+        .contiguous()
 }
 
 /// See [`super::attention`].

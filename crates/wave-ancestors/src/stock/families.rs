@@ -1,16 +1,14 @@
 //! The families of candle-transformers that are used, and their networks by timm's names.
 
-use super::Source;
 use crate::table::Known;
 use candle_core::Result;
 use candle_nn::{Func, VarBuilder};
-use candle_transformers::models::{convnext, fastvit, mobilenetv4, mobileone, repvgg, resnet};
+use candle_transformers::models::{convnext, fastvit, mobilenetv4, mobileone, repvgg};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     ConvNext,
     ConvNextV2,
-    ResNet,
     RepVgg,
     MobileNetV4,
     MobileOne,
@@ -18,7 +16,7 @@ pub(super) enum Family {
 }
 
 /// Networks by timm's names: their family, and the side of the images that they are made for.
-pub(super) const NETWORKS: [(&str, Family, usize); 49] = {
+pub(super) const NETWORKS: [(&str, Family, usize); 44] = {
     use Family::*;
     [
         ("convnext_atto", ConvNext, 224),
@@ -39,11 +37,6 @@ pub(super) const NETWORKS: [(&str, Family, usize); 49] = {
         ("convnextv2_base", ConvNextV2, 224),
         ("convnextv2_large", ConvNextV2, 224),
         ("convnextv2_huge", ConvNextV2, 224),
-        ("resnet18", ResNet, 224),
-        ("resnet34", ResNet, 224),
-        ("resnet50", ResNet, 224),
-        ("resnet101", ResNet, 224),
-        ("resnet152", ResNet, 224),
         ("repvgg_a0", RepVgg, 224),
         ("repvgg_a1", RepVgg, 224),
         ("repvgg_a2", RepVgg, 224),
@@ -91,14 +84,6 @@ pub(super) fn body(name: &str, family: Family, vb: VarBuilder<'static>) -> Resul
             size, convnext::convnext_no_final_layer,
             atto femto pico nano tiny small base large xlarge huge
         ),
-        Family::ResNet => match size {
-            "18" => resnet::resnet18_no_final_layer(vb),
-            "34" => resnet::resnet34_no_final_layer(vb),
-            "50" => resnet::resnet50_no_final_layer(vb),
-            "101" => resnet::resnet101_no_final_layer(vb),
-            "152" => resnet::resnet152_no_final_layer(vb),
-            _ => candle_core::bail!("no network is called {name}"),
-        },
         Family::RepVgg => one_of!(
             size, repvgg::repvgg_no_final_layer,
             a0 a1 a2 b0 b1 b1g4 b2 b2g4 b3 b3g4
@@ -123,7 +108,6 @@ impl Family {
         match self {
             Family::ConvNext => "a ConvNeXt",
             Family::ConvNextV2 => "a ConvNeXt V2",
-            Family::ResNet => "a ResNet",
             Family::RepVgg => "a RepVGG",
             Family::MobileNetV4 => "a MobileNetV4",
             Family::MobileOne => "a MobileOne",
@@ -136,7 +120,6 @@ impl Family {
         match self {
             Family::ConvNext => "convnext_",
             Family::ConvNextV2 => "convnextv2_",
-            Family::ResNet => "resnet",
             Family::RepVgg => "repvgg_",
             Family::MobileNetV4 => "mobilenetv4_",
             Family::MobileOne => "mobileone_",
@@ -147,7 +130,6 @@ impl Family {
     /// The module of the classifier.
     pub(super) fn classifier(self) -> &'static str {
         match self {
-            Family::ResNet => "fc",
             Family::MobileNetV4 => "classifier",
             _ => "head.fc",
         }
@@ -157,17 +139,14 @@ impl Family {
     /// alone do not tell the family's.
     pub(super) fn twin(self) -> Option<&'static str> {
         match self {
-            Family::ResNet => Some("a resnetblur or resnetaa"),
             Family::MobileNetV4 => Some("a mobilenetv4_conv_aa or _blur"),
             _ => None,
         }
     }
 
     /// A tensor with as many values as the pooled features have channels.
-    pub(super) fn last(self, source: &Source) -> &'static str {
+    pub(super) fn last(self) -> &'static str {
         match self {
-            Family::ResNet if source.has("layer4.0.bn3.weight") => "layer4.0.bn3.weight",
-            Family::ResNet => "layer4.0.bn2.weight",
             Family::RepVgg => "stages.3.0.conv_kxk.bn.weight",
             Family::MobileOne => "stages.3.1.conv_kxk.0.bn.weight",
             Family::FastVit => "final_conv.conv_kxk.0.bn.weight",
@@ -184,7 +163,6 @@ impl Family {
         };
         [
             ("stages.0.blocks.0.conv_dw.weight", second),
-            ("layer1.0.conv1.weight", Family::ResNet),
             ("stages.0.0.conv_kxk.conv.weight", Family::RepVgg),
             ("norm_head.weight", Family::MobileNetV4),
             ("stages.0.0.conv_kxk.0.conv.weight", Family::MobileOne),

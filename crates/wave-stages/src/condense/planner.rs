@@ -33,8 +33,8 @@ const PLANNED: f64 = 0.92;
 const ANCESTOR: f64 = 0.2;
 const FIRST_VIEW: f64 = 0.4;
 const TESTS: f64 = 0.06;
-/// Augmented versions of each image, at most.
-const VIEWS: f64 = 16.0;
+/// Augmented versions of each image, at most: where each round shifts them anew, and where none does.
+const VIEWS: (f64, f64) = (2.0, 16.0);
 /// Test images, at least.
 const LEAST_TESTS: usize = 500;
 /// Share of the steps over which sizes grow where all train at once, and the power of that growth: larger models end
@@ -437,15 +437,18 @@ impl Time {
         let of_images = &mut settings.training.images;
         let mut ancestor = 0.0;
         if !rates.ancestor_in_steps {
-            let affordable = (FIRST_VIEW * all / rates.ancestor.max(1e-12)) as usize;
+            let of_one = rates.ancestor + rates.loading;
+            let affordable = (FIRST_VIEW * all / of_one.max(1e-12)) as usize;
             if affordable < images && of_images.train_limit.is_none() {
                 images = affordable.max(data.batch);
                 of_images.train_limit = Some(images);
             }
-            let view = images as f64 * rates.ancestor;
-            let views = (ANCESTOR * all / view.max(1e-9)).clamp(1.0, VIEWS) as u32;
-            let views = views.min(most_views);
-            let views = *settings.training.augmentation.views.get_or_insert(views);
+            let view = images as f64 * of_one;
+            let augmentation = &mut settings.training.augmentation;
+            let shifted = augmentation.crop_padding.is_some_and(|pixels| pixels > 0);
+            let most = if shifted { VIEWS.0 } else { VIEWS.1 };
+            let views = (ANCESTOR * all / view.max(1e-9)).clamp(1.0, most) as u32;
+            let views = *augmentation.views.get_or_insert(views.min(most_views));
             ancestor = f64::from(views) * view;
         }
         let tested = data.tests.indices.len();

@@ -35,7 +35,7 @@ pub(super) struct Rates {
     /// True if the ancestor runs in every step, since outputs of one view are too large to keep.
     pub(super) ancestor_in_steps: bool,
     /// Seconds of an image in the loader.
-    loading: f64,
+    pub(super) loading: f64,
     /// True if a GPU trains while the processor loads.
     ahead: bool,
 }
