@@ -436,9 +436,9 @@ impl Time {
         let mut images = data.train_indices.len();
         let of_images = &mut settings.training.images;
         let mut ancestor = 0.0;
-        if !rates.ancestor_in_steps {
+        if rates.ancestor > 0.0 && !rates.ancestor_in_steps {
             let of_one = rates.ancestor + rates.loading;
-            let affordable = (FIRST_VIEW * all / of_one.max(1e-12)) as usize;
+            let affordable = (FIRST_VIEW * all / of_one) as usize;
             if affordable < images && of_images.train_limit.is_none() {
                 images = affordable.max(data.batch);
                 of_images.train_limit = Some(images);
@@ -446,9 +446,8 @@ impl Time {
             let view = images as f64 * of_one;
             let augmentation = &mut settings.training.augmentation;
             let shifted = augmentation.crop_padding.is_some_and(|pixels| pixels > 0);
-            let most = if shifted { VIEWS.0 } else { VIEWS.1 };
-            let views = (ANCESTOR * all / view.max(1e-9)).clamp(1.0, most) as u32;
-            let views = *augmentation.views.get_or_insert(views.min(most_views));
+            let views = views(ANCESTOR * all / view, shifted).min(most_views);
+            let views = *augmentation.views.get_or_insert(views);
             ancestor = f64::from(views) * view;
         }
         let tested = data.tests.indices.len();
@@ -469,6 +468,12 @@ impl Time {
             training: (all - ancestor - tests).max(1.0),
         }
     }
+}
+
+/// Augmented versions of each image, of as many as are affordable.
+fn views(affordable: f64, shifted: bool) -> u32 {
+    let most = if shifted { VIEWS.0 } else { VIEWS.1 };
+    affordable.clamp(1.0, most) as u32
 }
 
 impl Frame {

@@ -96,6 +96,12 @@ fn more_time_trains_larger_models_and_levels_share_it() {
 }
 
 #[test]
+fn versions_that_are_shifted_anew_are_few() {
+    assert_eq!([0.3, 1.9, 40.0].map(|n| views(n, true)), [1, 1, 2]);
+    assert_eq!([0.3, 1.9, 40.0].map(|n| views(n, false)), [1, 1, 16]);
+}
+
+#[test]
 fn one_size_is_one_level() {
     let mut given = settings(32);
     let frame = frame(&mut given, "4x96..4x96");
