@@ -95,6 +95,19 @@ fn more_time_trains_larger_models_and_levels_share_it() {
     assert!(refused.contains("--minutes"), "{refused}");
 }
 
+/// Outputs too large to keep cost a pass of the ancestor for each image of a step.
+#[test]
+fn an_ancestor_in_every_step_costs_time() {
+    let mut given = settings(32);
+    let frame = frame(&mut given, "2x64..4x96");
+    let mut rates = rates(&given, &frame);
+    rates.ancestor = 1e-3;
+    let size = (2, 64);
+    let before = rates.step(size, size, 128.0);
+    rates.ancestor_in_steps = true;
+    assert!((rates.step(size, size, 128.0) - before - 0.128).abs() < 1e-9);
+}
+
 #[test]
 fn versions_that_are_shifted_anew_are_few() {
     assert_eq!([0.3, 1.9, 40.0].map(|n| views(n, true)), [1, 1, 2]);

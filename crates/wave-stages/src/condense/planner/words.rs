@@ -75,6 +75,11 @@ pub(super) fn describe(
     }
     line("measured", rates.words(time.batch as f64));
     let clock = |seconds: f64| forecast::duration(seconds);
+    if rates.ancestor_in_steps {
+        let why =
+            "by the ancestor in every step: they fill the memory; --cache DIR keeps them on disk";
+        line("outputs", why.into());
+    }
     if time.ancestor > 0.0 {
         line(
             "outputs",
