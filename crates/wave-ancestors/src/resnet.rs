@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The first 3 x 3 convolution of stages 2 to 4 halves the side; where a block changes its input's size, the shortcut is a
-//! convolution of one pixel with a batch norm, else nothing. [`ResNet::new`] folds the batch norms away. Activations are
+//! convolution of one pixel with a batch norm, else nothing. `ResNet::new` folds the batch norms away. Activations are
 //! channels-last.
 
 use crate::check::{affine, batch_norm, count, dims, sizes, unsupported};
