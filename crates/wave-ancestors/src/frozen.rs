@@ -156,7 +156,7 @@ fn begun(residual: Option<&Tensor>, shape: &[usize]) -> Result<Vec<f32>> {
     }
 }
 
-/// How a product starts in rows `y`: from the bias, and from what is there, if that is `kept`.
+/// The start of a product in rows `y`: the bias, added to the values there if they are `kept`.
 fn start<'a>(kept: bool, bias: &'a [f32], y: &mut [f32]) -> StartValue<'a> {
     if !kept {
         return StartValue::Row(bias);

@@ -13,10 +13,12 @@
 //! convolution of one pixel with a batch norm, else nothing. `ResNet::new` folds the batch norms away. Activations are
 //! channels-last.
 
-use crate::check::{affine, batch_norm, count, dims, sizes, unsupported};
+use crate::check::{affine, batch_norm, count, dims, sizes};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
-use crate::table::{Known, agree, pooling, refuse_arguments};
+use crate::table::{
+    Known, agree, five_halvings, no_name, other_name, other_tensors, pooling, refuse_arguments,
+};
 use crate::{About, Body};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
@@ -25,9 +27,9 @@ use candle_core::{Result, Tensor};
 const EPS: f64 = 1e-5;
 /// Side of the first convolution.
 const STEM: usize = 7;
-/// The smallest side of an image that leaves a pixel after all strides.
-const SMALLEST: usize = 32;
-/// Those of timm that have this stem and these blocks.
+/// Family in messages.
+const FAMILY: &str = "a ResNet";
+/// Names of timm's networks of this stem and these blocks.
 const NAMES: [&str; 9] = [
     "resnet18",
     "resnet26",
@@ -88,7 +90,7 @@ impl Place {
 impl ResNetShape {
     pub(super) fn about(&self) -> About {
         About {
-            family: "a ResNet",
+            family: FAMILY,
             depth: self.stages.iter().map(|(blocks, ..)| blocks).sum(),
             width: self.stages.last().map_or(self.stem, |(.., after)| *after),
             channels: self.channels,
@@ -148,22 +150,14 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<ResNetShape>
     let found = known.has("conv1.weight") && known.has("layer1.0.conv1.weight");
     match (named, found) {
         (false, false) => return Ok(None),
-        (true, _) if !NAMES.contains(&name) => {
-            let what = format!("of its kind only {} are read", NAMES.join(", "));
-            return Err(unsupported(name, &what, "by its name"));
-        }
-        (true, false) => {
-            let first = weights.keys().next().map_or("(none)", String::as_str);
-            let what = "these are not the tensors of a ResNet";
-            return Err(unsupported(name, what, &format!("tensor {first}")));
-        }
-        (false, true) if name.is_empty() => {
-            let what = "no architecture is told, and a resnetblur or resnetaa has tensors of the same shapes";
-            return Err(unsupported(name, what, "there is no config.json"));
-        }
+        (true, _) if !NAMES.contains(&name) => return Err(other_name(name, &NAMES)),
+        (true, false) => return Err(other_tensors(known, FAMILY)),
+        (false, true) if name.is_empty() => return Err(no_name("a resnetblur or resnetaa")),
         (false, true) => {
-            let (said, found) = (name.into(), "a ResNet");
-            return Err(ShapeError::Architecture { said, found });
+            return Err(ShapeError::Architecture {
+                said: name.into(),
+                found: FAMILY,
+            });
         }
         (true, true) => {}
     }
@@ -194,13 +188,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<ResNetShape>
     sizes(&[("channels", channels), ("stem", stem), ("width", width)])?;
     agree(known, "num_classes", shape.classes)?;
     agree(known, "in_chans", channels)?;
-    if shape.image_size < SMALLEST {
-        return Err(ShapeError::Choice {
-            name: "image_size",
-            found: shape.image_size.to_string(),
-            expected: "at least 32",
-        });
-    }
+    five_halvings(shape.image_size)?;
     Ok(Some(shape))
 }
 

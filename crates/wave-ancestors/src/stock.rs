@@ -7,9 +7,11 @@
 //! A body has to take every tensor there is. So a variant that has one more (a norm, a scale) is never
 //! read as the plain network.
 
-use crate::check::{batch_norm, check_weights, ignored, unsupported};
+use crate::check::{batch_norm, check_weights, ignored};
 use crate::fold::{self, Affine};
-use crate::table::{Known, refuse_arguments};
+use crate::table::{
+    Known, agree, five_halvings, no_name, other_name, other_tensors, pooling, refuse_arguments,
+};
 use crate::{About, Frozen};
 use crate::{ShapeError, Weights};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
@@ -29,8 +31,6 @@ const LAYER_NORM_EPS: f64 = 1e-6;
 const BATCH_NORM_EPS: f64 = 1e-5;
 /// Images that pass through a body together: convolutions unfold their inputs, which takes memory.
 const IMAGES: usize = 16;
-/// The smallest side of an image that leaves a pixel after all strides.
-const SMALLEST: usize = 32;
 
 /// A network of one of these families, and its sizes.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,12 +59,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>,
                 found: found.describe(),
             });
         }
-        None => {
-            let what = format!("these are not the tensors of {}", family.describe());
-            let first = known.weights.keys().next();
-            let found = format!("tensor {}", first.map_or("(none)", String::as_str));
-            return Err(unsupported(name, &what, &found));
-        }
+        None => return Err(other_tensors(known, family.describe())),
     }
     refuse_arguments(
         known,
@@ -77,8 +72,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>,
         return Err(others(name, family));
     }
     if let Some(twin) = family.twin() {
-        let what = format!("no architecture is told, and {twin} has tensors of the same shapes");
-        return Err(unsupported(name, &what, "there is no config.json"));
+        return Err(no_name(twin));
     }
     let mut first = None;
     for network in NETWORKS.iter().filter(|(_, f, _)| *f == family) {
@@ -112,8 +106,7 @@ fn others(name: &str, family: Family) -> ShapeError {
         .filter(|(_, f, _)| *f == family)
         .map(|(name, ..)| *name)
         .collect();
-    let what = format!("of its kind only {} are read", names.join(", "));
-    unsupported(name, &what, "by its name")
+    other_name(name, &names)
 }
 
 /// The shape of a network that is registered.
@@ -130,17 +123,11 @@ fn shape(
     let parameters: Vec<_> = source.state().taken.clone().into_iter().collect();
     check_weights(known.weights, &parameters)?;
     for (key, found) in [("num_classes", classes), ("in_chans", CHANNELS)] {
-        super::table::agree(known, key, found)?;
+        agree(known, key, found)?;
     }
-    super::table::pooling(known, "avg")?;
+    pooling(known, "avg")?;
     let image_size = known.image_size(side);
-    if image_size < SMALLEST {
-        return Err(ShapeError::Choice {
-            name: "image_size",
-            found: image_size.to_string(),
-            expected: "at least 32",
-        });
-    }
+    five_halvings(image_size)?;
     Ok(StockShape {
         name,
         about: About {

@@ -58,6 +58,38 @@ pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
     usize::try_from(value.as_u64()?).ok()
 }
 
+/// The error of a name that is none of the ones `read` of its kind.
+pub fn other_name(name: &str, read: &[&str]) -> ShapeError {
+    let what = format!("of its kind only {} are read", read.join(", "));
+    unsupported(name, &what, "by its name")
+}
+
+/// The error of a family's name with tensors of none.
+pub fn other_tensors(known: Known, family: &str) -> ShapeError {
+    let what = format!("these are not the tensors of {family}");
+    let first = known.weights.keys().next();
+    let found = format!("tensor {}", first.map_or("(none)", String::as_str));
+    unsupported(known.name, &what, &found)
+}
+
+/// The error of tensors that `twin` has too, without a name.
+pub fn no_name(twin: &str) -> ShapeError {
+    let what = format!("no architecture is told, and {twin} has tensors of the same shapes");
+    unsupported("", &what, "there is no config.json")
+}
+
+/// Checks that a pixel is left after five halvings.
+pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
+    match image_size {
+        32.. => Ok(()),
+        _ => Err(ShapeError::Choice {
+            name: "image_size",
+            found: image_size.to_string(),
+            expected: "at least 32",
+        }),
+    }
+}
+
 /// Arguments that change nothing while a network runs.
 const OF_TRAINING: [&str; 12] = [
     "drop_rate",

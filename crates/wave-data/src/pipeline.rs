@@ -26,7 +26,7 @@ pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// How often the view was shown before.
+    /// Times that the view was shown before.
     pub(crate) round: u32,
     /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],

@@ -235,9 +235,9 @@ impl Ancestor {
         let device = self.context.device();
         let of_some = |n: usize| -> Result<f64> {
             let images = Tensor::zeros((n, channels, side, side), DType::F32, device)?;
-            let times = timing::clock(1, 1, || {
+            let times = timing::clock(device, 1, 1, || {
                 self.run(&images, &self.transform, output)?;
-                Ok(device.synchronize()?)
+                Ok(())
             })?;
             Ok(times[0] / n as f64)
         };

@@ -372,7 +372,7 @@ fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     let weights = network.prepare(&gene.weights(shape)?)?;
     let side = shape.image_size;
     let image = Tensor::zeros((1, shape.channels, side, side), DType::F32, &Device::Cpu)?;
-    let mut times = clock(WARM_UP, PASSES, || {
+    let mut times = clock(&Device::Cpu, WARM_UP, PASSES, || {
         network.logits(&weights, &image)?;
         Ok(())
     })?;

@@ -27,7 +27,7 @@ pub(crate) fn training(
     let targets = targets(network.classes(), images)?;
     let variables = variables(weights.clone(), device)?;
     let weights = tracked(&variables);
-    let seconds = descend(&variables, 1, 1, || {
+    let seconds = descend(device, &variables, 1, 1, || {
         let logits = match network {
             Network::Vit(shape) => vit::logits_in(how, shape, &weights, &input, None)?,
             Network::Transformer(shape) => {
@@ -56,20 +56,22 @@ pub(crate) fn targets(classes: usize, n: usize) -> Result<Tensor> {
 
 /// Times steps of a loss and AdamW.
 pub(crate) fn descend(
+    device: &Device,
     variables: &[Variable],
     warm_up: usize,
     steps: usize,
     loss: impl Fn() -> candle_core::Result<Tensor>,
 ) -> Result<Vec<f64>> {
     let mut state = State::new(variables, false)?;
-    clock(warm_up, steps, || {
+    clock(device, warm_up, steps, || {
         wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0), None)?;
         Ok(())
     })
 }
 
-/// Seconds of each of so many `steps`, after `warm_up` steps.
+/// Seconds of each of so many `steps` on a device, after `warm_up` steps.
 pub(crate) fn clock(
+    device: &Device,
     warm_up: usize,
     steps: usize,
     mut work: impl FnMut() -> Result<()>,
@@ -78,6 +80,7 @@ pub(crate) fn clock(
     for step in 0..warm_up + steps {
         let began = Instant::now();
         work()?;
+        device.synchronize()?;
         if step >= warm_up {
             seconds.push(began.elapsed().as_secs_f64());
         }

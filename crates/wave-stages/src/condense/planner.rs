@@ -35,6 +35,8 @@ const FIRST_VIEW: f64 = 0.4;
 const TESTS: f64 = 0.06;
 /// Augmented versions of each image, at most: where each round shifts them anew, and where none does.
 const VIEWS: (f64, f64) = (2.0, 16.0);
+/// Images of a step, at most: on a processor, and on a GPU, where a step of small models takes nearly as long with few.
+const BATCH: (usize, usize) = (128, 512);
 /// Test images, at least.
 const LEAST_TESTS: usize = 500;
 /// Share of the steps over which sizes grow where all train at once, and the power of that growth: larger models end
@@ -159,8 +161,10 @@ fn data_settings(
         auxiliary.patch = Some(patch(side)?);
     }
     let training = &mut settings.training;
-    // On a GPU a step of small models takes nearly as long with few images.
-    let most = if context.device().is_cuda() { 512 } else { 128 };
+    let most = match context.device().is_cuda() {
+        true => BATCH.1,
+        false => BATCH.0,
+    };
     let batch = (images / 8).clamp(1, most);
     let batch = 1 << batch.ilog2();
     if batch < 4 {

@@ -45,5 +45,5 @@ pub(crate) fn step_seconds(
         plan.objective
             .loss(&logits, Some(&teacher), || Ok(targets.clone()))
     };
-    descend(&variables, WARM_UP, steps, step)
+    descend(images.device(), &variables, WARM_UP, steps, step)
 }

@@ -6,7 +6,7 @@ use crate::condense::start::start;
 use crate::condense::training::{self, Updated};
 use crate::timing;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use std::time::Instant;
 use wave_init::DirectMethod;
 use wave_models::vit::{self, VitShape};
@@ -85,15 +85,14 @@ impl Rates {
                 let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, None)?;
                 wave_ops::soft_cross_entropy(&logits, &targets)
             };
-            let passes = fastest(|| {
+            let passes = fastest(device, || {
                 wave_ops::backward(&loss()?)?;
-                Ok(device.synchronize()?)
+                Ok(())
             })?;
-            let step = fastest(|| {
+            let step = fastest(device, || {
                 wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
                 let shapes = [&shape, &shape];
-                training::constrain(&gene, &updated, &live, shapes)?;
-                Ok(device.synchronize()?)
+                Ok(training::constrain(&gene, &updated, &live, shapes)?)
             })?;
             measured.push(Measured {
                 depth,
@@ -147,10 +146,12 @@ impl Rates {
         let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
         let reached = (reach.0 * reach.1 * reach.1) as f64;
         let update = self.between(reached, weights, |m| m.update);
-        let mut passes = batch * self.image(depth, width);
-        if self.ancestor_in_steps {
-            passes += batch * self.ancestor;
-        }
+        let ancestor = if self.ancestor_in_steps {
+            self.ancestor
+        } else {
+            0.0
+        };
+        let passes = batch * (self.image(depth, width) + ancestor);
         let loading = batch * self.loading;
         match self.ahead {
             true => loading.max(passes + update),
@@ -203,11 +204,11 @@ impl Rates {
 }
 
 /// Seconds of the fastest of a few runs.
-fn fastest(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+fn fastest(device: &Device, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let least = |seconds: Vec<f64>| seconds.into_iter().fold(f64::INFINITY, f64::min);
-    let first = least(timing::clock(1, STEPS.0, &mut work)?);
+    let first = least(timing::clock(device, 1, STEPS.0, &mut work)?);
     let more = ((SECONDS / first) as usize).min(STEPS.1 - STEPS.0);
-    Ok(first.min(least(timing::clock(0, more, work)?)))
+    Ok(first.min(least(timing::clock(device, 0, more, work)?)))
 }
 
 /// Seconds of an image in the loader.

@@ -79,8 +79,7 @@ pub(super) fn describe(
         let why =
             "by the ancestor in every step: they fill the memory; --cache DIR keeps them on disk";
         line("outputs", why.into());
-    }
-    if time.ancestor > 0.0 {
+    } else if time.ancestor > 0.0 {
         line(
             "outputs",
             format!("{} for the ancestor's outputs", clock(time.ancestor)),
