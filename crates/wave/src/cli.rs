@@ -11,14 +11,12 @@ use arguments::{Cli, Command, Common};
 use clap::FromArgMatches;
 use make::Make;
 use serde_json::Value;
-use std::path::Path;
 use std::process::ExitCode;
 use wave_run::context::Context;
 use wave_run::error::{describe, exit_code, request};
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
-use wave_run::settings::Pictures;
 use wave_run::terminal::{self, detail, tell};
 use wave_run::{device, lock, threads};
 use wave_stages::{eval, speed};
@@ -121,8 +119,8 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
     progress::set_verbosity(verbosity);
     let with = |flags| Make::new(flags, verbosity, context);
     let done = match command {
-        Command::Run { recipe, data, run } => with(run).run(&recipe, data, false)?,
-        Command::Bench { recipe, data, run } => with(run).run(&recipe, data, true)?,
+        Command::Run(it) => with(it.run).run(&it.recipe, it.data, false)?,
+        Command::Bench(it) => with(it.run).run(&it.recipe, it.data, true)?,
         Command::Condense {
             recipe,
             settings,
@@ -168,7 +166,12 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             verbosity,
             context,
         )?),
-        Command::Inspect { path, pictures } => look(&path, &pictures, context)?,
+        Command::Inspect { path, pictures } => {
+            for written in pictures.plots.iter().chain(&pictures.html) {
+                lock::check_idle(written)?;
+            }
+            Done::Result(inspect::inspect(&path, &pictures, context)?)
+        }
         Command::Templates { hub: true, .. } => Done::Result(shipped::on_hub()?),
         Command::Templates { dirs, .. } => Done::Result(shipped::list(&dirs, context)?),
         Command::Data { command } => Done::Result(data::data(command)?),
@@ -198,7 +201,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
 fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
     let shared = matches!(
         command,
-        Command::Run { .. }
+        Command::Run(_)
             | Command::Condense { .. }
             | Command::Expand { .. }
             | Command::Adapt { .. }
@@ -212,13 +215,6 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
         ))),
         _ => Ok(()),
     }
-}
-
-fn look(path: &Path, pictures: &Pictures, context: &Context) -> Result<Done> {
-    for written in pictures.plots.iter().chain(&pictures.html) {
-        lock::check_idle(written)?;
-    }
-    Ok(Done::Result(inspect::inspect(path, pictures, context)?))
 }
 
 fn completions(shell: clap_complete::Shell) -> Done {

@@ -19,104 +19,36 @@ pub(super) struct Cli {
 }
 
 /// The flags that `-h` lists of commands with many; `--help` lists all.
-const SHORT: [(&str, &[&str]); 5] = [
+const SHORT: [(&str, &str); 5] = [
     (
         "condense",
-        &[
-            "ancestor",
-            "data",
-            "minutes",
-            "sizes",
-            "labels",
-            "cache",
-            "train_limit",
-            "seed",
-            "print_recipe",
-        ],
+        "ancestor data minutes sizes labels cache train_limit seed print_recipe",
     ),
     (
         "expand",
-        &[
-            "depth",
-            "width",
-            "heads",
-            "max_params",
-            "max_macs",
-            "max_latency_ms",
-            "delta",
-            "data",
-            "steps",
-            "format",
-            "dtype",
-        ],
+        "depth width heads max_params max_macs max_latency_ms delta data steps format dtype",
     ),
     (
         "finetune",
-        &[
-            "data",
-            "ancestor",
-            "new_head",
-            "epochs",
-            "batch",
-            "lr",
-            "muon",
-            "precision",
-            "hold_out",
-            "seed",
-            "format",
-        ],
+        "data ancestor new_head epochs batch lr muon precision hold_out seed format",
     ),
-    (
-        "adapt",
-        &[
-            "data",
-            "whole",
-            "epochs",
-            "steps",
-            "lr",
-            "train_limit",
-            "seed",
-            "dtype",
-        ],
-    ),
+    ("adapt", "data whole epochs steps lr train_limit seed dtype"),
     (
         "init",
-        &[
-            "arch",
-            "depth",
-            "width",
-            "heads",
-            "patch",
-            "image_size",
-            "from",
-            "data",
-            "seed",
-            "format",
-            "dtype",
-        ],
+        "arch depth width heads patch image_size from data seed format dtype",
     ),
 ];
 
 /// Flags of every command that `-h` lists.
-const ALWAYS: [&str; 9] = [
-    "out",
-    "resume",
-    "overwrite",
-    "dry_run",
-    "device",
-    "threads",
-    "json",
-    "quiet",
-    "verbose",
-];
+const ALWAYS: &str = "out resume overwrite dry_run device threads json quiet verbose";
 
 /// The command line, with help in two depths.
 pub(super) fn command() -> clap::Command {
     SHORT.iter().fold(Cli::command(), |cli, (name, flags)| {
         cli.mut_subcommand(name, |command| {
             command.mut_args(|arg| {
-                let id = arg.get_id().as_str();
-                let listed = flags.contains(&id) || ALWAYS.contains(&id) || arg.is_positional();
+                let mut listed = flags.split(' ').chain(ALWAYS.split(' '));
+                let listed = listed.any(|flag| arg.get_id() == flag) || arg.is_positional();
                 arg.hide_short_help(!listed)
             })
         })
@@ -170,31 +102,28 @@ pub(super) struct Makes {
     pub(super) profile: bool,
 }
 
+/// Arguments of a command that takes a recipe as a whole.
+#[derive(Args)]
+#[group(skip)]
+pub(super) struct Whole {
+    /// The recipe
+    pub(super) recipe: PathBuf,
+    /// Images, in the place of the recipe's `data`
+    #[arg(long, value_name = "D", help_heading = "Images")]
+    pub(super) data: Option<String>,
+    #[command(flatten)]
+    pub(super) run: Makes,
+}
+
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Run all stages that a recipe names, in order
     #[command(after_help = "Example: wave run recipes/quickstart.toml --out quickstart")]
-    Run {
-        /// The recipe
-        recipe: PathBuf,
-        /// Images, in the place of the recipe's `data`
-        #[arg(long, value_name = "D", help_heading = "Images")]
-        data: Option<String>,
-        #[command(flatten)]
-        run: Makes,
-    },
+    Run(Whole),
     /// Compare ways to start models: the methods, sizes, data sets and seeds of the recipe's [bench]
     /// table. Skips finished runs in --out
     #[command(after_help = "Example: wave bench recipes/bench/shapes.toml --out bench")]
-    Bench {
-        /// The recipe
-        recipe: PathBuf,
-        /// Images, in the place of the recipe's `data`
-        #[arg(long, value_name = "D", help_heading = "Images")]
-        data: Option<String>,
-        #[command(flatten)]
-        run: Makes,
-    },
+    Bench(Whole),
     /// Distil an ancestor into weight templates. Without a recipe, settings not given are planned for --minutes
     #[command(
         after_help = "Example: wave condense --ancestor ancestors/deit --data photos --minutes 60 --out mine"
