@@ -39,7 +39,7 @@ impl Make {
 
     /// Runs a recipe, on other data if given. A `bench` needs its table, and does not repeat complete runs.
     pub(super) fn run(&self, recipe: &Path, data: Option<String>, bench: bool) -> Result<Done> {
-        let mut recipe = self.recipe(recipe)?;
+        let mut recipe = Recipe::read(recipe, &self.flags.set)?;
         if let Some(data) = data {
             recipe.set_data(data);
         }
@@ -67,36 +67,26 @@ impl Make {
         flags: &Condense,
         print_recipe: bool,
     ) -> Result<Done> {
-        let (recipe, settings) = match recipe {
-            Some(recipe) => {
-                let recipe = self.recipe(recipe)?;
-                let settings = settings(&recipe, "condense", flags)?;
-                (recipe, settings)
-            }
-            None => {
-                let mut settings = self.settings(None, "condense", flags)?;
-                settings.minutes.get_or_insert(condense::MINUTES);
-                (Recipe::empty("condense", &[])?, settings)
-            }
-        };
+        let (name, mut settings) = self.settings(recipe, "condense", flags)?;
+        if recipe.is_none() {
+            settings.minutes.get_or_insert(condense::MINUTES);
+        }
         if print_recipe {
-            return Ok(Done::Text(condense::print_recipe(
-                &settings,
-                &self.context,
-            )?));
+            let text = condense::print_recipe(&settings, &self.context)?;
+            return Ok(Done::Text(text));
         }
         self.make(
             "condense",
             || condense::describe(&settings, None, &self.context),
             |out, options| {
                 let ancestors = Ancestors::default();
-                condense::condense(&recipe.name, &settings, &ancestors, out, options)
+                condense::condense(&name, &settings, &ancestors, out, options)
             },
         )
     }
 
     pub(super) fn expand(&self, templates: Option<&Path>, flags: &Expand) -> Result<Done> {
-        let settings = self.settings(None, "expand", flags)?;
+        let settings = self.settings(None, "expand", flags)?.1;
         let templates = &shipped::resolve(templates, &self.context)?;
         self.make(
             "expand",
@@ -111,7 +101,7 @@ impl Make {
         recipe: Option<&Path>,
         flags: &Adapt,
     ) -> Result<Done> {
-        let settings = self.settings(recipe, "adapt", flags)?;
+        let settings = self.settings(recipe, "adapt", flags)?.1;
         let templates = &shipped::resolve(Some(templates), &self.context)?.path;
         self.make(
             "adapt",
@@ -121,7 +111,8 @@ impl Make {
     }
 
     pub(super) fn init(&self, method: &str, flags: &Init) -> Result<Done> {
-        let settings = own(method, &to_table(&self.settings(None, "init", flags)?)?)?;
+        let (_, settings) = self.settings(None, "init", flags)?;
+        let settings = own(method, &to_table(&settings)?)?;
         self.make(
             "init",
             || init::describe(method, &settings, &self.context),
@@ -135,7 +126,7 @@ impl Make {
         recipe: Option<&Path>,
         flags: &Finetune,
     ) -> Result<Done> {
-        let settings = self.settings(recipe, "finetune", flags)?;
+        let settings = self.settings(recipe, "finetune", flags)?.1;
         self.make(
             "finetune",
             || finetune::describe(model, &settings, &self.context),
@@ -156,20 +147,20 @@ impl Make {
         )
     }
 
-    fn recipe(&self, path: &Path) -> Result<Recipe> {
-        Recipe::read(path, &self.flags.set)
-    }
-
-    /// The settings of a stage, of its table in a recipe if one is given.
-    fn settings<T>(&self, recipe: Option<&Path>, table: &str, flags: &T) -> Result<T>
+    /// The name of a recipe, and the settings of a stage by it and by flags, printed with `-v`. Without a recipe, `--set`
+    /// makes one.
+    fn settings<T>(&self, recipe: Option<&Path>, table: &str, flags: &T) -> Result<(String, T)>
     where
         T: Serialize + DeserializeOwned + Default,
     {
         let recipe = match recipe {
-            Some(recipe) => self.recipe(recipe)?,
+            Some(path) => Recipe::read(path, &self.flags.set)?,
             None => Recipe::empty(table, &self.flags.set)?,
         };
-        settings(&recipe, table, flags)
+        let settings = recipe.stage(table, None, flags)?;
+        let text = toml::to_string(&to_table(&settings)?)?;
+        detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
+        Ok((recipe.name, settings))
     }
 
     /// Returns the plan or does the work, in a directory named after `name` unless one is given.
@@ -198,15 +189,4 @@ impl Make {
         let result = out_dir::work_in(self.flags.out.as_deref(), name, &options, work)?;
         Ok(Done::Result(result))
     }
-}
-
-/// The settings of a stage, printed with `-v`.
-fn settings<T>(recipe: &Recipe, table: &str, flags: &T) -> Result<T>
-where
-    T: Serialize + DeserializeOwned + Default,
-{
-    let settings = recipe.stage(table, None, flags)?;
-    let text = toml::to_string(&to_table(&settings)?)?;
-    detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
-    Ok(settings)
 }
