@@ -76,10 +76,8 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     if recipe.has("ancestor") {
         let dir = train_ancestor(&recipe, out, options)?;
         let ancestor = toml::Value::String(dir.display().to_string());
-        let mut condense = Table::new();
-        condense.insert("ancestor".into(), ancestor);
-        let mut table = Table::new();
-        table.insert("condense".into(), condense.into());
+        let condense = Table::from_iter([("ancestor".to_owned(), ancestor)]);
+        let mut table = Table::from_iter([("condense".to_owned(), condense.into())]);
         // A table of the recipe may name another ancestor, which it keeps.
         merge(&mut table, &recipe.table);
         recipe.table = table;
@@ -140,10 +138,10 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
             out.display()
         )));
     }
-    let data = values("data", &recipe.table).into_iter();
-    let inputs = data.fold(Inputs::new(&options.context), |all, spec| {
-        all.place(Some(spec))
-    });
+    let mut inputs = Inputs::new(&options.context);
+    for spec in values("data", &recipe.table) {
+        inputs = inputs.place(Some(spec));
+    }
     inputs.check_out(out)?;
     let lock = Lock::take(out)?;
     wave_hub::remove_temporaries(&out.join("cells"))?;
@@ -152,15 +150,6 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     }
     Ok(lock)
 }
-
-/// Directories of a recipe's stages.
-const STAGES: [&str; 5] = [
-    "ancestor-start",
-    "ancestor",
-    "condense",
-    "expand",
-    "finetune",
-];
 
 /// Removes the results of earlier runs in `out`, so that a stage not yet reached before a kill does not
 /// look complete.
@@ -173,7 +162,8 @@ fn start_over(out: &Path) -> Result<()> {
         let entries = fs::read_dir(&dir).and_then(|all| all.map(|e| Ok(e?.path())).collect());
         entries.with_context(|| format!("cannot read {}", dir.display()))
     };
-    let mut parts: Vec<PathBuf> = STAGES.map(|stage| out.join(stage)).into();
+    let stages = "ancestor-start ancestor condense expand finetune".split(' ');
+    let mut parts: Vec<PathBuf> = stages.map(|stage| out.join(stage)).collect();
     for kind in ["donors", "templates", "pretrained"] {
         parts.extend(entries(kind)?);
     }
@@ -240,13 +230,10 @@ fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
         class_token: condense.auxiliary.class_token.unwrap_or(false),
         ..VitShape::default()
     });
-    for stage in ["expand", "finetune"] {
-        let output = match stage {
-            "expand" => recipe.stage(stage, None, &Expand::default())?.output,
-            _ => recipe.stage(stage, None, &Finetune::default())?.output,
-        };
-        Layout::of(&output, &descendant).with_context(|| format!("[{stage}]"))?;
-    }
+    let expand: Expand = recipe.stage("expand", None, &Expand::default())?;
+    Layout::of(&expand.output, &descendant).context("[expand]")?;
+    let finetune: Finetune = recipe.stage("finetune", None, &Finetune::default())?;
+    Layout::of(&finetune.output, &descendant).context("[finetune]")?;
     Ok(())
 }
 
@@ -318,9 +305,8 @@ fn describe_ancestor(
     let ancestor = Ancestor::new(model.clone(), String::new(), Value::Null, context)?;
     let plan = FinetunePlan::new(&finetune)
         .and_then(|plan| Prepared::new(model, None, plan, None, context));
-    let text = plan
-        .and_then(|plan| plan.describe())
-        .context("[ancestor]")?;
+    let text = plan.and_then(|plan| plan.describe());
+    let text = text.context("[ancestor]")?;
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 

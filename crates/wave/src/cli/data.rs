@@ -2,7 +2,7 @@
 
 use super::arguments::DataCommand;
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use wave_run::context::Context;
 use wave_run::data::open_one;
@@ -10,7 +10,7 @@ use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::{lock, paths};
 
-/// Runs the command. Returns the output of `--json`.
+/// Returns the output of `--json`.
 pub(super) fn data(command: DataCommand) -> Result<Value> {
     match command {
         DataCommand::Check { data } => check(&data),
@@ -25,19 +25,13 @@ pub(super) fn data(command: DataCommand) -> Result<Value> {
 /// Decodes every image of both splits.
 fn check(spec: &str) -> Result<Value> {
     let dataset = open_one(spec)?;
-    let mut out = serde_json::Map::new();
+    let mut out = json!({});
     let mut broken = Vec::new();
     for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
         let report = wave_data::check(&**source, |_| {});
-        let classes: serde_json::Map<String, Value> = report
-            .classes
-            .into_iter()
-            .map(|(class, n)| (class, n.into()))
-            .collect();
-        out.insert(name.into(), classes.into());
+        out[name] = report.classes.into_iter().collect();
         if report.unlabelled > 0 {
-            let key = format!("{name}_unlabelled");
-            out.insert(key, report.unlabelled.into());
+            out[format!("{name}_unlabelled")] = report.unlabelled.into();
         }
         let describe =
             |image: &wave_data::BrokenImage| format!("{}: {}", image.path, image.problem);
@@ -45,11 +39,11 @@ fn check(spec: &str) -> Result<Value> {
     }
     let passed_over = dataset.passed_over();
     if passed_over.count > 0 {
-        out.insert("not_read".into(), passed_over.to_string().into());
+        out["not_read"] = passed_over.to_string().into();
     }
     if broken.is_empty() {
-        out.insert("broken".into(), Value::Array(Vec::new()));
-        return Ok(out.into());
+        out["broken"] = json!([]);
+        return Ok(out);
     }
     Err(request(format!(
         "{} of the images of {spec} are broken: {}",
@@ -73,7 +67,7 @@ fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
     lock::check_idle(out)?;
     wave_hub::prepare_out(out)?;
     let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;
-    Ok(serde_json::json!({
+    Ok(json!({
         "out": paths::text(out),
         "shards": packed.shards.len(),
         "images": packed.images,
