@@ -29,6 +29,8 @@ mod page;
 mod pictures;
 mod towers;
 
+pub(crate) use page::sides;
+
 /// Describes a template directory, a model directory or a safetensors file; draws heat maps, recorded accuracies
 /// and attention maps, and writes all of it as one page. Returns the output of `--json`.
 pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value> {
@@ -66,24 +68,11 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
         out["plots"] = json!(written);
     }
     if let Some(file) = html {
-        let entries = match place.is_dir() {
+        let log = match place.is_dir() {
             true => log::read(&place.join("run"))?,
             false => Vec::new(),
         };
-        let labels = found.model.as_ref().map(|m| &m.label_names[..]);
-        let surface = surface.as_deref();
-        let composer = match &found.templates {
-            Some(templates) => composer::composer(path, templates)?,
-            None => String::new(),
-        };
-        let shown = page::Shown {
-            labels,
-            surface,
-            composer: &composer,
-            pictures: &pictures,
-            entries: &entries,
-        };
-        let page = page::page(path, &found.summary, &shown)?;
+        let page = page::page(path, &found, surface.as_deref(), &pictures, &log)?;
         wave_hub::write_named(file, page.as_bytes())?;
         out["html"] = json!(text(file));
     }
@@ -207,7 +196,7 @@ fn describe_templates(templates: &TemplateDir) -> Value {
     let mut all = json!({
         "kind": "templates",
         "parameters": ledger.iter().map(|(_, n)| n).sum::<usize>(),
-        "ledger": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
+        "ledger": ledger.iter().map(|(k, n)| (k.to_string(), *n)).collect::<Value>(),
         "kronecker": config.kronecker,
         "template_size": config.template_size,
         "counts": config.counts,
@@ -321,9 +310,6 @@ fn count(weights: &Weights) -> usize {
 }
 
 fn shapes(weights: &Weights) -> Value {
-    weights
-        .iter()
-        .map(|(name, t)| (name.clone(), json!(t.dims())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+    let tensors = weights.iter();
+    tensors.map(|(name, t)| (name.as_str(), t.dims())).collect()
 }

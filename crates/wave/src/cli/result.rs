@@ -1,5 +1,6 @@
 //! Results for people: aligned rows of names and values, without empty values.
 
+use crate::inspect::sides;
 use crate::predict;
 use serde_json::{Map, Value};
 use wave_run::terminal::{cell, column, one_line};
@@ -58,9 +59,7 @@ fn tensors(map: &Map<String, Value>, indent: &str) -> String {
     let names: Vec<String> = map.keys().map(|name| cell(name)).collect();
     let width = column(names.iter().map(String::as_str));
     let line = |(name, shape): (&String, &Value)| {
-        let sides = shape.as_array().into_iter().flatten();
-        let sides: Vec<String> = sides.map(Value::to_string).collect();
-        let line = format!("{indent}{name:width$}  {}", sides.join(" x "));
+        let line = format!("{indent}{name:width$}  {}", sides(shape));
         line.trim_end().to_string() + "\n"
     };
     names.iter().zip(map.values()).map(line).collect()

@@ -84,28 +84,25 @@ pub(super) fn details(summary: &str, body: &str) -> String {
     )
 }
 
-/// A table with the names of its columns; the first cell names a row.
-pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
-    let head: String = columns
-        .iter()
-        .map(|name| format!("<th scope=\"col\">{}</th>", escape(name)))
-        .collect();
-    let row = |cells: &Vec<String>| -> String {
-        let cells: String = cells
-            .iter()
-            .enumerate()
-            .map(|(i, cell)| match i {
-                0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
-                _ if cell.starts_with(|c: char| c.is_ascii_digit()) => {
-                    format!("<td class=\"n\">{}</td>", escape(cell))
-                }
-                _ => format!("<td>{}</td>", escape(cell)),
-            })
-            .collect();
-        format!("<tr>{cells}</tr>\n")
+/// A table of two columns; the first cell names a row.
+pub(super) fn table(
+    columns: [&str; 2],
+    rows: impl IntoIterator<Item = (String, String)>,
+) -> String {
+    let [first, second] = columns.map(escape);
+    let row = |(name, value): (String, String)| {
+        let class = match value.starts_with(|c: char| c.is_ascii_digit()) {
+            true => " class=\"n\"",
+            false => "",
+        };
+        let (name, value) = (escape(&name), escape(&value));
+        format!("<tr><th scope=\"row\">{name}</th><td{class}>{value}</td></tr>\n")
     };
-    let rows: String = rows.iter().map(row).collect();
-    format!("<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{rows}</tbody>\n</table>\n")
+    let rows: String = rows.into_iter().map(row).collect();
+    format!(
+        "<table>\n<thead>\n<tr><th scope=\"col\">{first}</th><th scope=\"col\">{second}</th></tr>\n\
+         </thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
+    )
 }
 
 /// An embedded PNG with a caption.
@@ -119,10 +116,7 @@ pub(super) fn picture(png: &[u8], caption: &str) -> String {
 }
 
 /// The colours of heat maps, between their least and their largest value.
-pub(super) fn colour_scale(least: &str, largest: &str) -> String {
-    let [least, largest] = [least, largest].map(escape);
-    format!("<p>{least}<span class=\"scale\"></span>{largest}</p>\n")
-}
+pub(super) const COLOUR_SCALE: &str = "<p>lowest<span class=\"scale\"></span>highest</p>\n";
 
 /// A script, beside an element of JSON with this `id` that it reads.
 pub(super) fn script(id: &str, data: &serde_json::Value, code: &str) -> String {
@@ -196,14 +190,13 @@ mod tests {
         let safe =
             "&lt;/pre&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;amp;\u{fffd}";
         assert_eq!(escape(evil), safe);
-        let rows = vec![vec![evil.to_owned(), evil.to_owned()]];
         for markup in [
             document(evil, ""),
             section(evil, ""),
             paragraph(evil),
             verbatim(evil),
             details(evil, ""),
-            table(&[evil], &rows),
+            table([evil; 2], [(evil.to_owned(), evil.to_owned())]),
             picture(b"", evil),
         ] {
             assert!(

@@ -1,11 +1,14 @@
 //! The page of `wave inspect --html`.
 
-use super::html::{colour_scale, details, document, paragraph, picture, section, table, verbatim};
+use super::Found;
+use super::composer::composer;
+use super::html::{COLOUR_SCALE, details, document, paragraph, picture, section, table, verbatim};
 use super::pictures::{Picture, thin};
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
 use wave_run::plot::{self, Chart, Series, Unit};
+use wave_stages::model::Model;
 
 /// Largest number of rows and columns of a drawn matrix, ...
 const LARGEST_SIDE: usize = 192;
@@ -22,39 +25,30 @@ const CURVES: [(&str, &str); 6] = [
     ("Images per second", "images_per_second"),
 ];
 
-/// Contents of a page beside the summary.
-pub(super) struct Shown<'a> {
-    /// Names of the classes.
-    pub(super) labels: Option<&'a [String]>,
-    /// Recorded accuracies, as SVG.
-    pub(super) surface: Option<&'a str>,
-    /// The section that composes models.
-    pub(super) composer: &'a str,
-    pub(super) pictures: &'a [Picture],
-    /// The log of the run.
-    pub(super) entries: &'a [Value],
-}
-
-/// The page of `path`.
-pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String> {
-    let Shown {
-        labels,
-        surface,
-        composer,
-        pictures,
-        entries,
-    } = *shown;
+/// The page of what was found at `path`, with its recorded accuracies as SVG and the log of its run.
+pub(super) fn page(
+    path: &Path,
+    found: &Found,
+    surface: Option<&str>,
+    pictures: &[Picture],
+    log: &[Value],
+) -> Result<String> {
+    let composer = match &found.templates {
+        Some(templates) => composer(path, templates)?,
+        None => String::new(),
+    };
     let empty = Map::new();
-    let summary = summary.as_object().unwrap_or(&empty);
-    let mut body = composer.to_owned();
+    let summary = found.summary.as_object().unwrap_or(&empty);
     let facts = facts(summary);
     // A size to choose comes first.
-    body += &match composer.is_empty() {
+    let mut body = match composer.is_empty() {
         true => facts,
-        false => details("Properties", &facts),
+        false => composer.clone() + &details("Properties", &facts),
     };
     if let Some(ledger) = summary.get("ledger").and_then(Value::as_object) {
-        body += &details("Parameters by origin", &ledger_table(ledger));
+        let rows = ledger.iter().map(|(name, n)| (name.clone(), n.to_string()));
+        let rows = table(["origin", "parameters"], rows);
+        body += &details("Parameters by origin", &rows);
     }
     if let Some(rows) = summary.get("accuracies").and_then(Value::as_array)
         && !rows.is_empty()
@@ -62,7 +56,7 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
         let drawn = surface.map_or(String::new(), |svg| format!("<figure>{svg}</figure>\n"));
         body += &details("Accuracy without data", &(accuracies(rows) + &drawn));
     }
-    body += &curves(entries)?;
+    body += &curves(log)?;
     for picture in pictures {
         let gallery = gallery(picture)?;
         body += &match composer.is_empty() {
@@ -70,22 +64,18 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
             false => details(&picture.title, &gallery),
         };
     }
-    if let Some(labels) = labels {
-        let rows: Vec<Vec<String>> = labels
-            .iter()
-            .enumerate()
-            .map(|(i, label)| vec![i.to_string(), label.clone()])
-            .collect();
-        let title = format!("{} classes", rows.len());
-        body += &details(&title, &table(&["index", "label"], &rows));
+    if let Some(Model { label_names, .. }) = &found.model {
+        let rows = label_names.iter().enumerate();
+        let rows = rows.map(|(i, label)| (i.to_string(), label.clone()));
+        let title = format!("{} classes", label_names.len());
+        body += &details(&title, &table(["index", "label"], rows));
     }
     if let Some(tensors) = summary.get("tensors").and_then(Value::as_object) {
-        let rows: Vec<Vec<String>> = tensors
+        let rows = tensors
             .iter()
-            .map(|(name, shape)| vec![name.clone(), sides(shape)])
-            .collect();
-        let title = format!("{} tensors", rows.len());
-        body += &details(&title, &table(&["name", "shape"], &rows));
+            .map(|(name, shape)| (name.clone(), sides(shape)));
+        let title = format!("{} tensors", tensors.len());
+        body += &details(&title, &table(["name", "shape"], rows));
     }
     for (title, key) in [
         ("Auxiliary", "auxiliary"),
@@ -102,52 +92,34 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
 
 /// The values that are single words or numbers.
 fn facts(summary: &Map<String, Value>) -> String {
-    let rows: Vec<Vec<String>> = summary
-        .iter()
-        .filter_map(|(key, value)| {
-            let text = match value {
-                Value::String(text) => text.clone(),
-                Value::Number(n) => n.to_string(),
-                Value::Object(map) if key == "counts" => {
-                    let counts = map.iter().map(|(set, n)| format!("{set} {n}"));
-                    counts.collect::<Vec<_>>().join(", ")
-                }
-                _ => return None,
-            };
-            Some(vec![key.replace('_', " "), text])
-        })
-        .collect();
-    table(&["property", "value"], &rows)
-}
-
-fn ledger_table(ledger: &Map<String, Value>) -> String {
-    let rows: Vec<Vec<String>> = ledger
-        .iter()
-        .map(|(name, n)| vec![name.clone(), n.to_string()])
-        .collect();
-    table(&["origin", "parameters"], &rows)
+    let rows = summary.iter().filter_map(|(key, value)| {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(n) => n.to_string(),
+            Value::Object(map) if key == "counts" => {
+                let counts = map.iter().map(|(set, n)| format!("{set} {n}"));
+                counts.collect::<Vec<_>>().join(", ")
+            }
+            _ => return None,
+        };
+        Some((key.replace('_', " "), text))
+    });
+    table(["property", "value"], rows)
 }
 
 fn accuracies(rows: &[Value]) -> String {
-    let rows: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            let top1 = row["top1"].as_f64().unwrap_or(f64::NAN);
-            vec![
-                format!("{} x {}", row["depth"], row["width"]),
-                format!("{:.2} %", 100.0 * top1),
-            ]
-        })
-        .collect();
-    table(&["depth x width", "top-1"], &rows)
+    let row = |row: &Value| {
+        let size = format!("{} x {}", row["depth"], row["width"]);
+        let top1 = row["top1"].as_f64().unwrap_or(f64::NAN);
+        (size, format!("{:.2} %", 100.0 * top1))
+    };
+    table(["depth x width", "top-1"], rows.iter().map(row))
 }
 
 /// `3 x 4`.
-fn sides(shape: &Value) -> String {
-    let sides: Vec<String> = shape
-        .as_array()
-        .map(|sides| sides.iter().map(Value::to_string).collect())
-        .unwrap_or_default();
+pub(crate) fn sides(shape: &Value) -> String {
+    let sides = shape.as_array().into_iter().flatten();
+    let sides: Vec<String> = sides.map(Value::to_string).collect();
     sides.join(" x ")
 }
 
@@ -197,8 +169,7 @@ fn gallery(group: &Picture) -> Result<String> {
         1 => String::new(),
         n => paragraph(&format!("Of large matrices, row and column 1 in {n}.")),
     };
-    let scale = colour_scale("lowest", "highest");
     Ok(format!(
-        "{scale}{note}<div class=\"small\">\n{figures}</div>\n"
+        "{COLOUR_SCALE}{note}<div class=\"small\">\n{figures}</div>\n"
     ))
 }
