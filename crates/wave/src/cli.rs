@@ -182,7 +182,11 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         } => Done::Result(hub::publish(&dir, &settings, dry_run, context)?),
         Command::Pull { name, out } => Done::Result(hub::pull(&name, out.as_deref())?),
         Command::Speed { settings } => Done::Result(speed::speed(&settings, context)?),
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut arguments::command(), "wave", &mut script);
+            Done::Text(String::from_utf8_lossy(&script).into_owned())
+        }
         Command::Man { dir } => {
             lock::check_idle(&dir)?;
             Done::Result(manual::write(arguments::command(), &dir)?)
@@ -215,12 +219,6 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
         ))),
         _ => Ok(()),
     }
-}
-
-fn completions(shell: clap_complete::Shell) -> Done {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut arguments::command(), "wave", &mut script);
-    Done::Text(String::from_utf8_lossy(&script).into_owned())
 }
 
 /// Prints on the first rank, unless only errors are wanted.

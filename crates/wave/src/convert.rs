@@ -34,9 +34,6 @@ pub fn convert(from: &Path, output: &Output, out: &Path, options: &Options) -> R
 }
 
 /// The output of `--dry-run`.
-///
-/// # Errors
-/// If the layout cannot hold the model.
 pub fn describe(from: &Path, output: &Output, context: &Context) -> Result<String> {
     let (model, Layout { format, float }) = read(from, output, context)?;
     let (depth, width) = model.network.size();

@@ -233,7 +233,6 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
     let steps = preprocessing::of(path, channels, side)?;
     let (depth, width) = model.network.size();
     let transform = &model.transform;
-    let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
     let (vit, other) = match &model.network {
         Network::Vit(shape) => (Some(shape), None),
         Network::Transformer(shape) => (None, Some(shape)),
@@ -253,8 +252,8 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
         "image_size": transform.image_size,
         "channels": transform.channels,
         "classes": model.network.classes(),
-        "mean": numbers(&transform.mean),
-        "std": numbers(&transform.std),
+        "mean": decimals(&transform.mean),
+        "std": decimals(&transform.std),
         "crop_pct": decimal(transform.crop_pct),
         "parameters": model.parameters(),
         "preprocessing": describe_steps(&steps),
@@ -303,6 +302,10 @@ fn scalers_among(mut weights: Weights) -> Weights {
     let some = |t: &Tensor| t.rank() == 3 && t.elem_count() > 0;
     weights.retain(|name, t| name.starts_with("scalers.") && some(t));
     weights
+}
+
+fn decimals(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|v| decimal(*v)).collect()
 }
 
 fn count(weights: &Weights) -> usize {

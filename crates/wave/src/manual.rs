@@ -9,9 +9,6 @@ use wave_run::paths;
 
 /// Writes a page for the program and one for each of its commands into `dir`, under the names that
 /// `man` looks for: `wave.1`, `wave-expand.1`, `wave-data-check.1`. Returns the output of `--json`.
-///
-/// # Errors
-/// If the directory cannot be written.
 pub fn write(command: Command, dir: &Path) -> Result<Value> {
     wave_hub::prepare_out(dir)?;
     let mut command = command.disable_help_subcommand(true);

@@ -62,10 +62,7 @@ impl Picture {
     }
 }
 
-/// Classifies images by a model in memory. Returns the output of `--json`.
-///
-/// # Errors
-/// As [`predict`].
+/// [`predict`] by a model in memory.
 pub fn classify(
     model: &Model,
     images: Vec<Picture>,
@@ -114,9 +111,6 @@ fn read(picture: &Picture, name: &str) -> Result<RawImage> {
 }
 
 /// An error that names the images of a result that could not be read, if there are any.
-///
-/// # Errors
-/// Naming them.
 pub fn check(result: &Value) -> Result<()> {
     let broken: Vec<&Value> = result[BROKEN].as_array().into_iter().flatten().collect();
     if broken.is_empty() {
@@ -132,10 +126,7 @@ pub fn check(result: &Value) -> Result<()> {
     )
 }
 
-/// The named files, and all images in the named directories, sorted.
-///
-/// # Errors
-/// If a directory holds none.
+/// The named files, and all images in the named directories, sorted. Each directory has to hold some.
 pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -175,19 +166,17 @@ fn prediction(image: &str, logits: &[f32], classes: &[Class]) -> Value {
     })
 }
 
-/// Predictions for people: the most probable classes of each image.
+/// Predictions for people: the most probable classes of each image, by name or number.
 pub(crate) fn text(predictions: &[Value]) -> String {
     let mut text = String::new();
     for prediction in predictions {
         let top = prediction["top"].as_array().into_iter().flatten();
-        let classes: Vec<(String, f64)> = top
-            .map(|class| {
-                (
-                    cell(&label(class)),
-                    class["probability"].as_f64().unwrap_or(f64::NAN),
-                )
-            })
-            .collect();
+        let class = |class: &Value| {
+            let label = class["label"].as_str().map(str::to_owned);
+            let name = cell(&label.unwrap_or_else(|| class["index"].to_string()));
+            (name, class["probability"].as_f64().unwrap_or(f64::NAN))
+        };
+        let classes: Vec<(String, f64)> = top.map(class).collect();
         let width = column(classes.iter().map(|(name, _)| name.as_str()));
         text += &one_line(prediction["image"].as_str().unwrap_or_default());
         text.push('\n');
@@ -196,14 +185,6 @@ pub(crate) fn text(predictions: &[Value]) -> String {
         }
     }
     text
-}
-
-/// The name of a class, or its number.
-fn label(class: &Value) -> String {
-    match class["label"].as_str() {
-        Some(name) => name.to_string(),
-        None => class["index"].to_string(),
-    }
 }
 
 /// Predictions as CSV.

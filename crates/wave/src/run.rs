@@ -66,11 +66,8 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         .then(|| open(recipe, out, options))
         .transpose()?;
     context.on_first(|| {
-        let text = toml::to_string(&recipe.table)?;
-        Ok(wave_hub::write_atomic(
-            &out.join("recipe.toml"),
-            text.as_bytes(),
-        )?)
+        let (own, text) = (out.join("recipe.toml"), toml::to_string(&recipe.table)?);
+        Ok(wave_hub::write_atomic(&own, text.as_bytes())?)
     })?;
     let mut recipe = recipe.clone();
     if recipe.has("ancestor") {

@@ -105,9 +105,6 @@ fn cache() -> Result<PathBuf> {
 
 /// The available templates: those that come with the command, those in the directory `templates` and in
 /// the cache of downloads, and those that `dirs` are or hold. Returns the output of `--json`.
-///
-/// # Errors
-/// If one of `dirs` cannot be read.
 pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     let mut rows = Vec::new();
     for set in &SETS {
@@ -143,9 +140,6 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
 }
 
 /// The most downloaded template sets on the hub, by their tags. Returns the output of `--json`.
-///
-/// # Errors
-/// If the hub cannot be asked.
 #[cfg(feature = "hub")]
 pub fn on_hub() -> Result<Value> {
     use wave_hub::hub::{HubSettings, search};
@@ -201,11 +195,9 @@ fn row(name: &str, found: &TemplateDir) -> Value {
     let recorded = &config.accuracies;
     let range = |of: fn(&wave_hub::Accuracy) -> usize| {
         let all = recorded.iter().map(of);
-        all.clone().min().zip(all.max()).map(|(a, b)| [a, b])
+        all.clone().min().zip(all.max())
     };
-    let top1: Vec<f64> = recorded.iter().map(|a| a.top1).collect();
-    let least = top1.iter().copied().reduce(f64::min);
-    let most = top1.iter().copied().reduce(f64::max);
+    let top1 = recorded.iter().map(|a| a.top1);
     json!({
         "name": name,
         "data": config.provenance.data,
@@ -214,6 +206,6 @@ fn row(name: &str, found: &TemplateDir) -> Value {
         "depth_range": range(|a| a.depth),
         "width_range": range(|a| a.width),
         "width_step": config.head_width,
-        "top1_range": least.zip(most).map(|(a, b)| [a, b]),
+        "top1_range": top1.clone().reduce(f64::min).zip(top1.reduce(f64::max)),
     })
 }

@@ -21,20 +21,22 @@ use wave_stages::ancestor::Ancestors;
 use wave_stages::init::flags::own;
 use wave_stages::{adapt, condense, expand, finetune, init};
 
-/// Flags of a command that makes a directory.
+/// A command that makes a directory.
 pub(super) struct Make {
     flags: Makes,
-    verbosity: Verbosity,
-    context: Context,
+    options: Options,
 }
 
 impl Make {
     pub(super) fn new(flags: Makes, verbosity: Verbosity, context: &Context) -> Make {
-        Make {
-            flags,
-            verbosity,
+        let options = Options {
             context: context.clone(),
-        }
+            resume: flags.resume,
+            overwrite: flags.overwrite,
+            verbosity,
+            profile: flags.profile,
+        };
+        Make { flags, options }
     }
 
     /// Runs a recipe, on other data if given. A `bench` needs its table, and does not repeat complete runs.
@@ -50,7 +52,7 @@ impl Make {
         }
         self.make(
             &recipe.name,
-            || run::describe(&recipe, &self.context),
+            || run::describe(&recipe, &self.options.context),
             |out, options| {
                 let options = Options {
                     resume: options.resume || (bench && !options.overwrite),
@@ -72,12 +74,12 @@ impl Make {
             settings.minutes.get_or_insert(condense::MINUTES);
         }
         if print_recipe {
-            let text = condense::print_recipe(&settings, &self.context)?;
+            let text = condense::print_recipe(&settings, &self.options.context)?;
             return Ok(Done::Text(text));
         }
         self.make(
             "condense",
-            || condense::describe(&settings, None, &self.context),
+            || condense::describe(&settings, None, &self.options.context),
             |out, options| {
                 let ancestors = Ancestors::default();
                 condense::condense(&name, &settings, &ancestors, out, options)
@@ -87,10 +89,10 @@ impl Make {
 
     pub(super) fn expand(&self, templates: Option<&Path>, flags: &Expand) -> Result<Done> {
         let settings = self.settings(None, "expand", flags)?.1;
-        let templates = &shipped::resolve(templates, &self.context)?;
+        let templates = &shipped::resolve(templates, &self.options.context)?;
         self.make(
             "expand",
-            || expand::describe(&templates.path, &settings, &self.context),
+            || expand::describe(&templates.path, &settings, &self.options.context),
             |out, options| expand::expand(templates, &settings, out, options),
         )
     }
@@ -102,10 +104,10 @@ impl Make {
         flags: &Adapt,
     ) -> Result<Done> {
         let settings = self.settings(recipe, "adapt", flags)?.1;
-        let templates = &shipped::resolve(Some(templates), &self.context)?.path;
+        let templates = &shipped::resolve(Some(templates), &self.options.context)?.path;
         self.make(
             "adapt",
-            || adapt::describe(templates, &settings, &self.context),
+            || adapt::describe(templates, &settings, &self.options.context),
             |out, options| adapt::adapt(templates, &settings, out, options),
         )
     }
@@ -115,7 +117,7 @@ impl Make {
         let settings = own(method, &to_table(&settings)?)?;
         self.make(
             "init",
-            || init::describe(method, &settings, &self.context),
+            || init::describe(method, &settings, &self.options.context),
             |out, options| init::init(method, &settings, out, options),
         )
     }
@@ -129,7 +131,7 @@ impl Make {
         let settings = self.settings(recipe, "finetune", flags)?.1;
         self.make(
             "finetune",
-            || finetune::describe(model, &settings, &self.context),
+            || finetune::describe(model, &settings, &self.options.context),
             |out, options| finetune::finetune(model, &settings, out, options),
         )
     }
@@ -142,7 +144,7 @@ impl Make {
         }
         self.make(
             "convert",
-            || convert::describe(model, output, &self.context),
+            || convert::describe(model, output, &self.options.context),
             |out, options| convert::convert(model, output, out, options),
         )
     }
@@ -179,14 +181,8 @@ impl Make {
             }
             return Ok(Done::Plan(plan));
         }
-        let options = Options {
-            context: self.context.clone(),
-            resume: self.flags.resume,
-            overwrite: self.flags.overwrite,
-            verbosity: self.verbosity,
-            profile: self.flags.profile,
-        };
-        let result = out_dir::work_in(self.flags.out.as_deref(), name, &options, work)?;
+        let out = self.flags.out.as_deref();
+        let result = out_dir::work_in(out, name, &self.options, work)?;
         Ok(Done::Result(result))
     }
 }

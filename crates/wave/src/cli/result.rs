@@ -105,12 +105,9 @@ fn table(items: &[Value], indent: &str) -> String {
         Value::Null => String::new(),
         v => cell(&value(key, v)),
     };
-    let mut lines: Vec<Vec<String>> = vec![head];
-    lines.extend(
-        items
-            .iter()
-            .map(|item| keys.iter().map(|key| text(item, key)).collect()),
-    );
+    let row = |item: &Value| keys.iter().map(|key| text(item, key)).collect();
+    let lines = std::iter::once(head).chain(items.iter().map(row));
+    let lines: Vec<Vec<String>> = lines.collect();
     let widths: Vec<usize> = (0..keys.len())
         .map(|i| column(lines.iter().map(|cells| cells[i].as_str())))
         .collect();

@@ -20,9 +20,6 @@ const WIDEST: usize = 576;
 
 /// The first screen of a template directory's page: a size to choose, its numbers and its command, a layer as
 /// templates times scalers, and a picture to classify.
-///
-/// # Errors
-/// If the templates do not fit together.
 pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
     let auxiliary = &templates.learngene.auxiliary;
     let step = auxiliary.head_width();

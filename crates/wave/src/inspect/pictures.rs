@@ -121,16 +121,12 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
         for head in 0..shape.heads {
             let q = qkv.narrow(0, head * h, h)?; // (h, d), the transpose of W_Q
             let k = qkv.narrow(0, d + head * h, h)?;
-            qk.push(panel(
-                format!("layer {l} head {head}"),
-                &q.t()?.matmul(&k)?,
-            )?);
+            let name = format!("layer {l} head {head}");
+            qk.push(panel(name, &q.t()?.matmul(&k)?)?);
         }
-        let v = qkv.narrow(0, 2 * d, d)?;
-        vp.push(panel(
-            format!("layer {l}"),
-            &v.t()?.contiguous()?.matmul(&proj.t()?.contiguous()?)?,
-        )?);
+        let v = qkv.narrow(0, 2 * d, d)?.t()?.contiguous()?;
+        let product = v.matmul(&proj.t()?.contiguous()?)?;
+        vp.push(panel(format!("layer {l}"), &product)?);
     }
     Ok(vec![
         Picture {
@@ -158,10 +154,8 @@ pub(super) fn attention_maps(
     weights: &Weights,
     tests: &TestImages,
 ) -> Result<Picture> {
-    let mut batches = tests.batches(MAP_IMAGES);
-    let batch = batches
-        .next()
-        .ok_or_else(|| request("there are no images"))??;
+    let batch = tests.batches(MAP_IMAGES).next();
+    let batch = batch.ok_or_else(|| request("there are no images"))??;
     let size = batch.size;
     let maps = vit::attention_maps(shape, weights, &images_of(batch)?)?;
     let panels = maps.iter().enumerate();

@@ -1,6 +1,6 @@
 //! A CLIP or SigLIP, whose classes are texts yet to be named.
 
-use super::{architecture, describe_steps, shapes};
+use super::{architecture, decimals, describe_steps, shapes};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -9,9 +9,6 @@ use wave_stages::model::decimal;
 use wave_stages::{preprocessing, towers, zero_shot};
 
 /// The output of `--json` of a directory that holds one.
-///
-/// # Errors
-/// If it is incomplete or broken.
 pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let Some((_, dual)) = towers::read(dir)? else {
         return Ok(None);
@@ -20,7 +17,6 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let steps = zero_shot::preprocessing(dir, &dual)?;
     preprocessing::warn(dir, &steps);
     let transform = preprocessing::transform(&steps, dir, image.image_size)?;
-    let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
     let mut vision = tower(image);
     vision["patch"] = json!(image.patch);
     let mut parts = image.parts();
@@ -41,8 +37,8 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
         "trains": false,
         "image_size": image.image_size,
         "channels": image.channels,
-        "mean": numbers(&transform.mean),
-        "std": numbers(&transform.std),
+        "mean": decimals(&transform.mean),
+        "std": decimals(&transform.std),
         "crop_pct": decimal(transform.crop_pct),
         "preprocessing": describe_steps(&steps),
         "parameters": dual.parameters(),
