@@ -12,9 +12,8 @@ use serde_json::Value;
 use crate::atomic::{Staged, sync_dir};
 use crate::digest::sha256_file;
 use crate::files::{is_absent, json_bytes, read_json};
-use crate::float::cast;
 use crate::tensors::stage_weights;
-use crate::{FloatType, HubError, Weights};
+use crate::{HubError, Weights};
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
 /// The card of an artefact.
@@ -153,53 +152,34 @@ pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<Path
     }
 }
 
-/// The content of an artefact, beside its `config.json`.
-pub(crate) struct Content<'a> {
-    /// The name of the weights' file.
-    pub(crate) file: &'static str,
-    pub(crate) weights: &'a Weights,
-    /// The element type of the weights.
-    pub(crate) float: FloatType,
-    /// Scalers of an expanded model, always f32.
-    pub(crate) scalers: Option<&'a Weights>,
-    pub(crate) card: &'a str,
-}
-
-impl Content<'_> {
-    /// Writes an artefact: the content, `more` files and `config`, to which the digests of the weights are added. All of
-    /// them are on disk under temporary names before the first gets its own.
-    pub(crate) fn commit<C: Serialize>(
-        &self,
-        dir: &Path,
-        more: Vec<Staged>,
-        config: &C,
-    ) -> Result<(), HubError> {
-        #[derive(Serialize)]
-        struct WithDigests<'a, C> {
-            #[serde(flatten)]
-            config: &'a C,
-            digests: BTreeMap<&'static str, String>,
-        }
-        let mut files = more;
-        let mut digests = BTreeMap::new();
-        let mut stage = |name: &'static str, weights: &Weights| {
-            let file = stage_weights(&dir.join(name), weights)?;
-            digests.insert(name, sha256_file(file.content())?);
-            files.push(file);
-            Ok::<_, HubError>(())
-        };
-        let weights = cast(&dir.join(self.file), self.weights, self.float)?;
-        stage(self.file, &weights)?;
-        if let Some(scalers) = self.scalers {
-            stage(SCALERS_FILE, scalers)?;
-        }
-        let card = Staged::from_bytes(&dir.join(CARD_FILE), self.card.as_bytes())?;
-        files.push(card);
-        let path = dir.join(CONFIG_FILE);
-        let json = json_bytes(&path, &WithDigests { config, digests })?;
-        files.push(Staged::from_bytes(&path, &json)?);
-        commit_directory(dir, files)
+/// Writes an artefact: weights by the names of their files, the card, `more` files and `config`, to which the digests of
+/// the weights are added. All of them are on disk under temporary names before the first gets its own.
+pub(crate) fn write_artefact<C: Serialize>(
+    dir: &Path,
+    weights: &[(&'static str, Option<&Weights>)],
+    card: &str,
+    more: Vec<Staged>,
+    config: &C,
+) -> Result<(), HubError> {
+    #[derive(Serialize)]
+    struct WithDigests<'a, C> {
+        #[serde(flatten)]
+        config: &'a C,
+        digests: BTreeMap<&'static str, String>,
     }
+    let mut files = more;
+    let mut digests = BTreeMap::new();
+    for (name, weights) in weights {
+        let Some(weights) = weights else { continue };
+        let file = stage_weights(&dir.join(name), weights)?;
+        digests.insert(*name, sha256_file(file.content())?);
+        files.push(file);
+    }
+    files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
+    let path = dir.join(CONFIG_FILE);
+    let json = json_bytes(&path, &WithDigests { config, digests })?;
+    files.push(Staged::from_bytes(&path, &json)?);
+    commit_directory(dir, files)
 }
 
 /// Names every staged file, `config.json` last. An old `config.json` goes first, and with it what

@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::directory::{
-    CONFIG_FILE, Content, Kind, MODEL_FILE, ONNX_FILE, promised_file, read_config,
+    CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, SCALERS_FILE, promised_file, read_config,
+    write_artefact,
 };
 use crate::float::cast;
 use crate::numbers::{check_numbers, check_offset};
@@ -185,20 +186,14 @@ pub fn write_model(
 ) -> Result<(), HubError> {
     check(config)
         .map_err(|found| HubError::unwritable(&dir.join(CONFIG_FILE), found, "correct it"))?;
-    let content = Content {
-        file: MODEL_FILE,
-        weights,
-        float,
-        scalers,
-        card,
-    };
+    let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
     let mut more = Vec::new();
     if let Some((sizes, metadata)) = graph {
         let path = dir.join(ONNX_FILE);
-        let narrow = cast(&path, weights, float)?;
-        more.push(onnx::stage(&path, sizes, &narrow, metadata, float)?);
+        more.push(onnx::stage(&path, sizes, &weights, metadata, float)?);
     }
-    content.commit(dir, more, config)
+    let files = [(MODEL_FILE, Some(&weights)), (SCALERS_FILE, scalers)];
+    write_artefact(dir, &files, card, more, config)
 }
 
 /// A model's configuration, from the content of the file `path`.

@@ -45,8 +45,6 @@ pub struct VitSizes {
     pub width: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Hidden channels of the MLP.
-    pub hidden: usize,
     /// Outputs of the classifier.
     pub classes: usize,
     /// True if a class token is classified (and the last norm is `norm`); otherwise the mean

@@ -17,7 +17,6 @@ fn sizes(class_token: bool) -> VitSizes {
         depth: 2,
         width: 10,
         heads: 5,
-        hidden: 30,
         classes: 7,
         class_token,
         norm_eps: 1e-6,
@@ -25,7 +24,7 @@ fn sizes(class_token: bool) -> VitSizes {
 }
 
 fn weights_of(sizes: &VitSizes) -> Weights {
-    let (d, h, p) = (sizes.width, sizes.hidden, sizes.patch);
+    let (d, h, p) = (sizes.width, 30, sizes.patch);
     let tokens = sizes.grid() * sizes.grid() + usize::from(sizes.class_token);
     let mut all = weights(&[
         ("pos_embed", &[1, tokens, d]),

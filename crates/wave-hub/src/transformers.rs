@@ -9,8 +9,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{CONFIG_FILE, Content, DIGESTS, MODEL_FILE, PREPROCESSOR_FILE};
+use crate::directory::{
+    CONFIG_FILE, DIGESTS, MODEL_FILE, PREPROCESSOR_FILE, SCALERS_FILE, write_artefact,
+};
 use crate::files::{json_bytes, read_json};
+use crate::float::cast;
 use crate::model::read_model_weights;
 use crate::{FloatType, HubError, Weights};
 
@@ -57,13 +60,7 @@ pub fn write_transformers(
 ) -> Result<(), HubError> {
     check(config)
         .map_err(|found| HubError::unwritable(&dir.join(CONFIG_FILE), found, "correct it"))?;
-    let content = Content {
-        file: MODEL_FILE,
-        weights,
-        float,
-        scalers,
-        card,
-    };
+    let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
     let mut more = Vec::new();
     if let Some(steps) = preprocessor {
         let path = dir.join(PREPROCESSOR_FILE);
@@ -73,7 +70,8 @@ pub fn write_transformers(
     if let Some(config) = config.as_object_mut() {
         config.remove(DIGESTS); // of what it was read with
     }
-    content.commit(dir, more, &config)
+    let files = [(MODEL_FILE, Some(&weights)), (SCALERS_FILE, scalers)];
+    write_artefact(dir, &files, card, more, &config)
 }
 
 fn check(config: &Value) -> Result<(), String> {

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{CONFIG_FILE, Content, Kind, promised_file, read_config};
+use crate::directory::{CONFIG_FILE, Kind, promised_file, read_config, write_artefact};
+use crate::float::cast;
 use crate::tensors::read_weights;
 use crate::{FloatType, HubError, Weights};
 
@@ -74,31 +75,20 @@ pub(crate) fn write<C: Versioned>(
     card: &str,
     more: Vec<Staged>,
 ) -> Result<(), HubError> {
-    let refuse = |file: &str, found, remedy: String| {
-        Err(HubError::unwritable(&dir.join(file), found, remedy))
-    };
+    let path = dir.join(CONFIG_FILE);
     if config.version() != FORMAT_VERSION {
         let found = format!("`format_version` is {}", config.version());
-        return refuse(
-            CONFIG_FILE,
-            found,
-            format!("write version {FORMAT_VERSION}"),
-        );
+        let remedy = format!("write version {FORMAT_VERSION}");
+        return Err(HubError::unwritable(&path, found, remedy));
     }
-    if let Err(found) = config.check() {
-        return refuse(CONFIG_FILE, found, "correct it".to_owned());
-    }
-    if let Err(found) = config.check_weights(weights) {
-        return refuse(C::FILE, found, "correct it".to_owned());
-    }
-    let content = Content {
-        file: C::FILE,
-        weights,
-        float,
-        scalers: None,
-        card,
-    };
-    content.commit(dir, more, config)
+    let refuse = |path: &Path, found: String| HubError::unwritable(path, found, "correct it");
+    config.check().map_err(|found| refuse(&path, found))?;
+    let path = dir.join(C::FILE);
+    config
+        .check_weights(weights)
+        .map_err(|found| refuse(&path, found))?;
+    let weights = cast(&dir.join(C::FILE), weights, float)?;
+    write_artefact(dir, &[(C::FILE, Some(&weights))], card, more, config)
 }
 
 /// Asked before anything else of the file is believed: other versions may look otherwise.

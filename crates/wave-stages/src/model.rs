@@ -505,7 +505,6 @@ fn graph_sizes(shape: &VitShape) -> VitSizes {
         depth: shape.depth,
         width: shape.width,
         heads: shape.heads,
-        hidden: shape.hidden(),
         classes: shape.classes,
         class_token: shape.class_token,
         norm_eps: shape.norm_eps as f32,
