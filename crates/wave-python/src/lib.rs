@@ -164,7 +164,6 @@ fn values(t: &Tensor) -> candle_core::Result<Vec<f32>> {
 
 /// The directory of templates: of a shipped set, without a name the first; downloaded, if a hub has them.
 #[pyfunction]
-#[pyo3(signature = (name, run))]
 fn resolve(py: Python, name: Option<PathBuf>, run: Run) -> PyResult<PathBuf> {
     run.working(py, |options| {
         let path = wave::shipped::resolve(name.as_deref(), &options.context)?.path;
@@ -175,7 +174,6 @@ fn resolve(py: Python, name: Option<PathBuf>, run: Run) -> PyResult<PathBuf> {
 
 /// A model from templates, of a size or within limits.
 #[pyfunction]
-#[pyo3(signature = (templates, settings, run))]
 fn expand(py: Python, templates: Option<PathBuf>, settings: &str, run: Run) -> PyResult<Model> {
     run.working(py, |options| {
         let settings: Expand = parsed("expand", None, settings)?.1;
@@ -219,7 +217,6 @@ fn nothing_written(output: &Output) -> Result<()> {
 
 /// The model in a directory; a CLIP or SigLIP with a classifier of names, if given.
 #[pyfunction]
-#[pyo3(signature = (path, heads, classes, run))]
 fn read(
     py: Python,
     path: PathBuf,
@@ -240,7 +237,6 @@ fn read(
 
 /// Condenses as a recipe says, from a network of Python's if given. Without a recipe, what is not given is planned.
 #[pyfunction]
-#[pyo3(signature = (recipe, out, settings, ancestor, run))]
 fn condense(
     py: Python,
     recipe: Option<Written>,
@@ -269,7 +265,6 @@ fn condense(
 
 /// Adapts templates to other data.
 #[pyfunction]
-#[pyo3(signature = (templates, recipe, out, settings, run))]
 fn adapt(
     py: Python,
     templates: PathBuf,
@@ -289,7 +284,6 @@ fn adapt(
 
 /// Fine-tunes a model directory.
 #[pyfunction]
-#[pyo3(signature = (model, recipe, out, settings, run))]
 fn finetune(
     py: Python,
     model: PathBuf,
@@ -308,7 +302,6 @@ fn finetune(
 
 /// Writes a model directory in another layout or precision.
 #[pyfunction]
-#[pyo3(signature = (model, out, settings, run))]
 fn convert(
     py: Python,
     model: PathBuf,
@@ -366,7 +359,6 @@ fn publish(py: Python, dir: PathBuf, settings: &str, dry_run: bool, run: Run) ->
 
 /// Downloads an artefact.
 #[pyfunction]
-#[pyo3(signature = (name, out, run))]
 fn pull(py: Python, name: &str, out: Option<PathBuf>, run: Run) -> PyResult<String> {
     run.working(py, |_| {
         Ok(wave::hub::pull(name, out.as_deref())?.to_string())
@@ -429,23 +421,13 @@ where
 
 /// The module.
 #[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("version", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<Model>()?;
-    module.add_function(wrap_pyfunction!(resolve, module)?)?;
-    module.add_function(wrap_pyfunction!(expand, module)?)?;
-    module.add_function(wrap_pyfunction!(init, module)?)?;
-    module.add_function(wrap_pyfunction!(read, module)?)?;
-    module.add_function(wrap_pyfunction!(condense, module)?)?;
-    module.add_function(wrap_pyfunction!(adapt, module)?)?;
-    module.add_function(wrap_pyfunction!(finetune, module)?)?;
-    module.add_function(wrap_pyfunction!(convert, module)?)?;
-    module.add_function(wrap_pyfunction!(evaluate, module)?)?;
-    module.add_function(wrap_pyfunction!(inspect, module)?)?;
-    module.add_function(wrap_pyfunction!(templates, module)?)?;
-    module.add_function(wrap_pyfunction!(shipped, module)?)?;
-    module.add_function(wrap_pyfunction!(publish, module)?)?;
-    module.add_function(wrap_pyfunction!(pull, module)?)?;
-    module.add_function(wrap_pyfunction!(keys, module)?)?;
-    Ok(())
+mod _native {
+    #[pymodule_export]
+    use super::{
+        Model, adapt, condense, convert, evaluate, expand, finetune, init, inspect, keys, publish,
+        pull, read, resolve, shipped, templates,
+    };
+    #[pymodule_export]
+    #[expect(non_upper_case_globals)] // Python's name
+    const version: &str = env!("CARGO_PKG_VERSION");
 }
