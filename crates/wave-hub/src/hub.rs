@@ -1,14 +1,6 @@
 //! Artefacts in transit: pulling from and publishing to a hub that speaks Hugging Face's API, by the crate
 //! hf-hub.
 //!
-//! - [`resolve()`] turns `hf:OWNER/NAME[@REV]` into a directory, downloading what is not cached;
-//! - [`pull()`] does the same for a parsed name and tells what it left out;
-//! - [`pull_data()`] is for data sets, of which the caller chooses the files;
-//! - [`cached()`] lists what was downloaded before, [`search()`] what the hub has by tag;
-//! - [`checkout()`] copies a cached artefact to a directory of one's own;
-//! - [`plan()`] lists what publishing a directory would send, and [`publish()`] sends it as one
-//!   commit.
-//!
 //! The cache is the one that Python's `huggingface_hub` keeps, with the same environment
 //! variables; either side finds what the other downloaded. Of a model only artefact files are downloaded or
 //! sent: no pickles, and no code but wave's own `expand.py`, which is sent with templates and never downloaded. Whatever is downloaded is compared with the hub's own checksum

@@ -50,13 +50,8 @@ pub fn write_table(
 /// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is no such table or
 /// its content is not that of its checksum; [`HubError::Io`] when it cannot be read.
 pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
-    let damaged = |found: String| {
-        HubError::malformed(
-            path,
-            found,
-            "the file is damaged: remove it or copy it again",
-        )
-    };
+    let remedy = "the file is damaged: remove it or copy it again";
+    let damaged = |found: String| HubError::malformed(path, found, remedy);
     let bytes = read_bytes(path)?;
     let mut parsed = header::parse(path, &bytes)?;
     let Some(expected) = parsed.metadata.remove(CHECKSUM) else {

@@ -49,7 +49,7 @@ pub(super) struct Cache<'a> {
 
 impl<'a> Cache<'a> {
     pub(super) fn new(root: &'a Path, kind: RepoTypeAny, repo: &RepoName) -> Self {
-        let folder = format!("{}--{}--{}", kind.plural(), repo.owner(), repo.name());
+        let folder = format!("{}--{}--{}", kind.plural(), repo.owner, repo.name);
         Self { root, folder }
     }
 

@@ -10,20 +10,9 @@ use crate::digest::is_hex;
 /// A repository on a hub: `OWNER/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoName {
-    owner: String,
-    name: String,
-}
-
-impl RepoName {
     /// The account or organisation.
-    pub fn owner(&self) -> &str {
-        &self.owner
-    }
-
-    /// The name within the owner's.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
+    pub(super) owner: String,
+    pub(super) name: String,
 }
 
 impl fmt::Display for RepoName {

@@ -62,6 +62,13 @@ impl PlannedFile {
             content: Content::Disk(file.to_owned()),
         })
     }
+
+    pub(super) fn content(&self) -> Result<Vec<u8>, HubError> {
+        match &self.content {
+            Content::Disk(path) => fs::read(path).map_err(HubError::io("read", path)),
+            Content::Memory(bytes) => Ok(bytes.clone()),
+        }
+    }
 }
 
 impl Plan {
@@ -71,11 +78,8 @@ impl Plan {
     /// [`HubError::Io`] when it cannot be read.
     pub fn card(&self) -> Result<String, HubError> {
         let card = self.files.iter().find(|file| file.path == CARD_FILE);
-        match card.map(|card| &card.content) {
-            Some(Content::Disk(path)) => crate::read_text(path),
-            Some(Content::Memory(bytes)) => Ok(String::from_utf8_lossy(bytes).into_owned()),
-            None => Ok(String::new()),
-        }
+        let card = card.map_or_else(|| Ok(Vec::new()), PlannedFile::content)?;
+        Ok(String::from_utf8_lossy(&card).into_owned())
     }
 }
 

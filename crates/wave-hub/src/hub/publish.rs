@@ -4,11 +4,10 @@
 //! 2. The hub says whether it takes large files by Xet.
 //! 3. hf-hub uploads them, and makes one commit of all. Until then nothing is visible.
 
-use std::fs;
 use std::path::Path;
 
-use hf_hub::RepoTypeModel;
 use hf_hub::repository::{AddSource, CommitOperation};
+use hf_hub::{HFRepositorySync, RepoTypeModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -127,7 +126,7 @@ fn check_secrets(settings: &HubSettings, dir: &Path, plan: &Plan) -> Result<(), 
         return Ok(());
     };
     for file in &plan.files {
-        if !is_large(&file.path) && token.is_in(&bytes_of(file)?) {
+        if !is_large(&file.path) && token.is_in(&file.content()?) {
             let path = dir.join(&file.path);
             let remedy = "remove it from the file";
             return Err(HubError::malformed(&path, "holds the hub's token", remedy));
@@ -153,11 +152,14 @@ struct Opened {
 type StageOutput = (Option<String>, Option<String>);
 
 impl Hub<'_> {
+    fn model(&self) -> HFRepositorySync<RepoTypeModel> {
+        self.client.hub.model(&self.repo.owner, &self.repo.name)
+    }
+
     /// Creates what is not there: the repository, the branch.
     fn prepare(&self, private: bool, branch: &str) -> Result<(), HubError> {
         let (client, about) = (&self.client, &self.about);
-        let (owner, name) = (self.repo.owner(), self.repo.name());
-        let repo = client.hub.model(owner, name);
+        let repo = self.model();
         // A token that may write to one repository may not create it.
         if !client.call(about, || repo.exists().send())? {
             client.call(about, || {
@@ -212,7 +214,7 @@ impl Hub<'_> {
         revision: &str,
         progress: &OnProgress,
     ) -> Result<StageOutput, HubError> {
-        let repo = self.client.hub.model(self.repo.owner(), self.repo.name());
+        let repo = self.model();
         let operation = |file: &PlannedFile| CommitOperation::Add {
             path_in_repo: file.path.clone(),
             source: match &file.content {
@@ -253,13 +255,6 @@ impl Hub<'_> {
 /// True if a file holds weights. Hubs keep these apart from what is text.
 fn is_large(name: &str) -> bool {
     name.ends_with(".safetensors") || name.ends_with(".onnx")
-}
-
-fn bytes_of(file: &PlannedFile) -> Result<Vec<u8>, HubError> {
-    match &file.content {
-        Content::Disk(path) => fs::read(path).map_err(HubError::io("read", path)),
-        Content::Memory(bytes) => Ok(bytes.clone()),
-    }
 }
 
 #[cfg(test)]

@@ -325,7 +325,7 @@ impl<'a> Transfer<'a> {
         let client = Client::new(settings, cache_dir)?;
         let repo = client
             .hub
-            .repository(kind, name.repo.owner(), name.repo.name());
+            .repository(kind, &name.repo.owner, &name.repo.name);
         Ok(Self {
             client,
             repo,

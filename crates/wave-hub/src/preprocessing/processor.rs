@@ -9,9 +9,6 @@ use crate::PretrainedCfg;
 use crate::directory::CONFIG_FILE;
 use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
 
-/// Mean and standard deviation of each channel.
-type MeanAndStd = (Told<Vec<f64>>, Told<Vec<f64>>);
-
 /// Steps that are taken, or leave pixels as they are.
 const KNOWN_STEPS: [&str; 7] = [
     "do_resize",
@@ -38,7 +35,7 @@ pub(super) fn read(steps: &Value, config: &Value, file: &str) -> Result<Preproce
     };
     let class = match type_name(keys)? {
         Some(name) if name == OF_TIMM => return of_timm(keys, config, file),
-        Some(name) => find(&name).ok_or_else(|| unknown(&name))?,
+        Some(name) => find(&name)?,
         None => of_model(config)?,
     };
     File::new(keys, file, class).read(channels(config)?)
@@ -82,17 +79,14 @@ fn type_name(keys: &Map<String, Value>) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-fn find(name: &str) -> Option<&'static Class> {
-    CLASSES.iter().find(|class| class.name == name)
-}
-
-fn unknown(name: &str) -> String {
-    let known: Vec<&str> = CLASSES.iter().map(|class| class.name).collect();
-    format!(
-        "`image_processor_type` is {name}, whose steps are not supported, expected one of {} or \
-         {OF_TIMM}",
-        known.join(", ")
-    )
+fn find(name: &str) -> Result<&'static Class, String> {
+    CLASSES.iter().find(|class| class.name == name).ok_or_else(|| {
+        format!(
+            "`image_processor_type` is {name}, whose steps are not supported, expected one of {} or \
+             {OF_TIMM}",
+            CLASSES.map(|class| class.name).join(", ")
+        )
+    })
 }
 
 fn of_model(config: &Value) -> Result<&'static Class, String> {
@@ -184,7 +178,7 @@ impl<'a> File<'a> {
 
     fn read(&self, channels: Option<usize>) -> Result<Preprocessing, String> {
         self.refuse()?;
-        let (mean, std) = self.normalisation(channels)?;
+        let [mean, std] = self.normalisation(channels)?;
         let (size, crop_pct, crop_mode, keys) = self.geometry()?;
         check_numbers(&mean.value, &std.value, crop_pct).map_err(|found| {
             found
@@ -273,14 +267,13 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    fn normalisation(&self, channels: Option<usize>) -> Result<MeanAndStd, String> {
+    /// Mean and standard deviation of each channel.
+    fn normalisation(&self, channels: Option<usize>) -> Result<[Told<Vec<f64>>; 2], String> {
         if !self.on("do_normalize", true)? {
             let n = channels.unwrap_or(3);
             let source = self.source(&["do_normalize"]);
-            return Ok((
-                Told::new(vec![0.0; n], &source),
-                Told::new(vec![1.0; n], &source),
-            ));
+            let all = |value: f64| Told::new(vec![value; n], &source);
+            return Ok([all(0.0), all(1.0)]);
         }
         let numbers = |key: &str, default: &[f64; 3]| -> Result<Told<Vec<f64>>, String> {
             let values = match self.get(key) {
@@ -290,10 +283,8 @@ impl<'a> File<'a> {
             };
             Ok(Told::new(values, &self.source(&[key])))
         };
-        Ok((
-            numbers("image_mean", &self.class.norm.0)?,
-            numbers("image_std", &self.class.norm.1)?,
-        ))
+        let (mean, std) = &self.class.norm;
+        Ok([numbers("image_mean", mean)?, numbers("image_std", std)?])
     }
 
     /// Input size, `crop_pct`, `crop_mode`, and the keys that they follow from.
