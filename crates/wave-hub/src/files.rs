@@ -91,28 +91,21 @@ pub(crate) fn read_start(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
 
 /// Refuses what cannot be read to its end: nothing, a directory, a pipe, a device.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), HubError> {
-    let about = match fs::metadata(path) {
-        Ok(about) => about,
+    let (found, remedy) = match fs::metadata(path) {
+        Ok(about) if about.is_file() => return Ok(()),
+        Ok(about) if about.is_dir() => {
+            ("is a directory, expected a file", "name the file inside it")
+        }
+        Ok(_) => (
+            "is a pipe or a device, expected a regular file",
+            "copy its content to a file and name that",
+        ),
         Err(cause) if is_absent(&cause) => {
             return Err(HubError::missing(path, "no such file", "check the path"));
         }
         Err(cause) => return Err(HubError::io("read", path)(cause)),
     };
-    if about.is_dir() {
-        return Err(HubError::malformed(
-            path,
-            "is a directory, expected a file",
-            "name the file inside it",
-        ));
-    }
-    if !about.is_file() {
-        return Err(HubError::malformed(
-            path,
-            "is a pipe or a device, expected a regular file",
-            "copy its content to a file and name that",
-        ));
-    }
-    Ok(())
+    Err(HubError::malformed(path, found, remedy))
 }
 
 /// True if there is no such file.

@@ -323,47 +323,39 @@ fn refusal(
     wait: Option<Duration>,
     attempts: u32,
 ) -> (String, &'static str, bool) {
-    let (found, remedy, request) = match status {
+    let (found, remedy) = match status {
         401 if known => (
             "the hub does not accept the token, or there is no such repository",
             "check the name, and that HF_TOKEN is valid",
-            true,
         ),
         401 => (
             "the hub asks for a token, or there is no such repository",
             "check the name; for a private or new repository set HF_TOKEN",
-            true,
         ),
         403 => (
             "the account may not do this",
             "use a token that may write to the repository, or accept the conditions on its page",
-            true,
         ),
         404 => (
             "not found on the hub",
             "check the name and the revision; what is private needs HF_TOKEN",
-            true,
         ),
         409 | 412 => (
             "somebody else changed the repository meanwhile",
             "look at it, then run the command again",
-            false,
         ),
         413 => (
             "the hub does not take as much",
             "publish a smaller artefact",
-            true,
         ),
         429 => (
             "too many requests to the hub",
             "try again later; a token raises the limit",
-            false,
         ),
-        500.. => ("the hub failed", "try again later", false),
+        500.. => ("the hub failed", "try again later"),
         _ => (
             "the hub refused",
             "correct what it names, or look at the repository's page",
-            false,
         ),
     };
     let more = match (status, wait) {
@@ -371,6 +363,7 @@ fn refusal(
         (500.., _) => format!(" at each of {attempts} attempts"),
         _ => String::new(),
     };
+    let request = matches!(status, 401 | 403 | 404 | 413);
     (format!("{found} ({status}){more}"), remedy, request)
 }
 
