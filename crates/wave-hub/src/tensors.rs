@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
+use safetensors::tensor::{self, Dtype, TensorInfo};
 
 use crate::atomic::Staged;
 use crate::element::{element_types, is_step_count};
@@ -37,7 +37,10 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
     let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
-        let tensor = load(path, &name, &view)?;
+        let (stored, kept) = element_types(path, &name, view.dtype(), view.shape())?;
+        let tensor = Tensor::from_raw_buffer(view.data(), stored, view.shape(), &Device::Cpu)
+            .and_then(|tensor| tensor.to_dtype(kept))
+            .map_err(HubError::tensor(path, &name))?;
         weights.insert(name, tensor);
     }
     Ok((weights, parsed.metadata))
@@ -160,13 +163,6 @@ pub(crate) fn fill(
             .map_err(HubError::io("write", path))?;
     }
     Ok(())
-}
-
-fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubError> {
-    let (stored, kept) = element_types(path, name, view.dtype(), view.shape())?;
-    Tensor::from_raw_buffer(view.data(), stored, view.shape(), &Device::Cpu)
-        .and_then(|tensor| tensor.to_dtype(kept))
-        .map_err(HubError::tensor(path, name))
 }
 
 fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {

@@ -92,56 +92,44 @@ struct Found {
 
 impl Found {
     fn read(path: &Path, context: &Context) -> Result<Found> {
+        let mut found = Found::default();
         if path.is_file() {
             let (weights, metadata) = wave_hub::read_tensors(path)?;
-            let model = Model::read(path, context).ok();
-            let mut summary = match &model {
+            found.model = Model::read(path, context).ok();
+            found.summary = match &found.model {
                 Some(model) => describe_model(path, model, 0, &weights)?,
                 None => json!({ "kind": "", "parameters": 0, "tensors": shapes(&weights) }),
             };
-            summary["kind"] = json!("tensors");
-            summary["parameters"] = json!(count(&weights));
-            summary["metadata"] = json!(metadata);
-            return Ok(Found {
-                summary,
-                model,
-                scalers: scalers_among(weights),
-                ..Found::default()
-            });
+            found.summary["kind"] = json!("tensors");
+            found.summary["parameters"] = json!(count(&weights));
+            found.summary["metadata"] = json!(metadata);
+            found.scalers = scalers_among(weights);
+            return Ok(found);
         }
         if let Some(summary) = towers::describe(path)? {
-            return Ok(Found {
-                summary,
-                ..Found::default()
-            });
+            found.summary = summary;
+            return Ok(found);
         }
         match wave_hub::directory_kind(path)? {
             wave_hub::Kind::Templates => {
                 let templates = templates::read(path)?;
-                Ok(Found {
-                    summary: describe_templates(&templates),
-                    templates: Some(templates),
-                    ..Found::default()
-                })
+                found.summary = describe_templates(&templates);
+                found.templates = Some(templates);
             }
-            wave_hub::Kind::Delta => Ok(Found {
-                summary: describe_delta(&delta::fetch(path, context)?),
-                ..Found::default()
-            }),
+            wave_hub::Kind::Delta => {
+                found.summary = describe_delta(&delta::fetch(path, context)?);
+            }
             wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
                 let model = Model::read(path, context)?;
                 let depth = model.network.size().0;
                 let scalers = wave_hub::read_scalers(path, depth)?.unwrap_or_default();
-                let weights = path.join("model.safetensors");
-                let (tensors, _) = wave_hub::read_tensors(&weights)?;
-                Ok(Found {
-                    summary: describe_model(path, &model, count(&scalers), &tensors)?,
-                    model: Some(model),
-                    scalers: scalers_among(scalers),
-                    ..Found::default()
-                })
+                let (tensors, _) = wave_hub::read_tensors(&path.join("model.safetensors"))?;
+                found.summary = describe_model(path, &model, count(&scalers), &tensors)?;
+                found.model = Some(model);
+                found.scalers = scalers_among(scalers);
             }
         }
+        Ok(found)
     }
 
     /// A plot of the accuracies that a template directory recorded.

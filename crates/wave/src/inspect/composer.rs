@@ -125,13 +125,9 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
             "note": note,
         }))
     };
-    let of_depth = |depth| -> Result<Vec<Value>> {
-        let sizes = widths.iter().map(|width| size(depth, *width));
-        sizes.collect()
-    };
-    let sizes: Vec<Vec<Value>> = (1..=2 * auxiliary.depth)
-        .map(of_depth)
-        .collect::<Result<_>>()?;
+    let of_depth = |depth| widths.iter().map(|width| size(depth, *width)).collect();
+    let sizes = (1..=2 * auxiliary.depth).map(of_depth);
+    let sizes: Vec<Vec<Value>> = sizes.collect::<Result<_>>()?;
     let recorded = |row: &Accuracy| -> Result<Value> {
         let shape = gene.shape(row.depth, row.width, None)?;
         Ok(json!({
@@ -141,11 +137,8 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
             "top1": row.top1,
         }))
     };
-    let recorded: Vec<Value> = config
-        .accuracies
-        .iter()
-        .map(recorded)
-        .collect::<Result<_>>()?;
+    let recorded = config.accuracies.iter().map(recorded);
+    let recorded: Vec<Value> = recorded.collect::<Result<_>>()?;
     let mut values: Vec<f32> = Vec::new();
     let mut put = |t: &Tensor| -> Result<Value> {
         let offset = values.len();
@@ -155,9 +148,8 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
     let mut level = |gene: &Learngene, depth: usize, width: usize| -> Result<Value> {
         // Once for each set, which parts may share.
         let sets = gene.templates.iter();
-        let sets: Map<String, Value> = sets
-            .map(|(set, t)| Ok((set.clone(), put(t)?)))
-            .collect::<Result<_>>()?;
+        let sets = sets.map(|(set, t)| Ok((set.clone(), put(t)?)));
+        let sets: Map<String, Value> = sets.collect::<Result<_>>()?;
         let parts = gene.plan.sets.iter().map(|(part, set)| {
             let part_data = json!({
                 "segments": part.segments(),
@@ -168,9 +160,8 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         });
         let parts: Map<String, Value> = parts.collect::<Result<_>>()?;
         let inherited = gene.inherited.iter();
-        let inherited: Map<String, Value> = inherited
-            .map(|(name, t)| Ok((name.clone(), put(t)?)))
-            .collect::<Result<_>>()?;
+        let inherited = inherited.map(|(name, t)| Ok((name.clone(), put(t)?)));
+        let inherited: Map<String, Value> = inherited.collect::<Result<_>>()?;
         Ok(json!({
             "depth": depth,
             "width": width,
