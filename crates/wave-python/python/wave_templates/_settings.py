@@ -47,57 +47,50 @@ class _Training(TypedDict, total=False):
     keep: str
 
 
-class CondenseSettings(_Training, total=False):
+class _Templates(_Training, total=False):
+    """Of every stage that trains templates or scalers for models of many sizes."""
+
+    depths: List[int]
+    widths: List[int]
+    anchors: int
+    scaler_lr_ratio: float
+    dtype: str
+    growth: float
+    growth_power: float
+    mlp_ratios: List[float]
+    head_widths: List[int]
+    image_sizes: List[int]
+    patches: List[int]
+    variant_share: float
+
+
+class CondenseSettings(_Templates, total=False):
     """``[condense]``."""
 
     grow: PathLike
-    depths: List[int]
-    widths: List[int]
     train: str
     template_size: int
     templates: List[int]
     share_mlp: bool
-    dtype: str
     kronecker: str
-    anchors: int
     template_start: str
     scaler_start: str
     ancestor_output: str
     kl_weight: float
     ce_weight: float
     temperature: float
-    scaler_lr_ratio: float
     levels: List[Dict[str, Any]]
     auxiliary: Dict[str, Any]
     cache_top: Union[int, str]
-    growth: float
-    growth_power: float
-    mlp_ratios: List[float]
-    head_widths: List[int]
-    image_sizes: List[int]
-    patches: List[int]
-    variant_share: float
     labels: PathLike
     prompt: List[str]
 
 
-class AdaptSettings(_Training, total=False):
+class AdaptSettings(_Templates, total=False):
     """``[adapt]``."""
 
-    depths: List[int]
-    widths: List[int]
-    anchors: int
     adapts: List[str]
     template_rank: int
-    scaler_lr_ratio: float
-    dtype: str
-    growth: float
-    growth_power: float
-    mlp_ratios: List[float]
-    head_widths: List[int]
-    image_sizes: List[int]
-    patches: List[int]
-    variant_share: float
 
 
 class ExpandSettings(_Training, total=False):
