@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 use crate::hub::tests::{
     COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
