@@ -21,28 +21,19 @@ use rayon::prelude::*;
 
 use crate::decode::MAX_FILE_BYTES;
 use crate::source::{name_of, no_image, open_file};
-use crate::webdataset::check_label;
+use crate::webdataset::{Info, check_label};
 use crate::{DataError, Dataset, Encoded, Source, pattern};
 
 /// Values of a column that are read at once.
 const BATCH: usize = 4096;
 
-/// Opens files by pattern: `TRAIN,TEST`, or `TRAIN` with the test set of the same name.
+/// Opens files by pattern: see [`Info::parts`].
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
-    let (train, test) = pattern::split(spec);
-    let files = pattern::expand(train)?;
+    let (pattern, test) = pattern::split(spec);
+    let files = pattern::expand(pattern)?;
     let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
-    // `*.parquet` takes in both parts.
-    let (files, rest): (Vec<PathBuf>, Vec<PathBuf>) = match test {
-        Some(_) => (files, Vec::new()),
-        None => files.into_iter().partition(|file| !pattern::is_test(file)),
-    };
-    let test = match test {
-        Some(test) => pattern::expand(test)?,
-        None if !rest.is_empty() => rest,
-        None => pattern::companion(train),
-    };
-    let (mut train, mut test) = (Tables::open(files)?, Tables::open(test)?);
+    let (train, test) = Info::default().parts(files, pattern, test)?;
+    let (mut train, mut test) = (Tables::open(train)?, Tables::open(test)?);
     let classes = train.labels.iter().chain(&test.labels).max().copied();
     let names: Arc<[String]> = (0..=classes.unwrap_or(0)).map(|k| k.to_string()).collect();
     train.class_names = names.clone();

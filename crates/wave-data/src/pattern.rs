@@ -139,11 +139,7 @@ pub(crate) fn is_test(file: &Path) -> bool {
 
 /// The files of the test set that goes with a training set by its name, if there are any: `train` becomes
 /// `val`, `validation` or `test`, and every number a `*`.
-pub(crate) fn companion(pattern: &str) -> Vec<PathBuf> {
-    named_companion(pattern).unwrap_or_default()
-}
-
-fn named_companion(pattern: &str) -> Option<Vec<PathBuf>> {
+pub(crate) fn companion(pattern: &str) -> Option<Vec<PathBuf>> {
     let path = Path::new(pattern);
     let name = path.file_name()?.to_str()?;
     let at = name.find("train")?;

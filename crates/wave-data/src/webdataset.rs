@@ -23,8 +23,8 @@ use crate::{DataError, Dataset, Encoded, Source, cache, pattern};
 
 mod info;
 
-pub(crate) use info::{INCOMPLETE, INFO};
-use info::{Info, TEST, TRAIN};
+pub(crate) use info::{INCOMPLETE, INFO, Info};
+use info::{TEST, TRAIN};
 
 /// Images of any kind are called so.
 const IMAGE: &str = "img";
@@ -60,29 +60,13 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     open(train, test, name, info)
 }
 
-/// Opens shards by pattern: `TRAIN,TEST`, or one pattern, whose test images follow from `_info.json` or
-/// their names. For training images alone the test set comes from an `_info.json`, or has the same name
-/// with `val`, `validation` or `test` for `train`, or is empty.
+/// Opens shards by pattern: see [`Info::parts`].
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     let (pattern, test) = pattern::split(spec);
     let files = pattern::expand(pattern)?;
     let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
     let info = Info::read(&dir)?;
-    let (train, test) = match test {
-        Some(test) => (files, pattern::expand(test)?),
-        None => {
-            let (test, train): (Vec<PathBuf>, Vec<PathBuf>) =
-                files.into_iter().partition(|file| info.is_test(file));
-            let test = match test.is_empty() {
-                true => {
-                    let named = info.companion(&train);
-                    named.unwrap_or_else(|| pattern::companion(pattern))
-                }
-                false => test,
-            };
-            (train, test)
-        }
-    };
+    let (train, test) = info.parts(files, pattern, test)?;
     let name = name_of(&dir).unwrap_or_else(|| "shards".to_owned());
     open(train, test, name, info)
 }
