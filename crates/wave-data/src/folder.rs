@@ -58,14 +58,17 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
         None => None,
         Some(test_dir) => match part(test_dir, Some((&train, &train_dir)), cache)? {
             // The test images of competitions come without their labels.
-            None if test_dir.ends_with("test") && !listing::image_names(test_dir)?.is_empty() => {
+            None if test_dir.ends_with("test")
+                && !listing::entries(test_dir)?.images.is_empty() =>
+            {
                 None
             }
             found => Some((found.ok_or_else(|| no_folder(test_dir))?, test_dir)),
         },
     };
     let Some((test, test_dir)) = test else {
-        if let Some(other) = listing::folders(dir)?
+        if let Some(other) = listing::entries(dir)?
+            .folders
             .iter()
             .find(|name| is_part(name) && !["train", "test"].contains(&name.as_str()))
         {
@@ -95,7 +98,8 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
 /// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory of
 /// test images, by its name, is for testing; any other is unsplit.
 pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
-    let folders = listing::folders(dir)?;
+    let found = listing::entries(dir)?;
+    let folders = &found.folders;
     if let Some(part) = folders.iter().find(|name| is_part(name)) {
         return Err(DataError::layout(
             dir,
@@ -109,8 +113,7 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
     if folders.len() < 2 && labels::metadata(dir).is_none() {
         return Ok(None);
     }
-    let strays = !listing::image_names(dir)?.is_empty();
-    if strays && labels::metadata(dir).is_none() {
+    if !found.images.is_empty() && labels::metadata(dir).is_none() {
         let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
         let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
         if with_images.iter().filter(|any| **any).count() < 2 {
@@ -138,14 +141,10 @@ pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, D
 /// All images of a directory, as images without labels, if there are any.
 fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     let listed = listing::walk(dir)?;
-    let mut folder = Folder {
-        dirs: vec![dir.to_owned()],
+    let folder = Folder {
         passed_over: listed.passed_over,
-        ..Folder::default()
+        ..Folder::flat(dir, &listed.names, std::iter::repeat(UNLABELLED))?
     };
-    for name in &listed.names {
-        folder.push(name, UNLABELLED)?;
-    }
     Ok((!folder.is_empty()).then_some(folder))
 }
 
@@ -156,31 +155,39 @@ fn part(
     train: Option<(&Folder, &Path)>,
     cache: Option<&Path>,
 ) -> Result<Option<Folder>, DataError> {
-    let folders = listing::folders(dir)?;
-    let table = match train {
-        Some(_) => labels::find(dir),
-        None => labels::metadata(dir),
-    };
-    if let (Some(table), true) = (table, folders.is_empty()) {
-        let names = listing::image_names(dir)?;
-        let classes = match train {
-            Some((train, _)) => train.class_names.clone(),
-            None => labels::classes(&table, dir, &names)?.into(),
+    let found = listing::entries(dir)?;
+    if found.folders.is_empty() {
+        let table = match train {
+            Some(_) => labels::find(dir),
+            None => labels::metadata(dir),
         };
+        let Some(table) = table else {
+            return Ok(None);
+        };
+        let names = &found.images;
+        let class_names = match train {
+            Some((train, _)) => train.class_names.clone(),
+            None => labels::classes(&table, dir, names)?.into(),
+        };
+        let labels = labels::read(&table, dir, names, &class_names)?;
         let own = table.file_name().and_then(|name| name.to_str());
-        let mut images = flat(dir, &table, &names, classes)?;
-        images.passed_over = listing::strays(dir, &[own.unwrap_or_default()])?;
+        let images = Folder {
+            class_names,
+            passed_over: found.strays(dir, &[own.unwrap_or_default()]),
+            ..Folder::flat(dir, names, labels)?
+        };
+        if images.is_empty() {
+            return Err(DataError::layout(dir, "holds no image"));
+        }
         return Ok(Some(images));
     }
-    if folders.is_empty() {
-        return Ok(None);
-    }
     if let Some((train, train_dir)) = train {
-        same_classes((&train.class_names, train_dir), (&folders, dir))?;
+        same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
     }
-    let mut images = list_images(dir, folders.into(), cache)?;
-    images.passed_over.append(&listing::strays(dir, &[])?);
-    for stray in listing::image_names(dir)? {
+    let strays = found.strays(dir, &[]);
+    let mut images = list_images(dir, found.folders.into(), cache)?;
+    images.passed_over.append(&strays);
+    for stray in found.images {
         images.passed_over.add(&dir.join(stray));
     }
     Ok(Some(images))
@@ -193,10 +200,10 @@ fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
         .filter_map(|part| Some(labels::find(part)?.file_name()?.to_str()?.to_owned()))
         .collect();
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
-    let mut passed_over = listing::strays(dir, &tables)?;
-    let folders = listing::folders(dir)?;
-    let images = listing::image_names(dir)?;
-    for other in folders.iter().chain(&images).map(|name| dir.join(name)) {
+    let found = listing::entries(dir)?;
+    let mut passed_over = found.strays(dir, &tables);
+    let others = found.folders.iter().chain(&found.images);
+    for other in others.map(|name| dir.join(name)) {
         if !read.contains(&&other) {
             passed_over.add(&other);
         }
@@ -249,6 +256,22 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
+    /// Images of one directory.
+    fn flat(
+        dir: &Path,
+        names: &[String],
+        labels: impl IntoIterator<Item = u32>,
+    ) -> Result<Folder, DataError> {
+        let mut folder = Folder {
+            dirs: vec![dir.to_owned()],
+            ..Folder::default()
+        };
+        for (name, label) in names.iter().zip(labels) {
+            folder.push(name, label)?;
+        }
+        Ok(folder)
+    }
+
     fn push(&mut self, name: &str, label: u32) -> Result<(), DataError> {
         self.names.push_str(name);
         let end = u32::try_from(self.names.len());
@@ -342,28 +365,6 @@ fn list_images(
         folder.dirs.push(class_dir);
         let mut names = found.names.iter();
         names.try_for_each(|name| folder.push(name, label))?;
-    }
-    Ok(folder)
-}
-
-/// A directory of images whose labels are in a file.
-fn flat(
-    part: &Path,
-    table: &Path,
-    names: &[String],
-    class_names: Arc<[String]>,
-) -> Result<Folder, DataError> {
-    let labels = labels::read(table, part, names, &class_names)?;
-    let mut folder = Folder {
-        dirs: vec![part.to_owned()],
-        class_names,
-        ..Folder::default()
-    };
-    for (name, label) in names.iter().zip(labels) {
-        folder.push(name, label)?;
-    }
-    if folder.is_empty() {
-        return Err(DataError::layout(part, "holds no image"));
     }
     Ok(folder)
 }

@@ -68,27 +68,6 @@ pub(crate) struct Listed {
     pub(crate) passed_over: PassedOver,
 }
 
-/// Names of the folders in `part`, sorted, without hidden ones and ones of no data set.
-pub(crate) fn folders(part: &Path) -> Result<Vec<String>, DataError> {
-    Ok(entries(part)?.folders)
-}
-
-/// The files in `part` that are neither images nor `read`, and worth a word.
-pub(crate) fn strays(part: &Path, read: &[&str]) -> Result<PassedOver, DataError> {
-    let mut passed_over = PassedOver::default();
-    for name in entries(part)?.others {
-        if !read.contains(&&*name) {
-            passed_over.add(&part.join(name));
-        }
-    }
-    Ok(passed_over)
-}
-
-/// Names of the image files in `dir`, sorted, without the hidden.
-pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
-    Ok(entries(dir)?.images)
-}
-
 /// The images in `dir` and the folders below it: a folder's own sorted, then its folders'. Links are
 /// followed, but not into a folder that they lie in.
 pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
@@ -221,13 +200,24 @@ fn is_about(name: &str) -> bool {
 
 /// Names in a folder, sorted, without hidden ones and ones of no data set.
 #[derive(Default)]
-struct Entries {
-    folders: Vec<String>,
-    images: Vec<String>,
+pub(crate) struct Entries {
+    pub(crate) folders: Vec<String>,
+    pub(crate) images: Vec<String>,
     others: Vec<String>,
 }
 
-fn entries(dir: &Path) -> Result<Entries, DataError> {
+impl Entries {
+    /// The files in `dir` that are neither images nor `read`, and worth a word.
+    pub(crate) fn strays(&self, dir: &Path, read: &[&str]) -> PassedOver {
+        let mut passed_over = PassedOver::default();
+        for name in self.others.iter().filter(|name| !read.contains(&&***name)) {
+            passed_over.add(&dir.join(name));
+        }
+        passed_over
+    }
+}
+
+pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
     let fail = DataError::open(dir);
     let mut found = Entries::default();
     for entry in fs::read_dir(dir).map_err(fail)? {
