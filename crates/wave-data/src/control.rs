@@ -5,6 +5,7 @@
 //! with dark and light exchanged, or with all pixels permuted, so that no neighbourhood is left.
 
 use crate::{DataError, Dataset, RawImage, Source};
+use image::metadata::Orientation;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -89,28 +90,17 @@ fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
 }
 
 impl Change {
-    fn apply(&self, image: RawImage) -> RawImage {
-        let (w, h, c) = (image.width, image.height, image.channels);
-        let taken = |from: &dyn Fn(usize) -> usize| -> Vec<u8> {
-            let pixel = |i: usize| &image.pixels[from(i) * c..(from(i) + 1) * c];
-            (0..w * h).flat_map(|i| pixel(i).to_vec()).collect()
-        };
-        let pixels = match self {
-            Change::Inverted => image.pixels.iter().map(|p| 255 - p).collect(),
-            // Row y, column x of the turned image (w rows of h): the original's row x, column w - 1 - y.
-            Change::Rotated => taken(&|i| (i % h) * w + w - 1 - i / h),
-            Change::Shuffled(order) => taken(&|i| order[i] as usize),
-        };
-        let (width, height) = match self {
-            Change::Rotated => (h, w),
-            _ => (w, h),
-        };
-        RawImage {
-            width,
-            height,
-            channels: c,
-            pixels,
+    fn apply(&self, mut image: RawImage) -> RawImage {
+        match self {
+            Change::Inverted => image.pixels.iter_mut().for_each(|x| *x = 255 - *x),
+            Change::Rotated => return image.oriented(Orientation::Rotate270), // clockwise
+            Change::Shuffled(order) => {
+                let c = image.channels;
+                let pixel = |&i: &u32| &image.pixels[i as usize * c..][..c];
+                image.pixels = order.iter().flat_map(pixel).copied().collect();
+            }
         }
+        image
     }
 }
 
