@@ -105,12 +105,6 @@ impl Encoded {
     pub fn decode(&self) -> Result<RawImage, DataError> {
         decode(&self.bytes, &self.name)
     }
-
-    /// The (height, width) that [`decode`](Self::decode) would find, by the file's header, if that is
-    /// sound.
-    fn size(&self) -> Option<(usize, usize)> {
-        decode::size(&self.bytes)
-    }
 }
 
 /// Number of passed-over paths that are named.
@@ -219,7 +213,7 @@ pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
         let i = k * n / looked_at;
         // Broken images are the loader's concern.
         match source.encoded(i).ok()? {
-            Some(file) => file.size(),
+            Some(file) => decode::size(&file.bytes),
             None => source
                 .image(i)
                 .ok()
