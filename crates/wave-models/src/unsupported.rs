@@ -117,7 +117,8 @@ const WITHOUT_BIAS: [(&str, &str); 3] = [
 /// # Errors
 /// If unsupported: names the architecture and the unsupported feature.
 pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
-    if let Some((_, kind)) = architecture(name) {
+    let mut architectures = ARCHITECTURES.iter();
+    if let Some((_, kind)) = architectures.find(|(start, _)| name.starts_with(start)) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
     // `module.` and its like are gone by now; others may be a part of more than one network.
@@ -227,13 +228,6 @@ pub(crate) fn variant(
         }
     }
     Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
-}
-
-/// The name of a family of networks that is not here.
-fn architecture(name: &str) -> Option<&'static (&'static str, &'static str)> {
-    ARCHITECTURES
-        .iter()
-        .find(|(start, _)| name.starts_with(start))
 }
 
 /// The feature of the first tensor of these, and that tensor.
