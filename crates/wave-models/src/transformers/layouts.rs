@@ -45,16 +45,9 @@ const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query",
 
 const VIT_OUTER: Names = &[
     ("embeddings.cls_token", "cls_token"),
-    ("embeddings.register_tokens", "reg_token"),
-    ("embeddings.position_embeddings", "pos_embed"),
-    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
-    ("layernorm", "norm"),
-];
-
-/// A distillation token that no classifier sees is a register.
-const DEIT_OUTER: Names = &[
-    ("embeddings.cls_token", "cls_token"),
+    // A distillation token that no classifier sees is a register.
     ("embeddings.distillation_token", "reg_token"),
+    ("embeddings.register_tokens", "reg_token"),
     ("embeddings.position_embeddings", "pos_embed"),
     ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
     ("layernorm", "norm"),
@@ -172,7 +165,6 @@ const LAYOUTS: [Layout; 12] = [
     Layout {
         kind: "deit",
         module: "deit.",
-        outer: DEIT_OUTER,
         ..VIT
     },
     Layout {
