@@ -1,21 +1,4 @@
-//! Weights of CLIP and SigLIP: their names in transformers, and timm's.
-//!
-//! | here (timm)                | there, after `vision_model.` or `text_model.`              |
-//! |----------------------------|------------------------------------------------------------|
-//! | `cls_token`                | `embeddings.class_embedding`                               |
-//! | `patch_embed.proj`         | `embeddings.patch_embedding`                               |
-//! | `pos_embed`                | `embeddings.position_embedding.weight`                     |
-//! | `tokens` (ours)            | `embeddings.token_embedding.weight`                        |
-//! | `norm_pre`                 | `pre_layrnorm`                                             |
-//! | `blocks.L.norm1`, `norm2`  | `encoder.layers.L.layer_norm1`, `layer_norm2`              |
-//! | `blocks.L.attn.qkv`        | `encoder.layers.L.self_attn.{q,k,v}_proj`                  |
-//! | `blocks.L.attn.proj`       | `encoder.layers.L.self_attn.out_proj`                      |
-//! | `blocks.L.mlp`             | `encoder.layers.L.mlp`                                     |
-//! | `norm`                     | `post_layernorm`, `final_layer_norm`                       |
-//! | `attn_pool.latent`         | `head.probe`                                               |
-//! | `attn_pool.q`, `attn_pool.kv` | `head.attention.in_proj_weight`, `in_proj_bias`         |
-//! | `attn_pool.proj`, `norm`, `mlp` | `head.attention.out_proj`, `head.layernorm`, `head.mlp` |
-//! | `head` (ours)              | `head` of SigLIP's texts; `text_projection` of CLIP's      |
+//! Weights of CLIP and SigLIP: their names and shapes in transformers. `transformers/layouts.rs` has timm's.
 
 use crate::check::affine;
 use crate::transformer::TransformerShape;
