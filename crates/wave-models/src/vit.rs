@@ -497,19 +497,27 @@ pub fn embedded(
     // One table for positions, patch bias and the tokens before the patches: (tokens, d).
     let positions = w("pos_embed")?.reshape(((), d))?;
     let bias = w("patch_embed.proj.bias")?;
-    let table = if shape.class_token {
-        let mut rows = vec![w("cls_token")?.reshape((1, d))?];
-        if shape.distilled {
-            rows.push(w("dist_token")?.reshape((1, d))?);
-        }
-        let patches = (shape.tokens() - shape.prefix(), d);
-        rows.push(bias.reshape((1, d))?.broadcast_as(patches)?.contiguous()?);
-        (positions + Tensor::cat(&rows, 0)?)?
-    } else {
-        positions.broadcast_add(bias)?
-    };
+    let bias = repeated(bias, shape.grid() * shape.grid())?;
+    let first = &["cls_token", "dist_token"][..shape.prefix()];
+    let table = (positions + below(weights, first, bias)?)?;
     let patch_weight = w("patch_embed.proj.weight")?.reshape((d, ()))?;
     wave_ops::embed(precision, &patches, &patch_weight, &table)
+}
+
+/// A row (d), `n` times: (n, d).
+pub(crate) fn repeated(row: &Tensor, n: usize) -> Result<Tensor> {
+    let d = row.elem_count();
+    row.reshape((1, d))?.broadcast_as((n, d))?.contiguous()
+}
+
+/// The tokens of these names (1, .., d), and below them those of `patches` (n, d).
+pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Result<Tensor> {
+    let d = patches.dim(1)?;
+    let first = names
+        .iter()
+        .map(|name| get(weights, name)?.reshape(((), d)));
+    let rows: Vec<Tensor> = first.chain([Ok(patches)]).collect::<Result<_>>()?;
+    Tensor::cat(&rows, 0)
 }
 
 /// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
