@@ -172,9 +172,6 @@ pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: u
 
 /// Filter taps of each of `to` pixels, if the part `(start, length)` of `size` pixels along an axis
 /// becomes them.
-///
-/// # Errors
-/// If the part is empty, or not within the axis.
 pub(crate) fn taps(
     size: usize,
     (start, length): (f64, f64),

@@ -113,9 +113,6 @@ const WITHOUT_BIAS: [(&str, &str); 3] = [
 /// Refuses networks of no family here.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
-///
-/// # Errors
-/// If unsupported: names the architecture and the unsupported feature.
 pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     let mut architectures = ARCHITECTURES.iter();
     if let Some((_, kind)) = architectures.find(|(start, _)| name.starts_with(start)) {
@@ -145,9 +142,6 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
 }
 
 /// Refuses a ConvNeXt of sizes of its own whose blocks or widths cannot be trained.
-///
-/// # Errors
-/// If so: names the difference.
 pub(crate) fn check_stages(
     name: &str,
     args: &Map<String, Value>,
@@ -205,9 +199,6 @@ pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), 
 }
 
 /// The feature of a vision transformer that [`crate::vit`] lacks, and the place that shows it.
-///
-/// # Errors
-/// If no network here has it.
 pub(crate) fn variant(
     name: &str,
     args: &Map<String, Value>,

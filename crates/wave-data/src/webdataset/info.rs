@@ -41,9 +41,6 @@ struct SplitInfo {
 
 impl Info {
     /// Reads the file of `dir`, if there is one.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or the shards beside it are not complete.
     pub(super) fn read(dir: &Path) -> Result<Info, DataError> {
         if dir.join(INCOMPLETE).exists() {
             return Err(DataError::layout(

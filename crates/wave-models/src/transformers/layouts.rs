@@ -269,9 +269,6 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
 }
 
 /// A tower of a CLIP or SigLIP under timm's names, from the tensors after `module`.
-///
-/// # Errors
-/// If queries, keys and values are incomplete or do not fit each other.
 pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeError> {
     let own = weights.iter().filter_map(|(name, tensor)| {
         let inner = name.strip_prefix(module)?.strip_prefix('.')?;
