@@ -155,43 +155,24 @@ impl Tokenizer {
 /// Checks the limits on a file that the library trusts it with: bounded depth, and tables that are as long
 /// as they say. Returns the normalizer.
 fn look_over(json: &[u8]) -> Result<Value, String> {
-    if depth(json) > DEEPEST {
-        return Err(format!("it nests more than {DEEPEST} deep"));
-    }
     let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    let normalizer = whole.get_mut("normalizer").map(Value::take);
-    let normalizer = normalizer.unwrap_or_default();
-    let mut steps = vec![&normalizer];
-    while let Some(step) = steps.pop() {
+    // With the number of brackets and braces around each.
+    let mut steps = vec![(&whole, 0)];
+    while let Some((step, depth)) = steps.pop() {
         if let Some(table) = step["precompiled_charsmap"].as_str() {
             check_charsmap(table)?;
         }
         match step {
-            Value::Array(inner) => steps.extend(inner),
-            Value::Object(inner) => steps.extend(inner.values()),
-            _ => {}
-        }
-    }
-    Ok(normalizer)
-}
-
-/// Nesting depth of brackets and braces, outside strings.
-fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for &byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'[' | b'{' if !quoted => {
-                depth += 1;
-                deepest = deepest.max(depth);
+            Value::Array(_) | Value::Object(_) if depth == DEEPEST => {
+                return Err(format!("it nests more than {DEEPEST} deep"));
             }
-            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            Value::Array(inner) => steps.extend(inner.iter().map(|step| (step, depth + 1))),
+            Value::Object(inner) => steps.extend(inner.values().map(|step| (step, depth + 1))),
             _ => {}
         }
     }
-    deepest
+    let normalizer = whole.get_mut("normalizer").map(Value::take);
+    Ok(normalizer.unwrap_or_default())
 }
 
 /// A table in base 64: the length of its trie in four bytes, the trie, texts. The library makes room for the
