@@ -35,16 +35,14 @@ fn test_dir(dir: &Path) -> Option<PathBuf> {
 /// Opens `dir/train` and `dir/val`, `dir/validation` or `dir/test`. Classes are numbered in the order of
 /// their names.
 pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
-    let cache = cache::directory();
-    let cache = cache.as_deref();
     let (train_dir, test_dir) = (dir.join("train"), test_dir(dir));
     if !train_dir.exists() {
         let test_dir = test_dir.unwrap_or(train_dir);
-        let mut test = part(&test_dir, None, cache)?.ok_or_else(|| no_folder(&test_dir))?;
+        let mut test = part(&test_dir, None)?.ok_or_else(|| no_folder(&test_dir))?;
         test.passed_over.append(&beside(dir, &[&test_dir])?);
         return Ok(Dataset::tested(name, test));
     }
-    let train = match part(&train_dir, None, cache)? {
+    let train = match part(&train_dir, None)? {
         Some(train) => Some(train),
         None => walked(&train_dir)?,
     };
@@ -56,7 +54,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     }
     let test = match &test_dir {
         None => None,
-        Some(test_dir) => match part(test_dir, Some((&train, &train_dir)), cache)? {
+        Some(test_dir) => match part(test_dir, Some((&train, &train_dir)))? {
             // The test images of competitions come without their labels.
             None if test_dir.ends_with("test")
                 && !listing::entries(test_dir)?.images.is_empty() =>
@@ -89,10 +87,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     train
         .passed_over
         .append(&beside(dir, &[&train_dir, test_dir])?);
-    Ok(Dataset {
-        test: Arc::new(test),
-        ..Dataset::trained(name, train)
-    })
+    Ok(Dataset::new(name, train, test))
 }
 
 /// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory of
@@ -120,7 +115,7 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
             return Ok(None);
         }
     }
-    let Some(images) = part(dir, None, cache::directory().as_deref())? else {
+    let Some(images) = part(dir, None)? else {
         return Ok(None);
     };
     let is_test = TEST.iter().any(|part| name.eq_ignore_ascii_case(part));
@@ -150,11 +145,7 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
 
 /// The labelled images of a part of a data set, if it has folders of classes or a table; of a part for
 /// testing, with the classes of the one for training.
-fn part(
-    dir: &Path,
-    train: Option<(&Folder, &Path)>,
-    cache: Option<&Path>,
-) -> Result<Option<Folder>, DataError> {
+fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
     if found.folders.is_empty() {
         let table = match train {
@@ -185,7 +176,7 @@ fn part(
         same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
     }
     let strays = found.strays(dir, &[]);
-    let mut images = list_images(dir, found.folders.into(), cache)?;
+    let mut images = list_images(dir, found.folders.into())?;
     images.passed_over.append(&strays);
     for stray in found.images {
         images.passed_over.add(&dir.join(stray));
@@ -340,16 +331,12 @@ impl Source for Folder {
 }
 
 /// The images in the folders of all classes.
-fn list_images(
-    part: &Path,
-    classes: Arc<[String]>,
-    cache: Option<&Path>,
-) -> Result<Folder, DataError> {
+fn list_images(part: &Path, classes: Arc<[String]>) -> Result<Folder, DataError> {
     let mut folder = Folder {
         class_names: classes.clone(),
         ..Folder::default()
     };
-    let listed = listing::images(part, &classes, cache)?;
+    let listed = listing::images(part, &classes, cache::directory().as_deref())?;
     for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
         if found.names.is_empty() {
