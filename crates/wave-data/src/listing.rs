@@ -137,27 +137,26 @@ pub(crate) fn images(
         .map(|class| {
             let dir = part.join(class);
             let stamp = file.as_ref().and_then(|_| cache::stamp(&dir));
-            if let (Some(stamp), Some((of, names))) = (&stamp, known.get(class))
-                && stamp == of
-            {
-                let listed = Listed {
-                    names: names.clone(),
-                    ..Listed::default()
-                };
-                return Ok(Class {
-                    listed,
-                    stamp: Some(stamp.clone()),
+            match known.get(class) {
+                Some((of, names)) if stamp.as_ref() == Some(of) => Ok(Class {
+                    listed: Listed {
+                        names: names.clone(),
+                        ..Listed::default()
+                    },
+                    stamp,
                     new: false,
-                });
+                }),
+                _ => {
+                    let listed = walk(&dir)?;
+                    // The time of a folder tells nothing of the folders below it.
+                    let plain = listed.flat && listed.passed_over.count == 0;
+                    Ok(Class {
+                        stamp: stamp.filter(|_| plain),
+                        listed,
+                        new: true,
+                    })
+                }
             }
-            let listed = walk(&dir)?;
-            // The time of a folder tells nothing of the folders below it.
-            let plain = listed.flat && listed.passed_over.count == 0;
-            Ok(Class {
-                stamp: stamp.filter(|_| plain),
-                listed,
-                new: true,
-            })
         })
         .collect();
     let listed: Vec<Class> = listed.into_iter().collect::<Result<_, _>>()?;
