@@ -7,6 +7,7 @@
 //! Images without either have no labels: a source without classes, for learning from images alone.
 
 use std::io::Read;
+use std::iter::repeat;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -136,10 +137,11 @@ pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, D
 /// All images of a directory, as images without labels, if there are any.
 fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     let listed = listing::walk(dir)?;
-    let folder = Folder {
+    let mut folder = Folder {
         passed_over: listed.passed_over,
-        ..Folder::flat(dir, &listed.names, std::iter::repeat(UNLABELLED))?
+        ..Folder::default()
     };
+    folder.add(dir.to_owned(), &listed.names, repeat(UNLABELLED))?;
     Ok((!folder.is_empty()).then_some(folder))
 }
 
@@ -162,11 +164,12 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
         };
         let labels = labels::read(&table, dir, names, &class_names)?;
         let own = table.file_name().and_then(|name| name.to_str());
-        let images = Folder {
+        let mut images = Folder {
             class_names,
             passed_over: found.strays(dir, &[own.unwrap_or_default()]),
-            ..Folder::flat(dir, names, labels)?
+            ..Folder::default()
         };
+        images.add(dir.to_owned(), names, labels)?;
         if images.is_empty() {
             return Err(DataError::layout(dir, "holds no image"));
         }
@@ -247,31 +250,24 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Images of one directory.
-    fn flat(
-        dir: &Path,
+    /// Adds images of a directory.
+    fn add(
+        &mut self,
+        dir: PathBuf,
         names: &[String],
         labels: impl IntoIterator<Item = u32>,
-    ) -> Result<Folder, DataError> {
-        let mut folder = Folder {
-            dirs: vec![dir.to_owned()],
-            ..Folder::default()
-        };
+    ) -> Result<(), DataError> {
+        self.dirs.push(dir);
         for (name, label) in names.iter().zip(labels) {
-            folder.push(name, label)?;
+            self.names.push_str(name);
+            let end = u32::try_from(self.names.len());
+            self.ends.push(end.map_err(|_| {
+                let problem = "holds images whose names take more than 4 GB";
+                DataError::layout(&self.dirs[0], problem)
+            })?);
+            self.places.push(self.dirs.len() as u32 - 1);
+            self.labels.push(label);
         }
-        Ok(folder)
-    }
-
-    fn push(&mut self, name: &str, label: u32) -> Result<(), DataError> {
-        self.names.push_str(name);
-        let end = u32::try_from(self.names.len());
-        self.ends.push(end.map_err(|_| {
-            let problem = "holds images whose names take more than 4 GB";
-            DataError::layout(&self.dirs[0], problem)
-        })?);
-        self.places.push(self.dirs.len() as u32 - 1);
-        self.labels.push(label);
         Ok(())
     }
 
@@ -349,9 +345,7 @@ fn list_images(part: &Path, classes: Arc<[String]>) -> Result<Folder, DataError>
             ));
         }
         folder.passed_over.append(&found.passed_over);
-        folder.dirs.push(class_dir);
-        let mut names = found.names.iter();
-        names.try_for_each(|name| folder.push(name, label))?;
+        folder.add(class_dir, &found.names, repeat(label))?;
     }
     Ok(folder)
 }
