@@ -97,7 +97,7 @@ pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
 pub use raw_image::RawImage;
 pub use resample::Interpolation;
-pub use source::{Dataset, Encoded, PassedOver, Source, Split, common_size, hold_out, subset};
+pub use source::{Dataset, Encoded, PassedOver, Source, common_size, hold_out, subset};
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(data.name, "fashion-mnist");
         assert_eq!(data.train.class_names().len(), 10);
         assert_eq!(data.test.class_names()[9], "Ankle boot");
-        assert_eq!(data.split(Split::Train).len(), 20);
-        assert_eq!(data.split(Split::Test).len(), 10);
+        assert_eq!(data.train.len(), 20);
+        assert_eq!(data.test.len(), 10);
     }
 }

@@ -15,15 +15,6 @@ use crate::{DataError, RawImage, decode};
 /// Headers that [`common_size`] looks at.
 const SAMPLED: usize = 16;
 
-/// One of the two parts of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
-    /// To learn from.
-    Train,
-    /// To measure on only.
-    Test,
-}
-
 /// Images, nearly always labelled, each addressed by its index, in memory or read on demand.
 pub trait Source: Send + Sync {
     /// Number of images.
@@ -191,14 +182,6 @@ impl Dataset {
         let mut all = self.train.passed_over();
         all.append(&self.test.passed_over());
         all
-    }
-
-    /// The source of one part.
-    pub fn split(&self, split: Split) -> &Arc<dyn Source> {
-        match split {
-            Split::Train => &self.train,
-            Split::Test => &self.test,
-        }
     }
 }
 
