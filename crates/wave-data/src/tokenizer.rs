@@ -1,7 +1,6 @@
 //! Text as tokens, by a `tokenizer.json` of the library tokenizers: byte-pair encoding, words, unigrams.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::Value;
 use tokenizers::{Tokenizer as Inner, TruncationParams};
@@ -25,19 +24,10 @@ const MOST_NORMALISED: u64 = 1 << 26;
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: String,
-    /// The file's bytes.
-    json: Arc<[u8]>,
     inner: Inner,
     /// The steps that normalise a text, as the file has them.
-    normalizer: Arc<Value>,
+    normalizer: Value,
     padding: Option<u32>,
-    vocabulary: usize,
-}
-
-impl PartialEq for Tokenizer {
-    fn eq(&self, other: &Tokenizer) -> bool {
-        self.json == other.json
-    }
 }
 
 impl Tokenizer {
@@ -62,18 +52,17 @@ impl Tokenizer {
             let padding = inner.get_padding().map(|padding| padding.pad_id);
             inner.with_padding(None);
             inner.with_truncation(None).map_err(|e| e.to_string())?;
-            let largest = inner.get_vocab(true).into_values().max();
-            let largest = largest.ok_or("its vocabulary is empty")?;
-            Ok((inner, padding, largest))
+            if inner.get_vocab(true).is_empty() {
+                return Err("its vocabulary is empty".to_owned());
+            }
+            Ok((inner, padding))
         };
-        let (inner, padding, largest) = guarded(read).flatten().map_err(wrong)?;
+        let (inner, padding) = guarded(read).flatten().map_err(wrong)?;
         Ok(Tokenizer {
             path: path.display().to_string(),
-            json: bytes.into(),
-            normalizer: Arc::new(normalizer),
+            normalizer,
             inner,
             padding,
-            vocabulary: largest as usize + 1, // numbers may have gaps
         })
     }
 
@@ -129,16 +118,6 @@ impl Tokenizer {
     /// The path that it was read from.
     pub fn path(&self) -> &str {
         &self.path
-    }
-
-    /// The bytes of its file.
-    pub fn json(&self) -> &[u8] {
-        &self.json
-    }
-
-    /// Number of different tokens: the largest and one.
-    pub fn vocabulary(&self) -> usize {
-        self.vocabulary
     }
 
     /// The number of a token.
@@ -254,7 +233,6 @@ mod tests {
     fn words_become_tokens_neither_cut_nor_padded() {
         let tokenizer = read(WORDS).unwrap();
         assert_eq!(tokenizer.encode("a b c a", true).unwrap(), [0, 1, 2, 0]);
-        assert_eq!(tokenizer.vocabulary(), 6);
         assert_eq!(tokenizer.padding(), Some(5));
         let short = tokenizer.truncated(3).unwrap();
         assert_eq!(short.encode("a b c a", true).unwrap(), [0, 1, 2]);
