@@ -88,11 +88,11 @@ impl Tokenizer {
         Ok(self)
     }
 
-    /// The tokens of a text; if `whole`, with the file's begin and end tokens.
+    /// The tokens of a text, with the file's begin and end tokens.
     ///
     /// # Errors
     /// If there are characters that the tokenizer has no token for.
-    pub fn encode(&self, text: &str, whole: bool) -> Result<Vec<u32>, DataError> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let most = longest(&self.normalizer, text.len() as u64);
         let limit = MOST_NORMALISED.max(MOST_GROWTH.saturating_mul(text.len() as u64));
         let encoded = match most > limit {
@@ -101,7 +101,7 @@ impl Tokenizer {
                 text.len()
             )),
             false => guarded(|| {
-                let encoded = self.inner.encode_fast(text, whole);
+                let encoded = self.inner.encode_fast(text, true);
                 let tokens = encoded.map(|encoded| encoded.get_ids().to_vec());
                 tokens.map_err(|error| error.to_string())
             })
@@ -232,10 +232,10 @@ mod tests {
     #[test]
     fn words_become_tokens_neither_cut_nor_padded() {
         let tokenizer = read(WORDS).unwrap();
-        assert_eq!(tokenizer.encode("a b c a", true).unwrap(), [0, 1, 2, 0]);
+        assert_eq!(tokenizer.encode("a b c a").unwrap(), [0, 1, 2, 0]);
         assert_eq!(tokenizer.padding(), Some(5));
         let short = tokenizer.truncated(3).unwrap();
-        assert_eq!(short.encode("a b c a", true).unwrap(), [0, 1, 2]);
+        assert_eq!(short.encode("a b c a").unwrap(), [0, 1, 2]);
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_text_without_tokens_for_it_is_an_error() {
         let tokenizer = read(&WORDS.replace(r#""unk_token": "?""#, r#""unk_token": "!""#)).unwrap();
-        let error = tokenizer.encode("a z", true).unwrap_err();
+        let error = tokenizer.encode("a z").unwrap_err();
         assert!(error.to_string().contains("cannot be encoded"), "{error}");
     }
 
@@ -298,7 +298,7 @@ mod tests {
         }
         // A trie of -1: out of bounds once it is used.
         let error = match with("normalizer", &charsmap("BAAAAP////8=")) {
-            Ok(tokenizer) => tokenizer.encode("a b", true).unwrap_err(),
+            Ok(tokenizer) => tokenizer.encode("a b").unwrap_err(),
             Err(error) => error,
         };
         assert!(
@@ -309,7 +309,7 @@ mod tests {
             "continuing_subword_prefix": "\u00e9", "unk_token": null}"#;
         let model = WORDS.find("\"model\": ").unwrap() + "\"model\": ".len();
         match read(&format!("{}{pairs}}}", &WORDS[..model])) {
-            Ok(tokenizer) => drop(tokenizer.encode("ab a", true)),
+            Ok(tokenizer) => drop(tokenizer.encode("ab a")),
             Err(error) => assert!(error.is_request(), "{error}"),
         }
     }
@@ -331,7 +331,7 @@ mod tests {
             let bomb = sequence(&vec![replace(&"a".repeat(1000), pattern); 5]);
             let error = with("normalizer", &bomb)
                 .unwrap()
-                .encode("a b", true)
+                .encode("a b")
                 .unwrap_err();
             assert!(
                 error.to_string().contains("its normalizer may make"),
@@ -342,6 +342,6 @@ mod tests {
             "normalizer",
             &sequence(&[replace("b", "String"), replace("aaaa", "Regex")]),
         );
-        assert_eq!(few.unwrap().encode("a b", true).unwrap(), [1, 1]);
+        assert_eq!(few.unwrap().encode("a b").unwrap(), [1, 1]);
     }
 }
