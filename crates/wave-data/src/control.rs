@@ -37,12 +37,8 @@ struct Control {
     change: Change,
 }
 
-/// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them. `open`
-/// opens the data set to change.
-pub(crate) fn open(
-    spec: &str,
-    open: impl Fn(&str) -> Result<Dataset, DataError>,
-) -> Option<Result<Dataset, DataError>> {
+/// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them.
+pub(crate) fn open(spec: &str) -> Option<Result<Dataset, DataError>> {
     let (kind, of) = split(spec)?;
     let nested = std::iter::successors(Some(of), |of| Some(split(of)?.1)).count();
     if nested > MOST_NESTED {
@@ -67,7 +63,7 @@ pub(crate) fn open(
             unsplit: dataset.unsplit,
         })
     };
-    Some(open(of).and_then(changed))
+    Some(crate::open(of).and_then(changed))
 }
 
 /// The kind of a control, and the spec of its data set.

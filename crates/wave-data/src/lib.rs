@@ -151,7 +151,7 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// When `spec` is none of these, or names missing, incomplete or malformed data. All are bad requests
 /// ([`DataError::is_request`]).
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
-    if let Some(control) = control::open(spec, open) {
+    if let Some(control) = control::open(spec) {
         return control;
     }
     match spec {

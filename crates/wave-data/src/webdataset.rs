@@ -223,17 +223,14 @@ fn index(file: &Path, shard: u32, cache: Option<&Path>) -> Result<Vec<Sample>, D
         };
         return Ok(samples.into_iter().map(sample).collect());
     }
-    let samples = read_index(file, shard)?;
+    let archive = open_file(file).map_err(DataError::open(file))?;
+    let samples = parse(&mut BufReader::with_capacity(4096, archive), shard)
+        .map_err(|problem| problem.of(file))?;
     if let Some((path, stamp)) = &known {
         let rows = samples.iter().map(|s| (s.offset, s.size, s.label));
         cache::remember(path, &(stamp, rows.collect::<Vec<_>>()));
     }
     Ok(samples)
-}
-
-fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
-    let file = open_file(path).map_err(DataError::open(path))?;
-    parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| problem.of(path))
 }
 
 /// The samples of an archive, in the order of their images.
@@ -291,9 +288,8 @@ fn key_of(name: &str) -> (&str, &str) {
     let file = name.rfind('/').map_or(0, |at| at + 1);
     match name[file..].find('.') {
         Some(dot) => {
-            let extension = &name[file + dot + 1..];
-            let last = extension.rfind('.').map_or(0, |at| at + 1);
-            (&name[..file + dot], &extension[last..])
+            let last = name.rfind('.').unwrap_or(file + dot);
+            (&name[..file + dot], &name[last + 1..])
         }
         None => (name, ""),
     }
