@@ -235,7 +235,7 @@ fn everything() -> Augment {
         crop_padding: 1,
         flip: true,
         resized_crop: Some(crate::ResizedCrop::default()),
-        rand_augment: Some(crate::RandAugment::default()),
+        rand_augment: Some("rand-m9-mstd0.5-inc1".parse().unwrap()),
         three: true,
         colour_jitter: Some(crate::ColourJitter {
             brightness: 0.4,
