@@ -36,25 +36,21 @@ pub(super) fn of_tower(
 }
 
 /// Names and shapes of CLIP's own of images, with patches (width, channels, patch, patch).
-pub(super) fn of_clip_images(prefix: &str, patches: [usize; 4]) -> Vec<(String, Vec<usize>)> {
+pub(super) fn of_clip_images(patches: [usize; 4]) -> Vec<(String, Vec<usize>)> {
     let d = patches[0];
-    let patch_embedding = format!("{prefix}.embeddings.patch_embedding.weight");
+    let name = |part: &str| format!("vision_model.{part}");
     let mut all = vec![
-        (format!("{prefix}.embeddings.class_embedding"), vec![d]),
-        (patch_embedding, patches.to_vec()),
+        (name("embeddings.class_embedding"), vec![d]),
+        (name("embeddings.patch_embedding.weight"), patches.to_vec()),
     ];
-    all.extend(affine(&format!("{prefix}.pre_layrnorm"), vec![d]));
+    all.extend(affine(&name("pre_layrnorm"), vec![d]));
     all
 }
 
 /// Names and shapes of SigLIP's own of images, with `hidden` channels in the MLP of its pooling.
-pub(super) fn of_siglip_images(
-    prefix: &str,
-    patches: [usize; 4],
-    hidden: usize,
-) -> Vec<(String, Vec<usize>)> {
+pub(super) fn of_siglip_images(patches: [usize; 4], hidden: usize) -> Vec<(String, Vec<usize>)> {
     let d = patches[0];
-    let name = |part: &str| format!("{prefix}.{part}");
+    let name = |part: &str| format!("vision_model.{part}");
     let mut all = Vec::from(affine(&name("embeddings.patch_embedding"), patches.into()));
     all.extend([
         (name("head.probe"), vec![1, 1, d]),
