@@ -225,8 +225,8 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     let name = source::name_of(dir).unwrap_or_else(|| spec.to_owned());
     if idx::is_idx(dir) {
         idx::open(dir, name, None)
-    } else if cifar::is_cifar(dir) {
-        cifar::open(dir, name)
+    } else if let Some(kind) = cifar::kind(dir) {
+        cifar::open(dir, name, kind)
     } else if webdataset::is_shards(dir) {
         webdataset::open_directory(dir, name)
     } else if folder::is_folder(dir) {
