@@ -209,7 +209,8 @@ impl Entries {
     /// The files in `dir` that are neither images nor `read`, and worth a word.
     pub(crate) fn strays(&self, dir: &Path, read: &[&str]) -> PassedOver {
         let mut passed_over = PassedOver::default();
-        for name in self.others.iter().filter(|name| !read.contains(&&***name)) {
+        let others = self.others.iter();
+        for name in others.filter(|name| !read.contains(&name.as_str())) {
             passed_over.add(&dir.join(name));
         }
         passed_over

@@ -14,6 +14,9 @@ use crate::{Augment, Batch, DataError, Source, Transform};
 /// Sets the draws of a batch's mixing apart from its images'.
 const MIXING: u64 = 0x6D69_7869_6E67;
 
+/// An epoch, and its images in order.
+type Order = (u64, Arc<[u32]>);
+
 /// Training batches, each a pure function of its step. Cloning is cheap.
 #[derive(Clone)]
 pub struct Loader {
@@ -30,7 +33,7 @@ pub struct Loader {
     /// Broken images found so far, and their limit.
     broken: Arc<BrokenImages>,
     /// The order of the epoch that was last asked for.
-    order: Arc<Mutex<Option<(u64, Arc<[u32]>)>>>,
+    order: Arc<Mutex<Option<Order>>>,
 }
 
 impl Loader {
