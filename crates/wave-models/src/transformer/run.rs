@@ -175,9 +175,9 @@ impl Transformer {
             let parameters = plain_parameters(shape, &stacked(shape, weights)?)?;
             Blocks::Plain(Box::new(parameters))
         } else {
-            let shared = relative(shape, weights, "rel_pos_bias", Relative::Shared, &device)?;
+            let shared = relative(shape, weights, "rel_pos_bias", Relative::Shared)?;
             let layers = (0..shape.depth)
-                .map(|l| Layer::new(shape, weights, l, shared.as_ref(), &device))
+                .map(|l| Layer::new(shape, weights, l, shared.as_ref()))
                 .collect::<Result<Vec<_>>>()?;
             let head = shape.width / shape.heads;
             let angles = shape
@@ -243,12 +243,13 @@ impl Layer {
         weights: &Weights,
         l: usize,
         shared: Option<&Tensor>,
-        device: &Device,
     ) -> Result<Layer> {
         let named = |part: &str| get(weights, &format!("blocks.{l}.{part}"));
         let stored = |part: &str| Affine::stored(weights, &format!("blocks.{l}.{part}"));
         let (d, heads) = (shape.width, shape.heads);
         let head = d / heads;
+        let norms = [stored("norm1")?, stored("norm2")?];
+        let device = norms[0].weight.device();
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         let joint = || named("attn.qkv.weight").cloned();
         let (weight, bias) = match shape.queries {
@@ -311,13 +312,7 @@ impl Layer {
             }
             _ => map("mlp.fc1", None)?,
         };
-        let own = relative(
-            shape,
-            weights,
-            &format!("blocks.{l}.attn"),
-            Relative::Each,
-            device,
-        )?;
+        let own = relative(shape, weights, &format!("blocks.{l}.attn"), Relative::Each)?;
         let bias = match own.as_ref().or(shared) {
             Some(bias) => bias.clone(),
             None => {
@@ -326,7 +321,7 @@ impl Layer {
             }
         };
         Ok(Layer {
-            norms: [stored("norm1")?, stored("norm2")?],
+            norms,
             qkv: qkv.columns()?,
             qk_norms,
             attention_norm: shape
@@ -449,7 +444,6 @@ fn relative(
     weights: &Weights,
     module: &str,
     kind: Relative,
-    device: &Device,
 ) -> Result<Option<Tensor>> {
     if shape.relative != kind {
         return Ok(None);
@@ -472,7 +466,7 @@ fn relative(
             } as u32);
         }
     }
-    let places = Tensor::from_vec(places, n * n, device)?;
+    let places = Tensor::from_vec(places, n * n, table.device())?;
     let biases = table.index_select(&places, 0)?; // (n n, heads)
     let biases = biases.t()?.contiguous()?.reshape((shape.heads, n, n))?;
     Ok(Some(biases))
