@@ -42,7 +42,7 @@ pub(crate) fn open(spec: &str) -> Option<Result<Dataset, DataError>> {
     let (kind, of) = split(spec)?;
     let nested = std::iter::successors(Some(of), |of| Some(split(of)?.1)).count();
     if nested > MOST_NESTED {
-        return Some(Err(DataError::Spec(format!(
+        return Some(Err(DataError::Settings(format!(
             "{nested} controls of one another ({}:...): expected at most {MOST_NESTED}",
             CONTROLS.join(":, ")
         ))));
@@ -75,7 +75,7 @@ fn split(spec: &str) -> Option<(&str, &str)> {
 /// A permutation of the pixels of images that are all of one size.
 fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
     let Some((_, height, width)) = source.native_size() else {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{spec}`: pixels are shuffled alike in all images, and these have different sizes; use \
              data of one size, such as shuffled:fashion-mnist, or rotated: or inverted:"
         )));

@@ -71,7 +71,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
             .iter()
             .find(|name| is_part(name) && !["train", "test"].contains(&name.as_str()))
         {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 dir,
                 format!(
                     "has folders `train` and `{other}`, but neither `val` nor `test`; call the one of \
@@ -97,7 +97,7 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
     let found = listing::entries(dir)?;
     let folders = &found.folders;
     if let Some(part) = folders.iter().find(|name| is_part(name)) {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             dir,
             format!(
                 "has a folder `{part}`, but no `train`, `val` or `test`; call those of training and \
@@ -171,7 +171,7 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
         };
         images.add(dir.to_owned(), names, labels)?;
         if images.is_empty() {
-            return Err(DataError::layout(dir, "holds no image"));
+            return Err(DataError::content(dir, "holds no image"));
         }
         return Ok(Some(images));
     }
@@ -213,7 +213,7 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
             .iter()
             .find(|class| other.binary_search(class).is_err())
         {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 there,
                 format!(
                     "has no folder `{missing}`; expected the same classes for training and testing"
@@ -225,7 +225,7 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
 }
 
 fn no_folder(part: &Path) -> DataError {
-    DataError::layout(
+    DataError::content(
         part,
         "has no folder in it; expected one for each class (or images, and a file of labels: in it \
          metadata.csv, or, of `val`, beside it val.txt, val_labels.txt or val.csv, with a name and a \
@@ -263,7 +263,7 @@ impl Folder {
             let end = u32::try_from(self.names.len());
             self.ends.push(end.map_err(|_| {
                 let problem = "holds images whose names take more than 4 GB";
-                DataError::layout(&self.dirs[0], problem)
+                DataError::content(&self.dirs[0], problem)
             })?);
             self.places.push(self.dirs.len() as u32 - 1);
             self.labels.push(label);
@@ -336,7 +336,7 @@ fn list_images(part: &Path, classes: Arc<[String]>) -> Result<Folder, DataError>
     for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
         if found.names.is_empty() {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 &class_dir,
                 format!(
                     "holds no image; expected at least one .{}",

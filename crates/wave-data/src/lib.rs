@@ -174,7 +174,7 @@ fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
             Some(_) => format!("which the environment variable {FASHION_MNIST_VARIABLE} names"),
             None => "where Debian's package `dataset-fashion-mnist` puts it".to_owned(),
         };
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "Fashion-MNIST is not in {}, {blame}: install it (`apt-get install \
              dataset-fashion-mnist`), or set {FASHION_MNIST_VARIABLE} to the directory of its four \
              IDX files, or use other data, such as `shapes`, which is built in",
@@ -204,7 +204,7 @@ fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
 
 #[cfg(not(feature = "parquet"))]
 fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
-    Err(DataError::Spec(format!(
+    Err(DataError::Settings(format!(
         "`{spec}`: this program was built without parquet; build it with `--features parquet`, or \
          convert the data to tar shards or folders"
     )))
@@ -213,12 +213,12 @@ fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
 fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     let dir = Path::new(spec);
     if spec.is_empty() || !dir.exists() {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{spec}` names no data set and no directory: {ACCEPTED}"
         )));
     }
     if !dir.is_dir() {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{spec}` is a file, not a data set: {ACCEPTED}"
         )));
     }
@@ -236,7 +236,7 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     } else if let Some(images) = folder::open_images(dir, name)? {
         Ok(images)
     } else {
-        Err(DataError::layout(
+        Err(DataError::content(
             dir,
             format!(
                 "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"

@@ -240,7 +240,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
             &mut found.images
         } else {
             let problem = format!("holds `{shown}`, {NO_FILE}");
-            return Err(DataError::layout(dir, problem));
+            return Err(DataError::content(dir, problem));
         };
         // Replaced characters would make one name of several.
         list.push(name.into_string().map_err(|name| {
@@ -248,7 +248,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
                 "holds `{}`, whose name is not UTF-8; rename it",
                 name.to_string_lossy()
             );
-            DataError::layout(dir, problem)
+            DataError::content(dir, problem)
         })?);
     }
     for list in [&mut found.folders, &mut found.images, &mut found.others] {

@@ -42,7 +42,7 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
     }
     let info = out.join(INFO);
     if info.exists() {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             out,
             format!("already holds a packed data set ({INFO}); choose another directory"),
         ));

@@ -85,7 +85,7 @@ impl Tables {
             all.tables.push(table);
         }
         if let (true, Some(first)) = (all.labels.is_empty(), all.tables.first()) {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 &first.path,
                 "holds no rows; expected images",
             ));

@@ -36,13 +36,13 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
         } else if Path::new(&name).is_file() {
             files.push(name.into());
         } else {
-            return Err(DataError::Spec(format!(
+            return Err(DataError::Settings(format!(
                 "`{name}` is no file; `{pattern}` needs it"
             )));
         }
     }
     if files.is_empty() {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{pattern}` names no file that is there"
         )));
     }
@@ -50,7 +50,7 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
 }
 
 fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
-    let fail = |why: &str| Err(DataError::Spec(format!("`{pattern}`: {why}")));
+    let fail = |why: &str| Err(DataError::Settings(format!("`{pattern}`: {why}")));
     let Some(open) = pattern.find('{') else {
         return Ok(vec![pattern.to_owned()]);
     };

@@ -49,7 +49,7 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     let named = (info.files(&[TRAIN]), info.files(&TEST));
     let (train, test) = match named {
         (None, None) => splits(dir).ok_or_else(|| {
-            DataError::layout(
+            DataError::content(
                 dir,
                 "holds no tar shards whose names begin with `train` or `val`; name them: \
                  train-*.tar, val-*.tar",
@@ -94,7 +94,7 @@ fn open(
         .class_names
         .unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
     if names.len() <= highest as usize {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "{name}: a label {highest}, but {INFO} names {} classes; expected labels from 0",
             names.len()
         )));
@@ -136,7 +136,7 @@ impl Shards {
         }
         info.check(&found)?;
         if let (true, Some(first)) = (samples.is_empty(), files.first()) {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 first,
                 "no shard holds an image; expected members KEY.jpg and KEY.cls",
             ));

@@ -43,7 +43,7 @@ impl Info {
     /// Reads the file of `dir`, if there is one.
     pub(super) fn read(dir: &Path) -> Result<Info, DataError> {
         if dir.join(INCOMPLETE).exists() {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 dir,
                 format!(
                     "holds shards that were not packed to the end ({INCOMPLETE}); pack them again, \
