@@ -28,18 +28,6 @@
 //! # }
 //! ```
 //!
-//! | file | subject |
-//! |---|---|
-//! | `source.rs` | sources, and the choice of their images |
-//! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the kinds of source |
-//! | `control.rs` | sources made of others, altered |
-//! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | their common ground |
-//! | `raw_image.rs`, `decode.rs`, `jpeg.rs` | image files, and their pixels |
-//! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input |
-//! | `augment.rs`, `augment/` | augmentation, a file for each family |
-//! | `batch.rs`, `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
-//! | `check.rs`, `pack.rs` | a whole data set at once |
-//!
 //! Deliberately absent: tensors (a batch is plain memory), downloads, and any state that a resumed run
 //! would need.
 
