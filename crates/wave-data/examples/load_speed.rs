@@ -14,6 +14,7 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
+use rayon::prelude::*;
 use wave_data::{Augment, DataError, Loader, ResizedCrop, Source, Transform};
 
 const BATCH: usize = 64;
@@ -33,7 +34,9 @@ fn main() -> Result<(), DataError> {
     let opened = start.elapsed();
     let (images, threads) = (number(1, 4096), number(2, 2).max(1));
     let steps = images.div_ceil(BATCH).max(2);
-    let loader = imagenet(&data.train, threads)?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    let pool = pool.build().map_err(|e| DataError::Worker(e.to_string()))?;
+    let loader = imagenet(&data.train)?;
     let only_decode = arguments.get(3).is_some_and(|what| what == "decode");
     // While there is a batch, and nothing of the next.
     let memory = RefCell::new(Vec::new());
@@ -44,28 +47,14 @@ fn main() -> Result<(), DataError> {
     };
     let batch = |step: usize| -> Result<(), DataError> {
         if !only_decode {
-            let batch = loader.batch(step as u64)?;
+            let batch = pool.install(|| loader.batch(step as u64))?;
             measure(step);
             drop(batch);
             return Ok(());
         }
-        let first = step * BATCH;
-        std::thread::scope(|scope| {
-            let part = |t: usize| {
-                let mine = (first + t..first + BATCH).step_by(threads);
-                let source = &data.train;
-                move || {
-                    mine.map(|i| i % source.len())
-                        .try_for_each(|i| source.image(i).map(drop))
-                }
-            };
-            let workers: Vec<_> = (0..threads).map(|t| scope.spawn(part(t))).collect();
-            let ended = |worker: std::thread::ScopedJoinHandle<'_, Result<(), DataError>>| {
-                let died = |_| DataError::Worker("it panicked".to_owned());
-                worker.join().map_err(died)?
-            };
-            workers.into_iter().try_for_each(ended)
-        })?;
+        let (source, images) = (&data.train, step * BATCH..(step + 1) * BATCH);
+        let decode = |i: usize| source.image(i % source.len()).map(drop);
+        pool.install(|| images.into_par_iter().try_for_each(decode))?;
         measure(step);
         Ok(())
     };
@@ -86,7 +75,7 @@ fn main() -> Result<(), DataError> {
 }
 
 /// Batches as in training on ImageNet.
-fn imagenet(source: &std::sync::Arc<dyn Source>, threads: usize) -> Result<Loader, DataError> {
+fn imagenet(source: &std::sync::Arc<dyn Source>) -> Result<Loader, DataError> {
     let (mean, std) = (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]);
     let transform = Transform::new(224, mean, std);
     let augment = Augment {
@@ -95,8 +84,7 @@ fn imagenet(source: &std::sync::Arc<dyn Source>, threads: usize) -> Result<Loade
         ..Augment::NONE
     };
     let indices = (0..source.len() as u32).collect();
-    let loader = Loader::train(source.clone(), indices, transform, augment, BATCH, None, 0)?;
-    loader.tolerating(0.05).with_workers(threads)
+    Loader::train(source.clone(), indices, transform, augment, BATCH, None, 0)
 }
 
 /// Seconds that all threads together have worked; 0 where the system does not tell.

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, ResizedCrop};
 
-/// Augmentation: the random differences between views of an image. The default has none.
+/// Augmentation: the random differences between views of an image.
 ///
 /// In this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
 /// `crop_padding`; `flip`; normalisation; `erasing`; and of the whole batch `mixing`.
@@ -141,12 +141,6 @@ impl Augment {
     }
 }
 
-impl Default for Augment {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
 /// The place of a square of pixels on a black canvas of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Placement {
@@ -237,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn the_default_leaves_images_alone() {
-        let still = Augment::default();
+    fn no_augmentation_leaves_images_alone() {
+        let still = Augment::NONE;
         assert!((0..100).all(|i| still.place(3, i, i, 0, i) == Placement::default()));
     }
 }

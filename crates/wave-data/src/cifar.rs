@@ -17,7 +17,7 @@ const MAX_BYTES: u64 = 4 << 30;
 const MAX_NAMES_BYTES: u64 = 1 << 20;
 
 /// The differences between the two data sets.
-struct Kind {
+pub(crate) struct Kind {
     train: &'static [&'static str],
     test: &'static str,
     names: &'static str,
@@ -48,20 +48,15 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-fn kind_of(dir: &Path) -> Option<&'static Kind> {
+/// The data set that `dir` holds a file of, by CIFAR's names.
+pub(crate) fn kind(dir: &Path) -> Option<&'static Kind> {
     KINDS
         .iter()
         .find(|kind| dir.join(kind.train[0]).is_file() || dir.join(kind.test).is_file())
 }
 
-/// True if `dir` holds a file with CIFAR's names.
-pub(crate) fn is_cifar(dir: &Path) -> bool {
-    kind_of(dir).is_some()
-}
-
 /// Opens the binary files in `dir`: of CIFAR-10's five training files, all that are there.
-pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
-    let kind = kind_of(dir).unwrap_or(&KINDS[0]);
+pub(crate) fn open(dir: &Path, name: String, kind: &Kind) -> Result<Dataset, DataError> {
     let train: Vec<PathBuf> = kind.train.iter().map(|file| dir.join(file)).collect();
     let there = |file: &&PathBuf| *file == &train[0] || file.is_file();
     let train: Vec<&PathBuf> = train.iter().filter(there).collect();

@@ -5,6 +5,7 @@
 //! with dark and light exchanged, or with all pixels permuted, so that no neighbourhood is left.
 
 use crate::{DataError, Dataset, RawImage, Source};
+use image::metadata::Orientation;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -36,16 +37,12 @@ struct Control {
     change: Change,
 }
 
-/// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them. `open`
-/// opens the data set to change.
-pub(crate) fn open(
-    spec: &str,
-    open: impl Fn(&str) -> Result<Dataset, DataError>,
-) -> Option<Result<Dataset, DataError>> {
+/// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them.
+pub(crate) fn open(spec: &str) -> Option<Result<Dataset, DataError>> {
     let (kind, of) = split(spec)?;
     let nested = std::iter::successors(Some(of), |of| Some(split(of)?.1)).count();
     if nested > MOST_NESTED {
-        return Some(Err(DataError::Spec(format!(
+        return Some(Err(DataError::Settings(format!(
             "{nested} controls of one another ({}:...): expected at most {MOST_NESTED}",
             CONTROLS.join(":, ")
         ))));
@@ -66,7 +63,7 @@ pub(crate) fn open(
             unsplit: dataset.unsplit,
         })
     };
-    Some(open(of).and_then(changed))
+    Some(crate::open(of).and_then(changed))
 }
 
 /// The kind of a control, and the spec of its data set.
@@ -78,7 +75,7 @@ fn split(spec: &str) -> Option<(&str, &str)> {
 /// A permutation of the pixels of images that are all of one size.
 fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
     let Some((_, height, width)) = source.native_size() else {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{spec}`: pixels are shuffled alike in all images, and these have different sizes; use \
              data of one size, such as shuffled:fashion-mnist, or rotated: or inverted:"
         )));
@@ -89,28 +86,17 @@ fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
 }
 
 impl Change {
-    fn apply(&self, image: RawImage) -> RawImage {
-        let (w, h, c) = (image.width, image.height, image.channels);
-        let taken = |from: &dyn Fn(usize) -> usize| -> Vec<u8> {
-            let pixel = |i: usize| &image.pixels[from(i) * c..(from(i) + 1) * c];
-            (0..w * h).flat_map(|i| pixel(i).to_vec()).collect()
-        };
-        let pixels = match self {
-            Change::Inverted => image.pixels.iter().map(|p| 255 - p).collect(),
-            // Row y, column x of the turned image (w rows of h): the original's row x, column w - 1 - y.
-            Change::Rotated => taken(&|i| (i % h) * w + w - 1 - i / h),
-            Change::Shuffled(order) => taken(&|i| order[i] as usize),
-        };
-        let (width, height) = match self {
-            Change::Rotated => (h, w),
-            _ => (w, h),
-        };
-        RawImage {
-            width,
-            height,
-            channels: c,
-            pixels,
+    fn apply(&self, mut image: RawImage) -> RawImage {
+        match self {
+            Change::Inverted => image.pixels.iter_mut().for_each(|x| *x = 255 - *x),
+            Change::Rotated => return image.oriented(Orientation::Rotate270), // clockwise
+            Change::Shuffled(order) => {
+                let c = image.channels;
+                let pixel = |&i: &u32| &image.pixels[i as usize * c..][..c];
+                image.pixels = order.iter().flat_map(pixel).copied().collect();
+            }
         }
+        image
     }
 }
 

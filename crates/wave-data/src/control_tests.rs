@@ -58,7 +58,7 @@ fn all_images_are_shuffled_alike_and_lose_nothing() {
 
 #[test]
 fn only_known_controls_are_opened() {
-    assert!(open("upside-down:shapes", open_spec).is_none());
+    assert!(open("upside-down:shapes").is_none());
     assert!(open_spec("inverted:nothing-there").is_err());
     let twice = open_spec("inverted:rotated:shapes").unwrap();
     assert_eq!(twice.name, "inverted rotated shapes");

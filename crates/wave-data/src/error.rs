@@ -6,21 +6,11 @@ use std::path::{Path, PathBuf};
 /// Errors of data sets. Every message names the found and the expected.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// The data spec (`--data`) names nothing that there is.
-    #[error("{0}")]
-    Spec(String),
-    /// A directory is not laid out as a data set.
-    #[error("{}: {problem}", path.display())]
-    Layout {
-        /// The directory at fault.
-        path: PathBuf,
-        /// Found and expected.
-        problem: String,
-    },
-    /// A file's content is malformed: truncated, of another format, contradicting its header.
+    /// A directory is not laid out as a data set, or a file's content is malformed: truncated, of another
+    /// format, contradicting its header.
     #[error("{path}: {problem}")]
     Content {
-        /// The file at fault.
+        /// The file or directory at fault.
         path: String,
         /// Found and expected.
         problem: String,
@@ -40,7 +30,8 @@ pub enum DataError {
         /// The first of them, a line each.
         list: String,
     },
-    /// A setting is out of range or does not fit the data.
+    /// A setting is out of range or does not fit the data, or the data spec (`--data`) names nothing that there
+    /// is.
     #[error("{0}")]
     Settings(String),
     /// The operating system refused.
@@ -61,14 +52,6 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// The directory `path` is not laid out as a data set.
-    pub(crate) fn layout(path: &Path, problem: impl Into<String>) -> Self {
-        Self::Layout {
-            path: path.to_owned(),
-            problem: problem.into(),
-        }
-    }
-
     /// `path` could not be read while opening the data set.
     pub(crate) fn open(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         Self::io("read", path, true)
@@ -93,7 +76,7 @@ impl DataError {
         }
     }
 
-    /// The content of `path` is malformed.
+    /// `path` is not laid out as a data set, or its content is malformed.
     pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
         Self::Content {
             path: path.display().to_string(),
@@ -105,11 +88,7 @@ impl DataError {
     /// a sound request failed while working on it.
     pub fn is_request(&self) -> bool {
         match self {
-            Self::Spec(_)
-            | Self::Layout { .. }
-            | Self::Content { .. }
-            | Self::Settings(_)
-            | Self::Broken { .. } => true,
+            Self::Content { .. } | Self::Settings(_) | Self::Broken { .. } => true,
             Self::Io { opening, .. } => *opening,
             Self::Worker(_) => false,
         }

@@ -7,6 +7,7 @@
 //! Images without either have no labels: a source without classes, for learning from images alone.
 
 use std::io::Read;
+use std::iter::repeat;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -35,16 +36,14 @@ fn test_dir(dir: &Path) -> Option<PathBuf> {
 /// Opens `dir/train` and `dir/val`, `dir/validation` or `dir/test`. Classes are numbered in the order of
 /// their names.
 pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
-    let cache = cache::directory();
-    let cache = cache.as_deref();
     let (train_dir, test_dir) = (dir.join("train"), test_dir(dir));
     if !train_dir.exists() {
         let test_dir = test_dir.unwrap_or(train_dir);
-        let mut test = part(&test_dir, None, cache)?.ok_or_else(|| no_folder(&test_dir))?;
+        let mut test = part(&test_dir, None)?.ok_or_else(|| no_folder(&test_dir))?;
         test.passed_over.append(&beside(dir, &[&test_dir])?);
         return Ok(Dataset::tested(name, test));
     }
-    let train = match part(&train_dir, None, cache)? {
+    let train = match part(&train_dir, None)? {
         Some(train) => Some(train),
         None => walked(&train_dir)?,
     };
@@ -56,20 +55,23 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     }
     let test = match &test_dir {
         None => None,
-        Some(test_dir) => match part(test_dir, Some((&train, &train_dir)), cache)? {
+        Some(test_dir) => match part(test_dir, Some((&train, &train_dir)))? {
             // The test images of competitions come without their labels.
-            None if test_dir.ends_with("test") && !listing::image_names(test_dir)?.is_empty() => {
+            None if test_dir.ends_with("test")
+                && !listing::entries(test_dir)?.images.is_empty() =>
+            {
                 None
             }
             found => Some((found.ok_or_else(|| no_folder(test_dir))?, test_dir)),
         },
     };
     let Some((test, test_dir)) = test else {
-        if let Some(other) = listing::folders(dir)?
+        if let Some(other) = listing::entries(dir)?
+            .folders
             .iter()
             .find(|name| is_part(name) && !["train", "test"].contains(&name.as_str()))
         {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 dir,
                 format!(
                     "has folders `train` and `{other}`, but neither `val` nor `test`; call the one of \
@@ -86,18 +88,16 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     train
         .passed_over
         .append(&beside(dir, &[&train_dir, test_dir])?);
-    Ok(Dataset {
-        test: Arc::new(test),
-        ..Dataset::trained(name, train)
-    })
+    Ok(Dataset::new(name, train, test))
 }
 
 /// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory of
 /// test images, by its name, is for testing; any other is unsplit.
 pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
-    let folders = listing::folders(dir)?;
+    let found = listing::entries(dir)?;
+    let folders = &found.folders;
     if let Some(part) = folders.iter().find(|name| is_part(name)) {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             dir,
             format!(
                 "has a folder `{part}`, but no `train`, `val` or `test`; call those of training and \
@@ -109,15 +109,14 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
     if folders.len() < 2 && labels::metadata(dir).is_none() {
         return Ok(None);
     }
-    let strays = !listing::image_names(dir)?.is_empty();
-    if strays && labels::metadata(dir).is_none() {
+    if !found.images.is_empty() && labels::metadata(dir).is_none() {
         let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
         let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
         if with_images.iter().filter(|any| **any).count() < 2 {
             return Ok(None);
         }
     }
-    let Some(images) = part(dir, None, cache::directory().as_deref())? else {
+    let Some(images) = part(dir, None)? else {
         return Ok(None);
     };
     let is_test = TEST.iter().any(|part| name.eq_ignore_ascii_case(part));
@@ -139,48 +138,50 @@ pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, D
 fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     let listed = listing::walk(dir)?;
     let mut folder = Folder {
-        dirs: vec![dir.to_owned()],
         passed_over: listed.passed_over,
         ..Folder::default()
     };
-    for name in &listed.names {
-        folder.push(name, UNLABELLED)?;
-    }
+    folder.add(dir.to_owned(), &listed.names, repeat(UNLABELLED))?;
     Ok((!folder.is_empty()).then_some(folder))
 }
 
 /// The labelled images of a part of a data set, if it has folders of classes or a table; of a part for
 /// testing, with the classes of the one for training.
-fn part(
-    dir: &Path,
-    train: Option<(&Folder, &Path)>,
-    cache: Option<&Path>,
-) -> Result<Option<Folder>, DataError> {
-    let folders = listing::folders(dir)?;
-    let table = match train {
-        Some(_) => labels::find(dir),
-        None => labels::metadata(dir),
-    };
-    if let (Some(table), true) = (table, folders.is_empty()) {
-        let names = listing::image_names(dir)?;
-        let classes = match train {
-            Some((train, _)) => train.class_names.clone(),
-            None => labels::classes(&table, dir, &names)?.into(),
+fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
+    let found = listing::entries(dir)?;
+    if found.folders.is_empty() {
+        let table = match train {
+            Some(_) => labels::find(dir),
+            None => labels::metadata(dir),
         };
+        let Some(table) = table else {
+            return Ok(None);
+        };
+        let names = &found.images;
+        let class_names = match train {
+            Some((train, _)) => train.class_names.clone(),
+            None => labels::classes(&table, dir, names)?.into(),
+        };
+        let labels = labels::read(&table, dir, names, &class_names)?;
         let own = table.file_name().and_then(|name| name.to_str());
-        let mut images = flat(dir, &table, &names, classes)?;
-        images.passed_over = listing::strays(dir, &[own.unwrap_or_default()])?;
+        let mut images = Folder {
+            class_names,
+            passed_over: found.strays(dir, &[own.unwrap_or_default()]),
+            ..Folder::default()
+        };
+        images.add(dir.to_owned(), names, labels)?;
+        if images.is_empty() {
+            return Err(DataError::content(dir, "holds no image"));
+        }
         return Ok(Some(images));
     }
-    if folders.is_empty() {
-        return Ok(None);
-    }
     if let Some((train, train_dir)) = train {
-        same_classes((&train.class_names, train_dir), (&folders, dir))?;
+        same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
     }
-    let mut images = list_images(dir, folders.into(), cache)?;
-    images.passed_over.append(&listing::strays(dir, &[])?);
-    for stray in listing::image_names(dir)? {
+    let strays = found.strays(dir, &[]);
+    let mut images = list_images(dir, found.folders.into())?;
+    images.passed_over.append(&strays);
+    for stray in found.images {
         images.passed_over.add(&dir.join(stray));
     }
     Ok(Some(images))
@@ -193,10 +194,10 @@ fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
         .filter_map(|part| Some(labels::find(part)?.file_name()?.to_str()?.to_owned()))
         .collect();
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
-    let mut passed_over = listing::strays(dir, &tables)?;
-    let folders = listing::folders(dir)?;
-    let images = listing::image_names(dir)?;
-    for other in folders.iter().chain(&images).map(|name| dir.join(name)) {
+    let found = listing::entries(dir)?;
+    let mut passed_over = found.strays(dir, &tables);
+    let others = found.folders.iter().chain(&found.images);
+    for other in others.map(|name| dir.join(name)) {
         if !read.contains(&&other) {
             passed_over.add(&other);
         }
@@ -212,7 +213,7 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
             .iter()
             .find(|class| other.binary_search(class).is_err())
         {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 there,
                 format!(
                     "has no folder `{missing}`; expected the same classes for training and testing"
@@ -224,7 +225,7 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
 }
 
 fn no_folder(part: &Path) -> DataError {
-    DataError::layout(
+    DataError::content(
         part,
         "has no folder in it; expected one for each class (or images, and a file of labels: in it \
          metadata.csv, or, of `val`, beside it val.txt, val_labels.txt or val.csv, with a name and a \
@@ -249,15 +250,24 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    fn push(&mut self, name: &str, label: u32) -> Result<(), DataError> {
-        self.names.push_str(name);
-        let end = u32::try_from(self.names.len());
-        self.ends.push(end.map_err(|_| {
-            let problem = "holds images whose names take more than 4 GB";
-            DataError::layout(&self.dirs[0], problem)
-        })?);
-        self.places.push(self.dirs.len() as u32 - 1);
-        self.labels.push(label);
+    /// Adds images of a directory.
+    fn add(
+        &mut self,
+        dir: PathBuf,
+        names: &[String],
+        labels: impl IntoIterator<Item = u32>,
+    ) -> Result<(), DataError> {
+        self.dirs.push(dir);
+        for (name, label) in names.iter().zip(labels) {
+            self.names.push_str(name);
+            let end = u32::try_from(self.names.len());
+            self.ends.push(end.map_err(|_| {
+                let problem = "holds images whose names take more than 4 GB";
+                DataError::content(&self.dirs[0], problem)
+            })?);
+            self.places.push(self.dirs.len() as u32 - 1);
+            self.labels.push(label);
+        }
         Ok(())
     }
 
@@ -317,20 +327,16 @@ impl Source for Folder {
 }
 
 /// The images in the folders of all classes.
-fn list_images(
-    part: &Path,
-    classes: Arc<[String]>,
-    cache: Option<&Path>,
-) -> Result<Folder, DataError> {
+fn list_images(part: &Path, classes: Arc<[String]>) -> Result<Folder, DataError> {
     let mut folder = Folder {
         class_names: classes.clone(),
         ..Folder::default()
     };
-    let listed = listing::images(part, &classes, cache)?;
+    let listed = listing::images(part, &classes, cache::directory().as_deref())?;
     for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
         if found.names.is_empty() {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 &class_dir,
                 format!(
                     "holds no image; expected at least one .{}",
@@ -339,31 +345,7 @@ fn list_images(
             ));
         }
         folder.passed_over.append(&found.passed_over);
-        folder.dirs.push(class_dir);
-        let mut names = found.names.iter();
-        names.try_for_each(|name| folder.push(name, label))?;
-    }
-    Ok(folder)
-}
-
-/// A directory of images whose labels are in a file.
-fn flat(
-    part: &Path,
-    table: &Path,
-    names: &[String],
-    class_names: Arc<[String]>,
-) -> Result<Folder, DataError> {
-    let labels = labels::read(table, part, names, &class_names)?;
-    let mut folder = Folder {
-        dirs: vec![part.to_owned()],
-        class_names,
-        ..Folder::default()
-    };
-    for (name, label) in names.iter().zip(labels) {
-        folder.push(name, label)?;
-    }
-    if folder.is_empty() {
-        return Err(DataError::layout(part, "holds no image"));
+        folder.add(class_dir, &found.names, repeat(label))?;
     }
     Ok(folder)
 }

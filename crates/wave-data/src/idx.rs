@@ -40,7 +40,7 @@ pub(crate) fn open(
     let mut train = open_part(dir, "train")?;
     let mut test = open_part(dir, "t10k")?;
     if (train.height, train.width) != (test.height, test.width) {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             dir,
             format!(
                 "training images of {} x {} pixels, but test images of {} x {}; expected one size",
@@ -52,7 +52,7 @@ pub(crate) fn open(
     let highest = usize::from(highest.unwrap_or(0));
     let names = class_names.unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
     if highest >= names.len() {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             dir,
             format!(
                 "a label {highest}, but {name} has {} classes; expected labels from 0",
@@ -71,7 +71,7 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
     let images = read(&images_path, 3)?;
     let labels = read(&labels_path, 1)?;
     if images.shape[0] != labels.shape[0] {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             dir,
             format!(
                 "{} images in {} but {} labels in {}; expected as many of either",
@@ -101,7 +101,7 @@ fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
         .map(|name| dir.join(name))
         .find(|path| path.is_file())
         .ok_or_else(|| {
-            DataError::layout(
+            DataError::content(
                 dir,
                 format!("neither {plain} nor {compressed} is there; expected one of them"),
             )

@@ -28,18 +28,6 @@
 //! # }
 //! ```
 //!
-//! | file | subject |
-//! |---|---|
-//! | `source.rs` | sources, and the choice of their images |
-//! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the kinds of source |
-//! | `control.rs` | sources made of others, altered |
-//! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | their common ground |
-//! | `raw_image.rs`, `decode.rs`, `jpeg.rs` | image files, and their pixels |
-//! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input |
-//! | `augment.rs`, `augment/` | augmentation, a file for each family |
-//! | `batch.rs`, `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
-//! | `check.rs`, `pack.rs` | a whole data set at once |
-//!
 //! Deliberately absent: tensors (a batch is plain memory), downloads, and any state that a resumed run
 //! would need.
 
@@ -97,7 +85,7 @@ pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
 pub use raw_image::RawImage;
 pub use resample::Interpolation;
-pub use source::{Dataset, Encoded, PassedOver, Source, Split, common_size, hold_out, subset};
+pub use source::{Dataset, Encoded, PassedOver, Source, common_size, hold_out, subset};
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
@@ -151,7 +139,7 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// When `spec` is none of these, or names missing, incomplete or malformed data. All are bad requests
 /// ([`DataError::is_request`]).
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
-    if let Some(control) = control::open(spec, open) {
+    if let Some(control) = control::open(spec) {
         return control;
     }
     match spec {
@@ -174,7 +162,7 @@ fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
             Some(_) => format!("which the environment variable {FASHION_MNIST_VARIABLE} names"),
             None => "where Debian's package `dataset-fashion-mnist` puts it".to_owned(),
         };
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "Fashion-MNIST is not in {}, {blame}: install it (`apt-get install \
              dataset-fashion-mnist`), or set {FASHION_MNIST_VARIABLE} to the directory of its four \
              IDX files, or use other data, such as `shapes`, which is built in",
@@ -204,7 +192,7 @@ fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
 
 #[cfg(not(feature = "parquet"))]
 fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
-    Err(DataError::Spec(format!(
+    Err(DataError::Settings(format!(
         "`{spec}`: this program was built without parquet; build it with `--features parquet`, or \
          convert the data to tar shards or folders"
     )))
@@ -213,20 +201,20 @@ fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
 fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     let dir = Path::new(spec);
     if spec.is_empty() || !dir.exists() {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{spec}` names no data set and no directory: {ACCEPTED}"
         )));
     }
     if !dir.is_dir() {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{spec}` is a file, not a data set: {ACCEPTED}"
         )));
     }
     let name = source::name_of(dir).unwrap_or_else(|| spec.to_owned());
     if idx::is_idx(dir) {
         idx::open(dir, name, None)
-    } else if cifar::is_cifar(dir) {
-        cifar::open(dir, name)
+    } else if let Some(kind) = cifar::kind(dir) {
+        cifar::open(dir, name, kind)
     } else if webdataset::is_shards(dir) {
         webdataset::open_directory(dir, name)
     } else if folder::is_folder(dir) {
@@ -236,7 +224,7 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     } else if let Some(images) = folder::open_images(dir, name)? {
         Ok(images)
     } else {
-        Err(DataError::layout(
+        Err(DataError::content(
             dir,
             format!(
                 "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
@@ -293,7 +281,7 @@ mod tests {
         assert_eq!(data.name, "fashion-mnist");
         assert_eq!(data.train.class_names().len(), 10);
         assert_eq!(data.test.class_names()[9], "Ankle boot");
-        assert_eq!(data.split(Split::Train).len(), 20);
-        assert_eq!(data.split(Split::Test).len(), 10);
+        assert_eq!(data.train.len(), 20);
+        assert_eq!(data.test.len(), 10);
     }
 }

@@ -68,27 +68,6 @@ pub(crate) struct Listed {
     pub(crate) passed_over: PassedOver,
 }
 
-/// Names of the folders in `part`, sorted, without hidden ones and ones of no data set.
-pub(crate) fn folders(part: &Path) -> Result<Vec<String>, DataError> {
-    Ok(entries(part)?.folders)
-}
-
-/// The files in `part` that are neither images nor `read`, and worth a word.
-pub(crate) fn strays(part: &Path, read: &[&str]) -> Result<PassedOver, DataError> {
-    let mut passed_over = PassedOver::default();
-    for name in entries(part)?.others {
-        if !read.contains(&&*name) {
-            passed_over.add(&part.join(name));
-        }
-    }
-    Ok(passed_over)
-}
-
-/// Names of the image files in `dir`, sorted, without the hidden.
-pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
-    Ok(entries(dir)?.images)
-}
-
 /// The images in `dir` and the folders below it: a folder's own sorted, then its folders'. Links are
 /// followed, but not into a folder that they lie in.
 pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
@@ -158,27 +137,26 @@ pub(crate) fn images(
         .map(|class| {
             let dir = part.join(class);
             let stamp = file.as_ref().and_then(|_| cache::stamp(&dir));
-            if let (Some(stamp), Some((of, names))) = (&stamp, known.get(class))
-                && stamp == of
-            {
-                let listed = Listed {
-                    names: names.clone(),
-                    ..Listed::default()
-                };
-                return Ok(Class {
-                    listed,
-                    stamp: Some(stamp.clone()),
+            match known.get(class) {
+                Some((of, names)) if stamp.as_ref() == Some(of) => Ok(Class {
+                    listed: Listed {
+                        names: names.clone(),
+                        ..Listed::default()
+                    },
+                    stamp,
                     new: false,
-                });
+                }),
+                _ => {
+                    let listed = walk(&dir)?;
+                    // The time of a folder tells nothing of the folders below it.
+                    let plain = listed.flat && listed.passed_over.count == 0;
+                    Ok(Class {
+                        stamp: stamp.filter(|_| plain),
+                        listed,
+                        new: true,
+                    })
+                }
             }
-            let listed = walk(&dir)?;
-            // The time of a folder tells nothing of the folders below it.
-            let plain = listed.flat && listed.passed_over.count == 0;
-            Ok(Class {
-                stamp: stamp.filter(|_| plain),
-                listed,
-                new: true,
-            })
         })
         .collect();
     let listed: Vec<Class> = listed.into_iter().collect::<Result<_, _>>()?;
@@ -221,13 +199,25 @@ fn is_about(name: &str) -> bool {
 
 /// Names in a folder, sorted, without hidden ones and ones of no data set.
 #[derive(Default)]
-struct Entries {
-    folders: Vec<String>,
-    images: Vec<String>,
+pub(crate) struct Entries {
+    pub(crate) folders: Vec<String>,
+    pub(crate) images: Vec<String>,
     others: Vec<String>,
 }
 
-fn entries(dir: &Path) -> Result<Entries, DataError> {
+impl Entries {
+    /// The files in `dir` that are neither images nor `read`, and worth a word.
+    pub(crate) fn strays(&self, dir: &Path, read: &[&str]) -> PassedOver {
+        let mut passed_over = PassedOver::default();
+        let others = self.others.iter();
+        for name in others.filter(|name| !read.contains(&name.as_str())) {
+            passed_over.add(&dir.join(name));
+        }
+        passed_over
+    }
+}
+
+pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
     let fail = DataError::open(dir);
     let mut found = Entries::default();
     for entry in fs::read_dir(dir).map_err(fail)? {
@@ -250,7 +240,7 @@ fn entries(dir: &Path) -> Result<Entries, DataError> {
             &mut found.images
         } else {
             let problem = format!("holds `{shown}`, {NO_FILE}");
-            return Err(DataError::layout(dir, problem));
+            return Err(DataError::content(dir, problem));
         };
         // Replaced characters would make one name of several.
         list.push(name.into_string().map_err(|name| {
@@ -258,7 +248,7 @@ fn entries(dir: &Path) -> Result<Entries, DataError> {
                 "holds `{}`, whose name is not UTF-8; rename it",
                 name.to_string_lossy()
             );
-            DataError::layout(dir, problem)
+            DataError::content(dir, problem)
         })?);
     }
     for list in [&mut found.folders, &mut found.images, &mut found.others] {

@@ -14,29 +14,26 @@ use crate::{Augment, Batch, DataError, Source, Transform};
 /// Sets the draws of a batch's mixing apart from its images'.
 const MIXING: u64 = 0x6D69_7869_6E67;
 
+/// An epoch, and its images in order.
+type Order = (u64, Arc<[u32]>);
+
 /// Training batches, each a pure function of its step. Cloning is cheap.
 #[derive(Clone)]
 pub struct Loader {
-    inner: Arc<Inner>,
-    /// Broken images found so far, and their limit.
-    broken: Arc<BrokenImages>,
-    /// The threads that prepare images, if not the shared pool.
-    workers: Option<Arc<rayon::ThreadPool>>,
-    /// Seed of the variations, if views repeat.
-    view_seed: u64,
-    /// The rows of the whole batch that are made, ascending.
-    rows: Arc<Vec<usize>>,
-}
-
-struct Inner {
-    pipeline: Pipeline,
+    pipeline: Arc<Pipeline>,
     augment: Augment,
-    indices: Vec<u32>,
+    indices: Arc<[u32]>,
     batch: usize,
     views: Option<u32>,
     seed: u64,
+    /// Seed of the variations, if views repeat.
+    view_seed: u64,
+    /// The rows of the whole batch that are made, ascending.
+    rows: Arc<[usize]>,
+    /// Broken images found so far, and their limit.
+    broken: Arc<BrokenImages>,
     /// The order of the epoch that was last asked for.
-    order: Mutex<Option<(u64, Arc<Vec<u32>>)>>,
+    order: Arc<Mutex<Option<Order>>>,
 }
 
 impl Loader {
@@ -80,23 +77,17 @@ impl Loader {
                 augment.repeats
             )));
         }
-        let broken = Arc::new(BrokenImages::new(indices.len()));
-        let rows = Arc::new((0..batch).collect());
-        let inner = Inner {
-            pipeline,
+        Ok(Self {
+            pipeline: Arc::new(pipeline),
             augment,
-            indices,
             batch,
             views,
             seed,
-            order: Mutex::new(None),
-        };
-        Ok(Self {
-            inner: Arc::new(inner),
-            broken,
-            workers: None,
             view_seed: 0,
-            rows,
+            rows: (0..batch).collect(),
+            broken: Arc::new(BrokenImages::new(indices.len())),
+            order: Arc::default(),
+            indices: indices.into(),
         })
     }
 
@@ -106,7 +97,7 @@ impl Loader {
     /// # Errors
     /// When the batch has no equal shares, or, where images are mixed, none of an even number.
     pub fn share(&self, rank: usize, size: usize) -> Result<Loader, DataError> {
-        let b = self.inner.batch;
+        let b = self.batch;
         if rank >= size || !b.is_multiple_of(size) {
             return Err(DataError::Settings(format!(
                 "a batch of {b} images in equal shares of {size} ranks: choose a batch that is a \
@@ -114,7 +105,7 @@ impl Loader {
             )));
         }
         let n = b / size;
-        let rows: Vec<usize> = if self.inner.augment.mixing.is_none() || size == 1 {
+        let rows = if self.augment.mixing.is_none() || size == 1 {
             (rank * n..(rank + 1) * n).collect()
         } else if n.is_multiple_of(2) {
             // Row i is mixed with row b - 1 - i: in a share too, mirrored about its middle.
@@ -131,7 +122,7 @@ impl Loader {
             )));
         };
         Ok(Loader {
-            rows: Arc::new(rows),
+            rows,
             ..self.clone()
         })
     }
@@ -143,7 +134,7 @@ impl Loader {
 
     /// Images of a whole batch.
     pub fn batch_size(&self) -> usize {
-        self.inner.batch
+        self.batch
     }
 
     /// The same images in the same order; where views repeat, with the variations of another seed
@@ -151,33 +142,6 @@ impl Loader {
     pub fn with_view_seed(mut self, seed: u64) -> Loader {
         self.view_seed = seed;
         self
-    }
-
-    /// The same batches, with at most `rate` (0 to 1) of the images broken.
-    ///
-    /// A broken image is replaced by another one of the training images, always the same. The batch
-    /// that finds one too many fails, with a list. Without this, as many may be broken as
-    /// [`BrokenImages::new`] allows.
-    pub fn tolerating(mut self, rate: f64) -> Loader {
-        let total = self.inner.indices.len();
-        let allowed = (rate.clamp(0.0, 1.0) * total as f64) as usize;
-        self.broken = Arc::new(BrokenImages::at_most(allowed, total));
-        self
-    }
-
-    /// The same batches, prepared by `n` threads of their own (at least 1) instead of the process's shared
-    /// pool. Memory is bounded by a few batches, for any `n`.
-    ///
-    /// # Errors
-    /// When the threads cannot be started.
-    pub fn with_workers(mut self, n: usize) -> Result<Loader, DataError> {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(n.max(1))
-            .thread_name(|k| format!("wave-data-{k}"))
-            .build()
-            .map_err(|error| DataError::Worker(error.to_string()))?;
-        self.workers = Some(Arc::new(pool));
-        Ok(self)
     }
 
     /// The broken images found so far, by index.
@@ -188,7 +152,7 @@ impl Loader {
     /// Batches in an epoch, at least 1. Images after the last whole batch are dropped; the next epoch's
     /// shuffle drops others.
     pub fn steps_per_epoch(&self) -> usize {
-        self.inner.indices.len() / self.inner.batch
+        self.indices.len() / self.batch
     }
 
     /// The batch of `step`, counted from 0 across epochs.
@@ -204,22 +168,21 @@ impl Loader {
     /// # Errors
     /// When an image cannot be read or decoded.
     pub fn batch(&self, step: u64) -> Result<Batch, DataError> {
-        let inner = &*self.inner;
         let steps = self.steps_per_epoch() as u64;
         let (epoch, k) = (step / steps, (step % steps) as usize);
-        let (round, view) = match inner.views {
+        let (round, view) = match self.views {
             Some(n) => ((epoch / u64::from(n)) as u32, (epoch % u64::from(n)) as u32),
             None => (0, epoch as u32), // comes round after four billion epochs
         };
-        let order = inner.order(epoch);
-        let repeats = inner.augment.repeats;
-        let places = self.rows.iter().map(|row| k * inner.batch + row);
+        let order = self.order(epoch);
+        let repeats = self.augment.repeats;
+        let places = self.rows.iter().map(|row| k * self.batch + row);
         let showings: Vec<Showing> = places
             .map(|at| (order[at / repeats], (at % repeats) as u32))
             .collect();
         let mut batch = self.assemble(&showings, view, round)?;
-        if let Some(mixing) = &inner.augment.mixing {
-            let mut rng = ChaCha8Rng::seed_from_u64(inner.seed ^ MIXING);
+        if let Some(mixing) = &self.augment.mixing {
+            let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ MIXING);
             rng.set_stream(step);
             mixing.apply(&mut batch, &mut rng);
         }
@@ -244,43 +207,33 @@ impl Loader {
     /// # Errors
     /// When an index is beyond the source, or an image cannot be read or decoded.
     pub fn view_images(&self, indices: &[u32], view: u32) -> Result<Batch, DataError> {
-        self.inner.pipeline.check(indices)?;
+        self.pipeline.check(indices)?;
         self.assemble(&first_showings(indices), view, 0)
     }
 
     fn assemble(&self, showings: &[Showing], view: u32, round: u32) -> Result<Batch, DataError> {
-        let inner = &*self.inner;
         let variation = Variation {
-            augment: &inner.augment,
-            seed: match inner.views {
+            augment: &self.augment,
+            seed: match self.views {
                 Some(_) => self.view_seed,
-                None => inner.seed,
+                None => self.seed,
             },
             view,
             round,
-            substitutes: &inner.indices,
+            substitutes: &self.indices,
         };
-        let make = || {
-            inner
-                .pipeline
-                .batch(showings, Some(&variation), &self.broken)
-        };
-        match &self.workers {
-            Some(pool) => pool.install(make),
-            None => make(),
-        }
+        self.pipeline
+            .batch(showings, Some(&variation), &self.broken)
     }
-}
 
-impl Inner {
-    fn order(&self, epoch: u64) -> Arc<Vec<u32>> {
+    fn order(&self, epoch: u64) -> Arc<[u32]> {
         // A value is put there whole or not at all, so a poisoned lock guards nothing broken.
         let mut known = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, order)) if *of == epoch => order.clone(),
             _ => {
                 let shuffled = permutation(self.indices.iter().copied(), self.seed, epoch);
-                let order = Arc::new(shuffled);
+                let order: Arc<[u32]> = shuffled.into();
                 *known = Some((epoch, order.clone()));
                 order
             }

@@ -28,18 +28,13 @@ pub struct Packed {
 /// is written, `out/_incomplete` keeps the shards from being opened; after a failure it stays, and `out`
 /// may be packed again.
 ///
-/// Every file appears whole or not at all. `progress` is told of each image.
+/// Every file appears whole or not at all.
 ///
 /// # Errors
 /// When `out` already holds a packed data set, when `shard_bytes` is less than 64 KiB, when an image
 /// cannot be read, or when a file cannot be written. Damaged images are copied like sound ones: see
 /// [`check`](crate::check()).
-pub fn pack(
-    data: &Dataset,
-    out: &Path,
-    shard_bytes: u64,
-    progress: impl Fn(),
-) -> Result<Packed, DataError> {
+pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, DataError> {
     if shard_bytes < 1 << 16 {
         return Err(DataError::Settings(format!(
             "shards of {shard_bytes} bytes are too small; expected at least 65536"
@@ -47,7 +42,7 @@ pub fn pack(
     }
     let info = out.join(INFO);
     if info.exists() {
-        return Err(DataError::layout(
+        return Err(DataError::content(
             out,
             format!("already holds a packed data set ({INFO}); choose another directory"),
         ));
@@ -68,7 +63,7 @@ pub fn pack(
         ("train", "train", &data.train),
         ("val", "validation", &data.test),
     ] {
-        let lengths = pack_source(&**source, out, prefix, shard_bytes, &mut packed, &progress)?;
+        let lengths = pack_source(&**source, out, prefix, shard_bytes, &mut packed)?;
         if !lengths.is_empty() {
             let names: Vec<String> = (0..lengths.len()).map(|k| shard_name(prefix, k)).collect();
             let images: usize = lengths.iter().sum();
@@ -102,7 +97,6 @@ fn pack_source(
     prefix: &str,
     shard_bytes: u64,
     packed: &mut Packed,
-    progress: &impl Fn(),
 ) -> Result<Vec<usize>, DataError> {
     let (mut lengths, mut next) = (Vec::new(), 0);
     while next < source.len() {
@@ -124,7 +118,6 @@ fn pack_source(
                 append(file, &format!("{next:09}.cls"), label.as_bytes())?;
                 bytes += (content.len() as u64).next_multiple_of(512) + 3 * 512;
                 next += 1;
-                progress();
             }
             bytes += 1024;
             finish(file)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
-use parquet::data_type::{ByteArray, DataType};
+use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
@@ -21,28 +21,19 @@ use rayon::prelude::*;
 
 use crate::decode::MAX_FILE_BYTES;
 use crate::source::{name_of, no_image, open_file};
-use crate::webdataset::check_label;
+use crate::webdataset::{Info, check_label};
 use crate::{DataError, Dataset, Encoded, Source, pattern};
 
 /// Values of a column that are read at once.
 const BATCH: usize = 4096;
 
-/// Opens files by pattern: `TRAIN,TEST`, or `TRAIN` with the test set of the same name.
+/// Opens files by pattern: see [`Info::parts`].
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
-    let (train, test) = pattern::split(spec);
-    let files = pattern::expand(train)?;
+    let (pattern, test) = pattern::split(spec);
+    let files = pattern::expand(pattern)?;
     let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
-    // `*.parquet` takes in both parts.
-    let (files, rest): (Vec<PathBuf>, Vec<PathBuf>) = match test {
-        Some(_) => (files, Vec::new()),
-        None => files.into_iter().partition(|file| !pattern::is_test(file)),
-    };
-    let test = match test {
-        Some(test) => pattern::expand(test)?,
-        None if !rest.is_empty() => rest,
-        None => pattern::companion(train),
-    };
-    let (mut train, mut test) = (Tables::open(files)?, Tables::open(test)?);
+    let (train, test) = Info::default().parts(files, pattern, test)?;
+    let (mut train, mut test) = (Tables::open(train)?, Tables::open(test)?);
     let classes = train.labels.iter().chain(&test.labels).max().copied();
     let names: Arc<[String]> = (0..=classes.unwrap_or(0)).map(|k| k.to_string()).collect();
     train.class_names = names.clone();
@@ -94,7 +85,7 @@ impl Tables {
             all.tables.push(table);
         }
         if let (true, Some(first)) = (all.labels.is_empty(), all.tables.first()) {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 &first.path,
                 "holds no rows; expected images",
             ));
@@ -130,9 +121,7 @@ impl Source for Tables {
                 return Err("its images are no bytes".to_owned());
             };
             let skipped = column.skip_records(row).map_err(describe)?;
-            let mut values: Vec<Option<ByteArray>> = Vec::new();
-            read_values(column, 1, &mut values).map_err(describe)?;
-            match values.into_iter().next().flatten() {
+            match read_values(column, 1)?.into_iter().next().flatten() {
                 Some(bytes) if bytes.data().len() as u64 > MAX_FILE_BYTES => {
                     Err("is too long".to_owned())
                 }
@@ -266,20 +255,14 @@ fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Content, String
     let mut all = Vec::new();
     for group in 0..metadata.num_row_groups() {
         let rows = metadata.row_group(group).num_rows();
-        let mut found = Vec::new();
-        match column(file, &metadata, group, labels)? {
-            ColumnReader::Int64ColumnReader(mut column) => {
-                let mut values: Vec<Option<i64>> = Vec::new();
-                read_values(&mut column, rows as usize, &mut values).map_err(describe)?;
-                found.extend(values);
-            }
+        let found: Vec<Option<i64>> = match column(file, &metadata, group, labels)? {
+            ColumnReader::Int64ColumnReader(mut column) => read_values(&mut column, rows as usize)?,
             ColumnReader::Int32ColumnReader(mut column) => {
-                let mut values: Vec<Option<i32>> = Vec::new();
-                read_values(&mut column, rows as usize, &mut values).map_err(describe)?;
-                found.extend(values.into_iter().map(|value| value.map(i64::from)));
+                let values = read_values(&mut column, rows as usize)?.into_iter();
+                values.map(|value| value.map(i64::from)).collect()
             }
             _ => return Err("its labels are no whole numbers".to_owned()),
-        }
+        };
         if found.len() as i64 != rows {
             return Err(format!(
                 "declares {rows} rows but holds {} labels",
@@ -311,31 +294,32 @@ fn column<R: ChunkReader + 'static>(
     Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
 }
 
-/// Appends up to `rows` values, in parts, so that memory grows with the values really there.
+/// Up to `rows` values, read in parts, so that memory grows with the values really there.
 fn read_values<T: DataType>(
     column: &mut ColumnReaderImpl<T>,
     rows: usize,
-    to: &mut Vec<Option<T::T>>,
-) -> Result<(), ParquetError> {
+) -> Result<Vec<Option<T::T>>, String> {
+    let mut all = Vec::new();
     let mut left = rows;
     while left > 0 {
         let (mut values, mut levels) = (Vec::new(), Vec::new());
         let part = left.min(BATCH);
-        let (records, _, _) = column.read_records(part, Some(&mut levels), None, &mut values)?;
+        let read = column.read_records(part, Some(&mut levels), None, &mut values);
+        let (records, _, _) = read.map_err(describe)?;
         if records == 0 {
-            return Ok(());
+            break;
         }
         let full = levels.iter().max().copied().unwrap_or(0);
         let mut values = values.into_iter();
         if levels.is_empty() {
-            to.extend(values.map(Some)); // a column that is always there has no levels
+            all.extend(values.map(Some)); // a column that is always there has no levels
         } else {
             let there = levels.iter().map(|&level| level == full && full > 0);
-            to.extend(there.map(|there| if there { values.next() } else { None }));
+            all.extend(there.map(|there| if there { values.next() } else { None }));
         }
         left -= records;
     }
-    Ok(())
+    Ok(all)
 }
 
 fn describe(error: ParquetError) -> String {

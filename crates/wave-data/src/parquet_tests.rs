@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use ::parquet::basic::Compression;
-use ::parquet::data_type::{ByteArrayType, Int64Type};
+use ::parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;

@@ -36,13 +36,13 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
         } else if Path::new(&name).is_file() {
             files.push(name.into());
         } else {
-            return Err(DataError::Spec(format!(
+            return Err(DataError::Settings(format!(
                 "`{name}` is no file; `{pattern}` needs it"
             )));
         }
     }
     if files.is_empty() {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "`{pattern}` names no file that is there"
         )));
     }
@@ -50,7 +50,7 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
 }
 
 fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
-    let fail = |why: &str| Err(DataError::Spec(format!("`{pattern}`: {why}")));
+    let fail = |why: &str| Err(DataError::Settings(format!("`{pattern}`: {why}")));
     let Some(open) = pattern.find('{') else {
         return Ok(vec![pattern.to_owned()]);
     };
@@ -139,11 +139,7 @@ pub(crate) fn is_test(file: &Path) -> bool {
 
 /// The files of the test set that goes with a training set by its name, if there are any: `train` becomes
 /// `val`, `validation` or `test`, and every number a `*`.
-pub(crate) fn companion(pattern: &str) -> Vec<PathBuf> {
-    named_companion(pattern).unwrap_or_default()
-}
-
-fn named_companion(pattern: &str) -> Option<Vec<PathBuf>> {
+pub(crate) fn companion(pattern: &str) -> Option<Vec<PathBuf>> {
     let path = Path::new(pattern);
     let name = path.file_name()?.to_str()?;
     let at = name.find("train")?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::augment::Placement;
+use crate::augment::colour::luma;
 use crate::broken::BrokenImages;
 use crate::jpeg;
 use crate::transform::{Normaliser, resize_rectangle};
@@ -194,7 +195,7 @@ impl Pipeline {
     ) -> Result<Vec<u8>, DataError> {
         let s = self.transform.image_size;
         let mut encoded = self.source.encoded(i)?;
-        if let Some(encoded) = &mut encoded
+        let (image, rectangle, factor) = if let Some(encoded) = &mut encoded
             && let Some(frame) = jpeg::Frame::of_upright(&encoded.bytes)
         {
             // The crop is drawn from the size that the file declares.
@@ -203,8 +204,8 @@ impl Pipeline {
             let reduced = (factor > 1)
                 .then(|| jpeg::decode_reduced(&encoded.bytes, &frame, factor))
                 .flatten();
-            let (image, factor) = match reduced {
-                Some(image) => (image, factor),
+            match reduced {
+                Some(image) => (image, rectangle, factor),
                 None => {
                     let rows = rectangle.top + rectangle.height;
                     let image = jpeg::decode_top(&mut encoded.bytes, &frame, rows);
@@ -212,25 +213,22 @@ impl Pipeline {
                         path: encoded.name.clone(),
                         problem,
                     };
-                    (image.map_err(problem)?, 1)
+                    (image.map_err(problem)?, rectangle, 1)
                 }
-            };
-            return self.finish(resize_rectangle(&image, rectangle, factor, s)?, &image);
-        }
-        let image = match encoded {
-            Some(encoded) => encoded.decode()?,
-            None => self.source.image(i)?,
-        };
-        image.check()?;
-        let rectangle = crop.draw(image.width, image.height, rng);
-        self.finish(resize_rectangle(&image, rectangle, 1, s)?, &image)
-    }
-
-    fn finish(&self, pixels: Vec<u8>, image: &RawImage) -> Result<Vec<u8>, DataError> {
-        Ok(if (self.transform.channels, image.channels) == (1, 3) {
-            crate::augment::colour::luma(&pixels)
+            }
         } else {
-            pixels
+            let image = match encoded {
+                Some(encoded) => encoded.decode()?,
+                None => self.source.image(i)?,
+            };
+            image.check()?;
+            let rectangle = crop.draw(image.width, image.height, rng);
+            (image, rectangle, 1)
+        };
+        let pixels = resize_rectangle(&image, rectangle, factor, s)?;
+        Ok(match (self.transform.channels, image.channels) {
+            (1, 3) => luma(&pixels),
+            _ => pixels,
         })
     }
 

@@ -70,8 +70,7 @@ impl RawImage {
             return self;
         }
         let (w, h) = (self.width as u32, self.height as u32);
-        let turn = |image: DynamicImage| {
-            let mut image = image;
+        let turn = |mut image: DynamicImage| {
             image.apply_orientation(orientation);
             RawImage::from_dynamic(image)
         };

@@ -172,9 +172,6 @@ pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: u
 
 /// Filter taps of each of `to` pixels, if the part `(start, length)` of `size` pixels along an axis
 /// becomes them.
-///
-/// # Errors
-/// If the part is empty, or not within the axis.
 pub(crate) fn taps(
     size: usize,
     (start, length): (f64, f64),
@@ -187,8 +184,16 @@ pub(crate) fn taps(
             "cannot resize {length} pixels from {start} on, of {size}, to {to}: they are not there"
         )));
     }
+    let scale = length / to as f64;
+    let widened = scale.max(1.0);
+    let reach = by.reach() * widened;
     let tap = |i: usize| {
-        let (first, weights) = filter(size, (start, length), to, i, by);
+        let centre = start + (i as f64 + 0.5) * scale;
+        // As Pillow rounds: towards zero.
+        let first = (centre - reach + 0.5).max(0.0) as usize;
+        let end = ((centre + reach + 0.5) as usize).min(size);
+        let weights = (first..end).map(|x| by.at((x as f64 - centre + 0.5) / widened));
+        let weights: Vec<f64> = weights.collect();
         let sum: f64 = weights.iter().sum();
         let unit = f64::from(1 << DIGITS) / if sum == 0.0 { 1.0 } else { sum };
         Taps {
@@ -197,25 +202,6 @@ pub(crate) fn taps(
         }
     };
     Ok((0..to).map(tap).collect())
-}
-
-/// The first value that value `i` of `to` is made of, and the filter there and after it.
-fn filter(
-    size: usize,
-    (start, length): (f64, f64),
-    to: usize,
-    i: usize,
-    by: Interpolation,
-) -> (usize, Vec<f64>) {
-    let scale = length / to as f64;
-    let widened = scale.max(1.0);
-    let centre = start + (i as f64 + 0.5) * scale;
-    // As Pillow rounds: towards zero.
-    let reach = by.reach() * widened;
-    let first = (centre - reach + 0.5).max(0.0) as usize;
-    let end = ((centre + reach + 0.5) as usize).min(size);
-    let weights = (first..end).map(|x| by.at((x as f64 - centre + 0.5) / widened));
-    (first, weights.collect())
 }
 
 /// Keys' cubic convolution with a = -1/2.

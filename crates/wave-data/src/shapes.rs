@@ -11,13 +11,15 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
+use crate::Dataset;
 use crate::source::InMemory;
-use crate::{Dataset, Split};
 
 const SIDE: usize = 28;
 const TRAIN: usize = 6000;
 const TEST: usize = 1000;
 const SEED: u64 = 0x5AA9E5;
+/// The stream of random numbers of the first test image; that of training is 0.
+const FIRST_TEST: u64 = 1 << 32;
 
 const CLASSES: [&str; 8] = [
     "disc", "ring", "square", "frame", "triangle", "cross", "star", "stripes",
@@ -27,10 +29,10 @@ const CLASSES: [&str; 8] = [
 /// turn.
 pub(crate) fn open() -> Dataset {
     let class_names: Arc<[String]> = CLASSES.map(str::to_owned).into();
-    let part = |split, n| {
+    let part = |first, n| {
         let pixels = (0..n)
             .into_par_iter()
-            .flat_map_iter(|i| Scene::new(split, i).draw());
+            .flat_map_iter(|i| Scene::new(first, i).draw());
         InMemory {
             width: SIDE,
             height: SIDE,
@@ -40,7 +42,7 @@ pub(crate) fn open() -> Dataset {
             class_names: class_names.clone(),
         }
     };
-    let (train, test) = (part(Split::Train, TRAIN), part(Split::Test, TEST));
+    let (train, test) = (part(0, TRAIN), part(FIRST_TEST, TEST));
     Dataset::new("shapes".to_owned(), train, test)
 }
 
@@ -59,12 +61,10 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(split: Split, i: usize) -> Self {
+    /// Image `i` of the part whose first image has the stream `first`.
+    fn new(first: u64, i: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED);
-        rng.set_stream(match split {
-            Split::Train => i as u64,
-            Split::Test => (1 << 32) + i as u64,
-        });
+        rng.set_stream(first + i as u64);
         let radius = rng.random_range(6.5..10.5);
         let middle = SIDE as f32 / 2.0;
         let reach = middle - radius - 0.5; // the figure stays within the image

@@ -28,7 +28,7 @@ fn who_knows_the_pose_knows_the_class() {
     // The most that can be asked of a classifier: compare with all eight figures in the true pose.
     let data = open();
     let right = (0..TEST).filter(|&i| {
-        let scene = Scene::new(Split::Test, i);
+        let scene = Scene::new(FIRST_TEST, i);
         let pixels = image(&*data.test, i).pixels;
         let correlation = |class: usize| {
             let figure: Vec<f32> = (0..SIDE * SIDE)

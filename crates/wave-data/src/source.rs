@@ -15,15 +15,6 @@ use crate::{DataError, RawImage, decode};
 /// Headers that [`common_size`] looks at.
 const SAMPLED: usize = 16;
 
-/// One of the two parts of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
-    /// To learn from.
-    Train,
-    /// To measure on only.
-    Test,
-}
-
 /// Images, nearly always labelled, each addressed by its index, in memory or read on demand.
 pub trait Source: Send + Sync {
     /// Number of images.
@@ -104,12 +95,6 @@ impl Encoded {
     /// As [`decode()`].
     pub fn decode(&self) -> Result<RawImage, DataError> {
         decode(&self.bytes, &self.name)
-    }
-
-    /// The (height, width) that [`decode`](Self::decode) would find, by the file's header, if that is
-    /// sound.
-    fn size(&self) -> Option<(usize, usize)> {
-        decode::size(&self.bytes)
     }
 }
 
@@ -198,14 +183,6 @@ impl Dataset {
         all.append(&self.test.passed_over());
         all
     }
-
-    /// The source of one part.
-    pub fn split(&self, split: Split) -> &Arc<dyn Source> {
-        match split {
-            Split::Train => &self.train,
-            Split::Test => &self.test,
-        }
-    }
 }
 
 /// The (height, width) in pixels of the images where all are of one size: as it is declared, or as the
@@ -219,7 +196,7 @@ pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
         let i = k * n / looked_at;
         // Broken images are the loader's concern.
         match source.encoded(i).ok()? {
-            Some(file) => file.size(),
+            Some(file) => decode::size(&file.bytes),
             None => source
                 .image(i)
                 .ok()

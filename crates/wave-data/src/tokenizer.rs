@@ -1,7 +1,6 @@
 //! Text as tokens, by a `tokenizer.json` of the library tokenizers: byte-pair encoding, words, unigrams.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::Value;
 use tokenizers::{Tokenizer as Inner, TruncationParams};
@@ -25,19 +24,10 @@ const MOST_NORMALISED: u64 = 1 << 26;
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: String,
-    /// The file's bytes.
-    json: Arc<[u8]>,
     inner: Inner,
     /// The steps that normalise a text, as the file has them.
-    normalizer: Arc<Value>,
+    normalizer: Value,
     padding: Option<u32>,
-    vocabulary: usize,
-}
-
-impl PartialEq for Tokenizer {
-    fn eq(&self, other: &Tokenizer) -> bool {
-        self.json == other.json
-    }
 }
 
 impl Tokenizer {
@@ -62,18 +52,17 @@ impl Tokenizer {
             let padding = inner.get_padding().map(|padding| padding.pad_id);
             inner.with_padding(None);
             inner.with_truncation(None).map_err(|e| e.to_string())?;
-            let largest = inner.get_vocab(true).into_values().max();
-            let largest = largest.ok_or("its vocabulary is empty")?;
-            Ok((inner, padding, largest))
+            if inner.get_vocab(true).is_empty() {
+                return Err("its vocabulary is empty".to_owned());
+            }
+            Ok((inner, padding))
         };
-        let (inner, padding, largest) = guarded(read).flatten().map_err(wrong)?;
+        let (inner, padding) = guarded(read).flatten().map_err(wrong)?;
         Ok(Tokenizer {
             path: path.display().to_string(),
-            json: bytes.into(),
-            normalizer: Arc::new(normalizer),
+            normalizer,
             inner,
             padding,
-            vocabulary: largest as usize + 1, // numbers may have gaps
         })
     }
 
@@ -99,11 +88,11 @@ impl Tokenizer {
         Ok(self)
     }
 
-    /// The tokens of a text; if `whole`, with the file's begin and end tokens.
+    /// The tokens of a text, with the file's begin and end tokens.
     ///
     /// # Errors
     /// If there are characters that the tokenizer has no token for.
-    pub fn encode(&self, text: &str, whole: bool) -> Result<Vec<u32>, DataError> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let most = longest(&self.normalizer, text.len() as u64);
         let limit = MOST_NORMALISED.max(MOST_GROWTH.saturating_mul(text.len() as u64));
         let encoded = match most > limit {
@@ -112,7 +101,7 @@ impl Tokenizer {
                 text.len()
             )),
             false => guarded(|| {
-                let encoded = self.inner.encode_fast(text, whole);
+                let encoded = self.inner.encode_fast(text, true);
                 let tokens = encoded.map(|encoded| encoded.get_ids().to_vec());
                 tokens.map_err(|error| error.to_string())
             })
@@ -131,16 +120,6 @@ impl Tokenizer {
         &self.path
     }
 
-    /// The bytes of its file.
-    pub fn json(&self) -> &[u8] {
-        &self.json
-    }
-
-    /// Number of different tokens: the largest and one.
-    pub fn vocabulary(&self) -> usize {
-        self.vocabulary
-    }
-
     /// The number of a token.
     pub fn token(&self, text: &str) -> Option<u32> {
         self.inner.token_to_id(text)
@@ -155,43 +134,24 @@ impl Tokenizer {
 /// Checks the limits on a file that the library trusts it with: bounded depth, and tables that are as long
 /// as they say. Returns the normalizer.
 fn look_over(json: &[u8]) -> Result<Value, String> {
-    if depth(json) > DEEPEST {
-        return Err(format!("it nests more than {DEEPEST} deep"));
-    }
     let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    let normalizer = whole.get_mut("normalizer").map(Value::take);
-    let normalizer = normalizer.unwrap_or_default();
-    let mut steps = vec![&normalizer];
-    while let Some(step) = steps.pop() {
+    // With the number of brackets and braces around each.
+    let mut steps = vec![(&whole, 0)];
+    while let Some((step, depth)) = steps.pop() {
         if let Some(table) = step["precompiled_charsmap"].as_str() {
             check_charsmap(table)?;
         }
         match step {
-            Value::Array(inner) => steps.extend(inner),
-            Value::Object(inner) => steps.extend(inner.values()),
-            _ => {}
-        }
-    }
-    Ok(normalizer)
-}
-
-/// Nesting depth of brackets and braces, outside strings.
-fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for &byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'[' | b'{' if !quoted => {
-                depth += 1;
-                deepest = deepest.max(depth);
+            Value::Array(_) | Value::Object(_) if depth == DEEPEST => {
+                return Err(format!("it nests more than {DEEPEST} deep"));
             }
-            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            Value::Array(inner) => steps.extend(inner.iter().map(|step| (step, depth + 1))),
+            Value::Object(inner) => steps.extend(inner.values().map(|step| (step, depth + 1))),
             _ => {}
         }
     }
-    deepest
+    let normalizer = whole.get_mut("normalizer").map(Value::take);
+    Ok(normalizer.unwrap_or_default())
 }
 
 /// A table in base 64: the length of its trie in four bytes, the trie, texts. The library makes room for the
@@ -272,11 +232,10 @@ mod tests {
     #[test]
     fn words_become_tokens_neither_cut_nor_padded() {
         let tokenizer = read(WORDS).unwrap();
-        assert_eq!(tokenizer.encode("a b c a", true).unwrap(), [0, 1, 2, 0]);
-        assert_eq!(tokenizer.vocabulary(), 6);
+        assert_eq!(tokenizer.encode("a b c a").unwrap(), [0, 1, 2, 0]);
         assert_eq!(tokenizer.padding(), Some(5));
         let short = tokenizer.truncated(3).unwrap();
-        assert_eq!(short.encode("a b c a", true).unwrap(), [0, 1, 2]);
+        assert_eq!(short.encode("a b c a").unwrap(), [0, 1, 2]);
     }
 
     #[test]
@@ -302,7 +261,7 @@ mod tests {
     #[test]
     fn a_text_without_tokens_for_it_is_an_error() {
         let tokenizer = read(&WORDS.replace(r#""unk_token": "?""#, r#""unk_token": "!""#)).unwrap();
-        let error = tokenizer.encode("a z", true).unwrap_err();
+        let error = tokenizer.encode("a z").unwrap_err();
         assert!(error.to_string().contains("cannot be encoded"), "{error}");
     }
 
@@ -339,7 +298,7 @@ mod tests {
         }
         // A trie of -1: out of bounds once it is used.
         let error = match with("normalizer", &charsmap("BAAAAP////8=")) {
-            Ok(tokenizer) => tokenizer.encode("a b", true).unwrap_err(),
+            Ok(tokenizer) => tokenizer.encode("a b").unwrap_err(),
             Err(error) => error,
         };
         assert!(
@@ -350,7 +309,7 @@ mod tests {
             "continuing_subword_prefix": "\u00e9", "unk_token": null}"#;
         let model = WORDS.find("\"model\": ").unwrap() + "\"model\": ".len();
         match read(&format!("{}{pairs}}}", &WORDS[..model])) {
-            Ok(tokenizer) => drop(tokenizer.encode("ab a", true)),
+            Ok(tokenizer) => drop(tokenizer.encode("ab a")),
             Err(error) => assert!(error.is_request(), "{error}"),
         }
     }
@@ -372,7 +331,7 @@ mod tests {
             let bomb = sequence(&vec![replace(&"a".repeat(1000), pattern); 5]);
             let error = with("normalizer", &bomb)
                 .unwrap()
-                .encode("a b", true)
+                .encode("a b")
                 .unwrap_err();
             assert!(
                 error.to_string().contains("its normalizer may make"),
@@ -383,6 +342,6 @@ mod tests {
             "normalizer",
             &sequence(&[replace("b", "String"), replace("aaaa", "Regex")]),
         );
-        assert_eq!(few.unwrap().encode("a b", true).unwrap(), [1, 1]);
+        assert_eq!(few.unwrap().encode("a b").unwrap(), [1, 1]);
     }
 }

@@ -23,8 +23,8 @@ use crate::{DataError, Dataset, Encoded, Source, cache, pattern};
 
 mod info;
 
-pub(crate) use info::{INCOMPLETE, INFO};
-use info::{Info, TEST, TRAIN};
+pub(crate) use info::{INCOMPLETE, INFO, Info};
+use info::{TEST, TRAIN};
 
 /// Images of any kind are called so.
 const IMAGE: &str = "img";
@@ -49,7 +49,7 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     let named = (info.files(&[TRAIN]), info.files(&TEST));
     let (train, test) = match named {
         (None, None) => splits(dir).ok_or_else(|| {
-            DataError::layout(
+            DataError::content(
                 dir,
                 "holds no tar shards whose names begin with `train` or `val`; name them: \
                  train-*.tar, val-*.tar",
@@ -60,29 +60,13 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     open(train, test, name, info)
 }
 
-/// Opens shards by pattern: `TRAIN,TEST`, or one pattern, whose test images follow from `_info.json` or
-/// their names. For training images alone the test set comes from an `_info.json`, or has the same name
-/// with `val`, `validation` or `test` for `train`, or is empty.
+/// Opens shards by pattern: see [`Info::parts`].
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     let (pattern, test) = pattern::split(spec);
     let files = pattern::expand(pattern)?;
     let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
     let info = Info::read(&dir)?;
-    let (train, test) = match test {
-        Some(test) => (files, pattern::expand(test)?),
-        None => {
-            let (test, train): (Vec<PathBuf>, Vec<PathBuf>) =
-                files.into_iter().partition(|file| info.is_test(file));
-            let test = match test.is_empty() {
-                true => {
-                    let named = info.companion(&train);
-                    named.unwrap_or_else(|| pattern::companion(pattern))
-                }
-                false => test,
-            };
-            (train, test)
-        }
-    };
+    let (train, test) = info.parts(files, pattern, test)?;
     let name = name_of(&dir).unwrap_or_else(|| "shards".to_owned());
     open(train, test, name, info)
 }
@@ -110,7 +94,7 @@ fn open(
         .class_names
         .unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
     if names.len() <= highest as usize {
-        return Err(DataError::Spec(format!(
+        return Err(DataError::Settings(format!(
             "{name}: a label {highest}, but {INFO} names {} classes; expected labels from 0",
             names.len()
         )));
@@ -152,7 +136,7 @@ impl Shards {
         }
         info.check(&found)?;
         if let (true, Some(first)) = (samples.is_empty(), files.first()) {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 first,
                 "no shard holds an image; expected members KEY.jpg and KEY.cls",
             ));
@@ -239,17 +223,14 @@ fn index(file: &Path, shard: u32, cache: Option<&Path>) -> Result<Vec<Sample>, D
         };
         return Ok(samples.into_iter().map(sample).collect());
     }
-    let samples = read_index(file, shard)?;
+    let archive = open_file(file).map_err(DataError::open(file))?;
+    let samples = parse(&mut BufReader::with_capacity(4096, archive), shard)
+        .map_err(|problem| problem.of(file))?;
     if let Some((path, stamp)) = &known {
         let rows = samples.iter().map(|s| (s.offset, s.size, s.label));
         cache::remember(path, &(stamp, rows.collect::<Vec<_>>()));
     }
     Ok(samples)
-}
-
-fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
-    let file = open_file(path).map_err(DataError::open(path))?;
-    parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| problem.of(path))
 }
 
 /// The samples of an archive, in the order of their images.
@@ -307,9 +288,8 @@ fn key_of(name: &str) -> (&str, &str) {
     let file = name.rfind('/').map_or(0, |at| at + 1);
     match name[file..].find('.') {
         Some(dot) => {
-            let extension = &name[file + dot + 1..];
-            let last = extension.rfind('.').map_or(0, |at| at + 1);
-            (&name[..file + dot], &extension[last..])
+            let last = name.rfind('.').unwrap_or(file + dot);
+            (&name[..file + dot], &name[last + 1..])
         }
         None => (name, ""),
     }

@@ -79,7 +79,7 @@ fn packed() -> tempfile::TempDir {
         test: part(&shapes.test, 10),
         ..shapes
     };
-    crate::pack(&data, dir.path(), 1 << 16, || ()).unwrap();
+    crate::pack(&data, dir.path(), 1 << 16).unwrap();
     dir
 }
 

@@ -12,8 +12,9 @@
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel.
 
 use crate::check::{self, affine, batch_norm, check_weights, count, dims, sizes};
+use crate::fold::{Affine, get};
 use crate::initial::pytorch_default;
-use crate::{Activation, Checked, Dilations, ShapeError, Weights, mean_over_pixels};
+use crate::{Activation, Dilations, ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{
@@ -181,9 +182,8 @@ fn is_norm(name: &str) -> bool {
 /// # Errors
 /// When the shape is not valid, a weight is missing, or a size disagrees with the shape.
 pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let weights = Checked::new("convmixer", weights);
     forward(shape, weights, images, |x, name| {
-        let [w, b, mean, var] = norm_of(weights, name, shape.width)?;
+        let [w, b, mean, var] = norm_of(weights, name)?;
         let x = match shape.activation {
             Activation::Relu => x.relu()?,
             _ => gelu(x)?,
@@ -206,10 +206,9 @@ pub fn logits_train(
     weights: &Weights,
     images: &Tensor,
 ) -> Result<(Tensor, Weights)> {
-    let weights = Checked::new("convmixer", weights);
     let mut running = Weights::new();
     let logits = forward(shape, weights, images, |x, name| {
-        let [w, b, old_mean, old_var] = norm_of(weights, name, shape.width)?;
+        let [w, b, old_mean, old_var] = norm_of(weights, name)?;
         let n = x.elem_count() / shape.width;
         if n < 2 {
             candle_core::bail!(
@@ -237,37 +236,37 @@ pub fn logits_train(
 /// The network; `norm(x, name)` is the batch norm `name` of the activation of `x`.
 fn forward(
     shape: &ConvMixerShape,
-    weights: Checked,
+    weights: &Weights,
     images: &Tensor,
     mut norm: impl FnMut(&Tensor, &str) -> Result<Tensor>,
 ) -> Result<Tensor> {
     shape.validate().map_err(candle_core::Error::wrap)?;
+    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let (h, k, p) = (shape.width, shape.kernel, shape.patch);
-    let pair = |name: &str, dims: &[usize]| weights.pair(name, dims);
-    let (w, b) = pair("stem.0", &[h, shape.channels, p, p])?;
-    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
+    let part = |name: &str| Affine::stored(weights, name);
+    let stem = part("stem.0")?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, &stem.weight)?;
     let g = shape.image_size / p;
     let patches = patchify(&images, p)?; // (b, g g, c p p)
     let patches = patches.reshape((images.dim(0)?, g, g, ()))?;
-    let mut z = linear(&patches, &w.reshape((h, ()))?, b)?; // (b, g, g, h)
+    let mut z = linear(&patches, &stem.weight.reshape((h, ()))?, &stem.bias)?; // (b, g, g, h)
     z = norm(&z, "stem.2")?;
     for i in 0..shape.depth {
-        let (w, b) = pair(&format!("blocks.{i}.0.fn.0"), &[h, 1, k, k])?;
-        let w = w.reshape((h, k, k))?;
-        let spatial = dilated_depthwise_conv(&z, &w, b, shape.dilations.at(i))?;
+        let kernels = part(&format!("blocks.{i}.0.fn.0"))?;
+        let weight = kernels.weight.reshape((h, k, k))?;
+        let spatial = dilated_depthwise_conv(&z, &weight, &kernels.bias, shape.dilations.at(i))?;
         z = (norm(&spatial, &format!("blocks.{i}.0.fn.2"))? + z)?;
-        let (w, b) = pair(&format!("blocks.{i}.1"), &[h, h, 1, 1])?;
-        z = linear(&z, &w.reshape((h, h))?, b)?;
+        let map = part(&format!("blocks.{i}.1"))?;
+        z = linear(&z, &map.weight.reshape((h, h))?, &map.bias)?;
         z = norm(&z, &format!("blocks.{i}.3"))?;
     }
-    let pooled = mean_over_pixels(&z)?; // (b, h)
-    let (w, b) = pair("head", &[shape.classes, h])?;
-    linear(&pooled, w, b)
+    let head = part("head")?;
+    linear(&mean_over_pixels(&z)?, &head.weight, &head.bias)
 }
 
 /// Weight, bias, running mean and running variance of a batch norm.
-fn norm_of<'a>(weights: Checked<'a>, name: &str, width: usize) -> Result<[&'a Tensor; 4]> {
-    let get = |part: &str| weights.get(&format!("{name}.{part}"), &[width]);
+fn norm_of<'a>(weights: &'a Weights, name: &str) -> Result<[&'a Tensor; 4]> {
+    let get = |part: &str| get(weights, &format!("{name}.{part}"));
     Ok([
         get("weight")?,
         get("bias")?,

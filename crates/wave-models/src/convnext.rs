@@ -15,11 +15,12 @@
 //! have timm's names; isotropic ConvNeXts, which timm has not, have timm's names within a block.
 
 use crate::check::{self, affine, check_weights, count, dims, sizes};
+use crate::fold::{Affine, get};
 use crate::initial::pytorch_default;
-use crate::{Checked, ShapeError, Weights, mean_over_pixels};
-use candle_core::{D, Device, Result, Tensor};
+use crate::{ShapeError, Weights, mean_over_pixels};
+use candle_core::{Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
-use wave_ops::{depthwise_conv, gelu, layer_norm, linear, patchify};
+use wave_ops::{depthwise_conv, gelu, linear, patchify};
 
 /// Added to variances, as in timm's ConvNeXt.
 const EPS: f64 = 1e-6;
@@ -319,53 +320,47 @@ impl ConvNextShape {
 /// When the shape is not valid, a weight is missing, or a size disagrees with the shape.
 pub fn logits(shape: &ConvNextShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     shape.validate().map_err(candle_core::Error::wrap)?;
-    let weights = Checked::new("convnext", weights);
+    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+    let part = |name: &str| Affine::stored(weights, name);
+    let normed = |z: &Tensor, name: &str| part(name)?.norm(z, EPS);
+    let mapped = |x: &Tensor, name: &str| {
+        let map = part(name)?;
+        linear(x, &map.weight, &map.bias)
+    };
     let (h, p) = (shape.width, shape.patch);
     let [stem, norm, head] = shape.ends();
-    let pair = |name: &str, dims: &[usize]| weights.pair(name, dims);
-    let (w, b) = pair(stem, &[h, shape.channels, p, p])?;
-    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
+    let stem = part(stem)?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, &stem.weight)?;
     let g = shape.image_size / p;
     let patches = patchify(&images, p)?.reshape((images.dim(0)?, g, g, ()))?; // (b, g, g, c p p)
-    let mut z = linear(&patches, &w.reshape((h, ()))?, b)?; // (b, g, g, h)
+    let mut z = linear(&patches, &stem.weight.reshape((h, ()))?, &stem.bias)?; // (b, g, g, h)
     if shape.stages.is_some() {
-        let (w, b) = pair("stem.1", &[h])?;
-        z = layer_norm(&z, w, b, EPS)?;
+        z = normed(&z, "stem.1")?;
     }
     let mut last = None;
     for (name, h, stage) in shape.blocks() {
         if last != Some(stage) && shape.halves(stage) {
-            let before = z.dim(D::Minus1)?;
-            let (w, b) = pair(&format!("stages.{stage}.downsample.0"), &[before])?;
-            z = layer_norm(&z, w, b, EPS)?;
-            let (w, b) = pair(&format!("stages.{stage}.downsample.1"), &[h, before, 2, 2])?;
-            z = halve(&z, w, b)?;
+            z = normed(&z, &format!("stages.{stage}.downsample.0"))?;
+            z = halve(&z, &part(&format!("stages.{stage}.downsample.1"))?)?;
         }
         last = Some(stage);
-        let (k, m) = (shape.kernel, shape.hidden_of(h));
-        let (w, b) = pair(&format!("{name}.conv_dw"), &[h, 1, k, k])?;
-        let x = depthwise_conv(&z, &w.reshape((h, k, k))?, b)?;
-        let (w, b) = pair(&format!("{name}.norm"), &[h])?;
-        let x = layer_norm(&x, w, b, EPS)?;
-        let (w, b) = pair(&format!("{name}.mlp.fc1"), &[m, h])?;
-        let x = gelu(&linear(&x, w, b)?)?; // (b, g, g, m)
-        let (w, b) = pair(&format!("{name}.mlp.fc2"), &[h, m])?;
-        let mut x = linear(&x, w, b)?;
+        let k = shape.kernel;
+        let kernels = part(&format!("{name}.conv_dw"))?;
+        let x = depthwise_conv(&z, &kernels.weight.reshape((h, k, k))?, &kernels.bias)?;
+        let x = normed(&x, &format!("{name}.norm"))?;
+        let x = gelu(&mapped(&x, &format!("{name}.mlp.fc1"))?)?; // (b, g, g, m)
+        let mut x = mapped(&x, &format!("{name}.mlp.fc2"))?;
         if shape.stages.is_some() {
-            x = x.broadcast_mul(weights.get(&format!("{name}.gamma"), &[h])?)?;
+            x = x.broadcast_mul(get(weights, &format!("{name}.gamma"))?)?;
         }
         z = (z + x)?;
     }
-    let h = shape.last_width();
-    let (w, b) = pair(norm, &[h])?;
-    let pooled = layer_norm(&mean_over_pixels(&z)?, w, b, EPS)?; // (b, h)
-    let (w, b) = pair(head, &[shape.classes, h])?;
-    linear(&pooled, w, b)
+    mapped(&normed(&mean_over_pixels(&z)?, norm)?, head)
 }
 
-/// A convolution of kernel and stride 2: `z` (b, g, g, c) gives (b, g / 2, g / 2, h), by `w` (h, c, 2, 2)
-/// and `b` (h). An odd last row and column are left out.
-fn halve(z: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {
+/// A convolution of kernel and stride 2: `z` (b, g, g, c) gives (b, g / 2, g / 2, h), by a weight
+/// (h, c, 2, 2). An odd last row and column are left out.
+fn halve(z: &Tensor, map: &Affine) -> Result<Tensor> {
     let (n, g, _, c) = z.dims4()?;
     let half = g / 2;
     let even = z.narrow(1, 0, 2 * half)?.narrow(2, 0, 2 * half)?;
@@ -373,8 +368,8 @@ fn halve(z: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {
         .reshape(&[n, half, 2, half, 2, c])?
         .permute([0, 1, 3, 2, 4, 5])?
         .reshape((n, half, half, 4 * c))?; // row, column, channel
-    let w = w.permute((0, 2, 3, 1))?.reshape(((), 4 * c))?;
-    linear(&patches, &w, b)
+    let weight = map.weight.permute((0, 2, 3, 1))?.reshape(((), 4 * c))?;
+    linear(&patches, &weight, &map.bias)
 }
 
 #[cfg(test)]

@@ -63,40 +63,5 @@ pub use wave_ancestors::{
 };
 pub use zero_shot::{DualEncoder, ZeroShotShape};
 
-use candle_core::{Result, Tensor};
 use wave_ancestors::frozen;
 pub use wave_ancestors::{check, fold};
-
-/// Checked access to the weight map of a network of this name.
-#[derive(Clone, Copy)]
-struct Checked<'a> {
-    network: &'static str,
-    weights: &'a Weights,
-}
-
-impl<'a> Checked<'a> {
-    fn new(network: &'static str, weights: &'a Weights) -> Checked<'a> {
-        Checked { network, weights }
-    }
-
-    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        let network = self.network;
-        match self.weights.get(name) {
-            Some(t) if t.dims() == dims => Ok(t),
-            Some(t) => candle_core::bail!(
-                "{network}: weight {name} has shape {:?}, expected {dims:?}; \
-                 check that the shape is that of these weights",
-                t.dims()
-            ),
-            None => candle_core::bail!(
-                "{network}: weight {name} of shape {dims:?} is missing; \
-                 check the depth and that the names are timm's"
-            ),
-        }
-    }
-    /// `NAME.weight` of these dimensions, and its bias.
-    fn pair(self, name: &str, dims: &[usize]) -> Result<(&'a Tensor, &'a Tensor)> {
-        let weight = self.get(&format!("{name}.weight"), dims)?;
-        Ok((weight, self.get(&format!("{name}.bias"), &dims[..1])?))
-    }
-}

@@ -13,7 +13,7 @@ use crate::zero_shot::{ZeroShot, ZeroShotShape};
 use crate::{About, Activation, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
-use wave_ancestors::table::{self, Known};
+use wave_ancestors::table::Known;
 
 /// Side of the input where neither weights nor configuration tell it: ImageNet's usual.
 const IMAGE_SIZE: usize = 224;
@@ -97,15 +97,13 @@ impl Network {
                 found: family.describe(),
             });
         }
-        let args = Arguments(model_args);
-        let image_size = image_size.or(args.size("img_size"));
+        let image_size = image_size.or(known.size("img_size"));
         let network = match family {
             Family::Vit => {
-                args.activation(Activation::Gelu)?
-                    .among(&[Activation::Gelu], "gelu")?;
+                activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
                 let heads = known_heads(architecture, model_args);
                 if let Some(odd) = model_args.get("num_heads").filter(|n| !n.is_null())
-                    && (args.size("num_heads").unwrap_or(0) == 0)
+                    && known.size("num_heads").unwrap_or(0) == 0
                 {
                     return Err(ShapeError::Choice {
                         name: "num_heads",
@@ -114,7 +112,7 @@ impl Network {
                     });
                 }
                 let mut shape = VitShape::infer(weights, heads)?;
-                if let Some(eps) = args.0.get("layer_norm_eps").and_then(Value::as_f64) {
+                if let Some(eps) = model_args.get("layer_norm_eps").and_then(Value::as_f64) {
                     shape.norm_eps = eps;
                 }
                 shape.validate()?;
@@ -126,17 +124,16 @@ impl Network {
                     _ => Activation::Gelu,
                 };
                 let size = image_size.unwrap_or(IMAGE_SIZE);
-                let activation = args.activation(registered)?;
+                let activation = activation(model_args, registered)?;
                 let mut shape = ConvMixerShape::infer(weights, size, activation)?;
-                if let Some(dilation) = args.0.get("dilation") {
+                if let Some(dilation) = model_args.get("dilation") {
                     shape.dilations = Dilations::from_json(dilation, shape.depth)?;
                     shape.validate()?;
                 }
                 Network::ConvMixer(shape)
             }
             Family::ConvNext => {
-                args.activation(Activation::Gelu)?
-                    .among(&[Activation::Gelu], "gelu")?;
+                activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 Network::ConvNext(ConvNextShape::infer(weights, size)?)
             }
@@ -147,51 +144,39 @@ impl Network {
                 } else {
                     Activation::HardSwish
                 };
-                let shape = LevitShape::infer(weights, args.activation(registered)?)?;
+                let shape = LevitShape::infer(weights, activation(model_args, registered)?)?;
                 Network::Frozen(FrozenNetwork::Levit(shape))
             }
             Family::EfficientNet => {
-                args.activation(Activation::Relu6)?
-                    .among(&[Activation::Relu6], "relu6")?;
+                activation(model_args, Activation::Relu6)?.among(&[Activation::Relu6], "relu6")?;
                 let size = image_size.unwrap_or(registered_size(name));
                 let tensorflow = name.is_empty() || name.starts_with("tf_");
                 let shape = EfficientNetShape::infer(weights, size, tensorflow)?;
                 Network::Frozen(FrozenNetwork::EfficientNet(shape))
             }
         };
-        args.check(&network)?;
+        agree(known, &network)?;
         Ok(network)
     }
 
     /// Its family and sizes; the width is a token's, also where features have more channels.
     fn about(&self) -> About {
-        let of = |family: Family, input: (usize, usize), size: (usize, usize), classes| About {
-            family: family.describe(),
-            depth: size.0,
-            width: size.1,
-            channels: input.0,
-            image_size: input.1,
-            classes,
-        };
+        macro_rules! trained {
+            ($family:ident, $shape:ident, $width:expr) => {
+                About {
+                    family: Family::$family.describe(),
+                    depth: $shape.depth,
+                    width: $width,
+                    channels: $shape.channels,
+                    image_size: $shape.image_size,
+                    classes: $shape.classes,
+                }
+            };
+        }
         match self {
-            Network::Vit(s) => of(
-                Family::Vit,
-                (s.channels, s.image_size),
-                (s.depth, s.width),
-                s.classes,
-            ),
-            Network::ConvMixer(s) => of(
-                Family::ConvMixer,
-                (s.channels, s.image_size),
-                (s.depth, s.width),
-                s.classes,
-            ),
-            Network::ConvNext(s) => of(
-                Family::ConvNext,
-                (s.channels, s.image_size),
-                (s.depth, s.last_width()),
-                s.classes,
-            ),
+            Network::Vit(shape) => trained!(Vit, shape, shape.width),
+            Network::ConvMixer(shape) => trained!(ConvMixer, shape, shape.width),
+            Network::ConvNext(shape) => trained!(ConvNext, shape, shape.last_width()),
             Network::Transformer(shape) => About {
                 width: shape.width,
                 ..shape.about()
@@ -415,105 +400,91 @@ fn registered_size(name: &str) -> usize {
     .map_or(IMAGE_SIZE, |(_, side)| side)
 }
 
-/// The configuration of a network.
-struct Arguments<'a>(&'a Map<String, Value>);
+/// The activation named, or the usual one.
+fn activation(
+    args: &Map<String, Value>,
+    usual: Activation,
+) -> std::result::Result<Activation, ShapeError> {
+    let named = ["act_layer", "hidden_act"]
+        .into_iter()
+        .find_map(|key| args.get(key).and_then(Value::as_str));
+    named.map_or(Ok(usual), Activation::from_timm)
+}
 
-impl Arguments<'_> {
-    /// A size: a number, or a pair of the same.
-    fn size(&self, key: &str) -> Option<usize> {
-        table::size(self.0, key)
-    }
-
-    /// The activation named, or the usual one.
-    fn activation(&self, usual: Activation) -> std::result::Result<Activation, ShapeError> {
-        let named = ["act_layer", "hidden_act"]
-            .into_iter()
-            .find_map(|key| self.0.get(key).and_then(Value::as_str));
-        named.map_or(Ok(usual), Activation::from_timm)
-    }
-
-    /// Refuses a configuration that contradicts the weights.
-    fn check(&self, network: &Network) -> std::result::Result<(), ShapeError> {
-        let per_stage = |of: &dyn Fn(&levit::LevitStage) -> usize, shape: &LevitShape| -> Value {
-            shape.stages.iter().map(of).collect::<Vec<_>>().into()
+/// Refuses a configuration that contradicts the weights.
+fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError> {
+    let per_stage = |of: &dyn Fn(&levit::LevitStage) -> usize, shape: &LevitShape| -> Value {
+        shape.stages.iter().map(of).collect::<Vec<_>>().into()
+    };
+    let mut facts: Vec<(&str, Value)> = match network {
+        Network::Vit(s) => vec![
+            ("embed_dim", json!(s.width)),
+            ("hidden_size", json!(s.width)),
+            ("depth", json!(s.depth)),
+            ("num_hidden_layers", json!(s.depth)),
+            ("intermediate_size", json!(s.hidden())),
+            ("mlp_ratio", json!(s.mlp_ratio)),
+            ("patch_size", json!(s.patch)),
+            ("num_channels", json!(s.channels)),
+            ("img_size", json!(s.image_size)),
+            ("image_size", json!(s.image_size)),
+            ("class_token", json!(s.class_token)),
+            (
+                "global_pool",
+                json!(if s.class_token { "token" } else { "avg" }),
+            ),
+        ],
+        Network::ConvMixer(s) => vec![
+            ("dim", json!(s.width)),
+            ("depth", json!(s.depth)),
+            ("kernel_size", json!(s.kernel)),
+            ("patch_size", json!(s.patch)),
+        ],
+        Network::ConvNext(s) => vec![
+            ("dims", json!(s.widths())),
+            ("depths", json!(s.stages)),
+            ("kernel_sizes", json!(s.kernel)),
+            ("dim", json!(s.width)),
+            ("depth", json!(s.depth)),
+            ("kernel_size", json!(s.kernel)),
+            ("mlp_ratio", json!(s.mlp_ratio)),
+            ("patch_size", json!(s.patch)),
+        ],
+        Network::Frozen(FrozenNetwork::Levit(s)) => vec![
+            ("embed_dim", per_stage(&|s| s.width, s)),
+            ("depth", per_stage(&|s| s.depth, s)),
+            ("num_heads", per_stage(&|s| s.heads, s)),
+            ("key_dim", json!(s.key)),
+            ("img_size", json!(s.image_size)),
+        ],
+        Network::Frozen(FrozenNetwork::EfficientNet(s)) => vec![
+            ("stem_size", json!(s.stem)),
+            ("num_features", json!(s.features)),
+        ],
+        // They checked their own while they were recognised.
+        Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => return Ok(()),
+    };
+    let about = network.about();
+    facts.push(("in_chans", json!(about.channels)));
+    facts.push(("num_classes", json!(about.classes)));
+    for (key, found) in facts {
+        let Some(said) = known.args.get(key) else {
+            continue;
         };
-        let facts: Vec<(&str, Value)> = match network {
-            Network::Vit(s) => vec![
-                ("embed_dim", json!(s.width)),
-                ("hidden_size", json!(s.width)),
-                ("depth", json!(s.depth)),
-                ("num_hidden_layers", json!(s.depth)),
-                ("intermediate_size", json!(s.hidden())),
-                ("mlp_ratio", json!(s.mlp_ratio)),
-                ("patch_size", json!(s.patch)),
-                ("in_chans", json!(s.channels)),
-                ("num_channels", json!(s.channels)),
-                ("img_size", json!(s.image_size)),
-                ("image_size", json!(s.image_size)),
-                ("num_classes", json!(s.classes)),
-                ("class_token", json!(s.class_token)),
-                (
-                    "global_pool",
-                    json!(if s.class_token { "token" } else { "avg" }),
-                ),
-            ],
-            Network::ConvMixer(s) => vec![
-                ("dim", json!(s.width)),
-                ("depth", json!(s.depth)),
-                ("kernel_size", json!(s.kernel)),
-                ("patch_size", json!(s.patch)),
-                ("in_chans", json!(s.channels)),
-                ("num_classes", json!(s.classes)),
-            ],
-            Network::ConvNext(s) => vec![
-                ("dims", json!(s.widths())),
-                ("depths", json!(s.stages)),
-                ("kernel_sizes", json!(s.kernel)),
-                ("dim", json!(s.width)),
-                ("depth", json!(s.depth)),
-                ("kernel_size", json!(s.kernel)),
-                ("mlp_ratio", json!(s.mlp_ratio)),
-                ("patch_size", json!(s.patch)),
-                ("in_chans", json!(s.channels)),
-                ("num_classes", json!(s.classes)),
-            ],
-            Network::Frozen(FrozenNetwork::Levit(s)) => vec![
-                ("embed_dim", per_stage(&|s| s.width, s)),
-                ("depth", per_stage(&|s| s.depth, s)),
-                ("num_heads", per_stage(&|s| s.heads, s)),
-                ("key_dim", json!(s.key)),
-                ("in_chans", json!(s.channels)),
-                ("img_size", json!(s.image_size)),
-                ("num_classes", json!(s.classes)),
-            ],
-            Network::Frozen(FrozenNetwork::EfficientNet(s)) => vec![
-                ("stem_size", json!(s.stem)),
-                ("num_features", json!(s.features)),
-                ("in_chans", json!(s.channels)),
-                ("num_classes", json!(s.classes)),
-            ],
-            // They checked their own while they were recognised.
-            Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => Vec::new(),
+        let agrees = match (said.as_f64(), found.as_f64()) {
+            (Some(said), Some(found)) => (said - found).abs() < 1e-3,
+            (None, Some(_)) => known.size(key).map(|s| json!(s)).as_ref() == Some(&found),
+            _ => *said == found,
         };
-        for (key, found) in facts {
-            let Some(said) = self.0.get(key) else {
-                continue;
-            };
-            let agrees = match (said.as_f64(), found.as_f64()) {
-                (Some(said), Some(found)) => (said - found).abs() < 1e-3,
-                (None, Some(_)) => self.size(key).map(|s| json!(s)).as_ref() == Some(&found),
-                _ => *said == found,
-            };
-            if !agrees {
-                return Err(ShapeError::Contradiction {
-                    key: key.into(),
-                    said: said.to_string(),
-                    found: found.to_string(),
-                });
-            }
+        if !agrees {
+            return Err(ShapeError::Contradiction {
+                key: key.into(),
+                said: said.to_string(),
+                found: found.to_string(),
+            });
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[cfg(test)]

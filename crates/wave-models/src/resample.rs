@@ -3,16 +3,24 @@
 use crate::transformer::Relative;
 use crate::{Network, Weights};
 use candle_core::{Device, Error, Result, Tensor};
-use faer::{Mat, MatRef};
+use faer::MatRef;
 
 /// Images (b, channels, side, side) of `to` x `to` pixels (bicubic, antialiased).
 pub fn images(images: &Tensor, to: usize) -> Result<Tensor> {
-    let (b, channels, height, width) = images.dims4()?;
+    let (_, _, height, width) = images.dims4()?;
     if (height, width) == (to, to) {
         return Ok(images.clone());
     }
     let rows = matrix(&bicubic_matrix(height, to), (to, height), images)?;
     let columns = matrix(&bicubic_matrix(width, to), (to, width), images)?;
+    both_sides(images, &rows, &columns)
+}
+
+/// `rows x columns^T` for each x of `images` (b, channels, height, width): (b, channels, to, to), by maps
+/// (to, height) and (to, width).
+fn both_sides(images: &Tensor, rows: &Tensor, columns: &Tensor) -> Result<Tensor> {
+    let (b, channels, height, width) = images.dims4()?;
+    let to = rows.dim(0)?;
     let lines = images.reshape((b * channels * height, width))?;
     let lines = lines.matmul(&columns.t()?)?;
     let both = rows.broadcast_matmul(&lines.reshape((b * channels, height, to))?)?;
@@ -45,21 +53,16 @@ pub fn network(
     side: usize,
 ) -> Result<Option<(Network, Weights)>> {
     let mut network = network.clone();
-    let (from, patch) = match &mut network {
-        Network::Vit(shape) => (
-            std::mem::replace(&mut shape.image_size, side),
-            shape.patch.max(1),
-        ),
+    let (size, patch) = match &mut network {
+        Network::Vit(shape) => (&mut shape.image_size, shape.patch.max(1)),
         Network::Transformer(shape)
             if shape.rotary.is_none() && shape.relative == Relative::None =>
         {
-            (
-                std::mem::replace(&mut shape.image_size, side),
-                shape.patch.max(1),
-            )
+            (&mut shape.image_size, shape.patch.max(1))
         }
         _ => return Ok(None),
     };
+    let from = std::mem::replace(size, side);
     let mut weights = weights.clone();
     if let Some(embedding) = weights.get("pos_embed") {
         let patches = (from / patch) * (from / patch);
@@ -74,18 +77,17 @@ pub fn network(
 /// products with resized patches come closest to the products with the patches themselves (FlexiViT,
 /// section 3.4: the pseudo-inverse of the transposed resizing).
 pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
-    let (width, channels, from, _) = kernels.dims4()?;
+    let from = kernels.dim(2)?;
     let resize = bicubic_matrix(from, to);
-    let inverse = pseudo_inverse(MatRef::from_row_major_slice(&resize, to, from).transpose())?;
+    let svd = MatRef::from_row_major_slice(&resize, to, from)
+        .transpose()
+        .thin_svd()
+        .map_err(|error| Error::Msg(format!("the singular values of a resizing: {error:?}")))?;
+    let inverse = svd.pseudoinverse();
     let values: Vec<f64> = inverse.row_iter().flat_map(|r| r.iter().copied()).collect();
     let inverse = matrix(&values, (to, from), kernels)?;
     // Resizing both sides is a Kronecker product, and so is its pseudo-inverse.
-    let columns = kernels.reshape((width * channels * from, from))?;
-    let columns = columns
-        .matmul(&inverse.t()?)?
-        .reshape((width * channels, from, to))?;
-    let both = inverse.broadcast_matmul(&columns)?;
-    both.reshape((width, channels, to, to))
+    both_sides(kernels, &inverse, &inverse)
 }
 
 /// Antialiased bicubic resizing of a line as a matrix (to, size), row by row, as PyTorch's `interpolate`
@@ -117,14 +119,6 @@ fn bicubic(x: f64) -> f64 {
         x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
         _ => 0.0,
     }
-}
-
-/// Moore and Penrose's inverse.
-fn pseudo_inverse(matrix: MatRef<f64>) -> Result<Mat<f64>> {
-    let svd = matrix
-        .thin_svd()
-        .map_err(|error| Error::Msg(format!("the singular values of a resizing: {error:?}")))?;
-    Ok(svd.pseudoinverse())
 }
 
 /// In the number type of `like`, where it lies.

@@ -1,22 +1,6 @@
 //! Vision transformers under the names of Hugging Face's transformers: `ViTForImageClassification`
 //! and `DeiTForImageClassification` (with and without teacher) as their files have them.
 //!
-//! | here (timm)          | there                                                     |
-//! |----------------------|-----------------------------------------------------------|
-//! | `cls_token`          | `vit.embeddings.cls_token`                                |
-//! | `dist_token`         | `deit.embeddings.distillation_token`                      |
-//! | `pos_embed`          | `vit.embeddings.position_embeddings`                      |
-//! | `patch_embed.proj`   | `vit.embeddings.patch_embeddings.projection`              |
-//! | `blocks.L.norm1`     | `vit.encoder.layer.L.layernorm_before`                    |
-//! | `blocks.L.attn.qkv`  | `vit.encoder.layer.L.attention.attention.{query,key,value}` |
-//! | `blocks.L.attn.proj` | `vit.encoder.layer.L.attention.output.dense`              |
-//! | `blocks.L.norm2`     | `vit.encoder.layer.L.layernorm_after`                     |
-//! | `blocks.L.mlp.fc1`   | `vit.encoder.layer.L.intermediate.dense`                  |
-//! | `blocks.L.mlp.fc2`   | `vit.encoder.layer.L.output.dense`                        |
-//! | `norm`               | `vit.layernorm`                                           |
-//! | `head`               | `classifier` (with teacher: `cls_classifier`)             |
-//! | `head_dist`          | `distillation_classifier`                                 |
-//!
 //! Layer norms: timm adds 1e-6 to variances, as in the training of the published models. transformers
 //! adds its configuration's `layer_norm_eps`, 1e-12 by default. An export says 1e-6. An import keeps
 //! the value of its configuration ([`crate::Network::recognise`]). So both sides compute the same.

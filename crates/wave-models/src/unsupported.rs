@@ -113,11 +113,9 @@ const WITHOUT_BIAS: [(&str, &str); 3] = [
 /// Refuses networks of no family here.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
-///
-/// # Errors
-/// If unsupported: names the architecture and the unsupported feature.
 pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
-    if let Some((_, kind)) = architecture(name) {
+    let mut architectures = ARCHITECTURES.iter();
+    if let Some((_, kind)) = architectures.find(|(start, _)| name.starts_with(start)) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
     // `module.` and its like are gone by now; others may be a part of more than one network.
@@ -144,9 +142,6 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
 }
 
 /// Refuses a ConvNeXt of sizes of its own whose blocks or widths cannot be trained.
-///
-/// # Errors
-/// If so: names the difference.
 pub(crate) fn check_stages(
     name: &str,
     args: &Map<String, Value>,
@@ -204,9 +199,6 @@ pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), 
 }
 
 /// The feature of a vision transformer that [`crate::vit`] lacks, and the place that shows it.
-///
-/// # Errors
-/// If no network here has it.
 pub(crate) fn variant(
     name: &str,
     args: &Map<String, Value>,
@@ -227,13 +219,6 @@ pub(crate) fn variant(
         }
     }
     Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
-}
-
-/// The name of a family of networks that is not here.
-fn architecture(name: &str) -> Option<&'static (&'static str, &'static str)> {
-    ARCHITECTURES
-        .iter()
-        .find(|(start, _)| name.starts_with(start))
 }
 
 /// The feature of the first tensor of these, and that tensor.

@@ -188,23 +188,15 @@ impl VitShape {
     /// Names and shapes of all weights, as timm has them.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = self.outer_parameters();
-        for l in 0..self.depth {
-            for (name, shape) in BLOCK_TENSORS.iter().zip(self.block_dims()) {
-                all.push((format!("blocks.{l}.{name}"), shape));
-            }
-        }
+        all.extend((0..self.depth).flat_map(|l| self.block_parameters(&format!("blocks.{l}"))));
         all
     }
 
     /// Names and shapes of the stacked weights: see [`stack`].
     pub fn stacked_parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = self.outer_parameters();
-        for (name, shape) in BLOCK_TENSORS.iter().zip(self.block_dims()) {
-            all.push((
-                format!("blocks.{name}"),
-                [&[self.depth], &shape[..]].concat(),
-            ));
-        }
+        let of_block = self.block_parameters("blocks").into_iter();
+        all.extend(of_block.map(|(name, dims)| (name, [&[self.depth], &dims[..]].concat())));
         all
     }
 
@@ -245,23 +237,19 @@ impl VitShape {
         all
     }
 
-    /// Shapes of [`BLOCK_TENSORS`].
-    fn block_dims(&self) -> [Vec<usize>; 12] {
+    /// [`BLOCK_TENSORS`] under names that begin so, and their shapes.
+    fn block_parameters(&self, prefix: &str) -> Vec<(String, Vec<usize>)> {
         let (d, h) = (self.width, self.hidden());
-        [
-            vec![d],
-            vec![d],
-            vec![3 * d, d],
-            vec![3 * d],
-            vec![d, d],
-            vec![d],
-            vec![d],
-            vec![d],
-            vec![h, d],
-            vec![h],
-            vec![d, h],
-            vec![d],
-        ]
+        let modules = [
+            ("norm1", vec![d]),
+            ("attn.qkv", vec![3 * d, d]),
+            ("attn.proj", vec![d, d]),
+            ("norm2", vec![d]),
+            ("mlp.fc1", vec![h, d]),
+            ("mlp.fc2", vec![d, h]),
+        ];
+        let named = |(name, dims): (&str, Vec<usize>)| affine(&format!("{prefix}.{name}"), dims);
+        modules.into_iter().flat_map(named).collect()
     }
 
     /// Reads the sizes off timm-named weights. Heads leave no trace in the weights: they are
@@ -497,19 +485,27 @@ pub fn embedded(
     // One table for positions, patch bias and the tokens before the patches: (tokens, d).
     let positions = w("pos_embed")?.reshape(((), d))?;
     let bias = w("patch_embed.proj.bias")?;
-    let table = if shape.class_token {
-        let mut rows = vec![w("cls_token")?.reshape((1, d))?];
-        if shape.distilled {
-            rows.push(w("dist_token")?.reshape((1, d))?);
-        }
-        let patches = (shape.tokens() - shape.prefix(), d);
-        rows.push(bias.reshape((1, d))?.broadcast_as(patches)?.contiguous()?);
-        (positions + Tensor::cat(&rows, 0)?)?
-    } else {
-        positions.broadcast_add(bias)?
-    };
+    let bias = repeated(bias, shape.grid() * shape.grid())?;
+    let first = &["cls_token", "dist_token"][..shape.prefix()];
+    let table = (positions + below(weights, first, bias)?)?;
     let patch_weight = w("patch_embed.proj.weight")?.reshape((d, ()))?;
     wave_ops::embed(precision, &patches, &patch_weight, &table)
+}
+
+/// A row (d), `n` times: (n, d).
+pub(crate) fn repeated(row: &Tensor, n: usize) -> Result<Tensor> {
+    let d = row.elem_count();
+    row.reshape((1, d))?.broadcast_as((n, d))?.contiguous()
+}
+
+/// The tokens of these names (1, .., d), and below them those of `patches` (n, d).
+pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Result<Tensor> {
+    let d = patches.dim(1)?;
+    let first = names
+        .iter()
+        .map(|name| get(weights, name)?.reshape(((), d)));
+    let rows: Vec<Tensor> = first.chain([Ok(patches)]).collect::<Result<_>>()?;
+    Tensor::cat(&rows, 0)
 }
 
 /// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention

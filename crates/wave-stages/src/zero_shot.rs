@@ -184,7 +184,7 @@ fn texts(
     let mut all = Vec::with_capacity(names.len() * prompts.len());
     for name in names {
         for prompt in prompts {
-            let mut tokens = tokenizer.encode(&prompt.replace(PLACE, name), true)?;
+            let mut tokens = tokenizer.encode(&prompt.replace(PLACE, name))?;
             if let Some(padding) = padding {
                 tokens.resize(text.context, padding);
             }

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = folder.to_str().ok_or("the directory's name is not UTF-8")?;
     let data = wave_data::open(folder)?;
     println!("{folder}: {} + {} files", data.train.len(), data.test.len());
-    let packed = wave_data::pack(&data, &out.join("shards"), SHARD, || ())?;
+    let packed = wave_data::pack(&data, &out.join("shards"), SHARD)?;
     println!("{} shards, {} bytes", packed.shards.len(), packed.bytes);
     #[cfg(feature = "parquet")]
     for (name, source) in [("train", &data.train), ("val", &data.test)] {

@@ -72,7 +72,7 @@ pub(crate) fn contrast(image: &mut RawImage, factor: f32) {
     map(image, |x| blend(mean, x, factor));
 }
 
-/// Blends with the grey image.
+/// Blends with the grey image: 0 is grey, in as many channels.
 pub(crate) fn saturation(image: &mut RawImage, factor: f32) {
     if image.channels == 3 {
         let grey = luma(&image.pixels);
@@ -151,11 +151,6 @@ fn to_rgb(h: u8, s: u8, v: u8) -> [u8; 3] {
         4 => [t, p, v],
         _ => [v, p, q],
     }
-}
-
-/// Colour loses its colour but keeps its channels.
-pub(crate) fn grey(image: &mut RawImage) {
-    saturation(image, 0.0);
 }
 
 pub(crate) fn invert(image: &mut RawImage) {

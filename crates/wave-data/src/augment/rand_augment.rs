@@ -12,8 +12,8 @@ use crate::{DataError, RawImage};
 
 /// Some operations in a row, drawn with replacement from timm's fifteen.
 ///
-/// Parsed from timm's notation: `rand-m9-mstd0.5-inc1` is the default; `n2` (operations) and `p0.5`
-/// (probability of each) may be added.
+/// Parsed from timm's notation, such as `rand-m9-mstd0.5-inc1`; `n2` (operations) and `p0.5` (probability
+/// of each) may be added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandAugment {
     /// Operations drawn for an image.
@@ -28,18 +28,6 @@ pub struct RandAugment {
     pub increasing: bool,
 }
 
-impl Default for RandAugment {
-    fn default() -> Self {
-        Self {
-            operations: 2,
-            probability: 0.5,
-            magnitude: 9.0,
-            deviation: 0.5,
-            increasing: true,
-        }
-    }
-}
-
 impl FromStr for RandAugment {
     type Err = DataError;
 
@@ -51,10 +39,11 @@ impl FromStr for RandAugment {
             ))
         };
         let mut policy = Self {
+            operations: 2,
+            probability: 0.5,
             magnitude: 10.0,
             deviation: 0.0,
             increasing: false,
-            ..Self::default()
         };
         let mut parts = text.split('-');
         if parts.next() != Some("rand") {

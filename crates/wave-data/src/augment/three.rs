@@ -10,7 +10,7 @@ use crate::RawImage;
 pub(crate) fn apply(image: &mut RawImage, rng: &mut ChaCha8Rng) {
     let (which, radius) = (rng.random_range(0..3), rng.random_range(0.1..2.0));
     match which {
-        0 => colour::grey(image),
+        0 => colour::saturation(image, 0.0),
         1 => colour::solarise(image, 128),
         _ => blur(image, radius),
     }

@@ -74,6 +74,12 @@ fn loader(source: Arc<dyn Source>, batch: usize, views: Option<u32>, seed: u64) 
     Loader::train(source, indices, bytes(), VARIED, batch, views, seed).unwrap()
 }
 
+/// With at most `allowed` broken images.
+fn tolerating(loader: Loader, allowed: usize) -> Loader {
+    let broken = Arc::new(BrokenImages::at_most(allowed, loader.indices.len()));
+    Loader { broken, ..loader }
+}
+
 #[test]
 fn an_epoch_shows_every_image_once_save_the_last_partial_batch() {
     let loader = loader(ramps(23), 5, None, 1);
@@ -229,7 +235,7 @@ fn everything() -> Augment {
         crop_padding: 1,
         flip: true,
         resized_crop: Some(crate::ResizedCrop::default()),
-        rand_augment: Some(crate::RandAugment::default()),
+        rand_augment: Some("rand-m9-mstd0.5-inc1".parse().unwrap()),
         three: true,
         colour_jitter: Some(crate::ColourJitter {
             brightness: 0.4,

@@ -23,7 +23,7 @@ pub(super) const TEST: [&str; 3] = ["validation", "val", "test"];
 
 /// The content of `_info.json`, as timm reads it.
 #[derive(Default)]
-pub(super) struct Info {
+pub(crate) struct Info {
     splits: BTreeMap<String, SplitInfo>,
     /// Named shards; true if a shard is of a test split alone.
     tests: BTreeMap<PathBuf, bool>,
@@ -41,12 +41,9 @@ struct SplitInfo {
 
 impl Info {
     /// Reads the file of `dir`, if there is one.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or the shards beside it are not complete.
     pub(super) fn read(dir: &Path) -> Result<Info, DataError> {
         if dir.join(INCOMPLETE).exists() {
-            return Err(DataError::layout(
+            return Err(DataError::content(
                 dir,
                 format!(
                     "holds shards that were not packed to the end ({INCOMPLETE}); pack them again, \
@@ -85,18 +82,31 @@ impl Info {
         Some(part.files.clone())
     }
 
-    /// True if a shard holds test images: by its split, or else by its name.
-    pub(super) fn is_test(&self, file: &Path) -> bool {
-        let named = self.tests.get(file).copied();
-        named.unwrap_or_else(|| pattern::is_test(file))
-    }
-
-    /// The test split, if `files` are of the training split.
-    pub(super) fn companion(&self, files: &[PathBuf]) -> Option<Vec<PathBuf>> {
-        let belong = files
-            .iter()
-            .all(|file| self.tests.get(file) == Some(&false));
-        belong.then(|| self.files(&TEST))?
+    /// The files to train and to test on: those of the patterns `TRAIN,TEST`, or of one pattern, whose files
+    /// `_info.json` or their names divide. If all are to train on, the test set comes from an `_info.json`, or
+    /// has the same name with `val`, `validation` or `test` for `train`, or is empty.
+    pub(crate) fn parts(
+        &self,
+        files: Vec<PathBuf>,
+        pattern: &str,
+        test: Option<&str>,
+    ) -> Result<(Vec<PathBuf>, Vec<PathBuf>), DataError> {
+        if let Some(test) = test {
+            return Ok((files, pattern::expand(test)?));
+        }
+        let is_test = |file: &PathBuf| {
+            let named = self.tests.get(file).copied();
+            named.unwrap_or_else(|| pattern::is_test(file))
+        };
+        let (mut test, train): (Vec<_>, Vec<_>) = files.into_iter().partition(is_test);
+        if test.is_empty() {
+            let known = train.iter().all(|file| self.tests.contains_key(file));
+            let split = self.files(&TEST).filter(|_| known);
+            test = split
+                .or_else(|| pattern::companion(pattern))
+                .unwrap_or_default();
+        }
+        Ok((train, test))
     }
 
     /// Compares the numbers of images found in each shard with the numbers in `_info.json`.

@@ -102,7 +102,7 @@ impl Source {
         Ok(match self {
             Source::Images(data) => {
                 let loader = |source: &std::sync::Arc<dyn wave_data::Source>, of: &[u32], seed| {
-                    let (transform, augment) = (data.transform.clone(), Augment::default());
+                    let (transform, augment) = (data.transform.clone(), Augment::NONE);
                     let (source, of) = (source.clone(), of.to_vec());
                     Loader::train(source, of, transform, augment, data.batch, None, seed)
                 };

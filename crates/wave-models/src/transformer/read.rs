@@ -215,10 +215,6 @@ pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
 }
 
 /// The transformer of these weights, with `what` a plain one lacks, found by `found`.
-///
-/// # Errors
-/// If the weights leave something open that nothing else tells, or the name or an argument tells an
-/// unsupported part.
 pub(crate) fn recognise(
     known: Known,
     what: &str,

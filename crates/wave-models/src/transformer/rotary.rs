@@ -78,18 +78,15 @@ impl Angles {
         .contiguous()?; // (b, n, h, 2, d / 2)
         let first = pairs.narrow(3, 0, 1)?.squeeze(3)?;
         let second = pairs.narrow(3, 1, 1)?.squeeze(3)?;
-        let turned = |a: &Tensor, b: &Tensor| -> Result<(Tensor, Tensor)> {
-            Ok((
-                a.broadcast_mul(&self.cosines)?,
-                b.broadcast_mul(&self.sines)?,
-            ))
-        };
-        let (a, b_sin) = turned(&first, &second)?;
-        let (c, a_sin) = turned(&second, &first)?;
-        let (first, second) = ((a - b_sin)?, (c + a_sin)?);
+        let cosines = |x: &Tensor| x.broadcast_mul(&self.cosines);
+        let sines = |x: &Tensor| x.broadcast_mul(&self.sines);
+        let turned = [
+            (cosines(&first)? - sines(&second)?)?,
+            (cosines(&second)? + sines(&first)?)?,
+        ];
         match self.rotary {
-            Rotary::Neighbours { .. } => Tensor::stack(&[first, second], 4)?.reshape((b, n, h, d)),
-            Rotary::Halves => Tensor::cat(&[first, second], D::Minus1),
+            Rotary::Neighbours { .. } => Tensor::stack(&turned, 4)?.reshape((b, n, h, d)),
+            Rotary::Halves => Tensor::cat(&turned, D::Minus1),
         }
     }
 }

@@ -19,50 +19,29 @@ pub(super) fn embed(
     weights: &Weights,
     images: &Tensor,
 ) -> Result<Tensor> {
-    let (d, prefix) = (shape.width, shape.prefix());
+    let (d, places) = (shape.width, shape.grid() * shape.grid());
     let kernel = get(weights, "patch_embed.proj.weight")?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, kernel)?;
     let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
-    let places = shape.grid() * shape.grid();
     // One table for positions, patch bias and the tokens before the patches: (tokens, d).
     let bias = match shape.patch_bias {
         true => get(weights, "patch_embed.proj.bias")?.clone(),
         false => Tensor::zeros(d, kernel.dtype(), kernel.device())?,
     };
+    let of_patches = vit::repeated(&bias, places)?;
     let mut first = Vec::new();
-    for (name, there) in [
-        ("cls_token", shape.class_token),
-        ("reg_token", shape.registers > 0),
-    ] {
-        if there {
-            first.push(get(weights, name)?.reshape(((), d))?);
-        }
-    }
-    let of_patches = bias
-        .reshape((1, d))?
-        .broadcast_as((places, d))?
-        .contiguous()?;
-    let positions = match shape.positions {
-        Positions::None => None,
-        _ => Some(get(weights, "pos_embed")?.reshape(((), d))?),
+    first.extend(shape.class_token.then_some("cls_token"));
+    first.extend((shape.registers > 0).then_some("reg_token"));
+    let rows = |of_patches: Tensor| vit::below(weights, &first, of_patches);
+    let positions = || get(weights, "pos_embed")?.reshape(((), d));
+    let table = match shape.positions {
+        Positions::All => (positions()? + rows(of_patches)?)?,
+        Positions::Patches => rows((positions()? + of_patches)?)?,
+        Positions::None => rows(of_patches)?,
     };
-    let rows = |of_patches: Tensor| -> Result<Tensor> {
-        let mut rows = first.clone();
-        rows.push(of_patches);
-        Tensor::cat(&rows, 0)
-    };
-    let table = match (positions, shape.positions) {
-        (Some(positions), Positions::All) => (positions + rows(of_patches)?)?,
-        (Some(positions), _) => rows((positions + of_patches)?)?,
-        (None, _) => rows(of_patches)?,
-    };
-    debug_assert_eq!(table.dims(), [prefix + places, d]);
-    let x = wave_ops::embed(
-        wave_ops::Precision::F32,
-        &patches,
-        &kernel.reshape((d, ()))?,
-        &table,
-    )?;
+    debug_assert_eq!(table.dims(), [shape.tokens(), d]);
+    let kernel = kernel.reshape((d, ()))?;
+    let x = wave_ops::embed(wave_ops::Precision::F32, &patches, &kernel, &table)?;
     match shape.norm_pre {
         true => norm(shape, weights, "norm_pre", &x),
         false => Ok(x),
@@ -105,22 +84,28 @@ pub(super) fn plain_parameters(
     vit::block_tensors(parameter)
 }
 
-/// Features (b, d) of the tokens (b, tokens, d) after the blocks, for all but attention pooling.
-pub(super) fn pooled(shape: &TransformerShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+/// Features (b, d) of the tokens (b, tokens, d) after the blocks, with attention pooling if it is given.
+pub(super) fn pooled(
+    shape: &TransformerShape,
+    weights: &Weights,
+    latent: Option<&Latent>,
+    x: &Tensor,
+) -> Result<Tensor> {
     let normed = |x: &Tensor| match shape.norm {
         true => norm(shape, weights, "norm", x),
         false => Ok(x.clone()),
     };
     let (_, n, _) = x.dims3()?;
     let token = || normed(&x.narrow(1, 0, 1)?.squeeze(1)?);
-    let mean = || {
+    let patches = || {
         let patches = x.narrow(1, shape.prefix(), n - shape.prefix())?;
-        normed(&patches.contiguous()?)?.mean(1)
+        normed(&patches.contiguous()?)
     };
-    let pooled = match shape.pooling {
-        Pooling::Token => token()?,
-        Pooling::Both => Tensor::cat(&[token()?, mean()?], 1)?,
-        _ => mean()?,
+    let pooled = match (shape.pooling, latent) {
+        (Pooling::Token, _) => token()?,
+        (Pooling::Both, _) => Tensor::cat(&[token()?, patches()?.mean(1)?], 1)?,
+        (_, Some(latent)) => latent.run(shape, &patches()?)?,
+        (_, None) => patches()?.mean(1)?,
     };
     match shape.fc_norm {
         true => norm(shape, weights, "fc_norm", &pooled),
@@ -155,7 +140,7 @@ pub(super) struct Layer {
 }
 
 /// Attention pooling.
-struct Latent {
+pub(super) struct Latent {
     /// The query (1, heads x head), scaled.
     query: Tensor,
     kv: Affine,
@@ -190,9 +175,9 @@ impl Transformer {
             let parameters = plain_parameters(shape, &stacked(shape, weights)?)?;
             Blocks::Plain(Box::new(parameters))
         } else {
-            let shared = relative(shape, weights, "rel_pos_bias", Relative::Shared, &device)?;
+            let shared = relative(shape, weights, "rel_pos_bias", Relative::Shared)?;
             let layers = (0..shape.depth)
-                .map(|l| Layer::new(shape, weights, l, shared.as_ref(), &device))
+                .map(|l| Layer::new(shape, weights, l, shared.as_ref()))
                 .collect::<Result<Vec<_>>>()?;
             let head = shape.width / shape.heads;
             let angles = shape
@@ -230,21 +215,7 @@ impl Transformer {
                 }
             }
         }
-        match &self.latent {
-            None => pooled(shape, weights, &x),
-            Some(latent) => {
-                if shape.norm {
-                    x = norm(shape, weights, "norm", &x)?;
-                }
-                let (prefix, n) = (shape.prefix(), x.dim(1)?);
-                let patches = x.narrow(1, prefix, n - prefix)?.contiguous()?;
-                let pooled = latent.run(shape, &patches)?;
-                match shape.fc_norm {
-                    true => norm(shape, weights, "fc_norm", &pooled),
-                    false => Ok(pooled),
-                }
-            }
-        }
+        pooled(shape, weights, self.latent.as_ref(), &x)
     }
 }
 
@@ -272,12 +243,13 @@ impl Layer {
         weights: &Weights,
         l: usize,
         shared: Option<&Tensor>,
-        device: &Device,
     ) -> Result<Layer> {
         let named = |part: &str| get(weights, &format!("blocks.{l}.{part}"));
         let stored = |part: &str| Affine::stored(weights, &format!("blocks.{l}.{part}"));
         let (d, heads) = (shape.width, shape.heads);
         let head = d / heads;
+        let norms = [stored("norm1")?, stored("norm2")?];
+        let device = norms[0].weight.device();
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         let joint = || named("attn.qkv.weight").cloned();
         let (weight, bias) = match shape.queries {
@@ -340,13 +312,7 @@ impl Layer {
             }
             _ => map("mlp.fc1", None)?,
         };
-        let own = relative(
-            shape,
-            weights,
-            &format!("blocks.{l}.attn"),
-            Relative::Each,
-            device,
-        )?;
+        let own = relative(shape, weights, &format!("blocks.{l}.attn"), Relative::Each)?;
         let bias = match own.as_ref().or(shared) {
             Some(bias) => bias.clone(),
             None => {
@@ -355,7 +321,7 @@ impl Layer {
             }
         };
         Ok(Layer {
-            norms: [stored("norm1")?, stored("norm2")?],
+            norms,
             qkv: qkv.columns()?,
             qk_norms,
             attention_norm: shape
@@ -478,7 +444,6 @@ fn relative(
     weights: &Weights,
     module: &str,
     kind: Relative,
-    device: &Device,
 ) -> Result<Option<Tensor>> {
     if shape.relative != kind {
         return Ok(None);
@@ -501,7 +466,7 @@ fn relative(
             } as u32);
         }
     }
-    let places = Tensor::from_vec(places, n * n, device)?;
+    let places = Tensor::from_vec(places, n * n, table.device())?;
     let biases = table.index_select(&places, 0)?; // (n n, heads)
     let biases = biases.t()?.contiguous()?.reshape((shape.heads, n, n))?;
     Ok(Some(biases))

@@ -32,7 +32,7 @@ impl TextBlocks {
         let tokens = get(weights, "tokens")?.clone();
         let scores = scores(shape.heads, context, causal, tokens.device())?;
         let layers = (0..shape.depth)
-            .map(|l| Layer::new(shape, weights, l, Some(&scores), tokens.device()))
+            .map(|l| Layer::new(shape, weights, l, Some(&scores)))
             .collect::<Result<_>>()?;
         Ok(TextBlocks {
             shape: shape.clone(),

@@ -27,8 +27,8 @@ type Names = &'static [(&'static str, &'static str)];
 
 /// A layout of a transformer.
 struct Layout {
-    /// `model_type`.
-    kind: &'static str,
+    /// `model_type` of the networks that have it.
+    kinds: &'static [&'static str],
     /// The module that holds the network, beside its classifier.
     module: &'static str,
     /// Prefix before the number of a block.
@@ -45,18 +45,14 @@ const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query",
 
 const VIT_OUTER: Names = &[
     ("embeddings.cls_token", "cls_token"),
+    // A distillation token that no classifier sees is a register.
+    ("embeddings.distillation_token", "reg_token"),
     ("embeddings.register_tokens", "reg_token"),
     ("embeddings.position_embeddings", "pos_embed"),
     ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
-    ("layernorm", "norm"),
-];
-
-/// A distillation token that no classifier sees is a register.
-const DEIT_OUTER: Names = &[
-    ("embeddings.cls_token", "cls_token"),
-    ("embeddings.distillation_token", "reg_token"),
-    ("embeddings.position_embeddings", "pos_embed"),
-    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    // BEiT's; elsewhere poolers are idle.
+    ("encoder.relative_position_bias", "rel_pos_bias"),
+    ("pooler.layernorm", "fc_norm"),
     ("layernorm", "norm"),
 ];
 
@@ -69,15 +65,6 @@ const DINOV2_INNER: Names = &[
     ("mlp.weights_in", "mlp.fc1"),
     ("mlp.weights_out", "mlp.fc2"),
     ("mlp", "mlp"),
-];
-
-const BEIT_OUTER: Names = &[
-    ("embeddings.cls_token", "cls_token"),
-    ("embeddings.position_embeddings", "pos_embed"),
-    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
-    ("encoder.relative_position_bias", "rel_pos_bias"),
-    ("pooler.layernorm", "fc_norm"),
-    ("layernorm", "norm"),
 ];
 
 const BEIT_INNER: Names = &[
@@ -135,7 +122,7 @@ const TOWER_INNER: Names = &[
 ];
 
 const VIT: Layout = Layout {
-    kind: "vit",
+    kinds: &["vit"],
     module: "vit.",
     blocks: "encoder.layer.",
     outer: VIT_OUTER,
@@ -144,7 +131,7 @@ const VIT: Layout = Layout {
 };
 
 const TOWER: Layout = Layout {
-    kind: "clip",
+    kinds: &["clip", "clip_vision_model", "siglip", "siglip_vision_model"],
     module: "vision_model.",
     blocks: "encoder.layers.",
     outer: TOWER_OUTER,
@@ -153,40 +140,38 @@ const TOWER: Layout = Layout {
 };
 
 const BEIT: Layout = Layout {
-    kind: "beit",
+    kinds: &["beit"],
     module: "beit.",
-    outer: BEIT_OUTER,
     inner: BEIT_INNER,
     ..VIT
 };
 
 const DINOV2: Layout = Layout {
-    kind: "dinov2",
+    kinds: &["dinov2"],
     module: "dinov2.",
     inner: DINOV2_INNER,
     ..VIT
 };
 
-const LAYOUTS: [Layout; 12] = [
+const LAYOUTS: [Layout; 9] = [
     VIT,
     Layout {
-        kind: "deit",
+        kinds: &["deit"],
         module: "deit.",
-        outer: DEIT_OUTER,
         ..VIT
     },
     Layout {
-        kind: "vit_msn",
+        kinds: &["vit_msn"],
         ..VIT
     },
     DINOV2,
     Layout {
-        kind: "dinov2_with_registers",
+        kinds: &["dinov2_with_registers"],
         module: "dinov2_with_registers.",
         ..DINOV2
     },
     Layout {
-        kind: "dinov3_vit",
+        kinds: &["dinov3_vit"],
         module: "model.",
         blocks: "layer.",
         outer: DINOV3_OUTER,
@@ -195,23 +180,11 @@ const LAYOUTS: [Layout; 12] = [
     },
     BEIT,
     Layout {
-        kind: "data2vec-vision",
+        kinds: &["data2vec-vision"],
         module: "data2vec_vision.",
         ..BEIT
     },
     TOWER,
-    Layout {
-        kind: "clip_vision_model",
-        ..TOWER
-    },
-    Layout {
-        kind: "siglip",
-        ..TOWER
-    },
-    Layout {
-        kind: "siglip_vision_model",
-        ..TOWER
-    },
 ];
 
 /// True if no image passes through a tensor once the network is trained: tokens of masked training, poolers
@@ -238,8 +211,12 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
     if let Some(found) = convolutions::in_timm(kind, config, weights)? {
         return Ok(found);
     }
-    let Some(layout) = LAYOUTS.iter().find(|layout| layout.kind == kind) else {
-        let mut read: Vec<&str> = LAYOUTS.iter().map(|layout| layout.kind).collect();
+    let Some(layout) = LAYOUTS.iter().find(|layout| layout.kinds.contains(&kind)) else {
+        let mut read: Vec<&str> = LAYOUTS
+            .iter()
+            .flat_map(|layout| layout.kinds)
+            .copied()
+            .collect();
         read.extend(convolutions::KINDS);
         return Err(ShapeError::Layout {
             kind: kind.into(),
@@ -269,7 +246,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
     }
     let found = InTimm {
         name: kind.into(),
-        weights: renamed(layout, weights)?,
+        weights: renamed(kind, layout, weights)?,
         args,
     };
     agree(about, &found.weights)?;
@@ -277,19 +254,12 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
 }
 
 /// A tower of a CLIP or SigLIP under timm's names, from the tensors after `module`.
-///
-/// # Errors
-/// If queries, keys and values are incomplete or do not fit each other.
 pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeError> {
     let own = weights.iter().filter_map(|(name, tensor)| {
         let inner = name.strip_prefix(module)?.strip_prefix('.')?;
         Some((inner.to_owned(), tensor.clone()))
     });
-    let layout = Layout {
-        kind: "clip_vision_model",
-        ..TOWER
-    };
-    renamed(&layout, &own.collect())
+    renamed("clip_vision_model", &TOWER, &own.collect())
 }
 
 /// The names of a vision transformer with the module before each: ViT-MSN's files have it before some, and
@@ -390,7 +360,7 @@ fn arguments(
 
 /// The weights under timm's names. Names of neither project are kept, for the check against a network to
 /// report.
-fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
+fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
     let mut out = Weights::new();
     let inner = |name: &String| {
         let inner = name.strip_prefix(layout.module).unwrap_or(name);
@@ -399,7 +369,7 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
     let by_inner: Weights = weights
         .iter()
         .map(|(name, tensor)| (inner(name), tensor.clone()))
-        .filter(|(name, _)| !idle(layout.kind, name))
+        .filter(|(name, _)| !idle(kind, name))
         .collect();
     for (name, tensor) in &by_inner {
         let Some(rest) = name.strip_prefix(layout.blocks) else {
@@ -411,14 +381,14 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
         let (layer, part) = rest.split_once('.').unwrap_or((rest, ""));
         if let Some((module, thirds)) = layout.thirds
             && let Some(third) = part.strip_prefix(module).and_then(|p| p.strip_prefix('.'))
-            && let Some((third, kind)) = third.split_once('.')
+            && let Some((third, end)) = third.split_once('.')
             && thirds.contains(&third)
         {
-            let of = |third: &str| format!("{}{layer}.{module}.{third}.{kind}", layout.blocks);
+            let of = |third: &str| format!("{}{layer}.{module}.{third}.{end}", layout.blocks);
             let names = thirds.map(of);
             let timm = |part: &str| format!("blocks.{layer}.attn.{part}");
             // BEiT's keys have no bias.
-            if kind == "bias" && !by_inner.contains_key(&names[1]) {
+            if end == "bias" && !by_inner.contains_key(&names[1]) {
                 let part = if third == thirds[0] {
                     "q_bias"
                 } else {
@@ -426,7 +396,7 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
                 };
                 out.insert(timm(part), tensor.clone());
             } else if third == thirds[0] || !by_inner.contains_key(&names[0]) {
-                out.insert(timm(&format!("qkv.{kind}")), join(&by_inner, &names)?);
+                out.insert(timm(&format!("qkv.{end}")), join(&by_inner, &names)?);
             }
             continue;
         }
@@ -434,7 +404,7 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
         let timm = timm.map(|part| format!("blocks.{layer}.{part}"));
         out.insert(timm.unwrap_or(name.clone()), tensor.clone());
     }
-    shaped(layout.kind, &mut out)?;
+    shaped(kind, &mut out)?;
     Ok(out)
 }
 

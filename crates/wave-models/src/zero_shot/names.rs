@@ -1,21 +1,4 @@
-//! Weights of CLIP and SigLIP: their names in transformers, and timm's.
-//!
-//! | here (timm)                | there, after `vision_model.` or `text_model.`              |
-//! |----------------------------|------------------------------------------------------------|
-//! | `cls_token`                | `embeddings.class_embedding`                               |
-//! | `patch_embed.proj`         | `embeddings.patch_embedding`                               |
-//! | `pos_embed`                | `embeddings.position_embedding.weight`                     |
-//! | `tokens` (ours)            | `embeddings.token_embedding.weight`                        |
-//! | `norm_pre`                 | `pre_layrnorm`                                             |
-//! | `blocks.L.norm1`, `norm2`  | `encoder.layers.L.layer_norm1`, `layer_norm2`              |
-//! | `blocks.L.attn.qkv`        | `encoder.layers.L.self_attn.{q,k,v}_proj`                  |
-//! | `blocks.L.attn.proj`       | `encoder.layers.L.self_attn.out_proj`                      |
-//! | `blocks.L.mlp`             | `encoder.layers.L.mlp`                                     |
-//! | `norm`                     | `post_layernorm`, `final_layer_norm`                       |
-//! | `attn_pool.latent`         | `head.probe`                                               |
-//! | `attn_pool.q`, `attn_pool.kv` | `head.attention.in_proj_weight`, `in_proj_bias`         |
-//! | `attn_pool.proj`, `norm`, `mlp` | `head.attention.out_proj`, `head.layernorm`, `head.mlp` |
-//! | `head` (ours)              | `head` of SigLIP's texts; `text_projection` of CLIP's      |
+//! Weights of CLIP and SigLIP: their names and shapes in transformers. `transformers/layouts.rs` has timm's.
 
 use crate::check::affine;
 use crate::transformer::TransformerShape;
@@ -53,25 +36,21 @@ pub(super) fn of_tower(
 }
 
 /// Names and shapes of CLIP's own of images, with patches (width, channels, patch, patch).
-pub(super) fn of_clip_images(prefix: &str, patches: [usize; 4]) -> Vec<(String, Vec<usize>)> {
+pub(super) fn of_clip_images(patches: [usize; 4]) -> Vec<(String, Vec<usize>)> {
     let d = patches[0];
-    let patch_embedding = format!("{prefix}.embeddings.patch_embedding.weight");
+    let name = |part: &str| format!("vision_model.{part}");
     let mut all = vec![
-        (format!("{prefix}.embeddings.class_embedding"), vec![d]),
-        (patch_embedding, patches.to_vec()),
+        (name("embeddings.class_embedding"), vec![d]),
+        (name("embeddings.patch_embedding.weight"), patches.to_vec()),
     ];
-    all.extend(affine(&format!("{prefix}.pre_layrnorm"), vec![d]));
+    all.extend(affine(&name("pre_layrnorm"), vec![d]));
     all
 }
 
 /// Names and shapes of SigLIP's own of images, with `hidden` channels in the MLP of its pooling.
-pub(super) fn of_siglip_images(
-    prefix: &str,
-    patches: [usize; 4],
-    hidden: usize,
-) -> Vec<(String, Vec<usize>)> {
+pub(super) fn of_siglip_images(patches: [usize; 4], hidden: usize) -> Vec<(String, Vec<usize>)> {
     let d = patches[0];
-    let name = |part: &str| format!("{prefix}.{part}");
+    let name = |part: &str| format!("vision_model.{part}");
     let mut all = Vec::from(affine(&name("embeddings.patch_embedding"), patches.into()));
     all.extend([
         (name("head.probe"), vec![1, 1, d]),

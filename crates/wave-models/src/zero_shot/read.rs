@@ -80,23 +80,18 @@ impl DualEncoder {
         let (vision, mut expected) = of.vision()?;
         let (text, of_text) = of.text()?;
         expected.extend(of_text);
-        let embedding = match clip {
-            true => dims::<2>(&weights, "visual_projection.weight")?[0],
-            false => vision.width,
+        let (embedding, head, last) = if clip {
+            let name = "visual_projection.weight";
+            let [embedding, _] = dims(&weights, name)?;
+            let projection = (name.to_owned(), vec![embedding, vision.width]);
+            (embedding, "text_projection.weight", projection)
+        } else {
+            let bias = ("text_model.head.bias".to_owned(), vec![vision.width]);
+            (vision.width, "text_model.head.weight", bias)
         };
         sizes(&[("embedding", embedding)])?;
-        let head = match clip {
-            true => "text_projection.weight",
-            false => "text_model.head.weight",
-        };
         expected.push((head.into(), vec![embedding, text.blocks.width]));
-        expected.extend(match clip {
-            true => vec![(
-                "visual_projection.weight".into(),
-                vec![embedding, vision.width],
-            )],
-            false => vec![("text_model.head.bias".into(), vec![embedding])],
-        });
+        expected.push(last);
         let logit_scale = scalar(&weights, "logit_scale", &mut expected)?;
         let logit_bias = match clip {
             true => None,
@@ -197,8 +192,8 @@ impl Of<'_> {
         }
         let mut all = names::of_tower(VISION, &shape, places, "post_layernorm");
         all.extend(match self.clip {
-            true => names::of_clip_images(VISION, patches),
-            false => names::of_siglip_images(VISION, patches, pooling_hidden),
+            true => names::of_clip_images(patches),
+            false => names::of_siglip_images(patches, pooling_hidden),
         });
         Ok((shape, all))
     }

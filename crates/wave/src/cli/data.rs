@@ -28,7 +28,7 @@ fn check(spec: &str) -> Result<Value> {
     let mut out = json!({});
     let mut broken = Vec::new();
     for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
-        let report = wave_data::check(&**source, |_| {});
+        let report = wave_data::check(&**source);
         out[name] = report.classes.into_iter().collect();
         if report.unlabelled > 0 {
             out[format!("{name}_unlabelled")] = report.unlabelled.into();
@@ -66,7 +66,7 @@ fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
         .check_out(out)?;
     lock::check_idle(out)?;
     wave_hub::prepare_out(out)?;
-    let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;
+    let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20))?;
     Ok(json!({
         "out": paths::text(out),
         "shards": packed.shards.len(),

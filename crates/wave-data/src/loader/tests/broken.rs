@@ -52,7 +52,7 @@ fn a_broken_image_is_an_error_of_its_batch() {
             served: AtomicUsize::new(0),
             native,
         });
-        let loader = loader(source, 4, None, 3).tolerating(0.0);
+        let loader = tolerating(loader(source, 4, None, 3), 0);
         let results: Vec<_> = loader.prefetch(0, 2).collect();
         assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
         let error = results.into_iter().find_map(Result::err);
@@ -63,13 +63,13 @@ fn a_broken_image_is_an_error_of_its_batch() {
 #[test]
 fn broken_images_are_replaced_named_and_counted() {
     let (_dir, source) = files(24);
-    let loader = |rate| {
+    let loader = |allowed| {
         let indices = (0..24).collect();
         let none = Augment::NONE;
         let loader = Loader::train(source.clone(), indices, colour_input(8), none, 24, None, 5);
-        loader.unwrap().tolerating(rate)
+        tolerating(loader.unwrap(), allowed)
     };
-    let tolerant = loader(0.125);
+    let tolerant = loader(3);
     let batch = tolerant.batch(0).unwrap();
     assert!(
         batch.indices.iter().all(|i| i % 8 != 3),
@@ -82,7 +82,7 @@ fn broken_images_are_replaced_named_and_counted() {
     assert_eq!(tolerant.batch(0).unwrap(), batch);
 
     let parts = ["3 of 24 images are broken", "the 2 allowed", "019.jpg"];
-    check_refused(loader(0.1).batch(0), &parts);
-    check_refused(loader(0.1).batch(0), &["003.jpg: not an image"]);
-    check_refused(loader(0.0).batch(0), &["not an image"]);
+    check_refused(loader(2).batch(0), &parts);
+    check_refused(loader(2).batch(0), &["003.jpg: not an image"]);
+    check_refused(loader(0).batch(0), &["not an image"]);
 }

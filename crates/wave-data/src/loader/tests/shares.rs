@@ -3,28 +3,26 @@
 use super::*;
 
 #[test]
-fn the_number_of_workers_changes_nothing() {
+fn the_number_of_threads_changes_nothing() {
     let (_dir, source) = files(24);
-    let batches = |workers: Option<usize>| -> (Vec<Batch>, Vec<BrokenImage>) {
+    let batches = |threads: usize| -> (Vec<Batch>, Vec<BrokenImage>) {
         let indices = (0..24).collect();
         let all = everything();
         let loader = Loader::train(source.clone(), indices, colour_input(8), all, 6, None, 5);
-        let loader = loader.unwrap().tolerating(0.5);
-        let loader = match workers {
-            Some(n) => loader.with_workers(n).unwrap(),
-            None => loader,
-        };
-        let batches = loader.prefetch(0, 12).map(Result::unwrap).collect();
+        let loader = tolerating(loader.unwrap(), 12);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let made = |step| loader.batch(step).unwrap();
+        let batches = pool.unwrap().install(|| (0..12).map(made).collect());
         (batches, loader.broken())
     };
-    let alone = batches(Some(1));
+    let alone = batches(1);
     assert!(!alone.1.is_empty());
     assert_eq!(
         alone.0[0].mix.as_ref().unwrap().partners,
         [5, 4, 3, 2, 1, 0]
     );
-    for workers in [None, Some(2), Some(5)] {
-        assert_eq!(batches(workers), alone);
+    for threads in [2, 5] {
+        assert_eq!(batches(threads), alone);
     }
 }
 
@@ -36,7 +34,7 @@ fn shares_put_together_are_the_batch() {
         let transform = colour_input(8);
         let (source, all) = (source.clone(), (0..24).collect());
         let whole = Loader::train(source, all, transform, augment, 12, None, 5);
-        let whole = whole.unwrap().tolerating(0.5);
+        let whole = tolerating(whole.unwrap(), 12);
         let len = 3 * 8 * 8;
         for (size, step) in [(1, 0), (2, 1), (3, 2), (6, 3)] {
             let batch = whole.batch(step).unwrap();
