@@ -472,7 +472,7 @@ impl Place {
         table: View,
         tensors: usize,
         blocks: usize,
-        numbers: [f32; 7],
+        numbers: [f32; 6],
     ) -> Result<()> {
         let mut arguments = vec![table.into(), int(tensors)];
         arguments.extend(numbers.map(Argument::F32));

@@ -5,7 +5,7 @@ use super::{
     Argument, Factor, Kind, Place, Products, View, int, long, plain, transposed, with_views,
 };
 use crate::optimiser::Move;
-use crate::optimiser::muon::{Muon, QUINTIC, STEPS};
+use crate::optimiser::muon::{MOMENTUM, QUINTIC, STEP_SIZE, STEPS};
 use candle_core::{Result, Tensor};
 
 /// Threads of a block.
@@ -19,12 +19,10 @@ pub(crate) fn muon(
     moved: &Move,
     momentum: &Tensor,
     (count, r, c): (usize, usize, usize),
-    config: Muon,
     scale: f32,
 ) -> Result<()> {
     let n = r * c;
     let gradient = moved.gradient.contiguous()?;
-    let b = config.momentum;
     let steps = Steps::new(place, count, n);
     let room = |len| place.values(Kind::F32, len);
     let (of_g, of_u) = (room(count * steps.parts)?, room(count * steps.parts)?);
@@ -34,8 +32,8 @@ pub(crate) fn muon(
         let g = g.expect(Kind::F32, count * n);
         steps.launch("muon_squares", &arguments![g, of_g.view(), long(n)])?;
         let (u, of_g, of_u) = (x.view(), of_g.view(), of_u.view());
-        let scale = scale * (1.0 - b);
-        let arguments = arguments![g, of_g, m, u, of_u, long(n), b, scale,];
+        let scale = scale * (1.0 - MOMENTUM);
+        let arguments = arguments![g, of_g, m, u, of_u, long(n), MOMENTUM, scale,];
         steps.launch("muon_momentum", &arguments)?;
         steps.launch("muon_normalise", &arguments![u, of_u, long(n)])
     })?;
@@ -70,7 +68,7 @@ pub(crate) fn muon(
     }
 
     let rates = place.upload_f32(moved.learning_rates)?;
-    let size = config.step_size * (r.max(c) as f32).sqrt();
+    let size = STEP_SIZE * (r.max(c) as f32).sqrt();
     let arguments = arguments![
         Argument::Pointer(address(place, moved.var)?),
         x.view(),

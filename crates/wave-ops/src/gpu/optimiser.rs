@@ -1,7 +1,7 @@
 //! AdamW and norms over all tensors in one launch.
 
 use super::{Kind, Place, Values, with_views};
-use crate::optimiser::{AdamW, Move};
+use crate::optimiser::{BETA1, BETA2, EPS, Move};
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
 use std::sync::Mutex;
 
@@ -11,8 +11,8 @@ const CHUNK: usize = 4096;
 /// A line of the table, `Moved` of `adamw.cu`.
 #[derive(Default)]
 struct Line {
-    /// Values, gradient, two moments, average, learning rates.
-    pointers: [u64; 6],
+    /// Values, gradient, two moments, learning rates.
+    pointers: [u64; 5],
     len: usize,
     /// Values of a row, which has a learning rate.
     row: usize,
@@ -36,15 +36,13 @@ fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
     Ok((place.upload(Kind::Bytes, &bytes)?, blocks))
 }
 
-/// One step, see [`crate::adamw_steps`], of tensors of one place and their moments: `scale` is that of gradients, `decay` of averages, `correction` of
-/// the two moments.
+/// One step, see [`crate::adamw_steps`], of tensors of one place and their moments: `scale` is that of gradients,
+/// `correction` of the two moments.
 pub(crate) fn adamw(
     place: &Place,
     all: &[(&Move, [&Tensor; 2])],
-    config: AdamW,
     correction: (f32, f32),
     scale: f32,
-    decay: f32,
 ) -> Result<()> {
     let rates: Vec<f32> = all
         .iter()
@@ -57,10 +55,6 @@ pub(crate) fn adamw(
     for (moved, [first, second]) in all {
         let (len, count) = (moved.var.elem_count(), moved.learning_rates.len());
         let gradient = moved.gradient.contiguous()?;
-        let average = moved
-            .average
-            .map(|average| address(place, average))
-            .transpose()?;
         let line = Line {
             pointers: [
                 address(place, moved.var)?,
@@ -69,7 +63,6 @@ pub(crate) fn adamw(
                 })?,
                 address(place, first)?,
                 address(place, second)?,
-                average.unwrap_or(0),
                 rates.view().part(rate, count).pointer,
             ],
             len,
@@ -83,8 +76,7 @@ pub(crate) fn adamw(
         }
     }
     let (table, blocks) = table(place, &lines)?;
-    let AdamW { beta1, beta2, eps } = config;
-    let numbers = [beta1, beta2, eps, correction.0, correction.1, scale, decay];
+    let numbers = [BETA1, BETA2, EPS, correction.0, correction.1, scale];
     place.adamw(table.view(), lines.len(), blocks, numbers)
 }
 
