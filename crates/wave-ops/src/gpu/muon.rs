@@ -27,7 +27,7 @@ pub(crate) fn muon(
     let room = |len| place.values(Kind::F32, len);
     let (of_g, of_u) = (room(count * steps.parts)?, room(count * steps.parts)?);
     let (mut x, mut next) = (room(count * n)?, room(count * n)?);
-    let m = Argument::Pointer(address(place, momentum)?);
+    let m = Argument(address(place, momentum)?);
     with_views(place, [&gradient], |[g]| {
         let g = g.expect(Kind::F32, count * n);
         steps.launch("muon_squares", &arguments![g, of_g.view(), long(n)])?;
@@ -70,7 +70,7 @@ pub(crate) fn muon(
     let rates = place.upload_f32(moved.learning_rates)?;
     let size = STEP_SIZE * (r.max(c) as f32).sqrt();
     let arguments = arguments![
-        Argument::Pointer(address(place, moved.var)?),
+        Argument(address(place, moved.var)?),
         x.view(),
         rates.view(),
         long(count * n),
