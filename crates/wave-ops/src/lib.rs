@@ -64,7 +64,7 @@ pub use arithmetic::Precision;
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
 pub use blocks::{blocks, blocks_in};
 pub use causal_convolution::causal_convolution;
-pub use cpu::{Simd, SimdError, choose_simd, simd};
+pub use cpu::{Simd, SimdError, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
 pub use gelu::gelu;
 #[cfg(feature = "host-kernels")]
