@@ -33,7 +33,7 @@ use crate::threads::{add, split};
 use activations::{Chunk, LayerActivations, by_chunk, by_thread, chunks};
 use candle_core::{Layout, Result, Tensor};
 use layer::{Layer, Pass};
-use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
+use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layers_mut};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -277,13 +277,11 @@ impl Blocks {
             let sizes = sizes.map(|size| group.len() * size);
             let mut others: Vec<[Buffer; 12]> =
                 (1..work.len()).map(|_| sizes.map(Buffer::zeroed)).collect();
+            let all = 0..group.len();
             let mut sum = layers_mut(&self.shape, &mut total, group);
-            let mut parts: Vec<SlabsMut> = vec![sum.each_mut().map(|part| &mut **part)];
-            parts.extend(
-                others
-                    .iter_mut()
-                    .map(|part| part.each_mut().map(|p| &mut p[..])),
-            );
+            let mut parts: Vec<SlabsMut> = vec![layers_mut(&self.shape, &mut sum, all.clone())];
+            let others_of = |part| layers_mut(&self.shape, part, all.clone());
+            parts.extend(others.iter_mut().map(others_of));
             let jobs = jobs.into_par_iter().zip(&work).zip(parts);
             jobs.for_each(|((jobs, ranges), mut part)| {
                 for ((kept, g), samples) in jobs.into_iter().zip(ranges) {
@@ -296,7 +294,7 @@ impl Blocks {
                         }
                     };
                     for (l, c) in chunks.iter().enumerate().rev() {
-                        let mut part = layer_mut(&self.shape, &mut part, l);
+                        let mut part = layers_mut(&self.shape, &mut part, l..l + 1);
                         pass.backward(&layers[l], samples, c, g, &mut part);
                     }
                 }

@@ -5,7 +5,7 @@ use crate::bf16::Pair;
 use crate::gemm::{Mat, Packed, Rounded, StartValue, gemm_packed, rows, transposed};
 use crate::profile::{Part, part};
 use crate::shape::BlocksShape;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 
 pub(super) const NORM1_W: usize = 0;
 pub(super) const NORM1_B: usize = 1;
@@ -32,23 +32,10 @@ pub(super) fn layer<'a>(shape: &BlocksShape, slabs: &Slabs<'a>, layer: usize) ->
     std::array::from_fn(|i| &slabs[i][layer * sizes[i]..][..sizes[i]])
 }
 
-/// One layer of their gradients.
-pub(super) fn layer_mut<'a>(
-    shape: &BlocksShape,
-    slabs: &'a mut SlabsMut,
-    layer: usize,
-) -> SlabsMut<'a> {
-    let mut sizes = shape.sizes().into_iter();
-    slabs.each_mut().map(|slab| {
-        let size = sizes.next().unwrap_or(0);
-        &mut slab[layer * size..][..size]
-    })
-}
-
 /// Neighbouring layers of their gradients.
 pub(super) fn layers_mut<'a>(
     shape: &BlocksShape,
-    slabs: &'a mut [Vec<f32>; 12],
+    slabs: &'a mut [impl DerefMut<Target = [f32]>; 12],
     layers: Range<usize>,
 ) -> SlabsMut<'a> {
     let mut sizes = shape.sizes().into_iter();

@@ -1,6 +1,6 @@
 //! The inner loops: one tile of the product in registers, and the loops over all tiles.
 
-use super::{Mat, StartValue, panel_width};
+use super::{Element, Mat, StartValue, panel_width};
 use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
@@ -357,48 +357,45 @@ impl Isa for Portable {
     }
 }
 
-/// The product by the instructions of `simd`, which the processor has.
-pub(super) fn multiply(simd: Simd, product: Product<f32>) {
-    match simd.arch() {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(v4) => pulp::Simd::vectorize(v4, product),
-        #[cfg(target_arch = "x86_64")]
-        Arch::V3(v3) => pulp::Simd::vectorize(v3, product),
-        #[cfg(target_arch = "aarch64")]
-        Arch::Neon(neon) => pulp::Simd::vectorize(neon, product),
-        _ => product.run(Portable),
+impl Element for f32 {
+    fn multiply(simd: Simd, product: Product<f32>) {
+        match simd.arch() {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(v4) => pulp::Simd::vectorize(v4, product),
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(v3) => pulp::Simd::vectorize(v3, product),
+            #[cfg(target_arch = "aarch64")]
+            Arch::Neon(neon) => pulp::Simd::vectorize(neon, product),
+            _ => product.run(Portable),
+        }
+    }
+
+    fn panel(simd: Simd) -> (usize, usize) {
+        let lanes = match simd {
+            Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
+            Simd::Avx2 => 8,
+            Simd::Neon => 4,
+            Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
+        };
+        (tile_size(lanes).1 * lanes, lanes)
     }
 }
 
-/// Columns of a panel, and of a register.
-pub(super) fn panel(simd: Simd) -> (usize, usize) {
-    let lanes = match simd {
-        Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
-        Simd::Avx2 => 8,
-        Simd::Neon => 4,
-        Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
-    };
-    (tile_size(lanes).1 * lanes, lanes)
-}
-
-pub(super) use pairs::{multiply_pairs, panel_of_pairs};
-
 #[cfg(not(target_arch = "x86_64"))]
-mod pairs {
-    use super::*;
-
-    pub(in super::super) fn multiply_pairs(simd: Simd, _: Product<Pair>) {
+impl Element for Pair {
+    fn multiply(simd: Simd, _: Product<Pair>) {
         unreachable!("{simd} has no products of bf16");
     }
 
-    pub(in super::super) fn panel_of_pairs(simd: Simd) -> (usize, usize) {
-        panel(simd)
+    fn panel(simd: Simd) -> (usize, usize) {
+        f32::panel(simd)
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod pairs {
     use super::*;
+    use crate::gemm::tiles;
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
@@ -460,16 +457,22 @@ mod pairs {
         product.run(Dot(v4));
     }
 
-    /// The product by the instructions of `simd`, which must have products of bf16.
-    pub(in super::super) fn multiply_pairs(simd: Simd, product: Product<Pair>) {
-        match pulp::x86::V4::try_new() {
+    impl Element for Pair {
+        fn multiply(simd: Simd, product: Product<Pair>) {
             // SAFETY: paths in use are supported by the processor.
-            Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },
-            _ => unreachable!("{simd} has no products of bf16"),
+            unsafe {
+                match pulp::x86::V4::try_new() {
+                    _ if simd == Simd::Amx && tiles::worthwhile(product.size) => {
+                        tiles::multiply(product);
+                    }
+                    Some(v4) if simd.has_bf16() => run(product, v4),
+                    _ => unreachable!("{simd} has no products of bf16"),
+                }
+            }
         }
-    }
 
-    pub(in super::super) fn panel_of_pairs(_: Simd) -> (usize, usize) {
-        (Dot::TILE.1 * Dot::LANES, Dot::LANES)
+        fn panel(_: Simd) -> (usize, usize) {
+            (Dot::TILE.1 * Dot::LANES, Dot::LANES)
+        }
     }
 }
