@@ -101,7 +101,7 @@ impl Case {
         while steps < 6 || start.elapsed() < budget {
             steps += 1;
             let (step, used) = (Instant::now(), processor_time());
-            let y = wave_ops::blocks_in(precision, &x, &parameters, self.shape, None).unwrap();
+            let y = wave_ops::blocks(precision, &x, &parameters, self.shape, None).unwrap();
             if train {
                 black_box(y.sum_all().unwrap().backward().unwrap());
             }

@@ -222,7 +222,7 @@ impl Parity {
                         precision,
                         recompute,
                     };
-                    wave_ops::blocks_in(mode, &t[0], &slabs, shape, Some(scales.clone()))
+                    wave_ops::blocks(mode, &t[0], &slabs, shape, Some(scales.clone()))
                 }
             };
             let single = run(Precision::F32, false);

@@ -20,7 +20,7 @@ mod activations;
 mod layer;
 mod parameters;
 
-use crate::arithmetic::{Arithmetic, Precision};
+use crate::arithmetic::Arithmetic;
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, call};
@@ -38,7 +38,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Runs `x` (b, n, width) through all blocks, in `f32`.
+/// Runs `x` (b, n, width) through all blocks, in a precision or [`Mode`].
 ///
 /// `parameters` are twelve slabs, each holding one tensor of all layers (depth, ..),
 /// in the order of [`BlocksShape::sizes`]. `drop_path` holds the scales (depth, 2, b) of the two
@@ -47,29 +47,13 @@ use std::sync::Mutex;
 /// # Errors
 /// If the sizes contradict `shape`.
 pub fn blocks(
-    x: &Tensor,
-    parameters: &[Tensor; 12],
-    shape: BlocksShape,
-    drop_path: Option<Vec<f32>>,
-) -> Result<Tensor> {
-    blocks_in(Precision::F32, x, parameters, shape, drop_path)
-}
-
-/// [`blocks`] in a given precision or mode.
-///
-/// # Errors
-/// If the sizes contradict `shape`.
-pub fn blocks_in(
     mode: impl Into<Mode>,
     x: &Tensor,
     parameters: &[Tensor; 12],
     shape: BlocksShape,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
-    let Mode {
-        precision,
-        recompute,
-    } = mode.into();
+    let mode = mode.into();
     let (b, _, d) = x.dims3()?;
     let sizes = shape.sizes();
     let fits = parameters
@@ -96,14 +80,10 @@ pub fn blocks_in(
     if let Some(place) = crate::gpu::place(&arguments)?
         && crate::gpu::fits(shape)
     {
-        let mode = Mode {
-            precision,
-            recompute,
-        };
         return crate::gpu::blocks(place, mode, x, parameters, shape, drop_path.as_deref());
     }
     if !fused(&arguments)? {
-        return stock::blocks_in(precision, x, parameters, shape, drop_path.as_deref());
+        return stock::blocks(mode.precision, x, parameters, shape, drop_path.as_deref());
     }
     let mut parameters = parameters.clone();
     for parameter in &mut parameters {
@@ -112,12 +92,12 @@ pub fn blocks_in(
     let bundle = Bundle::new(&parameters)?;
     let keep = match x.track_op() || bundle.token.track_op() {
         false => Keep::Nothing,
-        true if recompute => Keep::Inputs,
+        true if mode.recompute => Keep::Inputs,
         true => Keep::Activations,
     };
     let op = Blocks {
         shape,
-        with: Arithmetic::new(current(), precision),
+        with: Arithmetic::new(current(), mode.precision),
         drop_path,
         parameters,
         gradients: bundle.gradients,

@@ -62,7 +62,7 @@ mod threads;
 
 pub use arithmetic::Precision;
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::{blocks, blocks_in};
+pub use blocks::blocks;
 pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};

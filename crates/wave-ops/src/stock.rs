@@ -90,18 +90,9 @@ fn attention_in(precision: Precision, qkv: &Tensor, heads: usize) -> Result<Tens
         .reshape((b, n, d))
 }
 
-/// See [`crate::blocks()`]; the parameters are slabs (depth, size) of any shape.
-pub fn blocks(
-    x: &Tensor,
-    parameters: &[Tensor; 12],
-    shape: BlocksShape,
-    drop_path: Option<&[f32]>,
-) -> Result<Tensor> {
-    blocks_in(Precision::F32, x, parameters, shape, drop_path)
-}
-
-/// See [`crate::blocks_in()`]: every product with factors rounded to a precision.
-pub fn blocks_in(
+/// See [`crate::blocks()`]: every product with factors rounded to a precision. The parameters are slabs (depth, size)
+/// of any shape.
+pub(crate) fn blocks(
     precision: Precision,
     x: &Tensor,
     parameters: &[Tensor; 12],

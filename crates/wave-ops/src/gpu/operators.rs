@@ -277,7 +277,7 @@ pub(crate) fn fits(shape: BlocksShape) -> bool {
     shape.width / shape.heads <= WIDEST_HEAD && fits_norm(shape.width)
 }
 
-/// See [`crate::blocks_in()`].
+/// See [`crate::blocks()`].
 pub(crate) fn blocks(
     place: Place,
     mode: Mode,
