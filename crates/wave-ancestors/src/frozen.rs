@@ -14,6 +14,7 @@ use self::kernels::{activate, depthwise_row, gather};
 use crate::Activation;
 use candle_core::{DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
+use wave_ops::misfit;
 use wave_ops::slices::{
     Right, StartValue, multiply, multiply_copied, rows, softmax, transposed, vectorised,
 };
@@ -119,12 +120,7 @@ pub fn linear(
     let (k, n) = weight.dims2()?;
     let mut shape = x.dims().to_vec();
     if shape.last() != Some(&k) || bias.dims() != [n] {
-        candle_core::bail!(
-            "linear of {:?} with weight {:?} and bias {:?}",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        return misfit("linear", [x, weight, bias].map(Tensor::dims), "");
     }
     shape.pop();
     shape.push(n);
@@ -180,12 +176,7 @@ pub fn convolve(
     let (b, s, _, c) = x.dims4()?;
     let (inputs, n) = weight.dims2()?;
     if inputs != window.kernel * window.kernel * c || bias.dims() != [n] {
-        candle_core::bail!(
-            "convolution of {:?} with weight {:?} and bias {:?}",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        return misfit("convolution", [x, weight, bias].map(Tensor::dims), "");
     }
     if !fused(x)? {
         return stock::convolve(x, weight, bias, window, residual, activation);
@@ -221,12 +212,8 @@ pub fn depthwise(
 ) -> Result<Tensor> {
     let (b, s, _, c) = x.dims4()?;
     if weight.dims() != [window.kernel * window.kernel, c] || bias.dims() != [c] {
-        candle_core::bail!(
-            "depthwise convolution of {:?} with weight {:?} and bias {:?}",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let found = [x, weight, bias].map(Tensor::dims);
+        return misfit("depthwise convolution", found, "");
     }
     if !fused(x)? {
         return stock::depthwise(x, weight, bias, window, activation);

@@ -6,6 +6,7 @@ mod kernel;
 
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
+use crate::shape::misfit;
 use crate::storage::with_slices;
 use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
@@ -26,13 +27,9 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
     let (_, _, _, c) = x.dims4()?;
     let (channels, k, k2) = weight.dims3()?;
     if channels != c || k != k2 || k == 0 || bias.dims() != [c] {
-        candle_core::bail!(
-            "depthwise convolution of {:?} with weight {:?} and bias {:?}; expected (b, h, w, c), \
-             (c, k, k) and (c)",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let expected = "; expected (b, h, w, c), (c, k, k) and (c)";
+        let found = [x, weight, bias].map(Tensor::dims);
+        return misfit("depthwise convolution", found, expected);
     }
     apply(DepthwiseConv, [x, weight, bias], || {
         stock_depthwise_conv(x, weight, bias)

@@ -82,5 +82,5 @@ pub use patches::patchify;
 pub use peak::peak;
 pub use rms_norm::rms_norm;
 pub use selective_scan::selective_scan;
-pub use shape::{BlocksShape, Mode};
+pub use shape::{BlocksShape, Mode, misfit};
 pub use simd::exp;

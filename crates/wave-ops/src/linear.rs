@@ -4,6 +4,7 @@ use crate::arithmetic::Precision;
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::gemm::{Mat, Packed, StartValue, gemm, gemm_packed, rows, transposed};
+use crate::shape::misfit;
 use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
@@ -52,12 +53,7 @@ impl Operator<3> for Linear {
         let mut shape = lx.dims().to_vec();
         match shape.last_mut() {
             Some(last) if *last == k && b.len() == n => *last = n,
-            _ => candle_core::bail!(
-                "linear of {:?} with weight {:?} and bias {:?}",
-                lx.dims(),
-                lw.dims(),
-                lb.dims()
-            ),
+            _ => return misfit("linear", [lx, lw, lb].map(Layout::dims), ""),
         }
         let m = x.len() / k;
         let chunk = m.div_ceil(rayon::current_num_threads()).max(1);

@@ -4,6 +4,7 @@ use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::gemm::{StartValue, gemm, rows, transposed};
 use crate::linear::map_rows;
+use crate::shape::misfit;
 use crate::simd::{add_column_sums, vectorised};
 use crate::storage::with_slices;
 use crate::threads::sum_over;
@@ -27,13 +28,8 @@ const ROWS: usize = 64;
 pub fn linear_each(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let ((_, n, k), (n_w, o, k_w)) = (x.dims3()?, weight.dims3()?);
     if (n, k) != (n_w, k_w) || bias.dims() != [n, o] {
-        candle_core::bail!(
-            "affine maps of {:?} with weight {:?} and bias {:?}; expected (m, networks, in), \
-             (networks, out, in) and (networks, out)",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let expected = "; expected (m, networks, in), (networks, out, in) and (networks, out)";
+        return misfit("affine maps", [x, weight, bias].map(Tensor::dims), expected);
     }
     apply(LinearEach, [x, weight, bias], || stock(x, weight, bias))
 }

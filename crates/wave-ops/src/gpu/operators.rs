@@ -7,7 +7,7 @@ use super::{Kind, Place, Values, View, plain, transposed, with_views};
 use crate::fused::{Custom, Gradients, custom};
 use crate::gradients::Bundle;
 use crate::order::Kronecker;
-use crate::shape::{BlocksShape, Mode};
+use crate::shape::{BlocksShape, Mode, misfit};
 use candle_core::{CpuStorage, CudaStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::Mutex;
 
@@ -95,12 +95,7 @@ pub(crate) fn layer_norm(
 ) -> Result<Tensor> {
     let (d, n, eps) = (weight.elem_count(), x.elem_count(), eps as f32);
     if d == 0 || n == 0 || !n.is_multiple_of(d) || bias.elem_count() != d {
-        candle_core::bail!(
-            "layer norm of {:?} with weight {:?} and bias {:?}",
-            x.shape(),
-            weight.shape(),
-            bias.shape()
-        );
+        return misfit("layer norm", [x, weight, bias].map(Tensor::dims), "");
     }
     let y = place.values(Kind::F32, n)?;
     with_views(&place, [x, weight, bias], |[x, weight, bias]| {
