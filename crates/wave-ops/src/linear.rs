@@ -9,7 +9,7 @@ use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
 use crate::threads::{sum_over, thread_ranges};
-use candle_core::{Layout, Result, Tensor};
+use candle_core::{Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
@@ -33,9 +33,6 @@ pub fn embed(
 ) -> Result<Tensor> {
     #[cfg(gpu)]
     if let Some(place) = crate::gpu::place(&[patches, weight, table])? {
-        let ((_, n, k), (d, k_w), (tokens, d_t)) =
-            (patches.dims3()?, weight.dims2()?, table.dims2()?);
-        check_embedding((n, k), (d, k_w), (tokens, d_t))?;
         return crate::gpu::embed(place, precision.into(), patches, weight, table);
     }
     apply(Embed, [patches, weight, table], || {
@@ -122,30 +119,24 @@ fn linear_backward(
 
 struct Embed;
 
-/// Refuses patches (n, k) that fit neither the weight (d, k) nor the table (tokens, d).
-fn check_embedding(
-    patches: (usize, usize),
-    weight: (usize, usize),
-    table: (usize, usize),
-) -> Result<()> {
-    if patches.1 != weight.1 || weight.0 != table.1 || table.0 < patches.0 {
+/// `[b, n, k, tokens, d]` of patches (b, n, k), a weight (d, k) and a table (tokens, d), which fit each other.
+pub(crate) fn embedding_sizes([patches, weight, table]: [&Shape; 3]) -> Result<[usize; 5]> {
+    let ((b, n, k), weight, table) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
+    let (tokens, d) = table;
+    if weight != (d, k) || tokens < n {
+        let patches = (n, k);
         candle_core::bail!(
             "embedding of patches {patches:?} with weight {weight:?} and positions {table:?}"
         );
     }
-    Ok(())
+    Ok([b, n, k, tokens, d])
 }
 
 impl Operator<3> for Embed {
     const NAME: &'static str = "embed";
 
     fn forward(&self, [x, w, table]: [&[f32]; 3], [lx, lw, lt]: [&Layout; 3]) -> Result<Output> {
-        let ((b, n, k), (d, k_w), (tokens, d_t)) = (
-            lx.shape().dims3()?,
-            lw.shape().dims2()?,
-            lt.shape().dims2()?,
-        );
-        check_embedding((n, k), (d, k_w), (tokens, d_t))?;
+        let [b, n, k, tokens, d] = embedding_sizes([lx, lw, lt].map(Layout::shape))?;
         let first = (tokens - n) * d;
         let mut y = vec![0.0; b * tokens * d];
         let w_t = Packed::new(current(), (k, d), transposed(w, k));

@@ -6,6 +6,7 @@ use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, View, plain, transposed, with_views};
 use crate::fused::{Custom, Gradients, custom};
 use crate::gradients::Bundle;
+use crate::linear::embedding_sizes;
 use crate::order::Kronecker;
 use crate::shape::{BlocksShape, Mode, misfit};
 use candle_core::{CpuStorage, CudaStorage, Error, Layout, Result, Shape, Storage, Tensor};
@@ -131,7 +132,7 @@ pub(crate) fn embed(
     weight: &Tensor,
     table: &Tensor,
 ) -> Result<Tensor> {
-    let ((b, n, k), (d, _), (tokens, _)) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
+    let [b, n, k, tokens, d] = embedding_sizes([patches, weight, table].map(Tensor::shape))?;
     let rows = b * n;
     let out = place.values(Kind::F32, b * tokens * d)?;
     let x = with_views(&place, [patches, weight, table], |[x, w, table]| {
