@@ -19,7 +19,7 @@ use kernel::{Product, Right};
 pub(crate) use pack::Packed;
 pub(crate) use rate::rate;
 
-/// An entry of a matrix, four bytes. [`kernel`] has its products.
+/// An entry of a matrix, four bytes. [`kernel`] has those of `f32`.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
     /// Computes the product by the instructions of `simd`, which the processor has.
     fn multiply(simd: Simd, product: Product<Self>);
@@ -211,6 +211,21 @@ fn multiply<T: Element>(
             c_stride,
         },
     );
+}
+
+impl Element for Pair {
+    fn multiply(simd: Simd, product: Product<Pair>) {
+        #[cfg(target_arch = "x86_64")]
+        if simd == Simd::Amx && tiles::worthwhile(product.size) {
+            // SAFETY: paths in use are supported by the processor.
+            return unsafe { tiles::multiply(product) };
+        }
+        kernel::multiply_pairs(simd, product);
+    }
+
+    fn panel(simd: Simd) -> (usize, usize) {
+        kernel::panel_of_pairs(simd)
+    }
 }
 
 #[cfg(test)]

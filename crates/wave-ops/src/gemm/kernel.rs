@@ -381,13 +381,17 @@ impl Element for f32 {
     }
 }
 
+pub(super) use pairs::{multiply_pairs, panel_of_pairs};
+
 #[cfg(not(target_arch = "x86_64"))]
-impl Element for Pair {
-    fn multiply(simd: Simd, _: Product<Pair>) {
+mod pairs {
+    use super::*;
+
+    pub(in super::super) fn multiply_pairs(simd: Simd, _: Product<Pair>) {
         unreachable!("{simd} has no products of bf16");
     }
 
-    fn panel(simd: Simd) -> (usize, usize) {
+    pub(in super::super) fn panel_of_pairs(simd: Simd) -> (usize, usize) {
         f32::panel(simd)
     }
 }
@@ -395,7 +399,6 @@ impl Element for Pair {
 #[cfg(target_arch = "x86_64")]
 mod pairs {
     use super::*;
-    use crate::gemm::tiles;
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
@@ -457,22 +460,16 @@ mod pairs {
         product.run(Dot(v4));
     }
 
-    impl Element for Pair {
-        fn multiply(simd: Simd, product: Product<Pair>) {
+    /// The product by the instructions of `simd`, which must have products of bf16.
+    pub(in super::super) fn multiply_pairs(simd: Simd, product: Product<Pair>) {
+        match pulp::x86::V4::try_new() {
             // SAFETY: paths in use are supported by the processor.
-            unsafe {
-                match pulp::x86::V4::try_new() {
-                    _ if simd == Simd::Amx && tiles::worthwhile(product.size) => {
-                        tiles::multiply(product);
-                    }
-                    Some(v4) if simd.has_bf16() => run(product, v4),
-                    _ => unreachable!("{simd} has no products of bf16"),
-                }
-            }
+            Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },
+            _ => unreachable!("{simd} has no products of bf16"),
         }
+    }
 
-        fn panel(_: Simd) -> (usize, usize) {
-            (Dot::TILE.1 * Dot::LANES, Dot::LANES)
-        }
+    pub(in super::super) fn panel_of_pairs(_: Simd) -> (usize, usize) {
+        (Dot::TILE.1 * Dot::LANES, Dot::LANES)
     }
 }

@@ -3,7 +3,7 @@
 use super::{Kind, Place, Values, with_views};
 use crate::optimiser::{BETA1, BETA2, EPS, Move};
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Values of a block; see `adamw.cu`.
 const CHUNK: usize = 4096;
@@ -107,18 +107,15 @@ pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
 pub(super) fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
     let found = Address {
         place,
-        pointer: Mutex::new(0),
+        pointer: AtomicU64::new(0),
     };
     tensor.inplace_op1(&found)?;
-    Ok(found
-        .pointer
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner()))
+    Ok(found.pointer.into_inner())
 }
 
 struct Address<'a> {
     place: &'a Place,
-    pointer: Mutex<u64>,
+    pointer: AtomicU64,
 }
 
 impl Address<'_> {
@@ -130,7 +127,7 @@ impl Address<'_> {
             candle_core::bail!("an optimiser needs contiguous variables");
         }
         let start = (layout.start_offset() * Kind::F32.bytes()) as u64;
-        *self.pointer.lock().expect("nothing panics with the lock") = base + start;
+        self.pointer.store(base + start, Relaxed);
         Ok(())
     }
 }
