@@ -12,11 +12,12 @@ mod stock;
 
 use self::kernels::{activate, depthwise_row, gather};
 use crate::Activation;
-use candle_core::{DType, Device, Result, Storage, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use wave_ops::misfit;
 use wave_ops::slices::{
     Right, StartValue, multiply, multiply_copied, rows, softmax, transposed, vectorised,
+    with_slices,
 };
 
 /// Images that pass through a network together, per thread: enough rows for efficient matrix
@@ -401,19 +402,9 @@ fn slices<R, const N: usize>(tensors: [&Tensor; N], f: impl FnOnce([&[f32]; N]) 
     if tensors.iter().any(|t| t.track_op()) {
         candle_core::bail!("this network only runs, it gives no gradient; detach its weights");
     }
-    let tensors = tensors.map(|t| t.to_device(&Device::Cpu)?.contiguous());
+    let tensors = tensors.map(|t| t.to_device(&Device::Cpu));
     let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
-    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
-    let mut slices = [&[] as &[f32]; N];
-    for (to, (storage, layout)) in slices.iter_mut().zip(&guards) {
-        match (&**storage, layout.contiguous_offsets()) {
-            (Storage::Cpu(storage), Some((start, end))) => {
-                *to = &storage.as_slice::<f32>()?[start..end];
-            }
-            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
-        }
-    }
-    Ok(f(slices))
+    with_slices(std::array::from_fn(|i| &tensors[i]), f)
 }
 
 #[cfg(test)]

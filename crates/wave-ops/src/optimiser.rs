@@ -1,5 +1,6 @@
 //! AdamW, in place; and Muon.
 
+use crate::cpu::current;
 use crate::storage::{in_place, with_slice};
 use candle_core::{Device, Result, Tensor, Var};
 use rayon::prelude::*;
@@ -210,7 +211,8 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
             .par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
-                crate::simd::dispatch(
+                crate::simd::dispatch_on(
+                    current(),
                     #[inline(always)]
                     move || {
                         for (a, p) in a.iter_mut().zip(p) {
@@ -265,7 +267,8 @@ fn adamw_on_host(
             .zip(m[at.clone()].par_chunks_mut(CHUNK))
             .zip(v[at].par_chunks_mut(CHUNK))
             .for_each(|(((p, g), m), v)| {
-                crate::simd::dispatch(
+                crate::simd::dispatch_on(
+                    current(),
                     // By value: through references each store might change a constant.
                     #[inline(always)]
                     move || {

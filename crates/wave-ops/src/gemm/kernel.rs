@@ -168,7 +168,7 @@ macro_rules! by_size {
 }
 
 /// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
-const BLOCK: usize = 1 << 17;
+pub(super) const BLOCK: usize = 1 << 17;
 
 impl<T: bytemuck::Pod> Product<'_, T> {
     #[inline(always)]
@@ -194,7 +194,8 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                     Some(stride) => (j0, stride),
                     None => (j0 * k, count * I::LANES),
                 };
-                for (i, rows) in tiles(block, tile_rows) {
+                for i in (0..block).step_by(tile_rows) {
+                    let rows = tile_rows.min(block - i);
                     // SAFETY: the sizes were checked against the slices; panels of B are as wide
                     // as `count` registers; C is borrowed mutably and overlaps neither A nor B.
                     unsafe {
@@ -244,14 +245,6 @@ impl<T: bytemuck::Pod> Product<'_, T> {
             }
         }
     }
-}
-
-/// Start and height of the tiles that cover `count` rows.
-#[inline(always)]
-fn tiles(count: usize, highest: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..count)
-        .step_by(highest)
-        .map(move |start| (start, highest.min(count - start)))
 }
 
 /// `f32` by the registers of an instruction set.
