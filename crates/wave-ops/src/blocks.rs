@@ -33,7 +33,7 @@ use crate::threads::{add, split};
 use activations::{Chunk, LayerActivations, by_chunk, by_thread, chunks};
 use candle_core::{Layout, Result, Tensor};
 use layer::{Layer, Pass};
-use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layers_mut};
+use parameters::{Direction, Slabs, SlabsMut, layer, layer_weights, layers_mut};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -178,7 +178,7 @@ impl Blocks {
             Layer {
                 index,
                 parameters,
-                weights: LayerWeights::new(self.with, &self.shape, &parameters, direction),
+                weights: layer_weights(self.with, &self.shape, &parameters, direction),
             }
         };
         indices.into_par_iter().map(layer).collect()

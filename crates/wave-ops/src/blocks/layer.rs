@@ -40,14 +40,15 @@ impl Pass<'_> {
         y: &mut [f32],
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
-        let (w, weights) = (&layer.parameters, &layer.weights);
+        let [qkv, proj, fc1, fc2] = &layer.weights;
+        let w = &layer.parameters;
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
 
         // u = x + s1 (attention(norm1(x) Wqkv^T + bqkv) Wproj^T + bproj)
         self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
         let bias = StartValue::Row(w[QKV_B]);
-        weights.qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
+        qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
         let shape = self.attention();
         let mut p = Buffer::stale(shape.scores());
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
@@ -56,7 +57,7 @@ impl Pass<'_> {
             attention::forward(self.with, shape, qkv, o, &mut p);
         }
         drop(measured);
-        weights.proj.multiply((t, d, d), c.o, StartValue::Zero, c.u);
+        proj.multiply((t, d, d), c.o, StartValue::Zero, c.u);
         self.add_residual(c.x, w[PROJ_B], self.scales(layer.index, 0, samples), c.u);
 
         // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
@@ -67,11 +68,9 @@ impl Pass<'_> {
             Precision::F32 => &mut *c.h,
             Precision::Bf16 => &mut active[..],
         };
-        weights.fc1.multiply((t, hidden, d), &normed, bias, h);
+        fc1.multiply((t, hidden, d), &normed, bias, h);
         self.activate(c.h, &mut active);
-        weights
-            .fc2
-            .multiply((t, d, hidden), &active, StartValue::Zero, y);
+        fc2.multiply((t, d, hidden), &active, StartValue::Zero, y);
         self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
     }
 
@@ -108,7 +107,8 @@ impl Pass<'_> {
         grads: &mut SlabsMut,
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
-        let (w, weights) = (&layer.parameters, &layer.weights);
+        let [qkv, proj, fc1, fc2] = &layer.weights;
+        let w = &layer.parameters;
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
         let mut d_normed = Buffer::stale(t * d);
@@ -118,9 +118,7 @@ impl Pass<'_> {
         let branch = self.scaled(g, self.scales(layer.index, 1, samples));
         let branch = branch.as_deref().unwrap_or(g);
         let (mut active, mut d_h) = (Buffer::stale(t * hidden), Buffer::stale(t * hidden));
-        weights
-            .fc2
-            .multiply((t, hidden, d), branch, StartValue::Zero, &mut d_h);
+        fc2.multiply((t, hidden, d), branch, StartValue::Zero, &mut d_h);
         self.activate_backward(c.h, &mut active, &mut d_h);
         self.affine_gradients((t, d, hidden), branch, &active, FC2_W, grads);
 
@@ -128,9 +126,7 @@ impl Pass<'_> {
         // dnorm2 = dh Wfc1    dWfc1 = dh^T norm2(u)    dbfc1 = sum(dh)    du = g + norm2'(dnorm2)
         self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
         self.affine_gradients((t, hidden, d), &d_h, &normed, FC1_W, grads);
-        weights
-            .fc1
-            .multiply((t, d, hidden), &d_h, StartValue::Zero, &mut d_normed);
+        fc1.multiply((t, d, hidden), &d_h, StartValue::Zero, &mut d_normed);
         let (dw, db) = norm_mut(NORM2_W, grads);
         self.norm_backward(c.u, w[NORM2_W], &mut d_normed, g, dw, db);
 
@@ -139,9 +135,7 @@ impl Pass<'_> {
         let branch = self.scaled(g, self.scales(layer.index, 0, samples));
         let branch = branch.as_deref().unwrap_or(g);
         let mut d_o = Buffer::stale(t * d);
-        weights
-            .proj
-            .multiply((t, d, d), branch, StartValue::Zero, &mut d_o);
+        proj.multiply((t, d, d), branch, StartValue::Zero, &mut d_o);
         self.affine_gradients((t, d, d), branch, c.o, PROJ_W, grads);
 
         // o = attention(qkv)
@@ -161,9 +155,7 @@ impl Pass<'_> {
         // dx = du + norm1'(dnorm1)
         self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
         self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, QKV_W, grads);
-        weights
-            .qkv
-            .multiply((t, d, 3 * d), &d_qkv, StartValue::Zero, &mut d_normed);
+        qkv.multiply((t, d, 3 * d), &d_qkv, StartValue::Zero, &mut d_normed);
         let (dw, db) = norm_mut(NORM1_W, grads);
         self.norm_backward(c.x, w[NORM1_W], &mut d_normed, g, dw, db);
     }
