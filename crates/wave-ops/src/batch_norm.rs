@@ -47,9 +47,6 @@ pub fn gelu_batch_norm_train(
 ///
 /// # Shapes
 /// `x` (.., c), all others (c); the result is (.., c).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn batch_norm_eval(
     x: &Tensor,
     weight: &Tensor,

@@ -22,9 +22,6 @@ const ROWS: usize = 64;
 /// # Shapes
 /// `x` (m, networks, in), `weight` (networks, out, in) and `bias` (networks, out) give
 /// (m, networks, out).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn linear_each(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let ((_, n, k), (n_w, o, k_w)) = (x.dims3()?, weight.dims3()?);
     if (n, k) != (n_w, k_w) || bias.dims() != [n, o] {

@@ -19,9 +19,6 @@ use rayon::prelude::*;
 ///
 /// # Shapes
 /// `x` and step sizes `step` (b, t, e), `a` (e, n), `input` B and `output` C (b, t, n) give (b, t, e).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn selective_scan(
     x: &Tensor,
     step: &Tensor,
