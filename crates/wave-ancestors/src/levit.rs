@@ -57,20 +57,12 @@ pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     }
     for attention in shape.attentions() {
         let name = &attention.name;
-        let (heads, side) = (attention.heads, attention.side);
-        let queries = side.div_ceil(attention.stride).pow(2);
-        let stored = get(weights, &format!("{name}.attention_biases"))?; // (heads, side^2)
-        let indices =
-            Tensor::from_vec(attention.indices(), queries * side * side, stored.device())?;
-        let bias = stored.contiguous()?.index_select(&indices, 1)?.reshape((
-            heads,
-            queries,
-            side * side,
-        ))?;
+        let stored = get(weights, &format!("{name}.attention_biases"))?;
+        let bias = fold::biases_by_distance(stored, attention.side, attention.stride)?;
         out.insert(format!("{name}.bias"), bias);
         for part in ["weight", "bias"] {
             let name = format!("{name}.{}.{part}", attention.queries);
-            let scaled = scale_queries(get(&out, &name)?, heads, shape.key)?;
+            let scaled = scale_queries(get(&out, &name)?, attention.heads, shape.key)?;
             out.insert(name, scaled);
         }
     }

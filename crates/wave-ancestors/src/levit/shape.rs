@@ -308,23 +308,3 @@ pub(super) struct Attention {
     /// The map that makes the queries.
     pub(super) queries: &'static str,
 }
-
-impl Attention {
-    /// For each query and key, which entry of a head's stored biases they take: the one at the
-    /// absolute differences of their rows and columns.
-    pub(super) fn indices(&self) -> Vec<u32> {
-        let side = self.side;
-        let queries = (0..side).step_by(self.stride);
-        let mut all = Vec::new();
-        for qy in queries.clone() {
-            for qx in queries.clone() {
-                for ky in 0..side {
-                    for kx in 0..side {
-                        all.push((qy.abs_diff(ky) * side + qx.abs_diff(kx)) as u32);
-                    }
-                }
-            }
-        }
-        all
-    }
-}
