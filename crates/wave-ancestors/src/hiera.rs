@@ -339,15 +339,12 @@ impl Layer {
         let before = if self.sizes.pools { POOLED } else { 1 };
         let keys = self.sizes.window.map_or(n, |window| window * before);
         let windows = n / keys;
-        // Token t of a window w stands at t windows + w.
-        let gathered = match windows {
-            1 => qkv,
-            _ => qkv
-                .reshape((b, keys, windows, 3 * d))?
-                .transpose(1, 2)?
-                .contiguous()?
-                .reshape((b * windows, keys, 3 * d))?,
-        };
+        // Token t of a window w stands at t windows + w. Nothing is copied where there is one window.
+        let gathered = qkv
+            .reshape((b, keys, windows, 3 * d))?
+            .transpose(1, 2)?
+            .contiguous()?
+            .reshape((b * windows, keys, 3 * d))?;
         let queries = gathered.narrow(2, 0, d)?.contiguous()?;
         let queries = match self.sizes.pools {
             true => quarters(&queries)?,
@@ -373,14 +370,11 @@ impl Layer {
             (width, width),
             none,
         )?;
-        let mixed = match windows {
-            1 => mixed,
-            _ => mixed
-                .reshape((b, windows, keys / before, d))?
-                .transpose(1, 2)?
-                .contiguous()?
-                .reshape((b, n / before, d))?,
-        };
+        let mixed = mixed
+            .reshape((b, windows, keys / before, d))?
+            .transpose(1, 2)?
+            .contiguous()?
+            .reshape((b, n / before, d))?;
         let x = self.proj.onto(&x, &mixed)?;
         let inner = self.fc[0].linear(&self.norms[1].norm(&x, EPS)?, Activation::Gelu)?;
         self.fc[1].onto(&x, &inner)
