@@ -265,11 +265,7 @@ pub fn attention(
         let widths = (width, value_width);
         return stock::attention(query, key, value, bias, widths, activation);
     }
-    let (ql, kl, vl) = (
-        heads * query.per_head,
-        heads * key.per_head,
-        heads * value.per_head,
-    );
+    let [ql, kl, vl] = [query, key, value].map(|part| heads * part.per_head);
     let ol = heads * value_width;
     let mut out = vec![0.0; b * n * ol];
     slices(
