@@ -270,9 +270,6 @@ pub fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
 }
 
 /// Checks that every size is at least 1 and not absurd.
-///
-/// # Errors
-/// Naming the first that is.
 pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
     for &(name, value) in sizes {
         if value == 0 {
@@ -306,9 +303,6 @@ pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError>
 }
 
 /// Checks that a patch is not larger than the image.
-///
-/// # Errors
-/// If it is.
 pub fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeError> {
     if patch > image_size {
         return Err(ShapeError::TooLarge {

@@ -91,9 +91,6 @@ impl EfficientNetShape {
     }
 
     /// Checks that the sizes fit each other.
-    ///
-    /// # Errors
-    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -237,27 +234,20 @@ impl EfficientNetShape {
         let stem = [self.stem, self.channels, k, k];
         add("conv_stem".into(), "bn1".into(), stem, false);
         for block in self.blocks() {
-            let Block {
-                name,
-                inputs,
-                hidden,
-                outputs,
-                kernel: k,
-                ..
-            } = block;
-            let inner = [hidden, 1, k, k];
-            let parts: &[(&str, [usize; 4])] = if block.expands {
-                &[
-                    ("conv_pw", [hidden, inputs, 1, 1]),
-                    ("conv_dw", inner),
-                    ("conv_pwl", [outputs, hidden, 1, 1]),
-                ]
-            } else {
-                &[("conv_dw", inner), ("conv_pw", [outputs, hidden, 1, 1])]
+            let (name, hidden, k) = (&block.name, block.hidden, block.kernel);
+            let inner = ("conv_dw", [hidden, 1, k, k]);
+            let last = [block.outputs, hidden, 1, 1];
+            let parts = match block.expands {
+                true => vec![
+                    ("conv_pw", [hidden, block.inputs, 1, 1]),
+                    inner,
+                    ("conv_pwl", last),
+                ],
+                false => vec![inner, ("conv_pw", last)],
             };
-            for (i, (part, dims)) in parts.iter().enumerate() {
+            for (i, (part, dims)) in parts.into_iter().enumerate() {
                 let (conv, norm) = (format!("{name}.{part}"), format!("{name}.bn{}", i + 1));
-                add(conv, norm, *dims, *part == "conv_dw");
+                add(conv, norm, dims, part == "conv_dw");
             }
         }
         let head = [self.features, width, 1, 1];
@@ -279,9 +269,6 @@ pub(super) fn folded(shape: &EfficientNetShape, weights: Weights) -> Folded<Effi
 
 /// The weights that a forward pass takes: batch norms folded into the convolutions before them,
 /// convolutions laid out for channels-last images, matrices (in, out).
-///
-/// # Errors
-/// If the weights do not fit the shape.
 pub(super) fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;

@@ -39,9 +39,6 @@ pub(super) fn folded(shape: &LevitShape, weights: Weights) -> Folded<LevitShape>
 /// The weights that a forward pass takes: batch norms folded into the maps beside them, attention
 /// biases laid out for each pair of tokens, `1 / sqrt(key)` in the queries, both classifiers one,
 /// matrices (in, out).
-///
-/// # Errors
-/// If the weights do not fit the shape.
 pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;

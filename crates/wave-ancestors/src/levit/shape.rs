@@ -77,9 +77,6 @@ impl LevitShape {
     }
 
     /// Checks that the sizes fit each other.
-    ///
-    /// # Errors
-    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
