@@ -15,8 +15,8 @@
 use crate::check::{affine, batch_norm, count, dims, divides, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
-use crate::table::{Known, agree, pooling, refuse_arguments};
-use crate::{About, Body};
+use crate::table::{Known, agree, usual_arguments};
+use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
@@ -145,9 +145,7 @@ impl EfficientVitShape {
 }
 
 /// The EfficientViT of these weights, if they are one's.
-pub(super) fn recognise(
-    known: Known,
-) -> std::result::Result<Option<EfficientVitShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     if !known.has("patch_embed.conv1.conv.weight") {
         return Ok(None);
@@ -157,11 +155,7 @@ pub(super) fn recognise(
         let what = "of its kind only efficientvit_m0 to efficientvit_m5 are read";
         return Err(unsupported(known.name, what, "by its name"));
     }
-    refuse_arguments(
-        known,
-        &["num_classes", "in_chans", "img_size", "global_pool"],
-    )?;
-    pooling(known, "avg")?;
+    usual_arguments(known)?;
     let [_, channels, _, _] = dims(weights, "patch_embed.conv1.conv.weight")?;
     let first = "blocks.0.mixer.m.attn";
     let n_stages = count(weights, |s| {
@@ -214,7 +208,7 @@ pub(super) fn recognise(
     for (key, found) in [("num_classes", classes), ("in_chans", channels)] {
         agree(known, key, found)?;
     }
-    Ok(Some(shape))
+    Ok(Some(FrozenNetwork::EfficientVit(shape)))
 }
 
 /// `x + dw(x)` and `x + ffn(x)`: the first as one kernel.

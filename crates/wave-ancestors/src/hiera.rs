@@ -15,8 +15,8 @@
 use crate::check::{affine, count, dims, divides, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
-use crate::table::{Known, agree, pooling, refuse_arguments};
-use crate::{About, Body};
+use crate::table::{Known, USUAL, agree, mean_pooling, refuse_arguments};
+use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
@@ -131,7 +131,7 @@ impl HieraShape {
 }
 
 /// The Hiera of these weights, if they are one's.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let found = known.has("patch_embed.proj.weight")
         && known.has("head.norm.weight")
@@ -154,17 +154,9 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
         let what = "nothing tells how many heads it has";
         return Err(unsupported(known.name, what, "there is no config.json"));
     };
-    let read = [
-        "num_classes",
-        "in_chans",
-        "img_size",
-        "global_pool",
-        "embed_dim",
-        "num_heads",
-        "stages",
-    ];
-    refuse_arguments(known, &read)?;
-    pooling(known, "avg")?;
+    let own = ["embed_dim", "num_heads", "stages"];
+    refuse_arguments(known, &[&USUAL[..], &own].concat())?;
+    mean_pooling(known)?;
     let [width, channels, _, _] = dims(weights, "patch_embed.proj.weight")?;
     let [_, tokens, _] = dims(weights, "pos_embed")?;
     let depth = count(weights, |i| format!("blocks.{i}.attn.qkv.weight"));
@@ -207,7 +199,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
     ] {
         agree(known, key, found)?;
     }
-    Ok(Some(shape))
+    Ok(Some(FrozenNetwork::Hiera(shape)))
 }
 
 struct Layer {

@@ -124,6 +124,15 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
     }
 }
 
+/// Arguments that every family here reads.
+pub const USUAL: [&str; 4] = ["num_classes", "in_chans", "img_size", "global_pool"];
+
+/// Refuses arguments other than the [`USUAL`] ones, and a pooling other than the mean.
+pub fn usual_arguments(known: Known) -> Result<(), ShapeError> {
+    refuse_arguments(known, &USUAL)?;
+    mean_pooling(known)
+}
+
 /// Checks a size that the arguments say against the weights'.
 pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
     match known.args.get(key) {
@@ -139,12 +148,12 @@ pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
 }
 
 /// Checks the pooling that the arguments say against the only one that there is.
-pub fn pooling(known: Known, found: &'static str) -> Result<(), ShapeError> {
+pub fn mean_pooling(known: Known) -> Result<(), ShapeError> {
     match known.args.get("global_pool").and_then(Value::as_str) {
-        Some(said) if said != found => Err(ShapeError::Choice {
+        Some(said) if said != "avg" => Err(ShapeError::Choice {
             name: "global_pool",
             found: said.into(),
-            expected: found,
+            expected: "avg",
         }),
         _ => Ok(()),
     }
