@@ -53,13 +53,14 @@ trait Isa: Copy {
         // SAFETY: as above.
         unsafe { from.cast::<Self::Sum>().read_unaligned() }
     }
-    unsafe fn load_part(self, from: *const f32, count: usize) -> Self::Sum;
+    /// Fewer values than a register has.
+    fn load_part(self, from: &[f32]) -> Self::Sum;
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, sum: Self::Sum) {
         // SAFETY: as above.
         unsafe { to.cast::<Self::Sum>().write_unaligned(sum) }
     }
-    unsafe fn store_part(self, to: *mut f32, count: usize, sum: Self::Sum);
+    fn store_part(self, to: &mut [f32], sum: Self::Sum);
 }
 
 /// The place of a tile.
@@ -133,7 +134,7 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
                 let value = if whole {
                     isa.load(start)
                 } else {
-                    isa.load_part(start, t.last)
+                    isa.load_part(std::slice::from_raw_parts(start, t.last))
                 };
                 sums[r][V - 1] = isa.add(sums[r][V - 1], value);
             }
@@ -147,7 +148,8 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
             if whole {
                 isa.store(c, sums[r][V - 1]);
             } else {
-                isa.store_part(c, t.last, sums[r][V - 1]);
+                let part = std::slice::from_raw_parts_mut(c, t.last);
+                isa.store_part(part, sums[r][V - 1]);
             }
         }
     }
@@ -276,16 +278,12 @@ impl<S: pulp::Simd> Isa for Single<S> {
         self.0.splat_f32s(value)
     }
     #[inline(always)]
-    unsafe fn load_part(self, from: *const f32, count: usize) -> S::f32s {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts(from, count) };
-        self.0.partial_load_f32s(values)
+    fn load_part(self, from: &[f32]) -> S::f32s {
+        self.0.partial_load_f32s(from)
     }
     #[inline(always)]
-    unsafe fn store_part(self, to: *mut f32, count: usize, sum: S::f32s) {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts_mut(to, count) };
-        self.0.partial_store_f32s(values, sum);
+    fn store_part(self, to: &mut [f32], sum: S::f32s) {
+        self.0.partial_store_f32s(to, sum);
     }
 }
 
@@ -337,16 +335,12 @@ impl Isa for Portable {
         [value; FOUR]
     }
     #[inline(always)]
-    unsafe fn load_part(self, from: *const f32, count: usize) -> [f32; FOUR] {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts(from, count) };
-        std::array::from_fn(|i| values.get(i).copied().unwrap_or(0.0))
+    fn load_part(self, from: &[f32]) -> [f32; FOUR] {
+        std::array::from_fn(|i| from.get(i).copied().unwrap_or(0.0))
     }
     #[inline(always)]
-    unsafe fn store_part(self, to: *mut f32, count: usize, sum: [f32; FOUR]) {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts_mut(to, count) };
-        values.copy_from_slice(&sum[..count]);
+    fn store_part(self, to: &mut [f32], sum: [f32; FOUR]) {
+        to.copy_from_slice(&sum[..to.len()]);
     }
 }
 
@@ -432,14 +426,14 @@ mod pairs {
             self.0.avx512f._mm512_set1_epi32(value.0.cast_signed())
         }
         #[inline(always)]
-        unsafe fn load_part(self, from: *const f32, count: usize) -> __m512 {
-            // SAFETY: as the trait asks; masked lanes are not touched.
-            unsafe { _mm512_maskz_loadu_ps(mask(count), from) }
+        fn load_part(self, from: &[f32]) -> __m512 {
+            // SAFETY: masked lanes are not touched.
+            unsafe { _mm512_maskz_loadu_ps(mask(from.len()), from.as_ptr()) }
         }
         #[inline(always)]
-        unsafe fn store_part(self, to: *mut f32, count: usize, sum: __m512) {
-            // SAFETY: as the trait asks; masked lanes are not touched.
-            unsafe { _mm512_mask_storeu_ps(to, mask(count), sum) }
+        fn store_part(self, to: &mut [f32], sum: __m512) {
+            // SAFETY: masked lanes are not touched.
+            unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask(to.len()), sum) }
         }
     }
 
