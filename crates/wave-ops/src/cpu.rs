@@ -55,29 +55,15 @@ impl Simd {
 
     /// This processor can run it.
     pub fn supported(self) -> bool {
-        self == Simd::Portable || self.detect()
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn detect(self) -> bool {
-        let v4 = || pulp::x86::V4::try_new().is_some();
+        let elementwise = !matches!(self.arch(), Arch::Scalar);
         match self {
-            Simd::Amx => Simd::Avx512Bf16.detect() && amx::available(),
-            Simd::Avx512Bf16 => v4() && is_x86_feature_detected!("avx512bf16"),
-            Simd::Avx512 => v4(),
-            Simd::Avx2 => pulp::x86::V3::try_new().is_some(),
-            Simd::Neon | Simd::Portable => false,
+            Simd::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Simd::Amx => Simd::Avx512Bf16.supported() && amx::available(),
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512Bf16 => elementwise && is_x86_feature_detected!("avx512bf16"),
+            _ => elementwise,
         }
-    }
-
-    #[cfg(target_arch = "aarch64")]
-    fn detect(self) -> bool {
-        self == Simd::Neon && pulp::aarch64::Neon::try_new().is_some()
-    }
-
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    fn detect(self) -> bool {
-        false
     }
 
     /// The fastest path of this processor.
