@@ -384,11 +384,7 @@ impl Place {
 
     /// [`Place::product`] of several matrices each, one after the other.
     fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
-        let Products {
-            count,
-            size: (m, n, k),
-            ..
-        } = how;
+        let (count, (m, n, k)) = (how.count, how.size);
         a.view.expect(b.view.kind, count * m * k);
         b.view.expect(a.view.kind, count * k * n);
         c.expect(c.kind, count * m * n);

@@ -21,9 +21,6 @@ thread_local! {
 
 /// The gradients of `loss`, as `loss.backward()` computes them, without a copy of the blocks'
 /// parameters' gradients.
-///
-/// # Errors
-/// If an operator fails.
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
     let outer = COLLECTED.replace(Some(Vec::new()));
     let gradients = loss.backward();

@@ -231,20 +231,13 @@ pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     if let Some(place) = crate::gpu::place(tensors)? {
         return crate::gpu::squared_norm(&place, tensors);
     }
-    let add = |sum: f64, t: &&Tensor| Ok(sum + squared_norm(t)?);
-    tensors.iter().try_fold(0.0, add)
-}
-
-fn squared_norm(t: &Tensor) -> Result<f64> {
-    if !t.device().is_cpu() {
-        return Ok(f64::from(t.sqr()?.sum_all()?.to_scalar::<f32>()?));
-    }
-    with_slice(t, |x| {
-        let parts: Vec<f64> = x
-            .par_chunks(CHUNK)
-            .map(|x| f64::from(crate::simd::vectorised!(crate::simd::dot(x, x))))
-            .collect();
-        parts.iter().sum()
+    tensors.iter().try_fold(0.0, |sum, t| {
+        let parts: Vec<f64> = with_slice(t, |x| {
+            x.par_chunks(CHUNK)
+                .map(|x| f64::from(crate::simd::vectorised!(crate::simd::dot(x, x))))
+                .collect()
+        })?;
+        Ok(sum + parts.iter().sum::<f64>())
     })
 }
 

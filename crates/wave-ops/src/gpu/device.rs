@@ -45,9 +45,7 @@ enum Slice {
 /// Refuses a GPU that the kernels are not for, and has its allocator keep freed memory: a step takes as much
 /// as the one before, and every wait for the device would return it to the driver.
 fn prepare(device: &CudaDevice) -> Result<Kernels> {
-    let mut prepared = PREPARED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut prepared = PREPARED.lock().expect("nothing panics with the lock");
     if let Some(kernels) = prepared.get(&device.id()) {
         return Ok(kernels.clone());
     }
@@ -154,10 +152,7 @@ impl Gpu {
         threads: u32,
         arguments: &[Argument],
     ) -> Result<()> {
-        let mut kernels = self
-            .kernels
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut kernels = self.kernels.lock().expect("nothing panics with the lock");
         if !kernels.contains_key(name) {
             let kernel = self
                 .device
@@ -183,11 +178,7 @@ impl Gpu {
     /// See [`super::Place::product`]. cuBLAS is column-major: it computes `C^T = B^T A^T`, for which
     /// row-major matrices are as they should be.
     pub(super) fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
-        let Products {
-            count,
-            size: (m, n, k),
-            tf32,
-        } = how;
+        let (count, (m, n, k)) = (how.count, how.size);
         if count * m * n == 0 {
             return Ok(());
         }
@@ -227,7 +218,7 @@ impl Gpu {
                 size(n)?,
                 (m * n) as i64,
                 size(count)?,
-                match tf32 {
+                match how.tf32 {
                     false => blas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
                     true => blas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
                 },

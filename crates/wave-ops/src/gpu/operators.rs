@@ -150,19 +150,16 @@ pub(crate) fn embed(
         place.embed(y.view(), table, out.view(), n, d)?;
         Ok(kept)
     })?;
-    let backward = {
-        let place = place.clone();
-        move |[patches, weight, table]: [&Tensor; 3], dy: &Tensor| {
-            let (dw, d_table) = (room(&place, weight)?, room(&place, table)?);
-            with_views(&place, [patches, dy], |[patches, d_tokens]| {
-                let dy = place.values(kind, rows * d)?;
-                place.embed_backward(d_tokens, dy.view(), (tokens, n, d))?;
-                let x = x.as_ref().map_or(patches, Values::view);
-                place.product((d, k, rows), transposed(dy.view()), plain(x), dw.view())?;
-                place.column_sums(d_tokens, d_table.view())
-            })?;
-            Ok([None, gradient(dw, weight)?, gradient(d_table, table)?])
-        }
+    let backward = move |[patches, weight, table]: [&Tensor; 3], dy: &Tensor| {
+        let (dw, d_table) = (room(&place, weight)?, room(&place, table)?);
+        with_views(&place, [patches, dy], |[patches, d_tokens]| {
+            let dy = place.values(kind, rows * d)?;
+            place.embed_backward(d_tokens, dy.view(), (tokens, n, d))?;
+            let x = x.as_ref().map_or(patches, Values::view);
+            place.product((d, k, rows), transposed(dy.view()), plain(x), dw.view())?;
+            place.column_sums(d_tokens, d_table.view())
+        })?;
+        Ok([None, gradient(dw, weight)?, gradient(d_table, table)?])
     };
     let arguments = [patches, weight, table];
     computed("embed", out, (b, tokens, d), arguments, backward)
@@ -234,30 +231,27 @@ pub(crate) fn kronecker_sum(
         )?;
         place.kronecker(true, (r, c, t), interleave, blocks.view(), w.view())
     })?;
-    let backward = {
-        let place = place.clone();
-        move |[templates, scalers]: [&Tensor; 2], dw: &Tensor| {
-            let room = |len| place.values(Kind::F32, len);
-            let (d_templates, d_scalers) = (room(n * tt)?, room(m * n)?);
-            with_views(
-                &place,
-                [templates, scalers, dw],
-                |[templates, scalers, dw]| {
-                    let (g, by_block) = (room(m * tt)?, room(m * n)?);
-                    place.kronecker(false, (r, c, t), interleave, dw, g.view())?;
-                    place.transpose_each((n, r * c), scalers, by_block.view())?;
-                    let (s, g) = (by_block.view(), g.view());
-                    place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
-                    // The scalers by block are read no more: their gradient takes their place.
-                    place.product((m, n, tt), plain(g), transposed(templates), s)?;
-                    place.transpose_each((r * c, n), s, d_scalers.view())
-                },
-            )?;
-            Ok([
-                gradient(d_templates, templates)?,
-                gradient(d_scalers, scalers)?,
-            ])
-        }
+    let backward = move |[templates, scalers]: [&Tensor; 2], dw: &Tensor| {
+        let room = |len| place.values(Kind::F32, len);
+        let (d_templates, d_scalers) = (room(n * tt)?, room(m * n)?);
+        with_views(
+            &place,
+            [templates, scalers, dw],
+            |[templates, scalers, dw]| {
+                let (g, by_block) = (room(m * tt)?, room(m * n)?);
+                place.kronecker(false, (r, c, t), interleave, dw, g.view())?;
+                place.transpose_each((n, r * c), scalers, by_block.view())?;
+                let (s, g) = (by_block.view(), g.view());
+                place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
+                // The scalers by block are read no more: their gradient takes their place.
+                place.product((m, n, tt), plain(g), transposed(templates), s)?;
+                place.transpose_each((r * c, n), s, d_scalers.view())
+            },
+        )?;
+        Ok([
+            gradient(d_templates, templates)?,
+            gradient(d_scalers, scalers)?,
+        ])
     };
     let shape = (l, r * t, c * t);
     computed("kronecker-sum", w, shape, [templates, scalers], backward)
