@@ -18,7 +18,7 @@ pub(crate) const EPS: f32 = 1e-8;
 
 /// Running means of a variable's gradient and, for AdamW, of its square: on the host for a variable there,
 /// else on its device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Moments(MomentStorage);
 
 #[derive(Debug)]
@@ -26,22 +26,6 @@ enum MomentStorage {
     Host(Vec<f32>, Vec<f32>),
     /// Shared with no other tensor: kernels change them in place.
     Device(Tensor, Tensor),
-}
-
-impl Clone for MomentStorage {
-    /// # Panics
-    /// If the device has no room, as the host would end the process.
-    fn clone(&self) -> MomentStorage {
-        match self {
-            MomentStorage::Host(first, second) => {
-                MomentStorage::Host(first.clone(), second.clone())
-            }
-            MomentStorage::Device(first, second) => {
-                let copy = |t: &Tensor| t.copy().expect("room for a copy of the moments");
-                MomentStorage::Device(copy(first), copy(second))
-            }
-        }
-    }
 }
 
 /// Moments are plain values: the variable is on the processor and no kernel moves it.

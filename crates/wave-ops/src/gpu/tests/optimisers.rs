@@ -16,7 +16,6 @@ fn adamw_of_all_tensors_takes_the_steps_of_each() {
         let mut moments: Vec<Moments> = vars.iter().map(|v| Moments::new(v).unwrap()).collect();
         for t in 1..=3 {
             let gradients: Vec<Tensor> = (0..sizes.len()).map(|i| gradient(i, t)).collect();
-            let copies = moments.clone();
             let mut moves: Vec<Move> = Vec::new();
             for (i, moments) in moments.iter_mut().enumerate() {
                 moves.push(Move {
@@ -39,9 +38,6 @@ fn adamw_of_all_tensors_takes_the_steps_of_each() {
                     crate::adamw_steps(&mut [moved], 0.5, t).unwrap();
                 }
             }
-            // A copy stays behind.
-            let first = |m: &Moments| m.to_tensors().unwrap()[0].to_vec1::<f32>().unwrap();
-            assert_ne!(first(&copies[3]), first(&moments[3]));
         }
         let mut all: Vec<Vec<f32>> = vars.iter().map(|v| values(v)).collect();
         for m in &moments {
