@@ -54,11 +54,7 @@ pub fn rows<T>(data: &[T], stride: usize) -> Mat<'_, T> {
 
 /// The transpose of a row-major matrix whose rows are `stride` apart; nothing is copied.
 pub fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
-    Mat {
-        data,
-        row_stride: 1,
-        col_stride: stride,
-    }
+    rows(data, stride).transpose()
 }
 
 impl<T> Mat<'_, T> {

@@ -5,12 +5,12 @@
 //! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`],
 //! one value that stands for all parameters, and [`backward`] collects gradients without a copy.
 
-use crate::fused::{Custom, Gradients, custom};
+use crate::fused::{Custom, Gradients, Stored, custom};
 use crate::kron;
 use crate::order::Kronecker;
 use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, CudaStorage, DType, Device, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CudaStorage, DType, Device, Layout, Result, Tensor};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
@@ -93,16 +93,12 @@ impl Custom<3> for Member {
         "member"
     }
 
-    fn on_cpu(&self, _: [&CpuStorage; 3], layouts: [&Layout; 3]) -> Result<(CpuStorage, Shape)> {
+    fn on_cpu(&self, _: [&CpuStorage; 3], layouts: [&Layout; 3]) -> Stored<CpuStorage> {
         Ok((CpuStorage::F32(vec![0.0]), layouts[0].shape().clone()))
     }
 
-    fn on_cuda(
-        &self,
-        [token, ..]: [&CudaStorage; 3],
-        [layout, ..]: [&Layout; 3],
-    ) -> Result<(CudaStorage, Shape)> {
-        Ok((token.try_clone(layout)?, layout.shape().clone()))
+    fn on_cuda(&self, all: [&CudaStorage; 3], layouts: [&Layout; 3]) -> Stored<CudaStorage> {
+        Ok((all[0].try_clone(layouts[0])?, layouts[0].shape().clone()))
     }
 
     fn gradients(&self, [token, a, b]: [&Tensor; 3], _: &Tensor) -> Gradients<3> {

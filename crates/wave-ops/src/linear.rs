@@ -58,12 +58,24 @@ impl Operator<3> for Linear {
         Ok((map_rows(x, m, chunk, (1, k, n), map), shape.into()))
     }
 
-    /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`.
+    /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`; rows split over the threads.
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (n, k) = w.dims2()?;
         let wants_dx = x.track_op();
         let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
-            linear_backward(x, w, dy, (n, k), wants_dx)
+            let m = dy.len() / n;
+            let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
+            let map = |_| (rows(w, k), StartValue::Zero);
+            let dx = wants_dx.then(|| map_rows(dy, m, chunk, (1, n, k), map));
+            let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
+            let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
+                let (dw, db) = grads.split_at_mut(n * k);
+                let size = (n, k, dy.len() / n);
+                let (dy_t, x) = (transposed(dy, n), rows(x, k));
+                gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
+                vectorised!(add_column_sums(dy, db));
+            });
+            (dx, grads)
         })?;
         let (dw, db) = grads.split_at(n * k);
         gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
@@ -92,29 +104,6 @@ pub(crate) fn map_rows<'a>(
         }
     });
     y
-}
-
-/// `(dx, [dW, db])` of a linear map, rows split over the threads.
-fn linear_backward(
-    x: &[f32],
-    w: &[f32],
-    dy: &[f32],
-    (n, k): (usize, usize),
-    wants_dx: bool,
-) -> (Option<Vec<f32>>, Vec<f32>) {
-    let m = dy.len() / n;
-    let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-    let map = |_| (rows(w, k), StartValue::Zero);
-    let dx = wants_dx.then(|| map_rows(dy, m, chunk, (1, n, k), map));
-    let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
-    let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
-        let (dw, db) = grads.split_at_mut(n * k);
-        let size = (n, k, dy.len() / n);
-        let (dy_t, x) = (transposed(dy, n), rows(x, k));
-        gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
-        vectorised!(add_column_sums(dy, db));
-    });
-    (dx, grads)
 }
 
 struct Embed;

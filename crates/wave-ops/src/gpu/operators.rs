@@ -4,7 +4,7 @@
 use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, View, plain, transposed, with_views};
-use crate::fused::{Custom, Gradients, custom};
+use crate::fused::{Custom, Gradients, Stored, custom};
 use crate::gradients::Bundle;
 use crate::linear::embedding_sizes;
 use crate::order::Kronecker;
@@ -21,7 +21,7 @@ struct Computed<F> {
 }
 
 impl<F> Computed<F> {
-    fn take(&self) -> Result<(Storage, Shape)> {
+    fn take(&self) -> Stored<Storage> {
         let mut result = self.result.lock().expect("nothing panics with the lock");
         let taken = result.take();
         taken.ok_or_else(|| Error::Msg(format!("{} is applied once", self.name)))
@@ -40,14 +40,14 @@ where
         self.name
     }
 
-    fn on_cpu(&self, _: [&CpuStorage; N], _: [&Layout; N]) -> Result<(CpuStorage, Shape)> {
+    fn on_cpu(&self, _: [&CpuStorage; N], _: [&Layout; N]) -> Stored<CpuStorage> {
         match self.take()? {
             (Storage::Cpu(storage), shape) => Ok((storage, shape)),
             _ => self.elsewhere(),
         }
     }
 
-    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Result<(CudaStorage, Shape)> {
+    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Stored<CudaStorage> {
         match self.take()? {
             (Storage::Cuda(storage), shape) => Ok((storage, shape)),
             _ => self.elsewhere(),
