@@ -31,9 +31,6 @@ pub fn batch_norm_train(
 }
 
 /// [`batch_norm_train`] of `gelu(x)` (exact form); `mean` and `var` describe `gelu(x)`.
-///
-/// # Errors
-/// When the shapes disagree or `x` is empty.
 pub fn gelu_batch_norm_train(
     x: &Tensor,
     weight: &Tensor,

@@ -10,9 +10,6 @@ use pulp::Arch;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// The environment variable that forces a path.
-const VARIABLE: &str = "WAVE_SIMD";
-
 /// A path through the operators, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simd {
@@ -136,7 +133,7 @@ pub enum SimdError {
 }
 
 static FROM_ENVIRONMENT: LazyLock<Result<Simd, SimdError>> =
-    LazyLock::new(|| match std::env::var_os(VARIABLE) {
+    LazyLock::new(|| match std::env::var_os("WAVE_SIMD") {
         Some(word) if !word.is_empty() => named(&word.to_string_lossy()),
         _ => Ok(Simd::best()),
     });

@@ -103,13 +103,11 @@ impl Custom<3> for Member {
 
     fn gradients(&self, [token, a, b]: [&Tensor; 3], _: &Tensor) -> Gradients<3> {
         let seed = Some(Bundle::seed(token.device())?);
-        let left = {
-            let mut gradients = self.gradients.lock().expect("nothing panics with the lock");
-            gradients.get_mut(self.i).and_then(Option::take)
-        };
-        let Some(gradient) = left else {
+        let mut gradients = self.gradients.lock().expect("nothing panics with the lock");
+        let Some(gradient) = gradients.get_mut(self.i).and_then(Option::take) else {
             return Ok([seed, None, None]);
         };
+        drop(gradients);
         let Some(order) = self.order else {
             return Ok([seed, passed_on(a, gradient), None]);
         };
