@@ -10,7 +10,7 @@
 //!
 //! Freezing folds the batch norms away. Activations are channels-last.
 
-use crate::check::{affine, batch_norm, check_weights, count, dims, sizes};
+use crate::check::{affine, batch_norm, check_weights, count, dims, refuse_value, sizes};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::{About, Activation, Folded, ShapeError, Weights};
@@ -100,11 +100,7 @@ impl EfficientNetShape {
             ("classes", self.classes),
         ])?;
         if self.stages.len() != STRIDES.len() {
-            return Err(ShapeError::Choice {
-                name: "stages",
-                found: self.stages.len().to_string(),
-                expected: "7",
-            });
+            return refuse_value("stages", self.stages.len(), "7");
         }
         for stage in &self.stages {
             sizes(&[
@@ -114,11 +110,7 @@ impl EfficientNetShape {
                 ("expansion", stage.expansion),
             ])?;
             if stage.kernel % 2 == 0 {
-                return Err(ShapeError::Choice {
-                    name: "kernel",
-                    found: stage.kernel.to_string(),
-                    expected: "an odd number",
-                });
+                return refuse_value("kernel", stage.kernel, "an odd number");
             }
         }
         Ok(())

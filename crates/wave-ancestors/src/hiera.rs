@@ -12,7 +12,7 @@
 //! of `proj(norm1(x))`, and so are the queries'. Attention stays within windows of the tokens of 8 x 8
 //! patches in the first two stages and the first block of the third.
 
-use crate::check::{affine, count, dims, divides, sizes, unsupported};
+use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, USUAL, agree, mean_pooling, refuse_arguments};
@@ -176,11 +176,11 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     };
     sizes(&[("channels", channels), ("width", width), ("heads", heads)])?;
     if shape.stages.len() > 8 || shape.stages.contains(&0) {
-        return Err(ShapeError::Choice {
-            name: "stages",
-            found: format!("{:?}", shape.stages),
-            expected: "one to eight, each of a block at least",
-        });
+        return refuse_value(
+            "stages",
+            format!("{:?}", shape.stages),
+            "one to eight, each of a block at least",
+        );
     }
     check_weights(weights, &shape.parameters())?;
     divides("heads", heads, "width", width)?;

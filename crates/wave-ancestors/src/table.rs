@@ -1,6 +1,6 @@
 //! Common part of the recognition of every family.
 
-use crate::check::{dims, unsupported};
+use crate::check::{dims, refuse_value, unsupported};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
@@ -82,11 +82,7 @@ pub fn no_name(twin: &str) -> ShapeError {
 pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
     match image_size {
         32.. => Ok(()),
-        _ => Err(ShapeError::Choice {
-            name: "image_size",
-            found: image_size.to_string(),
-            expected: "at least 32",
-        }),
+        _ => refuse_value("image_size", image_size, "at least 32"),
     }
 }
 
@@ -150,11 +146,7 @@ pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
 /// Checks the pooling that the arguments say against the only one that there is.
 pub fn mean_pooling(known: Known) -> Result<(), ShapeError> {
     match known.args.get("global_pool").and_then(Value::as_str) {
-        Some(said) if said != "avg" => Err(ShapeError::Choice {
-            name: "global_pool",
-            found: said.into(),
-            expected: "avg",
-        }),
+        Some(said) if said != "avg" => refuse_value("global_pool", said, "avg"),
         _ => Ok(()),
     }
 }

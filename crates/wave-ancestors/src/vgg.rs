@@ -11,7 +11,7 @@
 //! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
 //! channels-last.
 
-use crate::check::{affine, batch_norm, dims, sizes, unsupported};
+use crate::check::{affine, batch_norm, dims, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::table::{Known, agree, usual_arguments};
@@ -131,11 +131,11 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     agree(known, "in_chans", channels)?;
     let halvings = shape.convolutions.iter().filter(|(.., p)| *p).count();
     if shape.image_size >> halvings.min(32) == 0 {
-        return Err(ShapeError::Choice {
-            name: "image_size",
-            found: shape.image_size.to_string(),
-            expected: "at least 2 to the number of poolings, 32 in those that are registered",
-        });
+        return refuse_value(
+            "image_size",
+            shape.image_size,
+            "at least 2 to the number of poolings, 32 in those that are registered",
+        );
     }
     Ok(Some(FrozenNetwork::Vgg(shape)))
 }

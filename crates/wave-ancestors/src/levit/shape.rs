@@ -1,6 +1,6 @@
 //! Sizes, names and shapes of a LeViT.
 
-use crate::check::{affine, batch_norm, check_weights, count, dims, divides, sizes};
+use crate::check::{affine, batch_norm, check_weights, count, dims, divides, refuse_value, sizes};
 use crate::{About, Activation, ShapeError, Weights};
 use serde::{Deserialize, Serialize};
 
@@ -86,11 +86,7 @@ impl LevitShape {
             ("classes", self.classes),
         ])?;
         if !(3..=4).contains(&self.stem) {
-            return Err(ShapeError::Choice {
-                name: "stem",
-                found: format!("{} convolutions", self.stem),
-                expected: "3 or 4",
-            });
+            return refuse_value("stem", format!("{} convolutions", self.stem), "3 or 4");
         }
         for stage in &self.stages {
             sizes(&[
