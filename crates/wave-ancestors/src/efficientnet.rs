@@ -15,7 +15,6 @@ use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::{About, Activation, Folded, ShapeError, Weights};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
 
 /// Strides of the stages, which leave no trace in the weights: the same in all of the family.
 pub const STRIDES: [usize; 7] = [1, 2, 2, 2, 1, 2, 1];
@@ -26,7 +25,7 @@ const STEM_KERNEL: usize = 3;
 const ACTIVATION: Activation = Activation::Relu6;
 
 /// The sizes of a stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EfficientNetStage {
     /// Channels after each block.
     pub width: usize,
@@ -39,7 +38,7 @@ pub struct EfficientNetStage {
 }
 
 /// The sizes of an EfficientNet-Lite.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EfficientNetShape {
     /// Side of the square input in pixels.
     pub image_size: usize,

@@ -2,7 +2,6 @@
 
 use crate::check::{affine, batch_norm, check_weights, count, dims, divides, refuse_value, sizes};
 use crate::{About, Activation, ShapeError, Weights};
-use serde::{Deserialize, Serialize};
 
 /// Value channels per key channel where the image shrinks.
 pub(super) const SHRINKING_VALUES: usize = 4;
@@ -11,7 +10,7 @@ pub(super) const SHRINKING_VALUES: usize = 4;
 const SHRINKING_MLP: usize = 2;
 
 /// The sizes of a stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LevitStage {
     /// Channels of a token.
     pub width: usize,
@@ -26,7 +25,7 @@ pub struct LevitStage {
 }
 
 /// The sizes of a LeViT.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LevitShape {
     /// Side of the square input in pixels, a multiple of [`LevitShape::stride`].
     pub image_size: usize,
