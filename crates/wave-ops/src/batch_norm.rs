@@ -85,10 +85,8 @@ fn train<const GELU: bool>(
 ) -> Result<(Tensor, Tensor, Tensor)> {
     let c = check_channels(x, &[weight, bias])?;
     if x.elem_count() == 0 {
-        candle_core::bail!(
-            "batch norm of an empty batch {:?}: it has no statistics",
-            x.dims()
-        );
+        let dims = x.dims();
+        candle_core::bail!("batch norm of an empty batch {dims:?}: it has no statistics");
     }
     if !fused(&[x, weight, bias])? {
         return stock_train::<GELU>(x, weight, bias, eps);

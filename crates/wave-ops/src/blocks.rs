@@ -55,22 +55,16 @@ pub fn blocks(
 ) -> Result<Tensor> {
     let mode = mode.into();
     let (b, _, d) = x.dims3()?;
-    let sizes = shape.sizes();
-    let fits = parameters
-        .iter()
-        .zip(sizes)
-        .all(|(p, s)| p.elem_count() == shape.depth * s)
+    let mut slabs = parameters.iter().zip(shape.sizes());
+    let scales = drop_path.as_ref().map(Vec::len);
+    let fits = slabs.all(|(p, size)| p.elem_count() == shape.depth * size)
         && d == shape.width
         && shape.heads > 0
         && d.is_multiple_of(shape.heads)
-        && drop_path
-            .as_ref()
-            .is_none_or(|s| s.len() == shape.depth * 2 * b);
+        && scales.is_none_or(|scales| scales == shape.depth * 2 * b);
     if !fits {
-        candle_core::bail!(
-            "blocks {shape:?} do not fit an input of shape {:?}",
-            x.shape()
-        );
+        let input = x.shape();
+        candle_core::bail!("blocks {shape:?} do not fit an input of shape {input:?}");
     }
     if shape.depth == 0 {
         return Ok(x.clone());

@@ -30,10 +30,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
     let ((n, t, t2), (_, n_s, _, _)) = (templates.dims3()?, scalers.dims4()?);
     if n != n_s || t != t2 {
+        let (templates, scalers) = (templates.dims(), scalers.dims());
         candle_core::bail!(
-            "templates {:?} and scalers {:?} do not compose; expected (N, t, t) and (layers, N, r, c)",
-            templates.shape(),
-            scalers.shape()
+            "templates {templates:?} and scalers {scalers:?} do not compose; expected (N, t, t) and \
+             (layers, N, r, c)"
         );
     }
     #[cfg(gpu)]

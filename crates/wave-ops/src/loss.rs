@@ -48,11 +48,8 @@ pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Res
 fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
     let (b, c) = logits.dims2()?;
     if targets.dims2()? != (b, c) || b * c == 0 {
-        candle_core::bail!(
-            "logits {:?} and targets {:?}",
-            logits.shape(),
-            targets.shape()
-        );
+        let (logits, targets) = (logits.shape(), targets.shape());
+        candle_core::bail!("logits {logits:?} and targets {targets:?}");
     }
     Ok(())
 }

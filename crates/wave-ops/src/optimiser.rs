@@ -64,10 +64,8 @@ impl Moments {
 
     /// From the first tensor of [`Moments::to_tensors`], for a variable of as many values.
     pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
-        Moments::restore(
-            var,
-            [first, &Tensor::zeros(0, first.dtype(), &Device::Cpu)?],
-        )
+        let none = Tensor::zeros(0, first.dtype(), &Device::Cpu)?;
+        Moments::restore(var, [first, &none])
     }
 
     /// Values of the first and of the second moment.

@@ -223,31 +223,24 @@ pub(crate) fn kronecker_sum(
     with_views(&place, [templates, scalers], |[templates, scalers]| {
         let (by_block, blocks) = (room(m * n)?, room(m * tt)?);
         place.transpose_each((n, r * c), scalers, by_block.view())?;
-        place.product(
-            (m, tt, n),
-            plain(by_block.view()),
-            plain(templates),
-            blocks.view(),
-        )?;
-        place.kronecker(true, (r, c, t), interleave, blocks.view(), w.view())
+        let (s, blocks) = (by_block.view(), blocks.view());
+        place.product((m, tt, n), plain(s), plain(templates), blocks)?;
+        place.kronecker(true, (r, c, t), interleave, blocks, w.view())
     })?;
     let backward = move |[templates, scalers]: [&Tensor; 2], dw: &Tensor| {
         let room = |len| place.values(Kind::F32, len);
         let (d_templates, d_scalers) = (room(n * tt)?, room(m * n)?);
-        with_views(
-            &place,
-            [templates, scalers, dw],
-            |[templates, scalers, dw]| {
-                let (g, by_block) = (room(m * tt)?, room(m * n)?);
-                place.kronecker(false, (r, c, t), interleave, dw, g.view())?;
-                place.transpose_each((n, r * c), scalers, by_block.view())?;
-                let (s, g) = (by_block.view(), g.view());
-                place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
-                // The scalers by block are read no more: their gradient takes their place.
-                place.product((m, n, tt), plain(g), transposed(templates), s)?;
-                place.transpose_each((r * c, n), s, d_scalers.view())
-            },
-        )?;
+        let all = [templates, scalers, dw];
+        with_views(&place, all, |[templates, scalers, dw]| {
+            let (g, by_block) = (room(m * tt)?, room(m * n)?);
+            place.kronecker(false, (r, c, t), interleave, dw, g.view())?;
+            place.transpose_each((n, r * c), scalers, by_block.view())?;
+            let (s, g) = (by_block.view(), g.view());
+            place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
+            // The scalers by block are read no more: their gradient takes their place.
+            place.product((m, n, tt), plain(g), transposed(templates), s)?;
+            place.transpose_each((r * c, n), s, d_scalers.view())
+        })?;
         Ok([
             gradient(d_templates, templates)?,
             gradient(d_scalers, scalers)?,
