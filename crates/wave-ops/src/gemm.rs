@@ -19,7 +19,7 @@ use kernel::{Product, Right};
 pub(crate) use pack::Packed;
 pub(crate) use rate::rate;
 
-/// An entry of a matrix, four bytes. [`kernel`] has those of `f32`.
+/// An entry of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
     /// Computes the product by the instructions of `simd`, which the processor has.
     fn multiply(simd: Simd, product: Product<Self>);

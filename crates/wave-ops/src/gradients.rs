@@ -61,14 +61,12 @@ impl Bundle {
                 None => [member; 2],
                 Some(origin) => [&origin.templates, &origin.scalers],
             };
-            token = custom(
-                Member {
-                    i,
-                    gradients,
-                    order,
-                },
-                [&token, a, b],
-            )?;
+            let link = Member {
+                i,
+                gradients,
+                order,
+            };
+            token = custom(link, [&token, a, b])?;
         }
         Ok(Bundle { token, gradients })
     }
