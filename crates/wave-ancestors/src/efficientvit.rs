@@ -486,16 +486,8 @@ impl Block {
             let window = Window::padded(s, head.kernel, 1, head.kernel / 2);
             let q = head.dw.depthwise(&q, window, Activation::Identity)?;
             let (q, qkv) = (q.flatten(1, 2)?, qkv.flatten(1, 2)?); // (b, n, ..)
-            let of = |offset| Columns {
-                tokens: &qkv,
-                offset,
-                per_head: 2 * key + share,
-            };
-            let query = Columns {
-                tokens: &q,
-                offset: 0,
-                per_head: key,
-            };
+            let of = |offset| Columns::new(&qkv, offset, 2 * key + share);
+            let query = Columns::new(&q, 0, key);
             let (widths, none) = ((key, share), Activation::Identity);
             let y = frozen::attention(query, of(key), of(2 * key), &head.bias, widths, none)?;
             outputs.push(y.reshape((b, s, s, share))?);

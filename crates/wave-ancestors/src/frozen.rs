@@ -101,6 +101,17 @@ pub struct Columns<'a> {
     pub per_head: usize,
 }
 
+impl<'a> Columns<'a> {
+    /// The columns of `tokens` from `offset` on in each of their `per_head`.
+    pub fn new(tokens: &'a Tensor, offset: usize, per_head: usize) -> Columns<'a> {
+        Columns {
+            tokens,
+            offset,
+            per_head,
+        }
+    }
+}
+
 /// Runs `f` over some images at a time and joins the results.
 pub fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     crate::in_parts(images, IMAGES_PER_THREAD * rayon::current_num_threads(), f)

@@ -342,26 +342,12 @@ impl Layer {
             true => quarters(&queries)?,
             false => queries,
         };
-        let rest = gathered.narrow(2, d, 2 * d)?.contiguous()?;
         let heads = self.sizes.heads;
         let width = d / heads;
-        let part = |tokens, offset| Columns {
-            tokens,
-            offset,
-            per_head: width,
-        };
-        let (k, v) = (
-            rest.narrow(2, 0, d)?.contiguous()?,
-            rest.narrow(2, d, d)?.contiguous()?,
-        );
-        let mixed = frozen::attention(
-            part(&queries, 0),
-            part(&k, 0),
-            part(&v, 0),
-            &self.zeros,
-            (width, width),
-            none,
-        )?;
+        let k = gathered.narrow(2, d, d)?.contiguous()?;
+        let v = gathered.narrow(2, 2 * d, d)?.contiguous()?;
+        let [q, k, v] = [&queries, &k, &v].map(|tokens| Columns::new(tokens, 0, width));
+        let mixed = frozen::attention(q, k, v, &self.zeros, (width, width), none)?;
         let mixed = mixed
             .reshape((b, windows, keys / before, d))?
             .transpose(1, 2)?

@@ -103,11 +103,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
         for l in 0..stage.depth {
             let name = format!("stages.{i}.blocks.{l}");
             let qkv = map(&format!("{name}.attn.qkv"))?.linear(&x, none)?;
-            let part = |offset: usize| Columns {
-                tokens: &qkv,
-                offset,
-                per_head: 2 * key + stage.value,
-            };
+            let part = |offset| Columns::new(&qkv, offset, 2 * key + stage.value);
             let bias = get(weights, &format!("{name}.attn.bias"))?;
             let widths = (key, stage.value);
             let (q, k, v) = (part(0), part(key), part(2 * key));
@@ -133,16 +129,8 @@ fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Re
     let none = Activation::Identity;
     let kv = map("kv")?.linear(x, none)?;
     let q = map("q.ln")?.linear(&x.contiguous()?.index_select(&kept, 1)?, none)?;
-    let query = Columns {
-        tokens: &q,
-        offset: 0,
-        per_head: key,
-    };
-    let part = |offset: usize| Columns {
-        tokens: &kv,
-        offset,
-        per_head: key + value,
-    };
+    let query = Columns::new(&q, 0, key);
+    let part = |offset| Columns::new(&kv, offset, key + value);
     let widths = (key, value);
     let bias = get(weights, &format!("{name}.bias"))?;
     let attended = frozen::attention(query, part(0), part(key), bias, widths, shape.activation)?;
