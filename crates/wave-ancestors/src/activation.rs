@@ -1,6 +1,7 @@
 //! Activation functions by their names in timm.
 
 use crate::ShapeError;
+use crate::check::refuse_value;
 use serde::{Deserialize, Serialize};
 
 /// A function between layers, applied to each value.
@@ -34,13 +35,7 @@ impl Activation {
             "relu6" => Activation::Relu6,
             "hard_swish" => Activation::HardSwish,
             "silu" | "swish" => Activation::Silu,
-            _ => {
-                return Err(ShapeError::Choice {
-                    name: "act_layer",
-                    found: name.into(),
-                    expected: "gelu, relu, relu6, hard_swish or silu",
-                });
-            }
+            _ => return refuse_value("act_layer", name, "gelu, relu, relu6, hard_swish or silu"),
         })
     }
 
@@ -61,10 +56,6 @@ impl Activation {
         if offered.contains(&self) {
             return Ok(());
         }
-        Err(ShapeError::Choice {
-            name: "activation",
-            found: self.name().into(),
-            expected,
-        })
+        refuse_value("activation", self.name(), expected)
     }
 }

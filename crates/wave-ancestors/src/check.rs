@@ -193,6 +193,19 @@ fn but_for(what: &str) -> &'static str {
     }
 }
 
+/// The error of a setting that a network does not offer.
+pub fn refuse_value<T>(
+    name: &'static str,
+    found: impl ToString,
+    expected: &'static str,
+) -> Result<T, ShapeError> {
+    Err(ShapeError::Choice {
+        name,
+        found: found.to_string(),
+        expected,
+    })
+}
+
 /// An error for a network of this name, or of none.
 pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
     ShapeError::Unsupported {
@@ -270,22 +283,12 @@ pub fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
 }
 
 /// Checks that every size is at least 1 and not absurd.
-///
-/// # Errors
-/// Naming the first that is.
 pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
     for &(name, value) in sizes {
         if value == 0 {
             return Err(ShapeError::Zero { name });
         }
-        if value > LARGEST {
-            let at_most = LARGEST;
-            return Err(ShapeError::TooLarge {
-                name,
-                value,
-                at_most,
-            });
-        }
+        check_at_most(name, value, LARGEST)?;
     }
     Ok(())
 }
@@ -294,30 +297,25 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
 pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
     for &(name, sizes) in products {
         let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
-        if value > MOST_VALUES {
-            return Err(ShapeError::TooLarge {
-                name,
-                value,
-                at_most: MOST_VALUES,
-            });
-        }
+        check_at_most(name, value, MOST_VALUES)?;
     }
     Ok(())
 }
 
 /// Checks that a patch is not larger than the image.
-///
-/// # Errors
-/// If it is.
 pub fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeError> {
-    if patch > image_size {
-        return Err(ShapeError::TooLarge {
-            name: "patch",
-            value: patch,
-            at_most: image_size,
-        });
+    check_at_most("patch", patch, image_size)
+}
+
+fn check_at_most(name: &'static str, value: usize, at_most: usize) -> Result<(), ShapeError> {
+    match value > at_most {
+        false => Ok(()),
+        true => Err(ShapeError::TooLarge {
+            name,
+            value,
+            at_most,
+        }),
     }
-    Ok(())
 }
 
 /// Checks that `divisor` divides `value`.

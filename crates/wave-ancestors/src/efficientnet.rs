@@ -10,12 +10,11 @@
 //!
 //! Freezing folds the batch norms away. Activations are channels-last.
 
-use crate::check::{affine, batch_norm, check_weights, count, dims, sizes};
+use crate::check::{affine, batch_norm, check_weights, count, dims, refuse_value, sizes};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::{About, Activation, Folded, ShapeError, Weights};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
 
 /// Strides of the stages, which leave no trace in the weights: the same in all of the family.
 pub const STRIDES: [usize; 7] = [1, 2, 2, 2, 1, 2, 1];
@@ -26,7 +25,7 @@ const STEM_KERNEL: usize = 3;
 const ACTIVATION: Activation = Activation::Relu6;
 
 /// The sizes of a stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EfficientNetStage {
     /// Channels after each block.
     pub width: usize,
@@ -39,7 +38,7 @@ pub struct EfficientNetStage {
 }
 
 /// The sizes of an EfficientNet-Lite.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EfficientNetShape {
     /// Side of the square input in pixels.
     pub image_size: usize,
@@ -91,9 +90,6 @@ impl EfficientNetShape {
     }
 
     /// Checks that the sizes fit each other.
-    ///
-    /// # Errors
-    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -103,11 +99,7 @@ impl EfficientNetShape {
             ("classes", self.classes),
         ])?;
         if self.stages.len() != STRIDES.len() {
-            return Err(ShapeError::Choice {
-                name: "stages",
-                found: self.stages.len().to_string(),
-                expected: "7",
-            });
+            return refuse_value("stages", self.stages.len(), "7");
         }
         for stage in &self.stages {
             sizes(&[
@@ -117,11 +109,7 @@ impl EfficientNetShape {
                 ("expansion", stage.expansion),
             ])?;
             if stage.kernel % 2 == 0 {
-                return Err(ShapeError::Choice {
-                    name: "kernel",
-                    found: stage.kernel.to_string(),
-                    expected: "an odd number",
-                });
+                return refuse_value("kernel", stage.kernel, "an odd number");
             }
         }
         Ok(())
@@ -237,27 +225,20 @@ impl EfficientNetShape {
         let stem = [self.stem, self.channels, k, k];
         add("conv_stem".into(), "bn1".into(), stem, false);
         for block in self.blocks() {
-            let Block {
-                name,
-                inputs,
-                hidden,
-                outputs,
-                kernel: k,
-                ..
-            } = block;
-            let inner = [hidden, 1, k, k];
-            let parts: &[(&str, [usize; 4])] = if block.expands {
-                &[
-                    ("conv_pw", [hidden, inputs, 1, 1]),
-                    ("conv_dw", inner),
-                    ("conv_pwl", [outputs, hidden, 1, 1]),
-                ]
-            } else {
-                &[("conv_dw", inner), ("conv_pw", [outputs, hidden, 1, 1])]
+            let (name, hidden, k) = (&block.name, block.hidden, block.kernel);
+            let inner = ("conv_dw", [hidden, 1, k, k]);
+            let last = [block.outputs, hidden, 1, 1];
+            let parts = match block.expands {
+                true => vec![
+                    ("conv_pw", [hidden, block.inputs, 1, 1]),
+                    inner,
+                    ("conv_pwl", last),
+                ],
+                false => vec![inner, ("conv_pw", last)],
             };
-            for (i, (part, dims)) in parts.iter().enumerate() {
+            for (i, (part, dims)) in parts.into_iter().enumerate() {
                 let (conv, norm) = (format!("{name}.{part}"), format!("{name}.bn{}", i + 1));
-                add(conv, norm, *dims, *part == "conv_dw");
+                add(conv, norm, dims, part == "conv_dw");
             }
         }
         let head = [self.features, width, 1, 1];
@@ -279,9 +260,6 @@ pub(super) fn folded(shape: &EfficientNetShape, weights: Weights) -> Folded<Effi
 
 /// The weights that a forward pass takes: batch norms folded into the convolutions before them,
 /// convolutions laid out for channels-last images, matrices (in, out).
-///
-/// # Errors
-/// If the weights do not fit the shape.
 pub(super) fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;

@@ -15,8 +15,8 @@
 use crate::check::{affine, batch_norm, count, dims, divides, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
-use crate::table::{Known, agree, pooling, refuse_arguments};
-use crate::{About, Body};
+use crate::table::{Known, agree, usual_arguments};
+use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
@@ -47,17 +47,20 @@ pub struct EfficientVitShape {
     pub classes: usize,
 }
 
-/// A convolution with the batch norm that follows it.
-struct Convolution {
-    name: String,
-    dims: [usize; 4],
+/// Names and shapes of weights.
+type Parameters = Vec<(String, Vec<usize>)>;
+
+/// Adds a convolution with the batch norm that follows it.
+fn add(all: &mut Parameters, name: String, dims: [usize; 4]) {
+    all.push((format!("{name}.conv.weight"), dims.to_vec()));
+    all.extend(batch_norm(&format!("{name}.bn"), dims[0]));
 }
 
-/// The convolutions of [`Residuals`].
-fn residuals(add: &mut impl FnMut(String, [usize; 4]), dw: String, ffn: String, width: usize) {
-    add(dw, [width, 1, KERNEL, KERNEL]);
-    add(format!("{ffn}.pw1"), [2 * width, width, 1, 1]);
-    add(format!("{ffn}.pw2"), [width, 2 * width, 1, 1]);
+/// Adds the convolutions of [`Residuals`].
+fn add_residuals(all: &mut Parameters, dw: String, ffn: String, width: usize) {
+    add(all, dw, [width, 1, KERNEL, KERNEL]);
+    add(all, format!("{ffn}.pw1"), [2 * width, width, 1, 1]);
+    add(all, format!("{ffn}.pw2"), [width, 2 * width, 1, 1]);
 }
 
 impl EfficientVitShape {
@@ -82,15 +85,16 @@ impl EfficientVitShape {
         self.side(stage).min(WINDOW)
     }
 
-    fn convolutions(&self) -> Vec<Convolution> {
-        let mut all = Vec::new();
-        let mut add = |name: String, dims: [usize; 4]| all.push(Convolution { name, dims });
+    /// Names and shapes of all weights, running statistics included.
+    pub fn parameters(&self) -> Parameters {
+        let mut parameters = Vec::new();
+        let all = &mut parameters;
         let k = KERNEL;
         let first = self.stages.first().map_or(0, |(width, ..)| *width);
         let mut inputs = self.channels;
         for i in 1..=STEM {
             let out = first >> (STEM - i);
-            add(format!("patch_embed.conv{i}"), [out, inputs, k, k]);
+            add(all, format!("patch_embed.conv{i}"), [out, inputs, k, k]);
             inputs = out;
         }
         for (s, &(width, depth, heads)) in self.stages.iter().enumerate() {
@@ -99,71 +103,49 @@ impl EfficientVitShape {
                 let hidden = MERGING * inputs;
                 for (part, width) in [("res1", inputs), ("res2", width)] {
                     let (dw, ffn) = (format!("{name}.{part}.0.m"), format!("{name}.{part}.1.m"));
-                    residuals(&mut add, dw, ffn, width);
+                    add_residuals(all, dw, ffn, width);
                 }
                 let merge = format!("{name}.patchmerge");
-                add(format!("{merge}.conv1"), [hidden, inputs, 1, 1]);
-                add(format!("{merge}.conv2"), [hidden, 1, k, k]);
-                add(format!("{merge}.conv3"), [width, hidden, 1, 1]);
-                inputs = width;
+                add(all, format!("{merge}.conv1"), [hidden, inputs, 1, 1]);
+                add(all, format!("{merge}.conv2"), [hidden, 1, k, k]);
+                add(all, format!("{merge}.conv3"), [width, hidden, 1, 1]);
+                let squeezed = hidden / 4;
+                for (part, out, inputs) in [("fc1", squeezed, hidden), ("fc2", hidden, squeezed)] {
+                    let name = format!("{merge}.se.{part}");
+                    all.extend(affine(&name, vec![out, inputs, 1, 1]));
+                }
             }
+            inputs = width;
             for l in 0..depth {
                 let name = format!("stages.{s}.blocks.{l}");
                 for i in 0..2 {
                     let (dw, ffn) = (format!("{name}.dw{i}.m"), format!("{name}.ffn{i}.m"));
-                    residuals(&mut add, dw, ffn, width);
+                    add_residuals(all, dw, ffn, width);
                 }
                 let attention = format!("{name}.mixer.m.attn");
                 let share = width / heads.max(1);
                 for (h, kernel) in self.kernels.iter().take(heads).enumerate() {
                     let out = 2 * self.key + share;
-                    add(format!("{attention}.qkvs.{h}"), [out, share, 1, 1]);
-                    add(
-                        format!("{attention}.dws.{h}"),
-                        [self.key, 1, *kernel, *kernel],
-                    );
+                    add(all, format!("{attention}.qkvs.{h}"), [out, share, 1, 1]);
+                    let dims = [self.key, 1, *kernel, *kernel];
+                    add(all, format!("{attention}.dws.{h}"), dims);
                 }
-                add(format!("{attention}.proj.1"), [width, share * heads, 1, 1]);
-            }
-        }
-        all
-    }
-
-    /// Names and shapes of all weights, running statistics included.
-    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let mut all = Vec::new();
-        for Convolution { name, dims } in self.convolutions() {
-            all.push((format!("{name}.conv.weight"), dims.to_vec()));
-            all.extend(batch_norm(&format!("{name}.bn"), dims[0]));
-        }
-        let mut inputs = 0;
-        for (s, &(width, depth, heads)) in self.stages.iter().enumerate() {
-            if s > 0 {
-                let hidden = MERGING * inputs;
-                let squeezed = hidden / 4;
-                let name = format!("stages.{s}.downsample.patchmerge.se");
-                for (part, out, inputs) in [("fc1", squeezed, hidden), ("fc2", hidden, squeezed)] {
-                    all.extend(affine(&format!("{name}.{part}"), vec![out, inputs, 1, 1]));
-                }
-            }
-            inputs = width;
-            for l in 0..depth {
-                let name = format!("stages.{s}.blocks.{l}.mixer.m.attn.attention_biases");
-                all.push((name, vec![heads, self.window(s).pow(2)]));
+                let dims = [width, share * heads, 1, 1];
+                add(all, format!("{attention}.proj.1"), dims);
+                let biases = vec![heads, self.window(s).pow(2)];
+                all.push((format!("{attention}.attention_biases"), biases));
             }
         }
         if self.classes > 0 {
             all.extend(batch_norm("head.bn", inputs));
             all.extend(affine("head.linear", vec![self.classes, inputs]));
         }
-        all
+        parameters
     }
 }
 
 /// The EfficientViT of these weights, if they are one's.
-pub(super) fn recognise(
-    known: Known,
-) -> std::result::Result<Option<EfficientVitShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     if !known.has("patch_embed.conv1.conv.weight") {
         return Ok(None);
@@ -173,11 +155,7 @@ pub(super) fn recognise(
         let what = "of its kind only efficientvit_m0 to efficientvit_m5 are read";
         return Err(unsupported(known.name, what, "by its name"));
     }
-    refuse_arguments(
-        known,
-        &["num_classes", "in_chans", "img_size", "global_pool"],
-    )?;
-    pooling(known, "avg")?;
+    usual_arguments(known)?;
     let [_, channels, _, _] = dims(weights, "patch_embed.conv1.conv.weight")?;
     let first = "blocks.0.mixer.m.attn";
     let n_stages = count(weights, |s| {
@@ -230,7 +208,7 @@ pub(super) fn recognise(
     for (key, found) in [("num_classes", classes), ("in_chans", channels)] {
         agree(known, key, found)?;
     }
-    Ok(Some(shape))
+    Ok(Some(FrozenNetwork::EfficientVit(shape)))
 }
 
 /// `x + dw(x)` and `x + ffn(x)`: the first as one kernel.
@@ -339,24 +317,15 @@ impl Folding<'_> {
         side: usize,
     ) -> Result<Block> {
         let attention = format!("{name}.mixer.m.attn");
-        let biases = fold::get(self.0, &format!("{attention}.attention_biases"))?; // (heads, side^2)
-        let n = side * side;
-        let mut places = Vec::with_capacity(n * n);
-        for p in 0..n {
-            for q in 0..n {
-                let dy = (p / side).abs_diff(q / side);
-                places.push((dy * side + (p % side).abs_diff(q % side)) as u32);
-            }
-        }
-        let places = Tensor::from_vec(places, n * n, biases.device())?;
-        let biases = biases.contiguous()?.index_select(&places, 1)?; // (heads, n n)
+        let biases = fold::get(self.0, &format!("{attention}.attention_biases"))?;
+        let biases = fold::biases_by_distance(biases, side, 1)?;
         let share = (shape.key as f64).powf(-0.5);
         let head = |(h, kernel): (usize, &usize)| {
             Ok(Head {
                 qkv: self.dense(&format!("{attention}.qkvs.{h}"))?,
                 dw: self.depthwise(&format!("{attention}.dws.{h}"), share, 0.0)?,
                 kernel: *kernel,
-                bias: biases.narrow(0, h, 1)?.reshape((1, n, n))?,
+                bias: biases.narrow(0, h, 1)?,
             })
         };
         let residuals =
@@ -482,28 +451,23 @@ impl Block {
         let x = self.before.run(x)?;
         let (b, s, _, c) = x.dims4()?;
         let (windows, padded) = (s.div_ceil(window), s.div_ceil(window) * window);
-        let cut = match s == window {
-            true => x.clone(),
-            false => x
-                .pad_with_zeros(1, 0, padded - s)?
-                .pad_with_zeros(2, 0, padded - s)?
-                .reshape(&[b, windows, window, windows, window, c][..])?
-                .transpose(2, 3)?
-                .contiguous()?
-                .reshape((b * windows * windows, window, window, c))?,
-        };
-        let mixed = self.attention(&cut, key)?;
-        let joined = match s == window {
-            true => mixed,
-            false => mixed
-                .reshape(&[b, windows, windows, window, window, c][..])?
-                .transpose(2, 3)?
-                .contiguous()?
-                .reshape((b, padded, padded, c))?
-                .narrow(1, 0, s)?
-                .narrow(2, 0, s)?
-                .contiguous()?,
-        };
+        // Nothing is copied where there is one window.
+        let cut = x
+            .pad_with_zeros(1, 0, padded - s)?
+            .pad_with_zeros(2, 0, padded - s)?
+            .reshape(&[b, windows, window, windows, window, c][..])?
+            .transpose(2, 3)?
+            .contiguous()?
+            .reshape((b * windows * windows, window, window, c))?;
+        let joined = self
+            .attention(&cut, key)?
+            .reshape(&[b, windows, windows, window, window, c][..])?
+            .transpose(2, 3)?
+            .contiguous()?
+            .reshape((b, padded, padded, c))?
+            .narrow(1, 0, s)?
+            .narrow(2, 0, s)?
+            .contiguous()?;
         self.after.run(&(x + joined)?)
     }
 
@@ -511,7 +475,6 @@ impl Block {
     fn attention(&self, x: &Tensor, key: usize) -> Result<Tensor> {
         let (b, s, _, c) = x.dims4()?;
         let share = c / self.heads.len();
-        let n = s * s;
         let mut outputs: Vec<Tensor> = Vec::with_capacity(self.heads.len());
         for (h, head) in self.heads.iter().enumerate() {
             let mut input = x.narrow(3, h * share, share)?.contiguous()?;
@@ -523,21 +486,12 @@ impl Block {
             let window = Window::padded(s, head.kernel, 1, head.kernel / 2);
             let q = head.dw.depthwise(&q, window, Activation::Identity)?;
             let (q, qkv) = (q.flatten(1, 2)?, qkv.flatten(1, 2)?); // (b, n, ..)
-            let of = |offset| Columns {
-                tokens: &qkv,
-                offset,
-                per_head: 2 * key + share,
-            };
-            let query = Columns {
-                tokens: &q,
-                offset: 0,
-                per_head: key,
-            };
+            let of = |offset| Columns::new(&qkv, offset, 2 * key + share);
+            let query = Columns::new(&q, 0, key);
             let (widths, none) = ((key, share), Activation::Identity);
             let y = frozen::attention(query, of(key), of(2 * key), &head.bias, widths, none)?;
             outputs.push(y.reshape((b, s, s, share))?);
         }
-        debug_assert_eq!(self.heads[0].bias.dims(), [1, n, n]);
         let mixed = Tensor::cat(&outputs, 3)?.relu()?;
         self.proj.linear(&mixed, Activation::Identity)
     }

@@ -105,6 +105,29 @@ pub fn classifier(weights: &Weights, name: &str, eps: f64) -> Result<Affine> {
     })
 }
 
+/// Attention biases (heads, queries, side^2) from those stored by distance, (heads, side^2): a query at every
+/// `stride`-th of `side` x `side` tokens and a key take the entry at the absolute differences of their rows and
+/// columns.
+pub(crate) fn biases_by_distance(stored: &Tensor, side: usize, stride: usize) -> Result<Tensor> {
+    let queries = (0..side).step_by(stride);
+    let mut entries = Vec::new();
+    for qy in queries.clone() {
+        for qx in queries.clone() {
+            for ky in 0..side {
+                for kx in 0..side {
+                    entries.push((qy.abs_diff(ky) * side + qx.abs_diff(kx)) as u32);
+                }
+            }
+        }
+    }
+    let shape = (stored.dim(0)?, queries.len().pow(2), side * side);
+    let entries = Tensor::from_vec(entries, shape.1 * shape.2, stored.device())?;
+    stored
+        .contiguous()?
+        .index_select(&entries, 1)?
+        .reshape(shape)
+}
+
 /// The tensor `name`.
 pub fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
     weights

@@ -12,10 +12,12 @@ mod stock;
 
 use self::kernels::{activate, depthwise_row, gather};
 use crate::Activation;
-use candle_core::{DType, Device, Result, Storage, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
+use wave_ops::misfit;
 use wave_ops::slices::{
     Right, StartValue, multiply, multiply_copied, rows, softmax, transposed, vectorised,
+    with_slices,
 };
 
 /// Images that pass through a network together, per thread: enough rows for efficient matrix
@@ -99,6 +101,17 @@ pub struct Columns<'a> {
     pub per_head: usize,
 }
 
+impl<'a> Columns<'a> {
+    /// The columns of `tokens` from `offset` on in each of their `per_head`.
+    pub fn new(tokens: &'a Tensor, offset: usize, per_head: usize) -> Columns<'a> {
+        Columns {
+            tokens,
+            offset,
+            per_head,
+        }
+    }
+}
+
 /// Runs `f` over some images at a time and joins the results.
 pub fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     crate::in_parts(images, IMAGES_PER_THREAD * rayon::current_num_threads(), f)
@@ -119,12 +132,7 @@ pub fn linear(
     let (k, n) = weight.dims2()?;
     let mut shape = x.dims().to_vec();
     if shape.last() != Some(&k) || bias.dims() != [n] {
-        candle_core::bail!(
-            "linear of {:?} with weight {:?} and bias {:?}",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        return misfit("linear", [x, weight, bias].map(Tensor::dims), "");
     }
     shape.pop();
     shape.push(n);
@@ -180,12 +188,7 @@ pub fn convolve(
     let (b, s, _, c) = x.dims4()?;
     let (inputs, n) = weight.dims2()?;
     if inputs != window.kernel * window.kernel * c || bias.dims() != [n] {
-        candle_core::bail!(
-            "convolution of {:?} with weight {:?} and bias {:?}",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        return misfit("convolution", [x, weight, bias].map(Tensor::dims), "");
     }
     if !fused(x)? {
         return stock::convolve(x, weight, bias, window, residual, activation);
@@ -221,12 +224,8 @@ pub fn depthwise(
 ) -> Result<Tensor> {
     let (b, s, _, c) = x.dims4()?;
     if weight.dims() != [window.kernel * window.kernel, c] || bias.dims() != [c] {
-        candle_core::bail!(
-            "depthwise convolution of {:?} with weight {:?} and bias {:?}",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let found = [x, weight, bias].map(Tensor::dims);
+        return misfit("depthwise convolution", found, "");
     }
     if !fused(x)? {
         return stock::depthwise(x, weight, bias, window, activation);
@@ -277,11 +276,7 @@ pub fn attention(
         let widths = (width, value_width);
         return stock::attention(query, key, value, bias, widths, activation);
     }
-    let (ql, kl, vl) = (
-        heads * query.per_head,
-        heads * key.per_head,
-        heads * value.per_head,
-    );
+    let [ql, kl, vl] = [query, key, value].map(|part| heads * part.per_head);
     let ol = heads * value_width;
     let mut out = vec![0.0; b * n * ol];
     slices(
@@ -414,19 +409,9 @@ fn slices<R, const N: usize>(tensors: [&Tensor; N], f: impl FnOnce([&[f32]; N]) 
     if tensors.iter().any(|t| t.track_op()) {
         candle_core::bail!("this network only runs, it gives no gradient; detach its weights");
     }
-    let tensors = tensors.map(|t| t.to_device(&Device::Cpu)?.contiguous());
+    let tensors = tensors.map(|t| t.to_device(&Device::Cpu));
     let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
-    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
-    let mut slices = [&[] as &[f32]; N];
-    for (to, (storage, layout)) in slices.iter_mut().zip(&guards) {
-        match (&**storage, layout.contiguous_offsets()) {
-            (Storage::Cpu(storage), Some((start, end))) => {
-                *to = &storage.as_slice::<f32>()?[start..end];
-            }
-            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
-        }
-    }
-    Ok(f(slices))
+    with_slices(std::array::from_fn(|i| &tensors[i]), f)
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@
 //! of `proj(norm1(x))`, and so are the queries'. Attention stays within windows of the tokens of 8 x 8
 //! patches in the first two stages and the first block of the third.
 
-use crate::check::{affine, count, dims, divides, sizes, unsupported};
+use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
-use crate::table::{Known, agree, pooling, refuse_arguments};
-use crate::{About, Body};
+use crate::table::{Known, USUAL, agree, mean_pooling, refuse_arguments};
+use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
@@ -131,7 +131,7 @@ impl HieraShape {
 }
 
 /// The Hiera of these weights, if they are one's.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let found = known.has("patch_embed.proj.weight")
         && known.has("head.norm.weight")
@@ -154,17 +154,9 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
         let what = "nothing tells how many heads it has";
         return Err(unsupported(known.name, what, "there is no config.json"));
     };
-    let read = [
-        "num_classes",
-        "in_chans",
-        "img_size",
-        "global_pool",
-        "embed_dim",
-        "num_heads",
-        "stages",
-    ];
-    refuse_arguments(known, &read)?;
-    pooling(known, "avg")?;
+    let own = ["embed_dim", "num_heads", "stages"];
+    refuse_arguments(known, &[&USUAL[..], &own].concat())?;
+    mean_pooling(known)?;
     let [width, channels, _, _] = dims(weights, "patch_embed.proj.weight")?;
     let [_, tokens, _] = dims(weights, "pos_embed")?;
     let depth = count(weights, |i| format!("blocks.{i}.attn.qkv.weight"));
@@ -184,11 +176,11 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
     };
     sizes(&[("channels", channels), ("width", width), ("heads", heads)])?;
     if shape.stages.len() > 8 || shape.stages.contains(&0) {
-        return Err(ShapeError::Choice {
-            name: "stages",
-            found: format!("{:?}", shape.stages),
-            expected: "one to eight, each of a block at least",
-        });
+        return refuse_value(
+            "stages",
+            format!("{:?}", shape.stages),
+            "one to eight, each of a block at least",
+        );
     }
     check_weights(weights, &shape.parameters())?;
     divides("heads", heads, "width", width)?;
@@ -207,7 +199,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>,
     ] {
         agree(known, key, found)?;
     }
-    Ok(Some(shape))
+    Ok(Some(FrozenNetwork::Hiera(shape)))
 }
 
 struct Layer {
@@ -339,48 +331,28 @@ impl Layer {
         let before = if self.sizes.pools { POOLED } else { 1 };
         let keys = self.sizes.window.map_or(n, |window| window * before);
         let windows = n / keys;
-        // Token t of a window w stands at t windows + w.
-        let gathered = match windows {
-            1 => qkv,
-            _ => qkv
-                .reshape((b, keys, windows, 3 * d))?
-                .transpose(1, 2)?
-                .contiguous()?
-                .reshape((b * windows, keys, 3 * d))?,
-        };
+        // Token t of a window w stands at t windows + w. Nothing is copied where there is one window.
+        let gathered = qkv
+            .reshape((b, keys, windows, 3 * d))?
+            .transpose(1, 2)?
+            .contiguous()?
+            .reshape((b * windows, keys, 3 * d))?;
         let queries = gathered.narrow(2, 0, d)?.contiguous()?;
         let queries = match self.sizes.pools {
             true => quarters(&queries)?,
             false => queries,
         };
-        let rest = gathered.narrow(2, d, 2 * d)?.contiguous()?;
         let heads = self.sizes.heads;
         let width = d / heads;
-        let part = |tokens, offset| Columns {
-            tokens,
-            offset,
-            per_head: width,
-        };
-        let (k, v) = (
-            rest.narrow(2, 0, d)?.contiguous()?,
-            rest.narrow(2, d, d)?.contiguous()?,
-        );
-        let mixed = frozen::attention(
-            part(&queries, 0),
-            part(&k, 0),
-            part(&v, 0),
-            &self.zeros,
-            (width, width),
-            none,
-        )?;
-        let mixed = match windows {
-            1 => mixed,
-            _ => mixed
-                .reshape((b, windows, keys / before, d))?
-                .transpose(1, 2)?
-                .contiguous()?
-                .reshape((b, n / before, d))?,
-        };
+        let k = gathered.narrow(2, d, d)?.contiguous()?;
+        let v = gathered.narrow(2, 2 * d, d)?.contiguous()?;
+        let [q, k, v] = [&queries, &k, &v].map(|tokens| Columns::new(tokens, 0, width));
+        let mixed = frozen::attention(q, k, v, &self.zeros, (width, width), none)?;
+        let mixed = mixed
+            .reshape((b, windows, keys / before, d))?
+            .transpose(1, 2)?
+            .contiguous()?
+            .reshape((b, n / before, d))?;
         let x = self.proj.onto(&x, &mixed)?;
         let inner = self.fc[0].linear(&self.norms[1].norm(&x, EPS)?, Activation::Gelu)?;
         self.fc[1].onto(&x, &inner)

@@ -39,9 +39,6 @@ pub(super) fn folded(shape: &LevitShape, weights: Weights) -> Folded<LevitShape>
 /// The weights that a forward pass takes: batch norms folded into the maps beside them, attention
 /// biases laid out for each pair of tokens, `1 / sqrt(key)` in the queries, both classifiers one,
 /// matrices (in, out).
-///
-/// # Errors
-/// If the weights do not fit the shape.
 pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
@@ -57,20 +54,12 @@ pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     }
     for attention in shape.attentions() {
         let name = &attention.name;
-        let (heads, side) = (attention.heads, attention.side);
-        let queries = side.div_ceil(attention.stride).pow(2);
-        let stored = get(weights, &format!("{name}.attention_biases"))?; // (heads, side^2)
-        let indices =
-            Tensor::from_vec(attention.indices(), queries * side * side, stored.device())?;
-        let bias = stored.contiguous()?.index_select(&indices, 1)?.reshape((
-            heads,
-            queries,
-            side * side,
-        ))?;
+        let stored = get(weights, &format!("{name}.attention_biases"))?;
+        let bias = fold::biases_by_distance(stored, attention.side, attention.stride)?;
         out.insert(format!("{name}.bias"), bias);
         for part in ["weight", "bias"] {
             let name = format!("{name}.{}.{part}", attention.queries);
-            let scaled = scale_queries(get(&out, &name)?, heads, shape.key)?;
+            let scaled = scale_queries(get(&out, &name)?, attention.heads, shape.key)?;
             out.insert(name, scaled);
         }
     }
@@ -114,11 +103,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
         for l in 0..stage.depth {
             let name = format!("stages.{i}.blocks.{l}");
             let qkv = map(&format!("{name}.attn.qkv"))?.linear(&x, none)?;
-            let part = |offset: usize| Columns {
-                tokens: &qkv,
-                offset,
-                per_head: 2 * key + stage.value,
-            };
+            let part = |offset| Columns::new(&qkv, offset, 2 * key + stage.value);
             let bias = get(weights, &format!("{name}.attn.bias"))?;
             let widths = (key, stage.value);
             let (q, k, v) = (part(0), part(key), part(2 * key));
@@ -144,16 +129,8 @@ fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Re
     let none = Activation::Identity;
     let kv = map("kv")?.linear(x, none)?;
     let q = map("q.ln")?.linear(&x.contiguous()?.index_select(&kept, 1)?, none)?;
-    let query = Columns {
-        tokens: &q,
-        offset: 0,
-        per_head: key,
-    };
-    let part = |offset: usize| Columns {
-        tokens: &kv,
-        offset,
-        per_head: key + value,
-    };
+    let query = Columns::new(&q, 0, key);
+    let part = |offset| Columns::new(&kv, offset, key + value);
     let widths = (key, value);
     let bias = get(weights, &format!("{name}.bias"))?;
     let attended = frozen::attention(query, part(0), part(key), bias, widths, shape.activation)?;

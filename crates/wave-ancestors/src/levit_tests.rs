@@ -1,4 +1,3 @@
-use super::shape::Attention;
 use super::*;
 use crate::Frozen;
 use crate::testing::{self, assert_close};
@@ -128,13 +127,9 @@ fn the_number_of_weights_is_timms() {
 
 #[test]
 fn attention_biases_follow_the_distance() {
-    let attention = Attention {
-        name: String::new(),
-        heads: 1,
-        side: 3,
-        stride: 2,
-        queries: "qkv",
-    };
+    let stored = Tensor::arange(0u32, 9, &Device::Cpu).unwrap();
+    let stored = stored.reshape((1, 9)).unwrap();
+    let found = fold::biases_by_distance(&stored, 3, 2).unwrap();
     // Queries at the corners; entry 3 |dy| + |dx| for each of the nine keys.
     let want: [[u32; 9]; 4] = [
         [0, 1, 2, 3, 4, 5, 6, 7, 8],
@@ -142,7 +137,7 @@ fn attention_biases_follow_the_distance() {
         [6, 7, 8, 3, 4, 5, 0, 1, 2],
         [8, 7, 6, 5, 4, 3, 2, 1, 0],
     ];
-    assert_eq!(attention.indices(), want.concat());
+    assert_eq!(found.to_vec3::<u32>().unwrap()[0], want);
 }
 
 #[test]

@@ -69,25 +69,21 @@ pub use refusal::{NetworkError, Refusal};
 
 use candle_core::{Device, Result, Tensor};
 use efficientnet::EfficientNetShape;
-use efficientvit::EfficientVitShape;
+use efficientvit::{EfficientVit, EfficientVitShape};
 use fold::Affine;
-use hiera::HieraShape;
+use hiera::{Hiera, HieraShape};
 use levit::LevitShape;
-use resnet::ResNetShape;
+use resnet::{ResNet, ResNetShape};
 use std::collections::BTreeMap;
 #[cfg(feature = "stock")]
 use stock::StockShape;
-use vgg::VggShape;
-
 use table::Known;
+use vgg::{Vgg, VggShape};
 
 /// Weights by name.
 pub type Weights = BTreeMap<String, Tensor>;
 
 /// Images that are (b, channels, size, size), on the device of a weight.
-///
-/// # Errors
-/// If they are of other dimensions.
 pub fn checked_images(
     images: &Tensor,
     channels: usize,
@@ -98,10 +94,7 @@ pub fn checked_images(
 }
 
 /// Images that are (b, channels, size, size), on this device.
-///
-/// # Errors
-/// If they are of other dimensions.
-pub fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
+fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
     match images.dims() {
         [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
         found => candle_core::bail!(
@@ -113,9 +106,6 @@ pub fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize)
 
 /// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
 /// faster on the CPU than a reduction over a middle dimension.
-///
-/// # Errors
-/// If `z` has another number of dimensions.
 pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
     let z = z.flatten(1, 2)?; // (b, n, h)
     let (b, n, _) = z.dims3()?;
@@ -166,7 +156,7 @@ pub struct About {
 impl About {
     /// Images (b, channels, image_size, image_size), without their history, on this device.
     pub fn checked(&self, images: &Tensor, device: &Device) -> Result<Tensor> {
-        crate::images_on(device, &images.detach(), self.channels, self.image_size)
+        images_on(device, &images.detach(), self.channels, self.image_size)
     }
 
     /// The error of a network without a classifier.
@@ -258,19 +248,12 @@ impl FrozenNetwork {
                 let weights = efficientnet::fuse(shape, weights)?;
                 Box::new(efficientnet::folded(shape, weights))
             }
-            FrozenNetwork::Vgg(shape) => {
-                Headed::boxed(about, device, vgg::Vgg::new(shape, weights)?)
+            FrozenNetwork::Vgg(s) => Headed::boxed(about, device, Vgg::new(s, weights)?),
+            FrozenNetwork::ResNet(s) => Headed::boxed(about, device, ResNet::new(s, weights)?),
+            FrozenNetwork::EfficientVit(s) => {
+                Headed::boxed(about, device, EfficientVit::new(s, weights)?)
             }
-            FrozenNetwork::ResNet(shape) => {
-                Headed::boxed(about, device, resnet::ResNet::new(shape, weights)?)
-            }
-            FrozenNetwork::EfficientVit(shape) => {
-                let parts = efficientvit::EfficientVit::new(shape, weights)?;
-                Headed::boxed(about, device, parts)
-            }
-            FrozenNetwork::Hiera(shape) => {
-                Headed::boxed(about, device, hiera::Hiera::new(shape, weights)?)
-            }
+            FrozenNetwork::Hiera(s) => Headed::boxed(about, device, Hiera::new(s, weights)?),
             #[cfg(feature = "stock")]
             FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
             FrozenNetwork::Foreign(about) => {
@@ -390,21 +373,17 @@ pub fn in_parts(
 /// The network of one of the families that only run and say so by their tensors, if the name or the
 /// weights are of one: see `Network::recognise` of wave-models.
 pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
-    if let Some(found) = vgg::recognise(known)? {
-        return Ok(Some(FrozenNetwork::Vgg(found)));
-    }
-    if let Some(found) = resnet::recognise(known)? {
-        return Ok(Some(FrozenNetwork::ResNet(found)));
-    }
-    if let Some(found) = efficientvit::recognise(known)? {
-        return Ok(Some(FrozenNetwork::EfficientVit(found)));
-    }
-    if let Some(found) = hiera::recognise(known)? {
-        return Ok(Some(FrozenNetwork::Hiera(found)));
-    }
-    #[cfg(feature = "stock")]
-    if let Some(found) = stock::recognise(known)? {
-        return Ok(Some(FrozenNetwork::Stock(found)));
+    for recognise in [
+        vgg::recognise,
+        resnet::recognise,
+        efficientvit::recognise,
+        hiera::recognise,
+        #[cfg(feature = "stock")]
+        stock::recognise,
+    ] {
+        if let Some(found) = recognise(known)? {
+            return Ok(Some(found));
+        }
     }
     Ok(None)
 }

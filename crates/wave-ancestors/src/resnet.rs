@@ -17,9 +17,9 @@ use crate::check::{affine, batch_norm, count, dims, sizes};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::table::{
-    Known, agree, five_halvings, no_name, other_name, other_tensors, pooling, refuse_arguments,
+    Known, agree, five_halvings, no_name, other_name, other_tensors, usual_arguments,
 };
-use crate::{About, Body};
+use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
@@ -143,7 +143,7 @@ impl ResNetShape {
 }
 
 /// The ResNet of these weights, if they are one's.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<ResNetShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let name = known.name;
     let named = name.starts_with("resnet") || name.starts_with("wide_resnet");
@@ -161,9 +161,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<ResNetShape>
         }
         (true, true) => {}
     }
-    let read = ["num_classes", "in_chans", "img_size", "global_pool"];
-    refuse_arguments(known, &read)?;
-    pooling(known, "avg")?;
+    usual_arguments(known)?;
     let [stem, channels, ..] = dims::<4>(weights, "conv1.weight")?;
     let bottleneck = known.has("layer1.0.conv3.weight");
     let last = if bottleneck { 3 } else { 2 };
@@ -189,7 +187,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<ResNetShape>
     agree(known, "num_classes", shape.classes)?;
     agree(known, "in_chans", channels)?;
     five_halvings(shape.image_size)?;
-    Ok(Some(shape))
+    Ok(Some(FrozenNetwork::ResNet(shape)))
 }
 
 /// A ResNet with its weights.

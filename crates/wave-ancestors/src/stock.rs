@@ -10,9 +10,9 @@
 use crate::check::{batch_norm, check_weights, ignored};
 use crate::fold::{self, Affine};
 use crate::table::{
-    Known, agree, five_halvings, no_name, other_name, other_tensors, pooling, refuse_arguments,
+    Known, agree, five_halvings, no_name, other_name, other_tensors, usual_arguments,
 };
-use crate::{About, Frozen};
+use crate::{About, Frozen, FrozenNetwork};
 use crate::{ShapeError, Weights};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
@@ -44,7 +44,7 @@ pub struct StockShape {
 }
 
 /// The network of one of these families, if the name or the weights are of one.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let name = known.name;
     let of_weights = Family::of_weights(known);
     let named = NETWORKS.iter().find(|(n, ..)| *n == name);
@@ -61,12 +61,9 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>,
         }
         None => return Err(other_tensors(known, family.describe())),
     }
-    refuse_arguments(
-        known,
-        &["num_classes", "in_chans", "img_size", "global_pool"],
-    )?;
+    usual_arguments(known)?;
     if let Some(network) = named {
-        return shape(known, network).map(Some);
+        return shape(known, network).map(|found| Some(FrozenNetwork::Stock(found)));
     }
     if !name.is_empty() {
         return Err(others(name, family));
@@ -77,7 +74,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>,
     let mut first = None;
     for network in NETWORKS.iter().filter(|(_, f, _)| *f == family) {
         match shape(known, network) {
-            Ok(found) => return Ok(Some(found)),
+            Ok(found) => return Ok(Some(FrozenNetwork::Stock(found))),
             Err(error) => _ = first.get_or_insert(error),
         }
     }
@@ -125,7 +122,6 @@ fn shape(
     for (key, found) in [("num_classes", classes), ("in_chans", CHANNELS)] {
         agree(known, key, found)?;
     }
-    pooling(known, "avg")?;
     let image_size = known.image_size(side);
     five_halvings(image_size)?;
     Ok(StockShape {

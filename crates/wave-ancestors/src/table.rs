@@ -1,6 +1,6 @@
 //! Common part of the recognition of every family.
 
-use crate::check::{dims, unsupported};
+use crate::check::{dims, refuse_value, unsupported};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
@@ -82,11 +82,7 @@ pub fn no_name(twin: &str) -> ShapeError {
 pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
     match image_size {
         32.. => Ok(()),
-        _ => Err(ShapeError::Choice {
-            name: "image_size",
-            found: image_size.to_string(),
-            expected: "at least 32",
-        }),
+        _ => refuse_value("image_size", image_size, "at least 32"),
     }
 }
 
@@ -124,6 +120,15 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
     }
 }
 
+/// Arguments that every family here reads.
+pub const USUAL: [&str; 4] = ["num_classes", "in_chans", "img_size", "global_pool"];
+
+/// Refuses arguments other than the [`USUAL`] ones, and a pooling other than the mean.
+pub fn usual_arguments(known: Known) -> Result<(), ShapeError> {
+    refuse_arguments(known, &USUAL)?;
+    mean_pooling(known)
+}
+
 /// Checks a size that the arguments say against the weights'.
 pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
     match known.args.get(key) {
@@ -139,13 +144,9 @@ pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
 }
 
 /// Checks the pooling that the arguments say against the only one that there is.
-pub fn pooling(known: Known, found: &'static str) -> Result<(), ShapeError> {
+pub fn mean_pooling(known: Known) -> Result<(), ShapeError> {
     match known.args.get("global_pool").and_then(Value::as_str) {
-        Some(said) if said != found => Err(ShapeError::Choice {
-            name: "global_pool",
-            found: said.into(),
-            expected: found,
-        }),
+        Some(said) if said != "avg" => refuse_value("global_pool", said, "avg"),
         _ => Ok(()),
     }
 }

@@ -11,11 +11,11 @@
 //! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
 //! channels-last.
 
-use crate::check::{affine, batch_norm, dims, sizes, unsupported};
+use crate::check::{affine, batch_norm, dims, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
-use crate::table::{Known, agree, pooling, refuse_arguments};
-use crate::{About, Body};
+use crate::table::{Known, agree, usual_arguments};
+use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
@@ -78,7 +78,7 @@ impl VggShape {
 }
 
 /// The VGG of these weights, if they are one's.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, ShapeError> {
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let found = known.has("features.0.weight") && known.has("pre_logits.fc1.weight");
     if !found {
@@ -90,11 +90,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, S
         let what = "of its kind only vgg11, vgg13, vgg16 and vgg19, and these with _bn, are read";
         return Err(unsupported(known.name, what, "by its name"));
     }
-    refuse_arguments(
-        known,
-        &["num_classes", "in_chans", "img_size", "global_pool"],
-    )?;
-    pooling(known, "avg")?;
+    usual_arguments(known)?;
     let [_, channels, _, _] = dims(weights, "features.0.weight")?;
     let norms = known.has("features.1.running_mean");
     let step = if norms { 3 } else { 2 };
@@ -135,13 +131,13 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, S
     agree(known, "in_chans", channels)?;
     let halvings = shape.convolutions.iter().filter(|(.., p)| *p).count();
     if shape.image_size >> halvings.min(32) == 0 {
-        return Err(ShapeError::Choice {
-            name: "image_size",
-            found: shape.image_size.to_string(),
-            expected: "at least 2 to the number of poolings, 32 in those that are registered",
-        });
+        return refuse_value(
+            "image_size",
+            shape.image_size,
+            "at least 2 to the number of poolings, 32 in those that are registered",
+        );
     }
-    Ok(Some(shape))
+    Ok(Some(FrozenNetwork::Vgg(shape)))
 }
 
 /// A VGG with its weights.

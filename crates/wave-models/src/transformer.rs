@@ -441,6 +441,6 @@ pub fn logits_in(
     }
     let x = run::embed(shape, weights, images)?;
     let parameters = run::plain_parameters(shape, weights)?;
-    let x = wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)?;
+    let x = wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)?;
     run::head(shape, weights, &run::pooled(shape, weights, None, &x)?)
 }

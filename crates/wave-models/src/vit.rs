@@ -457,7 +457,7 @@ fn trunk(
     let mode = mode.into();
     let x = embedded(mode.precision, shape, weights, images)?;
     let parameters = block_tensors(|name| get(weights, &format!("blocks.{name}")).cloned())?;
-    wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)
+    wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)
 }
 
 /// The tensors of [`BLOCK_TENSORS`], each found by its name.
@@ -535,7 +535,7 @@ pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> R
             depth: 1,
             ..shape.blocks()
         };
-        let x = wave_ops::blocks_in(Precision::F32, x, &tensors, block, None)?;
+        let x = wave_ops::blocks(Precision::F32, x, &tensors, block, None)?;
         Ok((shares.mean((0, 1))?, x))
     };
     let mut maps = Vec::with_capacity(shape.depth);

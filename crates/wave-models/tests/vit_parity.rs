@@ -133,7 +133,8 @@ fn attention_maps_are_what_the_blocks_attend_by() {
     let stacked = vit::stack(&weights, 1).unwrap();
     let x = vit::embedded(wave_ops::Precision::F32, &shape, &weights, &images).unwrap();
     let parameters = vit::BLOCK_TENSORS.map(|name| stacked[&format!("blocks.{name}")].clone());
-    let y = wave_ops::blocks(&x, &parameters, shape.blocks(), None).unwrap();
+    let exact = wave_ops::Precision::F32;
+    let y = wave_ops::blocks(exact, &x, &parameters, shape.blocks(), None).unwrap();
     let of = |name: &str| &weights[&format!("blocks.0.{name}")];
     let eps = shape.norm_eps;
     let normed = wave_ops::layer_norm(&x, of("norm1.weight"), of("norm1.bias"), eps).unwrap();

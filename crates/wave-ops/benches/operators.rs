@@ -6,7 +6,7 @@
 
 use candle_core::{Device, Tensor, Var};
 use divan::{Bencher, black_box, counter::ItemsCount};
-use wave_ops::{AdamW, Kronecker, Moments, Move};
+use wave_ops::{Kronecker, Moments, Move};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -58,9 +58,8 @@ fn adamw_steps(bencher: Bencher, n: usize) {
             moments: &mut moments,
             learning_rates: &[1e-3],
             weight_decay: 0.05,
-            average: None,
         };
-        wave_ops::adamw_steps(&mut [moved], AdamW::default(), 1.0, 0.0, 1).unwrap();
+        wave_ops::adamw_steps(&mut [moved], 1.0, 1).unwrap();
     });
 }
 

@@ -101,7 +101,7 @@ impl Case {
         while steps < 6 || start.elapsed() < budget {
             steps += 1;
             let (step, used) = (Instant::now(), processor_time());
-            let y = wave_ops::blocks_in(precision, &x, &parameters, self.shape, None).unwrap();
+            let y = wave_ops::blocks(precision, &x, &parameters, self.shape, None).unwrap();
             if train {
                 black_box(y.sum_all().unwrap().backward().unwrap());
             }
@@ -140,7 +140,9 @@ fn main() {
         .skip(1)
         .filter(|a| !a.starts_with('-'))
         .collect();
-    let (peak, threads) = (peak(), rayon::current_num_threads());
+    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+    let peak = one.unwrap().install(|| wave_ops::peak(Precision::F32)) / 1e9;
+    let threads = rayon::current_num_threads();
     let simd = wave_ops::simd().unwrap();
     println!("{simd}, {threads} threads, {peak:.0} GFLOP/s of f32 per core");
     let modes = [
@@ -169,33 +171,4 @@ fn main() {
             println!("{name:40} clock {clock}, processor {}", report(used, peak));
         }
     }
-}
-
-/// Multiplications and additions per second, in 10^9, of one core that does nothing else: the best
-/// of many short runs of independent multiply-adds in registers.
-fn peak() -> f64 {
-    struct Run;
-    const ROUNDS: usize = 20_000;
-    impl pulp::WithSimd for Run {
-        type Output = f64;
-
-        #[inline(always)]
-        fn with_simd<S: pulp::Simd>(self, simd: S) -> f64 {
-            let (a, b) = (simd.splat_f32s(0.999), simd.splat_f32s(0.001));
-            let mut sums = [a; 12];
-            for _ in 0..ROUNDS {
-                for s in &mut sums {
-                    *s = simd.mul_add_e_f32s(*s, a, b);
-                }
-            }
-            black_box(sums);
-            (2 * ROUNDS * sums.len() * S::F32_LANES) as f64
-        }
-    }
-    let best = (0..500).map(|_| {
-        let start = Instant::now();
-        let flops = pulp::Arch::new().dispatch(Run);
-        flops / start.elapsed().as_secs_f64() / 1e9
-    });
-    best.fold(0.0, f64::max)
 }

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use std::process::ExitCode;
 #[cfg(feature = "host-kernels")]
 use wave_ops::on_host_kernels;
-use wave_ops::{AdamW, BlocksShape, Kronecker, Matrices, Mode, Moments, Move, Muon, Precision};
+use wave_ops::{BlocksShape, Kronecker, Matrices, Mode, Moments, Move, Precision};
 
 /// Relative to the norm of what the processor gives. Sums of f32 in another order; factors in bf16 through
 /// a few layers.
@@ -222,7 +222,7 @@ impl Parity {
                         precision,
                         recompute,
                     };
-                    wave_ops::blocks_in(mode, &t[0], &slabs, shape, Some(scales.clone()))
+                    wave_ops::blocks(mode, &t[0], &slabs, shape, Some(scales.clone()))
                 }
             };
             let single = run(Precision::F32, false);
@@ -249,7 +249,6 @@ impl Parity {
             let start =
                 |i: usize| Var::from_tensor(&random(i as u64, &[sizes[i]], 1.0).to_device(device)?);
             let vars: Vec<Var> = (0..sizes.len()).map(start).collect::<Result<_>>()?;
-            let averages: Vec<Var> = (0..sizes.len()).map(start).collect::<Result<_>>()?;
             let mut moments: Vec<Moments> = vars.iter().map(Moments::new).collect::<Result<_>>()?;
             let mut norms = Vec::new();
             for t in 1..=3 {
@@ -269,20 +268,19 @@ impl Parity {
                             &[0.03]
                         },
                         weight_decay: 0.1 * i as f32,
-                        average: (i % 3 > 0).then_some(&averages[i]),
                     });
                 }
-                wave_ops::adamw_steps(&mut moves, AdamW::default(), 0.5, 0.9, t)?;
+                wave_ops::adamw_steps(&mut moves, 0.5, t)?;
                 let all: Vec<&Tensor> = gradients.iter().collect();
                 norms.push(wave_ops::squared_norms(&all)? as f32);
             }
             let mut all = vec![norms];
-            for v in vars.iter().chain(&averages) {
+            for v in &vars {
                 all.push(values(v)?);
             }
             Ok(all)
         };
-        self.beside("AdamW, averages and norms of 6 tensors", run, 1e-5)
+        self.beside("AdamW and norms of 6 tensors", run, 1e-5)
     }
 
     /// Muon on weights of twelve layers.
@@ -300,13 +298,12 @@ impl Parity {
                         moments: &mut moments,
                         learning_rates: &[1.0],
                         weight_decay: 0.9,
-                        average: None,
                     };
                     let matrices = Matrices {
                         stacked: 1,
                         rows: 1,
                     };
-                    wave_ops::muon_step(&mut moved, matrices, Muon::default(), 0.5)?;
+                    wave_ops::muon_step(&mut moved, matrices, 0.5)?;
                 }
                 Ok(vec![values(&var)?, values(&moments.to_tensors()?[0])?])
             };

@@ -31,9 +31,6 @@ pub fn batch_norm_train(
 }
 
 /// [`batch_norm_train`] of `gelu(x)` (exact form); `mean` and `var` describe `gelu(x)`.
-///
-/// # Errors
-/// When the shapes disagree or `x` is empty.
 pub fn gelu_batch_norm_train(
     x: &Tensor,
     weight: &Tensor,
@@ -47,9 +44,6 @@ pub fn gelu_batch_norm_train(
 ///
 /// # Shapes
 /// `x` (.., c), all others (c); the result is (.., c).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn batch_norm_eval(
     x: &Tensor,
     weight: &Tensor,
@@ -58,10 +52,16 @@ pub fn batch_norm_eval(
     var: &Tensor,
     eps: f64,
 ) -> Result<Tensor> {
-    check_channels(x, &[weight, bias, mean, var])?;
+    let c = check_channels(x, &[weight, bias, mean, var])?;
     let scale = (weight / (var + eps)?.sqrt()?)?;
     let shift = (bias - (mean * &scale)?)?;
-    apply(Affine, [x, &scale, &shift], || {
+    // By a mean of 0 and a variance of 1.
+    let op = BatchNorm::<false> {
+        mean: vec![0.0; c],
+        inverse_std: vec![1.0; c],
+        of_batch: false,
+    };
+    apply(op, [x, &scale, &shift], || {
         x.broadcast_mul(&scale)?.broadcast_add(&shift)
     })
 }
@@ -85,10 +85,8 @@ fn train<const GELU: bool>(
 ) -> Result<(Tensor, Tensor, Tensor)> {
     let c = check_channels(x, &[weight, bias])?;
     if x.elem_count() == 0 {
-        candle_core::bail!(
-            "batch norm of an empty batch {:?}: it has no statistics",
-            x.dims()
-        );
+        let dims = x.dims();
+        candle_core::bail!("batch norm of an empty batch {dims:?}: it has no statistics");
     }
     if !fused(&[x, weight, bias])? {
         return stock_train::<GELU>(x, weight, bias, eps);
@@ -102,6 +100,7 @@ fn train<const GELU: bool>(
     let op = BatchNorm::<GELU> {
         mean: mean.clone(),
         inverse_std,
+        of_batch: true,
     };
     let y = call(op, [&x, weight, bias])?;
     Ok((y, tensor(mean, c)?, tensor(var, c)?))
@@ -195,6 +194,8 @@ fn chunk_statistics<const GELU: bool>(
 struct BatchNorm<const GELU: bool> {
     mean: Vec<f32>,
     inverse_std: Vec<f32>,
+    /// The statistics are the batch's, so that gradients flow through them.
+    of_batch: bool,
 }
 
 impl<const GELU: bool> BatchNorm<GELU> {
@@ -293,6 +294,10 @@ impl<const GELU: bool> Operator<3> for BatchNorm<GELU> {
         let (chunk, n) = (chunk(c), (x.elem_count() / c) as f64);
         let (dx, sums) = with_slices([x, w, dy], |[x, w, dy]| {
             let (scale, sums) = (self.scale(w), self.all_sums(x, dy));
+            if !self.of_batch {
+                let zero = vec![0.0; c];
+                return (affine::<false>(dy, &scale, &zero, &zero), sums);
+            }
             let mean = |s: &f64| (s / n) as f32;
             let dy_mean: Vec<f32> = sums[..c].iter().map(mean).collect();
             let dyx_mean = sums[c..].iter().zip(&self.inverse_std);
@@ -305,15 +310,10 @@ impl<const GELU: bool> Operator<3> for BatchNorm<GELU> {
             });
             (dx, sums)
         })?;
-        of_sums([x, w, b], dx, &sums)
+        let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
+        let (s, sx) = sums.split_at(c);
+        gradients([x, w, b], [Some(dx), Some(sx.to_vec()), Some(s.to_vec())])
     }
-}
-
-/// Gradients of an input and of the channels' parameters, from the sums of [`BatchNorm::all_sums`].
-fn of_sums(arguments: [&Tensor; 3], dx: Vec<f32>, sums: &[f64]) -> Gradients<3> {
-    let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
-    let (s, sx) = sums.split_at(sums.len() / 2);
-    gradients(arguments, [Some(dx), Some(sx.to_vec()), Some(s.to_vec())])
 }
 
 /// `scale (u - centre) + shift` for each row of `x` (n, c).
@@ -334,32 +334,4 @@ fn affine<const GELU: bool>(x: &[f32], scale: &[f32], centre: &[f32], shift: &[f
             })
         });
     y
-}
-
-/// `y = scale x + shift`, a scale and a shift per channel.
-struct Affine;
-
-impl Operator<3> for Affine {
-    const NAME: &'static str = "channel-affine";
-
-    fn forward(&self, [x, scale, shift]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
-        let y = affine::<false>(x, scale, &vec![0.0; scale.len()], shift);
-        Ok((y, lx.shape().clone()))
-    }
-
-    /// `dx = dy scale; d_scale = sum dy x; d_shift = sum dy`.
-    fn backward(&self, [x, scale, shift]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
-        let c = scale.elem_count();
-        // Statistics of zero mean and unit variance turn the sums of batch norm into ours.
-        let plain = BatchNorm::<false> {
-            mean: vec![0.0; c],
-            inverse_std: vec![1.0; c],
-        };
-        let (dx, sums) = with_slices([x, scale, dy], |[x, scale, dy]| {
-            let zero = vec![0.0; c];
-            let dx = affine::<false>(dy, scale, &zero, &zero);
-            (dx, plain.all_sums(x, dy))
-        })?;
-        of_sums([x, scale, shift], dx, &sums)
-    }
 }

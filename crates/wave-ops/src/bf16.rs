@@ -30,16 +30,6 @@ pub(crate) fn pairs(buffer: &Buffer) -> &[Pair] {
     bytemuck::cast_slice(buffer)
 }
 
-/// The single values of pairs.
-pub(crate) fn halves(pairs: &[f32]) -> &[u16] {
-    bytemuck::cast_slice(pairs)
-}
-
-/// The same, to be written.
-pub(crate) fn halves_mut(pairs: &mut [f32]) -> &mut [u16] {
-    bytemuck::cast_slice_mut(pairs)
-}
-
 /// The nearest bf16 value.
 #[inline(always)]
 pub(crate) fn narrowed(x: f32) -> u16 {
@@ -57,7 +47,7 @@ pub(crate) fn widened(half: u16) -> f32 {
 pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) -> Buffer {
     let width = k.div_ceil(2);
     let mut out = Buffer::stale(rows * width);
-    let halves = halves_mut(&mut out);
+    let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut out);
     crate::simd::vectorised!({
         if k.is_multiple_of(2) && stride == k {
             for (h, x) in halves.iter_mut().zip(x) {

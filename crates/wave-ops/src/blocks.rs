@@ -20,7 +20,7 @@ mod activations;
 mod layer;
 mod parameters;
 
-use crate::arithmetic::{Arithmetic, Precision};
+use crate::arithmetic::Arithmetic;
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, call};
@@ -33,12 +33,12 @@ use crate::threads::{add, split};
 use activations::{Chunk, LayerActivations, by_chunk, by_thread, chunks};
 use candle_core::{Layout, Result, Tensor};
 use layer::{Layer, Pass};
-use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
+use parameters::{Direction, Slabs, SlabsMut, layer, layer_weights, layers_mut};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Runs `x` (b, n, width) through all blocks, in `f32`.
+/// Runs `x` (b, n, width) through all blocks, in a precision or [`Mode`].
 ///
 /// `parameters` are twelve slabs, each holding one tensor of all layers (depth, ..),
 /// in the order of [`BlocksShape::sizes`]. `drop_path` holds the scales (depth, 2, b) of the two
@@ -47,46 +47,24 @@ use std::sync::Mutex;
 /// # Errors
 /// If the sizes contradict `shape`.
 pub fn blocks(
-    x: &Tensor,
-    parameters: &[Tensor; 12],
-    shape: BlocksShape,
-    drop_path: Option<Vec<f32>>,
-) -> Result<Tensor> {
-    blocks_in(Precision::F32, x, parameters, shape, drop_path)
-}
-
-/// [`blocks`] in a given precision or mode.
-///
-/// # Errors
-/// If the sizes contradict `shape`.
-pub fn blocks_in(
     mode: impl Into<Mode>,
     x: &Tensor,
     parameters: &[Tensor; 12],
     shape: BlocksShape,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
-    let Mode {
-        precision,
-        recompute,
-    } = mode.into();
+    let mode = mode.into();
     let (b, _, d) = x.dims3()?;
-    let sizes = shape.sizes();
-    let fits = parameters
-        .iter()
-        .zip(sizes)
-        .all(|(p, s)| p.elem_count() == shape.depth * s)
+    let mut slabs = parameters.iter().zip(shape.sizes());
+    let scales = drop_path.as_ref().map(Vec::len);
+    let fits = slabs.all(|(p, size)| p.elem_count() == shape.depth * size)
         && d == shape.width
         && shape.heads > 0
         && d.is_multiple_of(shape.heads)
-        && drop_path
-            .as_ref()
-            .is_none_or(|s| s.len() == shape.depth * 2 * b);
+        && scales.is_none_or(|scales| scales == shape.depth * 2 * b);
     if !fits {
-        candle_core::bail!(
-            "blocks {shape:?} do not fit an input of shape {:?}",
-            x.shape()
-        );
+        let input = x.shape();
+        candle_core::bail!("blocks {shape:?} do not fit an input of shape {input:?}");
     }
     if shape.depth == 0 {
         return Ok(x.clone());
@@ -96,14 +74,10 @@ pub fn blocks_in(
     if let Some(place) = crate::gpu::place(&arguments)?
         && crate::gpu::fits(shape)
     {
-        let mode = Mode {
-            precision,
-            recompute,
-        };
         return crate::gpu::blocks(place, mode, x, parameters, shape, drop_path.as_deref());
     }
     if !fused(&arguments)? {
-        return stock::blocks_in(precision, x, parameters, shape, drop_path.as_deref());
+        return stock::blocks(mode.precision, x, parameters, shape, drop_path.as_deref());
     }
     let mut parameters = parameters.clone();
     for parameter in &mut parameters {
@@ -112,12 +86,12 @@ pub fn blocks_in(
     let bundle = Bundle::new(&parameters)?;
     let keep = match x.track_op() || bundle.token.track_op() {
         false => Keep::Nothing,
-        true if recompute => Keep::Inputs,
+        true if mode.recompute => Keep::Inputs,
         true => Keep::Activations,
     };
     let op = Blocks {
         shape,
-        with: Arithmetic::new(current(), precision),
+        with: Arithmetic::new(current(), mode.precision),
         drop_path,
         parameters,
         gradients: bundle.gradients,
@@ -198,7 +172,7 @@ impl Blocks {
             Layer {
                 index,
                 parameters,
-                weights: LayerWeights::new(self.with, &self.shape, &parameters, direction),
+                weights: layer_weights(self.with, &self.shape, &parameters, direction),
             }
         };
         indices.into_par_iter().map(layer).collect()
@@ -277,13 +251,11 @@ impl Blocks {
             let sizes = sizes.map(|size| group.len() * size);
             let mut others: Vec<[Buffer; 12]> =
                 (1..work.len()).map(|_| sizes.map(Buffer::zeroed)).collect();
+            let all = 0..group.len();
             let mut sum = layers_mut(&self.shape, &mut total, group);
-            let mut parts: Vec<SlabsMut> = vec![sum.each_mut().map(|part| &mut **part)];
-            parts.extend(
-                others
-                    .iter_mut()
-                    .map(|part| part.each_mut().map(|p| &mut p[..])),
-            );
+            let mut parts: Vec<SlabsMut> = vec![layers_mut(&self.shape, &mut sum, all.clone())];
+            let others_of = |part| layers_mut(&self.shape, part, all.clone());
+            parts.extend(others.iter_mut().map(others_of));
             let jobs = jobs.into_par_iter().zip(&work).zip(parts);
             jobs.for_each(|((jobs, ranges), mut part)| {
                 for ((kept, g), samples) in jobs.into_iter().zip(ranges) {
@@ -296,7 +268,7 @@ impl Blocks {
                         }
                     };
                     for (l, c) in chunks.iter().enumerate().rev() {
-                        let mut part = layer_mut(&self.shape, &mut part, l);
+                        let mut part = layers_mut(&self.shape, &mut part, l..l + 1);
                         pass.backward(&layers[l], samples, c, g, &mut part);
                     }
                 }

@@ -3,6 +3,7 @@
 //! first position. The last tap is the position's own.
 
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
+use crate::shape::misfit;
 use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
@@ -20,13 +21,9 @@ use rayon::prelude::*;
 pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let ((_, _, c), (channels, taps)) = (x.dims3()?, weight.dims2()?);
     if channels != c || bias.dims() != [c] || taps == 0 || c == 0 {
-        candle_core::bail!(
-            "causal convolution of {:?} with weight {:?} and bias {:?}; expected (b, t, c), (c, taps) \
-             and (c)",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let expected = "; expected (b, t, c), (c, taps) and (c)";
+        let found = [x, weight, bias].map(Tensor::dims);
+        return misfit("causal convolution", found, expected);
     }
     // (taps, c), so that neighbours in memory are computed side by side.
     let turned = weight.t()?;

@@ -1,19 +1,14 @@
 //! Instruction sets of this processor, and the one that the operators use.
 //!
 //! One binary holds all paths. The fastest that the processor has is taken, unless the
-//! environment variable `WAVE_SIMD` or [`choose_simd`] names another.
+//! environment variable `WAVE_SIMD` names another.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
 
 use pulp::Arch;
 use std::fmt;
-use std::str::FromStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-/// The environment variable that forces a path.
-const VARIABLE: &str = "WAVE_SIMD";
+use std::sync::LazyLock;
 
 /// A path through the operators, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,29 +52,15 @@ impl Simd {
 
     /// This processor can run it.
     pub fn supported(self) -> bool {
-        self == Simd::Portable || self.detect()
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn detect(self) -> bool {
-        let v4 = || pulp::x86::V4::try_new().is_some();
+        let elementwise = !matches!(self.arch(), Arch::Scalar);
         match self {
-            Simd::Amx => Simd::Avx512Bf16.detect() && amx::available(),
-            Simd::Avx512Bf16 => v4() && is_x86_feature_detected!("avx512bf16"),
-            Simd::Avx512 => v4(),
-            Simd::Avx2 => pulp::x86::V3::try_new().is_some(),
-            Simd::Neon | Simd::Portable => false,
+            Simd::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Simd::Amx => Simd::Avx512Bf16.supported() && amx::available(),
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512Bf16 => elementwise && is_x86_feature_detected!("avx512bf16"),
+            _ => elementwise,
         }
-    }
-
-    #[cfg(target_arch = "aarch64")]
-    fn detect(self) -> bool {
-        self == Simd::Neon && pulp::aarch64::Neon::try_new().is_some()
-    }
-
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    fn detect(self) -> bool {
-        false
     }
 
     /// The fastest path of this processor.
@@ -129,17 +110,6 @@ impl fmt::Display for Simd {
     }
 }
 
-impl FromStr for Simd {
-    type Err = SimdError;
-
-    fn from_str(word: &str) -> Result<Simd, SimdError> {
-        Simd::ALL
-            .into_iter()
-            .find(|s| s.name() == word)
-            .ok_or_else(|| SimdError::Unknown(word.to_owned()))
-    }
-}
-
 /// Why a path cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimdError {
@@ -162,61 +132,40 @@ pub enum SimdError {
     },
 }
 
-/// One more than the index in [`Simd::ALL`] of the program's choice; 0 before there is one.
-static CHOSEN: AtomicU8 = AtomicU8::new(0);
+static FROM_ENVIRONMENT: LazyLock<Result<Simd, SimdError>> =
+    LazyLock::new(|| match std::env::var_os("WAVE_SIMD") {
+        Some(word) if !word.is_empty() => named(&word.to_string_lossy()),
+        _ => Ok(Simd::best()),
+    });
 
-/// Makes all operators take the path from now on, in spite of `WAVE_SIMD`.
-///
-/// # Errors
-/// If the processor lacks it.
-pub fn choose_simd(simd: Simd) -> Result<(), SimdError> {
-    check(simd)?;
-    CHOSEN.store(simd as u8 + 1, Ordering::Relaxed);
-    Ok(())
-}
-
-/// The path that the operators take: the last argument of [`choose_simd`], else the value of `WAVE_SIMD`
-/// when first asked, else the fastest of this processor.
+/// The path that the operators take: the value of `WAVE_SIMD` when first asked, else the fastest of this
+/// processor.
 ///
 /// # Errors
 /// If `WAVE_SIMD` names no path, or one that the processor lacks. Every fused operator fails with
 /// the same error then.
 pub fn simd() -> Result<Simd, SimdError> {
-    match CHOSEN.load(Ordering::Relaxed) {
-        0 => from_environment().clone(),
-        i => Ok(Simd::ALL[usize::from(i) - 1]),
-    }
+    FROM_ENVIRONMENT.clone()
 }
 
 /// The path to take, the fastest where [`simd`] fails.
 #[inline]
 pub(crate) fn current() -> Simd {
-    match CHOSEN.load(Ordering::Relaxed) {
-        0 => match from_environment() {
-            Ok(simd) => *simd,
-            Err(_) => Simd::best(),
-        },
-        i => Simd::ALL[usize::from(i) - 1],
+    match &*FROM_ENVIRONMENT {
+        Ok(simd) => *simd,
+        Err(_) => Simd::best(),
     }
 }
 
-fn from_environment() -> &'static Result<Simd, SimdError> {
-    static FROM_ENVIRONMENT: OnceLock<Result<Simd, SimdError>> = OnceLock::new();
-    FROM_ENVIRONMENT.get_or_init(|| match std::env::var_os(VARIABLE) {
-        None => Ok(Simd::best()),
-        Some(word) if word.is_empty() => Ok(Simd::best()),
-        Some(word) => check(word.to_string_lossy().parse()?),
-    })
-}
-
-fn check(simd: Simd) -> Result<Simd, SimdError> {
-    if simd.supported() {
-        Ok(simd)
-    } else {
-        Err(SimdError::Unsupported {
-            wanted: simd,
+/// The path of this name, if the processor has it.
+fn named(word: &str) -> Result<Simd, SimdError> {
+    match Simd::ALL.into_iter().find(|s| s.name() == word) {
+        None => Err(SimdError::Unknown(word.to_owned())),
+        Some(simd) if simd.supported() => Ok(simd),
+        Some(wanted) => Err(SimdError::Unsupported {
+            wanted,
             best: Simd::best(),
-        })
+        }),
     }
 }
 
@@ -226,10 +175,10 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for simd in Simd::ALL {
-            assert_eq!(simd.to_string().parse(), Ok(simd));
+        for simd in Simd::ALL.into_iter().filter(|simd| simd.supported()) {
+            assert_eq!(named(&simd.to_string()), Ok(simd));
         }
-        let error = "sse9".parse::<Simd>().unwrap_err().to_string();
+        let error = named("sse9").unwrap_err().to_string();
         assert!(
             error.contains("sse9") && error.contains("portable"),
             "{error}"
@@ -243,7 +192,7 @@ mod tests {
         } else {
             Simd::Neon
         };
-        let error = choose_simd(foreign).unwrap_err().to_string();
+        let error = named(foreign.name()).unwrap_err().to_string();
         assert!(error.contains("lacks") && error.contains(Simd::best().name()));
         assert!(Simd::best().supported() && Simd::Portable.supported());
     }

@@ -6,10 +6,10 @@ mod kernel;
 
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
+use crate::shape::misfit;
 use crate::storage::with_slices;
 use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
-use pulp::Arch;
 use rayon::prelude::*;
 
 /// Convolves every channel of `x` with its own kernel; stride 1, the image keeps its size.
@@ -26,13 +26,9 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
     let (_, _, _, c) = x.dims4()?;
     let (channels, k, k2) = weight.dims3()?;
     if channels != c || k != k2 || k == 0 || bias.dims() != [c] {
-        candle_core::bail!(
-            "depthwise convolution of {:?} with weight {:?} and bias {:?}; expected (b, h, w, c), \
-             (c, k, k) and (c)",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let expected = "; expected (b, h, w, c), (c, k, k) and (c)";
+        let found = [x, weight, bias].map(Tensor::dims);
+        return misfit("depthwise convolution", found, expected);
     }
     apply(DepthwiseConv, [x, weight, bias], || {
         stock_depthwise_conv(x, weight, bias)
@@ -100,44 +96,39 @@ fn stock_depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Te
         .broadcast_add(bias)
 }
 
-fn forward(arch: Arch, g: Geometry, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    let mut y = vec![0.0; x.len()];
-    if x.is_empty() {
-        return y;
-    }
+fn forward(g: Geometry, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    let arch = current().arch();
     let lanes = arch.dispatch(Lanes);
-    let (taps, start) = (
-        to_blocks(weight, g.k * g.k, lanes),
-        to_blocks(bias, 1, lanes),
+    let taps = to_blocks(weight, g.k * g.k, lanes);
+    let start = to_blocks(bias, 1, lanes);
+    let mut y = vec![0.0; x.len()];
+    let images = y.par_chunks_mut(g.image().max(1));
+    images.zip(x.par_chunks(g.image().max(1))).for_each_init(
+        || vec![0.0; g.rows * g.cols * lanes],
+        |packed, (y, x)| {
+            arch.dispatch(Convolve {
+                g,
+                x,
+                taps: &taps,
+                start: &start,
+                packed,
+                y,
+            });
+        },
     );
-    y.par_chunks_mut(g.image())
-        .zip(x.par_chunks(g.image()))
-        .for_each_init(
-            || vec![0.0; g.rows * g.cols * lanes],
-            |packed, (y, x)| {
-                arch.dispatch(Convolve {
-                    g,
-                    x,
-                    taps: &taps,
-                    start: &start,
-                    packed,
-                    y,
-                });
-            },
-        );
     y
 }
 
 /// `(dx, d_weight, d_bias)`. The weight's parts are summed per thread over a fixed share of the
 /// batch, then in order; they are zero of a weight that does not `learn`.
 fn backward(
-    arch: Arch,
     g: Geometry,
     x: &[f32],
     weight: &[f32],
     dy: &[f32],
     learn: bool,
 ) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    let arch = current().arch();
     let (kk, lanes) = (g.k * g.k, arch.dispatch(Lanes));
     let mut dx = vec![0.0; x.len()];
     if x.is_empty() {
@@ -197,17 +188,14 @@ impl Operator<3> for DepthwiseConv {
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, _]: [&Layout; 3]) -> Result<Output> {
         let (_, height, width, c) = lx.shape().dims4()?;
         let g = Geometry::new(height, width, c, lw.shape().dims3()?.1);
-        let y = forward(current().arch(), g, x, w, b);
-        Ok((y, lx.shape().clone()))
+        Ok((forward(g, x, w, b), lx.shape().clone()))
     }
 
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (_, height, width, c) = x.dims4()?;
         let g = Geometry::new(height, width, c, w.dim(1)?);
         let learn = w.track_op(); // frozen filters spare themselves a third of the work
-        let (dx, dw, db) = with_slices([x, w, dy], |[x, w, dy]| {
-            backward(current().arch(), g, x, w, dy, learn)
-        })?;
+        let (dx, dw, db) = with_slices([x, w, dy], |[x, w, dy]| backward(g, x, w, dy, learn))?;
         gradients([x, w, b], [Some(dx), learn.then_some(dw), Some(db)])
     }
 }

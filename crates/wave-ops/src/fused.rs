@@ -6,6 +6,9 @@ use candle_core::{CpuStorage, CudaStorage, CustomOp3, Error, Layout, Result, Sha
 /// The values of a result, and their shape.
 pub(crate) type Output = (Vec<f32>, Shape);
 
+/// A result in candle's storage, and its shape.
+pub(crate) type Stored<S> = Result<(S, Shape)>;
+
 /// The gradients of `N` arguments; none of an argument that needs none.
 pub(crate) type Gradients<const N: usize> = Result<[Option<Tensor>; N]>;
 
@@ -25,13 +28,9 @@ pub(crate) trait Operator<const N: usize>: Send + Sync + 'static {
 pub(crate) trait Custom<const N: usize>: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    fn on_cpu(
-        &self,
-        storages: [&CpuStorage; N],
-        layouts: [&Layout; N],
-    ) -> Result<(CpuStorage, Shape)>;
+    fn on_cpu(&self, storages: [&CpuStorage; N], layouts: [&Layout; N]) -> Stored<CpuStorage>;
 
-    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Result<(CudaStorage, Shape)> {
+    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Stored<CudaStorage> {
         Err(Error::Msg(format!("{} has no way on a GPU", self.name())))
     }
 
@@ -44,11 +43,7 @@ impl<const N: usize, T: Operator<N>> Custom<N> for T {
         T::NAME
     }
 
-    fn on_cpu(
-        &self,
-        storages: [&CpuStorage; N],
-        layouts: [&Layout; N],
-    ) -> Result<(CpuStorage, Shape)> {
+    fn on_cpu(&self, storages: [&CpuStorage; N], layouts: [&Layout; N]) -> Stored<CpuStorage> {
         let mut values = [&[] as &[f32]; N];
         for (i, values) in values.iter_mut().enumerate() {
             *values = slice(storages[i], layouts[i])?;

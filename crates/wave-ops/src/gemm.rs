@@ -21,7 +21,7 @@ pub(crate) use rate::rate;
 
 /// An entry of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
-    /// Computes the product by the instructions of `simd`.
+    /// Computes the product by the instructions of `simd`, which the processor has.
     fn multiply(simd: Simd, product: Product<Self>);
     /// Columns of a panel, and of a register.
     fn panel(simd: Simd) -> (usize, usize);
@@ -54,11 +54,7 @@ pub fn rows<T>(data: &[T], stride: usize) -> Mat<'_, T> {
 
 /// The transpose of a row-major matrix whose rows are `stride` apart; nothing is copied.
 pub fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
-    Mat {
-        data,
-        row_stride: 1,
-        col_stride: stride,
-    }
+    rows(data, stride).transpose()
 }
 
 impl<T> Mat<'_, T> {
@@ -211,16 +207,6 @@ fn multiply<T: Element>(
             c_stride,
         },
     );
-}
-
-impl Element for f32 {
-    fn multiply(simd: Simd, product: Product<f32>) {
-        kernel::multiply(simd, product);
-    }
-
-    fn panel(simd: Simd) -> (usize, usize) {
-        kernel::panel(simd)
-    }
 }
 
 impl Element for Pair {

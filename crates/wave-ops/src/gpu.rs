@@ -232,37 +232,32 @@ pub(crate) fn with_views<R, const N: usize>(
     f(views)
 }
 
-/// An argument of a kernel.
+/// An argument of a kernel, in the low bytes of a word: systems with these GPUs are little-endian.
 #[derive(Clone, Copy)]
-enum Argument {
-    Pointer(u64),
-    I32(i32),
-    I64(i64),
-    F32(f32),
-}
+struct Argument(u64);
 
 impl From<View<'_>> for Argument {
     fn from(view: View<'_>) -> Argument {
-        Argument::Pointer(view.pointer)
+        Argument(view.pointer)
     }
 }
 
 /// No values: a null pointer.
 impl From<Option<View<'_>>> for Argument {
     fn from(view: Option<View<'_>>) -> Argument {
-        Argument::Pointer(view.map_or(0, |view| view.pointer))
+        Argument(view.map_or(0, |view| view.pointer))
     }
 }
 
 impl From<f32> for Argument {
     fn from(x: f32) -> Argument {
-        Argument::F32(x)
+        Argument(x.to_bits().into())
     }
 }
 
 impl From<bool> for Argument {
     fn from(x: bool) -> Argument {
-        Argument::I32(x.into())
+        Argument(x.into())
     }
 }
 
@@ -271,12 +266,13 @@ impl From<bool> for Argument {
 /// # Panics
 /// If it is too large for one.
 fn int(x: usize) -> Argument {
-    Argument::I32(i32::try_from(x).expect("sizes on a GPU fit into 31 bits"))
+    assert!(i32::try_from(x).is_ok(), "sizes on a GPU fit into 31 bits");
+    long(x)
 }
 
 /// A number of values.
 fn long(x: usize) -> Argument {
-    Argument::I64(x as i64)
+    Argument(x as u64)
 }
 
 /// A factor of a product, row-major.
@@ -319,7 +315,7 @@ impl Place {
     pub(crate) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Values> {
         let memory = match self {
             #[cfg(feature = "cuda")]
-            Place::Cuda(gpu) => Memory::Cuda(gpu.upload(kind, bytes)?),
+            Place::Cuda(gpu) => Memory::Cuda(gpu.upload(bytes)?),
             #[cfg(feature = "host-kernels")]
             Place::Host => Memory::Host(host::Memory::of(bytes)),
         };
@@ -388,11 +384,7 @@ impl Place {
 
     /// [`Place::product`] of several matrices each, one after the other.
     fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
-        let Products {
-            count,
-            size: (m, n, k),
-            ..
-        } = how;
+        let (count, (m, n, k)) = (how.count, how.size);
         a.view.expect(b.view.kind, count * m * k);
         b.view.expect(a.view.kind, count * k * n);
         c.expect(c.kind, count * m * n);

@@ -5,12 +5,12 @@
 //! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`],
 //! one value that stands for all parameters, and [`backward`] collects gradients without a copy.
 
-use crate::fused::{Custom, Gradients, custom};
-use crate::kron::{self, Origin};
+use crate::fused::{Custom, Gradients, Stored, custom};
+use crate::kron;
 use crate::order::Kronecker;
 use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, CudaStorage, DType, Device, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CudaStorage, DType, Device, Layout, Result, Tensor};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
@@ -21,9 +21,6 @@ thread_local! {
 
 /// The gradients of `loss`, as `loss.backward()` computes them, without a copy of the blocks'
 /// parameters' gradients.
-///
-/// # Errors
-/// If an operator fails.
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
     let outer = COLLECTED.replace(Some(Vec::new()));
     let gradients = loss.backward();
@@ -58,16 +55,18 @@ impl Bundle {
         let device = members.first().map_or(&Device::Cpu, Tensor::device);
         let mut token = Bundle::seed(device)?;
         for (i, member) in members.iter().enumerate() {
-            let gradients = gradients.clone();
-            let link = Member { i, gradients };
-            token = match kron::origin(member) {
-                None => custom(link, [&token, member])?,
-                Some(Origin {
-                    templates,
-                    scalers,
-                    order,
-                }) => custom(Composed { link, order }, [&token, &templates, &scalers])?,
+            let (gradients, origin) = (gradients.clone(), kron::origin(member));
+            let order = origin.as_ref().map(|origin| origin.order);
+            let [a, b] = match &origin {
+                None => [member; 2],
+                Some(origin) => [&origin.templates, &origin.scalers],
             };
+            let link = Member {
+                i,
+                gradients,
+                order,
+            };
+            token = custom(link, [&token, a, b])?;
         }
         Ok(Bundle { token, gradients })
     }
@@ -78,40 +77,41 @@ impl Bundle {
     }
 }
 
-/// A link from token to token that passes one member's gradient on.
+/// A link from token to token that passes one member's gradient on: to the member, or to the templates and scalers
+/// that it is composed of, whose gradients are a fraction of its own.
 struct Member {
     i: usize,
     gradients: OfMembers,
+    /// That of a composed member.
+    order: Option<Kronecker>,
 }
 
-impl Custom<2> for Member {
+impl Custom<3> for Member {
     fn name(&self) -> &'static str {
         "member"
     }
 
-    fn on_cpu(&self, _: [&CpuStorage; 2], layouts: [&Layout; 2]) -> Result<(CpuStorage, Shape)> {
+    fn on_cpu(&self, _: [&CpuStorage; 3], layouts: [&Layout; 3]) -> Stored<CpuStorage> {
         Ok((CpuStorage::F32(vec![0.0]), layouts[0].shape().clone()))
     }
 
-    fn on_cuda(
-        &self,
-        [token, _]: [&CudaStorage; 2],
-        [layout, _]: [&Layout; 2],
-    ) -> Result<(CudaStorage, Shape)> {
-        Ok((token.try_clone(layout)?, layout.shape().clone()))
+    fn on_cuda(&self, all: [&CudaStorage; 3], layouts: [&Layout; 3]) -> Stored<CudaStorage> {
+        Ok((all[0].try_clone(layouts[0])?, layouts[0].shape().clone()))
     }
 
-    fn gradients(&self, [token, member]: [&Tensor; 2], _: &Tensor) -> Gradients<2> {
-        let gradient = self.gradient().and_then(|g| passed_on(member, g));
-        Ok([Some(Bundle::seed(token.device())?), gradient])
-    }
-}
-
-impl Member {
-    /// The gradient that the operator left.
-    fn gradient(&self) -> Option<Tensor> {
+    fn gradients(&self, [token, a, b]: [&Tensor; 3], _: &Tensor) -> Gradients<3> {
+        let seed = Some(Bundle::seed(token.device())?);
         let mut gradients = self.gradients.lock().expect("nothing panics with the lock");
-        gradients.get_mut(self.i).and_then(Option::take)
+        let Some(gradient) = gradients.get_mut(self.i).and_then(Option::take) else {
+            return Ok([seed, None, None]);
+        };
+        drop(gradients);
+        let Some(order) = self.order else {
+            return Ok([seed, passed_on(a, gradient), None]);
+        };
+        let (d_templates, d_scalers) = kron::gradients([a, b], &gradient, order)?;
+        let d_templates = d_templates.and_then(|d| passed_on(a, d));
+        Ok([seed, d_templates, passed_on(b, d_scalers)])
     }
 }
 
@@ -127,31 +127,4 @@ fn passed_on(of: &Tensor, gradient: Tensor) -> Option<Tensor> {
         }
         None => Some(gradient),
     })
-}
-
-/// The link of a member composed of templates, whose gradients are a fraction of its own.
-struct Composed {
-    link: Member,
-    order: Kronecker,
-}
-
-impl Custom<3> for Composed {
-    fn name(&self) -> &'static str {
-        "composed-member"
-    }
-
-    fn on_cpu(&self, _: [&CpuStorage; 3], layouts: [&Layout; 3]) -> Result<(CpuStorage, Shape)> {
-        Ok((CpuStorage::F32(vec![0.0]), layouts[0].shape().clone()))
-    }
-
-    fn gradients(&self, [token, templates, scalers]: [&Tensor; 3], _: &Tensor) -> Gradients<3> {
-        let seed = Some(Bundle::seed(token.device())?);
-        let Some(gradient) = self.link.gradient() else {
-            return Ok([seed, None, None]);
-        };
-        let (d_templates, d_scalers) =
-            kron::gradients([templates, scalers], &gradient, self.order)?;
-        let d_templates = d_templates.and_then(|d| passed_on(templates, d));
-        Ok([seed, d_templates, passed_on(scalers, d_scalers)])
-    }
 }

@@ -30,10 +30,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
     let ((n, t, t2), (_, n_s, _, _)) = (templates.dims3()?, scalers.dims4()?);
     if n != n_s || t != t2 {
+        let (templates, scalers) = (templates.dims(), scalers.dims());
         candle_core::bail!(
-            "templates {:?} and scalers {:?} do not compose; expected (N, t, t) and (layers, N, r, c)",
-            templates.shape(),
-            scalers.shape()
+            "templates {templates:?} and scalers {scalers:?} do not compose; expected (N, t, t) and \
+             (layers, N, r, c)"
         );
     }
     #[cfg(gpu)]
@@ -141,59 +141,41 @@ fn transpose_each(x: &[f32], (rows, columns): (usize, usize)) -> Vec<f32> {
     out
 }
 
-/// Calls `copy(start in the blocks, start in W, length)` for every run of a block that
-/// is evenly spaced in `W`: block rows when tiled, the same with step `c` when interleaved.
-fn for_each_run(z: Sizes, order: Kronecker, mut copy: impl FnMut(usize, usize, usize)) {
-    let Sizes { l, r, c, t, .. } = z;
-    for layer in 0..l {
-        let w = layer * r * c * t * t;
-        for a in 0..r {
-            for b in 0..c {
-                let block = ((layer * r + a) * c + b) * t * t;
-                for i in 0..t {
-                    let start = match order {
-                        Kronecker::Tile => w + (a * t + i) * c * t + b * t,
-                        Kronecker::Interleave => w + (i * r + a) * c * t + b,
-                    };
-                    copy(block + i * t, start, t);
-                }
-            }
-        }
-    }
-}
-
 impl Kronecker {
-    fn step(self, z: Sizes) -> usize {
-        match self {
-            Kronecker::Tile => 1,
-            Kronecker::Interleave => z.c,
-        }
-    }
-
     /// The blocks in a row are `W` as it stands: tiles in a single column.
     fn in_place(self, z: Sizes) -> bool {
         self == Kronecker::Tile && z.c == 1
     }
 
-    /// Blocks (L r c, t t) to `W` (L, r t, c t), if they `join`; else `W` to blocks.
+    /// Blocks (L r c, t t) to `W` (L, r t, c t), if they `join`; else `W` to blocks. Rows of blocks are evenly spaced
+    /// in `W`.
     fn arrange(self, join: bool, from: &[f32], z: Sizes, to: &mut [f32]) {
-        let step = self.step(z);
-        let layer = z.r * z.c * z.t * z.t;
+        let Sizes { r, c, t, .. } = z;
+        let layer = r * c * t * t;
         let layers = to.par_chunks_mut(layer).zip(from.par_chunks(layer));
         layers.for_each(|(to, from)| {
-            for_each_run(Sizes { l: 1, ..z }, self, |block, w, len| {
-                let (at, to_step, of, from_step) = match join {
-                    true => (w, step, block, 1),
-                    false => (block, 1, w, step),
-                };
-                if step == 1 {
-                    to[at..at + len].copy_from_slice(&from[of..of + len]);
-                } else {
-                    for j in 0..len {
-                        to[at + j * to_step] = from[of + j * from_step];
+            for a in 0..r {
+                for b in 0..c {
+                    for i in 0..t {
+                        let block = ((a * c + b) * t + i) * t;
+                        let (w, step) = match self {
+                            Kronecker::Tile => ((a * t + i) * c * t + b * t, 1),
+                            Kronecker::Interleave => ((i * r + a) * c * t + b, c),
+                        };
+                        let (at, to_step, of, from_step) = match join {
+                            true => (w, step, block, 1),
+                            false => (block, 1, w, step),
+                        };
+                        if step == 1 {
+                            to[at..at + t].copy_from_slice(&from[of..of + t]);
+                        } else {
+                            for j in 0..t {
+                                to[at + j * to_step] = from[of + j * from_step];
+                            }
+                        }
                     }
                 }
-            });
+            }
         });
     }
 }

@@ -2,6 +2,7 @@
 //! `y = w x^ + b`, `x^ = (x - mean) / sqrt(var + eps)`.
 
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
+use crate::shape::misfit;
 use crate::simd::{LANES, dot, reduce_sum, sum, vectorised};
 use crate::stock;
 use crate::storage::{with_slice, with_slices};
@@ -99,12 +100,7 @@ impl Operator<3> for LayerNorm {
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
         if w.is_empty() || !x.len().is_multiple_of(w.len()) || b.len() != w.len() {
-            candle_core::bail!(
-                "layer norm of {:?} with weight {:?} and bias {:?}",
-                lx.dims(),
-                lw.dims(),
-                lb.dims()
-            );
+            return misfit("layer norm", [lx, lw, lb].map(Layout::dims), "");
         }
         let mut y = vec![0.0; x.len()];
         vectorised!(forward(x, w, b, self.eps, &mut y));

@@ -4,11 +4,12 @@ use crate::arithmetic::Precision;
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::gemm::{Mat, Packed, StartValue, gemm, gemm_packed, rows, transposed};
+use crate::shape::misfit;
 use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
 use crate::threads::{sum_over, thread_ranges};
-use candle_core::{Layout, Result, Tensor};
+use candle_core::{Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
@@ -32,9 +33,6 @@ pub fn embed(
 ) -> Result<Tensor> {
     #[cfg(gpu)]
     if let Some(place) = crate::gpu::place(&[patches, weight, table])? {
-        let ((_, n, k), (d, k_w), (tokens, d_t)) =
-            (patches.dims3()?, weight.dims2()?, table.dims2()?);
-        check_embedding((n, k), (d, k_w), (tokens, d_t))?;
         return crate::gpu::embed(place, precision.into(), patches, weight, table);
     }
     apply(Embed, [patches, weight, table], || {
@@ -52,12 +50,7 @@ impl Operator<3> for Linear {
         let mut shape = lx.dims().to_vec();
         match shape.last_mut() {
             Some(last) if *last == k && b.len() == n => *last = n,
-            _ => candle_core::bail!(
-                "linear of {:?} with weight {:?} and bias {:?}",
-                lx.dims(),
-                lw.dims(),
-                lb.dims()
-            ),
+            _ => return misfit("linear", [lx, lw, lb].map(Layout::dims), ""),
         }
         let m = x.len() / k;
         let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
@@ -65,12 +58,24 @@ impl Operator<3> for Linear {
         Ok((map_rows(x, m, chunk, (1, k, n), map), shape.into()))
     }
 
-    /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`.
+    /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`; rows split over the threads.
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (n, k) = w.dims2()?;
         let wants_dx = x.track_op();
         let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
-            linear_backward(x, w, dy, (n, k), wants_dx)
+            let m = dy.len() / n;
+            let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
+            let map = |_| (rows(w, k), StartValue::Zero);
+            let dx = wants_dx.then(|| map_rows(dy, m, chunk, (1, n, k), map));
+            let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
+            let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
+                let (dw, db) = grads.split_at_mut(n * k);
+                let size = (n, k, dy.len() / n);
+                let (dy_t, x) = (transposed(dy, n), rows(x, k));
+                gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
+                vectorised!(add_column_sums(dy, db));
+            });
+            (dx, grads)
         })?;
         let (dw, db) = grads.split_at(n * k);
         gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
@@ -101,55 +106,26 @@ pub(crate) fn map_rows<'a>(
     y
 }
 
-/// `(dx, [dW, db])` of a linear map, rows split over the threads.
-fn linear_backward(
-    x: &[f32],
-    w: &[f32],
-    dy: &[f32],
-    (n, k): (usize, usize),
-    wants_dx: bool,
-) -> (Option<Vec<f32>>, Vec<f32>) {
-    let m = dy.len() / n;
-    let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-    let map = |_| (rows(w, k), StartValue::Zero);
-    let dx = wants_dx.then(|| map_rows(dy, m, chunk, (1, n, k), map));
-    let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
-    let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
-        let (dw, db) = grads.split_at_mut(n * k);
-        let size = (n, k, dy.len() / n);
-        let (dy_t, x) = (transposed(dy, n), rows(x, k));
-        gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
-        vectorised!(add_column_sums(dy, db));
-    });
-    (dx, grads)
-}
-
 struct Embed;
 
-/// Refuses patches (n, k) that fit neither the weight (d, k) nor the table (tokens, d).
-fn check_embedding(
-    patches: (usize, usize),
-    weight: (usize, usize),
-    table: (usize, usize),
-) -> Result<()> {
-    if patches.1 != weight.1 || weight.0 != table.1 || table.0 < patches.0 {
+/// `[b, n, k, tokens, d]` of patches (b, n, k), a weight (d, k) and a table (tokens, d), which fit each other.
+pub(crate) fn embedding_sizes([patches, weight, table]: [&Shape; 3]) -> Result<[usize; 5]> {
+    let ((b, n, k), weight, table) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
+    let (tokens, d) = table;
+    if weight != (d, k) || tokens < n {
+        let patches = (n, k);
         candle_core::bail!(
             "embedding of patches {patches:?} with weight {weight:?} and positions {table:?}"
         );
     }
-    Ok(())
+    Ok([b, n, k, tokens, d])
 }
 
 impl Operator<3> for Embed {
     const NAME: &'static str = "embed";
 
     fn forward(&self, [x, w, table]: [&[f32]; 3], [lx, lw, lt]: [&Layout; 3]) -> Result<Output> {
-        let ((b, n, k), (d, k_w), (tokens, d_t)) = (
-            lx.shape().dims3()?,
-            lw.shape().dims2()?,
-            lt.shape().dims2()?,
-        );
-        check_embedding((n, k), (d, k_w), (tokens, d_t))?;
+        let [b, n, k, tokens, d] = embedding_sizes([lx, lw, lt].map(Layout::shape))?;
         let first = (tokens - n) * d;
         let mut y = vec![0.0; b * tokens * d];
         let w_t = Packed::new(current(), (k, d), transposed(w, k));

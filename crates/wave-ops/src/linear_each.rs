@@ -4,6 +4,7 @@ use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::gemm::{StartValue, gemm, rows, transposed};
 use crate::linear::map_rows;
+use crate::shape::misfit;
 use crate::simd::{add_column_sums, vectorised};
 use crate::storage::with_slices;
 use crate::threads::sum_over;
@@ -21,19 +22,11 @@ const ROWS: usize = 64;
 /// # Shapes
 /// `x` (m, networks, in), `weight` (networks, out, in) and `bias` (networks, out) give
 /// (m, networks, out).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn linear_each(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let ((_, n, k), (n_w, o, k_w)) = (x.dims3()?, weight.dims3()?);
     if (n, k) != (n_w, k_w) || bias.dims() != [n, o] {
-        candle_core::bail!(
-            "affine maps of {:?} with weight {:?} and bias {:?}; expected (m, networks, in), \
-             (networks, out, in) and (networks, out)",
-            x.dims(),
-            weight.dims(),
-            bias.dims()
-        );
+        let expected = "; expected (m, networks, in), (networks, out, in) and (networks, out)";
+        return misfit("affine maps", [x, weight, bias].map(Tensor::dims), expected);
     }
     apply(LinearEach, [x, weight, bias], || stock(x, weight, bias))
 }
@@ -49,29 +42,6 @@ struct LinearEach;
 /// Rows that a thread takes at a time.
 fn block(m: usize) -> usize {
     m.div_ceil(rayon::current_num_threads()).clamp(1, ROWS)
-}
-
-/// `dW_n = dy_n^T x_n`, then the sums of the columns of dy; rows split over the threads.
-fn parameter_gradients(
-    x: &[f32],
-    dy: &[f32],
-    (n, k, o): (usize, usize, usize), // networks, inputs, outputs
-) -> Vec<f32> {
-    let m = dy.len() / (n * o);
-    let share = m.div_ceil(rayon::current_num_threads()).max(1);
-    let shares = x.chunks(share * n * k).zip(dy.chunks(share * n * o));
-    let shares: Vec<(&[f32], &[f32])> = shares.collect();
-    sum_over(n * o * k + n * o, shares, |(x, dy), grads| {
-        let (dw, db) = grads.split_at_mut(n * o * k);
-        for (x, dy) in x.chunks(ROWS * n * k).zip(dy.chunks(ROWS * n * o)) {
-            let size = (o, k, dy.len() / (n * o));
-            for (i, dw) in dw.chunks_exact_mut(o * k).enumerate() {
-                let (dy_t, x) = (transposed(&dy[i * o..], n * o), rows(&x[i * k..], n * k));
-                gemm(current(), size, dy_t, x, StartValue::Kept, dw, k);
-            }
-        }
-        vectorised!(add_column_sums(dy, db));
-    })
 }
 
 impl Operator<3> for LinearEach {
@@ -90,6 +60,7 @@ impl Operator<3> for LinearEach {
         Ok((y, (m, n, o).into()))
     }
 
+    /// `dx_n = dy_n W_n`, `dW_n = dy_n^T x_n`, `db` the sums of the columns of dy; rows split over the threads.
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (n, o, k) = w.dims3()?;
         if x.elem_count() == 0 {
@@ -98,8 +69,21 @@ impl Operator<3> for LinearEach {
         let (m, wants_dx) = (x.dim(0)?, x.track_op());
         let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
             let map = |i: usize| (rows(&w[i * o * k..(i + 1) * o * k], k), StartValue::Zero);
-            let dx = wants_dx.then(|| map_rows(dy, m, block(m), (n, o, k), map)); // dx_n = dy_n W_n
-            (dx, parameter_gradients(x, dy, (n, k, o)))
+            let dx = wants_dx.then(|| map_rows(dy, m, block(m), (n, o, k), map));
+            let share = m.div_ceil(rayon::current_num_threads()).max(1);
+            let shares = x.chunks(share * n * k).zip(dy.chunks(share * n * o));
+            let grads = sum_over(n * o * k + n * o, shares.collect(), |(x, dy), grads| {
+                let (dw, db) = grads.split_at_mut(n * o * k);
+                for (x, dy) in x.chunks(ROWS * n * k).zip(dy.chunks(ROWS * n * o)) {
+                    let size = (o, k, dy.len() / (n * o));
+                    for (i, dw) in dw.chunks_exact_mut(o * k).enumerate() {
+                        let (dy_t, x) = (transposed(&dy[i * o..], n * o), rows(&x[i * k..], n * k));
+                        gemm(current(), size, dy_t, x, StartValue::Kept, dw, k);
+                    }
+                }
+                vectorised!(add_column_sums(dy, db));
+            });
+            (dx, grads)
         })?;
         let (dw, db) = grads.split_at(n * o * k);
         gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])

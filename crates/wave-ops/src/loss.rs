@@ -40,24 +40,16 @@ pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Res
             crate::gpu::soft_cross_entropy(place, logits, ancestor, temperature as f32, true)?;
         return loss * square;
     }
-    let targets = log_softmax(&(ancestor / temperature)?)?.exp()?;
+    let targets = stock::log_softmax(&(ancestor / temperature)?)?.exp()?;
     soft_cross_entropy(&(logits / temperature)?, &targets)? * square
-}
-
-/// `z - log sum exp z` over the last dimension.
-pub fn log_softmax(logits: &Tensor) -> Result<Tensor> {
-    stock::log_softmax(logits)
 }
 
 /// Refuses logits and targets that are not both (b, classes).
 fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
     let (b, c) = logits.dims2()?;
     if targets.dims2()? != (b, c) || b * c == 0 {
-        candle_core::bail!(
-            "logits {:?} and targets {:?}",
-            logits.shape(),
-            targets.shape()
-        );
+        let (logits, targets) = (logits.shape(), targets.shape());
+        candle_core::bail!("logits {logits:?} and targets {targets:?}");
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! AdamW, in place; and Muon.
 
+use crate::cpu::current;
 use crate::storage::{in_place, with_slice};
 use candle_core::{Device, Result, Tensor, Var};
 use rayon::prelude::*;
@@ -8,30 +9,16 @@ pub(crate) mod muon;
 
 const CHUNK: usize = 1 << 14;
 
-/// Hyper-parameters of AdamW (Loshchilov and Hutter, algorithm 2).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// Decay rate of the first moment.
-    pub beta1: f32,
-    /// Decay rate of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
-}
-
-impl Default for AdamW {
-    fn default() -> AdamW {
-        AdamW {
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-        }
-    }
-}
+/// Decay rate of AdamW's first moment (Loshchilov and Hutter, algorithm 2).
+pub(crate) const BETA1: f32 = 0.9;
+/// Decay rate of its second moment.
+pub(crate) const BETA2: f32 = 0.999;
+/// Added to the root of the second moment.
+pub(crate) const EPS: f32 = 1e-8;
 
 /// Running means of a variable's gradient and, for AdamW, of its square: on the host for a variable there,
 /// else on its device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Moments(MomentStorage);
 
 #[derive(Debug)]
@@ -39,22 +26,6 @@ enum MomentStorage {
     Host(Vec<f32>, Vec<f32>),
     /// Shared with no other tensor: kernels change them in place.
     Device(Tensor, Tensor),
-}
-
-impl Clone for MomentStorage {
-    /// # Panics
-    /// If the device has no room, as the host would end the process.
-    fn clone(&self) -> MomentStorage {
-        match self {
-            MomentStorage::Host(first, second) => {
-                MomentStorage::Host(first.clone(), second.clone())
-            }
-            MomentStorage::Device(first, second) => {
-                let copy = |t: &Tensor| t.copy().expect("room for a copy of the moments");
-                MomentStorage::Device(copy(first), copy(second))
-            }
-        }
-    }
 }
 
 /// Moments are plain values: the variable is on the processor and no kernel moves it.
@@ -93,10 +64,8 @@ impl Moments {
 
     /// From the first tensor of [`Moments::to_tensors`], for a variable of as many values.
     pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
-        Moments::restore(
-            var,
-            [first, &Tensor::zeros(0, first.dtype(), &Device::Cpu)?],
-        )
+        let none = Tensor::zeros(0, first.dtype(), &Device::Cpu)?;
+        Moments::restore(var, [first, &none])
     }
 
     /// Values of the first and of the second moment.
@@ -134,8 +103,6 @@ pub struct Move<'a> {
     pub learning_rates: &'a [f32],
     /// Weight decay, times the learning rate.
     pub weight_decay: f32,
-    /// An exponential moving average of the variable, of its shape and on its device, which follows.
-    pub average: Option<&'a Var>,
 }
 
 /// One step for all variables; in one launch on a GPU.
@@ -143,20 +110,13 @@ pub struct Move<'a> {
 /// ```text
 /// m = b1 m + (1 - b1) g      v = b2 v + (1 - b2) g^2
 /// p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-/// average = decay average + (1 - decay) p
 /// ```
 ///
 /// Gradients are multiplied by `gradient_scale` first (clipping). `step` is t, counted from 1.
 ///
 /// # Errors
 /// If sizes contradict each other: then nothing is moved.
-pub fn adamw_steps(
-    moves: &mut [Move],
-    config: AdamW,
-    gradient_scale: f32,
-    decay: f32,
-    step: u64,
-) -> Result<()> {
+pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result<()> {
     for moved in moves.iter() {
         moved.check()?;
         if moved.moments.len().1 != moved.var.elem_count() {
@@ -164,46 +124,38 @@ pub fn adamw_steps(
         }
     }
     let t = i32::try_from(step).unwrap_or(i32::MAX);
-    let correction = (
-        1.0 / (1.0 - config.beta1.powi(t)),
-        1.0 / (1.0 - config.beta2.powi(t)),
-    );
+    let correction = (1.0 / (1.0 - BETA1.powi(t)), 1.0 / (1.0 - BETA2.powi(t)));
     #[cfg(gpu)]
-    if by_kernel(moves, config, correction, gradient_scale, decay)? {
+    if by_kernel(moves, correction, gradient_scale)? {
         return Ok(());
     }
     for moved in moves {
-        moved.step(config, correction, gradient_scale)?;
-        if let Some(average) = moved.average {
-            let (a, p) = (average.as_detached_tensor(), moved.var.as_detached_tensor());
-            average.set(&(&a + ((p - &a)? * f64::from(1.0 - decay))?)?)?;
-        }
+        let MomentStorage::Host(m, v) = &mut moved.moments.0 else {
+            candle_core::bail!("AdamW: no kernel takes a step on {:?}", moved.var.device());
+        };
+        let (rates, decay) = (moved.learning_rates, moved.weight_decay);
+        in_place("AdamW", moved.var, moved.gradient, |p, g| {
+            adamw_on_host([p, m, v], g, correction, rates, decay, gradient_scale);
+        })?;
     }
     Ok(())
 }
 
 /// Takes the step on a GPU that holds all of it; else returns false.
 #[cfg(gpu)]
-fn by_kernel(
-    moves: &[Move],
-    config: AdamW,
-    correction: (f32, f32),
-    gradient_scale: f32,
-    decay: f32,
-) -> Result<bool> {
+fn by_kernel(moves: &[Move], correction: (f32, f32), gradient_scale: f32) -> Result<bool> {
     let (mut tensors, mut all) = (Vec::new(), Vec::new());
     for moved in moves {
         let MomentStorage::Device(first, second) = &moved.moments.0 else {
             return Ok(false);
         };
         tensors.extend([moved.var.as_tensor(), moved.gradient, first, second]);
-        tensors.extend(moved.average.map(Var::as_tensor));
         all.push((moved, [first, second]));
     }
     let Some(place) = crate::gpu::place(&tensors)? else {
         return Ok(false);
     };
-    crate::gpu::adamw(&place, &all, config, correction, gradient_scale, decay)?;
+    crate::gpu::adamw(&place, &all, correction, gradient_scale)?;
     Ok(true)
 }
 
@@ -212,16 +164,10 @@ impl Move<'_> {
         let n = self.var.elem_count();
         let held = self.moments.len().0;
         let rates = self.learning_rates.len();
-        let fits = |t: &Tensor| t.elem_count() == n;
-        if rates == 0
-            || !n.is_multiple_of(rates)
-            || held != n
-            || !fits(self.gradient)
-            || !self.average.is_none_or(|average| fits(average))
-        {
+        let of_gradient = self.gradient.elem_count();
+        if rates == 0 || !n.is_multiple_of(rates) || held != n || of_gradient != n {
             candle_core::bail!(
-                "a step: {n} values, a gradient of {}, {held} moments, {rates} learning rates",
-                self.gradient.elem_count()
+                "a step: {n} values, a gradient of {of_gradient}, {held} moments, {rates} learning rates"
             );
         }
         Ok(())
@@ -238,31 +184,6 @@ impl Move<'_> {
         let p = (p.broadcast_mul(&kept)? - change)?;
         self.var.set(&p.reshape(self.var.shape())?)
     }
-
-    fn step(&mut self, config: AdamW, correction: (f32, f32), gradient_scale: f32) -> Result<()> {
-        let gradient = self.gradient;
-        match &mut self.moments.0 {
-            MomentStorage::Host(m, v) => {
-                let (rates, decay) = (self.learning_rates, self.weight_decay);
-                in_place("AdamW", self.var, gradient, |p, g| {
-                    let scale = gradient_scale;
-                    adamw_on_host([p, m, v], g, config, correction, rates, decay, scale);
-                })
-            }
-            MomentStorage::Device(first, second) => {
-                let AdamW { beta1, beta2, eps } = config;
-                let mix = |old: &Tensor, new: Tensor, beta: f32| {
-                    (old * f64::from(beta))? + (new * f64::from(1.0 - beta))?
-                };
-                let g = (gradient.detach() * f64::from(gradient_scale))?;
-                *first = mix(first, g.clone(), beta1)?;
-                *second = mix(second, g.sqr()?, beta2)?;
-                let root = ((&*second * f64::from(correction.1))?.sqrt()? + f64::from(eps))?;
-                let change = ((&*first * f64::from(correction.0))? / root)?;
-                self.change_by(&change)
-            }
-        }
-    }
 }
 
 /// `average = decay average + (1 - decay) var`.
@@ -272,7 +193,8 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
             .par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
-                crate::simd::dispatch(
+                crate::simd::dispatch_on(
+                    current(),
                     #[inline(always)]
                     move || {
                         for (a, p) in a.iter_mut().zip(p) {
@@ -291,20 +213,13 @@ pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     if let Some(place) = crate::gpu::place(tensors)? {
         return crate::gpu::squared_norm(&place, tensors);
     }
-    let add = |sum: f64, t: &&Tensor| Ok(sum + squared_norm(t)?);
-    tensors.iter().try_fold(0.0, add)
-}
-
-fn squared_norm(t: &Tensor) -> Result<f64> {
-    if !t.device().is_cpu() {
-        return Ok(f64::from(t.sqr()?.sum_all()?.to_scalar::<f32>()?));
-    }
-    with_slice(t, |x| {
-        let parts: Vec<f64> = x
-            .par_chunks(CHUNK)
-            .map(|x| f64::from(crate::simd::vectorised!(crate::simd::dot(x, x))))
-            .collect();
-        parts.iter().sum()
+    tensors.iter().try_fold(0.0, |sum, t| {
+        let parts: Vec<f64> = with_slice(t, |x| {
+            x.par_chunks(CHUNK)
+                .map(|x| f64::from(crate::simd::vectorised!(crate::simd::dot(x, x))))
+                .collect()
+        })?;
+        Ok(sum + parts.iter().sum::<f64>())
     })
 }
 
@@ -312,13 +227,11 @@ fn squared_norm(t: &Tensor) -> Result<f64> {
 fn adamw_on_host(
     [p, m, v]: [&mut [f32]; 3],
     g: &[f32],
-    config: AdamW,
     (c1, c2): (f32, f32), // corrections of the moments
     learning_rates: &[f32],
     weight_decay: f32,
     scale: f32,
 ) {
-    let AdamW { beta1, beta2, eps } = config;
     let row = p.len() / learning_rates.len();
     for (r, &lr) in learning_rates.iter().enumerate() {
         let at = r * row..(r + 1) * row;
@@ -329,16 +242,17 @@ fn adamw_on_host(
             .zip(m[at.clone()].par_chunks_mut(CHUNK))
             .zip(v[at].par_chunks_mut(CHUNK))
             .for_each(|(((p, g), m), v)| {
-                crate::simd::dispatch(
+                crate::simd::dispatch_on(
+                    current(),
                     // By value: through references each store might change a constant.
                     #[inline(always)]
                     move || {
                         let moments = m.iter_mut().zip(v.iter_mut());
                         for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
                             let g = g * scale;
-                            *m = beta1 * *m + (1.0 - beta1) * g;
-                            *v = beta2 * *v + (1.0 - beta2) * g * g;
-                            *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + eps);
+                            *m = BETA1 * *m + (1.0 - BETA1) * g;
+                            *v = BETA2 * *v + (1.0 - BETA2) * g * g;
+                            *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + EPS);
                         }
                     },
                 )
@@ -390,43 +304,33 @@ mod tests {
             moments,
             learning_rates,
             weight_decay,
-            average: None,
         };
-        adamw_steps(&mut [moved], AdamW::default(), scale, 0.0, t)
+        adamw_steps(&mut [moved], scale, t)
     }
 
     #[test]
-    fn both_places_take_the_steps_of_the_paper() {
+    fn steps_are_those_of_the_paper() {
         let gradient: Vec<f64> = (0..12).map(|i| f64::from(i - 5) / 3.0).collect();
         let (rates, decay, scale) = ([0.1, 0.02], 0.3, 0.5);
         let want = expected(4, &gradient, &rates, decay, scale);
         let gradient: Vec<f32> = gradient.iter().map(|g| *g as f32).collect();
         let gradient = Tensor::from_vec(gradient, (2, 6), &Device::Cpu).unwrap();
-        let start = || Var::ones((2, 6), candle_core::DType::F32, &Device::Cpu).unwrap();
-        let zeros = gradient.zeros_like().unwrap();
-        let places = [
-            Moments::new(&start()).unwrap(),
-            Moments(MomentStorage::Device(zeros.clone(), zeros)),
-        ];
-        for mut moments in places {
-            let var = start();
-            for t in 1..=4_u64 {
-                // Saved and restored on the way.
-                let [first, second] = moments.to_tensors().unwrap();
-                if matches!(moments.0, MomentStorage::Host(..)) {
-                    moments = Moments::restore(&var, [&first, &second]).unwrap();
-                }
-                let g = (&gradient / t as f64).unwrap();
-                let rates = rates.map(|r| r as f32);
-                let (decay, scale) = (decay as f32, scale as f32);
-                step(&var, &g, &mut moments, &rates, decay, scale, t).unwrap();
-            }
-            let found: Vec<f32> = var.flatten_all().unwrap().to_vec1().unwrap();
-            for (found, want) in found.iter().zip(&want) {
-                assert!((f64::from(*found) - want).abs() < 1e-5, "{found} {want}");
-            }
-            let three = Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap();
-            assert!(step(&three, &gradient, &mut moments, &[0.1], 0.0, 1.0, 1).is_err());
+        let var = Var::ones((2, 6), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let mut moments = Moments::new(&var).unwrap();
+        for t in 1..=4_u64 {
+            // Saved and restored on the way.
+            let [first, second] = moments.to_tensors().unwrap();
+            moments = Moments::restore(&var, [&first, &second]).unwrap();
+            let g = (&gradient / t as f64).unwrap();
+            let rates = rates.map(|r| r as f32);
+            let (decay, scale) = (decay as f32, scale as f32);
+            step(&var, &g, &mut moments, &rates, decay, scale, t).unwrap();
         }
+        let found: Vec<f32> = var.flatten_all().unwrap().to_vec1().unwrap();
+        for (found, want) in found.iter().zip(&want) {
+            assert!((f64::from(*found) - want).abs() < 1e-5, "{found} {want}");
+        }
+        let three = Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap();
+        assert!(step(&three, &gradient, &mut moments, &[0.1], 0.0, 1.0, 1).is_err());
     }
 }

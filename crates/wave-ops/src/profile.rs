@@ -145,11 +145,7 @@ pub fn doing(work: Work) -> Doing {
 impl Drop for Doing {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
-            CLOCK.with_borrow_mut(|clock| {
-                if let Some(clock) = clock {
-                    clock.turn(before);
-                }
-            });
+            CLOCK.with_borrow_mut(|clock| clock.as_mut().map(|clock| clock.turn(before)));
         }
     }
 }

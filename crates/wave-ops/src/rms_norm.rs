@@ -10,9 +10,6 @@ use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// Divides the last dimension of `x` (.., d) by its root mean square, then multiplies by `weight` (d).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     let d = weight.elem_count();
     if weight.rank() != 1 || d == 0 || x.dims().last() != Some(&d) {

@@ -19,9 +19,6 @@ use rayon::prelude::*;
 ///
 /// # Shapes
 /// `x` and step sizes `step` (b, t, e), `a` (e, n), `input` B and `output` C (b, t, n) give (b, t, e).
-///
-/// # Errors
-/// When the shapes disagree.
 pub fn selective_scan(
     x: &Tensor,
     step: &Tensor,
@@ -35,13 +32,9 @@ pub fn selective_scan(
         && [input, output].iter().all(|m| m.dims() == [b, t, n])
         && e * n > 0;
     if !fits {
+        let [x, step, a, b, c] = [x, step, a, input, output].map(Tensor::dims);
         candle_core::bail!(
-            "selective scan of {:?} with steps {:?}, A {:?}, B {:?} and C {:?}",
-            x.dims(),
-            step.dims(),
-            a.dims(),
-            input.dims(),
-            output.dims()
+            "selective scan of {x:?} with steps {step:?}, A {a:?}, B {b:?} and C {c:?}"
         );
     }
     if fused(&[x, step, a, input, output])? {

@@ -1,6 +1,7 @@
-//! The sizes of a trunk, and the ways to compute it.
+//! The sizes of a trunk, and the ways to compute it; shapes that do not fit each other.
 
 use crate::arithmetic::Precision;
+use candle_core::Result;
 
 /// Sizes of a stack of transformer blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +25,11 @@ impl BlocksShape {
         let (d, h) = (self.width, self.hidden);
         [d, d, 3 * d * d, 3 * d, d * d, d, d, d, h * d, h, d * h, d]
     }
+}
+
+/// The error of a map of such a kind whose arguments do not fit each other. `expected` ends the message.
+pub fn misfit<T>(kind: &str, [x, weight, bias]: [&[usize]; 3], expected: &str) -> Result<T> {
+    candle_core::bail!("{kind} of {x:?} with weight {weight:?} and bias {bias:?}{expected}")
 }
 
 /// A way to compute the blocks.

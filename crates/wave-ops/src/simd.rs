@@ -1,15 +1,9 @@
 //! Vectorised elementwise mathematics.
 //!
-//! Kernels are plain loops; [`dispatch`] compiles each for AVX-512, AVX2 with FMA, NEON and the
+//! Kernels are plain loops; [`dispatch_on`] compiles each for AVX-512, AVX2 with FMA, NEON and the
 //! baseline, and picks one at run time.
 
-use crate::cpu::{Simd, current};
-
-/// Runs `f` compiled for the instruction set in use.
-#[inline(always)]
-pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
-    dispatch_on(current(), f)
-}
+use crate::cpu::Simd;
 
 /// Runs `f` compiled for an instruction set.
 #[inline(always)]

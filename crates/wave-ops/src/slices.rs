@@ -7,6 +7,7 @@ use crate::cpu::current;
 use crate::gemm;
 
 pub use crate::gemm::{Mat, StartValue, rows, transposed};
+pub use crate::storage::with_slices;
 
 /// The right side of several products, in the order in which they read it.
 pub struct Right(gemm::Packed<f32>);
@@ -56,14 +57,11 @@ pub fn multiply_copied(
 /// # Panics
 /// If `n` is 0.
 pub fn softmax(x: &mut [f32], n: usize) {
-    vectorised(
-        #[inline(always)]
-        || {
-            for row in x.chunks_exact_mut(n) {
-                crate::simd::softmax(row, 1.0);
-            }
-        },
-    );
+    crate::simd::vectorised!({
+        for row in x.chunks_exact_mut(n) {
+            crate::simd::softmax(row, 1.0);
+        }
+    });
 }
 
 /// `x Phi(x)`, see [`crate::gelu()`].
@@ -76,5 +74,5 @@ pub fn gelu(x: f32) -> f32 {
 /// `#[inline(always)]`.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
-    crate::simd::dispatch(f)
+    crate::simd::dispatch_on(current(), f)
 }

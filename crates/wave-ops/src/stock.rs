@@ -62,7 +62,7 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
     e.broadcast_div(&e.sum_keepdim(D::Minus1)?)
 }
 
-/// See [`crate::log_softmax`].
+/// `x - log sum exp x` over the last dimension.
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     let x = x.broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())?;
     x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
@@ -90,25 +90,15 @@ fn attention_in(precision: Precision, qkv: &Tensor, heads: usize) -> Result<Tens
         .reshape((b, n, d))
 }
 
-/// See [`crate::blocks()`]; the parameters are slabs (depth, size) of any shape.
-pub fn blocks(
-    x: &Tensor,
-    parameters: &[Tensor; 12],
-    shape: BlocksShape,
-    drop_path: Option<&[f32]>,
-) -> Result<Tensor> {
-    blocks_in(Precision::F32, x, parameters, shape, drop_path)
-}
-
-/// See [`crate::blocks_in()`]: every product with factors rounded to a precision.
-pub fn blocks_in(
+/// See [`crate::blocks()`]: every product with factors rounded to a precision. The parameters are slabs (depth, size)
+/// of any shape.
+pub(crate) fn blocks(
     precision: Precision,
     x: &Tensor,
     parameters: &[Tensor; 12],
     shape: BlocksShape,
     drop_path: Option<&[f32]>,
 ) -> Result<Tensor> {
-    let linear = |x: &Tensor, w: &Tensor, b: &Tensor| linear_in(precision, x, w, b);
     let BlocksShape {
         depth,
         width: d,
@@ -117,24 +107,12 @@ pub fn blocks_in(
         eps,
     } = shape;
     let b = x.dim(0)?;
-    let dims: [&[usize]; 12] = [
-        &[d],
-        &[d],
-        &[3 * d, d],
-        &[3 * d],
-        &[d, d],
-        &[d],
-        &[d],
-        &[d],
-        &[hidden, d],
-        &[hidden],
-        &[d, hidden],
-        &[d],
-    ];
     let mut x = x.clone();
     for l in 0..depth {
-        let p = |i: usize| -> Result<Tensor> {
-            parameters[i].reshape((depth, ()))?.get(l)?.reshape(dims[i])
+        let p = |i: usize| parameters[i].reshape((depth, ()))?.get(l);
+        let norm = |x: &Tensor, i: usize| layer_norm(x, &p(i)?, &p(i + 1)?, eps);
+        let linear = |x: &Tensor, i: usize, out: usize| {
+            linear_in(precision, x, &p(i)?.reshape((out, ()))?, &p(i + 1)?)
         };
         let scale = |branch: Tensor, i: usize| -> Result<Tensor> {
             let Some(scales) = drop_path else {
@@ -144,11 +122,11 @@ pub fn blocks_in(
             let scales = Tensor::new(&scales[start..start + b], x.device())?.reshape((b, 1, 1))?;
             branch.broadcast_mul(&scales.to_dtype(branch.dtype())?)
         };
-        let qkv = linear(&layer_norm(&x, &p(0)?, &p(1)?, eps)?, &p(2)?, &p(3)?)?;
-        let attended = linear(&attention_in(precision, &qkv, heads)?, &p(4)?, &p(5)?)?;
+        let qkv = linear(&norm(&x, 0)?, 2, 3 * d)?;
+        let attended = linear(&attention_in(precision, &qkv, heads)?, 4, d)?;
         let u = (&x + scale(attended, 0)?)?;
-        let h = linear(&layer_norm(&u, &p(6)?, &p(7)?, eps)?, &p(8)?, &p(9)?)?;
-        let mlp = linear(&h.gelu_erf()?, &p(10)?, &p(11)?)?;
+        let h = linear(&norm(&u, 6)?, 8, hidden)?;
+        let mlp = linear(&h.gelu_erf()?, 10, d)?;
         x = (&u + scale(mlp, 1)?)?;
     }
     Ok(x)

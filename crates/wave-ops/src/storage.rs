@@ -26,7 +26,7 @@ pub(crate) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R
 }
 
 /// Calls `f` on the values of several CPU tensors, copying first what is not contiguous.
-pub(crate) fn with_slices<R, const N: usize>(
+pub fn with_slices<R, const N: usize>(
     tensors: [&Tensor; N],
     f: impl FnOnce([&[f32]; N]) -> R,
 ) -> Result<R> {

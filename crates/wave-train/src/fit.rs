@@ -5,7 +5,7 @@ use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
 use wave_ops::profile::{Work, doing};
-use wave_ops::{AdamW, Move, Muon, adamw_steps, ema_update, muon_step};
+use wave_ops::{Move, adamw_steps, ema_update, muon_step};
 
 /// Steps without a finite loss after which training gives up.
 const PATIENCE: u32 = 20;
@@ -239,14 +239,13 @@ fn update(
             moments,
             learning_rates: rates,
             weight_decay: v.weight_decay,
-            average: None,
         };
         match v.muon {
-            Some(matrices) => muon_step(&mut moved, matrices, Muon::default(), scale as f32)?,
+            Some(matrices) => muon_step(&mut moved, matrices, scale as f32)?,
             None => moves.push(moved),
         }
     }
-    adamw_steps(&mut moves, AdamW::default(), scale as f32, 0.0, t)?;
+    adamw_steps(&mut moves, scale as f32, t)?;
     if let (Some(averages), Some(decay)) = (&mut state.average, ema_decay) {
         // At first the average would mostly be the initial weights.
         let decay = decay.min((1.0 + t as f64) / (10.0 + t as f64));

@@ -55,7 +55,7 @@ impl Rate {
 }
 
 /// Everything the loop remembers between two steps.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct State {
     /// Steps done.
     pub step: u64,

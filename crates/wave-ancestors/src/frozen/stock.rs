@@ -13,6 +13,11 @@ pub(super) fn linear(
     activation: Activation,
 ) -> Result<Tensor> {
     let y = x.broadcast_matmul(weight)?.broadcast_add(bias)?;
+    finish(y, residual, activation)
+}
+
+/// The activation of `y`, plus a residual.
+fn finish(y: Tensor, residual: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
     match residual {
         Some(residual) => activate(activation, &(y + residual)?),
         None => activate(activation, &y),
@@ -34,13 +39,11 @@ pub(super) fn convolve(
         .reshape((k, k, c, weight.dim(1)?))?
         .permute((3, 2, 0, 1))? // (out, c, k, k)
         .contiguous()?;
-    match residual {
-        None => convolution(x, &weight, bias, window, 1, activation),
-        Some(residual) => {
-            let y = convolution(x, &weight, bias, window, 1, Activation::Identity)?;
-            activate(activation, &(y + residual)?)
-        }
-    }
+    finish(
+        convolution(x, &weight, bias, window, 1)?,
+        residual,
+        activation,
+    )
 }
 
 /// See [`super::depthwise`].
@@ -54,7 +57,7 @@ pub(super) fn depthwise(
     let (_, _, _, c) = x.dims4()?;
     let k = window.kernel;
     let weight = weight.t()?.contiguous()?.reshape((c, 1, k, k))?;
-    convolution(x, &weight, bias, window, c, activation)
+    activate(activation, &convolution(x, &weight, bias, window, c)?)
 }
 
 fn convolution(
@@ -63,14 +66,12 @@ fn convolution(
     bias: &Tensor,
     window: Window,
     groups: usize,
-    activation: Activation,
 ) -> Result<Tensor> {
-    let y = padded(x, window)?
+    padded(x, window)?
         .conv2d(weight, 0, window.stride, 1, groups)?
         .permute((0, 2, 3, 1))? // (b, s', s', out)
         .contiguous()?
-        .broadcast_add(bias)?;
-    activate(activation, &y)
+        .broadcast_add(bias)
 }
 
 /// See [`super::max_pool`].

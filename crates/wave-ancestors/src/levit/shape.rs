@@ -1,8 +1,7 @@
 //! Sizes, names and shapes of a LeViT.
 
-use crate::check::{affine, batch_norm, check_weights, count, dims, divides, sizes};
+use crate::check::{affine, batch_norm, check_weights, count, dims, divides, refuse_value, sizes};
 use crate::{About, Activation, ShapeError, Weights};
-use serde::{Deserialize, Serialize};
 
 /// Value channels per key channel where the image shrinks.
 pub(super) const SHRINKING_VALUES: usize = 4;
@@ -11,7 +10,7 @@ pub(super) const SHRINKING_VALUES: usize = 4;
 const SHRINKING_MLP: usize = 2;
 
 /// The sizes of a stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LevitStage {
     /// Channels of a token.
     pub width: usize,
@@ -26,7 +25,7 @@ pub struct LevitStage {
 }
 
 /// The sizes of a LeViT.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LevitShape {
     /// Side of the square input in pixels, a multiple of [`LevitShape::stride`].
     pub image_size: usize,
@@ -77,9 +76,6 @@ impl LevitShape {
     }
 
     /// Checks that the sizes fit each other.
-    ///
-    /// # Errors
-    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -89,11 +85,7 @@ impl LevitShape {
             ("classes", self.classes),
         ])?;
         if !(3..=4).contains(&self.stem) {
-            return Err(ShapeError::Choice {
-                name: "stem",
-                found: format!("{} convolutions", self.stem),
-                expected: "3 or 4",
-            });
+            return refuse_value("stem", format!("{} convolutions", self.stem), "3 or 4");
         }
         for stage in &self.stages {
             sizes(&[
@@ -307,24 +299,4 @@ pub(super) struct Attention {
     pub(super) stride: usize,
     /// The map that makes the queries.
     pub(super) queries: &'static str,
-}
-
-impl Attention {
-    /// For each query and key, which entry of a head's stored biases they take: the one at the
-    /// absolute differences of their rows and columns.
-    pub(super) fn indices(&self) -> Vec<u32> {
-        let side = self.side;
-        let queries = (0..side).step_by(self.stride);
-        let mut all = Vec::new();
-        for qy in queries.clone() {
-            for qx in queries.clone() {
-                for ky in 0..side {
-                    for kx in 0..side {
-                        all.push((qy.abs_diff(ky) * side + qx.abs_diff(kx)) as u32);
-                    }
-                }
-            }
-        }
-        all
-    }
 }

@@ -207,7 +207,8 @@ impl Transformer {
         let mut x = embed(shape, weights, images)?;
         match &self.blocks {
             Blocks::Plain(parameters) => {
-                x = wave_ops::blocks(&x, parameters, shape.blocks(), None)?;
+                let exact = wave_ops::Precision::F32;
+                x = wave_ops::blocks(exact, &x, parameters, shape.blocks(), None)?;
             }
             Blocks::Any(layers, angles) => {
                 for layer in layers {

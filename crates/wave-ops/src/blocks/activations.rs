@@ -98,9 +98,8 @@ pub(super) fn chunks(b: usize, n: usize) -> Vec<Vec<Range<usize>>> {
 /// Hands the items, one per chunk, to the threads that own the chunks.
 pub(super) fn by_thread<T>(
     work: &[Vec<Range<usize>>],
-    items: impl Iterator<Item = T>,
+    mut items: impl Iterator<Item = T>,
 ) -> Vec<Vec<T>> {
-    let mut items = items;
     work.iter()
         .map(|ranges| items.by_ref().take(ranges.len()).collect())
         .collect()

@@ -4,7 +4,7 @@ use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::attention::{self, AttentionShape};
-use crate::bf16::{halves, halves_mut, narrowed, widened};
+use crate::bf16::{narrowed, widened};
 use crate::buffer::Buffer;
 use crate::gelu;
 use crate::gemm::{StartValue, rows, transposed};
@@ -12,6 +12,7 @@ use crate::layer_norm;
 use crate::profile::{Part, part};
 use crate::shape::BlocksShape;
 use crate::simd::{add_column_sums, vectorised};
+use pulp::bytemuck;
 use std::ops::Range;
 
 /// Everything a thread needs to know about its work.
@@ -40,12 +41,7 @@ impl Pass<'_> {
         y: &mut [f32],
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
-        let LayerWeights {
-            qkv,
-            proj,
-            fc1,
-            fc2,
-        } = &layer.weights;
+        let [qkv, proj, fc1, fc2] = &layer.weights;
         let w = &layer.parameters;
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
@@ -112,12 +108,7 @@ impl Pass<'_> {
         grads: &mut SlabsMut,
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
-        let LayerWeights {
-            qkv,
-            proj,
-            fc1,
-            fc2,
-        } = &layer.weights;
+        let [qkv, proj, fc1, fc2] = &layer.weights;
         let w = &layer.parameters;
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
@@ -219,7 +210,8 @@ impl Pass<'_> {
                 }
             }
             Precision::Bf16 => {
-                let kept = halves_mut(h).chunks_exact_mut(hidden.next_multiple_of(2));
+                let halves: &mut [u16] = bytemuck::cast_slice_mut(h);
+                let kept = halves.chunks_exact_mut(hidden.next_multiple_of(2));
                 for (a, h) in a.chunks_exact_mut(hidden).zip(kept) {
                     for (a, h) in a.iter_mut().zip(h) {
                         *h = narrowed(*a);
@@ -241,7 +233,8 @@ impl Pass<'_> {
                 }
             }
             Precision::Bf16 => {
-                let kept = halves(h).chunks_exact(hidden.next_multiple_of(2));
+                let halves: &[u16] = bytemuck::cast_slice(h);
+                let kept = halves.chunks_exact(hidden.next_multiple_of(2));
                 let rows = a.chunks_exact_mut(hidden).zip(dh.chunks_exact_mut(hidden));
                 for ((a, dh), h) in rows.zip(kept) {
                     for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {

@@ -5,7 +5,7 @@ use crate::bf16::Pair;
 use crate::gemm::{Mat, Packed, Rounded, StartValue, gemm_packed, rows, transposed};
 use crate::profile::{Part, part};
 use crate::shape::BlocksShape;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 
 pub(super) const NORM1_W: usize = 0;
 pub(super) const NORM1_B: usize = 1;
@@ -32,23 +32,10 @@ pub(super) fn layer<'a>(shape: &BlocksShape, slabs: &Slabs<'a>, layer: usize) ->
     std::array::from_fn(|i| &slabs[i][layer * sizes[i]..][..sizes[i]])
 }
 
-/// One layer of their gradients.
-pub(super) fn layer_mut<'a>(
-    shape: &BlocksShape,
-    slabs: &'a mut SlabsMut,
-    layer: usize,
-) -> SlabsMut<'a> {
-    let mut sizes = shape.sizes().into_iter();
-    slabs.each_mut().map(|slab| {
-        let size = sizes.next().unwrap_or(0);
-        &mut slab[layer * size..][..size]
-    })
-}
-
 /// Neighbouring layers of their gradients.
 pub(super) fn layers_mut<'a>(
     shape: &BlocksShape,
-    slabs: &'a mut [Vec<f32>; 12],
+    slabs: &'a mut [impl DerefMut<Target = [f32]>; 12],
     layers: Range<usize>,
 ) -> SlabsMut<'a> {
     let mut sizes = shape.sizes().into_iter();
@@ -92,13 +79,8 @@ impl Weight {
     }
 }
 
-/// The four matrices of a layer, ready for one direction.
-pub(super) struct LayerWeights {
-    pub(super) qkv: Weight,
-    pub(super) proj: Weight,
-    pub(super) fc1: Weight,
-    pub(super) fc2: Weight,
-}
+/// The matrices qkv, proj, fc1 and fc2 of a layer, ready for one direction.
+pub(super) type LayerWeights = [Weight; 4];
 
 /// Which way a layer is passed.
 #[derive(Clone, Copy, PartialEq)]
@@ -107,30 +89,23 @@ pub(super) enum Direction {
     Backward,
 }
 
-impl LayerWeights {
-    /// Copies the matrices of a layer into the order that the kernels read: once per pass, for all
-    /// samples.
-    pub(super) fn new(
-        with: Arithmetic,
-        shape: &BlocksShape,
-        parameters: &Slabs,
-        direction: Direction,
-    ) -> LayerWeights {
-        let (d, h) = (shape.width, shape.hidden);
-        // Forward y = x W^T, backward dx = dy W, with a weight W (n, k).
-        let weight = |i: usize, (n, k): (usize, usize)| match direction {
-            Direction::Forward => Weight::new(with, (k, n), transposed(parameters[i], k)),
-            Direction::Backward => Weight::new(with, (n, k), rows(parameters[i], k)),
-        };
-        let ((qkv, proj), (fc1, fc2)) = rayon::join(
-            || (weight(QKV_W, (3 * d, d)), weight(PROJ_W, (d, d))),
-            || rayon::join(|| weight(FC1_W, (h, d)), || weight(FC2_W, (d, h))),
-        );
-        LayerWeights {
-            qkv,
-            proj,
-            fc1,
-            fc2,
-        }
-    }
+/// Copies the matrices of a layer into the order that the kernels read: once per pass, for all
+/// samples.
+pub(super) fn layer_weights(
+    with: Arithmetic,
+    shape: &BlocksShape,
+    parameters: &Slabs,
+    direction: Direction,
+) -> LayerWeights {
+    let (d, h) = (shape.width, shape.hidden);
+    // Forward y = x W^T, backward dx = dy W, with a weight W (n, k).
+    let weight = |i: usize, (n, k): (usize, usize)| match direction {
+        Direction::Forward => Weight::new(with, (k, n), transposed(parameters[i], k)),
+        Direction::Backward => Weight::new(with, (n, k), rows(parameters[i], k)),
+    };
+    let ((qkv, proj), (fc1, fc2)) = rayon::join(
+        || (weight(QKV_W, (3 * d, d)), weight(PROJ_W, (d, d))),
+        || rayon::join(|| weight(FC1_W, (h, d)), || weight(FC2_W, (d, h))),
+    );
+    [qkv, proj, fc1, fc2]
 }

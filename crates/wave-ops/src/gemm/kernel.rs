@@ -1,6 +1,6 @@
 //! The inner loops: one tile of the product in registers, and the loops over all tiles.
 
-use super::{Mat, StartValue, panel_width};
+use super::{Element, Mat, StartValue, panel_width};
 use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
@@ -53,13 +53,14 @@ trait Isa: Copy {
         // SAFETY: as above.
         unsafe { from.cast::<Self::Sum>().read_unaligned() }
     }
-    unsafe fn load_part(self, from: *const f32, count: usize) -> Self::Sum;
+    /// Fewer values than a register has.
+    fn load_part(self, from: &[f32]) -> Self::Sum;
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, sum: Self::Sum) {
         // SAFETY: as above.
         unsafe { to.cast::<Self::Sum>().write_unaligned(sum) }
     }
-    unsafe fn store_part(self, to: *mut f32, count: usize, sum: Self::Sum);
+    fn store_part(self, to: &mut [f32], sum: Self::Sum);
 }
 
 /// The place of a tile.
@@ -133,7 +134,7 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
                 let value = if whole {
                     isa.load(start)
                 } else {
-                    isa.load_part(start, t.last)
+                    isa.load_part(std::slice::from_raw_parts(start, t.last))
                 };
                 sums[r][V - 1] = isa.add(sums[r][V - 1], value);
             }
@@ -147,7 +148,8 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
             if whole {
                 isa.store(c, sums[r][V - 1]);
             } else {
-                isa.store_part(c, t.last, sums[r][V - 1]);
+                let part = std::slice::from_raw_parts_mut(c, t.last);
+                isa.store_part(part, sums[r][V - 1]);
             }
         }
     }
@@ -168,7 +170,7 @@ macro_rules! by_size {
 }
 
 /// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
-const BLOCK: usize = 1 << 17;
+pub(super) const BLOCK: usize = 1 << 17;
 
 impl<T: bytemuck::Pod> Product<'_, T> {
     #[inline(always)]
@@ -194,7 +196,8 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                     Some(stride) => (j0, stride),
                     None => (j0 * k, count * I::LANES),
                 };
-                for (i, rows) in tiles(block, tile_rows) {
+                for i in (0..block).step_by(tile_rows) {
+                    let rows = tile_rows.min(block - i);
                     // SAFETY: the sizes were checked against the slices; panels of B are as wide
                     // as `count` registers; C is borrowed mutably and overlaps neither A nor B.
                     unsafe {
@@ -246,14 +249,6 @@ impl<T: bytemuck::Pod> Product<'_, T> {
     }
 }
 
-/// Start and height of the tiles that cover `count` rows.
-#[inline(always)]
-fn tiles(count: usize, highest: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..count)
-        .step_by(highest)
-        .map(move |start| (start, highest.min(count - start)))
-}
-
 /// `f32` by the registers of an instruction set.
 #[derive(Clone, Copy)]
 struct Single<S>(S);
@@ -283,16 +278,12 @@ impl<S: pulp::Simd> Isa for Single<S> {
         self.0.splat_f32s(value)
     }
     #[inline(always)]
-    unsafe fn load_part(self, from: *const f32, count: usize) -> S::f32s {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts(from, count) };
-        self.0.partial_load_f32s(values)
+    fn load_part(self, from: &[f32]) -> S::f32s {
+        self.0.partial_load_f32s(from)
     }
     #[inline(always)]
-    unsafe fn store_part(self, to: *mut f32, count: usize, sum: S::f32s) {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts_mut(to, count) };
-        self.0.partial_store_f32s(values, sum);
+    fn store_part(self, to: &mut [f32], sum: S::f32s) {
+        self.0.partial_store_f32s(to, sum);
     }
 }
 
@@ -344,41 +335,37 @@ impl Isa for Portable {
         [value; FOUR]
     }
     #[inline(always)]
-    unsafe fn load_part(self, from: *const f32, count: usize) -> [f32; FOUR] {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts(from, count) };
-        std::array::from_fn(|i| values.get(i).copied().unwrap_or(0.0))
+    fn load_part(self, from: &[f32]) -> [f32; FOUR] {
+        std::array::from_fn(|i| from.get(i).copied().unwrap_or(0.0))
     }
     #[inline(always)]
-    unsafe fn store_part(self, to: *mut f32, count: usize, sum: [f32; FOUR]) {
-        // SAFETY: as the trait asks.
-        let values = unsafe { std::slice::from_raw_parts_mut(to, count) };
-        values.copy_from_slice(&sum[..count]);
+    fn store_part(self, to: &mut [f32], sum: [f32; FOUR]) {
+        to.copy_from_slice(&sum[..to.len()]);
     }
 }
 
-/// The product by the instructions of `simd`, which the processor has.
-pub(super) fn multiply(simd: Simd, product: Product<f32>) {
-    match simd.arch() {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(v4) => pulp::Simd::vectorize(v4, product),
-        #[cfg(target_arch = "x86_64")]
-        Arch::V3(v3) => pulp::Simd::vectorize(v3, product),
-        #[cfg(target_arch = "aarch64")]
-        Arch::Neon(neon) => pulp::Simd::vectorize(neon, product),
-        _ => product.run(Portable),
+impl Element for f32 {
+    fn multiply(simd: Simd, product: Product<f32>) {
+        match simd.arch() {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(v4) => pulp::Simd::vectorize(v4, product),
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(v3) => pulp::Simd::vectorize(v3, product),
+            #[cfg(target_arch = "aarch64")]
+            Arch::Neon(neon) => pulp::Simd::vectorize(neon, product),
+            _ => product.run(Portable),
+        }
     }
-}
 
-/// Columns of a panel, and of a register.
-pub(super) fn panel(simd: Simd) -> (usize, usize) {
-    let lanes = match simd {
-        Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
-        Simd::Avx2 => 8,
-        Simd::Neon => 4,
-        Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
-    };
-    (tile_size(lanes).1 * lanes, lanes)
+    fn panel(simd: Simd) -> (usize, usize) {
+        let lanes = match simd {
+            Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
+            Simd::Avx2 => 8,
+            Simd::Neon => 4,
+            Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
+        };
+        (tile_size(lanes).1 * lanes, lanes)
+    }
 }
 
 pub(super) use pairs::{multiply_pairs, panel_of_pairs};
@@ -392,7 +379,7 @@ mod pairs {
     }
 
     pub(in super::super) fn panel_of_pairs(simd: Simd) -> (usize, usize) {
-        panel(simd)
+        f32::panel(simd)
     }
 }
 
@@ -439,14 +426,14 @@ mod pairs {
             self.0.avx512f._mm512_set1_epi32(value.0.cast_signed())
         }
         #[inline(always)]
-        unsafe fn load_part(self, from: *const f32, count: usize) -> __m512 {
-            // SAFETY: as the trait asks; masked lanes are not touched.
-            unsafe { _mm512_maskz_loadu_ps(mask(count), from) }
+        fn load_part(self, from: &[f32]) -> __m512 {
+            // SAFETY: masked lanes are not touched.
+            unsafe { _mm512_maskz_loadu_ps(mask(from.len()), from.as_ptr()) }
         }
         #[inline(always)]
-        unsafe fn store_part(self, to: *mut f32, count: usize, sum: __m512) {
-            // SAFETY: as the trait asks; masked lanes are not touched.
-            unsafe { _mm512_mask_storeu_ps(to, mask(count), sum) }
+        fn store_part(self, to: &mut [f32], sum: __m512) {
+            // SAFETY: masked lanes are not touched.
+            unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask(to.len()), sum) }
         }
     }
 

@@ -4,7 +4,7 @@
 //! these are used as they are; rows of `A` must be contiguous and are copied where they are not.
 
 use super::StartValue;
-use super::kernel::Product;
+use super::kernel::{BLOCK, Product};
 use super::pack::transpose;
 use super::panel_width;
 use crate::bf16::Pair;
@@ -19,8 +19,6 @@ pub(super) const SIDE: usize = 16;
 const WIDE: usize = 3;
 /// Columns of all of them.
 const WIDTH: usize = WIDE * SIDE;
-/// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
-const BLOCK: usize = 1 << 17;
 
 /// Sizes of the tile registers, as the instruction reads them.
 #[repr(C, align(64))]

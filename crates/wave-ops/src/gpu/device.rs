@@ -31,7 +31,7 @@ pub(crate) struct Gpu {
     kernels: Kernels,
 }
 
-/// Memory of a GPU, by type of element.
+/// Memory of a GPU: values that may become candle's, or bytes.
 pub(super) struct Memory {
     gpu: Gpu,
     slice: Slice,
@@ -39,16 +39,13 @@ pub(super) struct Memory {
 
 enum Slice {
     F32(CudaSlice<f32>),
-    Bf16(CudaSlice<u16>),
     Bytes(CudaSlice<u8>),
 }
 
 /// Refuses a GPU that the kernels are not for, and has its allocator keep freed memory: a step takes as much
 /// as the one before, and every wait for the device would return it to the driver.
 fn prepare(device: &CudaDevice) -> Result<Kernels> {
-    let mut prepared = PREPARED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut prepared = PREPARED.lock().expect("nothing panics with the lock");
     if let Some(kernels) = prepared.get(&device.id()) {
         return Ok(kernels.clone());
     }
@@ -89,7 +86,6 @@ impl Memory {
     pub(super) fn pointer(&self) -> u64 {
         match &self.slice {
             Slice::F32(slice) => self.gpu.address(slice),
-            Slice::Bf16(slice) => self.gpu.address(slice),
             Slice::Bytes(slice) => self.gpu.address(slice),
         }
     }
@@ -103,17 +99,9 @@ impl Memory {
 
     /// A copy on the host; waits.
     pub(super) fn download(&self) -> Result<Vec<u8>> {
-        let device = &self.gpu.device;
         match &self.slice {
-            Slice::F32(slice) => {
-                let values = device.clone_dtoh(slice)?;
-                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
-            }
-            Slice::Bf16(slice) => {
-                let values = device.clone_dtoh(slice)?;
-                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
-            }
-            Slice::Bytes(slice) => device.clone_dtoh(slice),
+            Slice::Bytes(slice) => self.gpu.device.clone_dtoh(slice),
+            Slice::F32(_) => candle_core::bail!("f32 values of kernels stay on the GPU"),
         }
     }
 }
@@ -138,8 +126,7 @@ impl Gpu {
     pub(super) fn memory(&self, kind: Kind, bytes: usize) -> Result<Memory> {
         let slice = match kind {
             Kind::F32 => Slice::F32(self.alloc(bytes / 4)?),
-            Kind::Bf16 => Slice::Bf16(self.alloc(bytes / 2)?),
-            Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
+            Kind::Bf16 | Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
         };
         let gpu = self.clone();
         Ok(Memory { gpu, slice })
@@ -151,22 +138,11 @@ impl Gpu {
         unsafe { self.device.alloc(len.max(1)) }
     }
 
-    pub(super) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Memory> {
-        let slice = match kind {
-            Kind::F32 => {
-                let (words, _) = bytes.as_chunks::<4>();
-                let values: Vec<f32> = words.iter().map(|w| f32::from_ne_bytes(*w)).collect();
-                Slice::F32(self.device.clone_htod(&values)?)
-            }
-            Kind::Bf16 => {
-                let (words, _) = bytes.as_chunks::<2>();
-                let values: Vec<u16> = words.iter().map(|w| u16::from_ne_bytes(*w)).collect();
-                Slice::Bf16(self.device.clone_htod(&values)?)
-            }
-            Kind::Bytes => Slice::Bytes(self.device.clone_htod(bytes)?),
-        };
-        let gpu = self.clone();
-        Ok(Memory { gpu, slice })
+    pub(super) fn upload(&self, bytes: &[u8]) -> Result<Memory> {
+        Ok(Memory {
+            gpu: self.clone(),
+            slice: Slice::Bytes(self.device.clone_htod(bytes)?),
+        })
     }
 
     pub(super) fn launch(
@@ -176,10 +152,7 @@ impl Gpu {
         threads: u32,
         arguments: &[Argument],
     ) -> Result<()> {
-        let mut kernels = self
-            .kernels
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut kernels = self.kernels.lock().expect("nothing panics with the lock");
         if !kernels.contains_key(name) {
             let kernel = self
                 .device
@@ -189,12 +162,7 @@ impl Gpu {
         let stream = self.device.cuda_stream();
         let mut builder = stream.launch_builder(&kernels[name]);
         for argument in arguments {
-            match argument {
-                Argument::Pointer(x) => builder.arg(x),
-                Argument::I32(x) => builder.arg(x),
-                Argument::I64(x) => builder.arg(x),
-                Argument::F32(x) => builder.arg(x),
-            };
+            builder.arg(&argument.0);
         }
         let size = LaunchConfig {
             grid_dim: grid.into(),
@@ -210,11 +178,7 @@ impl Gpu {
     /// See [`super::Place::product`]. cuBLAS is column-major: it computes `C^T = B^T A^T`, for which
     /// row-major matrices are as they should be.
     pub(super) fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
-        let Products {
-            count,
-            size: (m, n, k),
-            tf32,
-        } = how;
+        let (count, (m, n, k)) = (how.count, how.size);
         if count * m * n == 0 {
             return Ok(());
         }
@@ -254,7 +218,7 @@ impl Gpu {
                 size(n)?,
                 (m * n) as i64,
                 size(count)?,
-                match tf32 {
+                match how.tf32 {
                     false => blas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
                     true => blas::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
                 },

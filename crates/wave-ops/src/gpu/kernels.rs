@@ -472,10 +472,10 @@ impl Place {
         table: View,
         tensors: usize,
         blocks: usize,
-        numbers: [f32; 7],
+        numbers: [f32; 6],
     ) -> Result<()> {
         let mut arguments = vec![table.into(), int(tensors)];
-        arguments.extend(numbers.map(Argument::F32));
+        arguments.extend(numbers.map(Argument::from));
         self.launch("adamw", [blocks, 1, 1], THREADS, &arguments)
     }
 

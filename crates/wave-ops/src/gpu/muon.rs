@@ -5,7 +5,7 @@ use super::{
     Argument, Factor, Kind, Place, Products, View, int, long, plain, transposed, with_views,
 };
 use crate::optimiser::Move;
-use crate::optimiser::muon::{Muon, QUINTIC, STEPS};
+use crate::optimiser::muon::{MOMENTUM, QUINTIC, STEP_SIZE, STEPS};
 use candle_core::{Result, Tensor};
 
 /// Threads of a block.
@@ -19,25 +19,27 @@ pub(crate) fn muon(
     moved: &Move,
     momentum: &Tensor,
     (count, r, c): (usize, usize, usize),
-    config: Muon,
     scale: f32,
 ) -> Result<()> {
     let n = r * c;
     let gradient = moved.gradient.contiguous()?;
-    let b = config.momentum;
-    let steps = Steps::new(place, count, n);
+    let parts = |n: usize| n.div_ceil(PART.0).min(PART.1);
+    let launch = |name: &str, grid: [usize; 2], arguments: &[Argument]| {
+        place.launch(name, [grid[0], grid[1], 1], THREADS, arguments)
+    };
+    let grid = [parts(n), count];
     let room = |len| place.values(Kind::F32, len);
-    let (of_g, of_u) = (room(count * steps.parts)?, room(count * steps.parts)?);
+    let (of_g, of_u) = (room(count * parts(n))?, room(count * parts(n))?);
     let (mut x, mut next) = (room(count * n)?, room(count * n)?);
-    let m = Argument::Pointer(address(place, momentum)?);
+    let m = Argument(address(place, momentum)?);
     with_views(place, [&gradient], |[g]| {
         let g = g.expect(Kind::F32, count * n);
-        steps.launch("muon_squares", &arguments![g, of_g.view(), long(n)])?;
+        launch("muon_squares", grid, &arguments![g, of_g.view(), long(n)])?;
         let (u, of_g, of_u) = (x.view(), of_g.view(), of_u.view());
-        let scale = scale * (1.0 - b);
-        let arguments = arguments![g, of_g, m, u, of_u, long(n), b, scale,];
-        steps.launch("muon_momentum", &arguments)?;
-        steps.launch("muon_normalise", &arguments![u, of_u, long(n)])
+        let scale = scale * (1.0 - MOMENTUM);
+        let arguments = arguments![g, of_g, m, u, of_u, long(n), MOMENTUM, scale,];
+        launch("muon_momentum", grid, &arguments)?;
+        launch("muon_normalise", grid, &arguments![u, of_u, long(n)])
     })?;
 
     // Newton-Schulz on the smaller side, S = X X^T or X^T X: X becomes P X or X P.
@@ -45,7 +47,6 @@ pub(crate) fn muon(
     let (s, ss) = (room(count * k * k)?, room(count * k * k)?);
     let (s, ss) = (s.view(), ss.view());
     let [a, b, c2] = QUINTIC.map(|q| q as f32);
-    let squares = Steps::new(place, count, k * k);
     let product = |size, a: Factor, b: Factor, c: View| {
         let how = Products {
             count,
@@ -63,16 +64,16 @@ pub(crate) fn muon(
         product((k, k, r.max(c)), left, right, s)?;
         product((k, k, k), plain(s), plain(s), ss)?;
         let arguments = arguments![s, ss, long(k * k), int(k), a, b, c2,];
-        squares.launch("muon_polynomial", &arguments)?;
+        launch("muon_polynomial", [parts(k * k), count], &arguments)?;
         let (left, right) = if r <= c { (ss, from) } else { (from, ss) };
         product((r, c, k), plain(left), plain(right), to)?;
         std::mem::swap(&mut x, &mut next);
     }
 
     let rates = place.upload_f32(moved.learning_rates)?;
-    let size = config.step_size * (r.max(c) as f32).sqrt();
+    let size = STEP_SIZE * (r.max(c) as f32).sqrt();
     let arguments = arguments![
-        Argument::Pointer(address(place, moved.var)?),
+        Argument(address(place, moved.var)?),
         x.view(),
         rates.view(),
         long(count * n),
@@ -80,33 +81,6 @@ pub(crate) fn muon(
         moved.weight_decay,
         size,
     ];
-    let all = Steps {
-        parts: (count * n).div_ceil(THREADS as usize).min(4096),
-        count: 1,
-        place,
-    };
-    all.launch("muon_step", &arguments)
-}
-
-/// Launches over `count` matrices, each in `parts`.
-struct Steps<'a> {
-    place: &'a Place,
-    count: usize,
-    parts: usize,
-}
-
-impl<'a> Steps<'a> {
-    fn new(place: &'a Place, count: usize, n: usize) -> Steps<'a> {
-        let parts = n.div_ceil(PART.0).min(PART.1);
-        Steps {
-            place,
-            count,
-            parts,
-        }
-    }
-
-    fn launch(&self, name: &str, arguments: &[Argument]) -> Result<()> {
-        let grid = [self.parts, self.count, 1];
-        self.place.launch(name, grid, THREADS, arguments)
-    }
+    let all = (count * n).div_ceil(THREADS as usize).min(4096);
+    launch("muon_step", [all, 1], &arguments)
 }

@@ -4,10 +4,11 @@
 use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, View, plain, transposed, with_views};
-use crate::fused::{Custom, Gradients, custom};
+use crate::fused::{Custom, Gradients, Stored, custom};
 use crate::gradients::Bundle;
+use crate::linear::embedding_sizes;
 use crate::order::Kronecker;
-use crate::shape::{BlocksShape, Mode};
+use crate::shape::{BlocksShape, Mode, misfit};
 use candle_core::{CpuStorage, CudaStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::Mutex;
 
@@ -20,7 +21,7 @@ struct Computed<F> {
 }
 
 impl<F> Computed<F> {
-    fn take(&self) -> Result<(Storage, Shape)> {
+    fn take(&self) -> Stored<Storage> {
         let mut result = self.result.lock().expect("nothing panics with the lock");
         let taken = result.take();
         taken.ok_or_else(|| Error::Msg(format!("{} is applied once", self.name)))
@@ -39,14 +40,14 @@ where
         self.name
     }
 
-    fn on_cpu(&self, _: [&CpuStorage; N], _: [&Layout; N]) -> Result<(CpuStorage, Shape)> {
+    fn on_cpu(&self, _: [&CpuStorage; N], _: [&Layout; N]) -> Stored<CpuStorage> {
         match self.take()? {
             (Storage::Cpu(storage), shape) => Ok((storage, shape)),
             _ => self.elsewhere(),
         }
     }
 
-    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Result<(CudaStorage, Shape)> {
+    fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Stored<CudaStorage> {
         match self.take()? {
             (Storage::Cuda(storage), shape) => Ok((storage, shape)),
             _ => self.elsewhere(),
@@ -95,12 +96,7 @@ pub(crate) fn layer_norm(
 ) -> Result<Tensor> {
     let (d, n, eps) = (weight.elem_count(), x.elem_count(), eps as f32);
     if d == 0 || n == 0 || !n.is_multiple_of(d) || bias.elem_count() != d {
-        candle_core::bail!(
-            "layer norm of {:?} with weight {:?} and bias {:?}",
-            x.shape(),
-            weight.shape(),
-            bias.shape()
-        );
+        return misfit("layer norm", [x, weight, bias].map(Tensor::dims), "");
     }
     let y = place.values(Kind::F32, n)?;
     with_views(&place, [x, weight, bias], |[x, weight, bias]| {
@@ -136,7 +132,7 @@ pub(crate) fn embed(
     weight: &Tensor,
     table: &Tensor,
 ) -> Result<Tensor> {
-    let ((b, n, k), (d, _), (tokens, _)) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
+    let [b, n, k, tokens, d] = embedding_sizes([patches, weight, table].map(Tensor::shape))?;
     let rows = b * n;
     let out = place.values(Kind::F32, b * tokens * d)?;
     let x = with_views(&place, [patches, weight, table], |[x, w, table]| {
@@ -154,19 +150,16 @@ pub(crate) fn embed(
         place.embed(y.view(), table, out.view(), n, d)?;
         Ok(kept)
     })?;
-    let backward = {
-        let place = place.clone();
-        move |[patches, weight, table]: [&Tensor; 3], dy: &Tensor| {
-            let (dw, d_table) = (room(&place, weight)?, room(&place, table)?);
-            with_views(&place, [patches, dy], |[patches, d_tokens]| {
-                let dy = place.values(kind, rows * d)?;
-                place.embed_backward(d_tokens, dy.view(), (tokens, n, d))?;
-                let x = x.as_ref().map_or(patches, Values::view);
-                place.product((d, k, rows), transposed(dy.view()), plain(x), dw.view())?;
-                place.column_sums(d_tokens, d_table.view())
-            })?;
-            Ok([None, gradient(dw, weight)?, gradient(d_table, table)?])
-        }
+    let backward = move |[patches, weight, table]: [&Tensor; 3], dy: &Tensor| {
+        let (dw, d_table) = (room(&place, weight)?, room(&place, table)?);
+        with_views(&place, [patches, dy], |[patches, d_tokens]| {
+            let dy = place.values(kind, rows * d)?;
+            place.embed_backward(d_tokens, dy.view(), (tokens, n, d))?;
+            let x = x.as_ref().map_or(patches, Values::view);
+            place.product((d, k, rows), transposed(dy.view()), plain(x), dw.view())?;
+            place.column_sums(d_tokens, d_table.view())
+        })?;
+        Ok([None, gradient(dw, weight)?, gradient(d_table, table)?])
     };
     let arguments = [patches, weight, table];
     computed("embed", out, (b, tokens, d), arguments, backward)
@@ -230,38 +223,28 @@ pub(crate) fn kronecker_sum(
     with_views(&place, [templates, scalers], |[templates, scalers]| {
         let (by_block, blocks) = (room(m * n)?, room(m * tt)?);
         place.transpose_each((n, r * c), scalers, by_block.view())?;
-        place.product(
-            (m, tt, n),
-            plain(by_block.view()),
-            plain(templates),
-            blocks.view(),
-        )?;
-        place.kronecker(true, (r, c, t), interleave, blocks.view(), w.view())
+        let (s, blocks) = (by_block.view(), blocks.view());
+        place.product((m, tt, n), plain(s), plain(templates), blocks)?;
+        place.kronecker(true, (r, c, t), interleave, blocks, w.view())
     })?;
-    let backward = {
-        let place = place.clone();
-        move |[templates, scalers]: [&Tensor; 2], dw: &Tensor| {
-            let room = |len| place.values(Kind::F32, len);
-            let (d_templates, d_scalers) = (room(n * tt)?, room(m * n)?);
-            with_views(
-                &place,
-                [templates, scalers, dw],
-                |[templates, scalers, dw]| {
-                    let (g, by_block) = (room(m * tt)?, room(m * n)?);
-                    place.kronecker(false, (r, c, t), interleave, dw, g.view())?;
-                    place.transpose_each((n, r * c), scalers, by_block.view())?;
-                    let (s, g) = (by_block.view(), g.view());
-                    place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
-                    // The scalers by block are read no more: their gradient takes their place.
-                    place.product((m, n, tt), plain(g), transposed(templates), s)?;
-                    place.transpose_each((r * c, n), s, d_scalers.view())
-                },
-            )?;
-            Ok([
-                gradient(d_templates, templates)?,
-                gradient(d_scalers, scalers)?,
-            ])
-        }
+    let backward = move |[templates, scalers]: [&Tensor; 2], dw: &Tensor| {
+        let room = |len| place.values(Kind::F32, len);
+        let (d_templates, d_scalers) = (room(n * tt)?, room(m * n)?);
+        let all = [templates, scalers, dw];
+        with_views(&place, all, |[templates, scalers, dw]| {
+            let (g, by_block) = (room(m * tt)?, room(m * n)?);
+            place.kronecker(false, (r, c, t), interleave, dw, g.view())?;
+            place.transpose_each((n, r * c), scalers, by_block.view())?;
+            let (s, g) = (by_block.view(), g.view());
+            place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
+            // The scalers by block are read no more: their gradient takes their place.
+            place.product((m, n, tt), plain(g), transposed(templates), s)?;
+            place.transpose_each((r * c, n), s, d_scalers.view())
+        })?;
+        Ok([
+            gradient(d_templates, templates)?,
+            gradient(d_scalers, scalers)?,
+        ])
     };
     let shape = (l, r * t, c * t);
     computed("kronecker-sum", w, shape, [templates, scalers], backward)
@@ -277,7 +260,7 @@ pub(crate) fn fits(shape: BlocksShape) -> bool {
     shape.width / shape.heads <= WIDEST_HEAD && fits_norm(shape.width)
 }
 
-/// See [`crate::blocks_in()`].
+/// See [`crate::blocks()`].
 pub(crate) fn blocks(
     place: Place,
     mode: Mode,

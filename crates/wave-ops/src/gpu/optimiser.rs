@@ -1,9 +1,9 @@
 //! AdamW and norms over all tensors in one launch.
 
 use super::{Kind, Place, Values, with_views};
-use crate::optimiser::{AdamW, Move};
+use crate::optimiser::{BETA1, BETA2, EPS, Move};
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Values of a block; see `adamw.cu`.
 const CHUNK: usize = 4096;
@@ -11,8 +11,8 @@ const CHUNK: usize = 4096;
 /// A line of the table, `Moved` of `adamw.cu`.
 #[derive(Default)]
 struct Line {
-    /// Values, gradient, two moments, average, learning rates.
-    pointers: [u64; 6],
+    /// Values, gradient, two moments, learning rates.
+    pointers: [u64; 5],
     len: usize,
     /// Values of a row, which has a learning rate.
     row: usize,
@@ -36,15 +36,13 @@ fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
     Ok((place.upload(Kind::Bytes, &bytes)?, blocks))
 }
 
-/// One step, see [`crate::adamw_steps`], of tensors of one place and their moments: `scale` is that of gradients, `decay` of averages, `correction` of
-/// the two moments.
+/// One step, see [`crate::adamw_steps`], of tensors of one place and their moments: `scale` is that of gradients,
+/// `correction` of the two moments.
 pub(crate) fn adamw(
     place: &Place,
     all: &[(&Move, [&Tensor; 2])],
-    config: AdamW,
     correction: (f32, f32),
     scale: f32,
-    decay: f32,
 ) -> Result<()> {
     let rates: Vec<f32> = all
         .iter()
@@ -57,10 +55,6 @@ pub(crate) fn adamw(
     for (moved, [first, second]) in all {
         let (len, count) = (moved.var.elem_count(), moved.learning_rates.len());
         let gradient = moved.gradient.contiguous()?;
-        let average = moved
-            .average
-            .map(|average| address(place, average))
-            .transpose()?;
         let line = Line {
             pointers: [
                 address(place, moved.var)?,
@@ -69,7 +63,6 @@ pub(crate) fn adamw(
                 })?,
                 address(place, first)?,
                 address(place, second)?,
-                average.unwrap_or(0),
                 rates.view().part(rate, count).pointer,
             ],
             len,
@@ -83,8 +76,7 @@ pub(crate) fn adamw(
         }
     }
     let (table, blocks) = table(place, &lines)?;
-    let AdamW { beta1, beta2, eps } = config;
-    let numbers = [beta1, beta2, eps, correction.0, correction.1, scale, decay];
+    let numbers = [BETA1, BETA2, EPS, correction.0, correction.1, scale];
     place.adamw(table.view(), lines.len(), blocks, numbers)
 }
 
@@ -115,18 +107,15 @@ pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
 pub(super) fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
     let found = Address {
         place,
-        pointer: Mutex::new(0),
+        pointer: AtomicU64::new(0),
     };
     tensor.inplace_op1(&found)?;
-    Ok(found
-        .pointer
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner()))
+    Ok(found.pointer.into_inner())
 }
 
 struct Address<'a> {
     place: &'a Place,
-    pointer: Mutex<u64>,
+    pointer: AtomicU64,
 }
 
 impl Address<'_> {
@@ -138,7 +127,7 @@ impl Address<'_> {
             candle_core::bail!("an optimiser needs contiguous variables");
         }
         let start = (layout.start_offset() * Kind::F32.bytes()) as u64;
-        *self.pointer.lock().expect("nothing panics with the lock") = base + start;
+        self.pointer.store(base + start, Relaxed);
         Ok(())
     }
 }

@@ -440,7 +440,7 @@ fn run_blocks(
     t: &[Tensor],
 ) -> Result<Tensor> {
     let slabs: [Tensor; 12] = t[1..].to_vec().try_into().unwrap();
-    crate::blocks_in(mode, &t[0], &slabs, shape, scales)
+    crate::blocks(mode, &t[0], &slabs, shape, scales)
 }
 
 #[test]

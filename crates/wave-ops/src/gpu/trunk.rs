@@ -133,12 +133,8 @@ impl Trunk {
     ) -> Result<Vec<Values>> {
         let depth = self.shape.depth;
         let room = |size| self.place.values(Kind::F32, depth * size);
-        let total: Vec<Values> = self
-            .shape
-            .sizes()
-            .into_iter()
-            .map(room)
-            .collect::<Result<_>>()?;
+        let sizes = self.shape.sizes().into_iter();
+        let total: Vec<Values> = sizes.map(room).collect::<Result<_>>()?;
         let part = |l: usize, i: usize| total[i].view().layer(l, depth);
         // The gradient of a layer's second branch is there before the layer's turn.
         let branch = self.wide(self.shape.width)?;

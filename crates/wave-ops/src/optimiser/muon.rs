@@ -9,24 +9,12 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-/// Hyper-parameters of Muon.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Muon {
-    /// Decay rate of the momentum, which is Nesterov's.
-    pub momentum: f32,
-    /// Root mean square of a step of learning rate 1. At 0.2 steps are as large as AdamW's (Liu et al. 2025, section 2.2),
-    /// so that one learning rate and weight decay serve both.
-    pub step_size: f32,
-}
+/// Decay rate of the momentum, which is Nesterov's.
+pub(crate) const MOMENTUM: f32 = 0.95;
 
-impl Default for Muon {
-    fn default() -> Muon {
-        Muon {
-            momentum: 0.95,
-            step_size: 0.2,
-        }
-    }
-}
+/// Root mean square of a step of learning rate 1. At 0.2 steps are as large as AdamW's (Liu et al. 2025, section 2.2),
+/// so that one learning rate and weight decay serve both.
+pub(crate) const STEP_SIZE: f32 = 0.2;
 
 /// As which matrices Muon sees a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +51,14 @@ impl Matrices {
 /// ```
 ///
 /// `orthogonal` replaces the singular values of each matrix by about 1, so all directions of the gradient are learned at
-/// the same speed. `b` and `s` are [`Muon`]'s; gradients are multiplied by `gradient_scale` first (clipping).
+/// the same speed. `b` is 0.95 and `s` 0.2; gradients are multiplied by `gradient_scale` first (clipping).
 ///
 /// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum and takes no step: made
 /// orthogonal, the remains of an old gradient would be as large as a new one.
 ///
 /// # Errors
 /// If sizes contradict each other, or the tensor has fewer axes than `matrices` needs: then nothing is moved.
-pub fn muon_step(
-    moved: &mut Move,
-    matrices: Matrices,
-    config: Muon,
-    gradient_scale: f32,
-) -> Result<()> {
+pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> Result<()> {
     moved.check()?;
     let var = moved.var;
     let Matrices { stacked, rows } = matrices;
@@ -86,7 +69,6 @@ pub fn muon_step(
         let dims = var.dims();
         let columns = dims[rows + 1..].iter().product();
         let step = host::Step {
-            config,
             size: (dims[rows], columns),
             learning_rates: moved.learning_rates,
             weight_decay: moved.weight_decay,
@@ -97,7 +79,7 @@ pub fn muon_step(
         return in_place("Muon", var, &gradient, |p, g| step.all(p, g, first));
     }
     #[cfg(gpu)]
-    if rows == stacked && by_kernel(moved, matrices, config, gradient_scale)? {
+    if rows == stacked && by_kernel(moved, matrices, gradient_scale)? {
         return Ok(());
     }
     let gradient = matrices.of(&moved.gradient.detach())?;
@@ -114,7 +96,7 @@ pub fn muon_step(
         true => Ok(part.clone()),
         false => rest.index_add(&used, &(part - of_used(&rest)?)?, 0),
     };
-    let b = f64::from(config.momentum);
+    let b = f64::from(MOMENTUM);
     let g = (of_used(&gradient)? * (f64::from(gradient_scale) * (1.0 - b)))?;
     let momentum = matrices.of(&moved.moments.first(var.dims())?.to_device(var.device())?)?;
     let m = ((of_used(&momentum)? * b)? + &g)?;
@@ -122,14 +104,14 @@ pub fn muon_step(
     let momentum = matrices.back(&in_place(momentum, &m)?, var.dims())?;
     moved.moments.set_first(&momentum)?;
 
-    let size = f64::from(config.step_size) * (r.max(c) as f64).sqrt();
+    let size = f64::from(STEP_SIZE) * (r.max(c) as f64).sqrt();
     let change = in_place(gradient.zeros_like()?, &(orthogonal(&u)? * size)?)?;
     moved.change_by(&matrices.back(&change, var.dims())?)
 }
 
 /// Takes the step on a GPU that holds all of it; else returns false.
 #[cfg(gpu)]
-fn by_kernel(moved: &Move, matrices: Matrices, config: Muon, scale: f32) -> Result<bool> {
+fn by_kernel(moved: &Move, matrices: Matrices, scale: f32) -> Result<bool> {
     let MomentStorage::Device(momentum, _) = &moved.moments.0 else {
         return Ok(false);
     };
@@ -141,7 +123,7 @@ fn by_kernel(moved: &Move, matrices: Matrices, config: Muon, scale: f32) -> Resu
     let product = |dims: &[usize]| dims.iter().product();
     let (stacked, rows) = dims.split_at(matrices.stacked);
     let size = (product(stacked), rows[0], product(&rows[1..]));
-    crate::gpu::muon(&place, moved, momentum, size, config, scale)?;
+    crate::gpu::muon(&place, moved, momentum, size, scale)?;
     Ok(true)
 }
 

@@ -3,7 +3,6 @@
 //
 //   m = b1 m + (1 - b1) g     v = b2 v + (1 - b2) g^2      g scaled first
 //   p = p (1 - lr wd) - lr (m c1) / (sqrt(v c2) + eps)     lr by row of p
-//   average += (1 - decay) (p - average)                   where there is one
 #pragma once
 #include "common.h"
 
@@ -12,7 +11,7 @@ constexpr int CHUNK = 4096;
 struct Moved {
     float *p;
     const float *g;
-    float *m, *v, *average;
+    float *m, *v;
     const float *rates; // one for every `row` values
     int64 n, row;
     int64 first; // block
@@ -33,7 +32,7 @@ __device__ __forceinline__ const Moved &moved(const Moved *table, int tensors, i
 }
 
 KERNEL(adamw, const Moved *table, int tensors, float beta1, float beta2, float eps, float c1, float c2,
-       float scale, float decay) {
+       float scale) {
     int64 from, to;
     const Moved &t = moved(table, tensors, from, to);
     for (int64 i = from + threadIdx.x; i < to; i += blockDim.x) {
@@ -43,7 +42,6 @@ KERNEL(adamw, const Moved *table, int tensors, float beta1, float beta2, float e
         t.m[i] = m;
         t.v[i] = v;
         t.p[i] = p;
-        if (t.average) t.average[i] += (1 - decay) * (p - t.average[i]);
     }
 }
 

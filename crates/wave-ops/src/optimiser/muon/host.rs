@@ -1,6 +1,6 @@
 //! Muon on the processor: a matrix on each thread, in place.
 
-use super::{Muon, QUINTIC, STEPS};
+use super::{MOMENTUM, QUINTIC, STEP_SIZE, STEPS};
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use crate::gemm::{StartValue, gemm, rows, transposed};
@@ -8,7 +8,6 @@ use rayon::prelude::*;
 
 /// A step of stacked matrices (count, r, c), of a variable and its gradient.
 pub(super) struct Step<'a> {
-    pub(super) config: Muon,
     /// Rows and columns.
     pub(super) size: (usize, usize),
     /// One, or one for each matrix or row.
@@ -43,17 +42,16 @@ impl Step<'_> {
         if g.iter().all(|g| *g == 0.0) {
             return;
         }
-        let b = self.config.momentum;
-        let scale = self.gradient_scale * (1.0 - b);
+        let scale = self.gradient_scale * (1.0 - MOMENTUM);
         let mut u = Buffer::stale(r * c);
         for ((u, m), g) in u.iter_mut().zip(m).zip(g) {
             let g = g * scale;
-            *m = *m * b + g;
-            *u = *m * b + g;
+            *m = *m * MOMENTUM + g;
+            *u = *m * MOMENTUM + g;
         }
         let mut change = Buffer::stale(r * c);
         orthogonal(self.simd, &u, self.size, &mut change);
-        let size = self.config.step_size * (r.max(c) as f32).sqrt();
+        let size = STEP_SIZE * (r.max(c) as f32).sqrt();
         for (i, (p, change)) in p.iter_mut().zip(change.iter()).enumerate() {
             *p -= rate(i) * size * change;
         }

@@ -52,9 +52,8 @@ fn step(var: &Var, gradient: &Tensor, moments: &mut Moments, matrices: Matrices)
         moments,
         learning_rates: &[0.1],
         weight_decay: 0.5,
-        average: None,
     };
-    muon_step(&mut moved, matrices, Muon::default(), 2.0)
+    muon_step(&mut moved, matrices, 2.0)
 }
 
 #[test]
@@ -177,9 +176,8 @@ fn what_does_not_fit_moves_nothing() {
         moments: &mut moments,
         learning_rates: &[0.1],
         weight_decay: 0.0,
-        average: None,
     }];
-    let adamw = crate::adamw_steps(&mut moved, crate::AdamW::default(), 1.0, 0.0, 1);
+    let adamw = crate::adamw_steps(&mut moved, 1.0, 1);
     assert!(adamw.is_err(), "AdamW needs a second moment");
     assert_eq!(values(&var), [1.0; 6]);
 }
