@@ -60,7 +60,7 @@ impl Choices {
         }
         options.qk = self.qk.unwrap_or(options.qk);
         options.vp = self.vp.unwrap_or(options.vp);
-        options.mlp_mean = self.mlp_mean.unwrap_or(MlpMean::None);
+        options.mlp_mean = self.mlp_mean.unwrap_or_default();
         options
     }
 }

@@ -14,7 +14,7 @@ use crate::start::Cost;
 use crate::transfer::{at_least, same};
 
 /// The choices that the methods leave open.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FilterChoices {
     /// The variance over depth, of methods without a donor.
     pub schedule: Schedule,
@@ -27,18 +27,6 @@ pub struct FilterChoices {
     pub factored: bool,
     /// Mean shift of the first matrix of every MLP, for a network that has MLPs (section 3.4).
     pub mlp_mean: MlpMean,
-}
-
-impl Default for FilterChoices {
-    fn default() -> Self {
-        Self {
-            schedule: Schedule::default(),
-            sawtooth: false,
-            negative: Negative::default(),
-            factored: false,
-            mlp_mean: MlpMean::None,
-        }
-    }
 }
 
 /// The first stream of the MLPs' mean shifts, after the filters' streams.
