@@ -6,8 +6,7 @@ use wave_models::{Network, NetworkError, Refusal, Weights, refuse};
 
 use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::by_name;
-use crate::error::donors;
+use crate::error::{by_name, donors};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
 use crate::start::Cost;
