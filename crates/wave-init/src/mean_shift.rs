@@ -16,7 +16,7 @@ use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
 use wave_models::{NetworkError, Weights, refuse};
 
-use crate::error::{finite, not_negative};
+use crate::error::finite;
 use crate::random::standard_normal;
 
 /// Start of an MLP's first layer: with a mean shift, or one of the baselines that the paper compares it with
@@ -61,7 +61,10 @@ pub fn first_layer(
     let shifted = match shift {
         MlpMean::None => weight.clone(),
         MlpMean::Eq1 { sigma } => {
-            let tau = not_negative("sigma", sigma)? * standard_deviation(weight)?;
+            if finite("sigma", sigma)? < 0.0 {
+                refuse!("sigma is {sigma}: use a number that is 0 or greater");
+            }
+            let tau = sigma * standard_deviation(weight)?;
             let n = weight.dim(1)?;
             let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
             let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)

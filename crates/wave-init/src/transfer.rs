@@ -59,20 +59,17 @@ fn same_tokens(
     donor: &VitShape,
     target: &VitShape,
 ) -> std::result::Result<(), NetworkError> {
-    let both = |of: fn(&VitShape) -> usize| (of(donor), of(target));
-    for (size, (donor, target)) in [
-        ("patch", both(|s| s.patch)),
-        ("number of channels", both(|s| s.channels)),
-        ("image size", both(|s| s.image_size)),
-        ("number of class tokens", both(|s| s.class_token.into())),
-        (
-            "number of distillation tokens",
-            both(|s| s.distilled.into()),
-        ),
-    ] {
-        same(method, &[(size, donor, target)])?;
-    }
-    Ok(())
+    let both = |size, of: fn(&VitShape) -> usize| (size, of(donor), of(target));
+    same(
+        method,
+        &[
+            both("patch", |s| s.patch),
+            both("number of channels", |s| s.channels),
+            both("image size", |s| s.image_size),
+            both("number of class tokens", |s| s.class_token.into()),
+            both("number of distillation tokens", |s| s.distilled.into()),
+        ],
+    )
 }
 
 /// Checks that a donor has at least the layers and channels of a target.
@@ -156,16 +153,6 @@ impl<'a> Carry<'a> {
         )
     }
 
-    /// Checks that the donor has at least so much of a size.
-    fn at_least(
-        &self,
-        size: &'static str,
-        donor: usize,
-        target: usize,
-    ) -> std::result::Result<(), NetworkError> {
-        at_least(self.method, size, donor, target)
-    }
-
     /// Puts `tensor`, made from the donor's tensor `from`, in the place of `to`.
     fn put(&mut self, to: &str, from: &str, tensor: Tensor) -> Result<()> {
         let place = self.weights.get_mut(to);
@@ -193,11 +180,6 @@ impl<'a> Carry<'a> {
             self.put(&format!("blocks.{to}.{tensor}"), &from, copied)?;
         }
         Ok(())
-    }
-
-    /// Copies a whole block of the donor.
-    fn copy_block(&mut self, to: usize, from: usize) -> Result<()> {
-        self.copy(to, from, &BLOCK_TENSORS)
     }
 
     /// Fills all blocks, each from the layer of the donor in its place in `layers`: `take` makes a

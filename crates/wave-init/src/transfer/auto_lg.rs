@@ -5,9 +5,10 @@
 //! WAVE's parameter counts. Here the similarities are given. The layers with the largest are chosen,
 //! in their order, which is our reading.
 
-use super::{Carry, Stored, largest};
+use super::{AS_IS, Carry, Stored, at_least, largest};
 use crate::error::finite;
 use crate::start::{Request, Start, StartMethod};
+use wave_models::vit::BLOCK_TENSORS;
 use wave_models::{NetworkError, refuse};
 
 pub(crate) const METHOD: StartMethod = StartMethod {
@@ -35,12 +36,12 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     for value in similarity {
         finite("a similarity", *value)?;
     }
-    carry.at_least("depth", donor_depth, blocks)?;
+    at_least(METHOD.name, "depth", donor_depth, blocks)?;
     let layers = largest(similarity, blocks.min(depth));
     for (to, from) in layers.into_iter().enumerate() {
-        carry.copy_block(to, from)?;
+        carry.copy(to, from, &BLOCK_TENSORS)?;
     }
-    carry.outside(super::AS_IS)?;
+    carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
 

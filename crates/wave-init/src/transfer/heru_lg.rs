@@ -4,9 +4,10 @@
 //! are the last ones. For transformers the number follows from WAVE's parameter counts: 3 blocks.
 //! A target with fewer layers than that gets only the last of them (our reading).
 
-use super::{Carry, Stored};
+use super::{AS_IS, Carry, Stored, at_least};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
+use wave_models::vit::BLOCK_TENSORS;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "heru-lg",
@@ -22,11 +23,11 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     carry.same_blocks()?;
     let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
     let donor_depth = carry.donor.shape().depth;
-    carry.at_least("depth", donor_depth, blocks)?;
+    at_least(METHOD.name, "depth", donor_depth, blocks)?;
     for i in 1..=blocks.min(depth) {
-        carry.copy_block(depth - i, donor_depth - i)?;
+        carry.copy(depth - i, donor_depth - i, &BLOCK_TENSORS)?;
     }
-    carry.outside(super::AS_IS)?;
+    carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
 
