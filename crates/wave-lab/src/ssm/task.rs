@@ -20,9 +20,6 @@
 //! Every batch is a pure function of the task, the seed and the step, and all of its sequences are of
 //! one length. Test sequences are the same for every seed.
 
-mod copy;
-mod recall;
-mod sort;
 mod text;
 
 pub use text::Text;
@@ -33,6 +30,7 @@ use std::sync::Arc;
 use anyhow::{Error, Result};
 use candle_core::{Device, Tensor};
 use clap::ValueEnum;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wave_data::DataError;
@@ -210,10 +208,10 @@ impl Task {
         for _ in 0..n {
             let Sequence { tokens, answers } = match &self.kind {
                 TaskKind::Text(text) => return text.draw(n, length, rng),
-                TaskKind::Copy => copy::draw(length, self.symbols, false, rng),
-                TaskKind::Stack => copy::draw(length, self.symbols, true, rng),
-                TaskKind::Recall => recall::draw(length, self.symbols, rng),
-                TaskKind::Sort => sort::draw(length, self.symbols, rng),
+                TaskKind::Copy => Sequence::copy(length, self.symbols, false, rng),
+                TaskKind::Stack => Sequence::copy(length, self.symbols, true, rng),
+                TaskKind::Recall => Sequence::recall(length, self.symbols, rng),
+                TaskKind::Sort => Sequence::sort(length, self.symbols, rng),
             };
             // The position before a token predicts it; nothing follows the last.
             let inputs = &tokens[..tokens.len() - 1];
@@ -260,6 +258,41 @@ impl Sequence {
             answers: (first..tokens.len()).collect(),
             tokens,
         }
+    }
+
+    /// A string of symbols, each as likely as the others, and again.
+    fn copy(length: usize, symbols: usize, backwards: bool, rng: &mut ChaCha8Rng) -> Sequence {
+        let symbol = |_| FIRST_SYMBOL + rng.random_range(0..symbols as u32);
+        let string: Vec<u32> = (0..length).map(symbol).collect();
+        let mut answer = string.clone();
+        if backwards {
+            answer.reverse();
+        }
+        Sequence::new(&string, &answer)
+    }
+
+    /// Every key is given once and asked for once. Values are other symbols than keys, and may repeat. Which
+    /// key is asked for next cannot be known: only values and the end count.
+    fn recall(pairs: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
+        let values = FIRST_SYMBOL + symbols as u32;
+        let keys = different(pairs, symbols, rng);
+        let pair = |key| [key, values + rng.random_range(0..symbols as u32)];
+        let mut known: Vec<[u32; 2]> = keys.into_iter().map(pair).collect();
+        let question = known.concat();
+        known.shuffle(rng);
+        let mut sequence = Sequence::new(&question, &known.concat());
+        let first = sequence.answers[0];
+        let last = sequence.tokens.len() - 1;
+        let counts = |at: &usize| (at - first) % 2 == 1 || *at == last;
+        sequence.answers.retain(counts);
+        sequence
+    }
+
+    fn sort(length: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
+        let string = different(length, symbols, rng);
+        let mut answer = string.clone();
+        answer.sort_unstable();
+        Sequence::new(&string, &answer)
     }
 }
 
