@@ -17,12 +17,13 @@
 
 pub mod baselines;
 
-use super::small::{Parameter, Usual, weight};
+use super::small::{Parameter, Usual};
 use crate::run::{inverse_softplus, softplus};
 use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::random::{generator, standard_normal, uniform};
+use wave_models::fold::get;
 use wave_models::{NetworkError, Weights, refuse};
 
 /// Pieces of a quantile function where nothing else is said: the authors' code.
@@ -245,7 +246,7 @@ pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>>
 
 /// The parameter `KIND.NAME`.
 fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {
-    weight(parameters, &format!("{kind}.{name}"))
+    get(parameters, &format!("{kind}.{name}"))
 }
 
 #[cfg(test)]

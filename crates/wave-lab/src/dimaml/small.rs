@@ -168,12 +168,6 @@ fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     wave_ops::stock::soft_cross_entropy(logits, &one_hot.to_dtype(logits.dtype())?)
 }
 
-/// A weight of a map.
-pub(super) fn weight<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
-    let found = weights.get(name);
-    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
-}
-
 #[cfg(test)]
 #[path = "small_tests.rs"]
 mod tests;

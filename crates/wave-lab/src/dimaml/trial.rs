@@ -1,12 +1,12 @@
 //! Comparison of the learned initialisation with others, on another task.
 
-use super::learned::baselines::{MetaInit, delta_orthogonal, metainit};
-use super::learned::{self, DistributionFamily};
-use super::plan::{Plan, draw_weights, validated};
+use super::learned::baselines::{delta_orthogonal, metainit};
+use super::learned::{self, DistributionFamily, Noise};
+use super::plan::{Plan, validated};
 use super::problem::{Episode, Source};
 use super::settings::Settings;
 use super::small::{Examples, Parameter, Small, Usual};
-use super::unrolled::{Curve, Optimiser, Unrolled, gradient_quotient};
+use super::unrolled::{Curve, Optimiser, Unrolled, area, gradient_quotient};
 use crate::run::Run;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -163,7 +163,7 @@ pub(super) fn tests(
             if run.options.verbosity > Verbosity::Quiet {
                 tell(&format!(
                     "test {name}, seed {seed}: area {:.4}",
-                    curve.area()
+                    area(&curve.losses)
                 ));
             }
             curves.push(curve);
@@ -186,7 +186,11 @@ impl Trial {
         let all = self.network.parameters();
         let mut usual = learned::usual(&all, seed)?;
         match kind {
-            LEARNED => draw_weights(self.family, &self.network, parameters, seed),
+            LEARNED => {
+                let shapes = self.network.shapes();
+                let noise = Noise::new(self.family, &shapes, parameters, seed)?;
+                Ok(learned::weights(self.family, parameters, &noise)?)
+            }
             "metainit" => self.with_metainit(usual, seed),
             _ => {
                 for (i, p) in all.iter().enumerate() {
@@ -224,7 +228,8 @@ impl Trial {
             };
             Ok(gradient_quotient(weights, |w| self.network.loss(w, &examples))?.1)
         };
-        Ok(metainit(&usual, MetaInit::default(), slope)?)
+        // The settings of the copies of the paper's code.
+        Ok(metainit(&usual, 500, [0.1, 0.9], slope)?)
     }
 }
 
@@ -258,14 +263,10 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
 }
 
 impl Tests {
-    fn areas(&self, start: usize) -> Vec<f64> {
-        self.curves[start].iter().map(Curve::area).collect()
-    }
-
     /// Area under the curve and final loss of each initialisation.
     pub(super) fn summary(&self) -> Value {
         let row = |(i, name): (usize, &String)| {
-            let areas = self.areas(i);
+            let areas: Vec<f64> = self.curves[i].iter().map(|c| area(&c.losses)).collect();
             let last = |curve: &Curve| curve.losses.last().map_or(f64::NAN, |(_, loss)| *loss);
             let last: Vec<f64> = self.curves[i].iter().map(last).collect();
             let ((area, area_std), (end, end_std)) = (mean_and_std(&areas), mean_and_std(&last));
@@ -301,7 +302,7 @@ impl Tests {
                 let mut row = json!({
                     "start": name,
                     "seed": seed,
-                    "area": curve.area(),
+                    "area": area(&curve.losses),
                     "losses": curve.losses,
                 });
                 if i == 0 {

@@ -79,13 +79,6 @@ pub struct Curve {
     pub update_rates: Vec<Vec<f64>>,
 }
 
-impl Curve {
-    /// The mean of the validation losses: the area under the curve.
-    pub fn area(&self) -> f64 {
-        mean(&self.losses)
-    }
-}
-
 /// The objective and its gradient.
 #[derive(Clone, Debug)]
 pub struct MetaGradient {
@@ -95,14 +88,8 @@ pub struct MetaGradient {
     pub(crate) of: Weights,
 }
 
-impl MetaGradient {
-    /// The objective: the mean of the validation losses.
-    pub fn area(&self) -> f64 {
-        mean(&self.losses)
-    }
-}
-
-fn mean(losses: &[(u64, f64)]) -> f64 {
+/// The mean of validation losses: the area under the curve.
+pub fn area(losses: &[(u64, f64)]) -> f64 {
     losses.iter().map(|(_, loss)| loss).sum::<f64>() / losses.len() as f64
 }
 

@@ -24,6 +24,7 @@ use crate::run::at_most;
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::{self, sizes};
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights, checked_images, mean_over_pixels};
 use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 
@@ -221,15 +222,7 @@ struct WeightsOf<'a> {
 
 impl<'a> WeightsOf<'a> {
     fn get(&self, name: &str) -> Result<&'a Tensor> {
-        match self.weights.get(name) {
-            Some(t) if t.dim(0)? == self.shape.networks => Ok(t),
-            Some(t) => candle_core::bail!(
-                "weight {name} has shape {:?}, expected a leading dimension of {} networks",
-                t.dims(),
-                self.shape.networks
-            ),
-            None => candle_core::bail!("weight {name} is missing; check the depth"),
-        }
+        get(self.weights, name)
     }
 
     /// Channels of each network without mean and of unit variance: the norm's own scale and shift differ

@@ -16,6 +16,7 @@
 use super::network::{Mixer, PopulationShape};
 use candle_core::{D, DType, Result, Tensor};
 use wave_models::Weights;
+use wave_models::fold::get;
 
 /// Statistics of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]
@@ -236,10 +237,7 @@ fn filter_product(
 }
 
 fn values(weights: &Weights, name: &str) -> Result<Tensor> {
-    match weights.get(name) {
-        Some(t) => t.to_dtype(DType::F64),
-        None => candle_core::bail!("weight {name} is missing"),
-    }
+    get(weights, name)?.to_dtype(DType::F64)
 }
 
 /// A weight without its mean over the networks.

@@ -10,10 +10,11 @@
 //! Norms are batch norms with the statistics of the batch at hand, in training and in validation. There
 //! are no running statistics.
 
-use super::{Parameter, Parameters, Usual, weight};
+use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::sizes;
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
@@ -121,7 +122,7 @@ pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Res
 
 /// The reconstruction of `images`, of the same shape.
 pub fn reconstruct(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let w = |name: &str| weight(weights, name);
+    let w = |name: &str| get(weights, name);
     let (sides, layers, b) = (shape.sides(), shape.widths.len(), images.dim(0)?);
     let (c, size) = (shape.channels, shape.image_size);
     let mut x = wave_models::checked_images(images, c, size, w("encoder.0.weight")?)?;

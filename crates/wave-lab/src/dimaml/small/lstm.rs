@@ -8,10 +8,11 @@
 //!
 //! Every gate has its own tensors, and so its own distributions.
 
-use super::{Parameter, Parameters, Usual, weight};
+use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::sizes;
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
@@ -70,7 +71,7 @@ pub fn logits(
     tokens: &Tensor,
     positions: &[u32],
 ) -> Result<Tensor> {
-    let w = |name: &str| weight(weights, name);
+    let w = |name: &str| get(weights, name);
     let (b, n) = tokens.dims2()?;
     let embedding = w("embedding.weight")?;
     let x = embedding.index_select(&tokens.flatten_all()?, 0)?;
@@ -85,7 +86,7 @@ pub fn logits(
 
 /// A layer: (b, n, inputs) to (b, n, width).
 fn layer(shape: &LstmShape, weights: &Weights, l: usize, x: &Tensor) -> Result<Tensor> {
-    let w = |gate: &str, name: &str| weight(weights, &format!("layers.{l}.{gate}.{name}"));
+    let w = |gate: &str, name: &str| get(weights, &format!("layers.{l}.{gate}.{name}"));
     let (b, n, _) = x.dims3()?;
     let all = |name: &str| -> Result<Tensor> {
         let of: Vec<&Tensor> = GATES
