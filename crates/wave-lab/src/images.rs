@@ -1,6 +1,6 @@
 //! Training of a classifier of images, given as a function of its weights.
 
-use crate::run::{Run, variables};
+use crate::run::{Run, batch, variables};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use clap::Args;
@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use wave_data::{Batch, DataError};
 use wave_models::Weights;
 use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::settings::{BatchSize, Images, Optimisation, Training};
 use wave_run::train::{
     self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
@@ -41,11 +40,7 @@ impl OnImages {
 
     /// The data, its normalisation measured on all training images, with `networks` times the batch.
     pub(crate) fn open(&self, networks: usize, usual: usize, run: &Run) -> Result<Data> {
-        let of_each = match self.optimisation.batch {
-            None => usual,
-            Some(BatchSize::Images(images)) => images,
-            Some(BatchSize::Auto) => return Err(request("batch = auto; give a number here")),
-        };
+        let of_each = batch(&self.optimisation, usual)?;
         let dataset = data::open(self.images.data.as_deref(), run.context())?;
         let whole = DataPlan {
             spec: self.images.data.clone(),

@@ -13,6 +13,7 @@ use wave_run::error::request;
 use wave_run::plot::{self, Chart, Series, Unit};
 use wave_run::recipe::{merge, narrow, to_table};
 use wave_run::run_dir::Options;
+use wave_run::settings::{BatchSize, Optimisation};
 use wave_run::train::{self, Resolved};
 use wave_train::Variable;
 
@@ -168,6 +169,15 @@ where
     merge(&mut all, &to_table(flags)?);
     wave_run::settings::check(&all)?;
     narrow(&all, "this paper")
+}
+
+/// The number of examples of a step.
+pub(crate) fn batch(optimisation: &Optimisation, usual: usize) -> Result<usize> {
+    match optimisation.batch {
+        None => Ok(usual),
+        Some(BatchSize::Images(examples)) => Ok(examples),
+        Some(BatchSize::Auto) => Err(request("batch = auto; give a number here")),
+    }
 }
 
 /// All weights as variables.

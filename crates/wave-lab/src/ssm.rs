@@ -5,7 +5,7 @@ pub mod network;
 pub mod start;
 pub mod task;
 
-use crate::run::{Run, count, panel, variables};
+use crate::run::{Run, batch, count, panel, variables};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use clap::{Args, ValueEnum as _};
@@ -18,7 +18,7 @@ use task::{Task, TaskLoader, TokenBatch};
 use wave_models::{Weights, check_weights};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{BatchSize, Checkpointing, Duration, OfTransformers, Optimisation};
+use wave_run::settings::{Checkpointing, Duration, OfTransformers, Optimisation};
 use wave_run::train::{
     self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingData, TrainingPlan,
 };
@@ -105,11 +105,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let optimisation = &settings.optimisation;
     let (none, unsaved) = (OfTransformers::default(), Checkpointing::default());
     let plan = TrainingPlan::new(optimisation, &none, &unsaved, DEFAULTS)?;
-    let batch = match optimisation.batch {
-        None => BATCH,
-        Some(BatchSize::Images(sequences)) => sequences,
-        Some(BatchSize::Auto) => return Err(request("batch = auto; give a number here")),
-    };
+    let batch = batch(optimisation, BATCH)?;
     let task: Task = spec.parse()?;
     let shape = shape(settings, &task)?;
     let data = TaskData {

@@ -18,7 +18,7 @@ use super::network::{PositionalAttention, PositionalShape};
 use candle_core::{DType, Device, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use wave_init::random::{generator, truncated_normal, uniform};
+use wave_init::random::{of_layer, truncated_normal, uniform};
 use wave_init::{DirectMethod, DirectOptions, Positions, initialise};
 use wave_models::{NetworkError, Refusal, Weights};
 
@@ -56,7 +56,7 @@ pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weigh
     let mut weights = initialise(&shape.vit, &options(method, shape), seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");
-        let rng = &mut generator(seed, ((layer as u64 + 1) << 32) + STREAM);
+        let rng = &mut of_layer(seed, layer, STREAM);
         let own = shape.attention.own_name();
         if !gpsa {
             let k = shape.kernel;

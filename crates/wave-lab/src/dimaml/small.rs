@@ -153,18 +153,7 @@ impl Small {
 
 /// Mean cross-entropy of logits (n, classes) with a class for each row.
 fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    let (n, classes) = logits.dims2()?;
-    if targets.len() != n || targets.iter().any(|t| *t as usize >= classes) {
-        candle_core::bail!(
-            "{} targets for {n} predictions of {classes} classes",
-            targets.len()
-        );
-    }
-    let mut one_hot = vec![0f32; n * classes];
-    for (row, class) in targets.iter().enumerate() {
-        one_hot[row * classes + *class as usize] = 1.0;
-    }
-    let one_hot = Tensor::from_vec(one_hot, (n, classes), logits.device())?;
+    let one_hot = wave_train::smoothed_targets(targets, logits.dim(1)?, 0.0)?;
     wave_ops::stock::soft_cross_entropy(logits, &one_hot.to_dtype(logits.dtype())?)
 }
 

@@ -27,10 +27,9 @@ const NOISE: u64 = 0x6d65_7461;
 /// The curves of all training runs.
 pub(super) struct Tests {
     data: String,
-    names: Vec<String>,
     seeds: Vec<u64>,
     /// By initialisation, then by seed.
-    curves: Vec<Vec<Curve>>,
+    curves: Vec<(String, Vec<Curve>)>,
     /// Names of tensors in the order of the update rates; true for matrices and kernels.
     tensors: Vec<(String, bool)>,
 }
@@ -107,14 +106,12 @@ pub(super) fn tests(
     let data = data.or(settings.images.data.clone()).unwrap_or_default();
     let seeds = settings.test_seeds.clone();
     let seeds = seeds.unwrap_or_else(|| vec![0, 1, 2]);
-    let mut names = vec![LEARNED.to_string()];
-    names.extend(against(settings));
+    let starts = [LEARNED.to_string()].into_iter().chain(against(settings));
     let tensors = plan.network.shapes().into_iter();
     let tensors = tensors.map(|(name, dims)| (name, dims.len() > 1));
     let mut tests = Tests {
         data,
-        curves: vec![Vec::new(); names.len()],
-        names,
+        curves: starts.map(|name| (name, Vec::new())).collect(),
         seeds,
         tensors: tensors.collect(),
     };
@@ -148,7 +145,7 @@ pub(super) fn tests(
         let stream = task.source.stream(*seed)?;
         let episode = Episode::judged_by(&stream, &training, &judged)?;
         let mut learned_rates: Option<Vec<Vec<f64>>> = None;
-        for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
+        for (name, curves) in &mut tests.curves {
             let (kind, optimiser) = tuned(name, training.optimiser)?;
             let rates = learned_rates.as_deref().filter(|_| optimiser.is_none());
             let start = task.start(kind, parameters, *seed)?;
@@ -265,10 +262,10 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
 impl Tests {
     /// Area under the curve and final loss of each initialisation.
     pub(super) fn summary(&self) -> Value {
-        let row = |(i, name): (usize, &String)| {
-            let areas: Vec<f64> = self.curves[i].iter().map(|c| area(&c.losses)).collect();
+        let row = |(name, curves): &(String, Vec<Curve>)| {
+            let areas: Vec<f64> = curves.iter().map(|c| area(&c.losses)).collect();
             let last = |curve: &Curve| curve.losses.last().map_or(f64::NAN, |(_, loss)| *loss);
-            let last: Vec<f64> = self.curves[i].iter().map(last).collect();
+            let last: Vec<f64> = curves.iter().map(last).collect();
             let ((area, area_std), (end, end_std)) = (mean_and_std(&areas), mean_and_std(&last));
             json!({
                 "start": name,
@@ -280,11 +277,7 @@ impl Tests {
                 "areas": areas,
             })
         };
-        let rows = self
-            .names
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| !self.curves[*i].is_empty());
+        let rows = self.curves.iter().filter(|(_, curves)| !curves.is_empty());
         rows.map(row).collect()
     }
 
@@ -296,7 +289,7 @@ impl Tests {
         }
         let mut rows = Vec::new();
         let mut lines = Vec::new();
-        for (name, curves) in self.names.iter().zip(&self.curves) {
+        for (name, curves) in &self.curves {
             let mut mean: Vec<(f64, f64)> = Vec::new();
             for (i, (seed, curve)) in self.seeds.iter().zip(curves).enumerate() {
                 let mut row = json!({
@@ -335,7 +328,7 @@ impl Tests {
     /// first seed (DIMAML, figure 4).
     fn update_rates(&self) -> Vec<(String, Vec<(f64, f64)>)> {
         let mut lines = Vec::new();
-        for (start, curves) in self.names.iter().zip(&self.curves).take(2) {
+        for (start, curves) in self.curves.iter().take(2) {
             let Some(curve) = curves.first() else {
                 continue;
             };

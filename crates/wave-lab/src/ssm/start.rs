@@ -26,7 +26,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::error::{by_name, finite};
 use wave_init::mimetic::{VpLayout, query_key, value_projection};
-use wave_init::random::{generator, normal, uniform};
+use wave_init::random::{generator, normal, of_layer, uniform};
 use wave_models::{NetworkError, Refusal, Weights, refuse};
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
@@ -350,11 +350,6 @@ fn apply(
         }
     }
     Ok(())
-}
-
-/// The generator of a layer's stream.
-fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
-    generator(seed, ((layer as u64 + 1) << 32) + stream)
 }
 
 #[cfg(test)]
