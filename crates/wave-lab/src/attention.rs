@@ -50,7 +50,6 @@ pub struct Settings {
     training: OnImages,
 }
 
-/// Starts, trains and tests such a transformer.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let data = training.open(1, DEFAULT_BATCH, run)?;

@@ -33,7 +33,6 @@ pub(crate) struct OnImages {
 }
 
 impl OnImages {
-    /// The seed of start and training.
     pub(crate) fn seed(&self) -> u64 {
         self.optimisation.seed.unwrap_or(0)
     }

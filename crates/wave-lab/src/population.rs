@@ -61,7 +61,6 @@ pub struct Settings {
     training: OnImages,
 }
 
-/// Starts, trains and measures a population.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let networks = settings.networks.unwrap_or(500);

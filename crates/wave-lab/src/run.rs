@@ -17,10 +17,8 @@ use wave_run::settings::{BatchSize, Optimisation};
 use wave_run::train::{self, Resolved};
 use wave_train::Variable;
 
-/// A run of a paper.
 pub struct Run {
     out: PathBuf,
-    /// Context and verbosity.
     pub options: Options,
 }
 
@@ -33,12 +31,10 @@ impl Run {
         }
     }
 
-    /// Its device, ranks and interruption.
     pub(crate) fn context(&self) -> &Context {
         &self.options.context
     }
 
-    /// A file of the output.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.out.join(name)
     }

@@ -97,7 +97,6 @@ pub struct Settings {
     optimisation: Optimisation,
 }
 
-/// Starts, trains and tests a sequence network.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let spec = settings.data.as_deref().ok_or_else(|| {
         request("no task; give --data, such as copy:length=16,symbols=16 or text:FILE")
@@ -203,7 +202,6 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
     Ok(start::start(method, shape, &choices, donor, seed)?)
 }
 
-/// A task as data for training.
 struct TaskData {
     task: Task,
     loader: TaskLoader,

@@ -42,9 +42,6 @@ pub enum Method {
 }
 
 /// Weights of a transformer with positional attention.
-///
-/// # Errors
-/// If `local` is asked for where there are no heads to place, or the shape is not valid.
 pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let gpsa = shape.attention == PositionalAttention::Gpsa;

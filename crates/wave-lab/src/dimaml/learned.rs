@@ -47,9 +47,6 @@ pub enum DistributionFamily {
 
 impl DistributionFamily {
     /// Checks that there are such distributions.
-    ///
-    /// # Errors
-    /// If there are no pieces, or too many.
     pub fn validate(self) -> std::result::Result<(), NetworkError> {
         match self {
             DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
@@ -177,9 +174,6 @@ pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) 
 }
 
 /// Q at the places `x` (n) in 0..=1, of `start` (1) and the slopes `v` (pieces), in the type of these.
-///
-/// # Errors
-/// If a place is outside 0..=1, or there are no slopes.
 pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
     let (pieces, places) = (v.elem_count(), x.elem_count());
     let x: Vec<f64> = x.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
@@ -244,7 +238,6 @@ pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>>
         .to_vec1()
 }
 
-/// The parameter `KIND.NAME`.
 fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {
     get(parameters, &format!("{kind}.{name}"))
 }

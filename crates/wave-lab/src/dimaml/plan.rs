@@ -9,7 +9,6 @@ use anyhow::Result;
 use wave_run::context::Context;
 use wave_run::error::request;
 
-/// A checked plan.
 pub(super) struct Plan {
     pub(super) family: DistributionFamily,
     pub(super) network: Small,
@@ -18,9 +17,7 @@ pub(super) struct Plan {
     pub(super) inner: Unrolled,
     /// Number of steps of the outer loop.
     pub(super) steps: u64,
-    /// Learning rate of the distributions.
     pub(super) learning_rate: f64,
-    /// Gradient-norm clipping threshold.
     pub(super) clip: f64,
     pub(super) seed: u64,
 }

@@ -73,7 +73,6 @@ impl Source {
         }
     }
 
-    /// Preprocessing of images.
     pub(super) fn transform(&self) -> Option<wave_data::Transform> {
         match self {
             Source::Images(data) => Some(data.transform.clone()),
@@ -81,7 +80,6 @@ impl Source {
         }
     }
 
-    /// Number of different tokens.
     pub(super) fn vocabulary(&self) -> Option<usize> {
         match self {
             Source::Images(_) => None,
@@ -89,7 +87,6 @@ impl Source {
         }
     }
 
-    /// Examples of a batch.
     pub(super) fn batch(&self) -> usize {
         match self {
             Source::Images(data) => data.batch,

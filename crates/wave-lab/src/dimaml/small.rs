@@ -42,11 +42,8 @@ impl Usual {
 /// A weight of a small network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name.
     pub name: String,
-    /// Its shape.
     pub dims: Vec<usize>,
-    /// Its start.
     pub usual: Usual,
 }
 
@@ -84,16 +81,12 @@ pub struct Examples {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "network", rename_all = "snake_case")]
 pub enum Small {
-    /// A convolutional autoencoder.
     Autoencoder(AutoencoderShape),
-    /// A residual network without norms.
     Fixup(FixupShape),
-    /// A language model of characters.
     Lstm(LstmShape),
 }
 
 impl Small {
-    /// Checks that a network of this shape exists.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         match self {
             Small::Autoencoder(shape) => shape.validate(),
@@ -117,7 +110,6 @@ impl Small {
         }
     }
 
-    /// Names and shapes of the weights.
     pub fn shapes(&self) -> Vec<(String, Vec<usize>)> {
         let all = self.parameters().into_iter();
         all.map(|p| (p.name, p.dims)).collect()

@@ -18,7 +18,6 @@ use wave_run::error::request;
 use wave_run::progress::Verbosity;
 use wave_run::terminal::tell;
 
-/// Name of the learned initialisation.
 const LEARNED: &str = "learned";
 
 /// Separates the random examples of MetaInit from all others.
@@ -178,7 +177,6 @@ struct Trial {
 }
 
 impl Trial {
-    /// The initialisation with this name.
     fn start(&self, kind: &str, parameters: &Weights, seed: u64) -> Result<Weights> {
         let all = self.network.parameters();
         let mut usual = learned::usual(&all, seed)?;

@@ -55,21 +55,16 @@ pub enum Gradient {
 /// A training whose start can be differentiated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unrolled {
-    /// The rule of a step.
     pub optimiser: Optimiser,
-    /// The learning rate, the same in every step.
     pub learning_rate: f64,
-    /// Number of steps.
     pub steps: u64,
     /// Steps after which the loss is taken on validation examples, ascending.
     pub validate: Vec<u64>,
     /// Every m-th state is kept.
     pub checkpoint: u64,
-    /// Form of the gradient.
     pub gradient: Gradient,
 }
 
-/// The course of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Steps done and validation loss there.
@@ -101,9 +96,6 @@ impl Unrolled {
     /// weights: asked twice it answers the same. `rates`, if given, are the [update
     /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Gradients of weights
     /// that are zero in either training stay the same.
-    ///
-    /// # Errors
-    /// If steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn curve(
         &self,
         start: &Weights,
@@ -146,9 +138,6 @@ impl Unrolled {
     /// The objective's gradient with respect to `start`; `loss` as for [`curve`](Self::curve), of
     /// operators that have second derivatives. Has to run inside [`second_order`](super::second_order()).
     /// (Neither matters to [`Gradient::FirstOrder`] and [`Gradient::Reptile`].)
-    ///
-    /// # Errors
-    /// If it does not, if steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn meta_gradient(
         &self,
         start: &Weights,

@@ -44,39 +44,30 @@ pub enum Mixer {
         kernel: usize,
     },
     /// Attention: the networks are transformers.
-    Attention {
-        /// Heads; they divide the width.
-        heads: usize,
-    },
+    Attention { heads: usize },
 }
 
 /// The sizes of a population. All are at least 1; see [`PopulationShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PopulationShape {
-    /// Number of networks.
     pub networks: usize,
     /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
     /// whole number of patches.
     pub image_size: usize,
-    /// Channels of the images.
     pub channels: usize,
     /// Side of a patch, in pixels.
     pub patch: usize,
-    /// Blocks of each network.
     pub depth: usize,
     /// Channels of each network's activations.
     pub width: usize,
-    /// Token mixer of a block.
     #[serde(flatten)]
     pub mixer: Mixer,
     /// Hidden channels of the MLP.
     pub hidden: usize,
-    /// Number of classes.
     pub classes: usize,
 }
 
 impl PopulationShape {
-    /// Checks that such a population exists.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("networks", self.networks),

@@ -44,10 +44,6 @@ pub fn centre(of_pixels: &Tensor) -> Result<f64> {
     of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
 }
 
-/// The statistics of a population, layer by layer.
-///
-/// # Errors
-/// If there are fewer than 2 networks or hidden channels, or a weight is missing.
 pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerStatistics>> {
     (0..shape.depth)
         .map(|layer| of_layer(shape, weights, layer))
@@ -255,7 +251,6 @@ fn trace(t: &Tensor) -> Result<f64> {
     (t * eye)?.sum_all()?.to_scalar()
 }
 
-/// A covariance as correlations.
 fn correlation(covariance: &Tensor) -> Result<Tensor> {
     scaled(covariance, covariance)
 }

@@ -52,13 +52,9 @@ const FIRST_HEAD: u64 = 16;
 /// One of the four parts of a mimetic start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// States that keep their values.
     State,
-    /// Steps of 1.
     Step,
-    /// Correlated input and output maps.
     Correlation,
-    /// An identity convolution.
     Convolution,
 }
 
@@ -113,9 +109,7 @@ impl Default for SequenceChoices {
 /// The layer of a trained network that every layer begins as.
 #[derive(Clone, Copy, Debug)]
 pub struct Donor<'a> {
-    /// The network's shape.
     pub shape: &'a SequenceShape,
-    /// Its weights.
     pub weights: &'a Weights,
     /// The layer, counted from 0.
     pub layer: usize,
@@ -123,10 +117,6 @@ pub struct Donor<'a> {
 
 /// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
 /// own, so that all methods draw the same numbers where they agree.
-///
-/// # Errors
-/// If there is no such method or layer, the shape is not valid, the power not above 0, or a donor is missing,
-/// given in vain, or has layers of another kind or size.
 pub fn start(
     method: &str,
     shape: &SequenceShape,

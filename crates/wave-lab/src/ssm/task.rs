@@ -58,15 +58,10 @@ const TEST_SEED: u64 = 0x7e57;
 /// The rule that makes a sequence, by its name in specifications.
 #[derive(ValueEnum, Clone, Debug, PartialEq)]
 pub enum TaskKind {
-    /// The string again.
     Copy,
-    /// The string backwards.
     Stack,
-    /// Multi-query associative recall: the values of keys.
     Recall,
-    /// The symbols in order.
     Sort,
-    /// The tokens of a text.
     #[value(skip)]
     Text(Arc<Text>),
 }
@@ -74,7 +69,6 @@ pub enum TaskKind {
 /// A task of a length and a number of symbols.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// The rule.
     pub kind: TaskKind,
     /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
     pub lengths: (usize, usize),
@@ -90,7 +84,7 @@ impl std::fmt::Display for Task {
             false => format!("{least}..{most}"),
         };
         match &self.kind {
-            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path()),
+            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path),
             kind => {
                 let name = kind.to_possible_value();
                 let name = name.as_ref().map_or("text", |name| name.get_name());
@@ -123,7 +117,7 @@ impl FromStr for Task {
                 let text = Text::read(path)?;
                 let task = Task {
                     lengths: (64, 64),
-                    symbols: text.characters().len(),
+                    symbols: text.characters.len(),
                     kind: TaskKind::Text(Arc::new(text)),
                 };
                 (task, sizes)
@@ -175,7 +169,6 @@ impl FromStr for Task {
 }
 
 impl Task {
-    /// Number of different tokens.
     pub fn vocabulary(&self) -> usize {
         match self.kind {
             TaskKind::Recall => FIRST_SYMBOL as usize + 2 * self.symbols,
@@ -315,7 +308,6 @@ pub struct TokenBatch {
     pub positions: Vec<u32>,
     /// The tokens after them: (size, positions)
     pub targets: Vec<u32>,
-    /// Number of sequences.
     pub size: usize,
 }
 
@@ -329,9 +321,6 @@ pub struct TaskLoader {
 
 impl TaskLoader {
     /// Batches of so many sequences.
-    ///
-    /// # Errors
-    /// If a batch would be empty, or larger than an epoch.
     pub fn new(task: Task, batch: usize, seed: u64) -> Result<TaskLoader> {
         if !(1..=EPOCH).contains(&batch) {
             return Err(request(format!(

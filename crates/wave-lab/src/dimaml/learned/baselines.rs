@@ -56,9 +56,6 @@ fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
 /// middle, zeros around it (Xiao et al. 2018, algorithm 2). With more inputs than outputs its rows are
 /// orthonormal instead: our reading, since the paper does not make such layers. A matrix (out, in) is
 /// its own middle.
-///
-/// # Errors
-/// If `dims` are no filters: of rank 2 or 4, with a middle and none of them 0.
 pub fn delta_orthogonal(dims: &[usize], gain: f64, seed: u64, stream: u64) -> Result<Tensor> {
     let (out, inp, side) = match *dims {
         [out, inp] if out * inp > 0 => (out, inp, 1),

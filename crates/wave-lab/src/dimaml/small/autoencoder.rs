@@ -26,12 +26,9 @@ const PADDING: usize = 1;
 /// Added to the variance in norms.
 const EPS: f64 = 1e-5;
 
-/// Sizes of an autoencoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AutoencoderShape {
-    /// Height and width of an image.
     pub image_size: usize,
-    /// Channels of an image.
     pub channels: usize,
     /// Channels after each convolution.
     pub widths: Vec<usize>,
@@ -40,7 +37,6 @@ pub struct AutoencoderShape {
 }
 
 impl AutoencoderShape {
-    /// Checks that the sizes are possible.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         let narrowest = self.widths.iter().min().copied().unwrap_or(0);
         sizes(&[
@@ -76,7 +72,6 @@ impl AutoencoderShape {
         [&[self.channels], &self.widths[..]].concat()
     }
 
-    /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
         let (sides, channels) = (self.sides(), self.channels());

@@ -20,21 +20,16 @@ use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
-/// Sizes of a residual network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FixupShape {
-    /// Height and width of an image.
     pub image_size: usize,
-    /// Channels of an image.
     pub channels: usize,
     /// Channels of the first stage's convolutions.
     pub width: usize,
     /// Number of residual blocks, a multiple of the stages.
     pub blocks: usize,
-    /// Number of stages.
     #[serde(default = "one")]
     pub stages: usize,
-    /// Number of classes.
     pub classes: usize,
 }
 
@@ -51,7 +46,6 @@ impl FixupShape {
         (width(l.saturating_sub(1)), width(l))
     }
 
-    /// Checks that the sizes are possible.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         if !(1..=8).contains(&self.stages) || !self.blocks.is_multiple_of(self.stages) {
             return Err(ShapeError::Choice {
@@ -69,7 +63,6 @@ impl FixupShape {
         ])
     }
 
-    /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
         let (w, b) = (self.width, self.blocks as f64);

@@ -19,21 +19,17 @@ use wave_ops::stock;
 /// Names of the gates: input, forget, cell, output.
 const GATES: [&str; 4] = ["i", "f", "g", "o"];
 
-/// Sizes of a language model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LstmShape {
-    /// Number of different tokens.
     pub vocabulary: usize,
     /// Channels of a token.
     pub embedding: usize,
     /// Channels of a layer.
     pub width: usize,
-    /// Number of layers.
     pub layers: usize,
 }
 
 impl LstmShape {
-    /// Checks that the sizes are possible.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("vocabulary", self.vocabulary),
@@ -43,7 +39,6 @@ impl LstmShape {
         ])
     }
 
-    /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
         let w = self.width;

@@ -58,9 +58,6 @@ impl Optimiser {
 
     /// The weight after step `t` (counted from 1) at learning rate `lr`, and the new slots.
     /// All are differentiable functions of `w`, its gradient `g` and the `slots`.
-    ///
-    /// # Errors
-    /// If the shapes differ, or there are not as many slots as [`slots`](Self::slots) says.
     pub fn update(
         &self,
         lr: f64,
