@@ -91,9 +91,6 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
             all.insert(format!("{kind}.{name}"), t);
             Ok(())
         };
-        if values.is_empty() {
-            candle_core::bail!("{name} has no values: there is no distribution of none");
-        }
         if least == most {
             put("constant", vec![least])?;
             continue;

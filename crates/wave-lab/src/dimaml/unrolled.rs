@@ -58,9 +58,9 @@ pub struct Unrolled {
     pub optimiser: Optimiser,
     pub learning_rate: f64,
     pub steps: u64,
-    /// Steps after which the loss is taken on validation examples, ascending.
+    /// Steps after which the loss is taken on validation examples, ascending; at least one.
     pub validate: Vec<u64>,
-    /// Every m-th state is kept.
+    /// Every m-th state is kept; at least 1.
     pub checkpoint: u64,
     pub gradient: Gradient,
 }
@@ -102,7 +102,6 @@ impl Unrolled {
         rates: Option<&[Vec<f64>]>,
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<Curve> {
-        self.check()?;
         let names: Vec<&String> = start.keys().collect();
         let mut point = self.start(start)?;
         let mut curve = Curve {
@@ -126,9 +125,8 @@ impl Unrolled {
             curve.update_rates.push(rates.collect::<Result<_>>()?);
             point = self.step(t, &point, &gradients)?;
             if self.validate.contains(&t) {
-                let weights = names.iter().map(|name| (*name).clone());
-                let weights = weights.zip(point[0].iter().cloned()).collect();
-                let value = scalar(&loss(Phase::Validation(t), &weights)?)?;
+                let weights = start.keys().cloned().zip(point[0].iter().cloned());
+                let value = scalar(&loss(Phase::Validation(t), &weights.collect())?)?;
                 curve.losses.push((t, value));
             }
         }
@@ -143,7 +141,6 @@ impl Unrolled {
         start: &Weights,
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
-        self.check()?;
         if self.gradient != Gradient::Full {
             return self.without_adjoint(start, loss);
         }
@@ -158,10 +155,7 @@ impl Unrolled {
                 kept.push(point.clone());
             }
         }
-        let mut adjoint: Point = kept[0]
-            .iter()
-            .map(|of| of.iter().map(Tensor::zeros_like).collect())
-            .collect::<Result<_>>()?;
+        let mut adjoint: Point = kept[0].iter().map(|of| zeros(of)).collect::<Result<_>>()?;
         let mut losses = Vec::new();
         while let Some(first) = kept.pop() {
             let from = kept.len() as u64 * self.checkpoint;
@@ -203,8 +197,7 @@ impl Unrolled {
         let names: Vec<&String> = start.keys().collect();
         let mut point = self.start(start)?;
         let first = point[0].clone();
-        let zeros = first.iter().map(Tensor::zeros_like);
-        let mut of = zeros.collect::<Result<Vec<_>>>()?;
+        let mut of = zeros(&first)?;
         let mut losses = Vec::new();
         for t in 1..=self.steps {
             point = self.advance(t, &point, &names, &mut loss)?;
@@ -227,30 +220,12 @@ impl Unrolled {
         })
     }
 
-    fn check(&self) -> Result<()> {
-        let ordered = self.validate.is_sorted_by(|a, b| a < b);
-        match (self.validate.first(), self.validate.last()) {
-            _ if self.steps == 0 || self.checkpoint == 0 => candle_core::bail!(
-                "{} steps, of which every {} is kept; expected at least 1 of each",
-                self.steps,
-                self.checkpoint
-            ),
-            (Some(1..), Some(last)) if ordered && *last <= self.steps => Ok(()),
-            _ => candle_core::bail!(
-                "validation after the steps {:?} of {steps}; expected some of 1 to {steps}, ascending",
-                self.validate,
-                steps = self.steps
-            ),
-        }
-    }
-
     /// The state before the first step.
     fn start(&self, start: &Weights) -> Result<Point> {
         let weights: Vec<Tensor> = start.values().map(Tensor::detach).collect();
         let mut point = vec![weights];
         for _ in 0..self.optimiser.slots() {
-            let zeros = point[0].iter().map(Tensor::zeros_like);
-            point.push(zeros.collect::<Result<_>>()?);
+            point.push(zeros(&point[0])?);
         }
         Ok(point)
     }
@@ -321,6 +296,10 @@ impl Unrolled {
         let adjoint = tracked.iter().map(|of| of.iter().map(&mut taken).collect());
         adjoint.collect()
     }
+}
+
+fn zeros(like: &[Tensor]) -> Result<Vec<Tensor>> {
+    like.iter().map(Tensor::zeros_like).collect()
 }
 
 /// Fresh variables of these values.

@@ -178,9 +178,6 @@ pub fn of_channels(
 
 fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden);
-    if m < 2 {
-        candle_core::bail!("stripes need at least 2 hidden channels, found {m}");
-    }
     let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));
     let (w1, w2) = (w("mlp.fc1")?, w("mlp.fc2")?); // (n, m, h), (n, h, m)
     let both = Tensor::cat(&[&w1, &w2.transpose(1, 2)?], 2)?; // (n, m, 2 h)

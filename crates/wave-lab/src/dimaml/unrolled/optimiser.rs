@@ -66,9 +66,6 @@ impl Optimiser {
         g: &Tensor,
         slots: &[Tensor],
     ) -> Result<(Tensor, Vec<Tensor>)> {
-        if slots.len() != self.slots() {
-            candle_core::bail!("{} slots for {self:?}", slots.len());
-        }
         match *self {
             Optimiser::Sgd {
                 momentum,
