@@ -15,6 +15,7 @@
 
 use super::network::{Mixer, PopulationShape};
 use candle_core::{D, DType, Result, Tensor};
+use std::collections::BTreeMap;
 use wave_models::Weights;
 use wave_models::fold::get;
 
@@ -71,7 +72,7 @@ pub struct NetworkStatistics {
     /// (tensors, tensors).
     pub between: Tensor,
     /// The same of every bias with the weights of its own row, by the weight's name.
-    pub bias_with_row: Vec<(String, f64)>,
+    pub bias_with_row: BTreeMap<String, f64>,
     /// Correlations of at most [`SHOWN`] evenly spaced values of a network with each other, as the forward
     /// pass has them; the diagonal is 0.
     pub shown: Tensor,
@@ -86,9 +87,8 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
     let chance = 1.0 / (n as f64 - 1.0);
     let beyond = |mean_square: f64| (mean_square - chance).max(0.0).sqrt();
     let mut tensors: Vec<(String, Tensor)> = Vec::new(); // (n, values), of variance 1 / n
-    for (name, dims) in shape.parameters() {
+    for (name, _) in shape.parameters() {
         let t = standardised(&centred(shape, weights, &name)?.flatten_from(1)?)?;
-        debug_assert_eq!(t.dim(1)?, dims[1..].iter().product::<usize>());
         tensors.push((name, t));
     }
     // Number of values that vary: each is of norm 1.
@@ -104,7 +104,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
             between.push(beyond((squares(x, y)? - own) / pairs));
         }
     }
-    let mut bias_with_row = Vec::new();
+    let mut bias_with_row = BTreeMap::new();
     for pair in tensors.windows(2) {
         let [(weight, w), (bias, b)] = pair else {
             continue;
@@ -116,10 +116,8 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
         let rows = b.dim(1)?;
         let w = w.reshape((n, rows, ()))?;
         let found = w.broadcast_mul(&b.unsqueeze(2)?)?.sum(0)?; // (rows, columns)
-        bias_with_row.push((
-            weight.clone(),
-            beyond(found.sqr()?.mean_all()?.to_scalar()?),
-        ));
+        let mean_square = found.sqr()?.mean_all()?.to_scalar()?;
+        bias_with_row.insert(weight.clone(), beyond(mean_square));
     }
     let values: Vec<&Tensor> = tensors.iter().map(|(_, t)| t).collect();
     let all = Tensor::cat(&values, 1)?;
