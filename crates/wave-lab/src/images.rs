@@ -40,7 +40,7 @@ impl OnImages {
     /// The data, its normalisation measured on all training images, with `networks` times the batch.
     pub(crate) fn open(&self, networks: usize, usual: usize, run: &Run) -> Result<Data> {
         let of_each = batch(&self.optimisation, usual)?;
-        let dataset = data::open(self.images.data.as_deref(), run.context())?;
+        let dataset = data::open(self.images.data.as_deref(), &run.options.context)?;
         let whole = DataPlan {
             spec: self.images.data.clone(),
             batch: BatchSize::Images(1),
@@ -50,7 +50,7 @@ impl OnImages {
             image_size: data::image_side(&dataset).unwrap_or(DEFAULT_SIDE),
             channels: Channels::Otherwise(3),
         };
-        let whole = Data::open(&whole, input, run.context())?;
+        let whole = Data::open(&whole, input, &run.options.context)?;
         let plan = DataPlan {
             batch: BatchSize::Images(of_each * networks),
             ..DataPlan::new(&Training {
@@ -59,7 +59,7 @@ impl OnImages {
                 ..Training::default()
             })?
         };
-        Data::open(&plan, Input::Like(whole.transform), run.context())
+        Data::open(&plan, Input::Like(whole.transform), &run.options.context)
     }
 }
 

@@ -8,7 +8,6 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_models::{ShapeError, Weights};
-use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::plot::{self, Chart, Series, Unit};
 use wave_run::recipe::{merge, narrow, to_table};
@@ -18,23 +17,12 @@ use wave_run::train::{self, Resolved};
 use wave_train::Variable;
 
 pub struct Run {
-    out: PathBuf,
+    /// The directory to write.
+    pub out: PathBuf,
     pub options: Options,
 }
 
 impl Run {
-    /// A run that writes to `out`, on the CPU.
-    pub fn new(out: &Path) -> Run {
-        Run {
-            out: out.into(),
-            options: Options::default(),
-        }
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.options.context
-    }
-
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.out.join(name)
     }

@@ -111,7 +111,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
         loader: TaskLoader::new(task.clone(), batch, plan.seed)?,
         task,
         tests: settings.test_limit.unwrap_or(TESTS),
-        context: run.context().clone(),
+        context: run.options.context.clone(),
     };
     let trainable = Network {
         weights: start(settings, &shape, plan.seed)?,

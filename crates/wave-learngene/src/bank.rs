@@ -16,8 +16,8 @@ use crate::{Part, Plan};
 use candle_core::{Result, Tensor};
 use std::fmt;
 use std::str::FromStr;
-use wave_models::Refusal;
 use wave_models::vit::VitShape;
+use wave_models::{Refusal, refuse};
 use wave_ops::Kronecker;
 
 #[cfg(test)]
@@ -34,9 +34,6 @@ pub enum DepthRule {
 }
 
 impl DepthRule {
-    /// Every rule.
-    pub const ALL: [DepthRule; 2] = [DepthRule::LastIsOne, DepthRule::Tleg];
-
     /// The divisor of relative depths, at least 1.
     fn divisor(self, depth: usize) -> usize {
         match self {
@@ -60,12 +57,11 @@ impl FromStr for DepthRule {
     type Err = Refusal;
 
     fn from_str(text: &str) -> std::result::Result<DepthRule, Refusal> {
-        let named = DepthRule::ALL.into_iter().find(|r| r.to_string() == text);
-        named.ok_or_else(|| {
-            Refusal::new(format!(
-                "unknown depth rule {text:?}; expected l/(L-1) or l/L"
-            ))
-        })
+        match text {
+            "l/(L-1)" => Ok(DepthRule::LastIsOne),
+            "l/L" => Ok(DepthRule::Tleg),
+            _ => refuse!("unknown depth rule {text:?}; expected l/(L-1) or l/L"),
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 //! product of the gammas up to and including its own. The logits are the same.
 
 use crate::choices::{Choices, LayerScaleForm};
+use crate::fill::initialise;
 use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::{NetworkError, Refusal};
@@ -39,7 +40,7 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
         vp: (0.0, 0.0),
         ..choices.options(DirectMethod::Mimetic, request.shape.image_size)
     };
-    let mut weights = request.direct(&options)?;
+    let mut weights = initialise(request.shape, &options, request.seed)?;
     let factors = factors(choices, request.shape.depth)?;
     for (layer, (attention, mlp)) in factors.into_iter().enumerate() {
         for (matrix, factor) in [("attn.proj", attention), ("mlp.fc2", mlp)] {

@@ -1,6 +1,6 @@
 //! The outer loop: Adam on the parameters of distributions, with gradients through whole training runs.
 
-use super::learned::{self, Noise};
+use super::learned;
 use super::plan::Plan;
 use super::problem::Episode;
 use super::unrolled::{Optimiser, area, gradient_of};
@@ -40,7 +40,6 @@ fn current(first: &Weights, learned: &[Learned], tracked: bool) -> Weights {
 
 /// Learns the parameters of distributions. Must run inside [`super::second_order()`].
 pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
-    let shapes = plan.network.shapes();
     let usual = learned::usual(&plan.network.parameters(), plan.seed)?;
     let first = learned::first_parameters(plan.family, &usual)?;
     let learns = |(name, _): &(&String, &Tensor)| !name.starts_with("constant.");
@@ -61,7 +60,7 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
     for k in 0..plan.steps {
         let seed = step_generator(plan.seed, k).random();
         let parameters = current(&first, &learned, true);
-        let noise = Noise::new(plan.family, &shapes, &parameters, seed)?;
+        let noise = learned::noise(plan.family, plan.network.shapes(), &parameters, seed)?;
         let drawn = learned::weights(plan.family, &parameters, &noise)?;
         let start: candle_core::Result<Weights> = drawn
             .iter()

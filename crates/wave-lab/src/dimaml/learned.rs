@@ -113,31 +113,23 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
     Ok(all)
 }
 
-/// The random part of a draw: `z` for each tensor that is not constant, and shapes.
-#[derive(Clone, Debug)]
-pub struct Noise {
-    tensors: Vec<(String, Vec<usize>, Option<Tensor>)>,
-}
+/// The random part of a draw: names and shapes, and `z` for each tensor that is not constant.
+pub type Noise = Vec<(String, Vec<usize>, Option<Tensor>)>;
 
-impl Noise {
-    /// Numbers for tensors of these names and shapes, each from a stream of its own.
-    pub fn new(
-        family: DistributionFamily,
-        shapes: &[(String, Vec<usize>)],
-        parameters: &Weights,
-        seed: u64,
-    ) -> Result<Noise> {
-        let tensor = |(i, (name, dims)): (usize, &(String, Vec<usize>))| {
-            let mut rng = generator(seed, i as u64);
-            let constant = parameters.contains_key(&format!("constant.{name}"));
-            let z = (!constant).then(|| draw(family, dims, &mut rng));
-            Ok((name.clone(), dims.clone(), z.transpose()?))
-        };
-        let tensors = shapes.iter().enumerate().map(tensor);
-        Ok(Noise {
-            tensors: tensors.collect::<Result<_>>()?,
-        })
-    }
+/// Numbers for tensors of these names and shapes, each from a stream of its own.
+pub fn noise(
+    family: DistributionFamily,
+    shapes: Vec<(String, Vec<usize>)>,
+    parameters: &Weights,
+    seed: u64,
+) -> Result<Noise> {
+    let tensor = |(i, (name, dims)): (usize, (String, Vec<usize>))| {
+        let mut rng = generator(seed, i as u64);
+        let constant = parameters.contains_key(&format!("constant.{name}"));
+        let z = (!constant).then(|| draw(family, &dims, &mut rng));
+        Ok((name, dims, z.transpose()?))
+    };
+    shapes.into_iter().enumerate().map(tensor).collect()
 }
 
 fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> {
@@ -152,7 +144,7 @@ fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Res
 /// Weights by name, in the type of the parameters, as a differentiable function of these.
 pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
-    for (name, dims, z) in &noise.tensors {
+    for (name, dims, z) in noise {
         let p = |kind: &str| of(parameters, kind, name);
         let t = match (z, family) {
             (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,

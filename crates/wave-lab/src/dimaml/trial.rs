@@ -1,7 +1,7 @@
 //! Comparison of the learned initialisation with others, on another task.
 
 use super::learned::baselines::{delta_orthogonal, metainit};
-use super::learned::{self, DistributionFamily, Noise};
+use super::learned::{self, DistributionFamily};
 use super::plan::{Plan, validated};
 use super::problem::{Episode, Source};
 use super::settings::Settings;
@@ -43,17 +43,12 @@ fn against(settings: &Settings) -> Vec<String> {
 pub(super) fn check(settings: &Settings, plan: &Plan) -> Result<()> {
     for name in against(settings) {
         let (start, _) = tuned(&name, plan.inner.optimiser)?;
-        let known: &[&str] = match plan.network {
-            Small::Fixup(_) => &["usual", "metainit"], // usual is Fixup
-            Small::Lstm(_) => &[
-                "usual",
-                "kaiming",
-                "metainit",
-                "delta-orthogonal",
-                "orthogonal-hidden",
-            ],
-            _ => &["usual", "kaiming", "metainit", "delta-orthogonal"],
-        };
+        let mut known = vec!["usual", "kaiming", "metainit", "delta-orthogonal"];
+        match plan.network {
+            Small::Autoencoder(_) => {}
+            Small::Fixup(_) => known = vec!["usual", "metainit"], // usual is Fixup
+            Small::Lstm(_) => known.push("orthogonal-hidden"),
+        }
         if !known.contains(&start) {
             return Err(request(format!(
                 "against = {name}; expected {}, alone or with @lars=TRUST or @learned-rates",
@@ -120,7 +115,7 @@ pub(super) fn tests(
     }
     let mut own = settings.clone();
     own.images.hold_out = None;
-    let open = |like| Source::open(&tests.data, &own, like, run.context());
+    let open = |like| Source::open(&tests.data, &own, like, &run.options.context);
     let mut source = open(None)?;
     // Images of another size or other channels are prepared as the meta-training images.
     let image = |source: &Source| source.frame().map(|(side, channels, _)| (side, channels));
@@ -183,7 +178,7 @@ impl Trial {
         match kind {
             LEARNED => {
                 let shapes = self.network.shapes();
-                let noise = Noise::new(self.family, &shapes, parameters, seed)?;
+                let noise = learned::noise(self.family, shapes, parameters, seed)?;
                 Ok(learned::weights(self.family, parameters, &noise)?)
             }
             "metainit" => self.with_metainit(usual, seed),

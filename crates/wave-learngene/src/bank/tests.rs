@@ -44,7 +44,7 @@ fn tlegs_layers_are_even_steps_that_stop_before_the_last_anchor() {
 
 #[test]
 fn depth_rules_read_back() {
-    for rule in DepthRule::ALL {
+    for rule in [DepthRule::LastIsOne, DepthRule::Tleg] {
         assert_eq!(rule.to_string().parse::<DepthRule>().unwrap(), rule);
     }
     let error = "l".parse::<DepthRule>().unwrap_err().to_string();
