@@ -63,19 +63,14 @@ impl Source {
 
     /// Side, channels and classes of images.
     pub(super) fn frame(&self) -> Option<(usize, usize, usize)> {
-        match self {
-            Source::Images(data) => {
-                let transform = &data.transform;
-                let classes = data.class_names.len();
-                Some((transform.image_size, transform.channels, classes))
-            }
-            Source::Tokens(..) => None,
-        }
+        let data = self.images()?;
+        let (transform, classes) = (&data.transform, data.class_names.len());
+        Some((transform.image_size, transform.channels, classes))
     }
 
-    pub(super) fn transform(&self) -> Option<wave_data::Transform> {
+    pub(super) fn images(&self) -> Option<&Data> {
         match self {
-            Source::Images(data) => Some(data.transform.clone()),
+            Source::Images(data) => Some(data),
             Source::Tokens(..) => None,
         }
     }

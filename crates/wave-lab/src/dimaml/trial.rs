@@ -120,7 +120,7 @@ pub(super) fn tests(
     // Images of another size or other channels are prepared as the meta-training images.
     let image = |source: &Source| source.frame().map(|(side, channels, _)| (side, channels));
     if image(&source) != image(&plan.source) {
-        source = open(plan.source.transform())?;
+        source = open(plan.source.images().map(|data| data.transform.clone()))?;
     }
     let classes = source.frame().map(|(_, _, classes)| classes);
     let task = Trial {

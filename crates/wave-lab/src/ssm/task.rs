@@ -409,12 +409,11 @@ pub(super) fn evaluate(
         let z = logits(&batch.input()?, &positions)?.flatten_to(1)?;
         let z = z.to_vec2::<f32>()?;
         for (z, targets) in z.chunks(m).zip(batch.targets.chunks(m)) {
-            let right = z
-                .iter()
-                .zip(targets)
-                .map(|(z, &target)| tally.add(z, target));
-            let right = right.collect::<Result<Vec<bool>, _>>()?;
-            exact += usize::from(right.iter().all(|right| *right));
+            let mut right = true;
+            for (z, &target) in z.iter().zip(targets) {
+                right &= tally.add(z, target)?;
+            }
+            exact += usize::from(right);
             sequences += 1;
         }
     }
