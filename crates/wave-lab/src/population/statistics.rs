@@ -59,7 +59,8 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
         w2.mean(D::Minus1)?.flatten_all()
     });
     let means = Tensor::stack(&means.collect::<Result<Vec<_>>>()?, 0)?; // (depth, n h)
-    correlation(&means.matmul(&means.t()?)?)
+    let covariance = means.matmul(&means.t()?)?;
+    scaled(&covariance, &covariance)
 }
 
 /// Correlations of all weights of the networks, across tensors (figure 3.39).
@@ -186,8 +187,7 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
     let between = ((all - &within)? / (m as f64 - 1.0))?;
 
     let diagonal = |t: &Tensor, from: usize| -> Result<f64> {
-        let part = t.narrow(0, from, h)?.narrow(1, from, h)?;
-        trace(&part)
+        trace(&t.narrow(0, from, h)?.narrow(1, from, h)?)
     };
     let stripes = |from: usize| -> Result<f64> {
         let share = diagonal(&between, from)? / diagonal(&within, from)?;
@@ -204,7 +204,7 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
             Mixer::Attention { .. } => None,
         },
         between: scaled(&between, &within)?,
-        within: correlation(&within)?,
+        within: scaled(&within, &within)?,
     })
 }
 
@@ -246,18 +246,13 @@ fn trace(t: &Tensor) -> Result<f64> {
     (t * eye)?.sum_all()?.to_scalar()
 }
 
-fn correlation(covariance: &Tensor) -> Result<Tensor> {
-    scaled(covariance, covariance)
-}
-
 /// A covariance over the standard deviations on the diagonal of another.
 fn scaled(covariance: &Tensor, variances: &Tensor) -> Result<Tensor> {
     let eye = Tensor::eye(variances.dim(0)?, variances.dtype(), variances.device())?;
     let deviations = (variances * eye)?.sum(1)?.sqrt()?; // (d)
     let columns = deviations.unsqueeze(0)?;
-    covariance
-        .broadcast_div(&columns)?
-        .broadcast_div(&columns.t()?)
+    let by_column = covariance.broadcast_div(&columns)?;
+    by_column.broadcast_div(&columns.t()?)
 }
 
 /// A square matrix without its diagonal.
