@@ -37,6 +37,11 @@ type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 /// Takes tensors as they are.
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
+/// Takes tensors of a block as they are.
+fn whole(_: &str, tensor: &Tensor, _: &[usize]) -> Result<Tensor> {
+    Ok(tensor.clone())
+}
+
 /// Checks that a donor and a target have the same of each size: its name, the donor's, the target's.
 pub(crate) fn same(
     method: &'static str,
@@ -172,29 +177,18 @@ impl<'a> Carry<'a> {
         get(self.donor.weights(), name)
     }
 
-    /// Copies tensors of a block of the donor.
-    fn copy(&mut self, to: usize, from: usize, tensors: &[&str]) -> Result<()> {
-        for tensor in tensors {
-            let from = format!("blocks.{from}.{tensor}");
-            let copied = self.from(&from)?.clone();
-            self.put(&format!("blocks.{to}.{tensor}"), &from, copied)?;
-        }
-        Ok(())
-    }
-
-    /// Fills all blocks, each from the layer of the donor in its place in `layers`: `take` makes a
-    /// tensor of these sizes out of the donor's, given its name within the block.
+    /// Fills these tensors of blocks, each block from the layer of the donor beside it in `layers`: `take`
+    /// makes a tensor of these sizes out of the donor's, given its name within the block.
     fn blocks(
         &mut self,
-        layers: Vec<usize>,
+        layers: impl Iterator<Item = (usize, usize)>,
+        tensors: &[&str],
         take: impl Fn(&str, &Tensor, &[usize]) -> Result<Tensor>,
     ) -> Result<()> {
-        for (to, from) in layers.into_iter().enumerate() {
-            for tensor in BLOCK_TENSORS {
-                let (to, from) = (
-                    format!("blocks.{to}.{tensor}"),
-                    format!("blocks.{from}.{tensor}"),
-                );
+        for (to, from) in layers {
+            for tensor in tensors {
+                let name = |layer: usize| format!("blocks.{layer}.{tensor}");
+                let (to, from) = (name(to), name(from));
                 let dims = self.weights[&to].dims().to_vec();
                 let taken = take(tensor, self.from(&from)?, &dims)?;
                 self.put(&to, &from, taken)?;

@@ -5,10 +5,9 @@
 //! WAVE's parameter counts. Here the similarities are given. The layers with the largest are chosen,
 //! in their order, which is our reading.
 
-use super::{AS_IS, Carry, Stored, at_least, largest};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, largest, whole};
 use crate::error::finite;
 use crate::start::{Request, Start, StartMethod};
-use wave_models::vit::BLOCK_TENSORS;
 use wave_models::{NetworkError, refuse};
 
 pub(crate) const METHOD: StartMethod = StartMethod {
@@ -37,10 +36,8 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
         finite("a similarity", *value)?;
     }
     at_least(METHOD.name, "depth", donor_depth, blocks)?;
-    let layers = largest(similarity, blocks.min(depth));
-    for (to, from) in layers.into_iter().enumerate() {
-        carry.copy(to, from, &BLOCK_TENSORS)?;
-    }
+    let layers = largest(similarity, blocks.min(depth)).into_iter();
+    carry.blocks(layers.enumerate(), &BLOCK_TENSORS, whole)?;
     carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }

@@ -4,10 +4,9 @@
 //! are the last ones. For transformers the number follows from WAVE's parameter counts: 3 blocks.
 //! A target with fewer layers than that gets only the last of them (our reading).
 
-use super::{AS_IS, Carry, Stored, at_least};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, whole};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
-use wave_models::vit::BLOCK_TENSORS;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "heru-lg",
@@ -24,9 +23,8 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
     let donor_depth = carry.donor.shape().depth;
     at_least(METHOD.name, "depth", donor_depth, blocks)?;
-    for i in 1..=blocks.min(depth) {
-        carry.copy(depth - i, donor_depth - i, &BLOCK_TENSORS)?;
-    }
+    let layers = (1..=blocks.min(depth)).map(|i| (depth - i, donor_depth - i));
+    carry.blocks(layers, &BLOCK_TENSORS, whole)?;
     carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }

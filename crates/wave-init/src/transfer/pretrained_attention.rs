@@ -3,7 +3,7 @@
 //! The upper reference of mimetic attention (thesis, section 3.2.5). The layers of a deeper donor are
 //! a choice: [`Choices::layers`](crate::Choices::layers).
 
-use super::{AS_IS, ATTENTION, Carry, Stored, at_least};
+use super::{AS_IS, ATTENTION, Carry, Stored, at_least, whole};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
@@ -22,9 +22,7 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     let (donor, target) = (carry.donor.shape(), request.shape);
     at_least(METHOD.name, "depth", donor.depth, target.depth)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
-    for (to, from) in layers.into_iter().enumerate() {
-        carry.copy(to, from, &ATTENTION)?;
-    }
+    carry.blocks(layers.into_iter().enumerate(), &ATTENTION, whole)?;
     carry.positions(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
