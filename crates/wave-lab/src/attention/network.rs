@@ -56,7 +56,7 @@ impl PositionalAttention {
 }
 
 /// The sizes of such a transformer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PositionalShape {
     /// The transformer; without a class token.
     pub vit: VitShape,

@@ -10,7 +10,7 @@ pub mod lstm;
 
 use crate::run::at_most;
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::{ShapeError, Weights};
 
 pub use autoencoder::AutoencoderShape;
@@ -78,7 +78,7 @@ pub struct Examples {
 }
 
 /// A small network and its sizes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "network", rename_all = "snake_case")]
 pub enum Small {
     Autoencoder(AutoencoderShape),

@@ -22,7 +22,7 @@
 
 use crate::run::at_most;
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::{self, sizes};
 use wave_models::fold::get;
 use wave_models::{ShapeError, Weights, checked_images, mean_over_pixels};
@@ -35,7 +35,7 @@ const EPS: f64 = 1e-6;
 const MOST_VALUES: usize = u32::MAX as usize;
 
 /// Token mixer of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Mixer {
     /// A depthwise convolution: the networks are ConvNeXts.
@@ -48,7 +48,7 @@ pub enum Mixer {
 }
 
 /// The sizes of a population. All are at least 1; see [`PopulationShape::validate`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PopulationShape {
     pub networks: usize,
     /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a

@@ -12,7 +12,7 @@
 
 use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::sizes;
 use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
@@ -26,7 +26,7 @@ const PADDING: usize = 1;
 /// Added to the variance in norms.
 const EPS: f64 = 1e-5;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AutoencoderShape {
     pub image_size: usize,
     pub channels: usize,

@@ -14,13 +14,13 @@
 
 use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::sizes;
 use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FixupShape {
     pub image_size: usize,
     pub channels: usize,
@@ -28,13 +28,8 @@ pub struct FixupShape {
     pub width: usize,
     /// Number of residual blocks, a multiple of the stages.
     pub blocks: usize,
-    #[serde(default = "one")]
     pub stages: usize,
     pub classes: usize,
-}
-
-fn one() -> usize {
-    1
 }
 
 impl FixupShape {

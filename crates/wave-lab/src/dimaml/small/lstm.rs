@@ -10,7 +10,7 @@
 
 use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::sizes;
 use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
@@ -19,7 +19,7 @@ use wave_ops::stock;
 /// Names of the gates: input, forget, cell, output.
 const GATES: [&str; 4] = ["i", "f", "g", "o"];
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LstmShape {
     pub vocabulary: usize,
     /// Channels of a token.
