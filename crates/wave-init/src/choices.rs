@@ -36,8 +36,10 @@ pub struct Choices {
     pub layers: Layers,
     /// The matrices that `zero` fills.
     pub zero: ZeroScope,
-    /// Choices of `layerscale`.
-    pub layer_scale: LayerScale,
+    /// The scale of `layerscale`, 0 to 1; by default 0.1, our choice.
+    pub gamma: Option<f64>,
+    /// The part of a layer that `layerscale` scales.
+    pub scaled: LayerScaleForm,
     /// The number of the donor's blocks that `heru-lg` and `auto-lg` copy; by default 3 and 4.
     pub blocks: Option<usize>,
     /// A similarity (or gate) for each layer of the donor of `auto-lg`: larger is more similar.
@@ -60,7 +62,7 @@ impl Choices {
         }
         options.qk = self.qk.unwrap_or(options.qk);
         options.vp = self.vp.unwrap_or(options.vp);
-        options.mlp_mean = self.mlp_mean.unwrap_or(MlpMean::None);
+        options.mlp_mean = self.mlp_mean.unwrap_or_default();
         options
     }
 }
@@ -82,29 +84,11 @@ named!(
     "query-key" => QueryKey, "attention" => Attention, "blocks" => Blocks
 );
 
-/// Choices of `layerscale`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerScale {
-    /// The scale, 0 to 1.
-    pub gamma: f64,
-    /// The branch or the skip.
-    pub form: LayerScaleForm,
-}
-
-impl Default for LayerScale {
-    /// Attention only, as in the thesis; gamma 0.1 and the branch's form are our choices.
-    fn default() -> Self {
-        Self {
-            gamma: 0.1,
-            form: LayerScaleForm::Branch,
-        }
-    }
-}
-
 /// The two forms of LayerScale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerScaleForm {
-    /// The residual branch.
+    /// The residual branch, our choice.
+    #[default]
     Branch,
     /// The skip connection.
     Skip,

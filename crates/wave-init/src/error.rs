@@ -13,17 +13,6 @@ pub fn finite(name: &str, value: f64) -> Result<f64, Refusal> {
     }
 }
 
-/// Passes a finite number of 0 or more on.
-///
-/// # Errors
-/// Naming another.
-pub(crate) fn not_negative(name: &str, value: f64) -> Result<f64, Refusal> {
-    match finite(name, value)? < 0.0 {
-        true => refuse!("{name} is {value}: use a number that is 0 or greater"),
-        false => Ok(value),
-    }
-}
-
 /// The error of a `method` that starts from another number of trained models than it was given.
 pub(crate) fn donors(method: &str, expected: usize, found: usize) -> Refusal {
     Refusal::new(format!(

@@ -13,7 +13,7 @@ use crate::mimetic::{
     Attention, equal_query_key, equal_value_projection, query_key, value_projection,
 };
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
-use crate::random::{generator, normal, truncated_normal, uniform, xavier_uniform};
+use crate::random::{generator, normal, of_layer, truncated_normal, uniform, xavier_uniform};
 use crate::sinusoidal::sinusoidal_positions;
 
 /// timm's standard deviation for linear layers and position embeddings.
@@ -131,7 +131,7 @@ fn outer(seed: u64, part: Stream) -> ChaCha8Rng {
 
 /// The generator of a part of a layer; `head` is 0 but for [`Stream::FirstHead`].
 pub(crate) fn inner(seed: u64, layer: usize, part: Stream, head: usize) -> ChaCha8Rng {
-    generator(seed, ((layer as u64 + 1) << 32) + part as u64 + head as u64)
+    of_layer(seed, layer, part as u64 + head as u64)
 }
 
 /// Everything before the first block and after the last.

@@ -23,8 +23,7 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::no_convergence;
-use crate::error::{finite, named};
+use crate::error::{finite, named, no_convergence};
 use crate::random::standard_normal;
 use wave_models::{NetworkError, refuse};
 

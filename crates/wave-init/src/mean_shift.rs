@@ -16,14 +16,15 @@ use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
 use wave_models::{NetworkError, Weights, refuse};
 
-use crate::error::{finite, not_negative};
+use crate::error::finite;
 use crate::random::standard_normal;
 
 /// Start of an MLP's first layer: with a mean shift, or one of the baselines that the paper compares it with
 /// (section 2, and figure 4).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum MlpMean {
     /// None.
+    #[default]
     None,
     /// Equation 1: an offset per column.
     Eq1 {
@@ -45,11 +46,11 @@ pub enum MlpMean {
     Half,
 }
 
-/// Weight (p, n) and bias (p) of an MLP's first layer under `shift`, given a plain start's and its second matrix
-/// (n, p).
+/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer under `shift`, given a plain start's and its second
+/// matrix (n, p). The results have the types of these.
 ///
 /// # Errors
-/// As [`shift_mean`].
+/// If a weight to be shifted is not such a matrix, or the shift is not finite, or `sigma` is negative.
 pub fn first_layer(
     weight: &Tensor,
     bias: &Tensor,
@@ -57,14 +58,26 @@ pub fn first_layer(
     shift: MlpMean,
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor), NetworkError> {
-    Ok(match shift {
+    let shifted = match shift {
+        MlpMean::None => weight.clone(),
+        MlpMean::Eq1 { sigma } => {
+            if finite("sigma", sigma)? < 0.0 {
+                refuse!("sigma is {sigma}: use a number that is 0 or greater");
+            }
+            let tau = sigma * standard_deviation(weight)?;
+            let n = weight.dim(1)?;
+            let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
+            let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)
+            weight.broadcast_add(&b.to_dtype(weight.dtype())?)? // (p, n)
+        }
+        MlpMean::Eq2 { b } => (weight + finite("b", b)? * standard_deviation(weight)?)?,
         MlpMean::Bias { b } => {
             let b = finite("b", b)? * standard_deviation(weight)?;
-            (weight.clone(), (bias.zeros_like()? + b)?)
+            return Ok((weight.clone(), (bias.zeros_like()? + b)?));
         }
-        MlpMean::Half => (((weight - second.t()?)? * 0.5)?, bias.clone()),
-        _ => (shift_mean(weight, shift, rng)?, bias.clone()),
-    })
+        MlpMean::Half => ((weight - second.t()?)? * 0.5)?,
+    };
+    Ok((shifted, bias.clone()))
 }
 
 /// Starts the first layer of the MLP in `block`, such as `blocks.0`, of timm's names by [`first_layer`].
@@ -85,33 +98,6 @@ pub(crate) fn shift_block(
     weights.insert(name("fc1.weight"), weight);
     weights.insert(name("fc1.bias"), bias);
     Ok(())
-}
-
-/// Adds a mean shift to `weight` (p, n), which is `f32` or `f64`; the result has the same type.
-///
-/// # Errors
-/// If `weight` is not such a matrix, or the shift is not finite, or `sigma` is negative; or it is a baseline, which
-/// changes more than a matrix: see [`first_layer`].
-pub fn shift_mean(
-    weight: &Tensor,
-    shift: MlpMean,
-    rng: &mut ChaCha8Rng,
-) -> Result<Tensor, NetworkError> {
-    match shift {
-        MlpMean::None => Ok(weight.clone()),
-        MlpMean::Eq1 { sigma } => {
-            let tau = not_negative("sigma", sigma)? * standard_deviation(weight)?;
-            let n = weight.dim(1)?;
-            let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
-            let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)
-            Ok(weight.broadcast_add(&b.to_dtype(weight.dtype())?)?) // (p, n)
-        }
-        MlpMean::Eq2 { b } => Ok((weight + finite("b", b)? * standard_deviation(weight)?)?),
-        MlpMean::Bias { .. } | MlpMean::Half => refuse!(
-            "this network has no start with a constant bias or with half of W1 - W2: use --mlp-mean eq1 or eq2, or a \
-             transformer or a ConvNeXt"
-        ),
-    }
 }
 
 /// The standard deviation of the entries of a matrix about their own mean.
@@ -144,12 +130,18 @@ mod tests {
         w.to_dtype(DType::F64).unwrap()
     }
 
+    /// The weight under a shift of the weight alone.
+    fn shifted(weight: &Tensor, shift: MlpMean, seed: u64) -> Result<Tensor, NetworkError> {
+        let layer = first_layer(weight, weight, weight, shift, &mut generator(seed, 0));
+        layer.map(|(weight, _)| weight)
+    }
+
     fn eq1(weight: &Tensor, sigma: f64, seed: u64) -> Result<Tensor, NetworkError> {
-        shift_mean(weight, MlpMean::Eq1 { sigma }, &mut generator(seed, 0))
+        shifted(weight, MlpMean::Eq1 { sigma }, seed)
     }
 
     fn eq2(weight: &Tensor, b: f64) -> Result<Tensor, NetworkError> {
-        shift_mean(weight, MlpMean::Eq2 { b }, &mut generator(0, 0))
+        shifted(weight, MlpMean::Eq2 { b }, 0)
     }
 
     fn rows(tensor: &Tensor) -> Vec<Vec<f64>> {
@@ -252,7 +244,7 @@ mod tests {
             MlpMean::Eq1 { sigma: 1.0 },
             MlpMean::Eq2 { b: 1.0 },
         ] {
-            let shifted = shift_mean(&w, shift, &mut generator(0, 0)).unwrap();
+            let shifted = shifted(&w, shift, 0).unwrap();
             assert_eq!((shifted.dtype(), shifted.dims()), (DType::F32, w.dims()));
         }
     }

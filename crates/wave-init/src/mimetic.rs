@@ -23,11 +23,10 @@
 //! A network stores the transposes, outputs by inputs, and these functions return them.
 
 use candle_core::{Device, Tensor};
-use faer::{Mat, MatRef};
+use faer::{Mat, MatRef, Scale};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::no_convergence;
-use crate::error::{finite, named};
+use crate::error::{finite, named, no_convergence};
 use crate::random::standard_normal;
 use wave_models::{NetworkError, refuse};
 
@@ -135,11 +134,7 @@ fn stored(
 /// A (width, rank) matrix of N(0, 1/rank) numbers.
 fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, NetworkError> {
     check(width, rank)?;
-    let mut z = gaussian(width, rank, rng);
-    let spread = 1.0 / (rank as f64).sqrt();
-    z.col_iter_mut()
-        .for_each(|column| column.iter_mut().for_each(|v| *v *= spread));
-    Ok(z)
+    Ok(gaussian(width, rank, rng) * Scale(1.0 / (rank as f64).sqrt()))
 }
 
 /// Refuses a width of 0, and a rank that is not between 1 and the width.
@@ -176,14 +171,10 @@ fn factors(
     if alpha == 0.0 {
         let u = gaussian(width, rank, rng).qr().compute_thin_Q(); // (d, k)
         let root = beta.abs().sqrt();
-        return Ok((
-            Mat::from_fn(width, rank, |i, j| u[(i, j)] * root),
-            Mat::from_fn(width, rank, |i, j| u[(i, j)] * root * beta.signum()),
-        ));
+        return Ok((&u * Scale(root), &u * Scale(root * beta.signum())));
     }
-    let svd = mixture(width, alpha, beta, rng)
-        .svd()
-        .map_err(|_| no_convergence(width))?;
+    let svd = mixture(width, alpha, beta, rng).svd();
+    let svd = svd.map_err(|_| no_convergence(width))?;
     let (u, s, v) = (svd.U(), svd.S().column_vector(), svd.V());
     Ok((
         Mat::from_fn(width, rank, |i, j| u[(i, j)] * s[j].sqrt()),
@@ -193,12 +184,8 @@ fn factors(
 
 /// alpha Z + beta I, with Z of N(0, 1/width) numbers.
 fn mixture(width: usize, alpha: f64, beta: f64, rng: &mut ChaCha8Rng) -> Mat<f64> {
-    let mut a = gaussian(width, width, rng);
-    let spread = alpha / (width as f64).sqrt();
+    let mut a = gaussian(width, width, rng) * Scale(alpha / (width as f64).sqrt());
     for j in 0..width {
-        for i in 0..width {
-            a[(i, j)] *= spread;
-        }
         a[(j, j)] += beta;
     }
     a
@@ -206,13 +193,7 @@ fn mixture(width: usize, alpha: f64, beta: f64, rng: &mut ChaCha8Rng) -> Mat<f64
 
 /// Standard normal numbers, drawn column by column.
 fn gaussian(n_rows: usize, n_columns: usize, rng: &mut ChaCha8Rng) -> Mat<f64> {
-    let mut z = Mat::zeros(n_rows, n_columns);
-    for j in 0..n_columns {
-        for i in 0..n_rows {
-            z[(i, j)] = standard_normal(rng);
-        }
-    }
-    z
+    Mat::from_fn(n_rows, n_columns, |_, _| standard_normal(rng))
 }
 
 /// A tensor of a matrix, row after row.

@@ -22,6 +22,11 @@ pub fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     rng
 }
 
+/// The generator of one of the first 2^32 streams of a layer; those below belong to no layer.
+pub fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
+    generator(seed, ((layer as u64 + 1) << 32) + stream)
+}
+
 /// Normal numbers with mean 0 and standard deviation `std`.
 ///
 /// # Errors

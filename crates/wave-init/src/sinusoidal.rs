@@ -44,24 +44,15 @@ pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Ten
     for y in 0..grid {
         for x in 0..grid {
             for coordinate in [x as f64, y as f64] {
-                values.extend(
-                    omega
-                        .iter()
-                        .map(|w| (scale * (coordinate * w).sin()) as f32),
-                );
-                values.extend(
-                    omega
-                        .iter()
-                        .map(|w| (scale * (coordinate * w).cos()) as f32),
-                );
+                for wave in [f64::sin, f64::cos] {
+                    let entry = |w: &f64| (scale * wave(coordinate * w)) as f32;
+                    values.extend(omega.iter().map(entry));
+                }
             }
         }
     }
-    Ok(Tensor::from_vec(
-        values,
-        (1, grid * grid, width),
-        &Device::Cpu,
-    )?) // (1, n, d)
+    let positions = Tensor::from_vec(values, (1, grid * grid, width), &Device::Cpu)?;
+    Ok(positions) // (1, n, d)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use crate::choices::Choices;
 use crate::error::donors;
 use crate::fill::initialise;
-use crate::options::{DirectMethod, DirectOptions};
+use crate::options::DirectMethod;
 use candle_core::Tensor;
 use wave_models::vit::{VitShape, check_weights};
 use wave_models::{NetworkError, Weights};
@@ -71,12 +71,8 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Weights by a direct method under the choices.
     pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights, NetworkError> {
-        self.direct(&self.choices.options(method, self.shape.image_size))
-    }
-
-    /// Weights by a direct method.
-    pub(crate) fn direct(&self, options: &DirectOptions) -> Result<Weights, NetworkError> {
-        initialise(self.shape, options, self.seed)
+        let options = self.choices.options(method, self.shape.image_size);
+        initialise(self.shape, &options, self.seed)
     }
 }
 

@@ -37,6 +37,11 @@ type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 /// Takes tensors as they are.
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
+/// Takes tensors of a block as they are.
+fn whole(_: &str, tensor: &Tensor, _: &[usize]) -> Result<Tensor> {
+    Ok(tensor.clone())
+}
+
 /// Checks that a donor and a target have the same of each size: its name, the donor's, the target's.
 pub(crate) fn same(
     method: &'static str,
@@ -59,20 +64,17 @@ fn same_tokens(
     donor: &VitShape,
     target: &VitShape,
 ) -> std::result::Result<(), NetworkError> {
-    let both = |of: fn(&VitShape) -> usize| (of(donor), of(target));
-    for (size, (donor, target)) in [
-        ("patch", both(|s| s.patch)),
-        ("number of channels", both(|s| s.channels)),
-        ("image size", both(|s| s.image_size)),
-        ("number of class tokens", both(|s| s.class_token.into())),
-        (
-            "number of distillation tokens",
-            both(|s| s.distilled.into()),
-        ),
-    ] {
-        same(method, &[(size, donor, target)])?;
-    }
-    Ok(())
+    let both = |size, of: fn(&VitShape) -> usize| (size, of(donor), of(target));
+    same(
+        method,
+        &[
+            both("patch", |s| s.patch),
+            both("number of channels", |s| s.channels),
+            both("image size", |s| s.image_size),
+            both("number of class tokens", |s| s.class_token.into()),
+            both("number of distillation tokens", |s| s.distilled.into()),
+        ],
+    )
 }
 
 /// Checks that a donor has at least the layers and channels of a target.
@@ -156,16 +158,6 @@ impl<'a> Carry<'a> {
         )
     }
 
-    /// Checks that the donor has at least so much of a size.
-    fn at_least(
-        &self,
-        size: &'static str,
-        donor: usize,
-        target: usize,
-    ) -> std::result::Result<(), NetworkError> {
-        at_least(self.method, size, donor, target)
-    }
-
     /// Puts `tensor`, made from the donor's tensor `from`, in the place of `to`.
     fn put(&mut self, to: &str, from: &str, tensor: Tensor) -> Result<()> {
         let place = self.weights.get_mut(to);
@@ -185,34 +177,18 @@ impl<'a> Carry<'a> {
         get(self.donor.weights(), name)
     }
 
-    /// Copies tensors of a block of the donor.
-    fn copy(&mut self, to: usize, from: usize, tensors: &[&str]) -> Result<()> {
-        for tensor in tensors {
-            let from = format!("blocks.{from}.{tensor}");
-            let copied = self.from(&from)?.clone();
-            self.put(&format!("blocks.{to}.{tensor}"), &from, copied)?;
-        }
-        Ok(())
-    }
-
-    /// Copies a whole block of the donor.
-    fn copy_block(&mut self, to: usize, from: usize) -> Result<()> {
-        self.copy(to, from, &BLOCK_TENSORS)
-    }
-
-    /// Fills all blocks, each from the layer of the donor in its place in `layers`: `take` makes a
-    /// tensor of these sizes out of the donor's, given its name within the block.
+    /// Fills these tensors of blocks, each block from the layer of the donor beside it in `layers`: `take`
+    /// makes a tensor of these sizes out of the donor's, given its name within the block.
     fn blocks(
         &mut self,
-        layers: Vec<usize>,
+        layers: impl Iterator<Item = (usize, usize)>,
+        tensors: &[&str],
         take: impl Fn(&str, &Tensor, &[usize]) -> Result<Tensor>,
     ) -> Result<()> {
-        for (to, from) in layers.into_iter().enumerate() {
-            for tensor in BLOCK_TENSORS {
-                let (to, from) = (
-                    format!("blocks.{to}.{tensor}"),
-                    format!("blocks.{from}.{tensor}"),
-                );
+        for (to, from) in layers {
+            for tensor in tensors {
+                let name = |layer: usize| format!("blocks.{layer}.{tensor}");
+                let (to, from) = (name(to), name(from));
                 let dims = self.weights[&to].dims().to_vec();
                 let taken = take(tensor, self.from(&from)?, &dims)?;
                 self.put(&to, &from, taken)?;

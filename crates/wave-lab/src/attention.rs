@@ -12,7 +12,6 @@ use network::{PositionalAttention, PositionalShape};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use start::Method;
-use wave_init::{Choices, Positions};
 use wave_models::vit::VitShape;
 use wave_run::settings::{DEFAULT_BATCH, Duration};
 use wave_run::train::Defaults;
@@ -51,7 +50,6 @@ pub struct Settings {
     training: OnImages,
 }
 
-/// Starts, trains and tests such a transformer.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let data = training.open(1, DEFAULT_BATCH, run)?;
@@ -74,13 +72,8 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
             _ => 3,
         },
     };
-    let scale = Positions::usual_scale(shape.vit.image_size);
-    let choices = Choices {
-        positions: Some(Positions::Sinusoidal { scale }),
-        ..Choices::default()
-    };
     let method = settings.method.unwrap_or_default();
-    let start = start::start(method, &shape, &choices, training.seed())?;
+    let start = start::start(method, &shape, training.seed())?;
     let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
     let trainable = Classifier::new(training, DEFAULTS, data, &start, 1, &logits)?;
     let outcome = trainable.train(run)?;

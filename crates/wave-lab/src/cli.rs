@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use wave_run::error::{describe, exit_code, request};
 use wave_run::progress::{self, Verbosity};
+use wave_run::run_dir::Options;
 use wave_run::terminal::{self, tell};
 
 /// The papers beside WAVE: each command starts, trains and measures networks as one paper does.
@@ -93,7 +94,10 @@ fn execute(cli: Cli) -> Result<Value> {
         Some(threads) => return Err(request(format!("--threads {threads}; expected 1 to 1024"))),
         None => {}
     }
-    let mut run = Run::new(&cli.out);
+    let mut run = Run {
+        out: cli.out,
+        options: Options::default(),
+    };
     if cli.quiet {
         run.options.verbosity = Verbosity::Quiet;
     }

@@ -26,7 +26,7 @@ pub use settings::Settings;
 
 /// Learns distributions, tests them, and writes both. Must run inside [`second_order()`].
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
-    let plan = Plan::new(settings, run.context())?;
+    let plan = Plan::new(settings, &run.options.context)?;
     trial::check(settings, &plan)?;
     let parameters = learn::learn(&plan, &run.options)?;
     let tests = trial::tests(settings, &plan, &parameters, run)?;

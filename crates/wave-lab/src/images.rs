@@ -1,6 +1,6 @@
 //! Training of a classifier of images, given as a function of its weights.
 
-use crate::run::{Run, variables};
+use crate::run::{Run, batch, variables};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use clap::Args;
@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use wave_data::{Batch, DataError};
 use wave_models::Weights;
 use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::settings::{BatchSize, Images, Optimisation, Training};
 use wave_run::train::{
     self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
@@ -34,19 +33,14 @@ pub(crate) struct OnImages {
 }
 
 impl OnImages {
-    /// The seed of start and training.
     pub(crate) fn seed(&self) -> u64 {
         self.optimisation.seed.unwrap_or(0)
     }
 
     /// The data, its normalisation measured on all training images, with `networks` times the batch.
     pub(crate) fn open(&self, networks: usize, usual: usize, run: &Run) -> Result<Data> {
-        let of_each = match self.optimisation.batch {
-            None => usual,
-            Some(BatchSize::Images(images)) => images,
-            Some(BatchSize::Auto) => return Err(request("batch = auto; give a number here")),
-        };
-        let dataset = data::open(self.images.data.as_deref(), run.context())?;
+        let of_each = batch(&self.optimisation, usual)?;
+        let dataset = data::open(self.images.data.as_deref(), &run.options.context)?;
         let whole = DataPlan {
             spec: self.images.data.clone(),
             batch: BatchSize::Images(1),
@@ -56,7 +50,7 @@ impl OnImages {
             image_size: data::image_side(&dataset).unwrap_or(DEFAULT_SIDE),
             channels: Channels::Otherwise(3),
         };
-        let whole = Data::open(&whole, input, run.context())?;
+        let whole = Data::open(&whole, input, &run.options.context)?;
         let plan = DataPlan {
             batch: BatchSize::Images(of_each * networks),
             ..DataPlan::new(&Training {
@@ -65,7 +59,7 @@ impl OnImages {
                 ..Training::default()
             })?
         };
-        Data::open(&plan, Input::Like(whole.transform), run.context())
+        Data::open(&plan, Input::Like(whole.transform), &run.options.context)
     }
 }
 

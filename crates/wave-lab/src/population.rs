@@ -61,7 +61,6 @@ pub struct Settings {
     training: OnImages,
 }
 
-/// Starts, trains and measures a population.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let networks = settings.networks.unwrap_or(500);
@@ -81,7 +80,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
         hidden: 2 * width,
         classes: data.class_names.len(),
     };
-    let start = start::start(&shape, wave_init::MlpMean::None, training.seed())?;
+    let start = start::start(&shape, training.seed())?;
     let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
     let trainable = Classifier::new(training, DEFAULTS, data, &start, networks, &logits)?;
     let outcome = trainable.train(run)?;

@@ -8,36 +8,21 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_models::{ShapeError, Weights};
-use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::plot::{self, Chart, Series, Unit};
 use wave_run::recipe::{merge, narrow, to_table};
 use wave_run::run_dir::Options;
+use wave_run::settings::{BatchSize, Optimisation};
 use wave_run::train::{self, Resolved};
 use wave_train::Variable;
 
-/// A run of a paper.
 pub struct Run {
-    out: PathBuf,
-    /// Context and verbosity.
+    /// The directory to write.
+    pub out: PathBuf,
     pub options: Options,
 }
 
 impl Run {
-    /// A run that writes to `out`, on the CPU.
-    pub fn new(out: &Path) -> Run {
-        Run {
-            out: out.into(),
-            options: Options::default(),
-        }
-    }
-
-    /// Its device, ranks and interruption.
-    pub(crate) fn context(&self) -> &Context {
-        &self.options.context
-    }
-
-    /// A file of the output.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.out.join(name)
     }
@@ -168,6 +153,15 @@ where
     merge(&mut all, &to_table(flags)?);
     wave_run::settings::check(&all)?;
     narrow(&all, "this paper")
+}
+
+/// The number of examples of a step.
+pub(crate) fn batch(optimisation: &Optimisation, usual: usize) -> Result<usize> {
+    match optimisation.batch {
+        None => Ok(usual),
+        Some(BatchSize::Images(examples)) => Ok(examples),
+        Some(BatchSize::Auto) => Err(request("batch = auto; give a number here")),
+    }
 }
 
 /// All weights as variables.

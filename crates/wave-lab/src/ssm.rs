@@ -5,7 +5,7 @@ pub mod network;
 pub mod start;
 pub mod task;
 
-use crate::run::{Run, count, panel, variables};
+use crate::run::{Run, batch, count, panel, variables};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use clap::{Args, ValueEnum as _};
@@ -18,7 +18,7 @@ use task::{Task, TaskLoader, TokenBatch};
 use wave_models::{Weights, check_weights};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{BatchSize, Checkpointing, Duration, OfTransformers, Optimisation};
+use wave_run::settings::{Checkpointing, Duration, OfTransformers, Optimisation};
 use wave_run::train::{
     self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingData, TrainingPlan,
 };
@@ -97,7 +97,6 @@ pub struct Settings {
     optimisation: Optimisation,
 }
 
-/// Starts, trains and tests a sequence network.
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let spec = settings.data.as_deref().ok_or_else(|| {
         request("no task; give --data, such as copy:length=16,symbols=16 or text:FILE")
@@ -105,18 +104,14 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let optimisation = &settings.optimisation;
     let (none, unsaved) = (OfTransformers::default(), Checkpointing::default());
     let plan = TrainingPlan::new(optimisation, &none, &unsaved, DEFAULTS)?;
-    let batch = match optimisation.batch {
-        None => BATCH,
-        Some(BatchSize::Images(sequences)) => sequences,
-        Some(BatchSize::Auto) => return Err(request("batch = auto; give a number here")),
-    };
+    let batch = batch(optimisation, BATCH)?;
     let task: Task = spec.parse()?;
     let shape = shape(settings, &task)?;
     let data = TaskData {
         loader: TaskLoader::new(task.clone(), batch, plan.seed)?,
         task,
         tests: settings.test_limit.unwrap_or(TESTS),
-        context: run.context().clone(),
+        context: run.options.context.clone(),
     };
     let trainable = Network {
         weights: start(settings, &shape, plan.seed)?,
@@ -207,7 +202,6 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
     Ok(start::start(method, shape, &choices, donor, seed)?)
 }
 
-/// A task as data for training.
 struct TaskData {
     task: Task,
     loader: TaskLoader,

@@ -16,8 +16,8 @@ use crate::{Part, Plan};
 use candle_core::{Result, Tensor};
 use std::fmt;
 use std::str::FromStr;
-use wave_models::Refusal;
 use wave_models::vit::VitShape;
+use wave_models::{Refusal, refuse};
 use wave_ops::Kronecker;
 
 #[cfg(test)]
@@ -34,9 +34,6 @@ pub enum DepthRule {
 }
 
 impl DepthRule {
-    /// Every rule.
-    pub const ALL: [DepthRule; 2] = [DepthRule::LastIsOne, DepthRule::Tleg];
-
     /// The divisor of relative depths, at least 1.
     fn divisor(self, depth: usize) -> usize {
         match self {
@@ -60,12 +57,11 @@ impl FromStr for DepthRule {
     type Err = Refusal;
 
     fn from_str(text: &str) -> std::result::Result<DepthRule, Refusal> {
-        let named = DepthRule::ALL.into_iter().find(|r| r.to_string() == text);
-        named.ok_or_else(|| {
-            Refusal::new(format!(
-                "unknown depth rule {text:?}; expected l/(L-1) or l/L"
-            ))
-        })
+        match text {
+            "l/(L-1)" => Ok(DepthRule::LastIsOne),
+            "l/L" => Ok(DepthRule::Tleg),
+            _ => refuse!("unknown depth rule {text:?}; expected l/(L-1) or l/L"),
+        }
     }
 }
 
@@ -125,30 +121,7 @@ pub fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result
     read.reshape(dims)
 }
 
-/// Reads `source` blocks along an axis as `target` blocks.
-///
-/// The axis holds `segments` runs of blocks, each read on its own: three for rows of q, k and v,
-/// else one. With `divide`, each block is divided by how often it occurs in the result, as an input
-/// axis needs. Differentiable; a pure prefix costs one narrow, copies one index select; the tensor
-/// itself when `source` is `target`.
-///
-/// # Shapes
-/// `x`: `segments * source` along `axis`; result: `segments * target`.
-///
-/// # Errors
-/// If the axis does not exist or has another length, or if any count is 0.
-pub fn gather_blocks(
-    x: &Tensor,
-    axis: usize,
-    segments: usize,
-    source: usize,
-    target: usize,
-    divide: bool,
-) -> Result<Tensor> {
-    gather(x, axis, segments, 1, source, target, divide)
-}
-
-/// Reads the scalers of one shape as those of another: [`gather_blocks`] over block rows (q, k and
+/// Reads the scalers of one shape as those of another: [`gather_width`] over block rows (q, k and
 /// v apart) and, divided by the number of copies, over block columns.
 ///
 /// The hidden axis is read over its whole length, prefix or cyclic, like the width. Where the
@@ -173,30 +146,30 @@ pub fn resize_scalers(
     check_scalers(plan, part, scalers, from)?;
     let (q, r_from, c_from) = plan.blocks(part, from);
     let (_, r_to, c_to) = plan.blocks(part, to);
-    let rows = gather_blocks(scalers, 2, q, r_from / q, r_to / q, false)?;
+    let rows = gather_width(scalers, 2, q, 1, r_from / q, r_to / q, false)?;
     let t = plan.template_size;
     let ((_, from), (_, to)) = (part.rows_cols(from), part.rows_cols(to));
     let whole = to / t;
     let cropped_copy = c_from <= whole && !to.is_multiple_of(t) && from.is_multiple_of(t);
     if !cropped_copy || plan.kronecker == Kronecker::Interleave {
-        return gather_blocks(&rows, 3, 1, c_from, c_to, true);
+        return gather_width(&rows, 3, 1, 1, c_from, c_to, true);
     }
-    let read = gather_blocks(&rows, 3, 1, c_from, whole, true)?;
+    let read = gather_width(&rows, 3, 1, 1, c_from, whole, true)?;
     read.pad_with_zeros(3, 0, c_to - whole)
 }
 
-/// Reads a weight that templates do not cover at another width, consistently with
-/// [`resize_scalers`]: biases and norms, the position embedding (axis 2), the patch embedding (axis
-/// 0) and the head (axis 1, an input: `divide`).
+/// Reads an axis of `from_width` entries as one of `to_width`: entry `i` of the target takes entry
+/// `i mod from_width`. So do scalers (a block is one entry), and weights that templates do not cover: biases
+/// and norms, the position embedding (axis 2), the patch embedding (axis 0) and the head (axis 1, an
+/// input: `divide`).
 ///
-/// `unit` is the size of a block, the template size or the head width; entry `i` of the target
-/// takes entry `i mod from_width`, which is whole blocks where `unit` divides `from_width`. A
-/// `to_width` that is not a multiple of `unit` crops the last block. A `unit` of 0 is read as 1. With
-/// `divide`, entries are divided by the copies that remain, so that the head's logits stay the same at
-/// any width, not only at multiples.
+/// The axis holds `segments` runs, each read on its own: three for rows of q, k and v, else one. `unit` is
+/// the size of a block, the template size or the head width: whole blocks are moved as such where it divides
+/// both widths. With `divide`, each entry is divided by how often it occurs in the result, as an input axis
+/// needs, so that the head's logits stay the same at any width. Differentiable; a pure prefix costs one
+/// narrow, copies one index select; the tensor itself when the widths are equal.
 ///
-/// The order is that of tiled weights; where weights are interleaved, [`gather_blocks`] with `t`
-/// times the segments reads the blocks.
+/// The order is that of tiled weights; where weights are interleaved, `t` times the segments read the blocks.
 ///
 /// # Shapes
 /// `x`: `segments * from_width` along `axis`; result: `segments * to_width`.
@@ -212,33 +185,18 @@ pub fn gather_width(
     to_width: usize,
     divide: bool,
 ) -> Result<Tensor> {
+    let dims = x.dims();
+    let length = dims.get(axis).copied().unwrap_or(0);
+    if length == 0 || to_width == 0 || segments * from_width != length {
+        candle_core::bail!(
+            "axis {axis} of a tensor of shape {dims:?} is not {segments} segments of {from_width}, to be read as {to_width}; \
+             name the axis and sizes it was made with, all 1 or more"
+        );
+    }
     // Moving whole blocks is the same gather with fewer indices.
     let whole = unit > 0 && from_width.is_multiple_of(unit) && to_width.is_multiple_of(unit);
     let unit = if whole { unit } else { 1 };
     let (source, target) = (from_width / unit, to_width / unit);
-    gather(x, axis, segments, unit, source, target, divide)
-}
-
-/// [`gather_blocks`] with blocks of `unit` entries along the axis.
-fn gather(
-    x: &Tensor,
-    axis: usize,
-    segments: usize,
-    unit: usize,
-    source: usize,
-    target: usize,
-    divide: bool,
-) -> Result<Tensor> {
-    let dims = x.dims();
-    let length = dims.get(axis).copied().unwrap_or(0);
-    if length == 0 || target == 0 || segments * source * unit != length {
-        candle_core::bail!(
-            "axis {axis} of a tensor of shape {dims:?} is not {segments} segments of {}, to be read as {}; name the axis \
-             and sizes it was made with, all 1 or more",
-            source * unit,
-            target * unit
-        );
-    }
     if source == target {
         return Ok(x.clone());
     }

@@ -115,9 +115,9 @@ impl Learngene {
             return Ok(self.clone());
         }
         let layers = depth_matrix(from, anchors, self.depth_rule);
-        let copies = Copies::new(&layers, from + 1..=to, self.depth_rule);
+        let (nearest, shares) = copies(&layers, from + 1..=to, self.depth_rule);
         let at_anchors = |shares: &[f32]| {
-            let rows = copies.of.iter().zip(shares);
+            let rows = nearest.iter().zip(shares);
             let row = |(layer, share): (&usize, &f32)| {
                 layers[*layer].iter().map(|w| w * *share).collect()
             };
@@ -125,7 +125,7 @@ impl Learngene {
             Tensor::from_vec(rows.concat(), (anchors, anchors), &Device::Cpu)
         };
         let whole = at_anchors(&vec![1.0; anchors])?;
-        let shared = at_anchors(&copies.shares)?;
+        let shared = at_anchors(&shares)?;
         let of_deep = |(name, t): (String, Tensor)| {
             if of_bank(&name).is_none() && !name.starts_with("blocks.") {
                 return Ok((name, t));
@@ -205,62 +205,57 @@ impl Learngene {
     }
 }
 
-/// The layers of a model at the anchors of a deeper one.
-struct Copies {
-    /// The layer nearest to each anchor, in relative depth.
-    of: Vec<usize>,
-    /// The factor of each anchor's residual branches.
-    shares: Vec<f32>,
-}
+/// Least sum of a layer's shares in a model.
+const LEAST: f32 = 0.1;
 
-impl Copies {
-    /// Least sum of a layer's shares in a model.
-    const LEAST: f32 = 0.1;
-
-    /// Copies of layers that read the anchors by `layers` (depth, anchors), for models of `depths` layers.
-    ///
-    /// Shares fall linearly with the distance from the layer: the fewer copies have a part in it, the nearer a model is to
-    /// the smaller one. They reach as far as models of all depths need to read every layer. In the mean over depths the
-    /// shares that a model reads of a layer sum to 1.
-    fn new(layers: &[Vec<f32>], depths: RangeInclusive<usize>, rule: DepthRule) -> Copies {
-        let anchors = layers.first().map_or(0, Vec::len);
-        let place = |row: &Vec<f32>| row.iter().enumerate().map(|(k, w)| k as f32 * w).sum();
-        let places: Vec<f32> = layers.iter().map(place).collect();
-        let distance = |k: usize, layer: usize| (k as f32 - places[layer]).abs();
-        let nearest = |k: usize| {
-            let all = 0..layers.len();
-            all.min_by(|a, b| distance(k, *a).total_cmp(&distance(k, *b)))
-        };
-        let of: Vec<usize> = (0..anchors).filter_map(nearest).collect();
-        let models: Vec<Vec<Vec<f32>>> = depths.map(|l| depth_matrix(l, anchors, rule)).collect();
-        let sums = |model: &Vec<Vec<f32>>, shares: &[f32]| {
-            let mut sums = vec![0.0; layers.len()];
-            for (k, weight) in model.iter().flat_map(|row| row.iter().enumerate()) {
-                sums[of[k]] += weight * shares[k];
-            }
-            sums
-        };
-        let falling = |reach: usize| -> Vec<f32> {
-            let share = |k: usize| (1.0 - distance(k, of[k]) / reach as f32).max(0.0);
-            (0..anchors).map(share).collect()
-        };
-        let all_read = |shares: &[f32]| {
-            let mut all = models.iter().flat_map(|model| sums(model, shares));
-            all.all(|sum| sum >= Self::LEAST)
-        };
-        let reach = (1..anchors).find(|reach| all_read(&falling(*reach)));
-        let mut shares = falling(reach.unwrap_or(anchors));
-        let mut mean = vec![0.0; layers.len()];
-        for model in &models {
-            for (mean, sum) in mean.iter_mut().zip(sums(model, &shares)) {
-                *mean += sum / models.len() as f32;
-            }
+/// Layers that read the anchors by `layers` (depth, anchors), at the anchors of models of `depths` layers: for each anchor
+/// the layer nearest in relative depth, and the factor of its residual branches.
+///
+/// Shares fall linearly with the distance from the layer: the fewer copies have a part in it, the nearer a model is to
+/// the smaller one. They reach as far as models of all depths need to read every layer. In the mean over depths the
+/// shares that a model reads of a layer sum to 1.
+fn copies(
+    layers: &[Vec<f32>],
+    depths: RangeInclusive<usize>,
+    rule: DepthRule,
+) -> (Vec<usize>, Vec<f32>) {
+    let anchors = layers.first().map_or(0, Vec::len);
+    let place = |row: &Vec<f32>| row.iter().enumerate().map(|(k, w)| k as f32 * w).sum();
+    let places: Vec<f32> = layers.iter().map(place).collect();
+    let distance = |k: usize, layer: usize| (k as f32 - places[layer]).abs();
+    let nearest = |k: usize| {
+        let all = 0..layers.len();
+        all.min_by(|a, b| distance(k, *a).total_cmp(&distance(k, *b)))
+    };
+    let of: Vec<usize> = (0..anchors).filter_map(nearest).collect();
+    let models: Vec<Vec<Vec<f32>>> = depths.map(|l| depth_matrix(l, anchors, rule)).collect();
+    let sums = |model: &Vec<Vec<f32>>, shares: &[f32]| {
+        let mut sums = vec![0.0; layers.len()];
+        for (k, weight) in model.iter().flat_map(|row| row.iter().enumerate()) {
+            sums[of[k]] += weight * shares[k];
         }
-        for (share, layer) in shares.iter_mut().zip(&of) {
-            *share /= mean[*layer].max(Self::LEAST);
+        sums
+    };
+    let falling = |reach: usize| -> Vec<f32> {
+        let share = |k: usize| (1.0 - distance(k, of[k]) / reach as f32).max(0.0);
+        (0..anchors).map(share).collect()
+    };
+    let all_read = |shares: &[f32]| {
+        let mut all = models.iter().flat_map(|model| sums(model, shares));
+        all.all(|sum| sum >= LEAST)
+    };
+    let reach = (1..anchors).find(|reach| all_read(&falling(*reach)));
+    let mut shares = falling(reach.unwrap_or(anchors));
+    let mut mean = vec![0.0; layers.len()];
+    for model in &models {
+        for (mean, sum) in mean.iter_mut().zip(sums(model, &shares)) {
+            *mean += sum / models.len() as f32;
         }
-        Copies { of, shares }
     }
+    for (share, layer) in shares.iter_mut().zip(&of) {
+        *share /= mean[*layer].max(LEAST);
+    }
+    (of, shares)
 }
 
 /// The last map of each residual branch.

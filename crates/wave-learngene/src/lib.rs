@@ -74,7 +74,7 @@ mod repeat;
 #[cfg(test)]
 mod testing;
 
-pub use bank::{DepthRule, gather_blocks, gather_width, interpolate_depth, resize_scalers};
+pub use bank::{DepthRule, gather_width, interpolate_depth, resize_scalers};
 pub use compose::{Scalers, Templates, compose};
 pub use draw::{PARTS, Sizes, Variants};
 pub use first_scalers::{

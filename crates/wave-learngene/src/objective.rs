@@ -27,12 +27,8 @@ impl Objective {
         ancestor: Option<&Tensor>,
         targets: impl FnOnce() -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let kl = match ancestor {
-            Some(ancestor) => {
-                Some((divergence(logits, ancestor, self.temperature)? * self.kl_weight)?)
-            }
-            None => None,
-        };
+        let weighted = |ancestor| divergence(logits, ancestor, self.temperature)? * self.kl_weight;
+        let kl = ancestor.map(weighted).transpose()?;
         match kl {
             Some(kl) if self.ce_weight == 0.0 => Ok(kl),
             kl => {

@@ -16,7 +16,8 @@
 //! divided by all the gammas so far. Then skips are unscaled, and each branch is divided by the
 //! product of the gammas up to and including its own. The logits are the same.
 
-use crate::choices::{LayerScale, LayerScaleForm};
+use crate::choices::{Choices, LayerScaleForm};
+use crate::fill::initialise;
 use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::{NetworkError, Refusal};
@@ -39,8 +40,8 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
         vp: (0.0, 0.0),
         ..choices.options(DirectMethod::Mimetic, request.shape.image_size)
     };
-    let mut weights = request.direct(&options)?;
-    let factors = factors(choices.layer_scale, request.shape.depth)?;
+    let mut weights = initialise(request.shape, &options, request.seed)?;
+    let factors = factors(choices, request.shape.depth)?;
     for (layer, (attention, mlp)) in factors.into_iter().enumerate() {
         for (matrix, factor) in [("attn.proj", attention), ("mlp.fc2", mlp)] {
             for kind in ["weight", "bias"] {
@@ -55,15 +56,15 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
 }
 
 /// The factors on the attention's and the MLP's branch of each layer.
-fn factors(choice: LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, NetworkError> {
-    let LayerScale { gamma, form } = choice;
+fn factors(choices: &Choices, depth: usize) -> Result<Vec<(f64, f64)>, NetworkError> {
+    let gamma = choices.gamma.unwrap_or(0.1);
     let refused = |expected: String| {
         NetworkError::from(Refusal::new(format!("gamma is {gamma}: use {expected}")))
     };
     if !(0.0..=1.0).contains(&gamma) {
         return Err(refused("a number from 0 to 1".into()));
     }
-    if form == LayerScaleForm::Branch {
+    if choices.scaled == LayerScaleForm::Branch {
         return Ok(vec![(gamma, 1.0); depth]);
     }
     let smallest = LARGEST.powf(-1.0 / depth as f64);

@@ -1,5 +1,4 @@
 use super::*;
-use crate::Choices;
 use crate::testing::{
     assert_close, assert_same, check_refused, images, logits, shape, start, try_start, values,
 };
@@ -9,7 +8,8 @@ use wave_models::vit::VitShape;
 
 fn with(gamma: f64, form: LayerScaleForm) -> Choices {
     Choices {
-        layer_scale: LayerScale { gamma, form },
+        gamma: Some(gamma),
+        scaled: form,
         base: crate::Base::Xavier, // so large that norms hardly see their epsilon
         ..Choices::default()
     }

@@ -1,20 +1,19 @@
 //! Starts of a ConvMixer or a ConvNeXt: depthwise filters by covariance, all else PyTorch's
 //! default, with a mean shift of the MLPs on request.
 
-use candle_core::Tensor;
+use wave_models::fold::get;
 use wave_models::{Network, NetworkError, Refusal, Weights, refuse};
 
 use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::by_name;
-use crate::error::donors;
+use crate::error::{by_name, donors};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
 use crate::start::Cost;
 use crate::transfer::{at_least, same};
 
 /// The choices that the methods leave open.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FilterChoices {
     /// The variance over depth, of methods without a donor.
     pub schedule: Schedule,
@@ -27,18 +26,6 @@ pub struct FilterChoices {
     pub factored: bool,
     /// Mean shift of the first matrix of every MLP, for a network that has MLPs (section 3.4).
     pub mlp_mean: MlpMean,
-}
-
-impl Default for FilterChoices {
-    fn default() -> Self {
-        Self {
-            schedule: Schedule::default(),
-            sawtooth: false,
-            negative: Negative::default(),
-            factored: false,
-            mlp_mean: MlpMean::None,
-        }
-    }
 }
 
 /// The first stream of the MLPs' mean shifts, after the filters' streams.
@@ -84,15 +71,6 @@ impl Filters {
 
     fn depth(&self) -> usize {
         self.layers.len()
-    }
-}
-
-impl Layer {
-    fn filters<'a>(&self, weights: &'a Weights) -> Result<&'a Tensor, NetworkError> {
-        let name = &self.name;
-        weights
-            .get(name)
-            .ok_or_else(|| candle_core::Error::Msg(format!("tensor {name} is missing")).into())
     }
 }
 
@@ -224,7 +202,7 @@ fn sample(
             let pixels = donor.kernel * donor.kernel;
             taken = donor.depth() * (pixels + pixels * (pixels + 1) / 2);
             let layers = donor.layers.iter();
-            let statistics = layers.map(|layer| Statistics::of(layer.filters(of)?));
+            let statistics = layers.map(|layer| Statistics::of(get(of, &layer.name)?));
             Some(statistics.collect::<Result<_, _>>()?)
         }
     };
@@ -267,7 +245,7 @@ fn copy(
     let mut taken = 0;
     for (layer, donor) in std::iter::zip(&filters.layers, &donor.layers) {
         at_least("filters", "width", donor.width, layer.width)?;
-        let some = donor.filters(of)?.narrow(0, 0, layer.width)?;
+        let some = get(of, &donor.name)?.narrow(0, 0, layer.width)?;
         taken += some.elem_count();
         weights.insert(layer.name.clone(), some.contiguous()?);
     }

@@ -5,7 +5,7 @@
 //! WAVE's parameter counts. Here the similarities are given. The layers with the largest are chosen,
 //! in their order, which is our reading.
 
-use super::{Carry, Stored, largest};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, largest, whole};
 use crate::error::finite;
 use crate::start::{Request, Start, StartMethod};
 use wave_models::{NetworkError, refuse};
@@ -35,12 +35,10 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     for value in similarity {
         finite("a similarity", *value)?;
     }
-    carry.at_least("depth", donor_depth, blocks)?;
-    let layers = largest(similarity, blocks.min(depth));
-    for (to, from) in layers.into_iter().enumerate() {
-        carry.copy_block(to, from)?;
-    }
-    carry.outside(super::AS_IS)?;
+    at_least(METHOD.name, "depth", donor_depth, blocks)?;
+    let layers = largest(similarity, blocks.min(depth)).into_iter();
+    carry.blocks(layers.enumerate(), &BLOCK_TENSORS, whole)?;
+    carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
 

@@ -4,7 +4,7 @@
 //! are the last ones. For transformers the number follows from WAVE's parameter counts: 3 blocks.
 //! A target with fewer layers than that gets only the last of them (our reading).
 
-use super::{Carry, Stored};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, whole};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
@@ -22,11 +22,10 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     carry.same_blocks()?;
     let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
     let donor_depth = carry.donor.shape().depth;
-    carry.at_least("depth", donor_depth, blocks)?;
-    for i in 1..=blocks.min(depth) {
-        carry.copy_block(depth - i, donor_depth - i)?;
-    }
-    carry.outside(super::AS_IS)?;
+    at_least(METHOD.name, "depth", donor_depth, blocks)?;
+    let layers = (1..=blocks.min(depth)).map(|i| (depth - i, donor_depth - i));
+    carry.blocks(layers, &BLOCK_TENSORS, whole)?;
+    carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
 

@@ -12,15 +12,13 @@
 //!
 //! [`grow`] is that function, and gradients flow to the operator (and to the small weights, if they
 //! are variables): its authors train the operator for 100 steps from [`operator_start`] with the
-//! small weights frozen. [`identity`] grows a network into itself. The start named `ligo` is grown by
-//! the untrained operator.
+//! small weights frozen. The start named `ligo` is grown by the untrained operator.
 //!
 //! The paper's networks are language models. Our reading for others: the patch embedding, positions,
 //! class token, final norm and classifier widen with the residual stream, and each of a block's six
 //! modules has its own depth weights.
 
 use super::{Carry, Stored, same, same_tokens};
-use crate::error::not_negative;
 use crate::random::{generator, uniform};
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
@@ -136,14 +134,13 @@ pub fn operator_shapes(
 /// average of the old (rows uniform in 0..1, normalised to sum 1).
 ///
 /// # Errors
-/// As [`operator_shapes`]; or if `noise` is negative or not finite.
+/// As [`operator_shapes`].
 pub fn operator_start(
     small: &VitShape,
     target: &VitShape,
     noise: f64,
     seed: u64,
 ) -> std::result::Result<Weights, NetworkError> {
-    not_negative("noise", noise)?;
     let mut operator = Weights::new();
     for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
         // Streams above the fresh network's, whose layers count from 1 << 32.
@@ -160,19 +157,6 @@ pub fn operator_start(
         operator.insert(name, rows.broadcast_div(&sums)?);
     }
     Ok(operator)
-}
-
-/// The operator that grows a network into itself; into a deeper one by repeating its layers.
-///
-/// # Errors
-/// As [`operator_shapes`], or if the target is wider.
-pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, NetworkError> {
-    let sizes = [
-        ("width", small.width, target.width),
-        ("hidden width of the MLP", small.hidden(), target.hidden()),
-    ];
-    same(METHOD.name, &sizes)?;
-    operator_start(small, target, 0.0, 0)
 }
 
 /// One in row l and column l mod K: (L, K).

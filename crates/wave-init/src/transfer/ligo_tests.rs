@@ -7,6 +7,11 @@ use crate::testing::{
 use candle_core::Var;
 use wave_models::vit;
 
+/// The operator that grows a network into itself; into a deeper one by repeating its layers.
+fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, NetworkError> {
+    operator_start(small, target, 0.0, 0)
+}
+
 /// Stacked weights of a donor of this shape.
 fn stacked(shape: &VitShape) -> Weights {
     let small = donor(shape.clone(), 1);
@@ -190,11 +195,6 @@ fn what_cannot_grow_is_refused() {
         identity(&small, &token),
         "class tokens is 0, the target's 1",
     );
-    check_refused(
-        identity(&small, &shape(2, 32)),
-        "width is 24, the target's 32",
-    );
-    assert!(operator_start(&small, &small, -1.0, 0).is_err());
 
     let mut operator = identity(&small, &small).unwrap();
     operator.remove("depth.norm2");

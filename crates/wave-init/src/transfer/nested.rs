@@ -6,7 +6,7 @@
 //! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be sliced.
 //! The slice is useful only if the whole was trained for it.
 
-use super::{Carry, Stored, as_large, same};
+use super::{BLOCK_TENSORS, Carry, Stored, as_large, same};
 use crate::indices::Layers;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
@@ -28,9 +28,8 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let (donor, target) = (carry.donor.shape(), request.shape);
     fits(donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
-    carry.blocks(layers, |name, tensor, dims| {
-        first(tensor, dims, 0, segments(name))
-    })?;
+    let take = |name: &str, tensor: &Tensor, dims: &[usize]| first(tensor, dims, 0, segments(name));
+    carry.blocks(layers.into_iter().enumerate(), &BLOCK_TENSORS, take)?;
     carry.outside(&|tensor, axis| tensor.narrow(axis, 0, target.width))?;
     Ok(carry.finish(Stored::Donor))
 }

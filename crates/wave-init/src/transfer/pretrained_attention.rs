@@ -3,7 +3,7 @@
 //! The upper reference of mimetic attention (thesis, section 3.2.5). The layers of a deeper donor are
 //! a choice: [`Choices::layers`](crate::Choices::layers).
 
-use super::{ATTENTION, Carry, Stored};
+use super::{AS_IS, ATTENTION, Carry, Stored, at_least, whole};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
@@ -20,12 +20,10 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     let mut carry = Carry::new(METHOD.name, request)?;
     carry.same_blocks()?;
     let (donor, target) = (carry.donor.shape(), request.shape);
-    carry.at_least("depth", donor.depth, target.depth)?;
+    at_least(METHOD.name, "depth", donor.depth, target.depth)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
-    for (to, from) in layers.into_iter().enumerate() {
-        carry.copy(to, from, &ATTENTION)?;
-    }
-    carry.positions(super::AS_IS)?;
+    carry.blocks(layers.into_iter().enumerate(), &ATTENTION, whole)?;
+    carry.positions(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
 

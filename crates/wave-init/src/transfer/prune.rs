@@ -16,7 +16,7 @@ mod narrow;
 mod network;
 mod thin;
 
-use super::{Carry, Stored, largest, same_tokens};
+use super::{Carry, Stored, at_least, largest, same_tokens};
 use crate::fill::{insert_layer, ones, zeros};
 use crate::start::{Donor, Request, Start, StartMethod};
 use candle_core::{D, Result, Tensor};
@@ -46,7 +46,7 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
         ("number of heads", from.heads, to.heads),
         ("hidden width of the MLP", from.hidden(), to.hidden()),
     ] {
-        carry.at_least(size, donor, target)?;
+        at_least(METHOD.name, size, donor, target)?;
     }
     same_tokens(METHOD.name, from, to)?;
     let Some(images) = request.images else {

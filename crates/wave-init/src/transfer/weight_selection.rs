@@ -4,7 +4,7 @@
 //! [`uniform`] spaces; of the layers, the first ones (Xu et al. 2024,
 //! section 3). Nothing is rescaled. The classifier starts afresh.
 
-use super::{Carry, Stored, as_large};
+use super::{BLOCK_TENSORS, Carry, Stored, as_large};
 use crate::indices::uniform;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
@@ -23,12 +23,13 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     let (donor, target) = (carry.donor.shape(), request.shape);
     as_large(METHOD.name, donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
-    carry.blocks(layers, |_, tensor, dims| {
+    let take = |_: &str, tensor: &Tensor, dims: &[usize]| {
         let mut axes = dims.iter().enumerate();
         axes.try_fold(tensor.clone(), |selected, (axis, &size)| {
             select(&selected, axis, size)
         })
-    })?;
+    };
+    carry.blocks(layers.into_iter().enumerate(), &BLOCK_TENSORS, take)?;
 
     let head = ["head.weight", "head.bias"].map(|name| (name, carry.weights[name].clone()));
     carry.outside(&|tensor, axis| select(tensor, axis, target.width))?;

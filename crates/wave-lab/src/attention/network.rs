@@ -56,18 +56,16 @@ impl PositionalAttention {
 }
 
 /// The sizes of such a transformer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PositionalShape {
     /// The transformer; without a class token.
     pub vit: VitShape,
-    /// Its way of attention.
     pub attention: PositionalAttention,
     /// Taps of a convolution along a side, at most as many as patches; 0 for GPSA.
     pub kernel: usize,
 }
 
 impl PositionalShape {
-    /// Checks that the sizes fit each other.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         self.vit.validate()?;
         if self.vit.class_token {
@@ -114,9 +112,6 @@ pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
 ///
 /// # Shapes
 /// (h, k, k) gives (h, g², g²).
-///
-/// # Errors
-/// If the taps are more than the grid is wide.
 pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
     let (h, k, _) = taps.dims3()?;
     if k > grid {

@@ -18,8 +18,8 @@ use super::network::{PositionalAttention, PositionalShape};
 use candle_core::{DType, Device, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use wave_init::random::{generator, truncated_normal, uniform};
-use wave_init::{Choices, DirectMethod, initialise};
+use wave_init::random::{of_layer, truncated_normal, uniform};
+use wave_init::{DirectMethod, DirectOptions, Positions, initialise};
 use wave_models::{NetworkError, Refusal, Weights};
 
 /// Standard deviation of drawn `pos_proj`, timm's.
@@ -42,16 +42,7 @@ pub enum Method {
 }
 
 /// Weights of a transformer with positional attention.
-///
-/// # Errors
-/// If `local` is asked for where there are no heads to place, the shape is not
-/// valid, or a choice is out of range.
-pub fn start(
-    method: Method,
-    shape: &PositionalShape,
-    choices: &Choices,
-    seed: u64,
-) -> Result<Weights, NetworkError> {
+pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let gpsa = shape.attention == PositionalAttention::Gpsa;
     if method == Method::Local && !gpsa {
@@ -59,18 +50,10 @@ pub fn start(
         return Err(Refusal::unknown(kind, "local", ["default", "mimetic"]).into());
     }
     let (d, h) = (shape.vit.width, shape.vit.heads);
-    let common = match method {
-        Method::Mimetic => DirectMethod::Mimetic,
-        _ => DirectMethod::Timm,
-    };
-    let mut options = choices.options(common, shape.vit.image_size);
-    if gpsa && choices.qk.is_none() {
-        options.qk = (0.0, 0.0); // table 3.4 adds V and projection alone to GPSA
-    }
-    let mut weights = initialise(&shape.vit, &options, seed)?;
+    let mut weights = initialise(&shape.vit, &options(method, shape), seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");
-        let rng = &mut generator(seed, ((layer as u64 + 1) << 32) + STREAM);
+        let rng = &mut of_layer(seed, layer, STREAM);
         let own = shape.attention.own_name();
         if !gpsa {
             let k = shape.kernel;
@@ -99,6 +82,20 @@ pub fn start(
         }
     }
     Ok(weights)
+}
+
+/// The start of the weights that a plain transformer has too.
+fn options(method: Method, shape: &PositionalShape) -> DirectOptions {
+    let mut options = DirectOptions::new(match method {
+        Method::Mimetic => DirectMethod::Mimetic,
+        _ => DirectMethod::Timm,
+    });
+    let scale = Positions::usual_scale(shape.vit.image_size);
+    options.positions = Positions::Sinusoidal { scale };
+    if shape.attention == PositionalAttention::Gpsa {
+        options.qk = (0.0, 0.0); // table 3.4 adds V and projection alone to GPSA
+    }
+    options
 }
 
 fn ones(n: usize) -> candle_core::Result<Tensor> {

@@ -30,8 +30,8 @@ fn shape(attention: PositionalAttention, heads: usize) -> PositionalShape {
     }
 }
 
-fn made(method: Method, shape: &PositionalShape, choices: &Choices) -> Weights {
-    let weights = start(method, shape, choices, 3).unwrap();
+fn made(method: Method, shape: &PositionalShape) -> Weights {
+    let weights = start(method, shape, 3).unwrap();
     wave_models::check_weights(&weights, &shape.parameters()).unwrap();
     weights
 }
@@ -55,8 +55,8 @@ fn local_heads_are_those_of_the_authors() {
             .flat_map(|x| axis.iter().map(move |y| [*x, *y, -1.0]));
         let expected: Vec<[f32; 3]> = pairs.collect();
         let shape = shape(PositionalAttention::Gpsa, heads);
-        let weights = made(Method::Local, &shape, &Choices::default());
-        let plain = made(Method::Default, &shape, &Choices::default());
+        let weights = made(Method::Local, &shape);
+        let plain = made(Method::Default, &shape);
         for layer in 0..2 {
             let at = |part: &str| format!("blocks.{layer}.attn.{part}");
             let found = rows(&weights[&at("pos_proj.weight")]);
@@ -81,7 +81,7 @@ fn local_heads_are_those_of_the_authors() {
 #[test]
 fn a_local_head_looks_at_its_tap() {
     let shape = shape(PositionalAttention::Gpsa, 9);
-    let weights = made(Method::Local, &shape, &Choices::default());
+    let weights = made(Method::Local, &shape);
     let offsets = rows(&offsets(3, DType::F32, &Device::Cpu).unwrap());
     let heads = rows(&weights["blocks.0.attn.pos_proj.weight"]);
     for (head, w) in heads.iter().enumerate() {
@@ -103,12 +103,9 @@ fn what_is_common_starts_as_a_plain_transformer() {
             (Method::Default, DirectMethod::Timm),
             (Method::Mimetic, DirectMethod::Mimetic),
         ] {
-            let choices = Choices {
-                qk: Some((0.7, 0.7)),
-                ..Choices::default()
-            };
-            let found = made(method, &shape, &choices);
-            let options = choices.options(common, shape.vit.image_size);
+            let found = made(method, &shape);
+            let options = options(method, &shape);
+            assert_eq!(options.method, common);
             let plain = initialise(&shape.vit, &options, 3).unwrap();
             for name in [
                 "pos_embed",
@@ -134,11 +131,8 @@ fn what_is_common_starts_as_a_plain_transformer() {
 #[test]
 fn gpsa_takes_mimetic_values_and_projections_alone() {
     let shape = shape(PositionalAttention::Gpsa, 4);
-    let choices = Choices::default();
-    let (mixed, local) = (
-        made(Method::Mimetic, &shape, &choices),
-        made(Method::Local, &shape, &choices),
-    );
+    let mixed = made(Method::Mimetic, &shape);
+    let local = made(Method::Local, &shape);
     for same in ["qk.weight", "pos_proj.weight"] {
         let name = format!("blocks.1.attn.{same}");
         assert_same(&name, &mixed[&name], &local[&name]);
@@ -153,13 +147,13 @@ fn gpsa_takes_mimetic_values_and_projections_alone() {
 #[test]
 fn taps_are_drawn_and_gamma_is_one() {
     let shape = shape(PositionalAttention::ConvolutionOutside, 4);
-    let weights = made(Method::Default, &shape, &Choices::default());
+    let weights = made(Method::Default, &shape);
     let taps = values(&weights["blocks.0.attn.outside.weight"]);
     assert!(
         taps.iter().all(|t| t.abs() <= f64::from(1f32 / 3.0)) && taps.iter().any(|t| t.abs() > 0.2)
     );
     assert_ne!(taps, values(&weights["blocks.1.attn.outside.weight"]));
     assert_eq!(values(&weights["blocks.0.attn.outside.gamma"]), [1.0]);
-    let error = start(Method::Local, &shape, &Choices::default(), 0).unwrap_err();
+    let error = start(Method::Local, &shape, 0).unwrap_err();
     assert!(error.to_string().contains("default, mimetic"), "{error}");
 }

@@ -1,9 +1,9 @@
 //! The outer loop: Adam on the parameters of distributions, with gradients through whole training runs.
 
-use super::learned::{self, Noise};
+use super::learned;
 use super::plan::Plan;
 use super::problem::Episode;
-use super::unrolled::{Optimiser, gradient_of};
+use super::unrolled::{Optimiser, area, gradient_of};
 use anyhow::{Result, bail};
 use candle_core::{Tensor, Var};
 use rand::Rng;
@@ -12,12 +12,8 @@ use wave_run::progress::Report;
 use wave_run::run_dir::Options;
 use wave_run::train::step_generator;
 
-/// The paper's decay rates (appendix B.1).
-const ADAM: Optimiser = Optimiser::Adam {
-    beta1: 0.9,
-    beta2: 0.997,
-    eps: 1e-8,
-};
+/// The paper's decay rate (appendix B.1).
+const ADAM: Optimiser = Optimiser::Adam { beta2: 0.997 };
 
 /// Number of training runs in a row without a finite gradient after which learning fails.
 const PATIENCE: u32 = 10;
@@ -44,7 +40,6 @@ fn current(first: &Weights, learned: &[Learned], tracked: bool) -> Weights {
 
 /// Learns the parameters of distributions. Must run inside [`super::second_order()`].
 pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
-    let shapes = plan.network.shapes();
     let usual = learned::usual(&plan.network.parameters(), plan.seed)?;
     let first = learned::first_parameters(plan.family, &usual)?;
     let learns = |(name, _): &(&String, &Tensor)| !name.starts_with("constant.");
@@ -65,7 +60,7 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
     for k in 0..plan.steps {
         let seed = step_generator(plan.seed, k).random();
         let parameters = current(&first, &learned, true);
-        let noise = Noise::new(plan.family, &shapes, &parameters, seed)?;
+        let noise = learned::noise(plan.family, plan.network.shapes(), &parameters, seed)?;
         let drawn = learned::weights(plan.family, &parameters, &noise)?;
         let start: candle_core::Result<Weights> = drawn
             .iter()
@@ -89,7 +84,7 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
             squares += f64::from(g.sqr()?.sum_all()?.to_scalar::<f32>()?);
             gradients.push(g);
         }
-        let (area, norm) = (found.area(), squares.sqrt());
+        let (area, norm) = (area(&found.losses), squares.sqrt());
         let step = k + 1;
         if area.is_finite() && norm.is_finite() {
             failures = 0;

@@ -17,12 +17,13 @@
 
 pub mod baselines;
 
-use super::small::{Parameter, Usual, weight};
+use super::small::{Parameter, Usual};
 use crate::run::{inverse_softplus, softplus};
 use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::random::{generator, standard_normal, uniform};
+use wave_models::fold::get;
 use wave_models::{NetworkError, Weights, refuse};
 
 /// Pieces of a quantile function where nothing else is said: the authors' code.
@@ -46,9 +47,6 @@ pub enum DistributionFamily {
 
 impl DistributionFamily {
     /// Checks that there are such distributions.
-    ///
-    /// # Errors
-    /// If there are no pieces, or too many.
     pub fn validate(self) -> std::result::Result<(), NetworkError> {
         match self {
             DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
@@ -93,9 +91,6 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
             all.insert(format!("{kind}.{name}"), t);
             Ok(())
         };
-        if values.is_empty() {
-            candle_core::bail!("{name} has no values: there is no distribution of none");
-        }
         if least == most {
             put("constant", vec![least])?;
             continue;
@@ -118,31 +113,23 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
     Ok(all)
 }
 
-/// The random part of a draw: `z` for each tensor that is not constant, and shapes.
-#[derive(Clone, Debug)]
-pub struct Noise {
-    tensors: Vec<(String, Vec<usize>, Option<Tensor>)>,
-}
+/// The random part of a draw: names and shapes, and `z` for each tensor that is not constant.
+pub type Noise = Vec<(String, Vec<usize>, Option<Tensor>)>;
 
-impl Noise {
-    /// Numbers for tensors of these names and shapes, each from a stream of its own.
-    pub fn new(
-        family: DistributionFamily,
-        shapes: &[(String, Vec<usize>)],
-        parameters: &Weights,
-        seed: u64,
-    ) -> Result<Noise> {
-        let tensor = |(i, (name, dims)): (usize, &(String, Vec<usize>))| {
-            let mut rng = generator(seed, i as u64);
-            let constant = parameters.contains_key(&format!("constant.{name}"));
-            let z = (!constant).then(|| draw(family, dims, &mut rng));
-            Ok((name.clone(), dims.clone(), z.transpose()?))
-        };
-        let tensors = shapes.iter().enumerate().map(tensor);
-        Ok(Noise {
-            tensors: tensors.collect::<Result<_>>()?,
-        })
-    }
+/// Numbers for tensors of these names and shapes, each from a stream of its own.
+pub fn noise(
+    family: DistributionFamily,
+    shapes: Vec<(String, Vec<usize>)>,
+    parameters: &Weights,
+    seed: u64,
+) -> Result<Noise> {
+    let tensor = |(i, (name, dims)): (usize, (String, Vec<usize>))| {
+        let mut rng = generator(seed, i as u64);
+        let constant = parameters.contains_key(&format!("constant.{name}"));
+        let z = (!constant).then(|| draw(family, &dims, &mut rng));
+        Ok((name, dims, z.transpose()?))
+    };
+    shapes.into_iter().enumerate().map(tensor).collect()
 }
 
 fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> {
@@ -157,7 +144,7 @@ fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Res
 /// Weights by name, in the type of the parameters, as a differentiable function of these.
 pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
-    for (name, dims, z) in &noise.tensors {
+    for (name, dims, z) in noise {
         let p = |kind: &str| of(parameters, kind, name);
         let t = match (z, family) {
             (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,
@@ -176,9 +163,6 @@ pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) 
 }
 
 /// Q at the places `x` (n) in 0..=1, of `start` (1) and the slopes `v` (pieces), in the type of these.
-///
-/// # Errors
-/// If a place is outside 0..=1, or there are no slopes.
 pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
     let (pieces, places) = (v.elem_count(), x.elem_count());
     let x: Vec<f64> = x.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
@@ -243,9 +227,8 @@ pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>>
         .to_vec1()
 }
 
-/// The parameter `KIND.NAME`.
 fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {
-    weight(parameters, &format!("{kind}.{name}"))
+    get(parameters, &format!("{kind}.{name}"))
 }
 
 #[cfg(test)]

@@ -6,11 +6,9 @@ use super::settings::{Arch, InnerOptimiser, Method, Settings};
 use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
 use super::unrolled::{Optimiser, Unrolled};
 use anyhow::Result;
-use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;
 
-/// A checked plan.
 pub(super) struct Plan {
     pub(super) family: DistributionFamily,
     pub(super) network: Small,
@@ -19,9 +17,7 @@ pub(super) struct Plan {
     pub(super) inner: Unrolled,
     /// Number of steps of the outer loop.
     pub(super) steps: u64,
-    /// Learning rate of the distributions.
     pub(super) learning_rate: f64,
-    /// Gradient-norm clipping threshold.
     pub(super) clip: f64,
     pub(super) seed: u64,
 }
@@ -54,14 +50,17 @@ impl Plan {
         let source = Source::open(spec, own, None, context)?;
         let network = network(own, &source)?;
         network.validate()?;
-        let usual = Usual::of(own.arch.unwrap_or_default());
+        let usual_lr = match own.arch {
+            Some(Arch::Lstm) => 3e-4,
+            _ => 1e-4,
+        };
         Ok(Plan {
             family,
             network,
             source,
-            inner: inner(own, &usual)?,
+            inner: inner(own)?,
             steps: own.steps.unwrap_or(2000),
-            learning_rate: own.lr.unwrap_or(usual.outer_lr),
+            learning_rate: own.lr.unwrap_or(usual_lr),
             clip: own.clip.unwrap_or(10.0),
             seed: own.seed.unwrap_or(0),
         })
@@ -99,46 +98,22 @@ fn network(own: &Settings, source: &Source) -> Result<Small> {
     })
 }
 
-/// DIMAML's settings, section 3, where nothing else is said.
-struct Usual {
-    optimiser: InnerOptimiser,
-    lr: f64,
-    weight_decay: f64,
-    steps: u64,
-    outer_lr: f64,
-}
-
-impl Usual {
-    fn of(arch: Arch) -> Usual {
-        let (optimiser, lr, weight_decay, steps, outer_lr) = match arch {
-            Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0, 600, 1e-4),
-            Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4, 200, 1e-4),
-            Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0, 200, 3e-4),
-        };
-        Usual {
-            optimiser,
-            lr,
-            weight_decay,
-            steps,
-            outer_lr,
-        }
-    }
-}
-
 /// The training run that is differentiated.
-fn inner(own: &Settings, usual: &Usual) -> Result<Unrolled> {
+fn inner(own: &Settings) -> Result<Unrolled> {
+    // DIMAML's settings, section 3.
+    let (optimiser, lr, weight_decay, steps) = match own.arch.unwrap_or_default() {
+        Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0, 600),
+        Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4, 200),
+        Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0, 200),
+    };
     let momentum = own.momentum.unwrap_or(0.9);
-    let chosen = own.optimiser.unwrap_or(usual.optimiser);
-    let weight_decay = own.inner_weight_decay.unwrap_or(match chosen {
-        InnerOptimiser::Adam => 0.0,
-        _ => usual.weight_decay,
-    });
+    let weight_decay = own.inner_weight_decay.unwrap_or(weight_decay);
     let sgd = |nesterov| Optimiser::Sgd {
         momentum,
         nesterov,
         weight_decay,
     };
-    let optimiser = match chosen {
+    let optimiser = match own.optimiser.unwrap_or(optimiser) {
         InnerOptimiser::Sgd => sgd(false),
         InnerOptimiser::Nesterov => sgd(true),
         InnerOptimiser::Adam => Optimiser::ADAM,
@@ -148,11 +123,10 @@ fn inner(own: &Settings, usual: &Usual) -> Result<Unrolled> {
             trust: own.trust.unwrap_or(1e-3),
         },
     };
-    let learning_rate = own.inner_lr.unwrap_or(usual.lr);
-    let steps = own.inner_steps.unwrap_or(usual.steps);
+    let steps = own.inner_steps.unwrap_or(steps);
     Ok(Unrolled {
         optimiser,
-        learning_rate,
+        learning_rate: own.inner_lr.unwrap_or(lr),
         steps,
         validate: validated(steps, own.validate_every)?,
         checkpoint: own.keep_every.unwrap_or(5).max(1),
@@ -173,15 +147,4 @@ pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
         all.push(steps);
     }
     Ok(all)
-}
-
-/// Weights drawn from learned distributions.
-pub(super) fn draw_weights(
-    family: DistributionFamily,
-    network: &Small,
-    parameters: &Weights,
-    seed: u64,
-) -> Result<Weights> {
-    let noise = learned::Noise::new(family, &network.shapes(), parameters, seed)?;
-    Ok(learned::weights(family, parameters, &noise)?)
 }

@@ -7,6 +7,7 @@ use crate::ssm::task::{Task, TaskLoader, TokenBatch};
 use anyhow::Result;
 use candle_core::Tensor;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wave_data::{Augment, Loader};
 use wave_run::context::Context;
 use wave_run::data::{Channels, Data, DataPlan, Input};
@@ -62,25 +63,18 @@ impl Source {
 
     /// Side, channels and classes of images.
     pub(super) fn frame(&self) -> Option<(usize, usize, usize)> {
+        let data = self.images()?;
+        let (transform, classes) = (&data.transform, data.class_names.len());
+        Some((transform.image_size, transform.channels, classes))
+    }
+
+    pub(super) fn images(&self) -> Option<&Data> {
         match self {
-            Source::Images(data) => {
-                let transform = &data.transform;
-                let classes = data.class_names.len();
-                Some((transform.image_size, transform.channels, classes))
-            }
+            Source::Images(data) => Some(data),
             Source::Tokens(..) => None,
         }
     }
 
-    /// Preprocessing of images.
-    pub(super) fn transform(&self) -> Option<wave_data::Transform> {
-        match self {
-            Source::Images(data) => Some(data.transform.clone()),
-            Source::Tokens(..) => None,
-        }
-    }
-
-    /// Number of different tokens.
     pub(super) fn vocabulary(&self) -> Option<usize> {
         match self {
             Source::Images(_) => None,
@@ -88,7 +82,6 @@ impl Source {
         }
     }
 
-    /// Examples of a batch.
     pub(super) fn batch(&self) -> usize {
         match self {
             Source::Images(data) => data.batch,
@@ -97,25 +90,31 @@ impl Source {
     }
 
     /// Batches for training, in the order of a seed, and batches for validation.
-    pub(super) fn stream(&self, seed: u64) -> Result<Stream> {
+    pub(super) fn stream(&self, seed: u64) -> Result<[Batches; 2]> {
         let other = seed ^ VALIDATION;
-        Ok(match self {
+        match self {
             Source::Images(data) => {
-                let loader = |source: &std::sync::Arc<dyn wave_data::Source>, of: &[u32], seed| {
+                let loader = |source: &Arc<dyn wave_data::Source>, of: &[u32], seed| {
                     let (transform, augment) = (data.transform.clone(), Augment::NONE);
                     let (source, of) = (source.clone(), of.to_vec());
                     Loader::train(source, of, transform, augment, data.batch, None, seed)
                 };
-                Stream::Images([
-                    loader(&data.train, &data.train_indices, seed)?,
-                    loader(&data.tests.source, &data.tests.indices, other)?,
+                let batches = |loader: Loader| -> Batches {
+                    Box::new(move |number| images(&loader.batch(number)?))
+                };
+                Ok([
+                    batches(loader(&data.train, &data.train_indices, seed)?),
+                    batches(loader(&data.tests.source, &data.tests.indices, other)?),
                 ])
             }
-            Source::Tokens(task, batch) => Stream::Tokens([
-                TaskLoader::new(task.clone(), *batch, seed)?,
-                TaskLoader::new(task.clone(), *batch, other)?,
-            ]),
-        })
+            Source::Tokens(task, batch) => {
+                let batches = |seed| -> Result<Batches> {
+                    let loader = TaskLoader::new(task.clone(), *batch, seed)?;
+                    Ok(Box::new(move |number| tokens(&loader.batch(number))))
+                };
+                Ok([batches(seed)?, batches(other)?])
+            }
+        }
     }
 
     /// The examples for the curve of a test, the same for all initialisations and seeds: the first test
@@ -139,24 +138,8 @@ impl Source {
     }
 }
 
-/// Batches for training, and for validation: each a pure function of its index.
-pub(super) enum Stream {
-    Images([Loader; 2]),
-    Tokens([TaskLoader; 2]),
-}
-
-/// The places of both in a stream.
-const TRAINED: usize = 0;
-const JUDGED: usize = 1;
-
-impl Stream {
-    fn batch(&self, of: usize, number: u64) -> Result<Examples> {
-        match self {
-            Stream::Images(loaders) => images(&loaders[of].batch(number)?),
-            Stream::Tokens(loaders) => tokens(&loaders[of].batch(number)),
-        }
-    }
-}
+/// Batches, each a pure function of its index.
+pub(super) type Batches = Box<dyn Fn(u64) -> Result<Examples>>;
 
 fn images(batch: &wave_data::Batch) -> Result<Examples> {
     Ok(Examples {
@@ -182,13 +165,13 @@ pub(super) struct Episode {
 
 impl Episode {
     /// Training run `k`, with a new batch for each validation.
-    pub(super) fn new(stream: &Stream, run: &Unrolled, k: u64) -> Result<Episode> {
+    pub(super) fn new([trained, judged]: &[Batches; 2], run: &Unrolled, k: u64) -> Result<Episode> {
         let first = k * run.steps;
-        let training = (first..first + run.steps).map(|number| stream.batch(TRAINED, number));
+        let training = (first..first + run.steps).map(trained);
         let first = k * run.validate.len() as u64;
         let validation = (first..)
             .zip(&run.validate)
-            .map(|(number, t)| Ok((*t, vec![stream.batch(JUDGED, number)?])));
+            .map(|(number, t)| Ok((*t, vec![judged(number)?])));
         Ok(Episode {
             training: training.collect::<Result<_>>()?,
             validation: validation.collect::<Result<_>>()?,
@@ -197,11 +180,11 @@ impl Episode {
 
     /// A training run with the same examples for each validation.
     pub(super) fn judged_by(
-        stream: &Stream,
+        [trained, _]: &[Batches; 2],
         run: &Unrolled,
         tests: &[Examples],
     ) -> Result<Episode> {
-        let training = (0..run.steps).map(|number| stream.batch(TRAINED, number));
+        let training = (0..run.steps).map(trained);
         Ok(Episode {
             training: training.collect::<Result<_>>()?,
             validation: run.validate.iter().map(|t| (*t, tests.to_vec())).collect(),

@@ -68,10 +68,8 @@ pub(crate) fn check() -> Result<()> {
     let x = Var::new(2f64, &Device::Cpu)?;
     let gradient =
         |y: &Tensor| -> Result<Option<Tensor>> { Ok(y.backward()?.remove(x.as_tensor())) };
-    let second = match gradient(&(x.sqr()? * x.as_tensor())?)? {
-        Some(first) => gradient(&first)?,
-        None => None,
-    };
+    let first = gradient(&(x.sqr()? * x.as_tensor())?)?;
+    let second = first.map(|first| gradient(&first)).transpose()?.flatten();
     match second.map(|t| t.to_scalar::<f64>()).transpose()? {
         Some(12.0) => Ok(()),
         _ => candle_core::bail!(

@@ -1,8 +1,4 @@
 //! Settings: a network, the training of it that is differentiated, and the tests.
-#![allow(
-    missing_docs,
-    reason = "clap would print it as the description of a command"
-)]
 
 use super::unrolled::Gradient;
 use clap::{Args, ValueEnum};

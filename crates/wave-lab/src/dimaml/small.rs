@@ -10,7 +10,7 @@ pub mod lstm;
 
 use crate::run::at_most;
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::{ShapeError, Weights};
 
 pub use autoencoder::AutoencoderShape;
@@ -42,11 +42,8 @@ impl Usual {
 /// A weight of a small network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name.
     pub name: String,
-    /// Its shape.
     pub dims: Vec<usize>,
-    /// Its start.
     pub usual: Usual,
 }
 
@@ -81,19 +78,15 @@ pub struct Examples {
 }
 
 /// A small network and its sizes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "network", rename_all = "snake_case")]
 pub enum Small {
-    /// A convolutional autoencoder.
     Autoencoder(AutoencoderShape),
-    /// A residual network without norms.
     Fixup(FixupShape),
-    /// A language model of characters.
     Lstm(LstmShape),
 }
 
 impl Small {
-    /// Checks that a network of this shape exists.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         match self {
             Small::Autoencoder(shape) => shape.validate(),
@@ -117,7 +110,6 @@ impl Small {
         }
     }
 
-    /// Names and shapes of the weights.
     pub fn shapes(&self) -> Vec<(String, Vec<usize>)> {
         let all = self.parameters().into_iter();
         all.map(|p| (p.name, p.dims)).collect()
@@ -153,25 +145,8 @@ impl Small {
 
 /// Mean cross-entropy of logits (n, classes) with a class for each row.
 fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    let (n, classes) = logits.dims2()?;
-    if targets.len() != n || targets.iter().any(|t| *t as usize >= classes) {
-        candle_core::bail!(
-            "{} targets for {n} predictions of {classes} classes",
-            targets.len()
-        );
-    }
-    let mut one_hot = vec![0f32; n * classes];
-    for (row, class) in targets.iter().enumerate() {
-        one_hot[row * classes + *class as usize] = 1.0;
-    }
-    let one_hot = Tensor::from_vec(one_hot, (n, classes), logits.device())?;
+    let one_hot = wave_train::smoothed_targets(targets, logits.dim(1)?, 0.0)?;
     wave_ops::stock::soft_cross_entropy(logits, &one_hot.to_dtype(logits.dtype())?)
-}
-
-/// A weight of a map.
-pub(super) fn weight<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
-    let found = weights.get(name);
-    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use super::learned::{self, DistributionFamily, Noise};
+use super::learned::{self, DistributionFamily};
 use super::second_order::tests::second_order;
 use super::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use super::unrolled::{self, Gradient, Optimiser, Unrolled};
@@ -72,7 +72,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
         ] {
             let start = learned::usual(&network.parameters(), 0).unwrap();
             let first = double(learned::first_parameters(family, &start).unwrap());
-            let noise = Noise::new(family, &network.shapes(), &first, 1).unwrap();
+            let noise = learned::noise(family, network.shapes(), &first, 1).unwrap();
             let loss = |of: unrolled::Phase, w: &Weights| {
                 // Validation sees the examples upside down, so that they differ but are of the same
                 // kind.
@@ -113,7 +113,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
             let middle = |n: usize| n / 2..n / 2 + 1;
             let slopes = check_slopes(&first, &found, middle, [1e-6, 1e-4, 1e-2], |parameters| {
                 let curve = run(5).curve(&draw(parameters), None, loss);
-                curve.unwrap().area()
+                unrolled::area(&curve.unwrap().losses)
             });
             let moved = slopes.iter().filter(|slope| slope.abs() > 1e-6).count();
             assert!(moved >= 2, "{family:?}: {moved}");

@@ -1,12 +1,12 @@
 //! Comparison of the learned initialisation with others, on another task.
 
-use super::learned::baselines::{MetaInit, delta_orthogonal, metainit};
+use super::learned::baselines::{delta_orthogonal, metainit};
 use super::learned::{self, DistributionFamily};
-use super::plan::{Plan, draw_weights, validated};
+use super::plan::{Plan, validated};
 use super::problem::{Episode, Source};
 use super::settings::Settings;
 use super::small::{Examples, Parameter, Small, Usual};
-use super::unrolled::{Curve, Optimiser, Unrolled, gradient_quotient};
+use super::unrolled::{Curve, Optimiser, Unrolled, area, gradient_quotient};
 use crate::run::Run;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -18,7 +18,6 @@ use wave_run::error::request;
 use wave_run::progress::Verbosity;
 use wave_run::terminal::tell;
 
-/// Name of the learned initialisation.
 const LEARNED: &str = "learned";
 
 /// Separates the random examples of MetaInit from all others.
@@ -27,10 +26,9 @@ const NOISE: u64 = 0x6d65_7461;
 /// The curves of all training runs.
 pub(super) struct Tests {
     data: String,
-    names: Vec<String>,
     seeds: Vec<u64>,
     /// By initialisation, then by seed.
-    curves: Vec<Vec<Curve>>,
+    curves: Vec<(String, Vec<Curve>)>,
     /// Names of tensors in the order of the update rates; true for matrices and kernels.
     tensors: Vec<(String, bool)>,
 }
@@ -45,17 +43,12 @@ fn against(settings: &Settings) -> Vec<String> {
 pub(super) fn check(settings: &Settings, plan: &Plan) -> Result<()> {
     for name in against(settings) {
         let (start, _) = tuned(&name, plan.inner.optimiser)?;
-        let known: &[&str] = match plan.network {
-            Small::Fixup(_) => &["usual", "metainit"], // usual is Fixup
-            Small::Lstm(_) => &[
-                "usual",
-                "kaiming",
-                "metainit",
-                "delta-orthogonal",
-                "orthogonal-hidden",
-            ],
-            _ => &["usual", "kaiming", "metainit", "delta-orthogonal"],
-        };
+        let mut known = vec!["usual", "kaiming", "metainit", "delta-orthogonal"];
+        match plan.network {
+            Small::Autoencoder(_) => {}
+            Small::Fixup(_) => known = vec!["usual", "metainit"], // usual is Fixup
+            Small::Lstm(_) => known.push("orthogonal-hidden"),
+        }
         if !known.contains(&start) {
             return Err(request(format!(
                 "against = {name}; expected {}, alone or with @lars=TRUST or @learned-rates",
@@ -107,14 +100,12 @@ pub(super) fn tests(
     let data = data.or(settings.images.data.clone()).unwrap_or_default();
     let seeds = settings.test_seeds.clone();
     let seeds = seeds.unwrap_or_else(|| vec![0, 1, 2]);
-    let mut names = vec![LEARNED.to_string()];
-    names.extend(against(settings));
+    let starts = [LEARNED.to_string()].into_iter().chain(against(settings));
     let tensors = plan.network.shapes().into_iter();
     let tensors = tensors.map(|(name, dims)| (name, dims.len() > 1));
     let mut tests = Tests {
         data,
-        curves: vec![Vec::new(); names.len()],
-        names,
+        curves: starts.map(|name| (name, Vec::new())).collect(),
         seeds,
         tensors: tensors.collect(),
     };
@@ -124,12 +115,12 @@ pub(super) fn tests(
     }
     let mut own = settings.clone();
     own.images.hold_out = None;
-    let open = |like| Source::open(&tests.data, &own, like, run.context());
+    let open = |like| Source::open(&tests.data, &own, like, &run.options.context);
     let mut source = open(None)?;
     // Images of another size or other channels are prepared as the meta-training images.
     let image = |source: &Source| source.frame().map(|(side, channels, _)| (side, channels));
     if image(&source) != image(&plan.source) {
-        source = open(plan.source.transform())?;
+        source = open(plan.source.images().map(|data| data.transform.clone()))?;
     }
     let classes = source.frame().map(|(_, _, classes)| classes);
     let task = Trial {
@@ -148,7 +139,7 @@ pub(super) fn tests(
         let stream = task.source.stream(*seed)?;
         let episode = Episode::judged_by(&stream, &training, &judged)?;
         let mut learned_rates: Option<Vec<Vec<f64>>> = None;
-        for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
+        for (name, curves) in &mut tests.curves {
             let (kind, optimiser) = tuned(name, training.optimiser)?;
             let rates = learned_rates.as_deref().filter(|_| optimiser.is_none());
             let start = task.start(kind, parameters, *seed)?;
@@ -163,7 +154,7 @@ pub(super) fn tests(
             if run.options.verbosity > Verbosity::Quiet {
                 tell(&format!(
                     "test {name}, seed {seed}: area {:.4}",
-                    curve.area()
+                    area(&curve.losses)
                 ));
             }
             curves.push(curve);
@@ -181,12 +172,15 @@ struct Trial {
 }
 
 impl Trial {
-    /// The initialisation with this name.
     fn start(&self, kind: &str, parameters: &Weights, seed: u64) -> Result<Weights> {
         let all = self.network.parameters();
         let mut usual = learned::usual(&all, seed)?;
         match kind {
-            LEARNED => draw_weights(self.family, &self.network, parameters, seed),
+            LEARNED => {
+                let shapes = self.network.shapes();
+                let noise = learned::noise(self.family, shapes, parameters, seed)?;
+                Ok(learned::weights(self.family, parameters, &noise)?)
+            }
             "metainit" => self.with_metainit(usual, seed),
             _ => {
                 for (i, p) in all.iter().enumerate() {
@@ -224,7 +218,8 @@ impl Trial {
             };
             Ok(gradient_quotient(weights, |w| self.network.loss(w, &examples))?.1)
         };
-        Ok(metainit(&usual, MetaInit::default(), slope)?)
+        // The settings of the copies of the paper's code.
+        Ok(metainit(&usual, 500, [0.1, 0.9], slope)?)
     }
 }
 
@@ -258,16 +253,12 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
 }
 
 impl Tests {
-    fn areas(&self, start: usize) -> Vec<f64> {
-        self.curves[start].iter().map(Curve::area).collect()
-    }
-
     /// Area under the curve and final loss of each initialisation.
     pub(super) fn summary(&self) -> Value {
-        let row = |(i, name): (usize, &String)| {
-            let areas = self.areas(i);
+        let row = |(name, curves): &(String, Vec<Curve>)| {
+            let areas: Vec<f64> = curves.iter().map(|c| area(&c.losses)).collect();
             let last = |curve: &Curve| curve.losses.last().map_or(f64::NAN, |(_, loss)| *loss);
-            let last: Vec<f64> = self.curves[i].iter().map(last).collect();
+            let last: Vec<f64> = curves.iter().map(last).collect();
             let ((area, area_std), (end, end_std)) = (mean_and_std(&areas), mean_and_std(&last));
             json!({
                 "start": name,
@@ -279,11 +270,7 @@ impl Tests {
                 "areas": areas,
             })
         };
-        let rows = self
-            .names
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| !self.curves[*i].is_empty());
+        let rows = self.curves.iter().filter(|(_, curves)| !curves.is_empty());
         rows.map(row).collect()
     }
 
@@ -295,13 +282,13 @@ impl Tests {
         }
         let mut rows = Vec::new();
         let mut lines = Vec::new();
-        for (name, curves) in self.names.iter().zip(&self.curves) {
+        for (name, curves) in &self.curves {
             let mut mean: Vec<(f64, f64)> = Vec::new();
             for (i, (seed, curve)) in self.seeds.iter().zip(curves).enumerate() {
                 let mut row = json!({
                     "start": name,
                     "seed": seed,
-                    "area": curve.area(),
+                    "area": area(&curve.losses),
                     "losses": curve.losses,
                 });
                 if i == 0 {
@@ -334,7 +321,7 @@ impl Tests {
     /// first seed (DIMAML, figure 4).
     fn update_rates(&self) -> Vec<(String, Vec<(f64, f64)>)> {
         let mut lines = Vec::new();
-        for (start, curves) in self.names.iter().zip(&self.curves).take(2) {
+        for (start, curves) in self.curves.iter().take(2) {
             let Some(curve) = curves.first() else {
                 continue;
             };

@@ -55,21 +55,16 @@ pub enum Gradient {
 /// A training whose start can be differentiated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unrolled {
-    /// The rule of a step.
     pub optimiser: Optimiser,
-    /// The learning rate, the same in every step.
     pub learning_rate: f64,
-    /// Number of steps.
     pub steps: u64,
-    /// Steps after which the loss is taken on validation examples, ascending.
+    /// Steps after which the loss is taken on validation examples, ascending; at least one.
     pub validate: Vec<u64>,
-    /// Every m-th state is kept.
+    /// Every m-th state is kept; at least 1.
     pub checkpoint: u64,
-    /// Form of the gradient.
     pub gradient: Gradient,
 }
 
-/// The course of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Steps done and validation loss there.
@@ -77,13 +72,6 @@ pub struct Curve {
     /// Update rate of each weight in each step, in the order of names: |gradient| / |weight| before the step
     /// (DIMAML, appendix C.1). Infinite for a weight that is zero.
     pub update_rates: Vec<Vec<f64>>,
-}
-
-impl Curve {
-    /// The mean of the validation losses: the area under the curve.
-    pub fn area(&self) -> f64 {
-        mean(&self.losses)
-    }
 }
 
 /// The objective and its gradient.
@@ -95,14 +83,8 @@ pub struct MetaGradient {
     pub(crate) of: Weights,
 }
 
-impl MetaGradient {
-    /// The objective: the mean of the validation losses.
-    pub fn area(&self) -> f64 {
-        mean(&self.losses)
-    }
-}
-
-fn mean(losses: &[(u64, f64)]) -> f64 {
+/// The mean of validation losses: the area under the curve.
+pub fn area(losses: &[(u64, f64)]) -> f64 {
     losses.iter().map(|(_, loss)| loss).sum::<f64>() / losses.len() as f64
 }
 
@@ -114,16 +96,12 @@ impl Unrolled {
     /// weights: asked twice it answers the same. `rates`, if given, are the [update
     /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Gradients of weights
     /// that are zero in either training stay the same.
-    ///
-    /// # Errors
-    /// If steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn curve(
         &self,
         start: &Weights,
         rates: Option<&[Vec<f64>]>,
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<Curve> {
-        self.check()?;
         let names: Vec<&String> = start.keys().collect();
         let mut point = self.start(start)?;
         let mut curve = Curve {
@@ -147,9 +125,8 @@ impl Unrolled {
             curve.update_rates.push(rates.collect::<Result<_>>()?);
             point = self.step(t, &point, &gradients)?;
             if self.validate.contains(&t) {
-                let weights = names.iter().map(|name| (*name).clone());
-                let weights = weights.zip(point[0].iter().cloned()).collect();
-                let value = scalar(&loss(Phase::Validation(t), &weights)?)?;
+                let weights = start.keys().cloned().zip(point[0].iter().cloned());
+                let value = scalar(&loss(Phase::Validation(t), &weights.collect())?)?;
                 curve.losses.push((t, value));
             }
         }
@@ -159,15 +136,11 @@ impl Unrolled {
     /// The objective's gradient with respect to `start`; `loss` as for [`curve`](Self::curve), of
     /// operators that have second derivatives. Has to run inside [`second_order`](super::second_order()).
     /// (Neither matters to [`Gradient::FirstOrder`] and [`Gradient::Reptile`].)
-    ///
-    /// # Errors
-    /// If it does not, if steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn meta_gradient(
         &self,
         start: &Weights,
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
-        self.check()?;
         if self.gradient != Gradient::Full {
             return self.without_adjoint(start, loss);
         }
@@ -182,10 +155,7 @@ impl Unrolled {
                 kept.push(point.clone());
             }
         }
-        let mut adjoint: Point = kept[0]
-            .iter()
-            .map(|of| of.iter().map(Tensor::zeros_like).collect())
-            .collect::<Result<_>>()?;
+        let mut adjoint: Point = kept[0].iter().map(|of| zeros(of)).collect::<Result<_>>()?;
         let mut losses = Vec::new();
         while let Some(first) = kept.pop() {
             let from = kept.len() as u64 * self.checkpoint;
@@ -227,8 +197,7 @@ impl Unrolled {
         let names: Vec<&String> = start.keys().collect();
         let mut point = self.start(start)?;
         let first = point[0].clone();
-        let zeros = first.iter().map(Tensor::zeros_like);
-        let mut of = zeros.collect::<Result<Vec<_>>>()?;
+        let mut of = zeros(&first)?;
         let mut losses = Vec::new();
         for t in 1..=self.steps {
             point = self.advance(t, &point, &names, &mut loss)?;
@@ -251,30 +220,12 @@ impl Unrolled {
         })
     }
 
-    fn check(&self) -> Result<()> {
-        let ordered = self.validate.is_sorted_by(|a, b| a < b);
-        match (self.validate.first(), self.validate.last()) {
-            _ if self.steps == 0 || self.checkpoint == 0 => candle_core::bail!(
-                "{} steps, of which every {} is kept; expected at least 1 of each",
-                self.steps,
-                self.checkpoint
-            ),
-            (Some(1..), Some(last)) if ordered && *last <= self.steps => Ok(()),
-            _ => candle_core::bail!(
-                "validation after the steps {:?} of {steps}; expected some of 1 to {steps}, ascending",
-                self.validate,
-                steps = self.steps
-            ),
-        }
-    }
-
     /// The state before the first step.
     fn start(&self, start: &Weights) -> Result<Point> {
         let weights: Vec<Tensor> = start.values().map(Tensor::detach).collect();
         let mut point = vec![weights];
         for _ in 0..self.optimiser.slots() {
-            let zeros = point[0].iter().map(Tensor::zeros_like);
-            point.push(zeros.collect::<Result<_>>()?);
+            point.push(zeros(&point[0])?);
         }
         Ok(point)
     }
@@ -345,6 +296,10 @@ impl Unrolled {
         let adjoint = tracked.iter().map(|of| of.iter().map(&mut taken).collect());
         adjoint.collect()
     }
+}
+
+fn zeros(like: &[Tensor]) -> Result<Vec<Tensor>> {
+    like.iter().map(Tensor::zeros_like).collect()
 }
 
 /// Fresh variables of these values.

@@ -8,7 +8,6 @@ use crate::run::{Panel, Run, panel};
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use wave_models::Weights;
 
 /// Hidden channels in the picture of a covariance; further ones look the same.
@@ -33,7 +32,7 @@ pub(super) fn statistics(shape: &PopulationShape, weights: &Weights) -> Result<V
         "fc2_across_layers": across_layers(shape, weights)?.to_vec2::<f64>()?,
         "tensors": whole.tensors,
         "between_tensors": whole.between.to_vec2::<f64>()?,
-        "bias_with_row": whole.bias_with_row.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "bias_with_row": whole.bias_with_row,
     }))
 }
 

@@ -22,8 +22,9 @@
 
 use crate::run::at_most;
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::{self, sizes};
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights, checked_images, mean_over_pixels};
 use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 
@@ -34,7 +35,7 @@ const EPS: f64 = 1e-6;
 const MOST_VALUES: usize = u32::MAX as usize;
 
 /// Token mixer of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Mixer {
     /// A depthwise convolution: the networks are ConvNeXts.
@@ -43,39 +44,30 @@ pub enum Mixer {
         kernel: usize,
     },
     /// Attention: the networks are transformers.
-    Attention {
-        /// Heads; they divide the width.
-        heads: usize,
-    },
+    Attention { heads: usize },
 }
 
 /// The sizes of a population. All are at least 1; see [`PopulationShape::validate`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PopulationShape {
-    /// Number of networks.
     pub networks: usize,
     /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
     /// whole number of patches.
     pub image_size: usize,
-    /// Channels of the images.
     pub channels: usize,
     /// Side of a patch, in pixels.
     pub patch: usize,
-    /// Blocks of each network.
     pub depth: usize,
     /// Channels of each network's activations.
     pub width: usize,
-    /// Token mixer of a block.
     #[serde(flatten)]
     pub mixer: Mixer,
     /// Hidden channels of the MLP.
     pub hidden: usize,
-    /// Number of classes.
     pub classes: usize,
 }
 
 impl PopulationShape {
-    /// Checks that such a population exists.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("networks", self.networks),
@@ -96,6 +88,7 @@ impl PopulationShape {
             check::divides("heads", heads, "width", self.width)?;
         }
         let layer = self.of_layer().into_iter();
+        let layer = layer.flat_map(|(map, dims)| affine(map, dims));
         let layers = layer.map(|(_, dims)| [&[self.depth], &dims[..]].concat());
         let image = [self.image_size, self.image_size, self.channels];
         let pixels = image.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
@@ -117,55 +110,46 @@ impl PopulationShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (n, h) = (self.networks, self.width);
         let inputs = self.channels * self.patch * self.patch;
-        let mut out: Vec<(String, Vec<usize>)> = vec![
-            ("stem.weight".into(), vec![n, h, inputs]),
-            ("stem.bias".into(), vec![n, h]),
-        ];
+        let mut out = Vec::from(affine("stem", vec![n, h, inputs]));
         if let Mixer::Attention { .. } = self.mixer {
             out.push(("pos_embed".into(), vec![n, self.grid() * self.grid(), h]));
         }
         for layer in 0..self.depth {
-            let name = |(weight, dims)| (format!("blocks.{layer}.{weight}"), dims);
-            out.extend(self.of_layer().into_iter().map(name));
+            let maps = self.of_layer().into_iter();
+            let both = |(map, dims)| affine(&format!("blocks.{layer}.{map}"), dims);
+            out.extend(maps.flat_map(both));
         }
-        let after = [
-            ("norm.weight", vec![n, h]),
-            ("norm.bias", vec![n, h]),
-            ("head.weight", vec![n, self.classes, h]),
-            ("head.bias", vec![n, self.classes]),
-        ];
-        out.extend(after.map(|(name, dims)| (name.to_owned(), dims)));
+        out.extend(affine("norm", vec![n, h]));
+        out.extend(affine("head", vec![n, self.classes, h]));
         out
     }
 
+    /// Norms and maps of a layer, and the shapes of their weights.
     fn of_layer(&self) -> Vec<(&'static str, Vec<usize>)> {
         let (n, h, m) = (self.networks, self.width, self.hidden);
         let mut out = match self.mixer {
-            Mixer::Convolution { kernel: k } => vec![
-                ("conv_dw.weight", vec![n, h, k, k]),
-                ("conv_dw.bias", vec![n, h]),
-                ("norm.weight", vec![n, h]),
-                ("norm.bias", vec![n, h]),
-            ],
+            Mixer::Convolution { kernel: k } => {
+                vec![("conv_dw", vec![n, h, k, k]), ("norm", vec![n, h])]
+            }
             Mixer::Attention { .. } => vec![
-                ("norm1.weight", vec![n, h]),
-                ("norm1.bias", vec![n, h]),
-                ("attn.qkv.weight", vec![n, 3 * h, h]),
-                ("attn.qkv.bias", vec![n, 3 * h]),
-                ("attn.proj.weight", vec![n, h, h]),
-                ("attn.proj.bias", vec![n, h]),
-                ("norm2.weight", vec![n, h]),
-                ("norm2.bias", vec![n, h]),
+                ("norm1", vec![n, h]),
+                ("attn.qkv", vec![n, 3 * h, h]),
+                ("attn.proj", vec![n, h, h]),
+                ("norm2", vec![n, h]),
             ],
         };
-        out.extend([
-            ("mlp.fc1.weight", vec![n, m, h]),
-            ("mlp.fc1.bias", vec![n, m]),
-            ("mlp.fc2.weight", vec![n, h, m]),
-            ("mlp.fc2.bias", vec![n, h]),
-        ]);
+        out.extend([("mlp.fc1", vec![n, m, h]), ("mlp.fc2", vec![n, h, m])]);
         out
     }
+}
+
+/// Names and shapes of a weight (n, out, ..) and its bias (n, out).
+fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
+    let bias = dims[..2].to_vec();
+    [
+        (format!("{name}.weight"), dims),
+        (format!("{name}.bias"), bias),
+    ]
 }
 
 /// Class scores of the images of all networks.
@@ -221,15 +205,7 @@ struct WeightsOf<'a> {
 
 impl<'a> WeightsOf<'a> {
     fn get(&self, name: &str) -> Result<&'a Tensor> {
-        match self.weights.get(name) {
-            Some(t) if t.dim(0)? == self.shape.networks => Ok(t),
-            Some(t) => candle_core::bail!(
-                "weight {name} has shape {:?}, expected a leading dimension of {} networks",
-                t.dims(),
-                self.shape.networks
-            ),
-            None => candle_core::bail!("weight {name} is missing; check the depth"),
-        }
+        get(self.weights, name)
     }
 
     /// Channels of each network without mean and of unit variance: the norm's own scale and shift differ

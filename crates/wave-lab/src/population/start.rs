@@ -1,11 +1,8 @@
-//! The start of a population of small networks.
-//!
-//! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
-//! ±1/sqrt(inputs), norms the identity, positions small; with or without a mean shift of every W1 ([`wave_init::mean_shift`]).
+//! The start of a population of small networks (thesis, section 3.4): PyTorch's default, weights and biases
+//! uniform between ±1/sqrt(inputs), norms the identity, positions small.
 
 use super::network::PopulationShape;
 use candle_core::{DType, Device, Tensor};
-use wave_init::mean_shift::{MlpMean, shift_mean};
 use wave_init::random::{generator, uniform};
 use wave_models::{NetworkError, Weights};
 
@@ -15,10 +12,10 @@ const POSITIONS: f64 = 0.035;
 /// The most tensors of a network that draw from a stream each.
 const STREAMS: u64 = 1 << 24;
 
-/// Weights of a population, every W1 shifted.
+/// Weights of a population.
 ///
 /// Every network draws from generators of its own: network 3 of 4 equals network 3 of 500.
-pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weights, NetworkError> {
+pub fn start(shape: &PopulationShape, seed: u64) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let mut weights = Weights::new();
     let mut bound = 0.0; // of the map at hand: its weight comes before its bias
@@ -35,17 +32,12 @@ pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weigh
                 let inputs: usize = dims[2..].iter().product();
                 bound = 1.0 / (inputs as f64).sqrt();
             }
-            let of_network = |network: usize| -> Result<Tensor, NetworkError> {
+            let of_network = |network: usize| {
                 let rng = &mut generator(seed, network as u64 * STREAMS + place as u64);
-                let t = uniform(&dims[1..], bound, rng)?;
-                match name.ends_with("fc1.weight") {
-                    true => shift_mean(&t, shift, rng),
-                    false => Ok(t),
-                }
+                uniform(&dims[1..], bound, rng)
             };
-            let networks: Vec<Tensor> = (0..shape.networks)
-                .map(of_network)
-                .collect::<Result<_, _>>()?;
+            let networks = (0..shape.networks).map(of_network);
+            let networks = networks.collect::<candle_core::Result<Vec<_>>>()?;
             Tensor::stack(&networks, 0)?
         };
         weights.insert(name, t);

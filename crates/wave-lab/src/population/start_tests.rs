@@ -4,6 +4,7 @@ use crate::population::statistics::{
     LayerStatistics, across_layers, centre, layers, network, of_channels,
 };
 use crate::testing::values;
+use wave_init::mean_shift::{MlpMean, first_layer};
 
 const SHAPE: PopulationShape = PopulationShape {
     networks: 400,
@@ -35,13 +36,31 @@ fn assert_independent(layer: &LayerStatistics) {
     assert!(layer.fc1_fc2.abs() < tolerance() / 3.0);
 }
 
-fn draws(shift: MlpMean) -> Weights {
-    start(&SHAPE, shift, 1).unwrap()
+fn draws() -> Weights {
+    start(&SHAPE, 1).unwrap()
+}
+
+/// The same with the mean of every W1 shifted.
+fn shifted(shift: MlpMean) -> Weights {
+    let mut weights = draws();
+    for (place, (name, dims)) in SHAPE.parameters().iter().enumerate() {
+        if !name.ends_with("fc1.weight") {
+            continue;
+        }
+        let of_network = |network: u64| {
+            let rng = &mut generator(1, network * STREAMS + place as u64);
+            let w1 = uniform(&dims[1..], 1.0 / (dims[2] as f64).sqrt(), rng).unwrap();
+            first_layer(&w1, &w1, &w1, shift, rng).unwrap().0
+        };
+        let networks: Vec<Tensor> = (0..SHAPE.networks as u64).map(of_network).collect();
+        weights.insert(name.clone(), Tensor::stack(&networks, 0).unwrap());
+    }
+    weights
 }
 
 #[test]
 fn independent_entries_score_one_and_correlate_with_nothing() {
-    let weights = draws(MlpMean::None);
+    let weights = draws();
     wave_models::check_weights(&weights, &SHAPE.parameters()).unwrap();
     for layer in layers(&SHAPE, &weights).unwrap() {
         assert_independent(&layer);
@@ -61,7 +80,7 @@ fn independent_entries_score_one_and_correlate_with_nothing() {
 #[test]
 fn equation_1_draws_stripes_of_the_predicted_strength() {
     let (p, sigma) = (SHAPE.hidden as f64, 0.3f64);
-    let weights = draws(MlpMean::Eq1 { sigma });
+    let weights = shifted(MlpMean::Eq1 { sigma });
     let predicted = (1.0 + p * sigma.powi(2)) / (1.0 + sigma.powi(2));
     for layer in layers(&SHAPE, &weights).unwrap() {
         let found = layer.stripes_fc1;
@@ -72,7 +91,7 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
         assert!((layer.stripes_fc2 - 1.0).abs() < tolerance());
     }
     // Equation 2 shifts all networks alike: over them nothing varies more than before.
-    let weights = draws(MlpMean::Eq2 { b: 1.0 });
+    let weights = shifted(MlpMean::Eq2 { b: 1.0 });
     for layer in layers(&SHAPE, &weights).unwrap() {
         assert!((layer.stripes_fc1 - 1.0).abs() < tolerance());
     }
@@ -81,7 +100,7 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
 /// Networks whose weights obey rules that the statistics are to find.
 #[test]
 fn what_was_put_in_is_found() {
-    let mut weights = draws(MlpMean::None);
+    let mut weights = draws();
     let name = |l: usize, w: &str| format!("blocks.{l}.{w}.weight");
     // In layer 1 W2 is W1 transposed and turned around; in layer 2, that of layer 0 turned around.
     let opposed = weights[&name(1, "mlp.fc1")]
@@ -113,7 +132,7 @@ fn what_was_put_in_is_found() {
 
 #[test]
 fn correlations_over_the_whole_network_are_those_put_in() {
-    let mut weights = draws(MlpMean::None);
+    let mut weights = draws();
     // A bias is the sum of its row of 16 weights, a layer's W2 is another's turned around.
     let sum = weights["blocks.0.mlp.fc1.weight"].sum(2).unwrap();
     weights.insert("blocks.0.mlp.fc1.bias".into(), sum);
@@ -157,8 +176,8 @@ fn networks_do_not_depend_on_how_many_there_are() {
         networks: 4,
         ..SHAPE
     };
-    let few = start(&few, MlpMean::None, 1).unwrap();
-    for (name, t) in draws(MlpMean::None) {
+    let few = start(&few, 1).unwrap();
+    for (name, t) in draws() {
         let (a, b) = (t.get(3).unwrap(), few[&name].get(3).unwrap());
         assert_eq!(values(&a), values(&b), "{name}");
     }
@@ -170,7 +189,7 @@ fn transformers_start_with_independent_entries_too() {
         mixer: Mixer::Attention { heads: 2 },
         ..SHAPE
     };
-    let weights = start(&shape, MlpMean::None, 1).unwrap();
+    let weights = start(&shape, 1).unwrap();
     wave_models::check_weights(&weights, &shape.parameters()).unwrap();
     let norm = values(&weights["blocks.0.norm1.weight"]);
     assert!(norm.iter().all(|x| *x == 1.0));

@@ -15,7 +15,9 @@
 
 use super::network::{Mixer, PopulationShape};
 use candle_core::{D, DType, Result, Tensor};
+use std::collections::BTreeMap;
 use wave_models::Weights;
+use wave_models::fold::get;
 
 /// Statistics of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]
@@ -43,10 +45,6 @@ pub fn centre(of_pixels: &Tensor) -> Result<f64> {
     of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
 }
 
-/// The statistics of a population, layer by layer.
-///
-/// # Errors
-/// If there are fewer than 2 networks or hidden channels, or a weight is missing.
 pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerStatistics>> {
     (0..shape.depth)
         .map(|layer| of_layer(shape, weights, layer))
@@ -61,7 +59,8 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
         w2.mean(D::Minus1)?.flatten_all()
     });
     let means = Tensor::stack(&means.collect::<Result<Vec<_>>>()?, 0)?; // (depth, n h)
-    correlation(&means.matmul(&means.t()?)?)
+    let covariance = means.matmul(&means.t()?)?;
+    scaled(&covariance, &covariance)
 }
 
 /// Correlations of all weights of the networks, across tensors (figure 3.39).
@@ -74,7 +73,7 @@ pub struct NetworkStatistics {
     /// (tensors, tensors).
     pub between: Tensor,
     /// The same of every bias with the weights of its own row, by the weight's name.
-    pub bias_with_row: Vec<(String, f64)>,
+    pub bias_with_row: BTreeMap<String, f64>,
     /// Correlations of at most [`SHOWN`] evenly spaced values of a network with each other, as the forward
     /// pass has them; the diagonal is 0.
     pub shown: Tensor,
@@ -89,9 +88,8 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
     let chance = 1.0 / (n as f64 - 1.0);
     let beyond = |mean_square: f64| (mean_square - chance).max(0.0).sqrt();
     let mut tensors: Vec<(String, Tensor)> = Vec::new(); // (n, values), of variance 1 / n
-    for (name, dims) in shape.parameters() {
+    for (name, _) in shape.parameters() {
         let t = standardised(&centred(shape, weights, &name)?.flatten_from(1)?)?;
-        debug_assert_eq!(t.dim(1)?, dims[1..].iter().product::<usize>());
         tensors.push((name, t));
     }
     // Number of values that vary: each is of norm 1.
@@ -107,7 +105,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
             between.push(beyond((squares(x, y)? - own) / pairs));
         }
     }
-    let mut bias_with_row = Vec::new();
+    let mut bias_with_row = BTreeMap::new();
     for pair in tensors.windows(2) {
         let [(weight, w), (bias, b)] = pair else {
             continue;
@@ -119,10 +117,8 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
         let rows = b.dim(1)?;
         let w = w.reshape((n, rows, ()))?;
         let found = w.broadcast_mul(&b.unsqueeze(2)?)?.sum(0)?; // (rows, columns)
-        bias_with_row.push((
-            weight.clone(),
-            beyond(found.sqr()?.mean_all()?.to_scalar()?),
-        ));
+        let mean_square = found.sqr()?.mean_all()?.to_scalar()?;
+        bias_with_row.insert(weight.clone(), beyond(mean_square));
     }
     let values: Vec<&Tensor> = tensors.iter().map(|(_, t)| t).collect();
     let all = Tensor::cat(&values, 1)?;
@@ -181,9 +177,6 @@ pub fn of_channels(
 
 fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden);
-    if m < 2 {
-        candle_core::bail!("stripes need at least 2 hidden channels, found {m}");
-    }
     let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));
     let (w1, w2) = (w("mlp.fc1")?, w("mlp.fc2")?); // (n, m, h), (n, h, m)
     let both = Tensor::cat(&[&w1, &w2.transpose(1, 2)?], 2)?; // (n, m, 2 h)
@@ -194,8 +187,7 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
     let between = ((all - &within)? / (m as f64 - 1.0))?;
 
     let diagonal = |t: &Tensor, from: usize| -> Result<f64> {
-        let part = t.narrow(0, from, h)?.narrow(1, from, h)?;
-        trace(&part)
+        trace(&t.narrow(0, from, h)?.narrow(1, from, h)?)
     };
     let stripes = |from: usize| -> Result<f64> {
         let share = diagonal(&between, from)? / diagonal(&within, from)?;
@@ -212,7 +204,7 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
             Mixer::Attention { .. } => None,
         },
         between: scaled(&between, &within)?,
-        within: correlation(&within)?,
+        within: scaled(&within, &within)?,
     })
 }
 
@@ -236,10 +228,7 @@ fn filter_product(
 }
 
 fn values(weights: &Weights, name: &str) -> Result<Tensor> {
-    match weights.get(name) {
-        Some(t) => t.to_dtype(DType::F64),
-        None => candle_core::bail!("weight {name} is missing"),
-    }
+    get(weights, name)?.to_dtype(DType::F64)
 }
 
 /// A weight without its mean over the networks.
@@ -257,19 +246,13 @@ fn trace(t: &Tensor) -> Result<f64> {
     (t * eye)?.sum_all()?.to_scalar()
 }
 
-/// A covariance as correlations.
-fn correlation(covariance: &Tensor) -> Result<Tensor> {
-    scaled(covariance, covariance)
-}
-
 /// A covariance over the standard deviations on the diagonal of another.
 fn scaled(covariance: &Tensor, variances: &Tensor) -> Result<Tensor> {
     let eye = Tensor::eye(variances.dim(0)?, variances.dtype(), variances.device())?;
     let deviations = (variances * eye)?.sum(1)?.sqrt()?; // (d)
     let columns = deviations.unsqueeze(0)?;
-    covariance
-        .broadcast_div(&columns)?
-        .broadcast_div(&columns.t()?)
+    let by_column = covariance.broadcast_div(&columns)?;
+    by_column.broadcast_div(&columns.t()?)
 }
 
 /// A square matrix without its diagonal.

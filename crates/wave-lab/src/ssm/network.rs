@@ -13,7 +13,6 @@
 mod attention;
 mod mamba;
 pub mod mamba2;
-mod mlp;
 pub(super) mod parts;
 mod shape;
 
@@ -98,11 +97,19 @@ fn hidden(
             Mixer::Mamba => mamba::forward(layer, &normed)?,
             Mixer::Attention => attention::softmax(layer, &normed)?,
             Mixer::LinearAttention => attention::linear(layer, &normed)?,
-            Mixer::Mlp => mlp::forward(layer, &normed)?,
+            Mixer::Mlp => mlp(layer, &normed)?,
         };
         x = (x + mixed)?;
     }
     Ok(x)
+}
+
+/// A transformer's MLP, `W_2 gelu(W_1 u)` without biases: (b, t, d) to (b, t, d).
+fn mlp(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let (d, hidden) = (layer.shape.width, layer.shape.hidden);
+    let inner = project(u, layer.of_mixer("fc1.weight", &[hidden, d])?)?;
+    let w2 = layer.of_mixer("fc2.weight", &[d, hidden])?;
+    project(&wave_ops::gelu(&inner)?, w2)
 }
 
 fn head(shape: &SequenceShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {

@@ -26,7 +26,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::error::{by_name, finite};
 use wave_init::mimetic::{VpLayout, query_key, value_projection};
-use wave_init::random::{generator, normal, uniform};
+use wave_init::random::{generator, normal, of_layer, uniform};
 use wave_models::{NetworkError, Refusal, Weights, refuse};
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
@@ -39,6 +39,11 @@ const STEPS: (f64, f64) = (1e-3, 1e-1);
 /// Mamba's two factors would have a gradient.
 const STEP_SHARE: f64 = 0.01;
 
+/// (alpha, beta) of mimetic attention, W_Q W_K^T = alpha Z + beta I and W_V W_O = alpha Z - beta I: chosen in the
+/// thesis' section 3.2.6 on characters of the Penn Treebank.
+const QK: (f64, f64) = (0.0, 0.5);
+const VP: (f64, f64) = (0.2, 0.2);
+
 /// Streams of randomness of a layer's attention: one for values and projection, one for each head's
 /// queries and keys.
 const VALUE_PROJECTION: u64 = 10;
@@ -47,37 +52,27 @@ const FIRST_HEAD: u64 = 16;
 /// One of the four parts of a mimetic start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// States that keep their values.
     State,
-    /// Steps of 1.
     Step,
-    /// Correlated input and output maps.
     Correlation,
-    /// An identity convolution.
     Convolution,
 }
 
 impl Change {
-    /// Every part with its name on the command line and in recipes.
-    pub const ALL: [(&str, Change); 4] = [
-        ("state", Change::State),
-        ("step", Change::Step),
-        ("correlation", Change::Correlation),
-        ("convolution", Change::Convolution),
+    /// Every part, in the order in which they are applied.
+    pub const ALL: [Change; 4] = [
+        Change::State,
+        Change::Step,
+        Change::Correlation,
+        Change::Convolution,
     ];
 
     /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
     /// to which it does harm; none where there is no state space.
     pub fn usual(mixer: Mixer) -> &'static [Change] {
-        const PARTS: [Change; 4] = [
-            Change::State,
-            Change::Step,
-            Change::Correlation,
-            Change::Convolution,
-        ];
         match mixer {
-            Mixer::Mamba2 => &PARTS,
-            Mixer::Mamba => &PARTS[..3],
+            Mixer::Mamba2 => &Change::ALL,
+            Mixer::Mamba => &Change::ALL[..3],
             Mixer::Attention | Mixer::LinearAttention | Mixer::Mlp => &[],
         }
     }
@@ -87,7 +82,9 @@ impl std::str::FromStr for Change {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
-        by_name("part of a mimetic state space", text, &Change::ALL)
+        let named = ["state", "step", "correlation", "convolution"];
+        let named: Vec<_> = named.into_iter().zip(Change::ALL).collect();
+        by_name("part of a mimetic state space", text, &named)
     }
 }
 
@@ -98,11 +95,6 @@ pub struct SequenceChoices {
     pub parts: Option<Vec<Change>>,
     /// The factor c of part `state`; the thesis takes 2, 4 or 8.
     pub power: f64,
-    /// (alpha, beta) of mimetic Q and K of attention: W_Q W_K^T = alpha Z + beta I. (0, 0) leaves them
-    /// alone.
-    pub qk: (f64, f64),
-    /// (alpha, beta) of mimetic V and output map: W_V W_O = alpha Z - beta I. (0, 0) leaves them alone.
-    pub vp: (f64, f64),
 }
 
 impl Default for SequenceChoices {
@@ -110,9 +102,6 @@ impl Default for SequenceChoices {
         Self {
             parts: None,
             power: 8.0,
-            // Chosen in the thesis' section 3.2.6 on characters of the Penn Treebank.
-            qk: (0.0, 0.5),
-            vp: (0.2, 0.2),
         }
     }
 }
@@ -120,9 +109,7 @@ impl Default for SequenceChoices {
 /// The layer of a trained network that every layer begins as.
 #[derive(Clone, Copy, Debug)]
 pub struct Donor<'a> {
-    /// The network's shape.
     pub shape: &'a SequenceShape,
-    /// Its weights.
     pub weights: &'a Weights,
     /// The layer, counted from 0.
     pub layer: usize,
@@ -130,10 +117,6 @@ pub struct Donor<'a> {
 
 /// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
 /// own, so that all methods draw the same numbers where they agree.
-///
-/// # Errors
-/// If there is no such method or layer, the shape is not valid, the power not above 0, or a donor is missing,
-/// given in vain, or has layers of another kind or size.
 pub fn start(
     method: &str,
     shape: &SequenceShape,
@@ -263,14 +246,14 @@ fn mimetic(
     }
     for (layer, mixer) in shape.mixers.iter().copied().enumerate() {
         if mixer == Mixer::Attention && !hybrid {
-            attention(shape, weights, layer, choices, seed)?;
+            attention(shape, weights, layer, seed)?;
         }
         let usual = Change::usual(mixer);
         if usual.is_empty() {
             continue;
         }
         let wanted = choices.parts.as_deref().unwrap_or(usual);
-        for (_, part) in Change::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
+        for part in Change::ALL.iter().filter(|part| wanted.contains(part)) {
             apply(*part, shape, mixer, weights, layer, choices.power)?;
         }
     }
@@ -283,27 +266,23 @@ fn attention(
     shape: &SequenceShape,
     weights: &mut Weights,
     layer: usize,
-    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<(), NetworkError> {
     let (d, h) = (shape.width, shape.attention_heads);
-    let name = |map: &str| format!("backbone.layers.{layer}.mixer.{map}_proj.weight");
-    if choices.qk != (0.0, 0.0) {
-        let mut maps = (Vec::new(), Vec::new());
-        for head in 0..h {
-            let rng = &mut of_layer(seed, layer, FIRST_HEAD + head as u64);
-            let (q, k) = query_key(d, d / h, choices.qk, rng)?; // (d / h, d) each
-            maps.0.push(q);
-            maps.1.push(k);
-        }
-        weights.insert(name("q"), Tensor::cat(&maps.0, 0)?); // (d, d)
-        weights.insert(name("k"), Tensor::cat(&maps.1, 0)?);
-    }
-    if choices.vp != (0.0, 0.0) {
-        let rng = &mut of_layer(seed, layer, VALUE_PROJECTION);
-        let (v, o) = value_projection(d, choices.vp, VpLayout::Paper, rng)?; // (d, d), (d, d)
-        weights.insert(name("v"), v);
-        weights.insert(name("o"), o);
+    let of_head = |head: usize| {
+        let rng = &mut of_layer(seed, layer, FIRST_HEAD + head as u64);
+        query_key(d, d / h, QK, rng) // (d / h, d) each
+    };
+    let pairs = (0..h).map(of_head).collect::<Result<Vec<_>, _>>()?;
+    let (q, k): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let rng = &mut of_layer(seed, layer, VALUE_PROJECTION);
+    let (v, o) = value_projection(d, VP, VpLayout::Paper, rng)?; // (d, d), (d, d)
+    let (q, k) = (Tensor::cat(&q, 0)?, Tensor::cat(&k, 0)?); // (d, d), (d, d)
+    for (map, w) in [("q", q), ("k", k), ("v", v), ("o", o)] {
+        weights.insert(
+            format!("backbone.layers.{layer}.mixer.{map}_proj.weight"),
+            w,
+        );
     }
     Ok(())
 }
@@ -361,11 +340,6 @@ fn apply(
         }
     }
     Ok(())
-}
-
-/// The generator of a layer's stream.
-fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
-    generator(seed, ((layer as u64 + 1) << 32) + stream)
 }
 
 #[cfg(test)]

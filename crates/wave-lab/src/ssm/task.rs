@@ -20,9 +20,6 @@
 //! Every batch is a pure function of the task, the seed and the step, and all of its sequences are of
 //! one length. Test sequences are the same for every seed.
 
-mod copy;
-mod recall;
-mod sort;
 mod text;
 
 pub use text::Text;
@@ -33,6 +30,7 @@ use std::sync::Arc;
 use anyhow::{Error, Result};
 use candle_core::{Device, Tensor};
 use clap::ValueEnum;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wave_data::DataError;
@@ -60,15 +58,10 @@ const TEST_SEED: u64 = 0x7e57;
 /// The rule that makes a sequence, by its name in specifications.
 #[derive(ValueEnum, Clone, Debug, PartialEq)]
 pub enum TaskKind {
-    /// The string again.
     Copy,
-    /// The string backwards.
     Stack,
-    /// Multi-query associative recall: the values of keys.
     Recall,
-    /// The symbols in order.
     Sort,
-    /// The tokens of a text.
     #[value(skip)]
     Text(Arc<Text>),
 }
@@ -76,7 +69,6 @@ pub enum TaskKind {
 /// A task of a length and a number of symbols.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// The rule.
     pub kind: TaskKind,
     /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
     pub lengths: (usize, usize),
@@ -92,7 +84,7 @@ impl std::fmt::Display for Task {
             false => format!("{least}..{most}"),
         };
         match &self.kind {
-            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path()),
+            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path),
             kind => {
                 let name = kind.to_possible_value();
                 let name = name.as_ref().map_or("text", |name| name.get_name());
@@ -125,7 +117,7 @@ impl FromStr for Task {
                 let text = Text::read(path)?;
                 let task = Task {
                     lengths: (64, 64),
-                    symbols: text.characters().len(),
+                    symbols: text.characters.len(),
                     kind: TaskKind::Text(Arc::new(text)),
                 };
                 (task, sizes)
@@ -177,7 +169,6 @@ impl FromStr for Task {
 }
 
 impl Task {
-    /// Number of different tokens.
     pub fn vocabulary(&self) -> usize {
         match self.kind {
             TaskKind::Recall => FIRST_SYMBOL as usize + 2 * self.symbols,
@@ -210,10 +201,10 @@ impl Task {
         for _ in 0..n {
             let Sequence { tokens, answers } = match &self.kind {
                 TaskKind::Text(text) => return text.draw(n, length, rng),
-                TaskKind::Copy => copy::draw(length, self.symbols, false, rng),
-                TaskKind::Stack => copy::draw(length, self.symbols, true, rng),
-                TaskKind::Recall => recall::draw(length, self.symbols, rng),
-                TaskKind::Sort => sort::draw(length, self.symbols, rng),
+                TaskKind::Copy => Sequence::copy(length, self.symbols, false, rng),
+                TaskKind::Stack => Sequence::copy(length, self.symbols, true, rng),
+                TaskKind::Recall => Sequence::recall(length, self.symbols, rng),
+                TaskKind::Sort => Sequence::sort(length, self.symbols, rng),
             };
             // The position before a token predicts it; nothing follows the last.
             let inputs = &tokens[..tokens.len() - 1];
@@ -261,6 +252,41 @@ impl Sequence {
             tokens,
         }
     }
+
+    /// A string of symbols, each as likely as the others, and again.
+    fn copy(length: usize, symbols: usize, backwards: bool, rng: &mut ChaCha8Rng) -> Sequence {
+        let symbol = |_| FIRST_SYMBOL + rng.random_range(0..symbols as u32);
+        let string: Vec<u32> = (0..length).map(symbol).collect();
+        let mut answer = string.clone();
+        if backwards {
+            answer.reverse();
+        }
+        Sequence::new(&string, &answer)
+    }
+
+    /// Every key is given once and asked for once. Values are other symbols than keys, and may repeat. Which
+    /// key is asked for next cannot be known: only values and the end count.
+    fn recall(pairs: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
+        let values = FIRST_SYMBOL + symbols as u32;
+        let keys = different(pairs, symbols, rng);
+        let pair = |key| [key, values + rng.random_range(0..symbols as u32)];
+        let mut known: Vec<[u32; 2]> = keys.into_iter().map(pair).collect();
+        let question = known.concat();
+        known.shuffle(rng);
+        let mut sequence = Sequence::new(&question, &known.concat());
+        let first = sequence.answers[0];
+        let last = sequence.tokens.len() - 1;
+        let counts = |at: &usize| (at - first) % 2 == 1 || *at == last;
+        sequence.answers.retain(counts);
+        sequence
+    }
+
+    fn sort(length: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
+        let string = different(length, symbols, rng);
+        let mut answer = string.clone();
+        answer.sort_unstable();
+        Sequence::new(&string, &answer)
+    }
 }
 
 /// `n` different symbols of `symbols`, in random order.
@@ -282,7 +308,6 @@ pub struct TokenBatch {
     pub positions: Vec<u32>,
     /// The tokens after them: (size, positions)
     pub targets: Vec<u32>,
-    /// Number of sequences.
     pub size: usize,
 }
 
@@ -296,9 +321,6 @@ pub struct TaskLoader {
 
 impl TaskLoader {
     /// Batches of so many sequences.
-    ///
-    /// # Errors
-    /// If a batch would be empty, or larger than an epoch.
     pub fn new(task: Task, batch: usize, seed: u64) -> Result<TaskLoader> {
         if !(1..=EPOCH).contains(&batch) {
             return Err(request(format!(
@@ -387,12 +409,11 @@ pub(super) fn evaluate(
         let z = logits(&batch.input()?, &positions)?.flatten_to(1)?;
         let z = z.to_vec2::<f32>()?;
         for (z, targets) in z.chunks(m).zip(batch.targets.chunks(m)) {
-            let right = z
-                .iter()
-                .zip(targets)
-                .map(|(z, &target)| tally.add(z, target));
-            let right = right.collect::<Result<Vec<bool>, _>>()?;
-            exact += usize::from(right.iter().all(|right| *right));
+            let mut right = true;
+            for (z, &target) in z.iter().zip(targets) {
+                right &= tally.add(z, target)?;
+            }
+            exact += usize::from(right);
             sequences += 1;
         }
     }

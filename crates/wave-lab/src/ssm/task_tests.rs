@@ -116,7 +116,7 @@ fn of_a_text_every_position_predicts_the_next_character() {
     let spec = format!("text:{},length=20", dir.path().join("text.txt").display());
     let text = task(&spec);
     assert_eq!(text.to_string(), spec);
-    let characters: String = text.text().unwrap().characters().iter().collect();
+    let characters: String = text.text().unwrap().characters.iter().collect();
     assert_eq!(characters, "\n 0123456789abcdef");
     assert_eq!(text.vocabulary(), 18);
     let whole = std::fs::read_to_string(dir.path().join("text.txt")).unwrap();
@@ -154,7 +154,7 @@ fn a_directory_of_texts_is_one_text() {
     std::fs::write(dir.path().join("a.txt"), "ä".repeat(90)).unwrap();
     std::os::unix::fs::symlink("a.txt", dir.path().join("b.txt")).unwrap();
     let text = task(&format!("text:{}", dir.path().display()));
-    let characters: String = text.text().unwrap().characters().iter().collect();
+    let characters: String = text.text().unwrap().characters.iter().collect();
     assert_eq!(characters, "\n 0123456789abcdefä");
     assert_eq!(text.lengths, (64, 64));
     for (name, content, needle) in [

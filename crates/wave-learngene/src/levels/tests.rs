@@ -1,4 +1,4 @@
-use super::Copies;
+use super::copies;
 use crate::bank::depth_matrix;
 use crate::testing::*;
 use crate::{DepthRule, Learngene, Level};
@@ -146,21 +146,21 @@ fn a_larger_model_begins_as_the_largest_smaller_one() {
 #[test]
 fn copies_share_the_branches_of_a_layer() {
     let rule = DepthRule::LastIsOne;
-    let copies = Copies::new(&depth_matrix(3, 12, rule), 4..=4, rule);
-    assert_eq!(copies.of, [0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2]);
-    let read = |depth: usize, layer: usize, copies: &Copies| -> f32 {
+    let found = copies(&depth_matrix(3, 12, rule), 4..=4, rule);
+    assert_eq!(found.0, [0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2]);
+    let read = |depth: usize, layer: usize, (nearest, shares): &(Vec<usize>, Vec<f32>)| -> f32 {
         let rows = depth_matrix(depth, 12, rule).into_iter();
         let all = rows.flat_map(|row| row.into_iter().enumerate());
-        let of_layer = all.filter(|(k, _)| copies.of[*k] == layer);
-        of_layer.map(|(k, w)| w * copies.shares[k]).sum()
+        let of_layer = all.filter(|(k, _)| nearest[*k] == layer);
+        of_layer.map(|(k, w)| w * shares[k]).sum()
     };
     for layer in 0..3 {
-        assert!((read(4, layer, &copies) - 1.0).abs() < 1e-6);
+        assert!((read(4, layer, &found) - 1.0).abs() < 1e-6);
     }
     // Over the depths from 5 to 12 in the mean, and never without a layer.
-    let copies = Copies::new(&depth_matrix(4, 12, rule), 5..=12, rule);
+    let found = copies(&depth_matrix(4, 12, rule), 5..=12, rule);
     for layer in 0..4 {
-        let all: Vec<f32> = (5..=12).map(|depth| read(depth, layer, &copies)).collect();
+        let all: Vec<f32> = (5..=12).map(|depth| read(depth, layer, &found)).collect();
         assert!(
             (all.iter().sum::<f32>() / 8.0 - 1.0).abs() < 1e-6,
             "{all:?}"

@@ -60,10 +60,8 @@ impl MethodOptions {
         }
         choices.blocks = settings.blocks;
         choices.similarity = settings.similarity.clone().unwrap_or_default();
-        if let Some(gamma) = settings.gamma {
-            choices.layer_scale.gamma = gamma;
-        }
-        choices.layer_scale.form = match settings.scaled {
+        choices.gamma = settings.gamma;
+        choices.scaled = match settings.scaled {
             None | Some(Scaled::Branch) => LayerScaleForm::Branch,
             Some(Scaled::Skip) => LayerScaleForm::Skip,
         };

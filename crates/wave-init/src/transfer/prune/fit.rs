@@ -92,18 +92,13 @@ impl Moments {
     /// The linear map nearest to `prior` that brings inputs nearest to outputs: ridge regression of the
     /// prior's residuals.
     pub(super) fn fit(&self, prior: &Affine) -> Result<Affine> {
-        let Centred {
-            within,
-            across,
-            x,
-            y,
-        } = self.centred()?;
+        let c = self.centred()?;
         let prior = matrix(&prior.weight)?;
-        let left = across - &within * prior.transpose(); // (inputs, outputs)
-        let more = inverted(within, RIDGE, |factors| factors.solve(&left))?;
+        let left = c.across - &c.within * prior.transpose(); // (inputs, outputs)
+        let more = inverted(c.within, RIDGE, |factors| factors.solve(&left))?;
         let weight = prior + more.transpose();
-        let bias = Mat::from_fn(y.len(), 1, |o, _| {
-            y[o] - (0..x.len()).map(|i| weight[(o, i)] * x[i]).sum::<f64>()
+        let bias = Mat::from_fn(c.y.len(), 1, |o, _| {
+            c.y[o] - (0..c.x.len()).map(|i| weight[(o, i)] * c.x[i]).sum::<f64>()
         });
         Ok(Affine {
             weight: tensor(weight.as_ref())?,
@@ -121,9 +116,8 @@ impl Moments {
         }
         let inverse = inverted(within, RIDGE_OF_ORDER, |factors| factors.inverse())?;
         let columns = |m: &Mat<f64>| -> Vec<f64> {
-            m.col_iter()
-                .flat_map(|column| column.iter().copied())
-                .collect()
+            let columns = m.col_iter();
+            columns.flat_map(|column| column.iter().copied()).collect()
         };
         let (mut inverse, weight) = (columns(&inverse), matrix(weight)?);
         let (outputs, mut weight) = (weight.nrows(), columns(&weight));

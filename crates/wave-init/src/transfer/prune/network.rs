@@ -41,19 +41,7 @@ pub(super) struct Layer {
 impl Layer {
     /// Outputs of all heads (b, tokens, heads width-of-a-head) for queries, keys and values.
     pub(super) fn attend(&self, qkv: &Tensor) -> Result<Tensor> {
-        let (b, tokens, all) = qkv.dims3()?;
-        let parts = qkv.reshape((b, tokens, 3, self.heads, all / 3 / self.heads))?;
-        let parts = parts.permute((2, 0, 3, 1, 4))?; // (3, b, heads, tokens, width of a head)
-        let part = |i: usize| parts.get(i)?.contiguous();
-        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-        let scale = ((all / 3 / self.heads) as f64).powf(-0.5);
-        let scores = (q.matmul(&k.t()?)? * scale)?;
-        let shares = scores
-            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-            .exp()?;
-        let shares = shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)?;
-        let outputs = shares.matmul(&v)?.transpose(1, 2)?;
-        outputs.contiguous()?.reshape((b, tokens, all / 3))
+        wave_ops::stock::attention(qkv, self.heads)
     }
 
     /// The MLP's hidden channels of a normalised stream.

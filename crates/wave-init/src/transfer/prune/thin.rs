@@ -124,7 +124,7 @@ impl Layer {
 fn leading_scores(queries: &Mat<f64>, keys: &Mat<f64>, new: usize) -> Result<(Mat<f64>, Mat<f64>)> {
     let old = queries.nrows();
     if new >= old {
-        return Ok((padded(new, old), padded(new, old)));
+        return Ok((Mat::identity(new, old), Mat::identity(new, old)));
     }
     let ((a, of_a), (b, of_b)) = (roots(queries)?, roots(keys)?);
     let svd = (a * b).svd().map_err(undecomposed)?;
@@ -143,17 +143,12 @@ fn leading_outputs(
 ) -> Result<(Mat<f64>, Mat<f64>)> {
     let old = outputs.nrows();
     if new >= old {
-        return Ok((padded(new, old), padded(old, new)));
+        return Ok((Mat::identity(new, old), Mat::identity(old, new)));
     }
     let (half, inverse) = roots(outputs)?;
     let svd = (proj * &half).thin_svd().map_err(undecomposed)?;
     let vectors = svd.V().subcols(0, new);
     Ok((vectors.transpose() * inverse, half * vectors))
-}
-
-/// Ones on the diagonal.
-fn padded(rows: usize, columns: usize) -> Mat<f64> {
-    Mat::from_fn(rows, columns, |i, j| f64::from(u8::from(i == j)))
 }
 
 /// The root of second moments, and its inverse.

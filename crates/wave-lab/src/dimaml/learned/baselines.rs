@@ -6,28 +6,6 @@ use faer::Mat;
 use wave_init::random::{generator, standard_normal};
 use wave_models::Weights;
 
-/// Hyper-parameters of MetaInit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MetaInit {
-    /// The number of changes of the norms.
-    pub steps: u64,
-    /// Change of a norm in a step.
-    pub learning_rate: f64,
-    /// Momentum of the changes.
-    pub momentum: f64,
-}
-
-impl Default for MetaInit {
-    /// The settings of the copies of the paper's code.
-    fn default() -> MetaInit {
-        MetaInit {
-            steps: 500,
-            learning_rate: 0.1,
-            momentum: 0.9,
-        }
-    }
-}
-
 /// The least norm that MetaInit gives a tensor: at 0 its direction would be lost.
 const LEAST_NORM: f64 = 1e-5;
 
@@ -35,11 +13,12 @@ const LEAST_NORM: f64 = 1e-5;
 /// more, and nothing but these, so that the gradient quotient falls.
 ///
 /// `slope` answers the step and the weights with the derivatives of the quotient with respect to them
-/// (`wave_train::unrolled::gradient_quotient`). A norm moves by the sign of its derivative, with
-/// momentum.
+/// ([`gradient_quotient`](crate::dimaml::unrolled::gradient_quotient)). A norm moves by the sign of its
+/// derivative, at a learning rate and with momentum.
 pub fn metainit(
     start: &Weights,
-    options: MetaInit,
+    steps: u64,
+    [learning_rate, momentum]: [f64; 2],
     mut slope: impl FnMut(u64, &Weights) -> Result<Weights>,
 ) -> Result<Weights> {
     let mut weights = start.clone();
@@ -51,7 +30,7 @@ pub fn metainit(
             tuned.push((name.clone(), (w / norm)?, norm, 0.0));
         }
     }
-    for step in 1..=options.steps {
+    for step in 1..=steps {
         let slopes = slope(step, &weights)?;
         for (name, direction, norm, change) in &mut tuned {
             let Some(slope) = slopes.get(name) else {
@@ -60,7 +39,7 @@ pub fn metainit(
             // d/dnorm of the weight is its direction.
             let slope = dot(slope, direction)?;
             let sign = if slope == 0.0 { 0.0 } else { slope.signum() };
-            *change = options.momentum * *change - options.learning_rate * sign;
+            *change = momentum * *change - learning_rate * sign;
             *norm = (*norm + *change).max(LEAST_NORM);
             weights.insert(name.clone(), (&*direction * *norm)?);
         }
@@ -77,9 +56,6 @@ fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
 /// middle, zeros around it (Xiao et al. 2018, algorithm 2). With more inputs than outputs its rows are
 /// orthonormal instead: our reading, since the paper does not make such layers. A matrix (out, in) is
 /// its own middle.
-///
-/// # Errors
-/// If `dims` are no filters: of rank 2 or 4, with a middle and none of them 0.
 pub fn delta_orthogonal(dims: &[usize], gain: f64, seed: u64, stream: u64) -> Result<Tensor> {
     let (out, inp, side) = match *dims {
         [out, inp] if out * inp > 0 => (out, inp, 1),
@@ -162,12 +138,7 @@ mod tests {
             slopes.insert("bias".into(), w["bias"].clone());
             Ok(slopes)
         };
-        let options = MetaInit {
-            steps: 400,
-            learning_rate: 0.01,
-            momentum: 0.5,
-        };
-        let end = metainit(&start, options, slope).unwrap();
+        let end = metainit(&start, 400, [0.01, 0.5], slope).unwrap();
         let norm = |t: &Tensor| dot(t, t).unwrap().sqrt();
         assert!((norm(&end["a"]) - 2.0).abs() < 0.05);
         assert!((norm(&end["b"]) - LEAST_NORM).abs() < 0.05);

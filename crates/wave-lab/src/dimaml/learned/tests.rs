@@ -74,8 +74,8 @@ fn the_first_distributions_are_those_of_the_start() {
         DistributionFamily::Plif { pieces: PIECES },
     ] {
         let parameters = first_parameters(family, &start).unwrap();
-        let noise = Noise::new(family, &shapes(&start), &parameters, 5).unwrap();
-        let drawn = weights(family, &parameters, &noise).unwrap();
+        let z = noise(family, shapes(&start), &parameters, 5).unwrap();
+        let drawn = weights(family, &parameters, &z).unwrap();
         assert_eq!(values(&drawn["a.norm"]), [1.0; 7]);
         let (mean, std, most) = spread(&drawn["a.weight"]);
         assert!(
@@ -95,10 +95,10 @@ fn the_first_distributions_are_those_of_the_start() {
             );
         }
         // A seed names the numbers.
-        let again = Noise::new(family, &shapes(&start), &parameters, 5).unwrap();
+        let again = noise(family, shapes(&start), &parameters, 5).unwrap();
         let again = weights(family, &parameters, &again).unwrap();
         assert_eq!(values(&again["b.weight"]), values(&drawn["b.weight"]));
-        let other = Noise::new(family, &shapes(&start), &parameters, 6).unwrap();
+        let other = noise(family, shapes(&start), &parameters, 6).unwrap();
         let other = weights(family, &parameters, &other).unwrap();
         assert_ne!(values(&other["b.weight"]), values(&drawn["b.weight"]));
     }
@@ -113,9 +113,9 @@ fn weights_are_differentiable_in_their_parameters() {
         DistributionFamily::Plif { pieces: 4 },
     ] {
         let first = double(first_parameters(family, &start).unwrap());
-        let noise = Noise::new(family, &shapes(&start), &first, 1).unwrap();
+        let z = noise(family, shapes(&start), &first, 1).unwrap();
         let product = |parameters: &Weights| {
-            let w = weights(family, parameters, &noise).unwrap();
+            let w = weights(family, parameters, &z).unwrap();
             let terms = start.iter().map(|(name, a)| {
                 let a = a.to_dtype(DType::F64).unwrap();
                 (a * &w[name]).unwrap().sum_all().unwrap()
@@ -140,14 +140,6 @@ fn what_makes_no_sense_is_refused() {
     let one = tensor(&[0.5]);
     assert!(quantile(&one, &one, &tensor(&[1.5])).is_err());
     assert!(quantile(&one, &one, &tensor(&[f64::NAN])).is_err());
-    assert!(
-        weights(
-            DistributionFamily::Normal,
-            &Weights::new(),
-            &Noise {
-                tensors: vec![("a".into(), vec![1], Some(one))],
-            }
-        )
-        .is_err()
-    );
+    let noise = vec![("a".into(), vec![1], Some(one))];
+    assert!(weights(DistributionFamily::Normal, &Weights::new(), &noise).is_err());
 }

@@ -10,10 +10,11 @@
 //! Norms are batch norms with the statistics of the batch at hand, in training and in validation. There
 //! are no running statistics.
 
-use super::{Parameter, Parameters, Usual, weight};
+use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::sizes;
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
@@ -25,12 +26,9 @@ const PADDING: usize = 1;
 /// Added to the variance in norms.
 const EPS: f64 = 1e-5;
 
-/// Sizes of an autoencoder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AutoencoderShape {
-    /// Height and width of an image.
     pub image_size: usize,
-    /// Channels of an image.
     pub channels: usize,
     /// Channels after each convolution.
     pub widths: Vec<usize>,
@@ -39,7 +37,6 @@ pub struct AutoencoderShape {
 }
 
 impl AutoencoderShape {
-    /// Checks that the sizes are possible.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         let narrowest = self.widths.iter().min().copied().unwrap_or(0);
         sizes(&[
@@ -75,7 +72,6 @@ impl AutoencoderShape {
         [&[self.channels], &self.widths[..]].concat()
     }
 
-    /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
         let (sides, channels) = (self.sides(), self.channels());
@@ -121,7 +117,7 @@ pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Res
 
 /// The reconstruction of `images`, of the same shape.
 pub fn reconstruct(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let w = |name: &str| weight(weights, name);
+    let w = |name: &str| get(weights, name);
     let (sides, layers, b) = (shape.sides(), shape.widths.len(), images.dim(0)?);
     let (c, size) = (shape.channels, shape.image_size);
     let mut x = wave_models::checked_images(images, c, size, w("encoder.0.weight")?)?;

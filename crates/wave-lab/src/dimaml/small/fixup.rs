@@ -12,33 +12,24 @@
 //! (Kaiming's, B^(-1/2) of it in the first convolution of the B blocks, and zero in the second and in
 //! the head), so that every residual branch is 0.
 
-use super::{Parameter, Parameters, Usual, weight};
+use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::sizes;
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
-/// Sizes of a residual network.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FixupShape {
-    /// Height and width of an image.
     pub image_size: usize,
-    /// Channels of an image.
     pub channels: usize,
     /// Channels of the first stage's convolutions.
     pub width: usize,
     /// Number of residual blocks, a multiple of the stages.
     pub blocks: usize,
-    /// Number of stages.
-    #[serde(default = "one")]
     pub stages: usize,
-    /// Number of classes.
     pub classes: usize,
-}
-
-fn one() -> usize {
-    1
 }
 
 impl FixupShape {
@@ -50,7 +41,6 @@ impl FixupShape {
         (width(l.saturating_sub(1)), width(l))
     }
 
-    /// Checks that the sizes are possible.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         if !(1..=8).contains(&self.stages) || !self.blocks.is_multiple_of(self.stages) {
             return Err(ShapeError::Choice {
@@ -68,7 +58,6 @@ impl FixupShape {
         ])
     }
 
-    /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
         let (w, b) = (self.width, self.blocks as f64);
@@ -105,7 +94,7 @@ impl FixupShape {
 
 /// Class scores (b, classes) of `images` (b, c, h, w).
 pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let w = |name: &str| weight(weights, name);
+    let w = |name: &str| get(weights, name);
     let (c, size) = (shape.channels, shape.image_size);
     let x = wave_models::checked_images(images, c, size, w("stem.weight")?)?;
     let shifted = |x: &Tensor, name: &str| x.broadcast_add(w(name)?);
@@ -115,7 +104,7 @@ pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<
         let (before, after) = shape.channels_of(l);
         let branch = branch(weights, l, &x, before != after)?;
         if before != after {
-            let w = |name: &str| weight(weights, &format!("blocks.{l}.{name}"));
+            let w = |name: &str| get(weights, &format!("blocks.{l}.{name}"));
             let shifted = every_second(&x.broadcast_add(w("bias1")?)?)?;
             x = shifted.conv2d(w("shortcut.weight")?, 0, 1, 1, 1)?;
         }
@@ -127,7 +116,7 @@ pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<
 
 /// The residual branch of block `l`, which may halve the resolution.
 pub fn branch(weights: &Weights, l: usize, x: &Tensor, halves: bool) -> Result<Tensor> {
-    let w = |name: &str| weight(weights, &format!("blocks.{l}.{name}"));
+    let w = |name: &str| get(weights, &format!("blocks.{l}.{name}"));
     let shifted = |x: &Tensor, name: &str| x.broadcast_add(w(name)?);
     let mut x = shifted(x, "bias1")?.conv2d(w("conv1.weight")?, 1, 1, 1, 1)?;
     if halves {

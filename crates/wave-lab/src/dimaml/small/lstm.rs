@@ -8,31 +8,28 @@
 //!
 //! Every gate has its own tensors, and so its own distributions.
 
-use super::{Parameter, Parameters, Usual, weight};
+use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wave_models::check::sizes;
+use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
 /// Names of the gates: input, forget, cell, output.
 const GATES: [&str; 4] = ["i", "f", "g", "o"];
 
-/// Sizes of a language model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LstmShape {
-    /// Number of different tokens.
     pub vocabulary: usize,
     /// Channels of a token.
     pub embedding: usize,
     /// Channels of a layer.
     pub width: usize,
-    /// Number of layers.
     pub layers: usize,
 }
 
 impl LstmShape {
-    /// Checks that the sizes are possible.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("vocabulary", self.vocabulary),
@@ -42,7 +39,6 @@ impl LstmShape {
         ])
     }
 
-    /// All weights, in the order of the network.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
         let w = self.width;
@@ -70,7 +66,7 @@ pub fn logits(
     tokens: &Tensor,
     positions: &[u32],
 ) -> Result<Tensor> {
-    let w = |name: &str| weight(weights, name);
+    let w = |name: &str| get(weights, name);
     let (b, n) = tokens.dims2()?;
     let embedding = w("embedding.weight")?;
     let x = embedding.index_select(&tokens.flatten_all()?, 0)?;
@@ -85,7 +81,7 @@ pub fn logits(
 
 /// A layer: (b, n, inputs) to (b, n, width).
 fn layer(shape: &LstmShape, weights: &Weights, l: usize, x: &Tensor) -> Result<Tensor> {
-    let w = |gate: &str, name: &str| weight(weights, &format!("layers.{l}.{gate}.{name}"));
+    let w = |gate: &str, name: &str| get(weights, &format!("layers.{l}.{gate}.{name}"));
     let (b, n, _) = x.dims3()?;
     let all = |name: &str| -> Result<Tensor> {
         let of: Vec<&Tensor> = GATES

@@ -18,9 +18,6 @@ const EPS: f64 = 1e-5;
 ///
 /// The derivatives are third derivatives of the loss. Has to run inside
 /// [`second_order`](super::super::second_order()).
-///
-/// # Errors
-/// If it does not, or `loss` fails.
 pub fn gradient_quotient(
     weights: &Weights,
     loss: impl FnOnce(&Weights) -> Result<Tensor>,

@@ -53,16 +53,11 @@ pub(super) fn linear(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
 }
 
-/// The attention matrix (b, t, t).
+/// The attention matrix (b, t, t), of queries and keys of `state` channels.
 pub(super) fn linear_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?.exp()?; // 1 and 0
-    scores(layer, u, layer.shape.state)?.broadcast_mul(&mask)
-}
-
-/// `q k^T`, (b, t, t), of queries and keys of this many channels.
-fn scores(layer: Layer, u: &Tensor, channels: usize) -> Result<Tensor> {
-    let dims = [channels, layer.shape.width];
+    let dims = [layer.shape.state, layer.shape.width];
     let q = project(u, layer.of_mixer("q_proj.weight", &dims)?)?;
     let k = project(u, layer.of_mixer("k_proj.weight", &dims)?)?;
-    q.matmul(&k.transpose(1, 2)?)
+    let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?.exp()?; // 1 and 0
+    q.matmul(&k.transpose(1, 2)?)?.broadcast_mul(&mask)
 }

@@ -66,20 +66,15 @@ pub(super) fn mean_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let p = pieces(layer, u)?;
     let (e, n) = p.a.dims2()?;
     let log = p.step.transpose(1, 2)?.cumsum(2)?; // (b, e, t)
-    let mut sum = None;
-    for k in 0..n {
+    let part = |k: usize| {
         let a = p.a.narrow(1, k, 1)?; // (e, 1)
         let kept = decays(&log.broadcast_mul(&a)?)?; // (b, e, t, t)
         let step = p.step.transpose(1, 2)?.unsqueeze(2)?; // (b, e, 1, t)
         let kept = (kept.broadcast_mul(&step)?.sum(1)? / e as f64)?; // (b, t, t)
         let (input, output) = (p.input.narrow(2, k, 1)?, p.output.narrow(2, k, 1)?);
-        let part = (output.matmul(&input.transpose(1, 2)?)? * kept)?;
-        sum = Some(match sum {
-            None => part,
-            Some(sum) => (sum + part)?,
-        });
-    }
-    sum.ok_or_else(|| candle_core::Error::Msg("a state of size 0".into()))
+        output.matmul(&input.transpose(1, 2)?)? * kept
+    };
+    (1..n).try_fold(part(0)?, |sum, k| sum + part(k)?)
 }
 
 /// The state space layer's output for ones in every channel, averaged over channels:

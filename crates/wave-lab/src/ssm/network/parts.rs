@@ -45,14 +45,10 @@ pub(super) fn decays(log: &Tensor) -> Result<Tensor> {
 
 /// (t, t): 0 where a row may look at a column, at its own position and before, else minus infinity.
 pub(super) fn causal_mask(t: usize, dtype: DType, device: &Device) -> Result<Tensor> {
-    let values: Vec<f32> = (0..t * t)
-        .map(|i| {
-            if i % t <= i / t {
-                0.0
-            } else {
-                f32::NEG_INFINITY
-            }
-        })
-        .collect();
+    let entry = |i: usize| match i % t <= i / t {
+        true => 0.0,
+        false => f32::NEG_INFINITY,
+    };
+    let values: Vec<f32> = (0..t * t).map(entry).collect();
     Tensor::from_vec(values, (t, t), device)?.to_dtype(dtype)
 }

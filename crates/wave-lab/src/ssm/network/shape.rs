@@ -28,11 +28,9 @@ pub enum Mixer {
 /// The sizes of a sequence network. All are at least 1; see [`SequenceShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SequenceShape {
-    /// Number of different tokens.
     pub vocabulary: usize,
     /// Channels of a token.
     pub width: usize,
-    /// The layers, one by one.
     pub mixers: Vec<Mixer>,
     /// Channels inside a state space layer: twice the width, as a rule.
     pub inner: usize,
@@ -93,12 +91,10 @@ impl SequenceShape {
         }
     }
 
-    /// Number of layers.
     pub fn depth(&self) -> usize {
         self.mixers.len()
     }
 
-    /// Checks that a network of this shape exists.
     pub fn validate(&self) -> Result<(), ShapeError> {
         sizes(&[
             ("vocabulary", self.vocabulary),
@@ -127,7 +123,6 @@ impl SequenceShape {
         at_most(MOST_VALUES, "the number of parameters", shapes)
     }
 
-    /// Name and shape of every weight.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (d, v) = (self.width, self.vocabulary);
         let mut out = vec![("backbone.embeddings.weight".to_owned(), vec![v, d])];

@@ -20,17 +20,14 @@ const PARTS: usize = 10;
 /// that is trained on comes before the part that is tested on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
-    path: String,
-    characters: Vec<char>,
+    pub(super) path: String,
+    pub(super) characters: Vec<char>,
     tokens: Vec<u32>,
 }
 
 impl Text {
     /// Reads a text file, or the plain files of a directory in the order of their names, one after
     /// another; links are left out, since they name files again.
-    ///
-    /// # Errors
-    /// If there is no such file, it is no text, or one of fewer than 100 characters.
     pub fn read(path: &str) -> Result<Text> {
         let mut text = String::new();
         for file in files(Path::new(path))? {
@@ -55,16 +52,6 @@ impl Text {
             tokens: text.chars().map(token).collect(),
             characters,
         })
-    }
-
-    /// The path that it was read from.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// The characters that tokens stand for.
-    pub fn characters(&self) -> &[char] {
-        &self.characters
     }
 
     /// The nine tenths that are trained on, and the last tenth.
