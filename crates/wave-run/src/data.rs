@@ -136,26 +136,18 @@ impl Data {
                 dataset.test.len()
             )));
         }
-        let Parts {
-            train,
-            test,
-            test_indices,
-        } = match classes.is_none_or(|n| n == dataset.train.class_names().len()) {
-            true => {
-                let share = share(plan, &dataset);
-                if let Some(held_out) = share {
-                    progress::note(&format!(
-                        "{} has no images set apart to test on: {held_out} of its {} are held out \
-                         ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
-                         folders train/ and val/ which ones",
-                        dataset.name,
-                        dataset.train.len()
-                    ));
-                }
-                parts(plan, &dataset, share)?
-            }
-            false => parts(plan, &dataset, None)?,
-        };
+        let tested = classes.is_none_or(|n| n == dataset.train.class_names().len());
+        let share = share(plan, &dataset).filter(|_| tested);
+        if let Some(held_out) = share {
+            progress::note(&format!(
+                "{} has no images set apart to test on: {held_out} of its {} are held out \
+                 ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
+                 folders train/ and val/ which ones",
+                dataset.name,
+                dataset.train.len()
+            ));
+        }
+        let (train, (test, test_indices)) = parts(plan, &dataset, share)?;
         let transform = match input {
             Input::Like(transform) => {
                 check_normalisation(plan, &transform)?;
@@ -302,60 +294,42 @@ fn tell_passed_over(dataset: &Dataset) {
     }
 }
 
-/// The images of a data set that settings choose.
-struct Parts {
-    /// Indices of the training images.
-    train: Vec<u32>,
-    /// Source of the test images.
-    test: Arc<dyn Source>,
-    /// Their indices in it.
-    test_indices: Vec<u32>,
-}
-
-/// `share` is the number of images to hold out that nobody asked for.
-fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<Parts> {
-    let all = wave_data::subset(dataset.train.len(), None, plan.seed);
-    let (train, held_out) = match plan.hold_out {
-        None => match share {
-            // The same images for every seed: what one stage trains on, no other tests on.
-            Some(n) => {
-                let order = wave_data::subset(dataset.train.len(), None, 0);
-                let (_, held_out) = wave_data::hold_out(order, n);
-                let out: BTreeSet<u32> = held_out.iter().copied().collect();
-                let train = all.into_iter().filter(|i| !out.contains(i)).collect();
-                (train, Some(held_out))
-            }
-            None => (all, None),
-        },
-        Some(n) if n >= all.len() => {
+/// The training images that settings choose, and the test images with their source. `share` is the number of images to
+/// hold out that nobody asked for.
+fn parts(
+    plan: &DataPlan,
+    dataset: &Dataset,
+    share: Option<usize>,
+) -> Result<(Vec<u32>, (Arc<dyn Source>, Vec<u32>))> {
+    let mut train = wave_data::subset(dataset.train.len(), None, plan.seed);
+    let test = match (plan.hold_out, share) {
+        (Some(n), _) if n >= train.len() => {
             return Err(request(format!(
                 "hold_out = {n} of {} training images; leave some to train on",
-                all.len()
+                train.len()
             )));
         }
-        Some(n) => {
-            let (train, held_out) = wave_data::hold_out(all, n);
-            (train, Some(held_out))
+        (Some(n), _) => {
+            let (rest, held_out) = wave_data::hold_out(train, n);
+            train = rest;
+            (dataset.train.clone(), held_out)
         }
-    };
-    let train: Vec<u32> = train
-        .into_iter()
-        .take(plan.train_limit.unwrap_or(usize::MAX))
-        .collect();
-    let (test, test_indices) = match held_out {
-        Some(indices) => (dataset.train.clone(), indices),
-        None => {
-            let n = dataset.test.len();
-            let mut indices = wave_data::subset(n, plan.test_limit, plan.seed);
+        // The same images for every seed: what one stage trains on, no other tests on.
+        (None, Some(n)) => {
+            let order = wave_data::subset(dataset.train.len(), None, 0);
+            let (_, held_out) = wave_data::hold_out(order, n);
+            let out: BTreeSet<u32> = held_out.iter().copied().collect();
+            train.retain(|i| !out.contains(i));
+            (dataset.train.clone(), held_out)
+        }
+        (None, None) => {
+            let mut indices = wave_data::subset(dataset.test.len(), plan.test_limit, plan.seed);
             indices.sort_unstable();
             (dataset.test.clone(), indices)
         }
     };
-    Ok(Parts {
-        train,
-        test,
-        test_indices,
-    })
+    train.truncate(plan.train_limit.unwrap_or(usize::MAX));
+    Ok((train, test))
 }
 
 /// Notes on stderr that images of one size are resized by more than a factor of two.

@@ -54,8 +54,7 @@ impl TestImages {
             ));
             dataset.test = dataset.train.clone();
         }
-        let chosen = parts(plan, &dataset, None)?;
-        let (source, indices) = (chosen.test, chosen.test_indices);
+        let (_, (source, indices)) = parts(plan, &dataset, None)?;
         if source.class_names().is_empty() {
             return Err(unlabelled(&dataset.name));
         }
