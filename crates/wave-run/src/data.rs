@@ -88,6 +88,7 @@ impl Data {
                 )));
             }
             data.class_names = names.to_vec();
+            data.tests.class_names = names.to_vec();
             data.tests.indices.clear();
         }
         Ok(data)
@@ -160,7 +161,8 @@ impl Data {
                 let channels = match channels {
                     Channels::Exactly(channels) => channels,
                     Channels::Otherwise(channels) => {
-                        native(&dataset).map_or(channels, |native| native.0)
+                        let native = dataset.train.native_size();
+                        native.map_or(channels, |native| native.0)
                     }
                 };
                 let (mean, std) = normalisation(plan, &dataset, &train, image_size, channels)?;
@@ -200,18 +202,23 @@ impl Data {
             plan.views,
             plan.seed,
         )?;
+        let class_names = dataset.train.class_names().to_vec();
+        let tests = TestImages::new(&dataset.name, (test, test_indices), &transform, context);
         Ok(Data {
             spec: dataset.name.clone(),
             loader: loader.with_view_seed(view_seed),
             train: dataset.train.clone(),
-            tests: TestImages::new(&dataset.name, (test, test_indices), &transform, context),
+            tests: TestImages {
+                class_names: class_names.clone(),
+                ..tests
+            },
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
             views: plan.views,
             transform,
             augment: augment.clone(),
             view_seed,
-            class_names: dataset.train.class_names().to_vec(),
+            class_names,
             batch,
             views_id,
         })
@@ -226,24 +233,6 @@ impl Data {
             self.tests.indices.len(),
             self.class_names.len()
         )
-    }
-
-    /// Warns on stderr if the class names of a model differ from those of the data.
-    pub fn tell_classes(&self, names: &[String]) {
-        classes::tell(&self.spec, &self.class_names, names);
-    }
-
-    /// Checks that a model has one output for each class.
-    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
-        classes::check_count(&self.spec, &self.class_names, classes, remedy)
-    }
-
-    /// Refuses a model whose class names differ from those of the data, where both are known.
-    ///
-    /// # Errors
-    /// Naming the first that differs.
-    pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
-        classes::check_names(&self.spec, &self.class_names, names, remedy)
     }
 
     /// Reports on stderr the broken images since the run started or resumed, and returns their number.
@@ -376,7 +365,7 @@ pub enum Channels {
 /// Side of the images in pixels where all have one size: as declared, else at most 224, to which larger
 /// photographs are reduced.
 pub fn image_side(dataset: &Dataset) -> Option<usize> {
-    match native(dataset) {
+    match dataset.train.native_size() {
         Some((_, height, _)) => Some(height),
         None => {
             let (height, width) = wave_data::common_size(&*dataset.train)?;
@@ -448,11 +437,6 @@ fn content(source: &dyn Source, i: usize) -> String {
         Err(_) => Vec::new(),
     };
     wave_hub::sha256_hex(&bytes)
-}
-
-/// Channels, height and width, if all images have the same.
-pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
-    dataset.train.native_size()
 }
 
 /// Refuses a normalisation other than the model's own, with which its weights were trained.

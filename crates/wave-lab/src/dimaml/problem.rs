@@ -49,7 +49,10 @@ impl Source {
             ..DataPlan::of_images(&settings.images, settings.seed)?
         };
         let dataset = wave_run::data::open(plan.spec.as_deref(), context)?;
-        let image_size = wave_run::data::native(&dataset).map_or(28, |(_, height, _)| height);
+        let image_size = dataset
+            .train
+            .native_size()
+            .map_or(28, |(_, height, _)| height);
         let input = match like {
             Some(transform) => Input::Like(transform),
             None => Input::Size {
