@@ -172,7 +172,7 @@ pub fn describe(
     let grid = Grid::new(recipe)?;
     let mut text = String::new();
     if grid.methods.iter().any(|(_, method)| method.condenses()) {
-        let settings = recipe.stage("condense", None, &Condense::default())?;
+        let settings: Condense = recipe.stage("condense", None)?;
         text = condense::describe(&settings, ancestor, context)?;
     }
     let sizes = grid.bench.sizes.len();
@@ -195,8 +195,7 @@ pub fn check(recipe: &Recipe) -> Result<()> {
     let trained = recipe.has("ancestor");
     let condensing = grid.methods.iter().filter(|(_, m)| m.condenses());
     for (name, method) in condensing {
-        let mut settings: Condense =
-            recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+        let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
         if trained || method.donor.is_some() {
             settings.ancestor.get_or_insert_default();
         }
@@ -224,8 +223,7 @@ impl Bench<'_> {
         let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
         let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
         merge(&mut merged, table);
-        self.recipe
-            .stage("finetune", Some(&merged), &Finetune::default())
+        self.recipe.stage("finetune", Some(&merged))
     }
 
     /// Settings of a cell's fine-tuning.
@@ -485,9 +483,7 @@ impl Bench<'_> {
                     .unwrap_or(0.0);
             }
             if method.condenses() {
-                let settings: Condense =
-                    self.recipe
-                        .stage("condense", Some(&method.condense), &Condense::default())?;
+                let settings: Condense = self.recipe.stage("condense", Some(&method.condense))?;
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
                 let epochs = |dir| Ok(templates::read(dir)?.config.provenance.all_epochs());

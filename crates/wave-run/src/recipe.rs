@@ -138,15 +138,11 @@ impl Recipe {
             set(&mut self.table, key.trim(), parse_value(value.trim()))?;
         }
         for (key, value) in &self.table {
-            let known = match value {
-                Value::Table(_) => TABLES.contains(&key.as_str()),
-                _ => COMMON.contains(&key.as_str()),
+            let names = match value {
+                Value::Table(_) => &TABLES[..],
+                _ => &COMMON[..],
             };
-            if !known {
-                let names = match value {
-                    Value::Table(_) => &TABLES[..],
-                    _ => &COMMON[..],
-                };
+            if !names.contains(&key.as_str()) {
                 return Err(request(format!(
                     "{}: unknown key {key}{}; the tables are {}, and the keys outside a table {}",
                     self.whose,
@@ -159,12 +155,11 @@ impl Recipe {
         Ok(())
     }
 
-    /// The settings of a stage: the common keys, then its table, then `overlay` (another table, such as
-    /// a method's own settings), then the given flags.
+    /// The settings of a stage: the common keys, then its table, then `over`, such as flags or a method's own settings.
     ///
     /// # Errors
     /// If a key is unknown, or a value has the wrong type.
-    pub fn stage<T>(&self, table: &str, overlay: Option<&Table>, flags: &T) -> Result<T>
+    pub fn stage<T>(&self, table: &str, over: Option<&Table>) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Default,
     {
@@ -177,10 +172,9 @@ impl Recipe {
         if let Some(Value::Table(own)) = self.table.get(table) {
             merge(&mut merged, own);
         }
-        if let Some(overlay) = overlay {
-            merge(&mut merged, overlay);
+        if let Some(over) = over {
+            merge(&mut merged, over);
         }
-        merge(&mut merged, &to_table(flags)?);
         for (old, key) in ALIASES {
             if let Some(value) = merged.remove(old) {
                 merged.entry(key).or_insert(value);
@@ -350,7 +344,9 @@ mod tests {
         let mut flags = Finetune::default();
         flags.training.optimisation.lr = Some(0.5);
         flags.training.optimisation.steps = Some(7);
-        let got = r.stage("finetune", None, &flags).unwrap().training;
+        let flags = to_table(&flags).unwrap();
+        let got: Finetune = r.stage("finetune", Some(&flags)).unwrap();
+        let got = got.training;
         assert_eq!(
             (got.optimisation.seed, got.images.data.as_deref()),
             (Some(1), Some("b c"))
@@ -369,22 +365,25 @@ mod tests {
     fn a_duration_replaces_one_of_either_kind() {
         let r = recipe("[finetune]\nepochs = 2", &[]).unwrap();
         let own: Table = "steps = 5".parse().unwrap();
-        let with = |overlay, flags: &Finetune| {
-            let got = r.stage("finetune", overlay, flags).unwrap().training;
-            (got.optimisation.epochs, got.optimisation.steps)
+        let with = |over| {
+            let got: Finetune = r.stage("finetune", over).unwrap();
+            (
+                got.training.optimisation.epochs,
+                got.training.optimisation.steps,
+            )
         };
-        let mut flags = Finetune::default();
-        assert_eq!(with(None, &flags), (Some(2.0), None));
-        assert_eq!(with(Some(&own), &flags), (None, Some(5)));
-        flags.training.optimisation.epochs = Some(3.0);
-        assert_eq!(with(Some(&own), &flags), (Some(3.0), None));
+        assert_eq!(with(None), (Some(2.0), None));
+        assert_eq!(with(Some(&own)), (None, Some(5)));
+        let mut both = own.clone();
+        merge(&mut both, &"epochs = 3.0".parse().unwrap());
+        assert_eq!(with(Some(&both)), (Some(3.0), None));
     }
 
     #[test]
     fn unknown_keys_are_named() {
         let check = |text: &str, needle: &str| {
             let error = recipe(text, &[])
-                .and_then(|r| r.stage("condense", None, &Condense::default()))
+                .and_then(|r| r.stage::<Condense>("condense", None))
                 .unwrap_err();
             assert!(error.to_string().contains(needle), "{error}");
             assert_eq!(crate::error::exit_code(&error), 2);

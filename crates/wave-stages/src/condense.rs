@@ -122,7 +122,7 @@ fn planned(
     let path = out.join("run/recipe.toml");
     if !options.overwrite && path.exists() {
         let recipe = Recipe::read(&path, &[])?;
-        return recipe.stage("condense", None, settings);
+        return recipe.stage("condense", Some(&to_table(settings)?));
     }
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let planned = planner::plan(settings, ancestor.as_deref(), context)?;

@@ -85,8 +85,7 @@ impl Artefacts {
                 templates.insert(name.clone(), given(dir, context));
                 continue;
             }
-            let mut settings: Condense =
-                recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+            let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
             let training = &mut settings.training.optimisation;
             let seed = training.seed.unwrap_or(0);
             training.seed = Some(seed);
@@ -264,8 +263,7 @@ fn donor_settings(
     frame: &Frame,
     c: usize,
 ) -> Result<Finetune> {
-    let mut settings: Finetune =
-        recipe.stage("finetune", Some(&donor.finetune), &Finetune::default())?;
+    let mut settings: Finetune = recipe.stage("finetune", Some(&donor.finetune))?;
     let seed = settings.training.optimisation.seed.unwrap_or(0);
     settings.training.optimisation.seed = Some(seed + c as u64);
     if donor.distil {

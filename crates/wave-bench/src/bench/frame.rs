@@ -37,7 +37,7 @@ impl Frame {
         ancestors: &Ancestors,
         context: &Context,
     ) -> Result<Frame> {
-        let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+        let condense: Condense = recipe.stage("condense", None)?;
         let plan = condense::plans(&condense)?.remove(0);
         let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
         let data = plan.open_data(ancestor.as_deref(), context)?;

@@ -66,9 +66,7 @@ fn by_initialisation(
     settings: &Finetune,
 ) -> Result<Start> {
     let shape = bench.frame.shape(cell.depth, cell.width)?;
-    let mut choices: Init = bench
-        .recipe
-        .stage("init", Some(&method.init), &Init::default())?;
+    let mut choices: Init = bench.recipe.stage("init", Some(&method.init))?;
     let donor = |name: &Option<String>| -> Result<Option<Donor>> {
         let name = name.as_ref();
         name.map(|name| {
@@ -155,9 +153,7 @@ fn from_templates(
     let templates = templates::read(dir)?;
     let mut table = method.expand.clone();
     table.entry("steps").or_insert(toml::Value::Integer(0));
-    let mut expand: Expand = bench
-        .recipe
-        .stage("expand", Some(&table), &Expand::default())?;
+    let mut expand: Expand = bench.recipe.stage("expand", Some(&table))?;
     expand.depth = Some(cell.depth);
     expand.width = Some(cell.width);
     let training = &mut expand.training;
@@ -266,10 +262,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
 /// made again.
 fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());
-    let mut settings: Finetune =
-        bench
-            .recipe
-            .stage("finetune", Some(&table), &Finetune::default())?;
+    let mut settings: Finetune = bench.recipe.stage("finetune", Some(&table))?;
     settings.training.optimisation.seed = Some(cell.seed);
     if distil.unwrap_or(false) {
         bench.frame.distil(&mut settings)?;

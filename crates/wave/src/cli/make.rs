@@ -205,7 +205,7 @@ fn settings<T>(recipe: &Recipe, table: &str, flags: &T) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,
 {
-    let settings = recipe.stage(table, None, flags)?;
+    let settings: T = recipe.stage(table, Some(&to_table(flags)?))?;
     let text = toml::to_string(&to_table(&settings)?)?;
     detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
     Ok(settings)
