@@ -46,7 +46,6 @@ pub mod ranks;
 pub mod recipe;
 pub mod run_dir;
 pub mod settings;
-mod table;
 pub mod terminal;
 pub mod threads;
 pub mod train;

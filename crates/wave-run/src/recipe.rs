@@ -3,7 +3,7 @@
 use crate::error::request;
 use crate::hint::did_you_mean;
 use crate::settings;
-pub use crate::table::to_table;
+pub use crate::settings::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -18,7 +18,7 @@ mod values;
 
 pub use choices::*;
 pub use keys::Range;
-pub use ranges::{check, check_table, ranges};
+pub use ranges::{check, check_table, ranges, to_table};
 pub use training::*;
 pub use values::*;
 

@@ -3,7 +3,6 @@
 use super::keys::Range;
 use super::{Adapt, Condense, Eval, Expand, Finetune, Init, Speed};
 use crate::error::request;
-use crate::table::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -25,6 +24,12 @@ pub fn ranges() -> &'static [Range] {
         .concat()
     });
     &ALL
+}
+
+/// Settings as a TOML table, without unset keys.
+pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
+    // JSON would turn NaN into an unset value.
+    Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
 /// Refuses numbers outside their ranges, and NaN, anywhere in the settings.
