@@ -323,14 +323,7 @@ struct Files {
 }
 
 impl Default for Transfers {
-    fn default() -> Self {
-        Transfers::new()
-    }
-}
-
-impl Transfers {
-    /// Nothing transferred yet.
-    pub fn new() -> Transfers {
+    fn default() -> Transfers {
         Transfers(Mutex::new(Files {
             bar: None,
             watcher: watcher(),
@@ -342,7 +335,9 @@ impl Transfers {
             total: 0,
         }))
     }
+}
 
+impl Transfers {
     /// Reports that `done` of the `total` bytes of a file are transferred.
     pub fn step(&self, file: &str, done: u64, total: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,8 +360,6 @@ impl Transfers {
         } else if !all.files.is_empty() && all.shown {
             tell(&format!("{} files, {} bytes", all.files.len(), all.done));
         }
-        all.files.clear();
-        (all.done, all.total) = (0, 0);
     }
 }
 
@@ -510,7 +503,7 @@ mod tests {
 
     #[test]
     fn files_that_begin_again_are_counted_once() {
-        let transfers = Transfers::new();
+        let transfers = Transfers::default();
         for (file, done) in [
             ("a", 5),
             ("b", 10),
