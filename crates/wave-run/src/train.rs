@@ -244,8 +244,7 @@ where
         profile::begin();
     }
     let live = Parameters::new(trainable.variables(context.device())?);
-    let mut observer = Observer::new(trainable, train_run, &live, run, context);
-    let mut state = observer.begin(options.resume)?;
+    let (mut observer, mut state) = Observer::begin(trainable, train_run, &live, run, options)?;
     let first = state.step;
     observer.stop_early(state.step);
     if state.step < resolved.steps && observer.stopped.is_none() {
