@@ -30,11 +30,8 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_train::{State, Variable};
 
-/// Settings that do not change the result.
-const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
-
-/// A setting that changes the result only of a run that it ended.
-const TIME_LIMIT: &str = "time_limit";
+/// Settings that do not change the result; the last only if it did not end the run.
+const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"];
 
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
@@ -147,13 +144,11 @@ impl RunDir {
             let run = result.as_object_mut().and_then(|map| map.remove("run"));
             let run = run.unwrap_or_default();
             let read = serde_json::from_value(run["inputs"].clone()).ok();
-            let ended_early = !result["stopped"].is_null();
-            let held = Held {
-                what: "a complete",
-                read: read.as_ref(),
-                any_time_limit: !ended_early,
+            let free = match result["stopped"].is_null() {
+                true => &FREE[..],
+                false => &FREE[..2],
             };
-            same(out, held, settings, inputs)?;
+            same(out, "a complete", settings, free, inputs, read)?;
             check_artefact(out, &run["files"])?;
             result["out"] = paths::text(out).into();
             return Ok(Opened::Complete(result));
@@ -168,19 +163,13 @@ impl RunDir {
             if let Some(found) = checkpoints.find()? {
                 let of = |key: &str| found.about.get(key).map_or("", String::as_str);
                 let read = serde_json::from_str(of("inputs")).ok();
-                let held = Held {
-                    what: "an unfinished",
-                    read: read.as_ref(),
-                    any_time_limit: true,
-                };
-                same(out, held, settings, inputs)?;
+                same(out, "an unfinished", settings, &FREE, inputs, read)?;
                 from = Some(of("step").parse().unwrap_or(0));
                 warn(out, &found, &threads, options.verbosity);
             }
         }
         if from.is_none() {
-            checkpoints.remove()?;
-            paths::remove(&dir.join("result.json"))?;
+            restart(&dir)?;
         }
         let recipe = toml::to_string(settings).context("settings as TOML")?;
         wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
@@ -434,22 +423,16 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     }
 }
 
-/// A run that a directory holds.
-struct Held<'a> {
-    what: &'a str,
-    /// Its inputs, where they are known.
-    read: Option<&'a BTreeMap<String, String>>,
-    /// Another time limit would have made the same of it.
-    any_time_limit: bool,
-}
-
-/// Checks that the run in `out` has these settings and inputs, as far as they are known.
-fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()> {
-    let Held {
-        what,
-        read,
-        any_time_limit,
-    } = held;
+/// Checks that the run in `out` has these settings, apart from the `free` ones, and the inputs that it `read`, where those
+/// are known.
+fn same(
+    out: &Path,
+    what: &str,
+    settings: &Table,
+    free: &[&str],
+    inputs: &Inputs,
+    read: Option<BTreeMap<String, String>>,
+) -> Result<()> {
     let path = out.join("run/recipe.toml");
     let text = wave_hub::read_text(&path)?;
     let found: Table = text.parse().map_err(|e| {
@@ -463,8 +446,7 @@ fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()>
         flatten("", table, &mut all);
         all.retain(|key, _| {
             let is_path = read.is_some() && PATHS.contains(&key.as_str());
-            let is_free = FREE.contains(&key.as_str()) || (any_time_limit && key == TIME_LIMIT);
-            !is_path && !is_free
+            !is_path && !free.contains(&key.as_str())
         });
         all
     };
@@ -473,7 +455,7 @@ fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()>
     if !settings.is_empty() {
         other.push(format!("other settings ({})", settings.join("; ")));
     }
-    let inputs = read.map_or_else(Vec::new, |read| differences(read, inputs.identity()));
+    let inputs = read.map_or_else(Vec::new, |read| differences(&read, inputs.identity()));
     if !inputs.is_empty() {
         other.push(format!("other inputs ({})", inputs.join("; ")));
     }
