@@ -19,14 +19,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use toml::Table;
 use wave_run::context::Context;
+use wave_run::data::{self, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
+use wave_run::inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
-use wave_run::settings::{Condense, Finetune};
-use wave_run::{data, inputs};
+use wave_run::settings::{Condense, Finetune, Training};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
@@ -224,6 +225,12 @@ impl Bench<'_> {
         let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
         merge(&mut merged, table);
         self.recipe.stage("finetune", Some(&merged))
+    }
+
+    /// The data of a training, as input for the models of the grid.
+    fn open_data(&self, training: &Training) -> Result<Data> {
+        let input = Input::Like(self.frame.transform.clone());
+        Data::open(&DataPlan::new(training)?, input, self.context())
     }
 
     /// Settings of a cell's fine-tuning.
@@ -470,17 +477,14 @@ impl Bench<'_> {
 
     /// Work in images times multiply-adds: of each method's artefacts for all sizes, and, without a
     /// name, of the ancestor's training.
-    fn shared_work(&self) -> Result<BTreeMap<Option<String>, f64>> {
+    fn shared_work(&self, ancestor: Option<&Model>) -> Result<BTreeMap<Option<String>, f64>> {
         let mut all = BTreeMap::new();
         for (name, method) in &self.grid.methods {
             let donors = method.donor.iter().chain(&method.resembles);
             let mut work = 0.0;
             for donor in donors {
                 // A failed donor has no rows either.
-                work += self
-                    .artefacts
-                    .donor_work(&self.grid, donor, self.context())
-                    .unwrap_or(0.0);
+                work += self.donor_work(donor).unwrap_or(0.0);
             }
             if method.condenses() {
                 let settings: Condense = self.recipe.stage("condense", Some(&method.condense))?;
@@ -497,9 +501,7 @@ impl Bench<'_> {
             }
             all.insert(Some(name.clone()), work);
         }
-        let ancestor = self.frame.ancestor.as_deref().map(Path::new);
-        let work = ancestor.and_then(|dir| {
-            let model = Model::read(dir, self.context()).ok()?;
+        let work = ancestor.and_then(|model| {
             let images = model.provenance["images_seen"].as_f64()?;
             Some(images * model.network.multiply_adds()? as f64)
         });
@@ -519,10 +521,10 @@ impl Bench<'_> {
             templates.push((name.unwrap_or_default(), accuracies));
         }
         let ancestor = self.frame.ancestor.as_deref().map(Path::new);
-        let ancestor_epochs = ancestor
-            .and_then(|dir| Model::read(dir, self.context()).ok())
-            .and_then(|model| model.provenance["epochs"].as_f64());
-        let work = self.shared_work()?;
+        let ancestor = ancestor.and_then(|dir| Model::read(dir, self.context()).ok());
+        let ancestor = ancestor.as_ref();
+        let ancestor_epochs = ancestor.and_then(|model| model.provenance["epochs"].as_f64());
+        let work = self.shared_work(ancestor)?;
         let Bench { grid, frame, .. } = self;
         let shape = |depth, width| frame.auxiliary.with_size(depth, width);
         let of_epoch =

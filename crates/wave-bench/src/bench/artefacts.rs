@@ -1,15 +1,13 @@
 //! Artefacts that methods start from, made once for all sizes: donors and templates.
 
-use super::Frame;
 use super::cells::parallel;
 use super::table::{DonorTable, Grid, TEMPLATES};
+use super::{Bench, Frame};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use toml::Table;
 use wave_init::{Donor, Spent};
-use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
@@ -147,21 +145,17 @@ impl Artefacts {
     pub(super) fn donor_dir(&self, name: &str, seed: u64) -> Result<&Path> {
         made(self.donors.get(name), name, seed)
     }
+}
 
+impl Bench<'_> {
     /// The donor that began with the weights of this model directory, and trained by these settings.
-    pub(super) fn donor_like(
-        &self,
-        recipe: &Recipe,
-        grid: &Grid,
-        frame: &Frame,
-        (begun, settings): (&Path, &Finetune),
-    ) -> Result<Option<&Path>> {
-        for (name, donor) in &grid.bench.donors {
-            let (None, Some(Ok(dirs))) = (&donor.model, self.donors.get(name)) else {
+    pub(super) fn donor_like(&self, begun: &Path, settings: &Finetune) -> Result<Option<&Path>> {
+        for (name, donor) in &self.grid.bench.donors {
+            let (None, Some(Ok(dirs))) = (&donor.model, self.artefacts.donors.get(name)) else {
                 continue;
             };
             for (c, dir) in dirs.iter().enumerate() {
-                if donor_settings(recipe, donor, frame, c)? == *settings
+                if donor_settings(self.recipe, donor, &self.frame, c)? == *settings
                     && Model::digest(&started(dir)).ok() == Some(Model::digest(begun)?)
                 {
                     return Ok(Some(dir));
@@ -172,22 +166,17 @@ impl Artefacts {
     }
 
     /// Images times multiply-adds of a donor's training; zero for a given one.
-    pub(super) fn donor_work(&self, grid: &Grid, name: &str, context: &Context) -> Result<f64> {
-        let donor = self.donor(grid, name, 0, context)?;
-        let finetune = &grid.bench.donors[name].finetune;
-        Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune)?)
+    pub(super) fn donor_work(&self, name: &str) -> Result<f64> {
+        let donor = self.donor(name, 0)?;
+        let settings: Finetune = self.grid.bench.donors[name].finetune.clone().try_into()?;
+        let of_image = FinetunePlan::new(&settings)?.mean_multiply_adds(donor.shape())?;
+        Ok(donor.spent.images as f64 * of_image)
     }
 
     /// A donor for a seed, with the cost of its training.
-    pub(super) fn donor(
-        &self,
-        grid: &Grid,
-        name: &str,
-        seed: u64,
-        context: &Context,
-    ) -> Result<Donor> {
-        let dir = self.donor_dir(name, seed)?;
-        let model = Model::read(dir, context)?;
+    pub(super) fn donor(&self, name: &str, seed: u64) -> Result<Donor> {
+        let dir = self.artefacts.donor_dir(name, seed)?;
+        let model = Model::read(dir, self.context())?;
         let Network::Vit(shape) = &model.network else {
             return Err(request(format!(
                 "the donor {} is {}; expected a vision transformer",
@@ -196,7 +185,7 @@ impl Artefacts {
             )));
         };
         let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
-        let table = &grid.bench.donors[name];
+        let table = &self.grid.bench.donors[name];
         if !table.given && table.model.is_none() {
             let number = |key: &str| model.provenance[key].as_f64().unwrap_or(0.0);
             donor.spent = Spent {
@@ -206,12 +195,6 @@ impl Artefacts {
         }
         Ok(donor)
     }
-}
-
-/// Multiply-adds of an image in an average step of a donor's training.
-fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> Result<f64> {
-    let settings: Finetune = finetune.clone().try_into()?;
-    FinetunePlan::new(&settings)?.mean_multiply_adds(shape)
 }
 
 /// Makes artefacts by name; the first error of one takes its place in `made`.
