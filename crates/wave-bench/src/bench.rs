@@ -187,10 +187,7 @@ pub fn describe(
     Ok(text)
 }
 
-/// Refuses a method that lacks an ancestor to condense, before any training.
-///
-/// # Errors
-/// Naming the method.
+/// Refuses a method that lacks an ancestor to condense, before any training, naming the method.
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
     let trained = recipe.has("ancestor");

@@ -133,9 +133,6 @@ impl Checkpoints {
     }
 
     /// Removes all checkpoints.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join(); // whatever became of it
@@ -147,9 +144,6 @@ impl Checkpoints {
     }
 
     /// Waits for the write in progress.
-    ///
-    /// # Errors
-    /// If it failed.
     fn wait(&mut self) -> Result<()> {
         match self.writing.take().map(JoinHandle::join) {
             None => Ok(()),
@@ -210,9 +204,6 @@ impl Checkpoints {
     }
 
     /// The best values kept so far, if any.
-    ///
-    /// # Errors
-    /// If they are damaged.
     pub fn best(&self) -> Result<Option<Best>> {
         let path = self.dir.join(BEST);
         if !path.exists() {

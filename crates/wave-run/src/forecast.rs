@@ -241,10 +241,7 @@ impl Step {
         })
     }
 
-    /// Refuses a step that takes more memory than is free.
-    ///
-    /// # Errors
-    /// Naming the sizes that would fit.
+    /// Refuses a step that takes more memory than is free, naming the sizes that would fit.
     pub fn check(&self) -> Result<()> {
         let wrong = free(&self.context).and_then(|free| self.beyond(free));
         match (self.context.ranks().any(wrong.is_some()), wrong) {
@@ -275,10 +272,7 @@ fn free(context: &Context) -> Option<u64> {
     available().filter(|_| context.device().is_cpu())
 }
 
-/// Refuses to make a network whose weights take more memory than is free.
-///
-/// # Errors
-/// Naming both sizes.
+/// Refuses to make a network whose weights take more memory than is free, naming both sizes.
 pub fn check_network(network: &Network) -> Result<()> {
     let values = values(network);
     let needed = PROGRAM + (MADE * FLOAT).saturating_mul(values as u64);

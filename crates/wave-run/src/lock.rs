@@ -50,9 +50,6 @@ impl Lock {
 
     /// Checks that the directory is still the locked one: once removed or replaced, it may be another
     /// process's.
-    ///
-    /// # Errors
-    /// If it is not.
     pub fn check(&self) -> Result<()> {
         let known = fs::metadata(&self.path).is_ok_and(|there| {
             self.file
@@ -71,9 +68,6 @@ impl Lock {
 }
 
 /// Refuses to write into `dir` while a run works there or in a directory above.
-///
-/// # Errors
-/// If one does.
 pub fn check_idle(dir: &Path) -> Result<()> {
     for place in paths::resolve(dir).ancestors() {
         let lock = path_in(place);

@@ -98,9 +98,6 @@ enum Opened {
 
 impl RunDir {
     /// Opens `out/run/` for a run with these settings and inputs.
-    ///
-    /// # Errors
-    /// As [`fill`].
     fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
         let opened = match options.context.is_first() {
             true => Self::open_here(out, settings, inputs, options)?,
@@ -242,9 +239,6 @@ impl RunDir {
     }
 
     /// Writes the artefact with `write`, draws the log, writes the result, and removes the checkpoints.
-    ///
-    /// # Errors
-    /// If any of these fails.
     pub fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());

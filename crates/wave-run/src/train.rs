@@ -95,9 +95,6 @@ pub trait Trainable {
     fn variables(&self, device: &Device) -> Result<Vec<Variable>>;
 
     /// The objective on a part of a step's batch.
-    ///
-    /// # Errors
-    /// If one of its operators fails.
     fn loss(
         &self,
         live: &Parameters,
@@ -107,24 +104,15 @@ pub trait Trainable {
     ) -> candle_core::Result<Tensor>;
 
     /// Moves the variables after step `step`, counted from 0, to where they may be. By default anywhere.
-    ///
-    /// # Errors
-    /// If one of its operators fails.
     fn constrain(&self, _: &Parameters, _step: u64) -> candle_core::Result<()> {
         Ok(())
     }
 
     /// Measures given values.
-    ///
-    /// # Errors
-    /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
 
     /// Measures the values after some of the steps, of several models by name where steps train several, the most
     /// telling last.
-    ///
-    /// # Errors
-    /// If a test example cannot be read.
     fn scores_at(&self, values: &Weights, _step: u64) -> Result<Vec<(String, Scores)>> {
         Ok(vec![(String::new(), self.score(values)?)])
     }

@@ -36,9 +36,6 @@ pub(super) struct Artefacts {
 impl Artefacts {
     /// Trains the donors and condensations that are not complete in `out`. A failure is remembered, and
     /// fails the runs that depend on it.
-    ///
-    /// # Errors
-    /// If it is interrupted, or a table of the recipe is wrong.
     pub(super) fn make(
         recipe: &Recipe,
         grid: &Grid,

@@ -55,9 +55,6 @@ impl DataPlan {
     }
 
     /// Images without augmentation.
-    ///
-    /// # Errors
-    /// As [`DataPlan::new`].
     pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
         settings::check(images)?;
         let images = images.clone();

@@ -17,9 +17,6 @@ const TEST: [&str; 1] = ["test"];
 const FOLDERS: [&str; 4] = ["train", "val", "validation", "test"];
 
 /// Opens `OWNER/NAME[@REV]`, altered by `controls`, downloading what is not in the cache.
-///
-/// # Errors
-/// If it cannot be had, or holds nothing that wave reads.
 pub(super) fn open(controls: &str, name: &str) -> Result<Dataset> {
     let name: HubName = name.parse()?;
     let settings = HubSettings::from_env()?;

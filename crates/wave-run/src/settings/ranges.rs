@@ -32,18 +32,12 @@ pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
     Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
-/// Refuses numbers outside their ranges, and NaN, anywhere in the settings.
-///
-/// # Errors
-/// Naming the first with its range.
+/// Refuses numbers outside their ranges, and NaN, anywhere in the settings, naming the first with its range.
 pub fn check<T: Serialize>(settings: &T) -> Result<()> {
     check_table(&to_table(settings)?)
 }
 
 /// [`check`] of settings in a recipe.
-///
-/// # Errors
-/// As [`check`].
 pub fn check_table(table: &Table) -> Result<()> {
     table.iter().try_for_each(|(key, value)| number(key, value))
 }

@@ -257,9 +257,6 @@ keys! {
 
 impl Optimisation {
     /// Duration of training; `default` if neither epochs nor steps are given.
-    ///
-    /// # Errors
-    /// If both are.
     pub fn duration(&self, default: Duration) -> Result<Duration> {
         match (self.epochs, self.steps) {
             (Some(epochs), Some(steps)) => Err(request(format!(

@@ -165,9 +165,6 @@ impl TrainingPlan {
     }
 
     /// The plan of a training on images.
-    ///
-    /// # Errors
-    /// As [`TrainingPlan::new`].
     pub fn of_images(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
         let Training {
             optimisation,
