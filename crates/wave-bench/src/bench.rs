@@ -206,7 +206,6 @@ pub fn check(recipe: &Recipe) -> Result<()> {
 type Chosen = BTreeMap<(String, String), Rates>;
 
 impl Bench<'_> {
-    /// Where the runs take place.
     fn context(&self) -> &Context {
         &self.options.context
     }
@@ -230,7 +229,6 @@ impl Bench<'_> {
         Data::open(&DataPlan::new(training)?, input, self.context())
     }
 
-    /// Settings of a cell's fine-tuning.
     fn finetune(&self, cell: &Cell) -> Result<Finetune> {
         let method = self.grid.method(&cell.method)?;
         let mut settings = self.finetune_table(cell, &method.finetune)?;
@@ -284,7 +282,6 @@ impl Bench<'_> {
         Ok(given)
     }
 
-    /// The trials of learning rates.
     fn trials(&self) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for (method, dataset) in self.pairs() {
@@ -332,7 +329,6 @@ impl Bench<'_> {
         Ok(chosen)
     }
 
-    /// The cells of the grid.
     fn cells(&self, rates: &Chosen) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &(depth, width) in &self.grid.bench.sizes {
@@ -415,7 +411,6 @@ impl Bench<'_> {
         Ok(wave_hub::sha256_hex(text.as_bytes()))
     }
 
-    /// Starts a model and fine-tunes it.
     fn run(&self, cell: &Cell, fingerprint: String) -> Result<Row> {
         let began = std::time::Instant::now();
         let settings = self.finetune(cell)?;

@@ -62,7 +62,6 @@ fn put(text: &str) {
     }
 }
 
-/// A new number of a task.
 fn next_task() -> u64 {
     static TASKS: AtomicU64 = AtomicU64::new(0);
     TASKS.fetch_add(1, Ordering::Relaxed)

@@ -23,7 +23,6 @@ pub struct Recipe {
     whose: String,
 }
 
-/// Tables of a recipe.
 const TABLES: [&str; 7] = [
     "ancestor", "condense", "expand", "adapt", "init", "finetune", "bench",
 ];
@@ -65,7 +64,6 @@ const RETIRED: [(&str, &str); 5] = [
     ),
 ];
 
-/// Aliases of keys.
 const ALIASES: [(&str, &str); 1] = [("max_flops", "max_macs")];
 
 impl Recipe {
@@ -254,7 +252,6 @@ pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     request(format!("--{flag} does not apply to {what}; leave it out"))
 }
 
-/// Keys of the duration of training.
 const DURATIONS: [&str; 2] = ["epochs", "steps"];
 
 /// Merges `over` into `base`, table by table. A duration replaces one of either kind.

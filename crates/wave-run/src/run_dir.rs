@@ -88,7 +88,6 @@ struct Open {
     lock: Lock,
 }
 
-/// Result of [`RunDir::open`].
 enum Opened {
     /// A run to begin or to continue.
     Run(RunDir),
@@ -349,7 +348,6 @@ pub fn level(out: &Path, at: usize) -> PathBuf {
     out.join("run/levels").join(at.to_string())
 }
 
-/// The levels in `out`.
 fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
     (0..)
         .map(|at| level(out, at))

@@ -128,7 +128,6 @@ impl Artefacts {
         Ok(Artefacts { donors, templates })
     }
 
-    /// The template directory of a method for a seed.
     pub(super) fn templates(&self, method: &str, seed: u64) -> Result<&Path> {
         made(self.templates.get(method), method, seed)
     }
@@ -138,7 +137,6 @@ impl Artefacts {
         self.templates.values().flatten().flatten().collect()
     }
 
-    /// The directory of a donor for a seed.
     pub(super) fn donor_dir(&self, name: &str, seed: u64) -> Result<&Path> {
         made(self.donors.get(name), name, seed)
     }

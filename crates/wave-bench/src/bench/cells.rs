@@ -76,7 +76,6 @@ fn saved(path: &Path) -> Option<Row> {
     (digest == digest_of(&value)).then(|| serde_json::from_value(value).ok())?
 }
 
-/// A row with its digest.
 fn sealed(row: &Row) -> Result<Value> {
     let mut value = serde_json::to_value(row)?;
     value[DIGEST] = digest_of(&value).into();

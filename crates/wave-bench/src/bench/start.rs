@@ -27,7 +27,6 @@ const OPERATOR_STEPS: i64 = 100;
 
 /// A model before fine-tuning.
 pub(super) struct Start {
-    /// The model.
     pub(super) model: Model,
     /// Trained values inherited, each counted once.
     pub(super) transferred: usize,

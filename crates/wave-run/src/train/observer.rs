@@ -16,7 +16,6 @@ use wave_train::{Batches, Flow, Progress, Scores, State};
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
 
-/// The observer beside a training: its log, tests and checkpoints.
 pub(super) struct Observer<'a, T, D> {
     trainable: &'a T,
     train_run: &'a TrainRun<'a, D>,
