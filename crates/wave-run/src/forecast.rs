@@ -55,11 +55,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory to train a transformer's own weights.
-    pub fn of_training(shape: &VitShape, mode: Mode) -> Memory {
-        Memory::of_network(&Network::Vit(shape.clone()), mode)
-    }
-
     /// Memory to train a network's own weights.
     pub fn of_network(network: &Network, mode: Mode) -> Memory {
         let values = values(network);
@@ -77,7 +72,7 @@ impl Memory {
         let composed = shape.parameter_count() as u64;
         Memory {
             fixed: PROGRAM + Memory::of_values(values) + COMPOSED * FLOAT * composed,
-            ..Memory::of_training(shape, mode)
+            ..Memory::of_network(&Network::Vit(shape.clone()), mode)
         }
     }
 

@@ -543,15 +543,3 @@ fn check_artefact(out: &Path, written: &Value) -> Result<()> {
     }
     Ok(())
 }
-
-/// A log line of a training step.
-pub fn step_entry(progress: &wave_train::Progress, images_per_second: f64) -> Value {
-    json!({
-        "step": progress.step,
-        "epoch": progress.epoch,
-        "loss": progress.loss,
-        "learning_rate": progress.learning_rate,
-        "gradient_norm": progress.gradient_norm,
-        "images_per_second": images_per_second.round(),
-    })
-}

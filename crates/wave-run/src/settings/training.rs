@@ -1,8 +1,6 @@
 //! Groups of keys that several stages have.
 
-use super::{BatchSize, DEFAULT_BATCH, Duration, Keep, LrSchedule, PrecisionChoice, Top};
-use crate::error::request;
-use anyhow::Result;
+use super::{BatchSize, DEFAULT_BATCH, Keep, LrSchedule, PrecisionChoice, Top};
 
 keys! {
     /// Keys of every stage that trains on images.
@@ -252,36 +250,6 @@ keys! {
         /// [default: "a photo of a {}."]
         #[arg(long, value_name = "TEXT")]
         prompt: Vec<String>;
-    }
-}
-
-impl Optimisation {
-    /// Duration of training; `default` if neither epochs nor steps are given.
-    pub fn duration(&self, default: Duration) -> Result<Duration> {
-        match (self.epochs, self.steps) {
-            (Some(epochs), Some(steps)) => Err(request(format!(
-                "both epochs = {epochs} and steps = {steps} are given; keep one"
-            ))),
-            (Some(epochs), None) => Ok(Duration::Epochs(epochs)),
-            (None, Some(steps)) => Ok(Duration::Steps(steps)),
-            (None, None) => Ok(default),
-        }
-    }
-}
-
-impl CheckpointingValues {
-    /// Time between two checkpoints, if any.
-    ///
-    /// # Errors
-    /// If it is not a valid time.
-    pub fn every(&self) -> Result<Option<std::time::Duration>> {
-        let minutes = self.checkpoint_minutes;
-        let every = std::time::Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| {
-            request(format!(
-                "checkpoint_minutes = {minutes}; expected a number from 0 on"
-            ))
-        })?;
-        Ok((!every.is_zero()).then_some(every))
     }
 }
 

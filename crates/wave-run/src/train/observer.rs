@@ -4,7 +4,7 @@ use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
 use crate::context::Context;
 use crate::progress::Report;
-use crate::run_dir::{self, Options, RunDir};
+use crate::run_dir::{Options, RunDir};
 use anyhow::Result;
 use candle_core::Device;
 use serde_json::json;
@@ -169,7 +169,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         if p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends {
             let seconds = self.since.0.elapsed().as_secs_f64().max(1e-9);
             let images = (p.step - self.since.1) as f64 * batch as f64;
-            run.log(&run_dir::step_entry(p, images / seconds))?;
+            run.log(&step_entry(p, images / seconds))?;
             self.since = (Instant::now(), p.step);
         }
         Ok(())
@@ -288,6 +288,17 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             profile: None,
         })
     }
+}
+
+fn step_entry(progress: &Progress, images_per_second: f64) -> serde_json::Value {
+    json!({
+        "step": progress.step,
+        "epoch": progress.epoch,
+        "loss": progress.loss,
+        "learning_rate": progress.learning_rate,
+        "gradient_norm": progress.gradient_norm,
+        "images_per_second": images_per_second.round(),
+    })
 }
 
 fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {

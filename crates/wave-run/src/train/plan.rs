@@ -136,8 +136,19 @@ impl TrainingPlan {
         if let (LrSchedule::Triangular, Some((key, _))) = (own.lr_schedule, foreign) {
             return Err(means_nothing(key, "lr_schedule triangular"));
         }
+        let duration = match (own.epochs, own.steps) {
+            (Some(epochs), Some(steps)) => {
+                return Err(request(format!(
+                    "both epochs = {epochs} and steps = {steps} are given; keep one"
+                )));
+            }
+            (Some(epochs), None) => Duration::Epochs(epochs),
+            (None, Some(steps)) => Duration::Steps(steps),
+            (None, None) => defaults.duration,
+        };
+        let minutes = |n: f64| std::time::Duration::from_secs_f64(60.0 * n);
         Ok(TrainingPlan {
-            duration: optimisation.duration(defaults.duration)?,
+            duration,
             warmup_epochs: own.warmup_epochs,
             lr: own.lr.unwrap_or(defaults.lr),
             lr_schedule: own.lr_schedule,
@@ -149,13 +160,11 @@ impl TrainingPlan {
             drop_path: transformer.drop_path,
             layer_decay: transformer.layer_decay,
             checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
-            checkpoint_every: saving.every()?,
+            checkpoint_every: Some(minutes(saving.checkpoint_minutes)).filter(|t| !t.is_zero()),
             keep_best: saving.keep == Keep::Best,
             test_epochs: own.test_epochs,
             patience: own.patience,
-            time_limit: own
-                .time_limit
-                .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
+            time_limit: own.time_limit.map(minutes),
             accumulate: own.accumulate,
             seed: own.seed,
             muon: transformer.muon.unwrap_or(false),
