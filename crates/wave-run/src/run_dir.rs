@@ -13,7 +13,7 @@
 //! not repeated: its result is returned. Any other content is refused, unless an unfinished run
 //! continues (`--resume`) or everything is replaced (`--overwrite`).
 
-use crate::checkpoint::{Best, Checkpoints};
+use crate::checkpoint::{Best, Checkpoints, Found};
 use crate::context::Context;
 use crate::error::request;
 use crate::inputs::{Inputs, differences};
@@ -84,100 +84,80 @@ pub struct RunDir {
 struct Open {
     log: Log,
     checkpoints: Checkpoints,
+    /// The state to go on from.
+    found: Option<Found>,
     inputs: BTreeMap<String, String>,
     lock: Lock,
 }
 
 enum Opened {
     /// A run to begin or to continue.
-    Run(RunDir),
-    /// A complete run with these settings and inputs, and its result (null except on the first rank).
+    Run(Open),
+    /// The result of a complete run with these settings and inputs.
     Complete(Value),
 }
 
-impl RunDir {
-    /// Opens `out/run/` for a run with these settings and inputs.
-    fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
-        let opened = match options.context.is_first() {
-            true => Self::open_here(out, settings, inputs, options)?,
-            false => Opened::Run(RunDir {
-                dir: out.join("run"),
-                open: None,
-            }),
+/// Opens `out/run/` on the first rank.
+fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
+    inputs.check_out(out)?;
+    if !options.overwrite {
+        refuse_strangers(out)?;
+    }
+    let lock = Lock::take(out)?;
+    let dir = out.join("run");
+    let threads = rayon::current_num_threads().to_string();
+    let about = [
+        ("inputs".into(), json!(inputs.identity()).to_string()),
+        ("threads".into(), threads.clone()),
+    ];
+    let checkpoints = Checkpoints::new(&dir, about.into());
+    let (mut found, mut from) = (None, None);
+    if options.overwrite {
+        // Nothing of the old run is read.
+    } else if let Some(mut result) = completed(&dir)? {
+        let run = result.as_object_mut().and_then(|map| map.remove("run"));
+        let run = run.unwrap_or_default();
+        let read = serde_json::from_value(run["inputs"].clone()).ok();
+        let free = match result["stopped"].is_null() {
+            true => &FREE[..],
+            false => &FREE[..2],
         };
-        let complete = options
-            .context
-            .ranks()
-            .any(matches!(opened, Opened::Complete(_)));
-        Ok(match (opened, complete) {
-            (Opened::Run(_), true) => Opened::Complete(Value::Null),
-            (opened, _) => opened,
-        })
+        same(out, "a complete", settings, free, inputs, read)?;
+        check_artefact(out, &run["files"])?;
+        result["out"] = paths::text(out).into();
+        return Ok(Opened::Complete(result));
+    } else if checkpoints.exist() {
+        if !options.resume {
+            return Err(request(format!(
+                "{} holds an unfinished run; continue it with --resume, start over with \
+                 --overwrite, or choose another --out",
+                out.display()
+            )));
+        }
+        found = checkpoints.find()?;
+        if let Some(found) = &found {
+            let of = |key: &str| found.about.get(key).map_or("", String::as_str);
+            let read = serde_json::from_str(of("inputs")).ok();
+            same(out, "an unfinished", settings, &FREE, inputs, read)?;
+            from = Some(of("step").parse().unwrap_or(0));
+            warn(out, found, &threads, options.verbosity);
+        }
     }
-
-    fn open_here(
-        out: &Path,
-        settings: &Table,
-        inputs: &Inputs,
-        options: &Options,
-    ) -> Result<Opened> {
-        inputs.check_out(out)?;
-        if !options.overwrite {
-            refuse_strangers(out)?;
-        }
-        let lock = Lock::take(out)?;
-        let dir = out.join("run");
-        let threads = rayon::current_num_threads().to_string();
-        let about = [
-            ("inputs".into(), json!(inputs.identity()).to_string()),
-            ("threads".into(), threads.clone()),
-        ];
-        let mut checkpoints = Checkpoints::new(&dir, about.into());
-        let mut from = None;
-        if options.overwrite {
-            // Nothing of the old run is read.
-        } else if let Some(mut result) = completed(&dir)? {
-            let run = result.as_object_mut().and_then(|map| map.remove("run"));
-            let run = run.unwrap_or_default();
-            let read = serde_json::from_value(run["inputs"].clone()).ok();
-            let free = match result["stopped"].is_null() {
-                true => &FREE[..],
-                false => &FREE[..2],
-            };
-            same(out, "a complete", settings, free, inputs, read)?;
-            check_artefact(out, &run["files"])?;
-            result["out"] = paths::text(out).into();
-            return Ok(Opened::Complete(result));
-        } else if checkpoints.exist() {
-            if !options.resume {
-                return Err(request(format!(
-                    "{} holds an unfinished run; continue it with --resume, start over with \
-                     --overwrite, or choose another --out",
-                    out.display()
-                )));
-            }
-            if let Some(found) = checkpoints.find()? {
-                let of = |key: &str| found.about.get(key).map_or("", String::as_str);
-                let read = serde_json::from_str(of("inputs")).ok();
-                same(out, "an unfinished", settings, &FREE, inputs, read)?;
-                from = Some(of("step").parse().unwrap_or(0));
-                warn(out, &found, &threads, options.verbosity);
-            }
-        }
-        if from.is_none() {
-            restart(&dir)?;
-        }
-        let recipe = toml::to_string(settings).context("settings as TOML")?;
-        wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
-        let open = Some(Open {
-            log: Log::open(&dir, from)?,
-            checkpoints,
-            inputs: inputs.identity().clone(),
-            lock,
-        });
-        Ok(Opened::Run(RunDir { dir, open }))
+    if from.is_none() {
+        restart(&dir)?;
     }
+    let recipe = toml::to_string(settings).context("settings as TOML")?;
+    wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
+    Ok(Opened::Run(Open {
+        log: Log::open(&dir, from)?,
+        checkpoints,
+        found,
+        inputs: inputs.identity().clone(),
+        lock,
+    }))
+}
 
+impl RunDir {
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.dir
@@ -231,10 +211,10 @@ impl RunDir {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        match open.checkpoints.restore(variables)? {
-            Some(state) => Ok(Some((state, open.checkpoints.best()?))),
-            None => Ok(None),
-        }
+        let state = open.found.take().map(|found| found.restore(variables));
+        state
+            .map(|state| Ok((state?, open.checkpoints.best()?)))
+            .transpose()
     }
 
     /// Writes the artefact with `write`, draws the log, writes the result, and removes the checkpoints.
@@ -296,9 +276,22 @@ pub fn fill<'a>(
     options: &Options,
     work: impl FnOnce(&mut RunDir) -> Result<StageOutput<'a>>,
 ) -> Result<Value> {
-    let mut run = match RunDir::open(out, settings, inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
+    let context = &options.context;
+    let opened = match context.is_first() {
+        true => Some(open(out, settings, inputs, options)?),
+        false => None,
+    };
+    let complete = context
+        .ranks()
+        .any(matches!(opened, Some(Opened::Complete(_))));
+    let mut run = RunDir {
+        dir: out.join("run"),
+        open: match opened {
+            Some(Opened::Complete(result)) => return Ok(result),
+            _ if complete => return Ok(Value::Null),
+            Some(Opened::Run(open)) => Some(open),
+            None => None,
+        },
     };
     let made = work(&mut run)?;
     let mut result = json!({ "out": paths::text(out) });
@@ -306,7 +299,7 @@ pub fn fill<'a>(
         all.extend(made);
     }
     let write = made.write;
-    options.context.on_first(|| run.complete(&result, write))?;
+    context.on_first(|| run.complete(&result, write))?;
     Ok(result)
 }
 
@@ -475,7 +468,7 @@ fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
 }
 
 /// Warns of differences that do not prevent a run from resuming.
-fn warn(out: &Path, found: &crate::checkpoint::Found, threads: &str, verbosity: Verbosity) {
+fn warn(out: &Path, found: &Found, threads: &str, verbosity: Verbosity) {
     let out = out.display();
     let of = |key: &str| found.about.get(key).map_or("?", String::as_str);
     if let Some(broken) = &found.broken {
