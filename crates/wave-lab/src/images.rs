@@ -7,7 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use wave_data::{Batch, DataError};
 use wave_models::Weights;
-use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input};
+use wave_run::data::{self, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::settings::{BatchSize, Images, Optimisation, Training};
 use wave_run::train::{
@@ -54,7 +54,7 @@ impl OnImages {
         };
         let input = Input::Size {
             image_size: data::image_side(&dataset).unwrap_or(DEFAULT_SIDE),
-            channels: Channels::Otherwise(3),
+            channels: None,
         };
         let whole = Data::open(&whole, input, run.context())?;
         let plan = DataPlan {

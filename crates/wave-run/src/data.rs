@@ -158,13 +158,8 @@ impl Data {
                 image_size,
                 channels,
             } => {
-                let channels = match channels {
-                    Channels::Exactly(channels) => channels,
-                    Channels::Otherwise(channels) => {
-                        let native = dataset.train.native_size();
-                        native.map_or(channels, |native| native.0)
-                    }
-                };
+                let native = dataset.train.native_size();
+                let channels = channels.or(native.map(|native| native.0)).unwrap_or(3);
                 let (mean, std) = normalisation(plan, &dataset, &train, image_size, channels)?;
                 Transform::new(image_size, mean, std)
             }
@@ -344,22 +339,13 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
 pub enum Input {
     /// Exactly this preprocessing.
     Like(Transform),
-    /// This size; channels and normalisation follow the data.
+    /// This size; normalisation follows the data.
     Size {
         /// Side of the image in pixels.
         image_size: usize,
-        /// Colour channels.
-        channels: Channels,
+        /// Colour channels; those of the images if not given, or 3 where images may differ.
+        channels: Option<usize>,
     },
-}
-
-/// Colour channels of a model's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channels {
-    /// A fixed number.
-    Exactly(usize),
-    /// The number of the images, or this one where images may differ.
-    Otherwise(usize),
 }
 
 /// Side of the images in pixels where all have one size: as declared, else at most 224, to which larger

@@ -1,9 +1,4 @@
-//! The log of a run, in three files with the same content.
-//!
-//! - `log.jsonl`: one object for each entry; the only one that is read back;
-//! - `log.csv`: one row for each entry, for spreadsheets, with empty cells for missing values;
-//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day; a resumed run adds
-//!   another such file.
+//! The log of a run, in three files with the same content: objects, a table, and scalars for TensorBoard.
 //!
 //! A resumed run drops the entries after its checkpoint, since it makes them again. Speeds and times of
 //! day differ from run to run; all else is the same for the same settings, interrupted or not.

@@ -1,13 +1,4 @@
-//! `OUT/run/`: files of a run beside its artefact.
-//!
-//! - `lock`, locked while a process works there;
-//! - `recipe.toml`, the resolved settings;
-//! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and
-//!   evaluation;
-//! - `loss.svg`, `accuracy.svg`;
-//! - checkpoints, until the run is complete;
-//! - `result.json`, of a complete run: the result, and under `run` its inputs and outputs;
-//! - `levels/0`, `levels/1` and on: artefacts, each with a run of its own, that this run begins from.
+//! `OUT/run/`: files of a run beside its artefact, which FORMATS.md lists.
 //!
 //! An earlier run in OUT is never overwritten by mistake. A complete run with the same settings and inputs is
 //! not repeated: its result is returned. Any other content is refused, unless an unfinished run

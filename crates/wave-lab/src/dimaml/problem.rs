@@ -9,7 +9,7 @@ use candle_core::Tensor;
 use std::collections::BTreeMap;
 use wave_data::{Augment, Loader};
 use wave_run::context::Context;
-use wave_run::data::{Channels, Data, DataPlan, Input};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
 
@@ -57,7 +57,7 @@ impl Source {
             Some(transform) => Input::Like(transform),
             None => Input::Size {
                 image_size,
-                channels: Channels::Otherwise(3),
+                channels: None,
             },
         };
         Ok(Source::Images(Box::new(Data::open(&plan, input, context)?)))

@@ -75,10 +75,7 @@ fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
             .image_size
             .or_else(|| data::image_side(&dataset))
             .unwrap_or(data::DEFAULT_SIDE),
-        channels: match plan.channels {
-            Some(channels) => data::Channels::Exactly(channels),
-            None => data::Channels::Otherwise(3),
-        },
+        channels: plan.channels,
     };
     let images = Images {
         data: plan.data.clone(),
