@@ -36,7 +36,7 @@ fn identity(root: &Path) -> BTreeMap<String, String> {
     };
     let input = Input::Size {
         image_size: 8,
-        channels: crate::data::Channels::Exactly(1),
+        channels: Some(1),
     };
     let data = Data::open(&plan, input, &Context::default()).unwrap();
     let inputs = Inputs::new(&Context::default()).images(plan.spec.as_deref(), &data);
