@@ -49,7 +49,6 @@ impl OnImages {
         let dataset = data::open(self.images.data.as_deref(), run.context())?;
         let whole = DataPlan {
             spec: self.images.data.clone(),
-            batch: BatchSize::Images(1),
             ..DataPlan::of_images(&Images::default(), None)?
         };
         let input = Input::Size {
