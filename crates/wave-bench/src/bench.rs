@@ -389,7 +389,9 @@ impl Bench<'_> {
             }
             "expand"
         } else {
-            text += &self.frame.describe(cell);
+            let frame = &self.frame;
+            let shape = frame.auxiliary.with_size(cell.depth, cell.width);
+            text += &format!("{shape:?} {:?} {:?}", frame.transform, frame.label_names);
             "init"
         };
         if let Some(table) = self.recipe.table.get(stage) {

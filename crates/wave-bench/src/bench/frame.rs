@@ -1,6 +1,5 @@
 //! Common properties of all models of a grid.
 
-use super::Cell;
 use anyhow::Result;
 use serde_json::Value;
 use wave_data::Transform;
@@ -76,12 +75,6 @@ impl Frame {
         let shape = self.auxiliary.with_size(depth, width);
         shape.validate()?;
         Ok(shape)
-    }
-
-    /// Description for the hash of a cell.
-    pub(super) fn describe(&self, cell: &Cell) -> String {
-        let shape = self.auxiliary.with_size(cell.depth, cell.width);
-        format!("{shape:?} {:?} {:?}", self.transform, self.label_names)
     }
 
     pub(super) fn model(&self, shape: VitShape, weights: Weights, provenance: Value) -> Model {
