@@ -75,8 +75,6 @@ pub enum Verbosity {
     Quiet,
     /// Progress and results.
     Normal,
-    /// Also the decisions made on the way.
-    Verbose,
 }
 
 /// Prints a line on stderr, unless `--quiet`. Failures to write are ignored.
