@@ -149,11 +149,6 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
 }
 
 impl RunDir {
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.dir
-    }
-
     /// The state of the first rank, whose lock still holds; `None` on the others.
     fn locked(&mut self) -> Result<Option<&mut Open>> {
         if let Some(open) = &self.open {
