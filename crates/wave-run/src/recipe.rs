@@ -64,8 +64,6 @@ const RETIRED: [(&str, &str); 5] = [
     ),
 ];
 
-const ALIASES: [(&str, &str); 1] = [("max_flops", "max_macs")];
-
 impl Recipe {
     /// Reads a recipe and applies `--set table.key=value` overrides.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
@@ -173,10 +171,9 @@ impl Recipe {
         if let Some(over) = over {
             merge(&mut merged, over);
         }
-        for (old, key) in ALIASES {
-            if let Some(value) = merged.remove(old) {
-                merged.entry(key).or_insert(value);
-            }
+        // An alias.
+        if let Some(value) = merged.remove("max_flops") {
+            merged.entry("max_macs").or_insert(value);
         }
         // Stages that do not train ignore common keys that they lack.
         let whose = format!("{}, [{table}]", self.whose);
