@@ -92,7 +92,7 @@ impl<'a> Classifier<'a> {
             ..Training::default()
         };
         Ok(Classifier {
-            resolved: TrainingPlan::of_images(&training, defaults)?.resolve(&data)?,
+            resolved: TrainingPlan::new(&training, defaults)?.resolve(&data)?,
             data,
             weights: weights.clone(),
             networks,

@@ -21,7 +21,7 @@
 //! let settings: Finetune =
 //!     Recipe::empty("mine", &overrides)?.stage("finetune", None)?;
 //! let defaults = Defaults { duration: Duration::Steps(100), lr: 1e-3, weight_decay: 0.05 };
-//! let plan = TrainingPlan::of_images(&settings.training, defaults)?;
+//! let plan = TrainingPlan::new(&settings.training, defaults)?;
 //! assert_eq!((plan.duration, plan.lr, plan.seed), (Duration::Epochs(3.0), 1e-3, 7));
 //! # Ok::<(), anyhow::Error>(())
 //! ```

@@ -113,7 +113,7 @@ fn by_initialisation(
         training.optimisation.seed = Some(cell.seed);
         training.images.hold_out = settings.training.images.hold_out;
         let data = bench.open_data(&training)?;
-        let plan = TrainingPlan::of_images(&training, finetune::DEFAULTS)?;
+        let plan = TrainingPlan::new(&training, finetune::DEFAULTS)?;
         let resolved = plan.resolve(&data)?;
         let growth = Growth {
             small,

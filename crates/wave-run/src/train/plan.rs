@@ -5,8 +5,8 @@ use crate::data::Data;
 use crate::error::request;
 use crate::recipe::means_nothing;
 use crate::settings::{
-    self, Checkpointing, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformers,
-    OfTransformersValues, Optimisation, OptimisationValues, PrecisionChoice, Training,
+    self, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformersValues,
+    OptimisationValues, PrecisionChoice, Training,
 };
 use anyhow::Result;
 use std::ops::Deref;
@@ -112,26 +112,27 @@ pub struct TrainingPlan {
 }
 
 impl TrainingPlan {
-    /// The plan of these settings; `transformer` are those of a transformer.
+    /// The plan of these settings.
     ///
     /// # Errors
     /// If a value is out of its range.
-    pub fn new(
-        optimisation: &Optimisation,
-        transformer: &OfTransformers,
-        saving: &Checkpointing,
-        defaults: Defaults,
-    ) -> Result<TrainingPlan> {
-        settings::check(optimisation)?;
-        settings::check(transformer)?;
-        settings::check(saving)?;
-        let own = OptimisationValues::from(optimisation.clone());
-        let transformer = OfTransformersValues::from(transformer.clone());
-        let saving = CheckpointingValues::from(saving.clone());
+    pub fn new(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
+        let Training {
+            optimisation,
+            transformer,
+            saving,
+            ..
+        } = training.clone();
+        settings::check(&optimisation)?;
+        settings::check(&transformer)?;
+        settings::check(&saving)?;
         let of_cosine = [
             ("warmup_epochs", optimisation.warmup_epochs),
             ("min_lr_ratio", optimisation.min_lr_ratio),
         ];
+        let own = OptimisationValues::from(optimisation);
+        let transformer = OfTransformersValues::from(transformer);
+        let saving = CheckpointingValues::from(saving);
         let foreign = of_cosine.iter().find(|(_, value)| value.is_some());
         if let (LrSchedule::Triangular, Some((key, _))) = (own.lr_schedule, foreign) {
             return Err(means_nothing(key, "lr_schedule triangular"));
@@ -171,17 +172,6 @@ impl TrainingPlan {
             precision: transformer.precision,
             recompute: transformer.recompute,
         })
-    }
-
-    /// The plan of a training on images.
-    pub fn of_images(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
-        let Training {
-            optimisation,
-            transformer,
-            saving,
-            ..
-        } = training;
-        TrainingPlan::new(optimisation, transformer, saving, defaults)
     }
 
     /// Precision and recomputation of a transformer's blocks on the device.

@@ -126,7 +126,7 @@ impl CondensePlan {
             data,
             training: TrainingPlan {
                 muon,
-                ..TrainingPlan::of_images(&settings.training, defaults(muon))?
+                ..TrainingPlan::new(&settings.training, defaults(muon))?
             },
         })
     }
