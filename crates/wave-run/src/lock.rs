@@ -89,10 +89,8 @@ fn path_in(out: &Path) -> PathBuf {
 fn busy(out: &Path, lock: &mut fs::File) -> anyhow::Error {
     let mut text = String::new();
     // The other process may not have written its number yet.
-    let pid = match lock.read_to_string(&mut text) {
-        Ok(_) => text.trim().parse::<u32>().ok(),
-        Err(_) => None,
-    };
+    let _ = lock.read_to_string(&mut text);
+    let pid = text.trim().parse::<u32>().ok();
     let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
     request(format!(
         "{} is being written by {holder}; wait until it ends, or choose another --out",
