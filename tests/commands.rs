@@ -127,7 +127,8 @@ fn steps_take_the_memory_that_is_foreseen() {
             recompute,
             ..Default::default()
         };
-        let foreseen = wave::forecast::Memory::of_training(&shape, mode).image;
+        let foreseen =
+            wave::forecast::Memory::of_network(&wave_models::Network::Vit(shape), mode).image;
         let ratio = image as f64 / foreseen as f64;
         assert!(
             (0.5..1.1).contains(&ratio),

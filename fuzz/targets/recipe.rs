@@ -15,10 +15,10 @@ fuzz_target!(|data: &[u8]| {
     let Ok(recipe) = Recipe::read(&path, &overrides) else {
         return;
     };
-    let _ = recipe.stage("condense", None, &Condense::default());
-    let _ = recipe.stage("expand", None, &Expand::default());
-    let _ = recipe.stage("finetune", None, &Finetune::default());
-    let _ = recipe.stage("init", None, &Init::default());
+    let _ = recipe.stage::<Condense>("condense", None);
+    let _ = recipe.stage::<Expand>("expand", None);
+    let _ = recipe.stage::<Finetune>("finetune", None);
+    let _ = recipe.stage::<Init>("init", None);
     if recipe.has("bench") {
         let _ = bench::describe(&recipe, None, &Context::default());
     }

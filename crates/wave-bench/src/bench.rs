@@ -19,14 +19,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use toml::Table;
 use wave_run::context::Context;
+use wave_run::data::{self, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
+use wave_run::inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
-use wave_run::settings::{Condense, Finetune};
-use wave_run::{data, inputs};
+use wave_run::settings::{Condense, Finetune, Training};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
@@ -172,7 +173,7 @@ pub fn describe(
     let grid = Grid::new(recipe)?;
     let mut text = String::new();
     if grid.methods.iter().any(|(_, method)| method.condenses()) {
-        let settings = recipe.stage("condense", None, &Condense::default())?;
+        let settings: Condense = recipe.stage("condense", None)?;
         text = condense::describe(&settings, ancestor, context)?;
     }
     let sizes = grid.bench.sizes.len();
@@ -186,17 +187,13 @@ pub fn describe(
     Ok(text)
 }
 
-/// Refuses a method that lacks an ancestor to condense, before any training.
-///
-/// # Errors
-/// Naming the method.
+/// Refuses a method that lacks an ancestor to condense, before any training, naming the method.
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
     let trained = recipe.has("ancestor");
     let condensing = grid.methods.iter().filter(|(_, m)| m.condenses());
     for (name, method) in condensing {
-        let mut settings: Condense =
-            recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+        let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
         if trained || method.donor.is_some() {
             settings.ancestor.get_or_insert_default();
         }
@@ -209,7 +206,6 @@ pub fn check(recipe: &Recipe) -> Result<()> {
 type Chosen = BTreeMap<(String, String), Rates>;
 
 impl Bench<'_> {
-    /// Where the runs take place.
     fn context(&self) -> &Context {
         &self.options.context
     }
@@ -224,11 +220,15 @@ impl Bench<'_> {
         let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
         let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
         merge(&mut merged, table);
-        self.recipe
-            .stage("finetune", Some(&merged), &Finetune::default())
+        self.recipe.stage("finetune", Some(&merged))
     }
 
-    /// Settings of a cell's fine-tuning.
+    /// The data of a training, as input for the models of the grid.
+    fn open_data(&self, training: &Training) -> Result<Data> {
+        let input = Input::Like(self.frame.transform.clone());
+        Data::open(&DataPlan::new(training)?, input, self.context())
+    }
+
     fn finetune(&self, cell: &Cell) -> Result<Finetune> {
         let method = self.grid.method(&cell.method)?;
         let mut settings = self.finetune_table(cell, &method.finetune)?;
@@ -282,7 +282,6 @@ impl Bench<'_> {
         Ok(given)
     }
 
-    /// The trials of learning rates.
     fn trials(&self) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for (method, dataset) in self.pairs() {
@@ -330,7 +329,6 @@ impl Bench<'_> {
         Ok(chosen)
     }
 
-    /// The cells of the grid.
     fn cells(&self, rates: &Chosen) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &(depth, width) in &self.grid.bench.sizes {
@@ -391,7 +389,9 @@ impl Bench<'_> {
             }
             "expand"
         } else {
-            text += &self.frame.describe(cell);
+            let frame = &self.frame;
+            let shape = frame.auxiliary.with_size(cell.depth, cell.width);
+            text += &format!("{shape:?} {:?} {:?}", frame.transform, frame.label_names);
             "init"
         };
         if let Some(table) = self.recipe.table.get(stage) {
@@ -413,7 +413,6 @@ impl Bench<'_> {
         Ok(wave_hub::sha256_hex(text.as_bytes()))
     }
 
-    /// Starts a model and fine-tunes it.
     fn run(&self, cell: &Cell, fingerprint: String) -> Result<Row> {
         let began = std::time::Instant::now();
         let settings = self.finetune(cell)?;
@@ -472,22 +471,17 @@ impl Bench<'_> {
 
     /// Work in images times multiply-adds: of each method's artefacts for all sizes, and, without a
     /// name, of the ancestor's training.
-    fn shared_work(&self) -> Result<BTreeMap<Option<String>, f64>> {
+    fn shared_work(&self, ancestor: Option<&Model>) -> Result<BTreeMap<Option<String>, f64>> {
         let mut all = BTreeMap::new();
         for (name, method) in &self.grid.methods {
             let donors = method.donor.iter().chain(&method.resembles);
             let mut work = 0.0;
             for donor in donors {
                 // A failed donor has no rows either.
-                work += self
-                    .artefacts
-                    .donor_work(&self.grid, donor, self.context())
-                    .unwrap_or(0.0);
+                work += self.donor_work(donor).unwrap_or(0.0);
             }
             if method.condenses() {
-                let settings: Condense =
-                    self.recipe
-                        .stage("condense", Some(&method.condense), &Condense::default())?;
+                let settings: Condense = self.recipe.stage("condense", Some(&method.condense))?;
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
                 let epochs = |dir| Ok(templates::read(dir)?.config.provenance.all_epochs());
@@ -501,9 +495,7 @@ impl Bench<'_> {
             }
             all.insert(Some(name.clone()), work);
         }
-        let ancestor = self.frame.ancestor.as_deref().map(Path::new);
-        let work = ancestor.and_then(|dir| {
-            let model = Model::read(dir, self.context()).ok()?;
+        let work = ancestor.and_then(|model| {
             let images = model.provenance["images_seen"].as_f64()?;
             Some(images * model.network.multiply_adds()? as f64)
         });
@@ -523,10 +515,10 @@ impl Bench<'_> {
             templates.push((name.unwrap_or_default(), accuracies));
         }
         let ancestor = self.frame.ancestor.as_deref().map(Path::new);
-        let ancestor_epochs = ancestor
-            .and_then(|dir| Model::read(dir, self.context()).ok())
-            .and_then(|model| model.provenance["epochs"].as_f64());
-        let work = self.shared_work()?;
+        let ancestor = ancestor.and_then(|dir| Model::read(dir, self.context()).ok());
+        let ancestor = ancestor.as_ref();
+        let ancestor_epochs = ancestor.and_then(|model| model.provenance["epochs"].as_f64());
+        let work = self.shared_work(ancestor)?;
         let Bench { grid, frame, .. } = self;
         let shape = |depth, width| frame.auxiliary.with_size(depth, width);
         let of_epoch =

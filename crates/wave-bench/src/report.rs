@@ -134,7 +134,6 @@ impl Findings<'_> {
     }
 }
 
-/// Findings with their statistics.
 struct Found<'a> {
     findings: &'a Findings<'a>,
     summaries: Summaries,
@@ -278,7 +277,6 @@ fn without_data((name, accuracies): &WithoutData) -> String {
     format!("{name}: {}", accuracies.join(", "))
 }
 
-/// Notes on how the numbers are made.
 fn notes(findings: &Findings) -> Vec<String> {
     let mut items = vec![
         "Accuracy is that on all test images after the last step of fine-tuning: no epoch is chosen by it."

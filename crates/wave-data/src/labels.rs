@@ -52,10 +52,9 @@ const CLASSES: [&str; 10] = [
 /// Tables of files and labels among images, as the library datasets has them.
 pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
-/// The file of labels of the directory `part`, if there is one: `val.txt`, `val_labels.txt`,
-/// `val.csv` or `LOC_val_solution.csv` beside it (of a directory `val`), or `labels.txt`, `labels.csv`
-/// or metadata in it.
-pub(crate) fn find(part: &Path) -> Option<PathBuf> {
+/// The files that may hold the labels of the directory `part`, if its name is text: `val.txt`, `val_labels.txt`,
+/// `val.csv` or `LOC_val_solution.csv` beside it (of a directory `val`), or `labels.txt` or `labels.csv` in it.
+pub fn label_files(part: &Path) -> Option<Vec<PathBuf>> {
     let name = part.file_name()?.to_str()?;
     let beside = [
         format!("{name}.txt"),
@@ -65,7 +64,12 @@ pub(crate) fn find(part: &Path) -> Option<PathBuf> {
     ];
     let beside = beside.iter().map(|file| part.with_file_name(file));
     let within = ["labels.txt", "labels.csv"].map(|file| part.join(file));
-    let found = beside.chain(within).find(|file| file.is_file());
+    Some(beside.chain(within).collect())
+}
+
+/// The file of labels of the directory `part`, or metadata in it, if there is one.
+pub(crate) fn find(part: &Path) -> Option<PathBuf> {
+    let found = label_files(part)?.into_iter().find(|file| file.is_file());
     found.or_else(|| metadata(part))
 }
 

@@ -78,7 +78,7 @@ pub use check::{Report, check};
 pub use control::CONTROLS;
 pub use decode::decode;
 pub use error::DataError;
-pub use labels::METADATA;
+pub use labels::{METADATA, label_files};
 pub use listing::{IMAGE_EXTENSIONS, image_files};
 pub use loader::Loader;
 pub use pack::{Packed, pack};

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use wave_data::{Batch, DataError};
 use wave_models::Weights;
-use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input};
+use wave_run::data::{self, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::settings::{BatchSize, Images, Optimisation, Training};
 use wave_run::train::{
     self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
@@ -43,12 +43,11 @@ impl OnImages {
         let dataset = data::open(self.images.data.as_deref(), &run.options.context)?;
         let whole = DataPlan {
             spec: self.images.data.clone(),
-            batch: BatchSize::Images(1),
             ..DataPlan::of_images(&Images::default(), None)?
         };
         let input = Input::Size {
             image_size: data::image_side(&dataset).unwrap_or(DEFAULT_SIDE),
-            channels: Channels::Otherwise(3),
+            channels: None,
         };
         let whole = Data::open(&whole, input, &run.options.context)?;
         let plan = DataPlan {
@@ -87,7 +86,7 @@ impl<'a> Classifier<'a> {
             ..Training::default()
         };
         Ok(Classifier {
-            resolved: TrainingPlan::of_images(&training, defaults)?.resolve(&data)?,
+            resolved: TrainingPlan::new(&training, defaults)?.resolve(&data)?,
             data,
             weights: weights.clone(),
             networks,

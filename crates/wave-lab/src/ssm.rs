@@ -18,7 +18,7 @@ use task::{Task, TaskLoader, TokenBatch};
 use wave_models::{Weights, check_weights};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{Checkpointing, Duration, OfTransformers, Optimisation};
+use wave_run::settings::{Duration, Optimisation, Training};
 use wave_run::train::{
     self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingData, TrainingPlan,
 };
@@ -102,8 +102,11 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
         request("no task; give --data, such as copy:length=16,symbols=16 or text:FILE")
     })?;
     let optimisation = &settings.optimisation;
-    let (none, unsaved) = (OfTransformers::default(), Checkpointing::default());
-    let plan = TrainingPlan::new(optimisation, &none, &unsaved, DEFAULTS)?;
+    let training = Training {
+        optimisation: optimisation.clone(),
+        ..Training::default()
+    };
+    let plan = TrainingPlan::new(&training, DEFAULTS)?;
     let batch = batch(optimisation, BATCH)?;
     let task: Task = spec.parse()?;
     let shape = shape(settings, &task)?;

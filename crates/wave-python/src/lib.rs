@@ -415,7 +415,7 @@ where
         _ => Recipe::empty(table, &[])?,
     };
     let given: toml::Table = serde_json::from_str(settings)?;
-    let settings = recipe.stage(table, Some(&given), &T::default())?;
+    let settings = recipe.stage(table, Some(&given))?;
     Ok((recipe.name, settings))
 }
 

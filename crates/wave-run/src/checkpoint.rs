@@ -31,8 +31,6 @@ pub struct Checkpoints {
     /// Metadata of the run, saved with every state.
     about: Metadata,
     writing: Option<JoinHandle<Result<()>>>,
-    /// The state to go on from.
-    found: Option<(Weights, Metadata)>,
 }
 
 /// The values of the epoch that tested best.
@@ -88,7 +86,6 @@ impl Checkpoints {
             dir: dir.to_path_buf(),
             about,
             writing: None,
-            found: None,
         }
     }
 
@@ -103,20 +100,20 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If there are states and all are damaged.
-    pub fn find(&mut self) -> Result<Option<Found>> {
+    pub fn find(&self) -> Result<Option<Found>> {
         let mut broken: Option<HubError> = None;
         for path in [LATEST, BEFORE].map(|name| self.dir.join(name)) {
             if !path.exists() {
                 continue;
             }
             match read_whole(&path) {
-                Ok((weights, metadata)) => {
-                    let found = Found {
-                        about: metadata.clone(),
-                        broken: broken.map(|error| error.to_string()),
-                    };
-                    self.found = Some((weights, metadata));
-                    return Ok(Some(found));
+                Ok((weights, about)) => {
+                    let broken = broken.map(|error| error.to_string());
+                    return Ok(Some(Found {
+                        weights,
+                        about,
+                        broken,
+                    }));
                 }
                 Err(error) => {
                     broken.get_or_insert(error);
@@ -133,9 +130,6 @@ impl Checkpoints {
     }
 
     /// Removes all checkpoints.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join(); // whatever became of it
@@ -147,9 +141,6 @@ impl Checkpoints {
     }
 
     /// Waits for the write in progress.
-    ///
-    /// # Errors
-    /// If it failed.
     fn wait(&mut self) -> Result<()> {
         match self.writing.take().map(JoinHandle::join) {
             None => Ok(()),
@@ -182,18 +173,6 @@ impl Checkpoints {
         Ok(true)
     }
 
-    /// Restores the variables from the state that was found, if any.
-    ///
-    /// # Errors
-    /// If it belongs to another run.
-    pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<State>> {
-        let Some((weights, metadata)) = self.found.take() else {
-            return Ok(None);
-        };
-        let count = |key: &str| metadata.get(key).and_then(|v| v.parse().ok());
-        Ok(Some(State::restore(variables, &weights, count)?))
-    }
-
     /// Keeps values for [`Checkpoints::best`].
     ///
     /// # Errors
@@ -210,9 +189,6 @@ impl Checkpoints {
     }
 
     /// The best values kept so far, if any.
-    ///
-    /// # Errors
-    /// If they are damaged.
     pub fn best(&self) -> Result<Option<Best>> {
         let path = self.dir.join(BEST);
         if !path.exists() {
@@ -227,10 +203,22 @@ impl Checkpoints {
 
 /// The result of [`Checkpoints::find`].
 pub struct Found {
+    weights: Weights,
     /// Metadata of the run that saved the state.
     pub about: Metadata,
     /// The error in the later state, if that one is damaged.
     pub broken: Option<String>,
+}
+
+impl Found {
+    /// Restores the variables, and returns the state.
+    ///
+    /// # Errors
+    /// If the state belongs to another run.
+    pub fn restore(&self, variables: &[Variable]) -> Result<State> {
+        let count = |key: &str| self.about.get(key).and_then(|v| v.parse().ok());
+        Ok(State::restore(variables, &self.weights, count)?)
+    }
 }
 
 impl Drop for Checkpoints {

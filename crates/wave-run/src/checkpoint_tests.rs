@@ -31,10 +31,9 @@ fn saved() -> tempfile::TempDir {
 
 /// The step from which a run in `dir` continues, and the error in a later state.
 fn step(dir: &Path) -> Result<(u64, Option<String>)> {
-    let mut checkpoints = Checkpoints::new(dir, about());
-    let found = checkpoints.find()?.unwrap();
+    let found = Checkpoints::new(dir, about()).find()?.unwrap();
     let into = variables(0.0);
-    let state = checkpoints.restore(&into)?.unwrap();
+    let state = found.restore(&into)?;
     let values = into[0].var.flatten_all()?.to_vec1::<f32>()?;
     assert_eq!(values, [state.step as f32; 6]);
     assert_eq!(found.about["inputs"], "{}");

@@ -76,9 +76,6 @@ impl Context {
     }
 
     /// Weights on the device.
-    ///
-    /// # Errors
-    /// If a copy fails.
     pub fn place(&self, weights: &Weights) -> candle_core::Result<Weights> {
         weights
             .iter()
@@ -101,9 +98,6 @@ impl Context {
     }
 
     /// Refuses several ranks for `what`, such as `a population trains`.
-    ///
-    /// # Errors
-    /// If several were started.
     pub fn only_one(&self, what: &str) -> Result<()> {
         match self.ranks().size() {
             1 => Ok(()),
@@ -126,9 +120,6 @@ impl Context {
     }
 
     /// Does work on the first rank, then on the others, which find its results, such as a download.
-    ///
-    /// # Errors
-    /// If the work fails.
     pub fn first_then_others<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = self.is_first().then(&work).transpose()?;
         self.ranks().wait();
@@ -136,9 +127,6 @@ impl Context {
     }
 
     /// Means of weights over the ranks.
-    ///
-    /// # Errors
-    /// If a copy fails.
     pub fn mean(&self, weights: Weights) -> candle_core::Result<Weights> {
         let ranks = self.ranks();
         if ranks.size() == 1 {

@@ -88,6 +88,7 @@ impl Data {
                 )));
             }
             data.class_names = names.to_vec();
+            data.tests.class_names = names.to_vec();
             data.tests.indices.clear();
         }
         Ok(data)
@@ -136,26 +137,18 @@ impl Data {
                 dataset.test.len()
             )));
         }
-        let Parts {
-            train,
-            test,
-            test_indices,
-        } = match classes.is_none_or(|n| n == dataset.train.class_names().len()) {
-            true => {
-                let share = share(plan, &dataset);
-                if let Some(held_out) = share {
-                    progress::note(&format!(
-                        "{} has no images set apart to test on: {held_out} of its {} are held out \
-                         ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
-                         folders train/ and val/ which ones",
-                        dataset.name,
-                        dataset.train.len()
-                    ));
-                }
-                parts(plan, &dataset, share)?
-            }
-            false => parts(plan, &dataset, None)?,
-        };
+        let tested = classes.is_none_or(|n| n == dataset.train.class_names().len());
+        let share = share(plan, &dataset).filter(|_| tested);
+        if let Some(held_out) = share {
+            progress::note(&format!(
+                "{} has no images set apart to test on: {held_out} of its {} are held out \
+                 ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
+                 folders train/ and val/ which ones",
+                dataset.name,
+                dataset.train.len()
+            ));
+        }
+        let (train, (test, test_indices)) = parts(plan, &dataset, share)?;
         let transform = match input {
             Input::Like(transform) => {
                 check_normalisation(plan, &transform)?;
@@ -165,12 +158,8 @@ impl Data {
                 image_size,
                 channels,
             } => {
-                let channels = match channels {
-                    Channels::Exactly(channels) => channels,
-                    Channels::Otherwise(channels) => {
-                        native(&dataset).map_or(channels, |native| native.0)
-                    }
-                };
+                let native = dataset.train.native_size();
+                let channels = channels.or(native.map(|native| native.0)).unwrap_or(3);
                 let (mean, std) = normalisation(plan, &dataset, &train, image_size, channels)?;
                 Transform::new(image_size, mean, std)
             }
@@ -208,18 +197,23 @@ impl Data {
             plan.views,
             plan.seed,
         )?;
+        let class_names = dataset.train.class_names().to_vec();
+        let tests = TestImages::new(&dataset.name, (test, test_indices), &transform, context);
         Ok(Data {
             spec: dataset.name.clone(),
             loader: loader.with_view_seed(view_seed),
             train: dataset.train.clone(),
-            tests: TestImages::new(&dataset.name, (test, test_indices), &transform, context),
+            tests: TestImages {
+                class_names: class_names.clone(),
+                ..tests
+            },
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
             views: plan.views,
             transform,
             augment: augment.clone(),
             view_seed,
-            class_names: dataset.train.class_names().to_vec(),
+            class_names,
             batch,
             views_id,
         })
@@ -234,24 +228,6 @@ impl Data {
             self.tests.indices.len(),
             self.class_names.len()
         )
-    }
-
-    /// Warns on stderr if the class names of a model differ from those of the data.
-    pub fn tell_classes(&self, names: &[String]) {
-        classes::tell(&self.spec, &self.class_names, names);
-    }
-
-    /// Checks that a model has one output for each class.
-    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
-        classes::check_count(&self.spec, &self.class_names, classes, remedy)
-    }
-
-    /// Refuses a model whose class names differ from those of the data, where both are known.
-    ///
-    /// # Errors
-    /// Naming the first that differs.
-    pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
-        classes::check_names(&self.spec, &self.class_names, names, remedy)
     }
 
     /// Reports on stderr the broken images since the run started or resumed, and returns their number.
@@ -302,60 +278,42 @@ fn tell_passed_over(dataset: &Dataset) {
     }
 }
 
-/// The images of a data set that settings choose.
-struct Parts {
-    /// Indices of the training images.
-    train: Vec<u32>,
-    /// Source of the test images.
-    test: Arc<dyn Source>,
-    /// Their indices in it.
-    test_indices: Vec<u32>,
-}
-
-/// `share` is the number of images to hold out that nobody asked for.
-fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<Parts> {
-    let all = wave_data::subset(dataset.train.len(), None, plan.seed);
-    let (train, held_out) = match plan.hold_out {
-        None => match share {
-            // The same images for every seed: what one stage trains on, no other tests on.
-            Some(n) => {
-                let order = wave_data::subset(dataset.train.len(), None, 0);
-                let (_, held_out) = wave_data::hold_out(order, n);
-                let out: BTreeSet<u32> = held_out.iter().copied().collect();
-                let train = all.into_iter().filter(|i| !out.contains(i)).collect();
-                (train, Some(held_out))
-            }
-            None => (all, None),
-        },
-        Some(n) if n >= all.len() => {
+/// The training images that settings choose, and the test images with their source. `share` is the number of images to
+/// hold out that nobody asked for.
+fn parts(
+    plan: &DataPlan,
+    dataset: &Dataset,
+    share: Option<usize>,
+) -> Result<(Vec<u32>, (Arc<dyn Source>, Vec<u32>))> {
+    let mut train = wave_data::subset(dataset.train.len(), None, plan.seed);
+    let test = match (plan.hold_out, share) {
+        (Some(n), _) if n >= train.len() => {
             return Err(request(format!(
                 "hold_out = {n} of {} training images; leave some to train on",
-                all.len()
+                train.len()
             )));
         }
-        Some(n) => {
-            let (train, held_out) = wave_data::hold_out(all, n);
-            (train, Some(held_out))
+        (Some(n), _) => {
+            let (rest, held_out) = wave_data::hold_out(train, n);
+            train = rest;
+            (dataset.train.clone(), held_out)
         }
-    };
-    let train: Vec<u32> = train
-        .into_iter()
-        .take(plan.train_limit.unwrap_or(usize::MAX))
-        .collect();
-    let (test, test_indices) = match held_out {
-        Some(indices) => (dataset.train.clone(), indices),
-        None => {
-            let n = dataset.test.len();
-            let mut indices = wave_data::subset(n, plan.test_limit, plan.seed);
+        // The same images for every seed: what one stage trains on, no other tests on.
+        (None, Some(n)) => {
+            let order = wave_data::subset(dataset.train.len(), None, 0);
+            let (_, held_out) = wave_data::hold_out(order, n);
+            let out: BTreeSet<u32> = held_out.iter().copied().collect();
+            train.retain(|i| !out.contains(i));
+            (dataset.train.clone(), held_out)
+        }
+        (None, None) => {
+            let mut indices = wave_data::subset(dataset.test.len(), plan.test_limit, plan.seed);
             indices.sort_unstable();
             (dataset.test.clone(), indices)
         }
     };
-    Ok(Parts {
-        train,
-        test,
-        test_indices,
-    })
+    train.truncate(plan.train_limit.unwrap_or(usize::MAX));
+    Ok((train, test))
 }
 
 /// Notes on stderr that images of one size are resized by more than a factor of two.
@@ -381,28 +339,19 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
 pub enum Input {
     /// Exactly this preprocessing.
     Like(Transform),
-    /// This size; channels and normalisation follow the data.
+    /// This size; normalisation follows the data.
     Size {
         /// Side of the image in pixels.
         image_size: usize,
-        /// Colour channels.
-        channels: Channels,
+        /// Colour channels; those of the images if not given, or 3 where images may differ.
+        channels: Option<usize>,
     },
-}
-
-/// Colour channels of a model's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channels {
-    /// A fixed number.
-    Exactly(usize),
-    /// The number of the images, or this one where images may differ.
-    Otherwise(usize),
 }
 
 /// Side of the images in pixels where all have one size: as declared, else at most 224, to which larger
 /// photographs are reduced.
 pub fn image_side(dataset: &Dataset) -> Option<usize> {
-    match native(dataset) {
+    match dataset.train.native_size() {
         Some((_, height, _)) => Some(height),
         None => {
             let (height, width) = wave_data::common_size(&*dataset.train)?;
@@ -474,11 +423,6 @@ fn content(source: &dyn Source, i: usize) -> String {
         Err(_) => Vec::new(),
     };
     wave_hub::sha256_hex(&bytes)
-}
-
-/// Channels, height and width, if all images have the same.
-pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
-    dataset.train.native_size()
 }
 
 /// Refuses a normalisation other than the model's own, with which its weights were trained.

@@ -55,11 +55,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory to train a transformer's own weights.
-    pub fn of_training(shape: &VitShape, mode: Mode) -> Memory {
-        Memory::of_network(&Network::Vit(shape.clone()), mode)
-    }
-
     /// Memory to train a network's own weights.
     pub fn of_network(network: &Network, mode: Mode) -> Memory {
         let values = values(network);
@@ -77,7 +72,7 @@ impl Memory {
         let composed = shape.parameter_count() as u64;
         Memory {
             fixed: PROGRAM + Memory::of_values(values) + COMPOSED * FLOAT * composed,
-            ..Memory::of_training(shape, mode)
+            ..Memory::of_network(&Network::Vit(shape.clone()), mode)
         }
     }
 
@@ -241,10 +236,7 @@ impl Step {
         })
     }
 
-    /// Refuses a step that takes more memory than is free.
-    ///
-    /// # Errors
-    /// Naming the sizes that would fit.
+    /// Refuses a step that takes more memory than is free, naming the sizes that would fit.
     pub fn check(&self) -> Result<()> {
         let wrong = free(&self.context).and_then(|free| self.beyond(free));
         match (self.context.ranks().any(wrong.is_some()), wrong) {
@@ -275,10 +267,7 @@ fn free(context: &Context) -> Option<u64> {
     available().filter(|_| context.device().is_cpu())
 }
 
-/// Refuses to make a network whose weights take more memory than is free.
-///
-/// # Errors
-/// Naming both sizes.
+/// Refuses to make a network whose weights take more memory than is free, naming both sizes.
 pub fn check_network(network: &Network) -> Result<()> {
     let values = values(network);
     let needed = PROGRAM + (MADE * FLOAT).saturating_mul(values as u64);

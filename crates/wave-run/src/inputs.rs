@@ -37,9 +37,6 @@ impl Inputs {
     }
 
     /// Adds an artefact: a directory, a weight file, or a name on a hub.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
         let path = locate::locate(path, &self.context)?;
         let digest = match path.is_file() {
@@ -61,9 +58,6 @@ impl Inputs {
     }
 
     /// Adds an artefact that settings may name.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn artefact_if_any(self, name: &'static str, path: Option<&str>) -> Result<Inputs> {
         match path {
             Some(path) => self.artefact(name, Path::new(path)),
@@ -72,15 +66,15 @@ impl Inputs {
     }
 
     /// Adds images and the value of `--data` that names them.
-    pub fn images(mut self, spec: Option<&str>, data: &Data) -> Inputs {
-        for (name, source, images) in [
-            ("training images", &data.train, &data.train_indices),
-            ("test images", &data.tests.source, &data.tests.indices),
-        ] {
-            self.identity
-                .insert(name.into(), described(&**source, images));
-        }
-        self.frame(&data.transform, &data.class_names).place(spec)
+    pub fn images(self, spec: Option<&str>, data: &Data) -> Inputs {
+        let tests = &data.tests;
+        self.known(
+            "training images",
+            described(&*data.train, &data.train_indices),
+        )
+        .known("test images", described(&*tests.source, &tests.indices))
+        .frame(&data.transform, &data.class_names)
+        .place(spec)
     }
 
     /// Adds the properties of images that decide a model's input and classes.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::data::DataPlan;
 use crate::data::Input;
-use crate::settings::{BatchSize, Images};
+use crate::settings::Images;
 use std::fs;
 
 /// Writes grey images of the classes `a` and `b`, each with its folder, file number and shade.
@@ -30,13 +30,10 @@ fn identity(root: &Path) -> BTreeMap<String, String> {
         data: Some(root.display().to_string()),
         ..Images::default()
     };
-    let plan = DataPlan {
-        batch: BatchSize::Images(1),
-        ..DataPlan::of_images(&images, None).unwrap()
-    };
+    let plan = DataPlan::of_images(&images, None).unwrap();
     let input = Input::Size {
         image_size: 8,
-        channels: crate::data::Channels::Exactly(1),
+        channels: Some(1),
     };
     let data = Data::open(&plan, input, &Context::default()).unwrap();
     let inputs = Inputs::new(&Context::default()).images(plan.spec.as_deref(), &data);

@@ -26,9 +26,6 @@ impl Interruption {
     }
 
     /// Fails after a request, for long work that saves no state.
-    ///
-    /// # Errors
-    /// If it was requested.
     pub fn check(&self) -> candle_core::Result<()> {
         if self.requested() {
             candle_core::bail!("interrupted");

@@ -19,9 +19,9 @@
 //!
 //! let overrides = ["finetune.epochs=3".to_string(), "seed=7".to_string()];
 //! let settings: Finetune =
-//!     Recipe::empty("mine", &overrides)?.stage("finetune", None, &Finetune::default())?;
+//!     Recipe::empty("mine", &overrides)?.stage("finetune", None)?;
 //! let defaults = Defaults { duration: Duration::Steps(100), lr: 1e-3, weight_decay: 0.05 };
-//! let plan = TrainingPlan::of_images(&settings.training, defaults)?;
+//! let plan = TrainingPlan::new(&settings.training, defaults)?;
 //! assert_eq!((plan.duration, plan.lr, plan.seed), (Duration::Epochs(3.0), 1e-3, 7));
 //! # Ok::<(), anyhow::Error>(())
 //! ```
@@ -46,7 +46,6 @@ pub mod ranks;
 pub mod recipe;
 pub mod run_dir;
 pub mod settings;
-mod table;
 pub mod terminal;
 pub mod threads;
 pub mod train;

@@ -71,7 +71,7 @@ mod connected {
 
     /// Does what transfers files, and shows how far it is.
     pub fn with_progress<T>(work: impl FnOnce(&OnProgress) -> T) -> T {
-        let shown = Arc::new(Transfers::new());
+        let shown = Arc::new(Transfers::default());
         let told = shown.clone();
         let done = work(
             &(Arc::new(move |at: hub::Progress<'_>| {

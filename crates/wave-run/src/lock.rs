@@ -50,9 +50,6 @@ impl Lock {
 
     /// Checks that the directory is still the locked one: once removed or replaced, it may be another
     /// process's.
-    ///
-    /// # Errors
-    /// If it is not.
     pub fn check(&self) -> Result<()> {
         let known = fs::metadata(&self.path).is_ok_and(|there| {
             self.file
@@ -71,9 +68,6 @@ impl Lock {
 }
 
 /// Refuses to write into `dir` while a run works there or in a directory above.
-///
-/// # Errors
-/// If one does.
 pub fn check_idle(dir: &Path) -> Result<()> {
     for place in paths::resolve(dir).ancestors() {
         let lock = path_in(place);
@@ -95,10 +89,8 @@ fn path_in(out: &Path) -> PathBuf {
 fn busy(out: &Path, lock: &mut fs::File) -> anyhow::Error {
     let mut text = String::new();
     // The other process may not have written its number yet.
-    let pid = match lock.read_to_string(&mut text) {
-        Ok(_) => text.trim().parse::<u32>().ok(),
-        Err(_) => None,
-    };
+    let _ = lock.read_to_string(&mut text);
+    let pid = text.trim().parse::<u32>().ok();
     let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
     request(format!(
         "{} is being written by {holder}; wait until it ends, or choose another --out",

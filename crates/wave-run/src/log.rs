@@ -1,9 +1,4 @@
-//! The log of a run, in three files with the same content.
-//!
-//! - `log.jsonl`: one object for each entry; the only one that is read back;
-//! - `log.csv`: one row for each entry, for spreadsheets, with empty cells for missing values;
-//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day; a resumed run adds
-//!   another such file.
+//! The log of a run, in three files with the same content: objects, a table, and scalars for TensorBoard.
 //!
 //! A resumed run drops the entries after its checkpoint, since it makes them again. Speeds and times of
 //! day differ from run to run; all else is the same for the same settings, interrupted or not.
@@ -81,9 +76,6 @@ impl Log {
     }
 
     /// Writes an entry, an object of numbers with a `step`, unless the resumed log already has it.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub fn write(&mut self, entry: &Value) -> Result<()> {
         if identity(entry).is_some_and(|id| self.kept.contains(&id)) {
             return Ok(());
@@ -98,9 +90,6 @@ impl Log {
     }
 
     /// Flushes everything to disk, so that no checkpoint is ahead of its log.
-    ///
-    /// # Errors
-    /// If the disk refuses.
     pub fn sync(&self) -> Result<()> {
         for (file, name) in [(&self.jsonl, LOG_FILE), (&self.csv, CSV_FILE)] {
             file.sync_data()
@@ -112,9 +101,6 @@ impl Log {
 
 /// The entries in the directory of a run, oldest first; none without a log. An incomplete line is
 /// skipped.
-///
-/// # Errors
-/// If the log cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Value>> {
     let path = dir.join(LOG_FILE);
     let bytes = match wave_hub::read_bytes(&path) {

@@ -22,41 +22,26 @@ pub fn work_in<T>(
         Some(out) => work(out, options),
         None if options.resume => Err(request("--resume needs the --out of the run to continue")),
         None => {
-            let unused = Unused::create(name, &options.context)?;
-            work(&unused.path, options)
+            let new = create(name, &options.context)?;
+            let done = work(&new, options);
+            if options.context.is_first() {
+                let _ = std::fs::remove_dir(&new); // only an empty one
+            }
+            done
         }
     }
 }
 
-/// A directory created for output, which is removed if it stays empty.
-struct Unused {
-    path: PathBuf,
-    /// True on the rank that created it.
-    own: bool,
-}
-
-impl Unused {
-    fn create(name: &str, context: &Context) -> Result<Unused> {
-        let seconds = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs());
-        let (own, parent) = (context.is_first(), Path::new("runs"));
-        let number = match own {
-            true => paths::create_unused(parent, name, seconds)?,
-            false => 0,
-        };
-        // The first rank chooses for all.
-        let [seconds, number] =
-            [seconds, number].map(|n| context.ranks().of_first(n as f64) as u64);
-        let path = paths::numbered(parent, name, seconds, number);
-        Ok(Unused { path, own })
-    }
-}
-
-impl Drop for Unused {
-    fn drop(&mut self) {
-        if self.own {
-            let _ = std::fs::remove_dir(&self.path); // only an empty one
-        }
-    }
+/// Creates a new directory, which the first rank chooses for all.
+fn create(name: &str, context: &Context) -> Result<PathBuf> {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    let parent = Path::new("runs");
+    let number = match context.is_first() {
+        true => paths::create_unused(parent, name, seconds)?,
+        false => 0,
+    };
+    let [seconds, number] = [seconds, number].map(|n| context.ranks().of_first(n as f64) as u64);
+    Ok(paths::numbered(parent, name, seconds, number))
 }

@@ -19,9 +19,6 @@ pub fn appended(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Removes a file, if there is one.
-///
-/// # Errors
-/// If the system refuses.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != ErrorKind::NotFound => {

@@ -62,7 +62,6 @@ fn put(text: &str) {
     }
 }
 
-/// A new number of a task.
 fn next_task() -> u64 {
     static TASKS: AtomicU64 = AtomicU64::new(0);
     TASKS.fetch_add(1, Ordering::Relaxed)
@@ -76,8 +75,6 @@ pub enum Verbosity {
     Quiet,
     /// Progress and results.
     Normal,
-    /// Also the decisions made on the way.
-    Verbose,
 }
 
 /// Prints a line on stderr, unless `--quiet`. Failures to write are ignored.
@@ -127,9 +124,6 @@ thread_local! {
 }
 
 /// Does the works of these sizes in turn, as parts of one task.
-///
-/// # Errors
-/// The first error of a part.
 pub fn parts<E>(sizes: &[f64], mut part: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
     let all: f64 = sizes.iter().sum();
     let mut done = 0.0;
@@ -323,14 +317,7 @@ struct Files {
 }
 
 impl Default for Transfers {
-    fn default() -> Self {
-        Transfers::new()
-    }
-}
-
-impl Transfers {
-    /// Nothing transferred yet.
-    pub fn new() -> Transfers {
+    fn default() -> Transfers {
         Transfers(Mutex::new(Files {
             bar: None,
             watcher: watcher(),
@@ -342,7 +329,9 @@ impl Transfers {
             total: 0,
         }))
     }
+}
 
+impl Transfers {
     /// Reports that `done` of the `total` bytes of a file are transferred.
     pub fn step(&self, file: &str, done: u64, total: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,8 +354,6 @@ impl Transfers {
         } else if !all.files.is_empty() && all.shown {
             tell(&format!("{} files, {} bytes", all.files.len(), all.done));
         }
-        all.files.clear();
-        (all.done, all.total) = (0, 0);
     }
 }
 
@@ -510,7 +497,7 @@ mod tests {
 
     #[test]
     fn files_that_begin_again_are_counted_once() {
-        let transfers = Transfers::new();
+        let transfers = Transfers::default();
         for (file, done) in [
             ("a", 5),
             ("b", 10),

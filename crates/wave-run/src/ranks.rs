@@ -119,9 +119,6 @@ impl World {
     }
 
     /// The ranks; they communicate through the host.
-    ///
-    /// # Errors
-    /// None in this build.
     #[cfg(not(feature = "nccl"))]
     pub fn connect(&self, _: &Device) -> Result<Box<dyn Ranks + Send>> {
         Ok(self.ranks_of_host())

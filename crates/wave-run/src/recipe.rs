@@ -3,7 +3,7 @@
 use crate::error::request;
 use crate::hint::did_you_mean;
 use crate::settings;
-pub use crate::table::to_table;
+pub use crate::settings::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,7 +23,6 @@ pub struct Recipe {
     whose: String,
 }
 
-/// Tables of a recipe.
 const TABLES: [&str; 7] = [
     "ancestor", "condense", "expand", "adapt", "init", "finetune", "bench",
 ];
@@ -64,9 +63,6 @@ const RETIRED: [(&str, &str); 5] = [
         "templates factorised from trained weights kept little more than those of random weights",
     ),
 ];
-
-/// Aliases of keys.
-const ALIASES: [(&str, &str); 1] = [("max_flops", "max_macs")];
 
 impl Recipe {
     /// Reads a recipe and applies `--set table.key=value` overrides.
@@ -138,15 +134,11 @@ impl Recipe {
             set(&mut self.table, key.trim(), parse_value(value.trim()))?;
         }
         for (key, value) in &self.table {
-            let known = match value {
-                Value::Table(_) => TABLES.contains(&key.as_str()),
-                _ => COMMON.contains(&key.as_str()),
+            let names = match value {
+                Value::Table(_) => &TABLES[..],
+                _ => &COMMON[..],
             };
-            if !known {
-                let names = match value {
-                    Value::Table(_) => &TABLES[..],
-                    _ => &COMMON[..],
-                };
+            if !names.contains(&key.as_str()) {
                 return Err(request(format!(
                     "{}: unknown key {key}{}; the tables are {}, and the keys outside a table {}",
                     self.whose,
@@ -159,12 +151,11 @@ impl Recipe {
         Ok(())
     }
 
-    /// The settings of a stage: the common keys, then its table, then `overlay` (another table, such as
-    /// a method's own settings), then the given flags.
+    /// The settings of a stage: the common keys, then its table, then `over`, such as flags or a method's own settings.
     ///
     /// # Errors
     /// If a key is unknown, or a value has the wrong type.
-    pub fn stage<T>(&self, table: &str, overlay: Option<&Table>, flags: &T) -> Result<T>
+    pub fn stage<T>(&self, table: &str, over: Option<&Table>) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Default,
     {
@@ -177,14 +168,12 @@ impl Recipe {
         if let Some(Value::Table(own)) = self.table.get(table) {
             merge(&mut merged, own);
         }
-        if let Some(overlay) = overlay {
-            merge(&mut merged, overlay);
+        if let Some(over) = over {
+            merge(&mut merged, over);
         }
-        merge(&mut merged, &to_table(flags)?);
-        for (old, key) in ALIASES {
-            if let Some(value) = merged.remove(old) {
-                merged.entry(key).or_insert(value);
-            }
+        // An alias.
+        if let Some(value) = merged.remove("max_flops") {
+            merged.entry("max_macs").or_insert(value);
         }
         // Stages that do not train ignore common keys that they lack.
         let whose = format!("{}, [{table}]", self.whose);
@@ -239,9 +228,6 @@ fn suggestion<T: Serialize + Default>(key: &str) -> String {
 }
 
 /// Settings as a type with only those that apply to `what`.
-///
-/// # Errors
-/// If any other is set.
 pub fn narrow<T>(settings: &impl Serialize, what: &str) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,
@@ -263,7 +249,6 @@ pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     request(format!("--{flag} does not apply to {what}; leave it out"))
 }
 
-/// Keys of the duration of training.
 const DURATIONS: [&str; 2] = ["epochs", "steps"];
 
 /// Merges `over` into `base`, table by table. A duration replaces one of either kind.
@@ -350,7 +335,9 @@ mod tests {
         let mut flags = Finetune::default();
         flags.training.optimisation.lr = Some(0.5);
         flags.training.optimisation.steps = Some(7);
-        let got = r.stage("finetune", None, &flags).unwrap().training;
+        let flags = to_table(&flags).unwrap();
+        let got: Finetune = r.stage("finetune", Some(&flags)).unwrap();
+        let got = got.training;
         assert_eq!(
             (got.optimisation.seed, got.images.data.as_deref()),
             (Some(1), Some("b c"))
@@ -369,22 +356,25 @@ mod tests {
     fn a_duration_replaces_one_of_either_kind() {
         let r = recipe("[finetune]\nepochs = 2", &[]).unwrap();
         let own: Table = "steps = 5".parse().unwrap();
-        let with = |overlay, flags: &Finetune| {
-            let got = r.stage("finetune", overlay, flags).unwrap().training;
-            (got.optimisation.epochs, got.optimisation.steps)
+        let with = |over| {
+            let got: Finetune = r.stage("finetune", over).unwrap();
+            (
+                got.training.optimisation.epochs,
+                got.training.optimisation.steps,
+            )
         };
-        let mut flags = Finetune::default();
-        assert_eq!(with(None, &flags), (Some(2.0), None));
-        assert_eq!(with(Some(&own), &flags), (None, Some(5)));
-        flags.training.optimisation.epochs = Some(3.0);
-        assert_eq!(with(Some(&own), &flags), (Some(3.0), None));
+        assert_eq!(with(None), (Some(2.0), None));
+        assert_eq!(with(Some(&own)), (None, Some(5)));
+        let mut both = own.clone();
+        merge(&mut both, &"epochs = 3.0".parse().unwrap());
+        assert_eq!(with(Some(&both)), (Some(3.0), None));
     }
 
     #[test]
     fn unknown_keys_are_named() {
         let check = |text: &str, needle: &str| {
             let error = recipe(text, &[])
-                .and_then(|r| r.stage("condense", None, &Condense::default()))
+                .and_then(|r| r.stage::<Condense>("condense", None))
                 .unwrap_err();
             assert!(error.to_string().contains(needle), "{error}");
             assert_eq!(crate::error::exit_code(&error), 2);

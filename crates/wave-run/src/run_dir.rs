@@ -1,19 +1,10 @@
-//! `OUT/run/`: files of a run beside its artefact.
-//!
-//! - `lock`, locked while a process works there;
-//! - `recipe.toml`, the resolved settings;
-//! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and
-//!   evaluation;
-//! - `loss.svg`, `accuracy.svg`;
-//! - checkpoints, until the run is complete;
-//! - `result.json`, of a complete run: the result, and under `run` its inputs and outputs;
-//! - `levels/0`, `levels/1` and on: artefacts, each with a run of its own, that this run begins from.
+//! `OUT/run/`: files of a run beside its artefact, which FORMATS.md lists.
 //!
 //! An earlier run in OUT is never overwritten by mistake. A complete run with the same settings and inputs is
 //! not repeated: its result is returned. Any other content is refused, unless an unfinished run
 //! continues (`--resume`) or everything is replaced (`--overwrite`).
 
-use crate::checkpoint::{Best, Checkpoints};
+use crate::checkpoint::{Best, Checkpoints, Found};
 use crate::context::Context;
 use crate::error::request;
 use crate::inputs::{Inputs, differences};
@@ -30,11 +21,8 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_train::{State, Variable};
 
-/// Settings that do not change the result.
-const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
-
-/// A setting that changes the result only of a run that it ended.
-const TIME_LIMIT: &str = "time_limit";
+/// Settings that do not change the result; the last only if it did not end the run.
+const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"];
 
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
@@ -87,117 +75,80 @@ pub struct RunDir {
 struct Open {
     log: Log,
     checkpoints: Checkpoints,
+    /// The state to go on from.
+    found: Option<Found>,
     inputs: BTreeMap<String, String>,
     lock: Lock,
 }
 
-/// Result of [`RunDir::open`].
 enum Opened {
     /// A run to begin or to continue.
-    Run(RunDir),
-    /// A complete run with these settings and inputs, and its result (null except on the first rank).
+    Run(Open),
+    /// The result of a complete run with these settings and inputs.
     Complete(Value),
 }
 
-impl RunDir {
-    /// Opens `out/run/` for a run with these settings and inputs.
-    ///
-    /// # Errors
-    /// As [`fill`].
-    fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
-        let opened = match options.context.is_first() {
-            true => Self::open_here(out, settings, inputs, options)?,
-            false => Opened::Run(RunDir {
-                dir: out.join("run"),
-                open: None,
-            }),
+/// Opens `out/run/` on the first rank.
+fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
+    inputs.check_out(out)?;
+    if !options.overwrite {
+        refuse_strangers(out)?;
+    }
+    let lock = Lock::take(out)?;
+    let dir = out.join("run");
+    let threads = rayon::current_num_threads().to_string();
+    let about = [
+        ("inputs".into(), json!(inputs.identity()).to_string()),
+        ("threads".into(), threads.clone()),
+    ];
+    let checkpoints = Checkpoints::new(&dir, about.into());
+    let (mut found, mut from) = (None, None);
+    if options.overwrite {
+        // Nothing of the old run is read.
+    } else if let Some(mut result) = completed(&dir)? {
+        let run = result.as_object_mut().and_then(|map| map.remove("run"));
+        let run = run.unwrap_or_default();
+        let read = serde_json::from_value(run["inputs"].clone()).ok();
+        let free = match result["stopped"].is_null() {
+            true => &FREE[..],
+            false => &FREE[..2],
         };
-        let complete = options
-            .context
-            .ranks()
-            .any(matches!(opened, Opened::Complete(_)));
-        Ok(match (opened, complete) {
-            (Opened::Run(_), true) => Opened::Complete(Value::Null),
-            (opened, _) => opened,
-        })
-    }
-
-    fn open_here(
-        out: &Path,
-        settings: &Table,
-        inputs: &Inputs,
-        options: &Options,
-    ) -> Result<Opened> {
-        inputs.check_out(out)?;
-        if !options.overwrite {
-            refuse_strangers(out)?;
+        same(out, "a complete", settings, free, inputs, read)?;
+        check_artefact(out, &run["files"])?;
+        result["out"] = paths::text(out).into();
+        return Ok(Opened::Complete(result));
+    } else if checkpoints.exist() {
+        if !options.resume {
+            return Err(request(format!(
+                "{} holds an unfinished run; continue it with --resume, start over with \
+                 --overwrite, or choose another --out",
+                out.display()
+            )));
         }
-        let lock = Lock::take(out)?;
-        let dir = out.join("run");
-        let threads = rayon::current_num_threads().to_string();
-        let about = [
-            ("inputs".into(), json!(inputs.identity()).to_string()),
-            ("threads".into(), threads.clone()),
-        ];
-        let mut checkpoints = Checkpoints::new(&dir, about.into());
-        let mut from = None;
-        if options.overwrite {
-            // Nothing of the old run is read.
-        } else if let Some(mut result) = completed(&dir)? {
-            let run = result.as_object_mut().and_then(|map| map.remove("run"));
-            let run = run.unwrap_or_default();
-            let read = serde_json::from_value(run["inputs"].clone()).ok();
-            let ended_early = !result["stopped"].is_null();
-            let held = Held {
-                what: "a complete",
-                read: read.as_ref(),
-                any_time_limit: !ended_early,
-            };
-            same(out, held, settings, inputs)?;
-            check_artefact(out, &run["files"])?;
-            result["out"] = paths::text(out).into();
-            return Ok(Opened::Complete(result));
-        } else if checkpoints.exist() {
-            if !options.resume {
-                return Err(request(format!(
-                    "{} holds an unfinished run; continue it with --resume, start over with \
-                     --overwrite, or choose another --out",
-                    out.display()
-                )));
-            }
-            if let Some(found) = checkpoints.find()? {
-                let of = |key: &str| found.about.get(key).map_or("", String::as_str);
-                let read = serde_json::from_str(of("inputs")).ok();
-                let held = Held {
-                    what: "an unfinished",
-                    read: read.as_ref(),
-                    any_time_limit: true,
-                };
-                same(out, held, settings, inputs)?;
-                from = Some(of("step").parse().unwrap_or(0));
-                warn(out, &found, &threads, options.verbosity);
-            }
+        found = checkpoints.find()?;
+        if let Some(found) = &found {
+            let of = |key: &str| found.about.get(key).map_or("", String::as_str);
+            let read = serde_json::from_str(of("inputs")).ok();
+            same(out, "an unfinished", settings, &FREE, inputs, read)?;
+            from = Some(of("step").parse().unwrap_or(0));
+            warn(out, found, &threads, options.verbosity);
         }
-        if from.is_none() {
-            checkpoints.remove()?;
-            paths::remove(&dir.join("result.json"))?;
-        }
-        let recipe = toml::to_string(settings).context("settings as TOML")?;
-        wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
-        let open = Some(Open {
-            log: Log::open(&dir, from)?,
-            checkpoints,
-            inputs: inputs.identity().clone(),
-            lock,
-        });
-        Ok(Opened::Run(RunDir { dir, open }))
     }
-
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.dir
+    if from.is_none() {
+        restart(&dir)?;
     }
+    let recipe = toml::to_string(settings).context("settings as TOML")?;
+    wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
+    Ok(Opened::Run(Open {
+        log: Log::open(&dir, from)?,
+        checkpoints,
+        found,
+        inputs: inputs.identity().clone(),
+        lock,
+    }))
+}
 
+impl RunDir {
     /// The state of the first rank, whose lock still holds; `None` on the others.
     fn locked(&mut self) -> Result<Option<&mut Open>> {
         if let Some(open) = &self.open {
@@ -246,16 +197,13 @@ impl RunDir {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        match open.checkpoints.restore(variables)? {
-            Some(state) => Ok(Some((state, open.checkpoints.best()?))),
-            None => Ok(None),
-        }
+        let state = open.found.take().map(|found| found.restore(variables));
+        state
+            .map(|state| Ok((state?, open.checkpoints.best()?)))
+            .transpose()
     }
 
     /// Writes the artefact with `write`, draws the log, writes the result, and removes the checkpoints.
-    ///
-    /// # Errors
-    /// If any of these fails.
     pub fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
@@ -314,9 +262,22 @@ pub fn fill<'a>(
     options: &Options,
     work: impl FnOnce(&mut RunDir) -> Result<StageOutput<'a>>,
 ) -> Result<Value> {
-    let mut run = match RunDir::open(out, settings, inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
+    let context = &options.context;
+    let opened = match context.is_first() {
+        true => Some(open(out, settings, inputs, options)?),
+        false => None,
+    };
+    let complete = context
+        .ranks()
+        .any(matches!(opened, Some(Opened::Complete(_))));
+    let mut run = RunDir {
+        dir: out.join("run"),
+        open: match opened {
+            Some(Opened::Complete(result)) => return Ok(result),
+            _ if complete => return Ok(Value::Null),
+            Some(Opened::Run(open)) => Some(open),
+            None => None,
+        },
     };
     let made = work(&mut run)?;
     let mut result = json!({ "out": paths::text(out) });
@@ -324,7 +285,7 @@ pub fn fill<'a>(
         all.extend(made);
     }
     let write = made.write;
-    options.context.on_first(|| run.complete(&result, write))?;
+    context.on_first(|| run.complete(&result, write))?;
     Ok(result)
 }
 
@@ -366,7 +327,6 @@ pub fn level(out: &Path, at: usize) -> PathBuf {
     out.join("run/levels").join(at.to_string())
 }
 
-/// The levels in `out`.
 fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
     (0..)
         .map(|at| level(out, at))
@@ -434,22 +394,16 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     }
 }
 
-/// A run that a directory holds.
-struct Held<'a> {
-    what: &'a str,
-    /// Its inputs, where they are known.
-    read: Option<&'a BTreeMap<String, String>>,
-    /// Another time limit would have made the same of it.
-    any_time_limit: bool,
-}
-
-/// Checks that the run in `out` has these settings and inputs, as far as they are known.
-fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()> {
-    let Held {
-        what,
-        read,
-        any_time_limit,
-    } = held;
+/// Checks that the run in `out` has these settings, apart from the `free` ones, and the inputs that it `read`, where those
+/// are known.
+fn same(
+    out: &Path,
+    what: &str,
+    settings: &Table,
+    free: &[&str],
+    inputs: &Inputs,
+    read: Option<BTreeMap<String, String>>,
+) -> Result<()> {
     let path = out.join("run/recipe.toml");
     let text = wave_hub::read_text(&path)?;
     let found: Table = text.parse().map_err(|e| {
@@ -463,8 +417,7 @@ fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()>
         flatten("", table, &mut all);
         all.retain(|key, _| {
             let is_path = read.is_some() && PATHS.contains(&key.as_str());
-            let is_free = FREE.contains(&key.as_str()) || (any_time_limit && key == TIME_LIMIT);
-            !is_path && !is_free
+            !is_path && !free.contains(&key.as_str())
         });
         all
     };
@@ -473,7 +426,7 @@ fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()>
     if !settings.is_empty() {
         other.push(format!("other settings ({})", settings.join("; ")));
     }
-    let inputs = read.map_or_else(Vec::new, |read| differences(read, inputs.identity()));
+    let inputs = read.map_or_else(Vec::new, |read| differences(&read, inputs.identity()));
     if !inputs.is_empty() {
         other.push(format!("other inputs ({})", inputs.join("; ")));
     }
@@ -501,7 +454,7 @@ fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
 }
 
 /// Warns of differences that do not prevent a run from resuming.
-fn warn(out: &Path, found: &crate::checkpoint::Found, threads: &str, verbosity: Verbosity) {
+fn warn(out: &Path, found: &Found, threads: &str, verbosity: Verbosity) {
     let out = out.display();
     let of = |key: &str| found.about.get(key).map_or("?", String::as_str);
     if let Some(broken) = &found.broken {
@@ -568,16 +521,4 @@ fn check_artefact(out: &Path, written: &Value) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// A log line of a training step.
-pub fn step_entry(progress: &wave_train::Progress, images_per_second: f64) -> Value {
-    json!({
-        "step": progress.step,
-        "epoch": progress.epoch,
-        "loss": progress.loss,
-        "learning_rate": progress.learning_rate,
-        "gradient_norm": progress.gradient_norm,
-        "images_per_second": images_per_second.round(),
-    })
 }

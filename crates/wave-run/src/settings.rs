@@ -11,38 +11,16 @@ use wave_models::vit::VitShape;
 
 #[macro_use]
 mod keys;
-mod batch;
 mod choices;
-mod duration;
-mod elastic;
-mod eval;
-mod outputs;
-mod precision;
 mod ranges;
-mod sizes;
-mod speed;
-mod top;
 mod training;
-mod zero_shot;
+mod values;
 
-pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use choices::*;
-pub use duration::Duration;
-pub use elastic::{Elastic, ElasticValues, Variants, VariantsValues};
-pub use eval::{Eval, EvalValues};
 pub use keys::Range;
-pub use outputs::{Outputs, OutputsValues};
-pub use precision::mode;
-pub use ranges::{check, check_table, ranges};
-pub use sizes::ModelSizes;
-pub use speed::{Speed, SpeedValues};
-pub use top::Top;
-pub use training::{
-    Augmentation, AugmentationValues, Checkpointing, CheckpointingValues, Images, ImagesValues,
-    OfTransformers, OfTransformersValues, Optimisation, OptimisationValues, Training,
-    TrainingValues,
-};
-pub use zero_shot::{ZeroShot, ZeroShotValues};
+pub use ranges::{check, check_table, ranges, to_table};
+pub use training::*;
+pub use values::*;
 
 /// Pictures of `wave inspect`.
 #[derive(Args, Clone, Debug, Default)]
@@ -467,5 +445,101 @@ keys! {
         zero_shot: ZeroShot => ZeroShot,
         output: Output => Output,
         training: Training => TrainingValues,
+    }
+}
+
+keys! {
+    /// Keys of `wave eval`: test examples and metrics.
+    Eval => EvalValues {
+        /// Attention heads of a transformer whose config.json lacks them
+        #[arg(long, value_name = "N")]
+        heads: usize;
+        /// Images, or a task of a sequence network, as for `wave finetune` [default for sequence networks and
+        /// populations: their training data]
+        #[arg(long, value_name = "D")]
+        data: String;
+        /// Test on the first N images of a seeded shuffle [default: all]
+        #[arg(long, value_name = "N")]
+        test_limit: usize;
+        /// Test on the N training images that `wave finetune --hold-out N` keeps apart
+        #[arg(long, value_name = "N")]
+        hold_out: usize;
+        /// Evaluate features instead of class scores: accuracy of the N nearest training images (20 is usual), and of
+        /// a linear probe. Needs no classifier
+        #[arg(long, value_name = "N")]
+        knn: usize;
+        /// With --knn: at most N training images [default: all]
+        #[arg(long, value_name = "N")]
+        train_limit: usize;
+        /// Seed of the shuffle [default: 0]
+        #[arg(long, value_name = "N")]
+        seed: u64 = 0;
+    } with {
+        zero_shot: ZeroShot => ZeroShot,
+    }
+}
+
+impl Eval {
+    /// The test images.
+    pub fn images(&self) -> Images {
+        Images {
+            data: self.data.clone(),
+            train_limit: self.train_limit,
+            test_limit: self.test_limit,
+            hold_out: self.hold_out,
+            ..Images::default()
+        }
+    }
+}
+
+keys! {
+    /// Keys of `wave speed`.
+    Speed => SpeedValues {
+        /// Workload [default: train]
+        #[arg(long, value_name = "MODE")]
+        mode: SpeedMode = SpeedMode::Train;
+        /// Side of the image in pixels [default: 224]
+        #[arg(long, value_name = "N")]
+        image: usize = 224;
+        /// Colour channels [default: 3]
+        #[arg(long, value_name = "N")]
+        channels: usize = 3;
+        /// Side of a patch in pixels [default: 16]
+        #[arg(long, value_name = "N")]
+        patch: usize = 16;
+        /// Blocks [default: 12]
+        #[arg(long, value_name = "N")]
+        depth: usize = 12;
+        /// Channels of a token [default: 192]
+        #[arg(long, value_name = "N")]
+        width: usize = 192;
+        /// Attention heads [default: width / 64]
+        #[arg(long, value_name = "N")]
+        heads: usize;
+        /// Hidden channels of the MLP over the width [default: 4]
+        #[arg(long, value_name = "X")]
+        mlp_ratio: f64 = 4.0;
+        /// Classes [default: 1000]
+        #[arg(long, value_name = "N")]
+        classes: usize = 1000;
+        /// Classify a class token instead of the mean token [default: true]
+        #[arg(long, value_name = "BOOL")]
+        class_token: bool = true;
+        /// Images in a step [default: 16]
+        #[arg(long, value_name = "N")]
+        batch: usize = 16;
+        /// Steps to measure [default: 10]
+        #[arg(long, value_name = "N")]
+        steps: usize = 10;
+        /// Also measure the processor's peak rate of multiply-adds, and the fraction that the workload reaches [default: false]
+        #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        peak: bool = false;
+        /// Precision of the blocks' matrix products [default: f32]
+        #[arg(long, value_name = "P")]
+        precision: PrecisionChoice = PrecisionChoice::F32;
+        /// Activation checkpointing: compute a block's activations again in the backward pass
+        /// [default: false]
+        #[arg(long, value_name = "BOOL")]
+        recompute: bool = false;
     }
 }

@@ -6,7 +6,7 @@ use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use observer::Observer;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use wave_models::Weights;
 use wave_ops::Matrices;
@@ -95,9 +95,6 @@ pub trait Trainable {
     fn variables(&self, device: &Device) -> Result<Vec<Variable>>;
 
     /// The objective on a part of a step's batch.
-    ///
-    /// # Errors
-    /// If one of its operators fails.
     fn loss(
         &self,
         live: &Parameters,
@@ -107,24 +104,15 @@ pub trait Trainable {
     ) -> candle_core::Result<Tensor>;
 
     /// Moves the variables after step `step`, counted from 0, to where they may be. By default anywhere.
-    ///
-    /// # Errors
-    /// If one of its operators fails.
     fn constrain(&self, _: &Parameters, _step: u64) -> candle_core::Result<()> {
         Ok(())
     }
 
     /// Measures given values.
-    ///
-    /// # Errors
-    /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
 
     /// Measures the values after some of the steps, of several models by name where steps train several, the most
     /// telling last.
-    ///
-    /// # Errors
-    /// If a test example cannot be read.
     fn scores_at(&self, values: &Weights, _step: u64) -> Result<Vec<(String, Scores)>> {
         Ok(vec![(String::new(), self.score(values)?)])
     }
@@ -185,34 +173,21 @@ pub struct Outcome {
     /// Why training stopped before its last step, if it did.
     pub stopped: Option<String>,
     /// Where the time went, if asked.
-    pub profile: Option<Profiled>,
+    pub profile: Option<Value>,
 }
 
-/// Where the time of a training went.
-#[derive(Clone, Debug)]
-pub struct Profiled {
-    /// Times by kind of work.
-    pub times: Profile,
-    /// Training images taken.
-    pub images: u64,
-}
-
-impl Profiled {
-    /// As a result prints it.
-    fn json(&self) -> serde_json::Value {
-        let Profiled { times, images } = self;
-        let total = times.total.as_secs_f64().max(1e-9);
-        let row = |(name, time): &(&str, Duration)| {
-            let seconds = time.as_secs_f64();
-            let share = seconds / total;
-            json!({ "part": name, "seconds": rounded(seconds), "share": rounded(share) })
-        };
-        json!({
-            "seconds": rounded(total),
-            "images_per_second": (*images as f64 / total).round(),
-            "parts": times.parts.iter().map(row).collect::<Vec<_>>(),
-        })
-    }
+/// Where the time of a training on so many images went, as a result prints it.
+fn profiled(times: &Profile, images: u64) -> Value {
+    let total = times.total.as_secs_f64().max(1e-9);
+    let row = |(name, time): &(&str, Duration)| {
+        let seconds = time.as_secs_f64();
+        json!({ "part": name, "seconds": rounded(seconds), "share": rounded(seconds / total) })
+    };
+    json!({
+        "seconds": rounded(total),
+        "images_per_second": (images as f64 / total).round(),
+        "parts": times.parts.iter().map(row).collect::<Vec<_>>(),
+    })
 }
 
 /// To millionths.
@@ -223,12 +198,12 @@ fn rounded(value: f64) -> f64 {
 impl Outcome {
     /// Says in a result why training stopped, if it did before its last step, and where the time went, if
     /// that was asked.
-    pub fn tell(&self, result: &mut serde_json::Value) {
+    pub fn tell(&self, result: &mut Value) {
         if let Some(why) = &self.stopped {
             result["stopped"] = json!(why);
         }
         if let Some(profile) = &self.profile {
-            result["profile"] = profile.json();
+            result["profile"] = profile.clone();
         }
     }
 }
@@ -257,8 +232,7 @@ where
         profile::begin();
     }
     let live = Parameters::new(trainable.variables(context.device())?);
-    let mut observer = Observer::new(trainable, train_run, &live, run, context);
-    let mut state = observer.begin(options.resume)?;
+    let (mut observer, mut state) = Observer::begin(trainable, train_run, &live, run, options)?;
     let first = state.step;
     observer.stop_early(state.step);
     if state.step < resolved.steps && observer.stopped.is_none() {
@@ -306,10 +280,8 @@ where
         detail(|| format!("{label}: trained"));
     }
     let mut outcome = observer.finish(&state)?;
-    outcome.profile = profile::end().map(|times| Profiled {
-        times,
-        images: (state.step - first) * batches.batch_size() as u64,
-    });
+    let images = (state.step - first) * batches.batch_size() as u64;
+    outcome.profile = profile::end().map(|times| profiled(&times, images));
     Ok(outcome)
 }
 

@@ -262,7 +262,7 @@ impl Ancestor {
                 None => "distil from an ancestor trained on the same classes",
                 Some(_) => "give --labels with a name for each class of the data, in their order",
             };
-            data.check_classes(self.network.classes(), remedy)?;
+            data.tests.check_classes(self.network.classes(), remedy)?;
         }
         let (own, theirs) = (&self.transform, &data.transform);
         if own.channels != theirs.channels {

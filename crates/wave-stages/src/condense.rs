@@ -122,7 +122,7 @@ fn planned(
     let path = out.join("run/recipe.toml");
     if !options.overwrite && path.exists() {
         let recipe = Recipe::read(&path, &[])?;
-        return recipe.stage("condense", None, settings);
+        return recipe.stage("condense", Some(&to_table(settings)?));
     }
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let planned = planner::plan(settings, ancestor.as_deref(), context)?;
@@ -173,9 +173,11 @@ fn condense_level(
     let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
         let own = "grow templates on data of their own classes";
-        data.check_classes(smaller.learngene.auxiliary.classes, own)?;
+        data.tests
+            .check_classes(smaller.learngene.auxiliary.classes, own)?;
         let remedy = format!("{own}, under the same names in the same order");
-        data.check_names(&smaller.config.label_names, &remedy)?;
+        data.tests
+            .check_names(&smaller.config.label_names, &remedy)?;
     }
     let mut inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
     if let Some(grow) = grow {

@@ -50,7 +50,7 @@ impl<'a> DistillTargets<'a> {
         };
         ancestor.check(data, output)?;
         if output == AncestorOutput::Scores {
-            data.tell_classes(&ancestor.label_names);
+            data.tests.tell_classes(&ancestor.label_names);
         }
         Ok(Some(DistillTargets {
             ancestor,

@@ -11,7 +11,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input, TestImages, count_broken};
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::settings::{BatchSize, Eval};
+use wave_run::settings::Eval;
 
 /// Accuracy of a model directory on the test images of `--data`. Returns the output of `--json`.
 pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
@@ -54,10 +54,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
 /// Accuracy of nearest neighbours and of a linear classifier on what the model's classifier sees.
 fn features(model: &Model, settings: &Eval, k: usize, context: &Context) -> Result<Value> {
     context.only_one("eval --knn runs")?;
-    let plan = DataPlan {
-        batch: BatchSize::Images(1), // no steps
-        ..DataPlan::of_images(&settings.images(), settings.seed)?
-    };
+    let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     let data = Data::open(&plan, Input::Like(model.transform.clone()), context)?;
     data.tests.check()?;
     let neighbours = data.train_indices.len();

@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         .context("usage: condense OUT, a directory that is not there yet")?;
     let recipe = Recipe::of_table(RECIPE.parse()?)?;
     // The settings of a table; the last argument goes before them, as the command's flags do.
-    let settings: Condense = recipe.stage("condense", None, &Condense::default())?;
+    let settings: Condense = recipe.stage("condense", None)?;
     let options = Options {
         verbosity: Verbosity::Normal, // progress on stderr; the default is quiet
         ..Options::default()

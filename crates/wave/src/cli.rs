@@ -111,10 +111,9 @@ enum Done {
 
 fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> {
     only_shared_on_ranks(&command, context.ranks().size())?;
-    let verbosity = match (common.quiet || !context.is_first(), common.verbose) {
-        (true, _) => Verbosity::Quiet,
-        (_, true) => Verbosity::Verbose,
-        _ => Verbosity::Normal,
+    let verbosity = match common.quiet || !context.is_first() {
+        true => Verbosity::Quiet,
+        false => Verbosity::Normal,
     };
     progress::set_verbosity(verbosity);
     let with = |flags| Make::new(flags, verbosity, context);

@@ -89,7 +89,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         return bench::bench(&recipe, out, lock.as_ref(), &options);
     }
     let mut dir = out.join("condense");
-    let settings = recipe.stage("condense", None, &Condense::default())?;
+    let settings: Condense = recipe.stage("condense", None)?;
     let ancestors = Ancestors::default();
     let mut rows = vec![condense::condense(
         &recipe.name,
@@ -100,12 +100,12 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     )?];
     if recipe.has("expand") {
         let templates = std::mem::replace(&mut dir, out.join("expand"));
-        let settings = recipe.stage("expand", None, &Expand::default())?;
+        let settings: Expand = recipe.stage("expand", None)?;
         rows.push(expand::expand(&templates.into(), &settings, &dir, options)?);
     }
     if recipe.has("finetune") {
         let model = std::mem::replace(&mut dir, out.join("finetune"));
-        let settings = recipe.stage("finetune", None, &Finetune::default())?;
+        let settings: Finetune = recipe.stage("finetune", None)?;
         rows.push(finetune::finetune(&model, &settings, &dir, options)?);
     }
     Ok(json!({ "out": paths::text(out), "rows": rows }))
@@ -206,7 +206,7 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
             "the recipe names no stage; add [condense], [expand], [finetune] or [bench]",
         ));
     }
-    let mut settings: Condense = recipe.stage("condense", None, &Condense::default())?;
+    let mut settings: Condense = recipe.stage("condense", None)?;
     if recipe.has("ancestor") {
         settings.ancestor.get_or_insert_default();
     }
@@ -222,14 +222,14 @@ fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
             Layout::of(&finetune.output, &model.network)?;
         }
     }
-    let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+    let condense: Condense = recipe.stage("condense", None)?;
     let descendant = Network::Vit(VitShape {
         class_token: condense.auxiliary.class_token.unwrap_or(false),
         ..VitShape::default()
     });
-    let expand: Expand = recipe.stage("expand", None, &Expand::default())?;
+    let expand: Expand = recipe.stage("expand", None)?;
     Layout::of(&expand.output, &descendant).context("[expand]")?;
-    let finetune: Finetune = recipe.stage("finetune", None, &Finetune::default())?;
+    let finetune: Finetune = recipe.stage("finetune", None)?;
     Layout::of(&finetune.output, &descendant).context("[finetune]")?;
     Ok(())
 }
@@ -251,14 +251,14 @@ fn describe_stages(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
-    let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+    let condense: Condense = recipe.stage("condense", None)?;
     let text = condense::describe(&condense, ancestor.clone(), context).context("[condense]")?;
     if !recipe.has("expand") {
         return Ok(text);
     }
     let mut text = format!("[condense]\n{text}");
     let templates = condense::untrained(&condense, ancestor, context).context("[condense]")?;
-    let mut settings: Expand = recipe.stage("expand", None, &Expand::default())?;
+    let mut settings: Expand = recipe.stage("expand", None)?;
     let training = &mut settings.training;
     let fits = training.optimisation.epochs.is_some() || training.optimisation.steps > Some(0);
     let unplanned = fits && training.images.data.is_none();
@@ -271,7 +271,7 @@ fn describe_stages(
         text += "its fitting is not planned: no data is named\n";
     }
     if recipe.has("finetune") {
-        let settings: Finetune = recipe.stage("finetune", None, &Finetune::default())?;
+        let settings: Finetune = recipe.stage("finetune", None)?;
         text += "\n[finetune]\n";
         text += &match settings.training.images.data {
             None => "not planned: no data is named\n".to_owned(),
@@ -314,7 +314,7 @@ fn ancestor_table(recipe: &Recipe) -> Result<(String, Init, Finetune)> {
         method,
         init: mut start,
         mut finetune,
-    } = recipe.stage("ancestor", None, &AncestorTable::default())?;
+    } = recipe.stage("ancestor", None)?;
     let own = |key| recipe.table["ancestor"].get(key).is_some();
     let images = &mut finetune.training.images;
     images.mean = images.mean.take().filter(|_| own("mean"));

@@ -1,15 +1,13 @@
 //! Artefacts that methods start from, made once for all sizes: donors and templates.
 
-use super::Frame;
 use super::cells::parallel;
 use super::table::{DonorTable, Grid, TEMPLATES};
+use super::{Bench, Frame};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use toml::Table;
 use wave_init::{Donor, Spent};
-use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
@@ -38,9 +36,6 @@ pub(super) struct Artefacts {
 impl Artefacts {
     /// Trains the donors and condensations that are not complete in `out`. A failure is remembered, and
     /// fails the runs that depend on it.
-    ///
-    /// # Errors
-    /// If it is interrupted, or a table of the recipe is wrong.
     pub(super) fn make(
         recipe: &Recipe,
         grid: &Grid,
@@ -85,8 +80,7 @@ impl Artefacts {
                 templates.insert(name.clone(), given(dir, context));
                 continue;
             }
-            let mut settings: Condense =
-                recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+            let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
             let training = &mut settings.training.optimisation;
             let seed = training.seed.unwrap_or(0);
             training.seed = Some(seed);
@@ -134,7 +128,6 @@ impl Artefacts {
         Ok(Artefacts { donors, templates })
     }
 
-    /// The template directory of a method for a seed.
     pub(super) fn templates(&self, method: &str, seed: u64) -> Result<&Path> {
         made(self.templates.get(method), method, seed)
     }
@@ -144,25 +137,20 @@ impl Artefacts {
         self.templates.values().flatten().flatten().collect()
     }
 
-    /// The directory of a donor for a seed.
     pub(super) fn donor_dir(&self, name: &str, seed: u64) -> Result<&Path> {
         made(self.donors.get(name), name, seed)
     }
+}
 
+impl Bench<'_> {
     /// The donor that began with the weights of this model directory, and trained by these settings.
-    pub(super) fn donor_like(
-        &self,
-        recipe: &Recipe,
-        grid: &Grid,
-        frame: &Frame,
-        (begun, settings): (&Path, &Finetune),
-    ) -> Result<Option<&Path>> {
-        for (name, donor) in &grid.bench.donors {
-            let (None, Some(Ok(dirs))) = (&donor.model, self.donors.get(name)) else {
+    pub(super) fn donor_like(&self, begun: &Path, settings: &Finetune) -> Result<Option<&Path>> {
+        for (name, donor) in &self.grid.bench.donors {
+            let (None, Some(Ok(dirs))) = (&donor.model, self.artefacts.donors.get(name)) else {
                 continue;
             };
             for (c, dir) in dirs.iter().enumerate() {
-                if donor_settings(recipe, donor, frame, c)? == *settings
+                if donor_settings(self.recipe, donor, &self.frame, c)? == *settings
                     && Model::digest(&started(dir)).ok() == Some(Model::digest(begun)?)
                 {
                     return Ok(Some(dir));
@@ -173,22 +161,17 @@ impl Artefacts {
     }
 
     /// Images times multiply-adds of a donor's training; zero for a given one.
-    pub(super) fn donor_work(&self, grid: &Grid, name: &str, context: &Context) -> Result<f64> {
-        let donor = self.donor(grid, name, 0, context)?;
-        let finetune = &grid.bench.donors[name].finetune;
-        Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune)?)
+    pub(super) fn donor_work(&self, name: &str) -> Result<f64> {
+        let donor = self.donor(name, 0)?;
+        let settings: Finetune = self.grid.bench.donors[name].finetune.clone().try_into()?;
+        let of_image = FinetunePlan::new(&settings)?.mean_multiply_adds(donor.shape())?;
+        Ok(donor.spent.images as f64 * of_image)
     }
 
     /// A donor for a seed, with the cost of its training.
-    pub(super) fn donor(
-        &self,
-        grid: &Grid,
-        name: &str,
-        seed: u64,
-        context: &Context,
-    ) -> Result<Donor> {
-        let dir = self.donor_dir(name, seed)?;
-        let model = Model::read(dir, context)?;
+    pub(super) fn donor(&self, name: &str, seed: u64) -> Result<Donor> {
+        let dir = self.artefacts.donor_dir(name, seed)?;
+        let model = Model::read(dir, self.context())?;
         let Network::Vit(shape) = &model.network else {
             return Err(request(format!(
                 "the donor {} is {}; expected a vision transformer",
@@ -197,7 +180,7 @@ impl Artefacts {
             )));
         };
         let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
-        let table = &grid.bench.donors[name];
+        let table = &self.grid.bench.donors[name];
         if !table.given && table.model.is_none() {
             let number = |key: &str| model.provenance[key].as_f64().unwrap_or(0.0);
             donor.spent = Spent {
@@ -207,12 +190,6 @@ impl Artefacts {
         }
         Ok(donor)
     }
-}
-
-/// Multiply-adds of an image in an average step of a donor's training.
-fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> Result<f64> {
-    let settings: Finetune = finetune.clone().try_into()?;
-    FinetunePlan::new(&settings)?.mean_multiply_adds(shape)
 }
 
 /// Makes artefacts by name; the first error of one takes its place in `made`.
@@ -264,8 +241,7 @@ fn donor_settings(
     frame: &Frame,
     c: usize,
 ) -> Result<Finetune> {
-    let mut settings: Finetune =
-        recipe.stage("finetune", Some(&donor.finetune), &Finetune::default())?;
+    let mut settings: Finetune = recipe.stage("finetune", Some(&donor.finetune))?;
     let seed = settings.training.optimisation.seed.unwrap_or(0);
     settings.training.optimisation.seed = Some(seed + c as u64);
     if donor.distil {

@@ -62,7 +62,9 @@ fn cell_row(bench: &Bench, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
     }
     let row = bench.run(cell, fingerprint)?;
     bench.check()?;
-    wave_hub::write_json(path, &sealed(&row)?)?;
+    let mut value = serde_json::to_value(&row)?;
+    value[DIGEST] = digest_of(&value).into();
+    wave_hub::write_json(path, &value)?;
     Ok((row, true))
 }
 
@@ -74,13 +76,6 @@ fn saved(path: &Path) -> Option<Row> {
     let mut value: Value = serde_json::from_str(&wave_hub::read_text(path).ok()?).ok()?;
     let digest = value.as_object_mut()?.remove(DIGEST)?;
     (digest == digest_of(&value)).then(|| serde_json::from_value(value).ok())?
-}
-
-/// A row with its digest.
-fn sealed(row: &Row) -> Result<Value> {
-    let mut value = serde_json::to_value(row)?;
-    value[DIGEST] = digest_of(&value).into();
-    Ok(value)
 }
 
 fn digest_of(row: &Value) -> String {

@@ -1,6 +1,5 @@
 //! Common properties of all models of a grid.
 
-use super::Cell;
 use anyhow::Result;
 use serde_json::Value;
 use wave_data::Transform;
@@ -37,7 +36,7 @@ impl Frame {
         ancestors: &Ancestors,
         context: &Context,
     ) -> Result<Frame> {
-        let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+        let condense: Condense = recipe.stage("condense", None)?;
         let plan = condense::plans(&condense)?.remove(0);
         let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
         let data = plan.open_data(ancestor.as_deref(), context)?;
@@ -76,12 +75,6 @@ impl Frame {
         let shape = self.auxiliary.with_size(depth, width);
         shape.validate()?;
         Ok(shape)
-    }
-
-    /// Description for the hash of a cell.
-    pub(super) fn describe(&self, cell: &Cell) -> String {
-        let shape = self.auxiliary.with_size(cell.depth, cell.width);
-        format!("{shape:?} {:?} {:?}", self.transform, self.label_names)
     }
 
     pub(super) fn model(&self, shape: VitShape, weights: Weights, provenance: Value) -> Model {

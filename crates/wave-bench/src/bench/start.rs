@@ -27,7 +27,6 @@ const OPERATOR_STEPS: i64 = 100;
 
 /// A model before fine-tuning.
 pub(super) struct Start {
-    /// The model.
     pub(super) model: Model,
     /// Trained values inherited, each counted once.
     pub(super) transferred: usize,
@@ -66,23 +65,15 @@ fn by_initialisation(
     settings: &Finetune,
 ) -> Result<Start> {
     let shape = bench.frame.shape(cell.depth, cell.width)?;
-    let mut choices: Init = bench
-        .recipe
-        .stage("init", Some(&method.init), &Init::default())?;
-    let donor = |name: &Option<String>| -> Result<Option<Donor>> {
+    let mut choices: Init = bench.recipe.stage("init", Some(&method.init))?;
+    let donor = |name: &Option<String>| {
         let name = name.as_ref();
-        name.map(|name| {
-            bench
-                .artefacts
-                .donor(&bench.grid, name, cell.seed, bench.context())
-        })
-        .transpose()
+        name.map(|name| bench.donor(name, cell.seed)).transpose()
     };
     let donors: Vec<Donor> = donor(&method.donor)?.into_iter().collect();
     let mut shared_epochs = 0.0;
     if let (Some(small), Some(large)) = (donor(&method.resembles)?, donors.first()) {
-        let input = Input::Like(bench.frame.transform.clone());
-        let data = Data::open(&DataPlan::new(&settings.training)?, input, bench.context())?;
+        let data = bench.open_data(&settings.training)?;
         choices.similarity = Some(similarity::of_layers(large, &small, &data)?);
         shared_epochs += small.spent.epochs;
     }
@@ -121,9 +112,8 @@ fn by_initialisation(
         let mut training = bench.finetune_table(cell, &table)?.training;
         training.optimisation.seed = Some(cell.seed);
         training.images.hold_out = settings.training.images.hold_out;
-        let input = Input::Like(bench.frame.transform.clone());
-        let data = Data::open(&DataPlan::new(&training)?, input, bench.context())?;
-        let plan = TrainingPlan::of_images(&training, finetune::DEFAULTS)?;
+        let data = bench.open_data(&training)?;
+        let plan = TrainingPlan::new(&training, finetune::DEFAULTS)?;
         let resolved = plan.resolve(&data)?;
         let growth = Growth {
             small,
@@ -155,9 +145,7 @@ fn from_templates(
     let templates = templates::read(dir)?;
     let mut table = method.expand.clone();
     table.entry("steps").or_insert(toml::Value::Integer(0));
-    let mut expand: Expand = bench
-        .recipe
-        .stage("expand", Some(&table), &Expand::default())?;
+    let mut expand: Expand = bench.recipe.stage("expand", Some(&table))?;
     expand.depth = Some(cell.depth);
     expand.width = Some(cell.width);
     let training = &mut expand.training;
@@ -229,12 +217,7 @@ fn shared_epochs(
 ) -> Result<f64> {
     let own: f64 = templates.config.provenance.all_epochs().iter().sum();
     let donor = match &method.donor {
-        Some(name) => {
-            let donor = bench
-                .artefacts
-                .donor(&bench.grid, name, seed, bench.context())?;
-            donor.spent.epochs
-        }
+        Some(name) => bench.donor(name, seed)?.spent.epochs,
         None => 0.0,
     };
     Ok(own + donor)
@@ -266,10 +249,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
 /// made again.
 fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());
-    let mut settings: Finetune =
-        bench
-            .recipe
-            .stage("finetune", Some(&table), &Finetune::default())?;
+    let mut settings: Finetune = bench.recipe.stage("finetune", Some(&table))?;
     settings.training.optimisation.seed = Some(cell.seed);
     if distil.unwrap_or(false) {
         bench.frame.distil(&mut settings)?;
@@ -280,10 +260,7 @@ fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> 
     let _alone = lock(&pretraining);
     let dir = bench.out.join("pretrained").join(&name);
     let begun = begin(&start.model, "Not yet trained.", &dir)?;
-    let made = (&*begun, &settings);
-    let same = bench
-        .artefacts
-        .donor_like(bench.recipe, &bench.grid, &bench.frame, made)?;
+    let same = bench.donor_like(&begun, &settings)?;
     if same.is_none() {
         finetune::finetune(&begun, &settings, &dir, &bench.options)
             .with_context(|| format!("pretraining {name}"))?;

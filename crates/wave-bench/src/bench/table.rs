@@ -149,12 +149,15 @@ impl Method {
     }
 
     /// The seed of values that it draws beside those it takes from a trained model, whose own first values
-    /// were drawn with seeds as small: a stream of its own. The seed itself where it takes none.
+    /// were drawn with seeds as small: a hash (FNV-1a) of the seed and its start. The seed itself where it takes none.
     pub(super) fn fresh_seed(&self, seed: u64) -> u64 {
-        match self.donor.is_some() || self.start == TEMPLATES {
-            true => seed_of(&self.start, "fresh", seed),
-            false => seed,
+        if self.donor.is_none() && self.start != TEMPLATES {
+            return seed;
         }
+        let label = format!("{} fresh {seed}", self.start);
+        label.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     }
 
     /// True if its models learn from the condensation's ancestor, in fine-tuning or before.
@@ -162,14 +165,6 @@ impl Method {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
         self.distil || before.and_then(|value| value.as_bool()) == Some(true)
     }
-}
-
-/// A seed for one role of a method alone: the hash (FNV-1a) of their names and the seed.
-fn seed_of(method: &str, role: &str, seed: u64) -> u64 {
-    let label = format!("{method} {role} {seed}");
-    label.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// A part of a transformer that can be inherited separately.

@@ -12,13 +12,15 @@ fn method(start: &str, donor: Option<&str>) -> Method {
 }
 
 #[test]
-fn roles_of_one_seed_draw_different_values() {
-    let seeds = (0..3).flat_map(|seed| {
-        let of = |(method, role)| seed_of(method, role, seed);
-        let roles = [("ligo", "fresh"), ("ligo", "other"), ("prune", "fresh")];
-        roles.map(of).into_iter().chain([seed])
-    });
+fn methods_of_one_seed_draw_different_values() {
+    let methods = ["timm", "ligo", "prune"].map(|start| method(start, Some("donor")));
+    let methods = methods.into_iter().chain([method("timm", None)]);
+    let seeds = methods.flat_map(|method| [0, 1, 2].map(|seed| method.fresh_seed(seed)));
     assert_eq!(seeds.collect::<BTreeSet<u64>>().len(), 12);
+    assert_eq!(
+        method("ligo", Some("donor")).fresh_seed(1),
+        0x6624_9f51_4113_9e2b
+    );
 }
 
 #[test]

@@ -64,7 +64,6 @@ impl Crossing {
         }
     }
 
-    /// In words.
     fn describe(self) -> String {
         // Rounding errors must not add a model.
         let whole = |n: f64| (n - 1e-9).ceil().max(1.0);

@@ -26,7 +26,6 @@ impl Reach {
         })
     }
 
-    /// In words.
     pub(super) fn words(self) -> String {
         match self.reached {
             true if self.epochs == 0.0 => "0, at the start".to_owned(),

@@ -16,7 +16,6 @@ pub(super) struct Gain {
     pub(super) of_baselines: bool,
     /// Mean accuracy of the subject minus the rival's, over all seeds of each.
     pub(super) difference: f64,
-    /// The rival's standard deviation.
     pub(super) rival_deviation: Option<f64>,
     /// Student's t and p, over the seeds that both have.
     pub(super) paired: Option<(f64, f64)>,

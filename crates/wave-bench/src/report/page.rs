@@ -5,7 +5,6 @@
 use anyhow::Result;
 use std::path::Path;
 
-/// A page under construction.
 pub(super) struct Page<'a> {
     text: String,
     out: &'a Path,

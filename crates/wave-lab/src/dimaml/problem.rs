@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wave_data::{Augment, Loader};
 use wave_run::context::Context;
-use wave_run::data::{Channels, Data, DataPlan, Input};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
 
@@ -50,12 +50,15 @@ impl Source {
             ..DataPlan::of_images(&settings.images, settings.seed)?
         };
         let dataset = wave_run::data::open(plan.spec.as_deref(), context)?;
-        let image_size = wave_run::data::native(&dataset).map_or(28, |(_, height, _)| height);
+        let image_size = dataset
+            .train
+            .native_size()
+            .map_or(28, |(_, height, _)| height);
         let input = match like {
             Some(transform) => Input::Like(transform),
             None => Input::Size {
                 image_size,
-                channels: Channels::Otherwise(3),
+                channels: None,
             },
         };
         Ok(Source::Images(Box::new(Data::open(&plan, input, context)?)))

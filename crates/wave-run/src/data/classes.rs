@@ -1,37 +1,36 @@
 //! Classes of a model beside those of data: as many, and under the same names.
 
+use super::TestImages;
 use crate::error::request;
 use crate::progress;
 use anyhow::Result;
 
-/// Checks that a model has one output for each class of the data `spec`.
-pub(super) fn check_count(spec: &str, own: &[String], classes: usize, remedy: &str) -> Result<()> {
-    if own.len() == classes {
-        return Ok(());
+impl TestImages {
+    /// Checks that a model has one output for each class.
+    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
+        let (spec, own) = (&self.spec, self.class_names.len());
+        match own == classes {
+            true => Ok(()),
+            false => Err(request(format!(
+                "the data {spec} has {own} classes, the model {classes}; {remedy}"
+            ))),
+        }
     }
-    Err(request(format!(
-        "the data {spec} has {} classes, the model {classes}; {remedy}",
-        own.len()
-    )))
-}
 
-/// Refuses data whose class names are not the model's `names`: its outputs would keep the wrong ones.
-pub(super) fn check_names(
-    spec: &str,
-    own: &[String],
-    names: &[String],
-    remedy: &str,
-) -> Result<()> {
-    match difference(spec, own, names) {
-        None => Ok(()),
-        Some(found) => Err(request(format!("{found}; {remedy}"))),
+    /// Refuses a model whose class names differ from those of the data, where both are known: its outputs would keep
+    /// the wrong ones.
+    pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
+        match difference(&self.spec, &self.class_names, names) {
+            None => Ok(()),
+            Some(found) => Err(request(format!("{found}; {remedy}"))),
+        }
     }
-}
 
-/// Warns on stderr if the class names of a model differ from the data's `own`.
-pub(super) fn tell(spec: &str, own: &[String], names: &[String]) {
-    if let Some(found) = difference(spec, own, names) {
-        progress::note(&format!("warning: {found}: are these its classes?"));
+    /// Warns on stderr if the class names of a model differ from those of the data.
+    pub fn tell_classes(&self, names: &[String]) {
+        if let Some(found) = difference(&self.spec, &self.class_names, names) {
+            progress::note(&format!("warning: {found}: are these its classes?"));
+        }
     }
 }
 

@@ -1,8 +1,6 @@
 //! The settings of the data.
 
-use crate::settings::{
-    self, AugmentationValues, BatchSize, DEFAULT_BATCH, Images, OptimisationValues, Training,
-};
+use crate::settings::{self, AugmentationValues, BatchSize, Images, OptimisationValues, Training};
 use anyhow::Result;
 use wave_data::{Augment, ColourJitter, Erasing, Mixing, ResizedCrop};
 
@@ -54,10 +52,7 @@ impl DataPlan {
         })
     }
 
-    /// Images without augmentation.
-    ///
-    /// # Errors
-    /// As [`DataPlan::new`].
+    /// Images without augmentation, for no steps.
     pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
         settings::check(images)?;
         let images = images.clone();
@@ -67,7 +62,7 @@ impl DataPlan {
             test_limit: images.test_limit,
             hold_out: images.hold_out,
             normalisation: [images.mean, images.std],
-            batch: BatchSize::Images(DEFAULT_BATCH),
+            batch: BatchSize::Images(1),
             augment: Augment::NONE,
             views: None,
             view_seed: 0,

@@ -4,7 +4,7 @@ use crate::error::request;
 use crate::locate::with_progress;
 use anyhow::Result;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wave_data::Dataset;
 use wave_hub::hub::{HubName, HubSettings, Refusal, pull_data};
 
@@ -17,9 +17,6 @@ const TEST: [&str; 1] = ["test"];
 const FOLDERS: [&str; 4] = ["train", "val", "validation", "test"];
 
 /// Opens `OWNER/NAME[@REV]`, altered by `controls`, downloading what is not in the cache.
-///
-/// # Errors
-/// If it cannot be had, or holds nothing that wave reads.
 pub(super) fn open(controls: &str, name: &str) -> Result<Dataset> {
     let name: HubName = name.parse()?;
     let settings = HubSettings::from_env()?;
@@ -205,38 +202,21 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
         .map(|f| below(f))
         .collect();
     let lists = ending(files, &[".txt", ".csv", ".jsonl"]);
-    let mut labels = test.map(|test| labels_of(&below(test))).unwrap_or_default();
+    let labels = test.and_then(|test| wave_data::label_files(Path::new(&below(test))));
+    let mut labels = labels.unwrap_or_default();
     for home in read.iter().chain([&above]) {
-        labels.extend(wave_data::METADATA.map(|file| format!("{home}{file}")));
+        labels.extend(wave_data::METADATA.map(|file| PathBuf::from(format!("{home}{file}"))));
     }
     let wanted = images
         .iter()
         .filter(|image| read.iter().any(|dir| image.starts_with(dir)));
     let lists = lists
         .iter()
-        .filter(|list| labels.iter().any(|name| name == *list));
+        .filter(|list| labels.iter().any(|name| name == Path::new(list)));
     Ok(Chosen {
         files: wanted.chain(lists).map(|file| (*file).to_owned()).collect(),
         spec: root,
     })
-}
-
-/// Where the labels of a folder without classes may be.
-fn labels_of(dir: &str) -> Vec<String> {
-    let (root, name) = folder(dir.trim_end_matches('/'));
-    let root = before(root);
-    let beside = [
-        format!("{name}.txt"),
-        format!("{name}_labels.txt"),
-        format!("{name}.csv"),
-        format!("LOC_{name}_solution.csv"),
-    ];
-    let within = ["labels.txt", "labels.csv"].map(|list| format!("{dir}{list}"));
-    beside
-        .iter()
-        .map(|list| format!("{root}{list}"))
-        .chain(within)
-        .collect()
 }
 
 #[cfg(test)]

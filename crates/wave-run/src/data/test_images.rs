@@ -1,8 +1,6 @@
 //! Test images, and reports of broken ones.
 
-use super::{
-    DataPlan, check_normalisation, classes, open, parts, tell_passed_over, tell_size, unlabelled,
-};
+use super::{DataPlan, check_normalisation, open, parts, tell_passed_over, tell_size, unlabelled};
 use crate::context::Context;
 use crate::error::request;
 use crate::progress;
@@ -54,8 +52,7 @@ impl TestImages {
             ));
             dataset.test = dataset.train.clone();
         }
-        let chosen = parts(plan, &dataset, None)?;
-        let (source, indices) = (chosen.test, chosen.test_indices);
+        let (_, (source, indices)) = parts(plan, &dataset, None)?;
         if source.class_names().is_empty() {
             return Err(unlabelled(&dataset.name));
         }
@@ -123,16 +120,6 @@ impl TestImages {
                 self.spec
             ))),
         }
-    }
-
-    /// Warns on stderr if the class names of a model differ from those of the data.
-    pub fn tell_classes(&self, names: &[String]) {
-        classes::tell(&self.spec, &self.class_names, names);
-    }
-
-    /// Checks that a model has one output for each class.
-    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
-        classes::check_count(&self.spec, &self.class_names, classes, remedy)
     }
 
     /// Reports on stderr the broken images that were left out, and returns their number. Every rank

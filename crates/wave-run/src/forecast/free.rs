@@ -55,30 +55,25 @@ fn of_process(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     both.into_iter().filter_map(left).min()
 }
 
-/// Files of a version of control groups: their directory, limit, use, and the line of `memory.stat`
-/// that counts cached files, which are dropped when memory runs short.
-type Files = (&'static str, &'static str, &'static str, &'static str);
-
-const VERSION_1: Files = (
-    "/sys/fs/cgroup/memory",
-    "memory.limit_in_bytes",
-    "memory.usage_in_bytes",
-    "total_inactive_file",
-);
-const VERSION_2: Files = (
-    "/sys/fs/cgroup",
-    "memory.max",
-    "memory.current",
-    "inactive_file",
-);
-
 /// The least memory free in a group of `/proc/self/cgroup` and those above it.
 fn of_group(line: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
+    // Directory, limit, use, and the line of `memory.stat` that counts cached files, which are dropped when memory runs
+    // short.
     let (root, limit, used, cached) = match controllers {
-        "" => VERSION_2,
-        some if some.split(',').any(|c| c == "memory") => VERSION_1,
+        "" => (
+            "/sys/fs/cgroup",
+            "memory.max",
+            "memory.current",
+            "inactive_file",
+        ),
+        some if some.split(',').any(|c| c == "memory") => (
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
         _ => return None,
     };
     // In a container the path may be the machine's; then only the root exists.

@@ -22,13 +22,13 @@ fn the_batch_fills_most_of_the_memory_at_hand() {
 
 #[test]
 fn recomputing_takes_less() {
-    let shape = VitShape::default();
+    let network = Network::Vit(VitShape::default());
     let memory = |recompute| {
         let mode = Mode {
             recompute,
             ..Mode::default()
         };
-        Memory::of_training(&shape, mode)
+        Memory::of_network(&network, mode)
     };
     assert!(memory(true).image * 2 < memory(false).image);
     assert_eq!(memory(true).fixed, memory(false).fixed);

@@ -82,9 +82,6 @@ const MOST_MARKED: usize = 24;
 
 impl Chart<'_> {
     /// The chart as SVG. Equal charts give equal text.
-    ///
-    /// # Errors
-    /// Only if the drawing itself fails.
     pub fn svg(&self) -> Result<String> {
         let longest = self.series.iter().map(|s| s.name.chars().count()).max();
         let room = longest.map_or(8, |n| LEADER as u32 + 8 + (LETTER * n as f64) as u32);
@@ -100,9 +97,6 @@ impl Chart<'_> {
     }
 
     /// The chart without names, as wide as a telephone.
-    ///
-    /// # Errors
-    /// Only if the drawing itself fails.
     pub fn narrow(&self) -> Result<String> {
         self.picture(NARROW, |root| {
             let (_, below) = root.split_vertically(32);

@@ -16,9 +16,6 @@ const ID: usize = 128;
 
 /// Sets NCCL's own variable `NCCL_COMM_ID`, unless it is set: `MASTER_ADDR` and the port after
 /// `MASTER_PORT`, which torchrun holds itself. Must be called before threads start.
-///
-/// # Errors
-/// If torchrun's variables are not an address.
 pub(super) fn meet_at_master(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     const PLACE: &str = "NCCL_COMM_ID";
     if variable(PLACE).is_some() {
@@ -55,9 +52,6 @@ unsafe impl Send for Communicator {}
 
 impl Nccl {
     /// Joins the ranks of `others`, to which the first sends the id.
-    ///
-    /// # Errors
-    /// If NCCL cannot start.
     pub(super) fn among(others: &dyn Ranks, device: &CudaDevice) -> Result<Nccl> {
         let mut name = [0f32; ID];
         if others.rank() == 0 {
@@ -70,9 +64,6 @@ impl Nccl {
     }
 
     /// Joins the ranks that meet at the address of `NCCL_COMM_ID`.
-    ///
-    /// # Errors
-    /// If NCCL cannot start, or the address is invalid.
     pub(super) fn at_address(rank: usize, size: usize, device: &CudaDevice) -> Result<Nccl> {
         let id = Id::new().map_err(|e| failed("read NCCL_COMM_ID", e))?;
         Nccl::meet(rank, size, id, device)

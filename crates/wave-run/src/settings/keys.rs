@@ -1,25 +1,9 @@
 //! One declaration of a key gives its flag, its recipe key, its help, its default and its range.
 
-use serde::de::{Deserialize, Deserializer, Error};
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 
 /// A key, and its least and most value.
 pub type Range = (&'static str, RangeInclusive<f64>);
-
-/// A value in a recipe or in JSON that is written as on the command line, a number or text.
-///
-/// # Errors
-/// As the type that parses it.
-pub(super) fn from_text<'de, D, T>(from: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err = String>,
-{
-    let value = toml::Value::deserialize(from)?.to_string();
-    let text = value.trim_matches(['"', '\'']);
-    text.parse().map_err(D::Error::custom)
-}
 
 /// Declares a group of keys, each as `key: type = default, range;` after its help and its flag. Default and range are
 /// optional. `table` is a group without flags, in a recipe a table of its own; groups whose keys are the group's own

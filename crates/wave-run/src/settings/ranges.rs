@@ -3,7 +3,6 @@
 use super::keys::Range;
 use super::{Adapt, Condense, Eval, Expand, Finetune, Init, Speed};
 use crate::error::request;
-use crate::table::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -27,18 +26,18 @@ pub fn ranges() -> &'static [Range] {
     &ALL
 }
 
-/// Refuses numbers outside their ranges, and NaN, anywhere in the settings.
-///
-/// # Errors
-/// Naming the first with its range.
+/// Settings as a TOML table, without unset keys.
+pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
+    // JSON would turn NaN into an unset value.
+    Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
+}
+
+/// Refuses numbers outside their ranges, and NaN, anywhere in the settings, naming the first with its range.
 pub fn check<T: Serialize>(settings: &T) -> Result<()> {
     check_table(&to_table(settings)?)
 }
 
 /// [`check`] of settings in a recipe.
-///
-/// # Errors
-/// As [`check`].
 pub fn check_table(table: &Table) -> Result<()> {
     table.iter().try_for_each(|(key, value)| number(key, value))
 }

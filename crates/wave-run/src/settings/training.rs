@@ -1,8 +1,6 @@
-//! Keys of every stage that trains, in groups.
+//! Groups of keys that several stages have.
 
-use super::{BatchSize, DEFAULT_BATCH, Duration, Keep, LrSchedule, PrecisionChoice};
-use crate::error::request;
-use anyhow::Result;
+use super::{BatchSize, DEFAULT_BATCH, Keep, LrSchedule, PrecisionChoice, Top};
 
 keys! {
     /// Keys of every stage that trains on images.
@@ -188,35 +186,76 @@ keys! {
     }
 }
 
-impl Optimisation {
-    /// Duration of training; `default` if neither epochs nor steps are given.
-    ///
-    /// # Errors
-    /// If both are.
-    pub fn duration(&self, default: Duration) -> Result<Duration> {
-        match (self.epochs, self.steps) {
-            (Some(epochs), Some(steps)) => Err(request(format!(
-                "both epochs = {epochs} and steps = {steps} are given; keep one"
-            ))),
-            (Some(epochs), None) => Ok(Duration::Epochs(epochs)),
-            (None, Some(steps)) => Ok(Duration::Steps(steps)),
-            (None, None) => Ok(default),
-        }
+keys! {
+    /// Keys of every command whose steps sample from `--depths` and `--widths`.
+    #[command(next_help_heading = "Sizes of a step")]
+    Elastic => ElasticValues {
+        /// Fraction of training, 0 to 1, over which sampled sizes grow from the smallest (curriculum) [default: 0.9; of
+        /// finetune 0]
+        #[arg(long, value_name = "X")]
+        growth: f64, 0.0..=1.0;
+        /// Exponent of the growth curve: 1 is linear, more stays small for longer [default: 3]
+        #[arg(long, value_name = "P")]
+        growth_power: f64 = 3.0, 0.01..=100.0;
     }
 }
 
-impl CheckpointingValues {
-    /// Time between two checkpoints, if any.
-    ///
-    /// # Errors
-    /// If it is not a valid time.
-    pub fn every(&self) -> Result<Option<std::time::Duration>> {
-        let minutes = self.checkpoint_minutes;
-        let every = std::time::Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| {
-            request(format!(
-                "checkpoint_minutes = {minutes}; expected a number from 0 on"
-            ))
-        })?;
-        Ok((!every.is_zero()).then_some(every))
+keys! {
+    /// Keys of `wave condense` and `adapt` for shapes sampled beside depth and width.
+    #[command(next_help_heading = "Shapes of a step")]
+    Variants => VariantsValues {
+        /// MLP ratios (hidden channels over width) that some models of a step sample from [default: the auxiliary's]
+        #[arg(long, value_name = "X", value_delimiter = ',')]
+        mlp_ratios: Vec<f64> = Vec::new(), 0.001..=1000.0;
+        /// Head widths that some models of a step sample from, of those that divide their width [default: the auxiliary's]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        head_widths: Vec<usize> = Vec::new(), 1.0..=1e6;
+        /// Image sides in pixels that some models of a step sample from; images are resized [default: the auxiliary's]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        image_sizes: Vec<usize> = Vec::new(), 1.0..=100_000.0;
+        /// Patch sides in pixels that some models of a step sample from, of those that divide their images [default: the
+        /// auxiliary's]
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        patches: Vec<usize> = Vec::new(), 1.0..=100_000.0;
+        /// Fraction of models, 0 to 1, that sample from these lists; the rest are like the auxiliary [default: 0.5]
+        #[arg(long, value_name = "X")]
+        variant_share: f64 = 0.5, 0.0..=1.0;
+    }
+}
+
+keys! {
+    /// Keys of every command that distils an ancestor.
+    Outputs => OutputsValues {
+        /// Cache the ancestor's outputs in this directory: it runs once per image and view (see --views; without it
+        /// each epoch is a view). Runs with other templates, sizes and seeds reuse them. Not with --mixup, --cutmix or
+        /// --repeats
+        #[arg(long, value_name = "DIR")]
+        cache: String;
+        /// Most probable classes cached per image, or all; other classes share the remaining probability [default: 16]
+        #[arg(long, value_name = "K")]
+        cache_top: Top = Top::Most(16);
+    }
+}
+
+keys! {
+    /// Keys of every command that runs a CLIP or SigLIP.
+    #[derive(Eq, PartialOrd, Ord)]
+    #[command(next_help_heading = "CLIP and SigLIP")]
+    ZeroShot => ZeroShotValues {
+        /// Class names of a CLIP or SigLIP, embedded by its text tower: a text file, one name a line, in the order of
+        /// the data's classes if it has any
+        #[arg(long, value_name = "FILE")]
+        labels: String;
+        /// Prompt, with {} for the class name. May be given several times: their embeddings are averaged
+        /// [default: "a photo of a {}."]
+        #[arg(long, value_name = "TEXT")]
+        prompt: Vec<String>;
+    }
+}
+
+impl ZeroShot {
+    /// True if class names or a prompt are given.
+    pub fn is_given(&self) -> bool {
+        self.labels.is_some() || self.prompt.is_some()
     }
 }

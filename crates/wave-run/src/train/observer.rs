@@ -4,7 +4,7 @@ use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
 use crate::context::Context;
 use crate::progress::Report;
-use crate::run_dir::{self, RunDir};
+use crate::run_dir::{Options, RunDir};
 use anyhow::Result;
 use candle_core::Device;
 use serde_json::json;
@@ -16,7 +16,6 @@ use wave_train::{Batches, Flow, Progress, Scores, State};
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
 
-/// The observer beside a training: its log, tests and checkpoints.
 pub(super) struct Observer<'a, T, D> {
     trainable: &'a T,
     train_run: &'a TrainRun<'a, D>,
@@ -38,52 +37,48 @@ pub(super) struct Observer<'a, T, D> {
 }
 
 impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
-    pub(super) fn new(
+    /// The observer with the initial state, or the saved one to resume from.
+    pub(super) fn begin(
         trainable: &'a T,
         train_run: &'a TrainRun<'a, D>,
         live: &'a Parameters,
-        run: Option<&'a mut RunDir>,
-        context: &'a Context,
-    ) -> Observer<'a, T, D> {
-        Observer {
-            trainable,
-            train_run,
-            live,
-            run,
-            context,
-            best: None,
-            curve: Vec::new(),
-            last_score: String::new(),
-            tested: None,
-            began: Instant::now(),
-            stopped: None,
-            since: (Instant::now(), 0),
-            saved: Instant::now(),
-        }
-    }
-
-    /// The initial state, or the saved one to resume from.
-    pub(super) fn begin(&mut self, resume: bool) -> Result<State> {
-        let variables = &self.live.variables;
-        let restored = match (&mut self.run, resume) {
+        mut run: Option<&'a mut RunDir>,
+        options: &'a Options,
+    ) -> Result<(Observer<'a, T, D>, State)> {
+        let (began, context) = (Instant::now(), &options.context);
+        let variables = &live.variables;
+        let restored = match (&mut run, options.resume) {
             (Some(run), true) => run.restore(variables)?,
             _ => None,
         };
         let (state, best) = match restored {
             Some(restored) => restored,
             None => {
-                let averaged = self.train_run.resolved.ema.is_some();
+                let averaged = train_run.resolved.ema.is_some();
                 (State::new(variables, averaged)?, None)
             }
         };
-        if state.step > 0
-            && let Some(run) = &self.run
-        {
-            self.curve = run.scores()?;
-        }
-        let state = state.of_first(variables, self.context.ranks())?;
-        self.best = Best::of_first(best, variables, self.context.ranks())?;
-        Ok(state)
+        let curve = match &run {
+            Some(run) if state.step > 0 => run.scores()?,
+            _ => Vec::new(),
+        };
+        let state = state.of_first(variables, context.ranks())?;
+        let observer = Observer {
+            trainable,
+            train_run,
+            live,
+            run,
+            context,
+            best: Best::of_first(best, variables, context.ranks())?,
+            curve,
+            last_score: String::new(),
+            tested: None,
+            began,
+            stopped: None,
+            since: (Instant::now(), state.step),
+            saved: Instant::now(),
+        };
+        Ok((observer, state))
     }
 
     pub(super) fn observe(
@@ -174,7 +169,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         if p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends {
             let seconds = self.since.0.elapsed().as_secs_f64().max(1e-9);
             let images = (p.step - self.since.1) as f64 * batch as f64;
-            run.log(&run_dir::step_entry(p, images / seconds))?;
+            run.log(&step_entry(p, images / seconds))?;
             self.since = (Instant::now(), p.step);
         }
         Ok(())
@@ -293,6 +288,17 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             profile: None,
         })
     }
+}
+
+fn step_entry(progress: &Progress, images_per_second: f64) -> serde_json::Value {
+    json!({
+        "step": progress.step,
+        "epoch": progress.epoch,
+        "loss": progress.loss,
+        "learning_rate": progress.learning_rate,
+        "gradient_norm": progress.gradient_norm,
+        "images_per_second": images_per_second.round(),
+    })
 }
 
 fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {

@@ -5,8 +5,8 @@ use crate::data::Data;
 use crate::error::request;
 use crate::recipe::means_nothing;
 use crate::settings::{
-    self, Checkpointing, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformers,
-    OfTransformersValues, Optimisation, OptimisationValues, PrecisionChoice, Training,
+    self, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformersValues,
+    OptimisationValues, PrecisionChoice, Training,
 };
 use anyhow::Result;
 use std::ops::Deref;
@@ -112,32 +112,44 @@ pub struct TrainingPlan {
 }
 
 impl TrainingPlan {
-    /// The plan of these settings; `transformer` are those of a transformer.
+    /// The plan of these settings.
     ///
     /// # Errors
     /// If a value is out of its range.
-    pub fn new(
-        optimisation: &Optimisation,
-        transformer: &OfTransformers,
-        saving: &Checkpointing,
-        defaults: Defaults,
-    ) -> Result<TrainingPlan> {
-        settings::check(optimisation)?;
-        settings::check(transformer)?;
-        settings::check(saving)?;
-        let own = OptimisationValues::from(optimisation.clone());
-        let transformer = OfTransformersValues::from(transformer.clone());
-        let saving = CheckpointingValues::from(saving.clone());
+    pub fn new(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
+        let Training {
+            optimisation,
+            transformer,
+            saving,
+            ..
+        } = training.clone();
+        settings::check(&optimisation)?;
+        settings::check(&transformer)?;
+        settings::check(&saving)?;
         let of_cosine = [
             ("warmup_epochs", optimisation.warmup_epochs),
             ("min_lr_ratio", optimisation.min_lr_ratio),
         ];
+        let own = OptimisationValues::from(optimisation);
+        let transformer = OfTransformersValues::from(transformer);
+        let saving = CheckpointingValues::from(saving);
         let foreign = of_cosine.iter().find(|(_, value)| value.is_some());
         if let (LrSchedule::Triangular, Some((key, _))) = (own.lr_schedule, foreign) {
             return Err(means_nothing(key, "lr_schedule triangular"));
         }
+        let duration = match (own.epochs, own.steps) {
+            (Some(epochs), Some(steps)) => {
+                return Err(request(format!(
+                    "both epochs = {epochs} and steps = {steps} are given; keep one"
+                )));
+            }
+            (Some(epochs), None) => Duration::Epochs(epochs),
+            (None, Some(steps)) => Duration::Steps(steps),
+            (None, None) => defaults.duration,
+        };
+        let minutes = |n: f64| std::time::Duration::from_secs_f64(60.0 * n);
         Ok(TrainingPlan {
-            duration: optimisation.duration(defaults.duration)?,
+            duration,
             warmup_epochs: own.warmup_epochs,
             lr: own.lr.unwrap_or(defaults.lr),
             lr_schedule: own.lr_schedule,
@@ -149,33 +161,17 @@ impl TrainingPlan {
             drop_path: transformer.drop_path,
             layer_decay: transformer.layer_decay,
             checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
-            checkpoint_every: saving.every()?,
+            checkpoint_every: Some(minutes(saving.checkpoint_minutes)).filter(|t| !t.is_zero()),
             keep_best: saving.keep == Keep::Best,
             test_epochs: own.test_epochs,
             patience: own.patience,
-            time_limit: own
-                .time_limit
-                .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
+            time_limit: own.time_limit.map(minutes),
             accumulate: own.accumulate,
             seed: own.seed,
             muon: transformer.muon.unwrap_or(false),
             precision: transformer.precision,
             recompute: transformer.recompute,
         })
-    }
-
-    /// The plan of a training on images.
-    ///
-    /// # Errors
-    /// As [`TrainingPlan::new`].
-    pub fn of_images(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
-        let Training {
-            optimisation,
-            transformer,
-            saving,
-            ..
-        } = training;
-        TrainingPlan::new(optimisation, transformer, saving, defaults)
     }
 
     /// Precision and recomputation of a transformer's blocks on the device.

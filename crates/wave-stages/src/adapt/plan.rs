@@ -62,7 +62,7 @@ impl AdaptPlan {
             scaler_lr_ratio: own.scaler_lr_ratio as f32,
             float,
             data: DataPlan::new(&settings.training)?,
-            training: TrainingPlan::of_images(&settings.training, defaults(whole))?,
+            training: TrainingPlan::new(&settings.training, defaults(whole))?,
             template_rank: own.template_rank.unwrap_or(match whole {
                 true => 0,
                 false => TEMPLATE_RANK,

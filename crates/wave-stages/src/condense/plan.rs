@@ -11,7 +11,7 @@ use wave_init::DirectMethod;
 use wave_learngene::{DepthRule, Objective, Plan, Sizes};
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
-use wave_run::data::{Channels, Data, DataPlan, Input};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::recipe::to_table;
 use wave_run::settings::{
@@ -126,7 +126,7 @@ impl CondensePlan {
             data,
             training: TrainingPlan {
                 muon,
-                ..TrainingPlan::of_images(&settings.training, defaults(muon))?
+                ..TrainingPlan::new(&settings.training, defaults(muon))?
             },
         })
     }
@@ -150,10 +150,7 @@ impl CondensePlan {
     pub fn open_data(&self, ancestor: Option<&Ancestor>, context: &Context) -> Result<Data> {
         let input = Input::Size {
             image_size: self.auxiliary.image_size,
-            channels: match ancestor {
-                Some(ancestor) => Channels::Exactly(ancestor.transform.channels),
-                None => Channels::Otherwise(3),
-            },
+            channels: ancestor.map(|ancestor| ancestor.transform.channels),
         };
         match ancestor {
             Some(_) if self.output(ancestor) == AncestorOutput::Features => match self.of_scores {

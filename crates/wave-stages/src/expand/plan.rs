@@ -49,7 +49,7 @@ impl ExpandPlan {
         settings::check(settings)?;
         let Optimisation { epochs, steps, .. } = settings.training.optimisation;
         let own = ExpandValues::from(settings.clone());
-        let training = TrainingPlan::of_images(&settings.training, DEFAULTS)?;
+        let training = TrainingPlan::new(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
             size: Size::new(settings)?,

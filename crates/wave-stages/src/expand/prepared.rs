@@ -66,7 +66,7 @@ impl Prepared {
         let fitting = match &data {
             Some(data) => {
                 plan.check_head(shape.classes, data.class_names.len())?;
-                data.check_names(
+                data.tests.check_names(
                     &templates.config.label_names,
                     "if they are the templates' classes, rename and order the data's as the templates have them; \
                      else expand without data, and give the model a new head with wave finetune --new-head true",

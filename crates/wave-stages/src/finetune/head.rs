@@ -17,11 +17,11 @@ pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> R
     if plan.new_head {
         reset_head(model, &data)?;
     }
-    data.check_classes(
+    data.tests.check_classes(
         model.network.classes(),
         "choose data with the model's classes, or start a new head with --new-head true",
     )?;
-    data.check_names(
+    data.tests.check_names(
         &model.label_names,
         "start a new head with the data's names with --new-head true, or, if they are the model's classes, rename and \
          order the data's as the model has them",

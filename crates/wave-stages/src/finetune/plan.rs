@@ -78,7 +78,7 @@ impl FinetunePlan {
             },
             output: own.output,
             data,
-            training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+            training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })
     }
 

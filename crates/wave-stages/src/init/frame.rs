@@ -11,7 +11,7 @@ use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
 use wave_run::error::request;
 use wave_run::locate;
-use wave_run::settings::{BatchSize, Images};
+use wave_run::settings::Images;
 
 /// Input and classes of a new model.
 pub(super) struct Frame {
@@ -75,19 +75,13 @@ fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
             .image_size
             .or_else(|| data::image_side(&dataset))
             .unwrap_or(data::DEFAULT_SIDE),
-        channels: match plan.channels {
-            Some(channels) => data::Channels::Exactly(channels),
-            None => data::Channels::Otherwise(3),
-        },
+        channels: plan.channels,
     };
     let images = Images {
         data: plan.data.clone(),
         ..Images::default()
     };
-    let images = DataPlan {
-        batch: BatchSize::Images(1),
-        ..DataPlan::of_images(&images, None)?
-    };
+    let images = DataPlan::of_images(&images, None)?;
     let data = data::Data::open(&images, input, context)?;
     Ok(Frame::new(data.transform, data.class_names))
 }

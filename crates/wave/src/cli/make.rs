@@ -159,7 +159,7 @@ impl Make {
             Some(path) => Recipe::read(path, &self.flags.set)?,
             None => Recipe::empty(table, &self.flags.set)?,
         };
-        let settings = recipe.stage(table, None, flags)?;
+        let settings = recipe.stage(table, Some(&to_table(flags)?))?;
         let text = toml::to_string(&to_table(&settings)?)?;
         detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
         Ok((recipe.name, settings))
