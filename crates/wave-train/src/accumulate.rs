@@ -1,7 +1,6 @@
 //! Gradient accumulation: a step's batch in micro-batches, whose gradients are added up.
 
 use candle_core::Tensor;
-use wave_data::{Batch, Mix};
 use wave_ops::squared_norms;
 
 use crate::{Ranks, Variable};
@@ -30,59 +29,6 @@ impl MicroBatch {
         lines
             .flat_map(|line| self.rows.iter().map(|row| line[*row]))
             .collect()
-    }
-}
-
-/// The rows of each of `n` equal parts of a batch: consecutive ones, but images that were mixed with
-/// each other stay together, since the target of one names the other.
-///
-/// # Errors
-/// If the parts are not equal, or would separate mixed images.
-pub(crate) fn split(batch: &Batch, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
-    let b = batch.size;
-    if n == 0 || !b.is_multiple_of(n) {
-        candle_core::bail!("a batch of {b} images in {n} parts: expected a divisor of {b}");
-    }
-    let order: Vec<usize> = match &batch.mix {
-        Some(mix) if n > 1 => {
-            if b / n % 2 == 1 {
-                candle_core::bail!(
-                    "mixed images in {n} parts of {}: expected an even number in a part",
-                    b / n
-                );
-            }
-            let partner = |row: usize| mix.partners[row] as usize;
-            let firsts = (0..b).filter(|row| *row < partner(*row));
-            firsts.flat_map(|row| [row, partner(row)]).collect()
-        }
-        _ => (0..b).collect(),
-    };
-    if order.len() != b {
-        candle_core::bail!("mixed images that are not in pairs cannot be parted");
-    }
-    Ok(order.chunks(b / n).map(<[usize]>::to_vec).collect())
-}
-
-/// The images of a batch that are in `rows`, with their labels.
-pub(crate) fn select(batch: &Batch, rows: &[usize]) -> Batch {
-    let len = batch.images.len() / batch.size.max(1);
-    let images = rows.iter();
-    let images = images.flat_map(|row| &batch.images[row * len..(row + 1) * len]);
-    let place = |partner: u32| rows.iter().position(|row| *row == partner as usize);
-    Batch {
-        images: images.copied().collect(),
-        labels: rows.iter().map(|row| batch.labels[*row]).collect(),
-        indices: rows.iter().map(|row| batch.indices[*row]).collect(),
-        size: rows.len(),
-        mix: batch.mix.as_ref().map(|mix| Mix {
-            partners: rows
-                .iter()
-                .filter_map(|row| place(mix.partners[*row]))
-                .map(|place| place as u32)
-                .collect(),
-            weight: mix.weight,
-        }),
-        ..*batch
     }
 }
 

@@ -217,16 +217,11 @@ fn update(
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
-    let rates: Vec<Vec<f32>> = variables
-        .iter()
-        .map(|v| {
-            v.rate
-                .factors()
-                .iter()
-                .map(|r| (f64::from(*r) * rate) as f32)
-        })
-        .map(Iterator::collect)
-        .collect();
+    let rates = |v: &Variable| -> Vec<f32> {
+        let factors = v.rate.factors().iter();
+        factors.map(|r| (f64::from(*r) * rate) as f32).collect()
+    };
+    let rates: Vec<Vec<f32>> = variables.iter().map(rates).collect();
     let mut moves = Vec::with_capacity(variables.len());
     let moments = state.moments.iter_mut();
     for (((v, g), moments), rates) in variables.iter().zip(&gradients.of).zip(moments).zip(&rates) {

@@ -121,17 +121,12 @@ impl State {
         let Some(average) = &self.average else {
             return Ok(None);
         };
-        variables
-            .iter()
-            .zip(average)
-            .map(|(v, a)| {
-                Ok((
-                    v.name.clone(),
-                    Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?,
-                ))
-            })
-            .collect::<Result<_>>()
-            .map(Some)
+        let own = |(v, a): (&Variable, &Vec<f32>)| {
+            let t = Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?;
+            Ok((v.name.clone(), t))
+        };
+        let averages = variables.iter().zip(average).map(own);
+        averages.collect::<Result<_>>().map(Some)
     }
 
     /// Variables, moments and averages as one weight map, to be saved beside [`State::counts`]. A copy.
