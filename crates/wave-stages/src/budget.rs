@@ -48,15 +48,7 @@ pub struct Candidate {
     pub equal: bool,
 }
 
-/// Limits on a model, all of which must hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Limits {
-    parameters: Option<f64>,
-    multiply_adds: Option<f64>,
-    latency_ms: Option<f64>,
-}
-
-/// The requested size, or limits on it.
+/// The requested size, or limits on it, all of which must hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
     /// Blocks.
@@ -68,7 +60,16 @@ pub struct Size {
     mlp_ratio: Option<f64>,
     image_size: Option<usize>,
     patch: Option<usize>,
-    limits: Limits,
+    /// The most parameters, multiply-adds and milliseconds.
+    limits: [Option<f64>; 3],
+}
+
+/// Depth and width, which have to be given.
+pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
+    let given = |name: &str, value: Option<usize>| {
+        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
+    };
+    Ok((given("depth", depth)?, given("width", width)?))
 }
 
 impl Size {
@@ -84,11 +85,11 @@ impl Size {
             mlp_ratio: settings.mlp_ratio,
             image_size: settings.image_size,
             patch: settings.patch,
-            limits: Limits {
-                parameters: settings.max_params.as_deref().map(count).transpose()?,
-                multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
-                latency_ms: settings.max_latency_ms,
-            },
+            limits: [
+                settings.max_params.as_deref().map(count).transpose()?,
+                settings.max_macs.as_deref().map(count).transpose()?,
+                settings.max_latency_ms,
+            ],
         })
     }
 
@@ -97,10 +98,7 @@ impl Size {
     /// # Errors
     /// If depth or width is missing, or templates cannot make such a shape.
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
-        let given = |name: &str, value: Option<usize>| {
-            value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
-        };
-        let (depth, width) = (given("depth", self.depth)?, given("width", self.width)?);
+        let (depth, width) = needed(self.depth, self.width)?;
         self.shape_at(gene, depth, width, self.heads)
     }
 
@@ -130,12 +128,12 @@ pub fn choose(
     size: &Size,
     context: &Context,
 ) -> Result<Option<Vec<Candidate>>> {
-    let limits = size.limits;
-    if limits == Limits::default() {
+    let [values, work, latency] = size.limits;
+    if size.limits == [None; 3] {
         return Ok(None);
     }
     let ranks = context.ranks().size();
-    if limits.latency_ms.is_some() && ranks > 1 {
+    if latency.is_some() && ranks > 1 {
         return Err(request(format!(
             "max_latency_ms measures in one process, and {ranks} ranks were started; choose the \
              size first, without mpirun"
@@ -150,17 +148,14 @@ pub fn choose(
     let surface = Surface::new(&templates.config.accuracies);
     let candidates = surface.candidates(gene, size)?;
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
-    let small = candidates.iter().filter(|c| {
-        within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
-    });
+    let small = |c: &&Candidate| within(c.parameters, values) && within(c.multiply_adds, work);
     let mut chosen: Vec<Candidate> = Vec::new();
-    for mut candidate in ranked(small.cloned().collect()) {
-        if let Some(most) = limits.latency_ms {
-            let (depth, width) = (candidate.depth, candidate.width);
-            let shape = size.shape_at(gene, depth, width, None)?;
-            let latency = latency_ms(gene, &shape)?;
-            candidate.latency_ms = Some(latency);
-            if latency > most {
+    for mut candidate in ranked(candidates.iter().filter(small).cloned().collect()) {
+        if let Some(most) = latency {
+            let shape = size.shape_at(gene, candidate.depth, candidate.width, None)?;
+            let found = latency_ms(gene, &shape)?;
+            candidate.latency_ms = Some(found);
+            if found > most {
                 continue;
             }
         }
@@ -183,9 +178,7 @@ pub fn choose(
                 c.width,
                 c.parameters,
                 c.multiply_adds,
-                limits
-                    .latency_ms
-                    .map_or(String::new(), |_| " (see wave speed for its time)".into()),
+                latency.map_or("", |_| " (see wave speed for its time)"),
             ),
         }));
     }

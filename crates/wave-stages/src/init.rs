@@ -105,7 +105,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
         Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
     };
-    let origin = match (cost.transferred, &plan.from) {
+    let origin = match (cost.transferred, &plan.given.from) {
         (1.., Some(from)) => origin_of(from, context)?,
         _ => Value::Null,
     };
@@ -114,7 +114,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         "version": env!("CARGO_PKG_VERSION"),
         "method": method,
         "origin": origin,
-        "seed": plan.seed,
+        "seed": plan.given.seed,
         "transferred_parameters": cost.transferred,
     });
     let model = Model {
@@ -144,7 +144,7 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         _ => None,
     };
     if needs_donor && donor.is_none() {
-        let found = match &plan.from {
+        let found = match &plan.given.from {
             Some(from) => format!("--from {from} is none"),
             None => "there is no --from".into(),
         };
@@ -175,10 +175,10 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         patch: frame.patch(plan, 16),
         depth: plan.depth,
         width: plan.width,
-        heads: plan.heads.unwrap_or(heads),
-        mlp_ratio: plan.mlp_ratio.unwrap_or(base.mlp_ratio),
+        heads: plan.given.heads.unwrap_or(heads),
+        mlp_ratio: plan.given.mlp_ratio.unwrap_or(base.mlp_ratio),
         classes: frame.label_names.len(),
-        class_token: plan.class_token.unwrap_or(base.class_token),
+        class_token: plan.given.class_token.unwrap_or(base.class_token),
         distilled: false,
         norm_eps: base.norm_eps,
     };
@@ -195,7 +195,7 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         _ => None,
     };
     let models = (&donors[..], images.as_ref());
-    let start = start(method.name, &shape, models, &plan.options, plan.seed)?;
+    let start = start(method.name, &shape, models, &plan.options, plan.given.seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 

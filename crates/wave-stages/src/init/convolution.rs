@@ -13,7 +13,7 @@ use wave_run::forecast;
 
 /// A ConvMixer by one of the methods.
 pub(super) fn convmixer(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
-    let dilation = plan.dilation.as_deref().unwrap_or("1");
+    let dilation = plan.given.dilation.as_deref().unwrap_or("1");
     let shape = ConvMixerShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
@@ -31,7 +31,7 @@ pub(super) fn convmixer(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weig
 
 /// A ConvNeXt by one of the methods.
 pub(super) fn convnext(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
-    if let Some(dilation) = &plan.dilation {
+    if let Some(dilation) = &plan.given.dilation {
         return Err(request(format!(
             "dilation = {dilation}: a ConvNeXt has none; leave it out, or give --arch convmixer"
         )));
@@ -48,7 +48,7 @@ pub(super) fn convnext(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weigh
         stages: plan.stages,
         width: plan.width,
         kernel: kernel(plan, frame)?.unwrap_or(7),
-        mlp_ratio: plan.mlp_ratio.or(ratio).unwrap_or(4.0),
+        mlp_ratio: plan.given.mlp_ratio.or(ratio).unwrap_or(4.0),
         classes: frame.label_names.len(),
     };
     shape.validate()?;
@@ -68,7 +68,7 @@ fn donor<'a>(plan: &InitPlan, frame: &'a Frame) -> Result<Option<(&'a Network, &
 
 /// Side of a kernel: as given, or the donor's.
 fn kernel(plan: &InitPlan, frame: &Frame) -> Result<Option<usize>> {
-    Ok(plan.kernel.or(match donor(plan, frame)? {
+    Ok(plan.given.kernel.or(match donor(plan, frame)? {
         Some((Network::ConvMixer(shape), _)) => Some(shape.kernel),
         Some((Network::ConvNext(shape), _)) => Some(shape.kernel),
         _ => None,
@@ -78,6 +78,7 @@ fn kernel(plan: &InitPlan, frame: &Frame) -> Result<Option<usize>> {
 fn start(plan: &InitPlan, frame: &Frame, network: Network) -> Result<(Network, Weights, Cost)> {
     forecast::check_network(&network)?;
     let donor = donor(plan, frame)?;
-    let (weights, cost) = filters::start(&plan.method, &network, donor, &plan.filters, plan.seed)?;
+    let (method, seed) = (&plan.method, plan.given.seed);
+    let (weights, cost) = filters::start(method, &network, donor, &plan.filters, seed)?;
     Ok((network, weights, cost))
 }
