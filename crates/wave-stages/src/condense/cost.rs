@@ -2,6 +2,7 @@
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
+use crate::elastic;
 use anyhow::Result;
 use std::path::Path;
 use wave_learngene::Part;
@@ -25,11 +26,7 @@ impl CondensePlan {
 
     /// The most layers and channels of a token that are trained.
     pub(super) fn most(&self) -> (usize, usize) {
-        let widest = self.sizes.widths.last();
-        (
-            self.sizes.depths.1,
-            *widest.unwrap_or(&self.auxiliary.width),
-        )
+        elastic::most(&self.sizes)
     }
 
     /// The work of its steps, in multiply-adds and the unit of its duration: epochs or steps.

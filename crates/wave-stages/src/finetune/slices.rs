@@ -53,13 +53,7 @@ impl Slices {
         let head = whole.head_width();
         let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
-            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-            None => Ok(Some(elastic::sizes(
-                &self.elastic.clone().into(),
-                depths,
-                widths,
-                0.0,
-            ))),
+            None => elastic::sizes(&self.elastic.clone().into(), depths, widths, 0.0).map(Some),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
                 whole.width
