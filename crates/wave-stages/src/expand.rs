@@ -9,7 +9,7 @@ use crate::model::{Model, Network};
 use crate::origin;
 use crate::record::Expected;
 use crate::score::{self, zero_head};
-use crate::templates::{Source, TemplateDir};
+use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -32,12 +32,11 @@ use wave_run::train::{self, Defaults, Outcome, TrainRun};
 mod describe;
 mod fitting;
 mod plan;
-mod prepared;
 
 pub use describe::{describe, describe_of};
 use fitting::{Fitting, parts};
 pub use plan::ExpandPlan;
-use prepared::Prepared;
+use plan::Prepared;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -77,12 +76,12 @@ pub struct InMemory {
 pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let dir = &wave_run::locate::locate(&source.path, context)?;
-    let prepared = checked(dir, settings, Some(out), options)?;
+    let prepared = checked(dir, settings, options.repeated(out), options)?;
     let layout = prepared.layout;
     let plan = &prepared.plan;
     let mut inputs = Inputs::new(context)
         .artefact("templates", dir)?
-        .artefact_if_any("delta", plan.delta.as_deref())?;
+        .artefact_if_any("delta", plan.given.delta.as_deref())?;
     if let Some(data) = &prepared.data {
         inputs = inputs.images(plan.data.spec.as_deref(), data);
     }
@@ -114,12 +113,12 @@ pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Resul
 fn checked(
     dir: &Path,
     settings: &Expand,
-    out: Option<&Path>,
+    earlier: Option<&Path>,
     options: &Options,
 ) -> Result<Prepared> {
     let plan = ExpandPlan::new(settings)?;
-    let earlier = out.and_then(|out| options.repeated(out));
-    let prepared = Prepared::read(dir, plan, earlier, &options.context)?;
+    let templates = templates::fetch(dir, &options.context)?;
+    let prepared = Prepared::new(templates, plan, earlier, &options.context)?;
     if let Some((_, step)) = &prepared.fitting {
         step.check()?;
     }
@@ -171,7 +170,7 @@ fn finish(
         "seed": plan.training.seed,
         "parameters": parameters,
     });
-    if let Some(delta) = &plan.delta {
+    if let Some(delta) = &plan.given.delta {
         model.provenance["delta"] = json!(delta);
     }
     let makes = describe::makes(&model.label_names, shape, &source.path);
@@ -254,7 +253,7 @@ pub fn make(
             placed: options.context.place(&inherited)?,
             scalers,
             inherited,
-            head_lr_ratio: plan.head_lr_ratio,
+            head_lr_ratio: plan.given.head_lr_ratio as f32,
             data,
             resolved: plan.training.resolve(data)?,
         };
@@ -305,7 +304,7 @@ pub fn make(
 const RANDOM_DEVIATION: f64 = 0.02;
 
 fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Result<Scalers> {
-    match plan.scalers {
+    match plan.given.scalers {
         FirstScalers::Bank => Ok(gene.scalers(shape)?),
         FirstScalers::Random => {
             let mut rng = ChaCha8Rng::seed_from_u64(plan.training.seed);
@@ -324,7 +323,7 @@ fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Resul
 
 /// Replaces the norms and biases of the blocks, unless they are inherited.
 fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> Result<()> {
-    let method = match plan.fill {
+    let method = match plan.given.fill {
         Fill::Inherit => return Ok(()),
         Fill::Mimetic => DirectMethod::Mimetic,
         Fill::Timm => DirectMethod::Timm,

@@ -1,10 +1,9 @@
 //! An expansion in words.
 
-use super::ExpandPlan;
-use super::prepared::Prepared;
+use super::{ExpandPlan, Prepared};
 use crate::model::{Model, shape_in_words};
 use crate::record::Expected;
-use crate::templates::{Source, TemplateDir};
+use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
 use wave_models::vit::VitShape;
@@ -82,7 +81,7 @@ fn name_of(path: &Path) -> String {
 /// As the expansion's own, before its first step.
 pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
-    let prepared = Prepared::read(dir, plan, None, context)?;
+    let prepared = Prepared::new(templates::fetch(dir, context)?, plan, None, context)?;
     let names = match &prepared.data {
         Some(data) => &data.class_names,
         None => &prepared.templates.config.label_names,
