@@ -1,6 +1,6 @@
 //! Reading and writing of template directories.
 
-use crate::model::{Model, Network, card_front, decimal, task, unusual};
+use crate::model::{Model, Network, decimal, task, unusual};
 use crate::origin;
 use crate::preprocessing;
 use anyhow::{Context as _, Result};
@@ -376,7 +376,7 @@ pub(crate) fn card(
         library_name: Some("wave".into()),
         pipeline_tag: Some(task.into()),
         results: accuracies.iter().map(result).collect(),
-        ..card_front()
+        ..CardFront::default()
     };
     let body = format!(
         "{body}\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
