@@ -74,9 +74,6 @@ pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usiz
 
 impl Size {
     /// The size in the settings.
-    ///
-    /// # Errors
-    /// If a limit is not a number.
     pub fn new(settings: &Expand) -> Result<Size> {
         Ok(Size {
             depth: settings.depth,
@@ -94,9 +91,6 @@ impl Size {
     }
 
     /// The shape of this size.
-    ///
-    /// # Errors
-    /// If depth or width is missing, or templates cannot make such a shape.
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
         let (depth, width) = needed(self.depth, self.width)?;
         self.shape_at(gene, depth, width, self.heads)

@@ -56,9 +56,6 @@ fn read(dir: &Path) -> Result<DeltaDir> {
 }
 
 /// Writes a delta directory, all values as `float`.
-///
-/// # Errors
-/// If a value is out of the range of `float`, or the disk refuses.
 pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
     let stored = templates::stored(delta.tensors.clone())?;
     Ok(wave_hub::write_delta(

@@ -70,9 +70,6 @@ pub struct InMemory {
 }
 
 /// Expands templates and writes a model directory. Returns the output of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let dir = &wave_run::locate::locate(&source.path, context)?;
@@ -101,9 +98,6 @@ pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options)
 }
 
 /// As [`expand`], without a directory.
-///
-/// # Errors
-/// As [`expand`].
 pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Result<InMemory> {
     let prepared = checked(&source.path, settings, None, options)?;
     finish(source, &prepared, None, options)
@@ -219,9 +213,6 @@ fn finish(
 
 /// Makes a model: scalers from the bank or at random, fitted if there is `data` and the plan asks for
 /// it.
-///
-/// # Errors
-/// If the work fails.
 pub fn make(
     templates: &TemplateDir,
     plan: &ExpandPlan,

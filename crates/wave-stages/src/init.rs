@@ -78,9 +78,6 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
 }
 
 /// The output of `--dry-run`.
-///
-/// # Errors
-/// As [`init()`].
 pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<String> {
     let model = new_model(method, settings, context)?;
     Layout::of(&settings.output, &model.network)?;
@@ -229,9 +226,6 @@ pub fn sample(
 }
 
 /// Weights of a shape by the method of this name, from as many donors as it needs, and images if it looks at some.
-///
-/// # Errors
-/// If there is no such method, or it cannot make this shape of these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,

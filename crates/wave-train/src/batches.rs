@@ -12,9 +12,6 @@ pub trait Batches: Sized {
     fn steps_per_epoch(&self) -> usize;
 
     /// The share of one of `size` ranks, equal to every other's.
-    ///
-    /// # Errors
-    /// If there are no such shares.
     fn share(&self, rank: usize, size: usize) -> std::result::Result<Self, DataError>;
 
     /// Examples in a whole batch.
@@ -34,9 +31,6 @@ pub trait Batches: Sized {
 /// The examples of a step, or of a micro-batch.
 pub trait Examples: Sized {
     /// The network's input, an example for each entry of the leading dimension.
-    ///
-    /// # Errors
-    /// If the tensor cannot be made.
     fn input(&self) -> Result<Tensor>;
 
     /// The rows of each of `n` equal micro-batches.

@@ -185,9 +185,6 @@ fn gradients<B: Batches>(
 /// loss and the norm of the whole gradient before clipping.
 ///
 /// `clip` and `ema_decay` as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
-///
-/// # Errors
-/// If the backward pass or the update fails.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],

@@ -74,9 +74,6 @@ pub(super) struct Planned {
 }
 
 /// Fills in what `given` does not say, for its minutes and sizes.
-///
-/// # Errors
-/// If there is nothing to learn from, no size fits the time, or settings contradict each other.
 pub(super) fn plan(
     given: &Condense,
     ancestor: Option<&Ancestor>,

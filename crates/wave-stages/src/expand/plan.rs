@@ -39,9 +39,6 @@ pub struct ExpandPlan {
 
 impl ExpandPlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
     pub fn new(settings: &Expand) -> Result<ExpandPlan> {
         settings::check(settings)?;
         let Optimisation { epochs, steps, .. } = settings.training.optimisation;
@@ -60,9 +57,6 @@ impl ExpandPlan {
     }
 
     /// Replaces limits on the size by a size; also returns the sizes within the limits, best first.
-    ///
-    /// # Errors
-    /// As [`budget::choose`].
     pub fn sized(
         mut self,
         templates: &TemplateDir,
@@ -84,9 +78,6 @@ impl ExpandPlan {
 
     /// The part that a model of this shape is made of: the values of its level, or of the one with as many templates as are
     /// asked for.
-    ///
-    /// # Errors
-    /// If no level has so many.
     pub(super) fn used<'a>(&self, gene: &'a Learngene, shape: &VitShape) -> Result<&'a Learngene> {
         let Some(wanted) = self.given.templates_used else {
             return Ok(gene.used_by(shape));
@@ -115,9 +106,6 @@ impl ExpandPlan {
     }
 
     /// The data to fit scalers on, or to test on, if any is named.
-    ///
-    /// # Errors
-    /// If none is named, and steps are asked for.
     pub(super) fn open_data(
         &self,
         transform: Transform,

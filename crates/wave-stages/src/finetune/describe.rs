@@ -14,9 +14,6 @@ const TIMED: usize = 2;
 
 impl Prepared {
     /// Model, data, duration, memory, and time from a few steps.
-    ///
-    /// # Errors
-    /// If these fail.
     pub fn describe(&self) -> Result<String> {
         let Prepared {
             model,
@@ -70,9 +67,6 @@ impl Prepared {
 }
 
 /// The output of `wave finetune --dry-run`.
-///
-/// # Errors
-/// As the fine-tuning's own, before its first step.
 pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
     let plan = FinetunePlan::new(settings)?;
     Prepared::read(model, plan, None, context)?.describe()

@@ -9,9 +9,6 @@ use wave_run::data::{Data, Input};
 use wave_run::error::request;
 
 /// Opens the data for a model, and gives the model a new head if the plan asks for one.
-///
-/// # Errors
-/// If there is no such data, or it has other classes than the model.
 pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
     let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
     if plan.new_head {

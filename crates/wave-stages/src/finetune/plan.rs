@@ -47,9 +47,6 @@ pub struct FinetunePlan {
 
 impl FinetunePlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
         zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
@@ -83,9 +80,6 @@ impl FinetunePlan {
     }
 
     /// Opens the cache of the ancestor's outputs, if there is to be one.
-    ///
-    /// # Errors
-    /// As [`Cache::of_plan`].
     pub fn open_cache(&self, ancestor: Option<&Ancestor>, data: &Data) -> Result<Option<Cache>> {
         Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
     }
@@ -102,9 +96,6 @@ impl FinetunePlan {
     }
 
     /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
-    ///
-    /// # Errors
-    /// If it has no such slices.
     pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
         let sizes = self.slices.sizes(&Network::Vit(shape.clone()))?;
         let whole = || shape.multiply_adds() as f64;
@@ -143,9 +134,6 @@ impl Prepared {
     }
 
     /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing, or does not fit together.
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,

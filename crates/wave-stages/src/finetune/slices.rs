@@ -17,9 +17,6 @@ pub(super) struct Slices {
 
 impl Slices {
     /// Their sizes in a network; none, if steps train the whole network.
-    ///
-    /// # Errors
-    /// If the network has no such slices.
     pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
         if self.depths.is_none() && self.widths.is_none() {
             return match self.elastic == Elastic::default() {

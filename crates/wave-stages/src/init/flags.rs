@@ -58,9 +58,6 @@ const OF_MIMETIC: [(&[&str], &[&str]); 2] = [
 const LEAVE_A_REST: [&str; 3] = ["mimetic", "layerscale", "zero"];
 
 /// The settings of a network of images; refuses those that do not apply to its architecture or method.
-///
-/// # Errors
-/// Naming the first such setting.
 pub fn own(method: &str, given: &Table) -> Result<Init> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);

@@ -54,9 +54,6 @@ impl Architecture {
 
 impl InitPlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If depth or width is missing, or a value is none of those that its setting takes.
     pub(super) fn new(method: &str, settings: &Init) -> Result<InitPlan> {
         let stages = stages(settings)?;
         let all = stages.map(|stages| stages.iter().sum());
