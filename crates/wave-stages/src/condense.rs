@@ -38,7 +38,7 @@ mod rate;
 mod start;
 mod training;
 
-use artefact::{Condensed, card};
+use artefact::{card, description};
 pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
@@ -119,11 +119,11 @@ fn planned(
         return recipe.stage("condense", None, settings);
     }
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
-    let planned = planner::plan(settings, ancestor.as_deref(), context)?;
-    progress::say(options.verbosity, planned.text.trim_end());
-    let recipe = run_dir::of_stage("condense", &to_table(&planned.settings)?);
+    let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;
+    progress::say(options.verbosity, text.trim_end());
+    let recipe = run_dir::of_stage("condense", &to_table(&settings)?);
     context.on_first(|| run_dir::announce(out, &recipe, options))?;
-    Ok(planned.settings)
+    Ok(settings)
 }
 
 /// Condenses what grows the templates in `grow`, if given: the whole of `out`, or the level of this number within.
@@ -216,17 +216,8 @@ fn condense_level(
             AncestorOutput::Features => gene.headless(),
         };
         let gene = templates::rounded(&gene, plan.float)?;
-        let about = Condensed {
-            recipe,
-            plan: &plan,
-            ancestor,
-            data: &data,
-            seed: resolved.seed,
-            steps: outcome.steps,
-            epochs: outcome.epochs,
-            grown: smaller.as_ref(),
-        };
-        let about = about.description(&gene)?;
+        let grown = smaller.as_ref();
+        let about = description(recipe, &distillation, ancestor, grown, &outcome, &gene)?;
         let mut result = json!({
             "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),

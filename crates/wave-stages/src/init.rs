@@ -103,7 +103,10 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
     };
     let origin = match (cost.transferred, &plan.given.from) {
-        (1.., Some(from)) => origin_of(from, context)?,
+        (1.., Some(from)) => {
+            let from = Path::new(from);
+            origin::of(from, &locate::config(from, context)?["wave"], context)
+        }
         _ => Value::Null,
     };
     let provenance = json!({
@@ -122,13 +125,6 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         provenance,
     };
     Ok((model, cost))
-}
-
-/// The origin of the model that weights are taken from.
-fn origin_of(from: &str, context: &Context) -> Result<Value> {
-    let from = Path::new(from);
-    let provenance = locate::config(from, context)?["wave"].clone();
-    Ok(origin::of(from, &provenance, context))
 }
 
 /// A vision transformer by one of the methods.

@@ -95,7 +95,7 @@ pub fn describe(
 ) -> Result<String> {
     if settings.minutes.is_some() && settings.levels.is_none() {
         let (settings, ancestor) = with_ancestor(settings, ancestor, context)?;
-        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.text);
+        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.1);
     }
     let (plans, ancestor) = planned_levels(settings, ancestor, context)?;
     let levels = plans.len();
@@ -134,7 +134,7 @@ fn planned_levels(
 ) -> Result<(Vec<CondensePlan>, Option<Arc<Ancestor>>)> {
     let (mut settings, ancestor) = with_ancestor(settings, ancestor, context)?;
     if settings.minutes.is_some() && settings.levels.is_none() {
-        settings = planner::plan(&settings, ancestor.as_deref(), context)?.settings;
+        (settings, _) = planner::plan(&settings, ancestor.as_deref(), context)?;
     }
     let levels = levels::checked(&settings)?;
     let grown = super::read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
@@ -319,8 +319,8 @@ fn describe_level(
 /// The recipe of a condensation whose settings name minutes, with everything that is planned for them.
 pub fn print_recipe(settings: &Condense, context: &Context) -> Result<String> {
     let ancestor = planned(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
-    let planned = planner::plan(settings, ancestor.as_deref(), context)?;
-    let recipe = run_dir::of_stage("condense", &to_table(&planned.settings)?);
-    let text = planned.text.lines().map(|line| format!("# {line}\n"));
+    let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;
+    let recipe = run_dir::of_stage("condense", &to_table(&settings)?);
+    let text = text.lines().map(|line| format!("# {line}\n"));
     Ok(text.collect::<String>() + &toml::to_string(&recipe)?)
 }

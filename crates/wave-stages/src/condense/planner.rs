@@ -65,20 +65,12 @@ const HEAD_WIDTHS: ([usize; 5], [usize; 5]) = ([64, 48, 32, 24, 16], [32, 24, 16
 /// Tokens of an image: enough to see by, few enough to train fast.
 const TOKENS: (usize, usize) = (49, 256);
 
-/// A planned condensation.
-pub(super) struct Planned {
-    /// All settings.
-    pub(super) settings: Condense,
-    /// The plan in a few lines.
-    pub(super) text: String,
-}
-
-/// Fills in what `given` does not say, for its minutes and sizes.
+/// All settings of a condensation for the minutes and sizes of `given`, and the plan in a few lines.
 pub(super) fn plan(
     given: &Condense,
     ancestor: Option<&Ancestor>,
     context: &Context,
-) -> Result<Planned> {
+) -> Result<(Condense, String)> {
     let mut settings = given.clone();
     let (minutes, sizes) = (
         given.minutes.unwrap_or(MINUTES),
@@ -115,7 +107,7 @@ pub(super) fn plan(
         minutes,
     );
     write_levels(&mut settings, &frame, &levels);
-    Ok(Planned { settings, text })
+    Ok((settings, text))
 }
 
 /// Settings of data and training that follow from the data.
