@@ -50,13 +50,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
     let inputs = inputs.images(prepared.plan.data.spec.as_deref(), &prepared.data);
     let recipe = run_dir::of_stage("adapt", &prepared.plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let Prepared {
-            templates,
-            plan,
-            data,
-            resolved,
-            ..
-        } = &prepared;
+        let (templates, plan) = (&prepared.templates, &prepared.plan);
+        let (data, resolved) = (&prepared.data, &prepared.resolved);
         let classes = data.class_names.len();
         let gene = &templates.learngene;
         let anchors = plan.anchors(gene.auxiliary.depth);

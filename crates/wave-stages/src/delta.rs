@@ -19,9 +19,6 @@ pub struct DeltaDir {
 }
 
 /// Reads a delta directory, or `hf:OWNER/NAME` after a download.
-///
-/// # Errors
-/// If there is none, or its files do not fit together.
 pub fn fetch(name: &Path, context: &Context) -> Result<DeltaDir, Error> {
     Ok(read(&wave_run::locate::locate(name, context)?)?)
 }

@@ -53,9 +53,6 @@ pub(crate) fn most(sizes: &Sizes) -> (usize, usize) {
 }
 
 /// The shapes that steps draw beside sizes like `whole`.
-///
-/// # Errors
-/// If a list holds 0, heads that divide no width, or no patch divides an image.
 pub(crate) fn variants(
     settings: &VariantsValues,
     widths: &[usize],

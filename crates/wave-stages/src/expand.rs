@@ -84,15 +84,13 @@ pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options)
     }
     let recipe = run_dir::of_stage("expand", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let InMemory {
-            model,
-            scalers,
-            summary,
-            result,
-        } = finish(source, &prepared, Some(run), options)?;
+        let made = finish(source, &prepared, Some(run), options)?;
         Ok(StageOutput {
-            result,
-            write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
+            result: made.result,
+            write: Box::new(move || {
+                let scalers = Some(&made.scalers);
+                made.model.write(out, layout, scalers, &made.summary)
+            }),
         })
     })
 }
@@ -130,17 +128,8 @@ fn finish(
     run: Option<&mut RunDir>,
     options: &Options,
 ) -> Result<InMemory> {
-    let Prepared {
-        templates,
-        plan,
-        candidates,
-        shape,
-        layout,
-        data,
-        ..
-    } = prepared;
-    let context = &options.context;
-    let data = data.as_ref();
+    let (templates, plan) = (&prepared.templates, &prepared.plan);
+    let (shape, data) = (&prepared.shape, prepared.data.as_ref());
     let Expanded {
         mut model,
         scalers,
@@ -148,7 +137,10 @@ fn finish(
         fit,
     } = make(templates, plan, shape, data, run, options, "expand")?;
     let scores = match (data, &fit) {
-        (Some(data), Some(fit)) => score::stored_scores(&model, layout.float, data, fit.scores)?,
+        (Some(data), Some(fit)) => {
+            let float = prepared.layout.float;
+            score::stored_scores(&model, float, data, fit.scores)?
+        }
         _ => None,
     };
     let parameters: Map<_, _> = ledger
@@ -159,7 +151,7 @@ fn finish(
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": templates.digest,
-        "origin": origin::of(&source.path, templates.config.provenance.record(), context),
+        "origin": origin::of(&source.path, templates.config.provenance.record(), &options.context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
         "parameters": parameters,
@@ -197,7 +189,7 @@ fn finish(
     if !outside.is_empty() {
         result["not_condensed"] = json!(outside);
     }
-    if let Some(candidates) = candidates {
+    if let Some(candidates) = &prepared.candidates {
         result["sizes"] = json!(candidates);
     }
     if let Some(data) = data {

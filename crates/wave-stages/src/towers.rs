@@ -11,9 +11,6 @@ use wave_run::error::request;
 const OPEN_CLIP: &str = "open_clip_config.json";
 
 /// The `config.json` of a directory and its CLIP or SigLIP, if it holds one.
-///
-/// # Errors
-/// If it is incomplete, or in open_clip's layout.
 pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
     refuse_open_clip(dir)?;
     if dir.is_file() || wave_hub::directory_kind(dir)? != Kind::Transformers {

@@ -22,51 +22,43 @@ const SAMPLED: usize = 256;
 const TIMED: usize = 2;
 const TIMED_LAYERS: usize = 2;
 
-/// The sizes of the data and of the training on it.
+/// The sizes of the data.
 struct Numbers {
     name: String,
     images: usize,
     channels: usize,
     classes: usize,
     batch: usize,
-    parts: usize,
     per_epoch: usize,
-    steps: u64,
     /// Mean bytes of a file, where images are files.
     file: Option<f64>,
 }
 
 impl Numbers {
     /// The numbers of the plan's data.
-    fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<Numbers> {
-        let resolved = plan.training.resolve(data)?;
-        Ok(Numbers {
+    fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Numbers {
+        Numbers {
             name: data.spec.clone(),
             images: data.train_indices.len(),
             channels: data.transform.channels,
             classes: plan.outputs(ancestor, data),
             batch: data.batch,
-            parts: resolved.accumulate,
             per_epoch: data.loader.steps_per_epoch(),
-            steps: resolved.steps,
             file: mean_file(&*data.train),
-        })
+        }
     }
 
     /// The numbers of ImageNet, where no data is named.
     fn of_imagenet(plan: &CondensePlan) -> Numbers {
         let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
         let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
-        let per_epoch = (images / batch.max(1)).max(1);
         Numbers {
             name: "none named; assuming ImageNet's numbers".into(),
             images,
             channels: 3,
             classes: 1000,
             batch,
-            parts: plan.training.accumulate,
-            per_epoch,
-            steps: plan.training.duration.steps(per_epoch),
+            per_epoch: (images / batch.max(1)).max(1),
             file: Some(110e3),
         }
     }
@@ -198,32 +190,32 @@ fn describe_level(
     context: &Context,
 ) -> Result<String> {
     let data = opened(&mut plan, ancestor, context)?;
+    let output = plan.output(ancestor);
     if let (Some(data), Some(ancestor)) = (&data, ancestor) {
-        ancestor.check(data, plan.output(Some(ancestor)))?;
+        ancestor.check(data, output)?;
     }
     let mode = plan.training.mode(context)?;
     let numbers = match &data {
-        Some(data) => Numbers::of(data, &plan, ancestor)?,
+        Some(data) => {
+            plan.training.resolve(data)?; // or refused
+            Numbers::of(data, &plan, ancestor)
+        }
         None => Numbers::of_imagenet(&plan),
     };
-    let Numbers {
-        images,
-        classes,
-        batch,
-        steps,
-        ..
-    } = numbers;
+    let (images, classes, batch) = (numbers.images, numbers.classes, numbers.batch);
+    let parts = plan.training.accumulate;
+    let steps = plan.training.duration.steps(numbers.per_epoch);
     let plan = plan.on(numbers.channels, classes);
     let a = &plan.auxiliary;
     let largest = plan.largest();
     let ledger = plan.ledger();
     let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
-    let step = Step::of_images(plan.memory(ancestor, mode), batch, numbers.parts, context);
+    let step = Step::of_images(plan.memory(ancestor, mode), batch, parts, context);
     let epochs = steps as f64 / numbers.per_epoch as f64;
 
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
-    let outputs = match plan.output(ancestor) {
+    let outputs = match output {
         AncestorOutput::Scores => "classes",
         AncestorOutput::Features => "features of the ancestor",
     };
@@ -280,7 +272,7 @@ fn describe_level(
         );
     }
     if let Some(cache) = &plan.cache {
-        let room = cache.bytes_per_image(plan.output(ancestor), classes);
+        let room = cache.bytes_per_image(output, classes);
         text += &format!(
             "the cache takes {room} bytes an image and view, {} a view\n",
             bytes((room * images) as f64)
@@ -301,8 +293,8 @@ fn describe_level(
     );
     let shown = match (ancestor, &data) {
         (Some(ancestor), Some(data)) => {
-            let shown = ancestor.shown(data, steps, plan.output(Some(ancestor)));
-            let seconds = ancestor.seconds(plan.output(Some(ancestor)))?;
+            let shown = ancestor.shown(data, steps, output);
+            let seconds = ancestor.seconds(output)?;
             text += &format!(
                 "; the ancestor {:.1} images a second, of {shown} that it is shown",
                 1.0 / seconds

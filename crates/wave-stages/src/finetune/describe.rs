@@ -15,13 +15,7 @@ const TIMED: usize = 2;
 impl Prepared {
     /// Model, data, duration, memory, and time from a few steps.
     pub fn describe(&self) -> Result<String> {
-        let Prepared {
-            model,
-            data,
-            resolved,
-            step,
-            ..
-        } = self;
+        let (model, data, resolved) = (&self.model, &self.data, &self.resolved);
         let (depth, width) = model.network.size();
         let parameters = model.parameters();
         let mut text = format!(
@@ -33,13 +27,13 @@ impl Prepared {
         if let Some(ancestor) = &self.ancestor {
             text += &format!("ancestor: {}\n", ancestor.describe());
         }
-        text += &step.words();
+        text += &self.step.words();
         let state = forecast::checkpoint(parameters, resolved.ema.is_some());
         text += &format!(
             "a checkpoint {}, and its spare as much\n",
             forecast::bytes(state as f64)
         );
-        if !step.can_time(TIMED) {
+        if !self.step.can_time(TIMED) {
             return Ok(text);
         }
         let weights = model.network.prepare(&model.weights)?;
