@@ -184,7 +184,7 @@ fn condense_level(
     let resolved_recipe = run_dir::of_stage("condense", &plan.table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
-        let verbosity = options.verbosity;
+        let (cache, verbosity) = (cache.as_ref(), options.verbosity);
         let distillation = Distillation {
             plan: &plan,
             updated: Updated::of(&plan, &gene),
@@ -192,13 +192,7 @@ fn condense_level(
             resolved: &resolved,
             data: &data,
             output,
-            distill_targets: DistillTargets::of(
-                ancestor,
-                &data,
-                output,
-                cache.as_ref(),
-                verbosity,
-            )?,
+            distill_targets: DistillTargets::of(ancestor, &data, output, cache, verbosity)?,
         };
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));
@@ -223,7 +217,7 @@ fn condense_level(
             "top1": outcome.scores.map(|s| s.top1),
             "seconds": began.elapsed().as_secs_f64().round(),
         });
-        if let Some(cache) = &cache {
+        if let Some(cache) = cache {
             result["cache"] = cache.summary();
         }
         outcome.tell(&mut result);

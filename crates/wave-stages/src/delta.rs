@@ -55,13 +55,8 @@ fn read(dir: &Path) -> Result<DeltaDir> {
 /// Writes a delta directory, all values as `float`.
 pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
     let stored = templates::stored(delta.tensors.clone())?;
-    Ok(wave_hub::write_delta(
-        dir,
-        &delta.config,
-        &stored,
-        float,
-        card,
-    )?)
+    wave_hub::write_delta(dir, &delta.config, &stored, float, card)?;
+    Ok(())
 }
 
 impl TemplateDir {

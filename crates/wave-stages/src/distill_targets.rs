@@ -113,9 +113,6 @@ fn standard(ancestor: &Ancestor, data: &Data) -> Result<Standard> {
         features.extend(ancestor.of_view(images, 0, data, AncestorOutput::Features)?);
     }
     let shape = (some.len(), ancestor.width(AncestorOutput::Features));
-    Ok(Standard::of(&Tensor::from_vec(
-        features,
-        shape,
-        &Device::Cpu,
-    )?)?)
+    let features = Tensor::from_vec(features, shape, &Device::Cpu)?;
+    Ok(Standard::of(&features)?)
 }

@@ -51,30 +51,23 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     let inputs = Inputs::new(context).artefact("model", source)?;
     let prepared = Prepared::read(source, plan, options.repeated(out), context)?;
     prepared.step.check()?;
-    let Prepared {
-        mut model,
-        ancestor,
-        cache,
-        layout,
-        plan,
-        data,
-        resolved,
-        ..
-    } = prepared;
+    let (mut model, layout) = (prepared.model, prepared.layout);
+    let (plan, data, resolved) = (&prepared.plan, &prepared.data, &prepared.resolved);
+    let (ancestor, cache) = (prepared.ancestor.as_deref(), prepared.cache.as_ref());
     let mut origin = origin::of(source, &model.provenance, context);
-    let mut inputs = inputs.images(plan.data.spec.as_deref(), &data);
-    if let Some(ancestor) = &ancestor {
+    let mut inputs = inputs.images(plan.data.spec.as_deref(), data);
+    if let Some(ancestor) = ancestor {
         origin = origin::both(&origin, &ancestor.origin);
         inputs = ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?;
     }
     let recipe = run_dir::of_stage("finetune", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
         let tuning = Tuning {
-            plan: &plan,
-            resolved: &resolved,
-            data: &data,
-            ancestor: ancestor.as_deref(),
-            cache: cache.as_ref(),
+            plan,
+            resolved,
+            data,
+            ancestor,
+            cache,
             every_epoch: true,
         };
         let label = match out.file_name() {
@@ -94,7 +87,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             "origin": origin,
             "start": model.provenance,
         });
-        let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
+        let scores = stored_scores(&model, layout.float, data, outcome.scores)?;
         let top1 = scores.map(|s| s.top1);
         if let Some(top1) = top1 {
             model.provenance["top1"] = json!(top1);
@@ -111,7 +104,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
         );
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
-        if let Some(cache) = &cache {
+        if let Some(cache) = cache {
             result["cache"] = cache.summary();
         }
         outcome.tell(&mut result);
@@ -156,22 +149,18 @@ impl Tuning<'_> {
             let shape = self.plan.beside_of(&model.network)?;
             self.plan.beside.insert(&mut start, shape)?;
         }
+        let (output, verbosity) = (AncestorOutput::Scores, options.verbosity);
+        let (data, cache) = (self.data, self.cache);
         let tuned = Tuned {
             of: self,
             network: &model.network,
             start,
-            distill_targets: DistillTargets::of(
-                self.ancestor,
-                self.data,
-                AncestorOutput::Scores,
-                self.cache,
-                options.verbosity,
-            )?,
+            distill_targets: DistillTargets::of(self.ancestor, data, output, cache, verbosity)?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
         let train_run = TrainRun {
             label,
-            data: self.data,
+            data,
             resolved: self.resolved,
             every_epoch: self.every_epoch,
         };

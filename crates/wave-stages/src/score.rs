@@ -53,11 +53,8 @@ pub(crate) fn score_by(
     logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<Scores> {
     let at_once = forecast::test_batch(forecast::of_forward(network));
-    Ok(wave_train::evaluate(
-        tests.context.ranks(),
-        tests.batches(at_once),
-        logits,
-    )?)
+    let (ranks, batches) = (tests.context.ranks(), tests.batches(at_once));
+    Ok(wave_train::evaluate(ranks, batches, logits)?)
 }
 
 /// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.

@@ -326,9 +326,8 @@ pub fn write(
         weights.extend(own.map(|(name, t)| (format!("levels.{at}.{name}"), t)));
     }
     let card = card(&config);
-    Ok(wave_hub::write_templates(
-        dir, &config, &weights, float, &card,
-    )?)
+    wave_hub::write_templates(dir, &config, &weights, float, &card)?;
+    Ok(())
 }
 
 /// Tensors by the names of [`Learngene::tensors`] under those of a file: scalers one by one, other weights a layer each.

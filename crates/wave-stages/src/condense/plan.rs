@@ -126,15 +126,10 @@ impl CondensePlan {
     }
 
     /// With the channels and classes of the data.
-    pub fn on(self, channels: usize, classes: usize) -> CondensePlan {
-        CondensePlan {
-            auxiliary: VitShape {
-                channels,
-                classes,
-                ..self.auxiliary
-            },
-            ..self
-        }
+    pub fn on(mut self, channels: usize, classes: usize) -> CondensePlan {
+        self.auxiliary.channels = channels;
+        self.auxiliary.classes = classes;
+        self
     }
 
     /// Opens the data of a condensation, with `ancestor` if it has one.

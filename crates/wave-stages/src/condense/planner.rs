@@ -72,12 +72,9 @@ pub(super) fn plan(
     context: &Context,
 ) -> Result<(Condense, String)> {
     let mut settings = given.clone();
-    let (minutes, sizes) = (
-        given.minutes.unwrap_or(MINUTES),
-        given.sizes.unwrap_or_default(),
-    );
+    let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
-    let frame = Frame::new(&mut settings, sizes)?;
+    let frame = Frame::new(&mut settings, given.sizes.unwrap_or_default())?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -98,14 +95,8 @@ pub(super) fn plan(
     rates.ancestor_in_steps = most_views == 0;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data, most_views);
     let levels = frame.levels(&settings, &time, &rates)?;
-    let text = words::describe(
-        &frame,
-        &levels,
-        &time,
-        &rates,
-        (&data, ancestor, output),
-        minutes,
-    );
+    let source = (&data, ancestor, output);
+    let text = words::describe(&frame, &levels, &time, &rates, source, minutes);
     write_levels(&mut settings, &frame, &levels);
     Ok((settings, text))
 }
@@ -444,10 +435,12 @@ impl Time {
             ancestor = f64::from(views) * view;
         }
         let tested = data.tests.indices.len();
-        let of_one = frame
-            .tested()
-            .map(|(d, w)| rates.forward(d, w))
-            .sum::<f64>();
+        let ModelSizes { least, most } = frame.sizes;
+        // At the end, at most.
+        let depths = (0..5).map(|i| least.0 + i * (most.0 - least.0) / 4);
+        let sizes = frame.widths.iter();
+        let sizes = sizes.flat_map(|w| depths.clone().map(|d| (d, *w)));
+        let of_one: f64 = sizes.map(|(d, w)| rates.forward(d, w)).sum();
         let affordable = ((TESTS * all / of_one.max(1e-9)) as usize).max(LEAST_TESTS);
         if affordable < tested && of_images.hold_out.is_none() {
             of_images.test_limit.get_or_insert(affordable);
@@ -467,16 +460,6 @@ impl Time {
 fn views(affordable: f64, shifted: bool) -> u32 {
     let most = if shifted { VIEWS.0 } else { VIEWS.1 };
     affordable.clamp(1.0, most) as u32
-}
-
-impl Frame {
-    /// The sizes that are tested at the end, at most.
-    fn tested(&self) -> impl Iterator<Item = (usize, usize)> {
-        let ModelSizes { least, most } = self.sizes;
-        let depths = (0..5).map(move |i| least.0 + i * (most.0 - least.0) / 4);
-        let widths = self.widths.iter();
-        widths.flat_map(move |w| depths.clone().map(|d| (d, *w)))
-    }
 }
 
 /// A level as the table of its changes.

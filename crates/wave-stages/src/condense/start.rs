@@ -48,10 +48,8 @@ fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Template
     let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
     let mut of_set = |(set, n): (&String, &usize)| {
         let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(rng)).collect();
-        Ok((
-            set.clone(),
-            Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?,
-        ))
+        let templates = Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?;
+        Ok((set.clone(), templates))
     };
     plan.templates.counts.iter().map(&mut of_set).collect()
 }

@@ -94,8 +94,6 @@ pub fn describe_of(
     context: &Context,
 ) -> Result<(String, Model)> {
     let prepared = Prepared::new(templates, ExpandPlan::new(settings)?, None, context)?;
-    Ok((
-        prepared.describe()?,
-        prepared.templates.model(&prepared.shape)?,
-    ))
+    let text = prepared.describe()?;
+    Ok((text, prepared.templates.model(&prepared.shape)?))
 }
