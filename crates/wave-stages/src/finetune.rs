@@ -25,16 +25,12 @@ use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, T
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod beside;
-mod describe;
-mod head;
 mod plan;
 mod slices;
 
 use beside::Beside;
-pub use describe::describe;
-use head::only_runs;
-pub use head::open_data;
-pub use plan::{FinetunePlan, Prepared};
+use plan::only_runs;
+pub use plan::{FinetunePlan, Prepared, describe, open_data};
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {

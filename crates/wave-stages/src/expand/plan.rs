@@ -1,7 +1,7 @@
 //! The plan of an expansion, its size chosen and checked; then all inputs.
 
 use super::DEFAULTS;
-use crate::budget::{self, Candidate, Size};
+use crate::budget::{self, Candidate};
 use crate::delta;
 use crate::layout::Layout;
 use crate::model::Network;
@@ -26,8 +26,8 @@ use wave_run::train::{Resolved, TrainingPlan};
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// The size of the model, or limits on it.
-    pub size: Size,
+    /// The most parameters, multiply-adds and milliseconds, where a size is to be chosen.
+    limits: [Option<f64>; 3],
     /// What is said of all else.
     pub(super) given: ExpandValues,
     /// Data to fit scalers on, if any.
@@ -45,7 +45,7 @@ impl ExpandPlan {
         let training = TrainingPlan::of_images(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
-            size: Size::new(settings)?,
+            limits: budget::limits(settings)?,
             given: settings.clone().into(),
             data: DataPlan::new(&settings.training)?,
             duration: epochs
@@ -56,15 +56,21 @@ impl ExpandPlan {
         })
     }
 
+    /// The shape of the model, of depth and width that are given.
+    pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
+        let size = budget::needed(self.given.depth, self.given.width)?;
+        budget::shape(&self.given, gene, size, self.given.heads)
+    }
+
     /// Replaces limits on the size by a size; also returns the sizes within the limits, best first.
     pub fn sized(
         mut self,
         templates: &TemplateDir,
         context: &Context,
     ) -> Result<(ExpandPlan, Option<Vec<Candidate>>)> {
-        let candidates = budget::choose(templates, &self.size, context)?;
+        let candidates = budget::choose(templates, &self.given, self.limits, context)?;
         if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
-            (self.size.depth, self.size.width) = (Some(best.depth), Some(best.width));
+            (self.given.depth, self.given.width) = (Some(best.depth), Some(best.width));
             for limit in ["max_params", "max_macs", "max_latency_ms"] {
                 self.table.remove(limit);
             }
@@ -154,7 +160,7 @@ impl Prepared {
         }
         let (mut plan, candidates) = plan.sized(&templates, context)?;
         let gene = &templates.learngene;
-        let shape = plan.size.shape(gene)?;
+        let shape = plan.shape(gene)?;
         let network = Network::Vit(shape.clone());
         let layout = Layout::of(&plan.given.output, &network)?;
         forecast::check_network(&network)?;

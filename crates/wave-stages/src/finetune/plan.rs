@@ -1,12 +1,13 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
 use super::slices::Slices;
-use super::{Beside, DEFAULTS, only_runs, open_data};
+use super::{Beside, DEFAULTS};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::{Cache, CachePlan};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
-use crate::score::check_parts;
+use crate::score::{check_parts, zero_head};
+use crate::timing;
 use crate::zero_shot;
 use anyhow::Result;
 use std::path::Path;
@@ -15,12 +16,15 @@ use toml::Table;
 use wave_learngene::Objective;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
-use wave_run::data::{Data, DataPlan};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
 use wave_run::settings::{self, Finetune, FinetuneValues, Output, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
+
+/// Images of timed steps.
+const TIMED: usize = 2;
 
 /// The settings of a fine-tuning, checked.
 #[derive(Clone, Debug)]
@@ -174,4 +178,104 @@ impl Prepared {
             resolved,
         })
     }
+
+    /// Model, data, duration, memory, and time from a few steps.
+    pub fn describe(&self) -> Result<String> {
+        let (model, data, resolved) = (&self.model, &self.data, &self.resolved);
+        let (depth, width) = model.network.size();
+        let parameters = model.parameters();
+        let mut text = format!(
+            "model: {}, {depth} layers, width {width}, {parameters} parameters\n",
+            model.network.family()
+        );
+        text += &data.describe();
+        text += &resolved.describe(data);
+        if let Some(ancestor) = &self.ancestor {
+            text += &format!("ancestor: {}\n", ancestor.describe());
+        }
+        text += &self.step.words();
+        let state = forecast::checkpoint(parameters, resolved.ema.is_some());
+        text += &format!(
+            "a checkpoint {}, and its spare as much\n",
+            forecast::bytes(state as f64)
+        );
+        if !self.step.can_time(TIMED) {
+            return Ok(text);
+        }
+        let weights = model.network.prepare(&model.weights)?;
+        let seconds = timing::training(
+            &model.network,
+            &weights,
+            TIMED,
+            resolved.mode,
+            data.tests.context.device(),
+        )?;
+        let images = resolved.steps as f64 * data.batch as f64;
+        let mut total = seconds * images;
+        text += &format!(
+            "{:.1} images a second here, measured on {TIMED}",
+            1.0 / seconds
+        );
+        if let Some(ancestor) = &self.ancestor {
+            let seconds = ancestor.seconds(AncestorOutput::Scores)?;
+            total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
+            text += &format!(", the ancestor {:.1}", 1.0 / seconds);
+        }
+        text += &format!("; at that rate about {}\n", forecast::duration(total));
+        Ok(text)
+    }
+}
+
+/// The output of `wave finetune --dry-run`.
+pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
+    let plan = FinetunePlan::new(settings)?;
+    Prepared::read(model, plan, None, context)?.describe()
+}
+
+/// Opens the data for a model, and gives the model a new head if the plan asks for one.
+pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
+    let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
+    if plan.new_head {
+        reset_head(model, &data)?;
+    }
+    data.check_classes(
+        model.network.classes(),
+        "choose data with the model's classes, or start a new head with --new-head true",
+    )?;
+    data.check_names(
+        &model.label_names,
+        "start a new head with the data's names with --new-head true, or, if they are the model's classes, rename and \
+         order the data's as the model has them",
+    )?;
+    Ok(data)
+}
+
+fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
+    let (classes, width) = (data.class_names.len(), model.network.size().1);
+    let head = match &model.network {
+        Network::ConvNext(shape) => shape.head(),
+        _ => "head",
+    };
+    model.weights.extend(zero_head(head, classes, width)?);
+    match &mut model.network {
+        Network::Vit(shape) => shape.classes = classes,
+        Network::ConvMixer(shape) => shape.classes = classes,
+        Network::ConvNext(shape) => shape.classes = classes,
+        Network::Transformer(shape) => shape.classes = classes,
+        other => return Err(only_runs(other)),
+    }
+    model.label_names = data.class_names.clone();
+    Ok(())
+}
+
+/// The error for a network that does not train.
+pub(super) fn only_runs(network: &Network) -> anyhow::Error {
+    let parts = match &network.parts()[..] {
+        [] => String::new(),
+        parts => format!(" with {}", parts.join(", ")),
+    };
+    request(format!(
+        "{}{parts} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
+        network.family()
+    ))
 }
