@@ -29,7 +29,7 @@ pub(super) struct Rates {
     /// The largest shape.
     pub(super) shape: VitShape,
     /// The smallest, a middle and the largest size.
-    measured: Vec<Measured>,
+    pub(super) measured: Vec<Measured>,
     /// Seconds of an image in the ancestor; 0 without one.
     pub(super) ancestor: f64,
     /// True if the ancestor runs in every step, since outputs of one view are too large to keep.
@@ -37,18 +37,18 @@ pub(super) struct Rates {
     /// Seconds of an image in the loader.
     pub(super) loading: f64,
     /// True if a GPU trains while the processor loads.
-    ahead: bool,
+    pub(super) ahead: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Measured {
-    depth: usize,
-    width: usize,
-    multiply_adds: f64,
+pub(super) struct Measured {
+    pub(super) depth: usize,
+    pub(super) width: usize,
+    pub(super) multiply_adds: f64,
     /// Seconds of the forward and backward pass of an image.
-    image: f64,
+    pub(super) image: f64,
     /// Seconds of the optimiser and the composition, in a step of a condensation of the sizes up to this.
-    update: f64,
+    pub(super) update: f64,
 }
 
 impl Rates {
@@ -111,29 +111,6 @@ impl Rates {
             loading: loading(data)?,
             ahead,
         })
-    }
-
-    /// The rates of a machine of so many operations a second, with so many seconds of an update for each million weights.
-    #[cfg(test)]
-    pub(super) fn of_speed(largest: &VitShape, speed: f64, update: f64) -> Rates {
-        let of = |(depth, width): (usize, usize)| {
-            let multiply_adds = largest.with_size(depth, width).multiply_adds() as f64;
-            Measured {
-                depth,
-                width,
-                multiply_adds,
-                image: 6.0 * multiply_adds / speed,
-                update: update * (12 * depth * width * width) as f64 / 1e6,
-            }
-        };
-        Rates {
-            shape: largest.clone(),
-            measured: [(2, 64), (largest.depth, largest.width)].map(of).into(),
-            ancestor: 0.0,
-            ancestor_in_steps: false,
-            loading: 0.0,
-            ahead: false,
-        }
     }
 
     /// Seconds of a step of `batch` images at a size, in a level of sizes up to `reach`.
