@@ -211,7 +211,7 @@ fn condense_level(
         };
         let gene = templates::rounded(&gene, plan.float)?;
         let grown = smaller.as_ref();
-        let about = description(recipe, &distillation, ancestor, grown, &outcome, &gene)?;
+        let about = description(recipe, &distillation, &data, grown, &outcome, &gene)?;
         let mut result = json!({
             "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),

@@ -18,7 +18,7 @@ const MEASURED: usize = 2048;
 
 /// An ancestor's outputs on the training images of a model.
 pub(crate) struct DistillTargets<'a> {
-    ancestor: &'a Ancestor,
+    pub(crate) ancestor: &'a Ancestor,
     data: &'a Data,
     cache: Option<&'a Cache>,
     output: AncestorOutput,

@@ -7,7 +7,6 @@
 
 use crate::model::{Model, Network};
 use crate::origin;
-use crate::record::Expected;
 use crate::score::{self, zero_head};
 use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
@@ -166,7 +165,7 @@ fn finish(
         summary += &format!("| {name} | {n} |\n");
     }
     let expected = prepared.expected();
-    if let Some(Expected { top1, from }) = &expected {
+    if let Some((top1, from)) = &expected {
         summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
     }
     let outside = prepared.outside();
@@ -182,7 +181,7 @@ fn finish(
     if let Some(fit) = &fit {
         fit.tell(&mut result);
     }
-    if let Some(Expected { top1, from }) = expected {
+    if let Some((top1, from)) = expected {
         result["expected_top1"] = json!(top1);
         result["expected_from"] = json!(from);
     }

@@ -44,15 +44,6 @@ fn drawn(told: &Provenance) -> [Vec<f64>; 6] {
     ]
 }
 
-/// The accuracy to expect of a model made without data.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Expected {
-    /// 0 to 1.
-    pub(crate) top1: f64,
-    /// How it is known.
-    pub(crate) from: &'static str,
-}
-
 /// The record of a template directory.
 pub(crate) struct Record<'a> {
     auxiliary: &'a VitShape,
@@ -72,28 +63,23 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The accuracy to expect of a shape. Where it was not measured, the losses of all properties in which
+    /// The accuracy to expect of a shape made without data, 0 to 1, and how it is known. Where it was not measured, the losses of all properties in which
     /// it differs from those that were are added up; none where one is unknown.
-    pub(crate) fn expected(&self, shape: &VitShape) -> Option<Expected> {
+    pub(crate) fn expected(&self, shape: &VitShape) -> Option<(f64, &'static str)> {
         let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
         if let Some(at) = self.shapes.iter().find(same) {
-            return Some(Expected {
-                top1: at.top1,
-                from: "measured at this shape, without data",
-            });
+            return Some((at.top1, "measured at this shape, without data"));
         }
         let VitShape { depth, width, .. } = *shape;
         let differing = self.differing(shape);
         if differing.is_empty() {
-            let (top1, from) = self.surface.expected(depth, width)?;
-            return Some(Expected { top1, from });
+            return self.surface.expected(depth, width);
         }
         let values = properties(shape);
         let losses = differing.into_iter().map(|p| self.loss(p, values[p]));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
         let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
-        let from = "estimated from shapes that differ in one thing each";
-        Some(Expected { top1, from })
+        Some((top1, "estimated from shapes that differ in one thing each"))
     }
 
     /// A line for each property in which a shape leaves what was condensed, with the accuracy that this

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use wave_hub::{PAPER, TemplateConfig};
 use wave_learngene::Learngene;
+use wave_run::data::Data;
 use wave_run::train::Outcome;
 
 /// The condition of recorded accuracies.
@@ -17,13 +18,15 @@ const EXPANDED: &str = "expanded without data";
 /// The description of `gene`, which a condensation has trained, with its accuracies; `grown` are the templates that it grew.
 pub(super) fn description<'a>(
     recipe: &str,
-    of: &Distillation<'a>,
-    ancestor: Option<&Ancestor>,
+    of: &Distillation,
+    data: &'a Data,
     grown: Option<&TemplateDir>,
     outcome: &Outcome,
     gene: &Learngene,
 ) -> Result<Description<'a>> {
-    let (plan, data) = (of.plan, of.data);
+    let plan = of.plan;
+    let targets = of.distill_targets.as_ref();
+    let ancestor = targets.map(|targets| targets.ancestor);
     let mut provenance = json!({
         "recipe": recipe,
         "version": env!("CARGO_PKG_VERSION"),

@@ -2,7 +2,6 @@
 
 use super::{ExpandPlan, Prepared};
 use crate::model::{Model, shape_in_words};
-use crate::record::Expected;
 use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
@@ -17,7 +16,7 @@ impl Prepared {
         let parameters = shape.parameter_count();
         let words = shape_in_words(shape);
         let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
-        if let Some(Expected { top1, from }) = self.expected() {
+        if let Some((top1, from)) = self.expected() {
             text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
         }
         for line in self.outside() {

@@ -5,7 +5,7 @@ use crate::budget::{self, Candidate};
 use crate::delta;
 use crate::layout::Layout;
 use crate::model::Network;
-use crate::record::{Expected, Record};
+use crate::record::Record;
 use crate::templates::TemplateDir;
 use anyhow::Result;
 use std::path::Path;
@@ -204,7 +204,7 @@ impl Prepared {
 
     /// The accuracy of such a model without data as the templates record it, and how it is known, if it
     /// is.
-    pub(super) fn expected(&self) -> Option<Expected> {
+    pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
         let given = &self.plan.given;
         let untouched = given.scalers == FirstScalers::Bank
             && given.fill == Fill::Inherit
