@@ -22,8 +22,9 @@ use wave_run::progress::{Report, Verbosity};
 pub use wave_run::settings::AncestorOutput;
 use wave_run::settings::ZeroShot;
 
-/// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
-const KEPT_BYTES: usize = 1 << 30;
+/// Largest size of the outputs kept in memory. Beyond it, the ancestor runs again for every batch, and a cache drops the
+/// views of other epochs.
+pub(crate) const KEPT_BYTES: usize = 1 << 30;
 /// Batch size of outputs computed ahead.
 const AHEAD: usize = 256;
 

@@ -24,7 +24,7 @@
 //! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
 //! ImageNet.
 
-use crate::ancestor::{Ancestor, AncestorOutput, once};
+use crate::ancestor::{Ancestor, AncestorOutput, KEPT_BYTES, once};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -50,8 +50,6 @@ use rows::{Format, Rows, View};
 
 /// Images of a shard.
 const SHARD: u32 = 4096;
-/// Largest size of views in memory; beyond it, those of other epochs are dropped.
-const KEPT_BYTES: usize = 1 << 30;
 /// File name of the manifest.
 const MANIFEST: &str = "cache.json";
 /// Time between two attempts to take a lock.
@@ -289,7 +287,7 @@ impl Cache {
         if let Some(dir) = path.parent() {
             wave_hub::prepare_out(dir)?;
         }
-        wave_hub::write_table(&path, rows.table(), &self.metadata(view, first))?;
+        wave_hub::write_table(&path, &rows.table, &self.metadata(view, first))?;
         Ok(rows)
     }
 

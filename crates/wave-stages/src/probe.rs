@@ -21,8 +21,8 @@ const WEIGHT_DECAY: f32 = 1e-2;
 /// Features of images, and their labels.
 pub(crate) struct Features {
     /// (images, width)
-    rows: Tensor,
-    labels: Vec<u32>,
+    pub(crate) rows: Tensor,
+    pub(crate) labels: Vec<u32>,
 }
 
 impl Features {
@@ -52,16 +52,6 @@ impl Features {
         }
         Ok(Features { rows, labels })
     }
-
-    /// Number of images.
-    pub(crate) fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// Numbers of a feature.
-    pub(crate) fn width(&self) -> Result<usize> {
-        Ok(self.rows.dim(1)?)
-    }
 }
 
 /// The share of test images whose label has the most votes among their `k` nearest training images by
@@ -78,7 +68,7 @@ pub(crate) fn nearest(train: &Features, test: &Features, k: usize, classes: usiz
             .filter(|(row, label)| vote(row, &train.labels, k, classes) == **label)
             .count();
     }
-    Ok(right as f64 / test.len().max(1) as f64)
+    Ok(right as f64 / test.labels.len().max(1) as f64)
 }
 
 /// The class with the most votes among the `k` training images of the largest cosines.
@@ -114,7 +104,7 @@ pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Resul
         })
     };
     let variables = [
-        zeros("weight", &[classes, train.width()?], WEIGHT_DECAY)?,
+        zeros("weight", &[classes, train.rows.dim(1)?], WEIGHT_DECAY)?,
         zeros("bias", &[classes], 0.0)?,
     ];
     let logits = |images: &Tensor| {
@@ -136,7 +126,7 @@ pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Resul
     let best = |z: &[f32]| (0..z.len()).max_by(|a, b| z[*a].total_cmp(&z[*b]).then(b.cmp(a)));
     let right = found.iter().zip(&test.labels);
     let right = right.filter(|(z, label)| best(z) == Some(**label as usize));
-    Ok(right.count() as f64 / test.len().max(1) as f64)
+    Ok(right.count() as f64 / test.labels.len().max(1) as f64)
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ pub(super) struct Rows {
     /// Indices, ascending, (n).
     images: Vec<u32>,
     /// The tensors of a shard, by [`Format::tensors`].
-    table: Weights,
+    pub(super) table: Weights,
 }
 
 impl Rows {
@@ -181,11 +181,6 @@ impl Rows {
             images: all.iter().flat_map(|rows| &rows.images).copied().collect(),
             table: names.map(join).collect::<Result<_>>()?,
         })
-    }
-
-    /// As a table for a shard.
-    pub(super) fn table(&self) -> &Weights {
-        &self.table
     }
 
     /// The rows of a shard with images in `range`, or the error in it.

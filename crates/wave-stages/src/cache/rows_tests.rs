@@ -115,7 +115,7 @@ fn many_classes_and_extreme_logits_survive_a_shard() {
     let mut z = vec![-1e30_f32; 3000];
     (z[2999], z[256], z[7]) = (1e4, 1e4, 9.9e3);
     let rows = Rows::new(&[5], &z, format).unwrap();
-    let table = rows.table().clone();
+    let table = rows.table.clone();
     let rows = Rows::from_table(&table, format, 0..10).unwrap();
     let p = softmax(&looked_up(&[rows], format, &[5])[0]);
     assert!((p[2999] - 0.5).abs() < 1e-3 && (p[256] - 0.5).abs() < 1e-3);
@@ -125,7 +125,7 @@ fn many_classes_and_extreme_logits_survive_a_shard() {
 #[test]
 fn what_is_no_shard_is_refused() {
     let rows = Rows::new(&[4, 5], &logits(&[4, 5], 5), TWO).unwrap();
-    let table = rows.table().clone();
+    let table = rows.table.clone();
     let refused = |table: &Weights, format, range: Range<u32>, needle: &str| {
         let problem = Rows::from_table(table, format, range).err().unwrap();
         assert!(problem.contains(needle), "{problem}");

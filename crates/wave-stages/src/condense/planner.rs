@@ -128,13 +128,9 @@ fn data_settings(
         }
     }
     let images = dataset.train.len();
-    let native = data::image_side(&dataset);
+    let native = data::image_side(&dataset).into_iter();
     let taught = ancestor.map(|a| a.transform.image_size);
-    let side = match (native, taught) {
-        (Some(native), Some(taught)) => native.min(taught),
-        (Some(side), None) | (None, Some(side)) => side,
-        (None, None) => data::DEFAULT_SIDE,
-    };
+    let side = native.chain(taught).min().unwrap_or(data::DEFAULT_SIDE);
     let auxiliary = &mut settings.auxiliary;
     let side = *auxiliary.image_size.get_or_insert(side);
     if auxiliary.patch.is_none() {
@@ -153,16 +149,12 @@ fn data_settings(
             dataset.name
         )));
     }
-    training
-        .optimisation
-        .batch
-        .get_or_insert(BatchSize::Images(batch));
-    training.optimisation.weight_decay.get_or_insert(0.05);
-    training.optimisation.test_epochs.get_or_insert(0);
-    training
-        .transformer
-        .precision
-        .get_or_insert(PrecisionChoice::Auto);
+    let optimisation = &mut training.optimisation;
+    optimisation.batch.get_or_insert(BatchSize::Images(batch));
+    optimisation.weight_decay.get_or_insert(0.05);
+    optimisation.test_epochs.get_or_insert(0);
+    let precision = &mut training.transformer.precision;
+    precision.get_or_insert(PrecisionChoice::Auto);
     let augmentation = &mut training.augmentation;
     augmentation.flip.get_or_insert(true);
     match side <= 64 {
@@ -296,14 +288,11 @@ impl Frame {
             });
         }
         let mut all = LevelPlan::of((least.0, most.0), &self.widths);
-        let last = levels.last().cloned();
-        let whole = last.as_ref().is_some_and(|l| l.depths.1 == most.0)
-            && narrow.len() == self.widths.len();
+        let last = levels[levels.len() - 1].clone();
+        let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
         if in_all < LEVELS_FROM || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
-            if let Some(last) = &last {
-                all.shrink(last, |level| epochs(level, seconds) >= LAST_EPOCHS);
-            }
+            all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
             let mut one = LevelPlan {
                 lr: 4e-3,
                 growth: ONE_LEVEL,
@@ -321,10 +310,9 @@ impl Frame {
         for (at, level) in levels.iter_mut().enumerate() {
             level.epochs = epochs(level, time.training * share(at) / sum);
         }
-        let before = levels.len().checked_sub(2).map(|at| levels[at].clone());
-        if let (Some(before), Some(last)) = (before, levels.last_mut()) {
+        if let [.., before, last] = &mut levels[..] {
             let seconds = last.epochs * time.images * last.cost(rates, batch);
-            last.shrink(&before, |level| epochs(level, seconds) >= LAST_EPOCHS);
+            last.shrink(before, |level| epochs(level, seconds) >= LAST_EPOCHS);
             last.epochs = epochs(last, seconds);
             // A short level keeps what it began with at a low rate.
             if last.depths.1 > before.depths.1 || last.widths.len() > before.widths.len() {
