@@ -69,8 +69,7 @@ pub fn condense(
     let mut work = vec![1.0];
     if levels.len() > 1 {
         // Errors of any level come before the first begins.
-        let grown = read_grown(levels[0].grow.as_deref().map(Path::new), &options.context)?;
-        let plans = levels::plans(&levels, grown.as_ref())?;
+        let plans = level_plans(&levels, &options.context)?;
         work = plans.iter().map(CondensePlan::work_in_all).collect();
     }
     let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
@@ -93,6 +92,12 @@ pub fn condense(
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.
 pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
     levels::plans(&levels::of(settings)?, None)
+}
+
+/// The plans of levels, of which the first may grow templates.
+fn level_plans(levels: &[Condense], context: &Context) -> Result<Vec<CondensePlan>> {
+    let grown = read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
+    levels::plans(levels, grown.as_ref())
 }
 
 /// The templates that a condensation grows, if it grows any.

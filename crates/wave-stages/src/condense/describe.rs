@@ -5,7 +5,6 @@ use crate::ancestor::{Ancestor, AncestorOutput, planned};
 use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 use wave_data::{Source, Transform};
 use wave_run::context::Context;
@@ -85,11 +84,11 @@ pub fn describe(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
-    if settings.minutes.is_some() && settings.levels.is_none() {
-        let (settings, ancestor) = with_ancestor(settings, ancestor, context)?;
-        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.1);
+    let (settings, ancestor, text) = filled(settings, ancestor, context)?;
+    if let Some(text) = text {
+        return Ok(text);
     }
-    let (plans, ancestor) = planned_levels(settings, ancestor, context)?;
+    let plans = super::level_plans(&levels::checked(&settings)?, context)?;
     let levels = plans.len();
     let of_level = |(at, plan): (usize, CondensePlan)| {
         let text = describe_level(plan, ancestor.as_deref(), context)?;
@@ -101,12 +100,12 @@ pub fn describe(
     plans.into_iter().enumerate().map(of_level).collect()
 }
 
-/// The settings with an ancestor, and the ancestor itself, if it is at hand.
-fn with_ancestor(
+/// The settings with an ancestor, and with a plan if they name minutes; the ancestor itself, if it is at hand; the plan.
+fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
-) -> Result<(Condense, Option<Arc<Ancestor>>)> {
+) -> Result<(Condense, Option<Arc<Ancestor>>, Option<String>)> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
@@ -115,22 +114,11 @@ fn with_ancestor(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
-    Ok((settings, ancestor))
-}
-
-/// The plans of all levels, and the ancestor, if it is at hand.
-fn planned_levels(
-    settings: &Condense,
-    ancestor: Option<Arc<Ancestor>>,
-    context: &Context,
-) -> Result<(Vec<CondensePlan>, Option<Arc<Ancestor>>)> {
-    let (mut settings, ancestor) = with_ancestor(settings, ancestor, context)?;
-    if settings.minutes.is_some() && settings.levels.is_none() {
-        (settings, _) = planner::plan(&settings, ancestor.as_deref(), context)?;
+    if settings.minutes.is_none() || settings.levels.is_some() {
+        return Ok((settings, ancestor, None));
     }
-    let levels = levels::checked(&settings)?;
-    let grown = super::read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
-    Ok((levels::plans(&levels, grown.as_ref())?, ancestor))
+    let (settings, text) = planner::plan(&settings, ancestor.as_deref(), context)?;
+    Ok((settings, ancestor, Some(text)))
 }
 
 /// Templates as a condensation begins with them, so that what comes after it can be planned. The ancestor is as for
@@ -140,8 +128,9 @@ pub fn untrained(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<TemplateDir> {
-    let (mut plans, ancestor) = planned_levels(settings, ancestor, context)?;
+    let (settings, ancestor, _) = filled(settings, ancestor, context)?;
     let ancestor = ancestor.as_deref();
+    let mut plans = super::level_plans(&levels::checked(&settings)?, context)?;
     let Some(mut plan) = plans.pop() else {
         return Err(request("levels is empty; give the changes of at least one"));
     };
