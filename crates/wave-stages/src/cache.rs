@@ -85,14 +85,7 @@ impl CachePlan {
 
     /// Bytes of an image in a view, of so many classes or features.
     pub fn bytes_per_image(&self, output: AncestorOutput, width: usize) -> usize {
-        self.format(output, width).bytes_per_image()
-    }
-
-    fn format(&self, output: AncestorOutput, width: usize) -> Format {
-        match output {
-            AncestorOutput::Scores => Format::new(self.top, width),
-            AncestorOutput::Features => Format::of_features(width),
-        }
+        Format::new(output, self.top, width).bytes_per_image()
     }
 }
 
@@ -132,7 +125,7 @@ impl Cache {
         };
         refuse_mixing(data)?;
         let dir = &plan.dir;
-        let format = plan.format(output, ancestor.width(output));
+        let format = Format::new(output, plan.top, ancestor.width(output));
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
         let context = &ancestor.context;
@@ -292,14 +285,10 @@ impl Cache {
     }
 
     fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
-        let output = match self.format.raw {
-            false => AncestorOutput::Scores,
-            true => AncestorOutput::Features,
-        };
         let mut outputs = Vec::with_capacity(images.len() * self.format.width);
         for some in images.chunks(ancestor.at_once()) {
             self.context.interruption().check()?;
-            outputs.extend(ancestor.of_view(some, view, data, output)?);
+            outputs.extend(ancestor.of_view(some, view, data, self.format.output)?);
         }
         let n = images.len() as u64;
         self.computed.fetch_add(n, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use std::ops::Range;
 use wave_hub::Weights;
-use wave_run::settings::Top;
+use wave_run::settings::{AncestorOutput, Top};
 
 /// Least log-probability kept, within the range of f16.
 const LEAST: f64 = -60_000.0;
@@ -17,39 +17,28 @@ const ABSENT: u32 = u32::MAX;
 pub(super) struct Format {
     /// Number of the ancestor's classes or features.
     pub(super) width: usize,
-    /// True if numbers are kept as they are, features: otherwise logits, as logarithms of probabilities.
-    pub(super) raw: bool,
+    /// Features are kept as they are, scores as logarithms of probabilities.
+    pub(super) output: AncestorOutput,
     /// Number of classes kept, unless all are.
     pub(super) kept: Option<usize>,
 }
 
 impl Format {
-    /// The most probable classes, or all where that takes no more room.
-    pub(super) fn new(top: Top, classes: usize) -> Format {
-        let all = Format {
-            width: classes,
-            raw: false,
-            kept: None,
+    /// All features; of classes the most probable, or all where that takes no more room.
+    pub(super) fn new(output: AncestorOutput, top: Top, width: usize) -> Format {
+        let kept = match (output, top) {
+            (AncestorOutput::Scores, Top::Most(k)) => Some(k.min(width)),
+            _ => None,
         };
-        let some = match top {
-            Top::All => all,
-            Top::Most(k) => Format {
-                kept: Some(k.min(classes)),
-                ..all
-            },
+        let some = Format {
+            width,
+            output,
+            kept,
         };
+        let all = Format { kept: None, ..some };
         match some.bytes_per_image() < all.bytes_per_image() {
             true => some,
             false => all,
-        }
-    }
-
-    /// Features, all of them.
-    pub(super) fn of_features(width: usize) -> Format {
-        Format {
-            width,
-            raw: true,
-            kept: None,
         }
     }
 
@@ -109,7 +98,7 @@ impl Rows {
         let mut classes: Vec<u8> = Vec::new();
         let mut rest: Vec<f32> = Vec::new();
         for z in outputs.chunks_exact(format.width.max(1)) {
-            if format.raw {
+            if format.output == AncestorOutput::Features {
                 log_p.extend(z.iter().map(|z| z.clamp(-LARGEST, LARGEST)));
                 continue;
             }

@@ -2,12 +2,12 @@ use super::*;
 
 const ALL: Format = Format {
     width: 5,
-    raw: false,
+    output: AncestorOutput::Scores,
     kept: None,
 };
 const TWO: Format = Format {
     width: 5,
-    raw: false,
+    output: AncestorOutput::Scores,
     kept: Some(2),
 };
 
@@ -71,17 +71,23 @@ fn the_largest_are_kept_and_the_others_share_the_rest() {
 
 #[test]
 fn what_takes_no_less_room_is_kept_whole() {
-    let room = |top, classes| Format::new(top, classes).bytes_per_image();
+    let room = |top, classes| Format::new(AncestorOutput::Scores, top, classes).bytes_per_image();
     assert_eq!(room(Top::All, 1000), 2004);
     assert_eq!(room(Top::Most(16), 1000), 70);
     assert_eq!(room(Top::Most(16), 100), 54);
     assert_eq!(room(Top::Most(16), 100_000), 6 + 16 * 5);
-    assert_eq!(Format::new(Top::Most(16), 10).kept, None);
-    assert_eq!(Format::new(Top::Most(3), 10).kept, Some(3));
+    assert_eq!(
+        Format::new(AncestorOutput::Scores, Top::Most(16), 10).kept,
+        None
+    );
+    assert_eq!(
+        Format::new(AncestorOutput::Scores, Top::Most(3), 10).kept,
+        Some(3)
+    );
     for (classes, bytes) in [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 3)] {
         let format = Format {
             width: classes,
-            raw: false,
+            output: AncestorOutput::Scores,
             kept: None,
         };
         assert_eq!(format.class_bytes(), bytes, "{classes} classes");
@@ -109,7 +115,7 @@ fn merged_rows_are_those_computed_together() {
 fn many_classes_and_extreme_logits_survive_a_shard() {
     let format = Format {
         width: 3000,
-        raw: false,
+        output: AncestorOutput::Scores,
         kept: Some(4),
     };
     let mut z = vec![-1e30_f32; 3000];
@@ -150,7 +156,7 @@ fn what_is_no_shard_is_refused() {
 
 #[test]
 fn features_come_back_as_they_are() {
-    let format = Format::of_features(3);
+    let format = Format::new(AncestorOutput::Features, Top::All, 3);
     assert_eq!((format.bytes_per_image(), format.kept), (10, None));
     let features = [1.5f32, -200.25, 0.0, 1e6, -1e6, 3e-8];
     let rows = Rows::new(&[4, 9], &features, format).unwrap();
