@@ -11,6 +11,7 @@ use crate::model::{Model, Network, shape_in_words};
 use crate::origin;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
+use convolution::convolution;
 use frame::{Frame, frame};
 pub use methods::MethodOptions;
 use plan::{Architecture, InitPlan};
@@ -99,8 +100,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
     let frame = frame(&plan, context)?;
     let (network, weights, cost) = match plan.arch {
         Architecture::Vit => vit(&plan, &frame, context)?,
-        Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
-        Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
+        Architecture::ConvMixer | Architecture::ConvNext => convolution(&plan, &frame)?,
     };
     let origin = match (cost.transferred, &plan.given.from) {
         (1.., Some(from)) => {
