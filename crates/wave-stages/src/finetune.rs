@@ -214,23 +214,21 @@ impl Trainable for Tuned<'_> {
         let Tuning { plan, resolved, .. } = self.of;
         let targets = self.distill_targets.as_ref();
         let ancestor = targets.map(|t| t.targets(batch, images)).transpose()?;
-        let loss = |logits: &Tensor| {
-            let classes = self.network.classes();
-            plan.objective.loss(logits, ancestor.as_ref(), || {
-                wave_train::batch_targets(batch, classes, resolved.label_smoothing)
-            })
-        };
         let weights = &*plan.beside.folded(&live.weights)?;
-        if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
-            let rng = &mut train::size_generator(resolved.seed, part.step);
-            let shape = sizes.shape(whole, part.step, resolved.steps, rng);
-            let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
-            let slice = slice.map_err(candle_core::Error::wrap)?;
-            let scales = drop_path(shape.depth, part, resolved);
-            let logits = vit::logits_in(resolved.mode, &shape, &slice, images, scales)?;
-            return loss(&logits);
-        }
-        loss(&self.outputs(live, weights, images, part)?)
+        let logits = match (self.network, &self.sizes) {
+            (Network::Vit(whole), Some(sizes)) => {
+                let rng = &mut train::size_generator(resolved.seed, part.step);
+                let shape = sizes.shape(whole, part.step, resolved.steps, rng);
+                let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
+                let slice = slice.map_err(candle_core::Error::wrap)?;
+                self.outputs(&Network::Vit(shape), live, &slice, images, part)?
+            }
+            (network, _) => self.outputs(network, live, weights, images, part)?,
+        };
+        plan.objective.loss(&logits, ancestor.as_ref(), || {
+            let classes = self.network.classes();
+            wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+        })
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
@@ -245,16 +243,17 @@ impl Trainable for Tuned<'_> {
 }
 
 impl Tuned<'_> {
-    /// Class scores of the whole network with these `weights`, which are those that train or made of them.
+    /// Class scores of the network, or a slice of it, with `weights` that are those that train or made of them.
     fn outputs(
         &self,
+        network: &Network,
         live: &Parameters,
         weights: &Weights,
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let resolved = self.of.resolved;
-        match self.network {
+        match network {
             Network::Vit(shape) => {
                 let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, shape, weights, images, scales)
