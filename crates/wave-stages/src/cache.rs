@@ -24,7 +24,7 @@
 //! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
 //! ImageNet.
 
-use crate::ancestor::{Ancestor, AncestorOutput, KEPT_BYTES, once};
+use crate::ancestor::{Ancestor, AncestorOutput, KEPT_BYTES, Shown, once};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
-use wave_run::progress::{Report, Verbosity};
+use wave_run::progress::Report;
 use wave_run::settings::{Outputs, OutputsValues, Top};
 
 mod identity;
@@ -174,15 +174,9 @@ impl Cache {
 
     /// Outputs (b, width) on a training batch that is not mixed. A view is completed when first
     /// needed.
-    pub fn of_batch(
-        &self,
-        batch: &Batch,
-        ancestor: &Ancestor,
-        data: &Data,
-        verbosity: Verbosity,
-    ) -> candle_core::Result<Tensor> {
+    pub(crate) fn of_batch(&self, batch: &Batch, shown: &Shown) -> candle_core::Result<Tensor> {
         let make = || {
-            let view = self.view(batch.view, ancestor, data, verbosity);
+            let view = self.view(batch.view, shown);
             view.map_err(|e| candle_core::Error::msg(format!("{e:#}")))
         };
         let room = |views: &mut BTreeMap<u32, Arc<View>>, view: &View| {
@@ -197,22 +191,12 @@ impl Cache {
 
     /// A whole view: reads it, and computes and adds what is missing. Each rank does so for its share
     /// of the shards, and reads those of the others.
-    fn view(
-        &self,
-        number: u32,
-        ancestor: &Ancestor,
-        data: &Data,
-        verbosity: Verbosity,
-    ) -> Result<View> {
-        let mut wanted = data.train_indices.clone();
+    fn view(&self, number: u32, shown: &Shown) -> Result<View> {
+        let mut wanted = shown.data.train_indices.clone();
         wanted.sort_unstable();
         let parts: Vec<&[u32]> = wanted.chunk_by(|a, b| a / SHARD == b / SHARD).collect();
-        let mut report = Report::new(
-            &format!("ancestor, view {number}"),
-            0,
-            parts.len() as u64,
-            verbosity,
-        );
+        let label = format!("ancestor, view {number}");
+        let mut report = Report::new(&label, 0, parts.len() as u64, shown.verbosity);
         let first = |part: &[u32]| part[0] / SHARD * SHARD;
         let read = |part: &[u32], report: &Report| -> Result<Option<Rows>> {
             let rows = self.read(number, first(part), report)?;
@@ -235,7 +219,7 @@ impl Cache {
             for k in own() {
                 if shards[k].is_none() {
                     let rows = self.read(number, first(parts[k]), &report)?;
-                    shards[k] = Some(self.add(number, parts[k], rows, ancestor, data)?);
+                    shards[k] = Some(self.add(number, parts[k], rows, shown)?);
                 }
                 report.step(k as u64 + 1, SHARD as usize, "");
             }
@@ -253,7 +237,7 @@ impl Cache {
                 self.dir.display()
             )
         })?;
-        let view = View::new(&shards, self.format, data.source_images)?;
+        let view = View::new(&shards, self.format, shown.data.source_images)?;
         let mut rest = self.rest.lock().unwrap_or_else(|e| e.into_inner());
         rest.0 += view.rest()?;
         rest.1 += view.images();
@@ -261,19 +245,12 @@ impl Cache {
     }
 
     /// Adds the missing images of `part` to a shard, if any.
-    fn add(
-        &self,
-        view: u32,
-        part: &[u32],
-        rows: Rows,
-        ancestor: &Ancestor,
-        data: &Data,
-    ) -> Result<Rows> {
+    fn add(&self, view: u32, part: &[u32], rows: Rows, shown: &Shown) -> Result<Rows> {
         let missing = rows.missing(part);
         if missing.is_empty() {
             return Ok(rows); // another run was faster
         }
-        let new = self.compute(view, &missing, ancestor, data)?;
+        let new = self.compute(view, &missing, shown)?;
         let rows = rows.merge(&new)?;
         let first = part[0] / SHARD * SHARD;
         let path = self.shard(view, first);
@@ -284,11 +261,11 @@ impl Cache {
         Ok(rows)
     }
 
-    fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
+    fn compute(&self, view: u32, images: &[u32], shown: &Shown) -> Result<Rows> {
         let mut outputs = Vec::with_capacity(images.len() * self.format.width);
-        for some in images.chunks(ancestor.at_once()) {
+        for some in images.chunks(shown.ancestor.at_once()) {
             self.context.interruption().check()?;
-            outputs.extend(ancestor.of_view(some, view, data, self.format.output)?);
+            outputs.extend(shown.of_view(some, view)?);
         }
         let n = images.len() as u64;
         self.computed.fetch_add(n, Ordering::Relaxed);

@@ -15,7 +15,7 @@ const NAMES: [&str; 6] = [
     "patch",
 ];
 
-/// Places of depth and width there. Of all others the auxiliary's own was condensed too, whatever steps drew.
+/// Places of depth and width there. For all others the auxiliary's own was condensed too, whatever steps drew.
 const DEPTH: usize = 0;
 const WIDTH: usize = 1;
 

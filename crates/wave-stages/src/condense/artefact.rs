@@ -26,7 +26,7 @@ pub(super) fn description<'a>(
 ) -> Result<Description<'a>> {
     let plan = of.plan;
     let targets = of.distill_targets.as_ref();
-    let ancestor = targets.map(|targets| targets.ancestor);
+    let ancestor = targets.map(|targets| targets.shown.ancestor);
     let mut provenance = json!({
         "recipe": recipe,
         "version": env!("CARGO_PKG_VERSION"),

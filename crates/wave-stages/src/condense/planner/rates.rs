@@ -3,7 +3,7 @@
 use crate::ancestor::Ancestor;
 use crate::condense::CondensePlan;
 use crate::condense::start::start;
-use crate::condense::training::{self, Updated};
+use crate::condense::training::{Distillation, Updated};
 use crate::timing;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -12,7 +12,7 @@ use wave_init::DirectMethod;
 use wave_models::vit::{self, VitShape};
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::train::Parameters;
+use wave_run::train::{Parameters, Trainable};
 use wave_train::State;
 
 /// Images of a measured step on a processor. A GPU, where few images take as long as many, gets a whole batch.
@@ -75,13 +75,20 @@ impl Rates {
             plan.template_start = DirectMethod::Xavier; // sooner there
             let resolved = plan.training.resolve(data)?;
             let gene = start(&plan, 0)?;
-            let updated = Updated::of(&plan, &gene);
-            let variables = training::variables(&plan, &gene, &updated, &resolved, device)?;
-            let live = Parameters::new(variables);
+            let distillation = Distillation {
+                plan: &plan,
+                updated: Updated::of(&plan, &gene),
+                gene: &gene,
+                resolved: &resolved,
+                data,
+                output,
+                distill_targets: None,
+            };
+            let live = Parameters::new(distillation.variables(device)?);
             let mut state = State::new(&live.variables, false)?;
             let shape = largest.with_size(depth, width);
             let loss = || -> candle_core::Result<Tensor> {
-                let weights = training::weights(&gene, &updated, &live, &shape)?;
+                let weights = distillation.weights(&live, &shape)?;
                 let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, None)?;
                 wave_ops::soft_cross_entropy(&logits, &targets)
             };
@@ -91,8 +98,7 @@ impl Rates {
             })?;
             let step = fastest(device, || {
                 wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
-                let shapes = [&shape, &shape];
-                Ok(training::constrain(&gene, &updated, &live, shapes)?)
+                Ok(distillation.follow(&live, [&shape, &shape])?)
             })?;
             measured.push(Measured {
                 depth,
