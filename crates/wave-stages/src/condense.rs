@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use training::{Distillation, Updated};
+use wave_hub::Accuracy;
 use wave_run::context::Context;
 use wave_run::data;
 use wave_run::forecast::Step;
@@ -228,7 +229,8 @@ fn condense_level(
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         if level.is_none() {
-            result["accuracies"] = about.table();
+            let row = |a: &Accuracy| json!({ "depth": a.depth, "width": a.width, "top1": a.top1 });
+            result["accuracies"] = about.accuracies.iter().map(row).collect();
             let most = plan.largest();
             result["next"] = json!(format!(
                 "wave expand {} --depth {} --width {} --out model",

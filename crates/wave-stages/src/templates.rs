@@ -246,14 +246,6 @@ pub struct Description<'a> {
     pub shapes: Vec<ShapeAccuracy>,
 }
 
-impl Description<'_> {
-    /// The accuracies as rows of a result.
-    pub fn table(&self) -> Value {
-        let row = |a: &Accuracy| json!({ "depth": a.depth, "width": a.width, "top1": a.top1 });
-        self.accuracies.iter().map(row).collect()
-    }
-}
-
 /// Templates as they would be read from a directory, without one.
 pub(crate) fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
     TemplateDir {

@@ -2,7 +2,7 @@
 
 use super::slices::Slices;
 use super::{Beside, DEFAULTS};
-use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::{Cache, CachePlan};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
@@ -131,9 +131,8 @@ impl Prepared {
         context: &Context,
     ) -> Result<Prepared> {
         let model = Model::read(model, context)?;
-        let ancestor = plan.ancestor.as_deref();
-        let read = |path| Ancestor::read(Path::new(path), &plan.classes, context).map(Arc::new);
-        let ancestor = ancestor.map(read).transpose()?;
+        let ancestors = Ancestors::default();
+        let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
         Prepared::new(model, ancestor, plan, earlier, context)
     }
 
