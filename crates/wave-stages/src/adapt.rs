@@ -147,7 +147,6 @@ fn stored(
     Ok((delta, gene))
 }
 
-/// A delta in training.
 struct Adaptation<'a> {
     prepared: &'a Prepared,
     /// The learngene that it changes, on the device.

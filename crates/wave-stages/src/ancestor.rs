@@ -183,7 +183,6 @@ impl Ancestor {
         })
     }
 
-    /// Batch size of outputs computed ahead.
     pub(crate) fn at_once(&self) -> usize {
         forecast::at_once(forecast::of_forward(&self.network), AHEAD)
     }

@@ -50,7 +50,6 @@ use rows::{Format, Rows, View};
 
 /// Images of a shard.
 const SHARD: u32 = 4096;
-/// File name of the manifest.
 const MANIFEST: &str = "cache.json";
 /// Time between two attempts to take a lock.
 const PATIENCE: Duration = Duration::from_millis(100);

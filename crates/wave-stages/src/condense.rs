@@ -101,7 +101,6 @@ fn level_plans(levels: &[Condense], context: &Context) -> Result<Vec<CondensePla
     levels::plans(levels, grown.as_ref())
 }
 
-/// The templates that a condensation grows, if it grows any.
 fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateDir>> {
     let read = |path| templates::fetch(path, context);
     Ok(grow.map(read).transpose()?)

@@ -171,7 +171,6 @@ impl Tuning<'_> {
     }
 }
 
-/// A network in training.
 struct Tuned<'a> {
     of: &'a Tuning<'a>,
     network: &'a Network,

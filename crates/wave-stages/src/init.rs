@@ -30,7 +30,6 @@ use wave_run::settings::{BatchSize, Init};
 use wave_run::{forecast, locate};
 use wave_train::Examples;
 
-/// A line of the help on methods.
 fn method_line(name: &str, description: &str) -> String {
     format!("  {name:20} {description}\n")
 }
@@ -127,7 +126,6 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
     Ok((model, cost))
 }
 
-/// A vision transformer by one of the methods.
 fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
     let method = find(&plan.method)?;
     let needs_donor = method.donors > 0;

@@ -68,7 +68,6 @@ impl Model {
         Ok(model)
     }
 
-    /// Reads transformers' native layout.
     fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
         towers::refuse_nameless(dir)?;
         let (config, weights) = wave_hub::read_transformers(dir)?;
@@ -488,7 +487,6 @@ session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
 ```
 ";
 
-/// The sizes of the graph of a transformer.
 fn graph_sizes(shape: &VitShape) -> VitSizes {
     VitSizes {
         image_size: shape.image_size,
@@ -522,7 +520,6 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// A shape in words, for plans.
 pub(crate) fn shape_in_words(shape: &VitShape) -> String {
     format!(
         "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels in patches of {}, {} classes{}",

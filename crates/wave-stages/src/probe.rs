@@ -15,10 +15,8 @@ const AT_ONCE: usize = 256;
 /// Steps of a linear classifier, each on all training images, and their largest learning rate.
 const STEPS: u64 = 300;
 const LEARNING_RATE: f64 = 1e-2;
-/// Weight decay of a linear classifier.
 const WEIGHT_DECAY: f32 = 1e-2;
 
-/// Features of images, and their labels.
 pub(crate) struct Features {
     /// (images, width)
     pub(crate) rows: Tensor,

@@ -19,7 +19,6 @@ const NAMES: [&str; 6] = [
 const DEPTH: usize = 0;
 const WIDTH: usize = 1;
 
-/// The properties of a shape.
 fn properties(shape: &VitShape) -> [f64; 6] {
     [
         shape.depth as f64,
@@ -113,7 +112,6 @@ impl<'a> Record<'a> {
         lines
     }
 
-    /// The shape that an entry of the record measured.
     fn shape_of(&self, entry: &ShapeAccuracy) -> VitShape {
         VitShape {
             depth: entry.depth,

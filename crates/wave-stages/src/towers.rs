@@ -7,7 +7,6 @@ use wave_hub::Kind;
 use wave_models::zero_shot::DualEncoder;
 use wave_run::error::request;
 
-/// The configuration of open_clip's layout.
 const OPEN_CLIP: &str = "open_clip_config.json";
 
 /// The `config.json` of a directory and its CLIP or SigLIP, if it holds one.

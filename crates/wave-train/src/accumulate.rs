@@ -41,7 +41,6 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// Gradients of a scalar loss.
     pub(crate) fn new(loss: &Tensor, variables: &[Variable]) -> candle_core::Result<Gradients> {
         let mut gradients = wave_ops::backward(loss)?;
         Ok(Gradients {
@@ -50,7 +49,6 @@ impl Gradients {
         })
     }
 
-    /// The sum of these and others.
     pub(crate) fn add(self, other: Gradients) -> candle_core::Result<Gradients> {
         type Pair = (Option<Tensor>, Option<Tensor>);
         let sum = |pair: Pair| -> candle_core::Result<Option<Tensor>> {
@@ -83,7 +81,6 @@ impl Gradients {
         Ok(self)
     }
 
-    /// The norm of all of them.
     pub(crate) fn norm(&self) -> candle_core::Result<f64> {
         let all: Vec<&Tensor> = self.of.iter().flatten().collect();
         Ok(squared_norms(&all)?.sqrt())

@@ -100,7 +100,6 @@ impl State {
         times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
     }
 
-    /// Counts a step that was left out.
     pub(crate) fn skip(&mut self) {
         self.halved = (self.step, (self.halvings() + 1).min(MOST_HALVINGS));
         self.skipped += 1;

@@ -35,7 +35,7 @@ pub(super) struct AdaptPlan {
     pub(super) float: FloatType,
     pub(super) data: DataPlan,
     pub(super) training: TrainingPlan,
-    /// What is said of all else.
+    /// All else that settings say.
     pub(super) given: AdaptValues,
 }
 
@@ -120,7 +120,6 @@ pub(super) struct Prepared {
     pub(super) sizes: Sizes,
     pub(super) data: Data,
     pub(super) resolved: Resolved,
-    /// Memory of a step.
     pub(super) step: Step,
 }
 

@@ -23,7 +23,6 @@ const NOTES: [(&str, &str); 3] = [
 /// Names of classes in a note.
 const SHOWN: usize = 5;
 
-/// The manifest of the outputs of this ancestor on these images.
 pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
     let (own, input) = (&ancestor.transform, &data.transform);
     let mut steps = format!(

@@ -42,7 +42,6 @@ impl Format {
         }
     }
 
-    /// Bytes of an image in a view.
     pub(super) fn bytes_per_image(self) -> usize {
         match self.kept {
             None => 4 + 2 * self.width,
@@ -50,7 +49,6 @@ impl Format {
         }
     }
 
-    /// Bytes of a class index.
     fn class_bytes(self) -> usize {
         let largest = self.width.saturating_sub(1) as u64;
         (8 - largest.leading_zeros() as usize / 8).max(1)
@@ -86,7 +84,6 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// No images.
     pub(super) fn none(format: Format) -> Result<Rows> {
         Rows::new(&[], &[], format)
     }
@@ -278,12 +275,10 @@ impl View {
         }
     }
 
-    /// Number of images.
     pub(super) fn images(&self) -> usize {
         self.rows.images.len()
     }
 
-    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.images() * self.format.bytes_per_image() + 4 * self.places.len()
     }

@@ -12,7 +12,6 @@ use wave_learngene::Learngene;
 use wave_run::data::Data;
 use wave_run::train::Outcome;
 
-/// The condition of recorded accuracies.
 const EXPANDED: &str = "expanded without data";
 
 /// The description of `gene`, which a condensation has trained, with its accuracies; `grown` are the templates that it grew.
@@ -67,7 +66,6 @@ pub(super) fn description<'a>(
     })
 }
 
-/// The card of the templates.
 pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
     let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
     let a = &gene.auxiliary;

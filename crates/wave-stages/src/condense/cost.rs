@@ -38,7 +38,6 @@ impl CondensePlan {
         length * self.work.iter().sum::<f64>() / self.work.len().max(1) as f64
     }
 
-    /// The largest shape that is trained.
     pub(super) fn largest(&self) -> VitShape {
         let (depth, width) = self.most();
         self.auxiliary.with_size(depth, width)
@@ -60,7 +59,6 @@ impl CondensePlan {
         ]
     }
 
-    /// Memory of training, with an ancestor if given.
     pub(super) fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.largest());
@@ -87,7 +85,6 @@ impl CondensePlan {
         }
     }
 
-    /// The shape that a step trains.
     pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
         let rng = &mut train::size_generator(seed, step);
         self.sizes.shape(&self.auxiliary, step, steps, rng)

@@ -34,7 +34,6 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The numbers of the plan's data.
     fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Numbers {
         Numbers {
             name: data.spec.clone(),

@@ -160,7 +160,6 @@ impl CondensePlan {
         }
     }
 
-    /// The output that the ancestor teaches by.
     pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
         let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
         self.output.unwrap_or(usual)

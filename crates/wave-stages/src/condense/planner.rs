@@ -255,7 +255,6 @@ impl Frame {
         [3, 1, 4, 4].map(count).into()
     }
 
-    /// The levels of sizes that the time allows.
     fn levels(&self, settings: &Condense, time: &Time, rates: &Rates) -> Result<Vec<LevelPlan>> {
         let ModelSizes { least, most } = self.sizes;
         let batch = time.batch as f64;
@@ -323,7 +322,6 @@ impl Frame {
     }
 }
 
-/// A level of sizes and its training.
 #[derive(Clone, Debug, PartialEq)]
 struct LevelPlan {
     depths: (usize, usize),

@@ -32,7 +32,6 @@ pub(super) fn begin(
     Ok(gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?)
 }
 
-/// Mean of the widths that are drawn.
 fn mean_width(plan: &CondensePlan) -> f64 {
     let widths = &plan.sizes.widths;
     widths.iter().sum::<usize>() as f64 / widths.len() as f64

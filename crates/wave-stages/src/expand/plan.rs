@@ -28,7 +28,7 @@ pub struct ExpandPlan {
     pub(super) table: Table,
     /// The most parameters, multiply-adds and milliseconds, where a size is to be chosen.
     limits: [Option<f64>; 3],
-    /// What is said of all else.
+    /// All else that settings say.
     pub(super) given: ExpandValues,
     /// Data to fit scalers on, if any.
     pub data: DataPlan,

@@ -37,7 +37,6 @@ pub struct FinetunePlan {
     pub classes: ZeroShot,
     pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
-    /// True if the model gets a new head.
     pub(super) new_head: bool,
     /// Parts of names of frozen weights.
     pub(super) frozen: Vec<String>,
@@ -118,7 +117,6 @@ pub struct Prepared {
     pub(super) plan: FinetunePlan,
     pub(super) data: Data,
     pub(super) resolved: Resolved,
-    /// Memory of a step.
     pub(super) step: Step,
 }
 

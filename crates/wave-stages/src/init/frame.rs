@@ -67,7 +67,6 @@ pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
     Ok(frame)
 }
 
-/// Input and classes of the plan's data.
 fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
     let given = &plan.given;
     let dataset = data::open(given.data.as_deref(), context)?;

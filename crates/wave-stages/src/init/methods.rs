@@ -82,7 +82,6 @@ impl MethodOptions {
     }
 }
 
-/// Options of the methods for depthwise filters.
 pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     let mut choices = FilterChoices {
@@ -109,7 +108,6 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     Ok(choices)
 }
 
-/// Parses alpha and beta.
 fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
     match values {
         None => Ok(None),

@@ -24,11 +24,10 @@ pub(super) struct InitPlan {
     pub(super) images: DataPlan,
     pub(super) options: MethodOptions,
     pub(super) filters: FilterChoices,
-    /// What is said of all else.
+    /// All else that settings say.
     pub(super) given: InitValues,
 }
 
-/// A family of networks that classify images.
 #[derive(Clone, Copy)]
 pub(super) enum Architecture {
     Vit,
@@ -53,7 +52,6 @@ impl Architecture {
 }
 
 impl InitPlan {
-    /// The plan of these settings.
     pub(super) fn new(method: &str, settings: &Init) -> Result<InitPlan> {
         let stages = stages(settings)?;
         let all = stages.map(|stages| stages.iter().sum());
@@ -82,7 +80,6 @@ impl InitPlan {
     }
 }
 
-/// Blocks of each of four stages.
 fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
     let Some(given) = &settings.stages else {
         if settings.sawtooth.is_some() {

@@ -194,7 +194,6 @@ fn fastest(device: &Device, mut work: impl FnMut() -> Result<()>) -> Result<f64>
     Ok(first.min(least(timing::clock(device, 0, more, work)?)))
 }
 
-/// Seconds of an image in the loader.
 fn loading(data: &Data) -> Result<f64> {
     let mut batches = data.loader.prefetch(0, BATCHES);
     let _first = batches.next().transpose()?;

@@ -6,7 +6,6 @@ use crate::ancestor::{Ancestor, AncestorOutput};
 use wave_run::data::Data;
 use wave_run::forecast;
 
-/// The plan in a few lines.
 pub(super) fn describe(
     frame: &Frame,
     levels: &[LevelPlan],
