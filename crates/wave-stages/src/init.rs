@@ -175,10 +175,8 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
     };
     shape.validate()?;
     forecast::check_network(&Network::Vit(shape.clone()))?;
-    let donors = match donor {
-        Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
-        None => Vec::new(),
-    };
+    let donors = donor.map(|(shape, weights)| Donor::new(shape.clone(), weights.clone()));
+    let donors: Vec<Donor> = donors.into_iter().collect::<Result<_, _>>()?;
     let images = match donor {
         Some((donor, _)) if method.images && plan.images.spec.is_some() => {
             Some(sample(&plan.images, &frame.transform, donor, context)?)

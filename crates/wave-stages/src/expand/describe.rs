@@ -66,10 +66,7 @@ pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) 
 
 /// A file or directory without the path to it, or a name on a hub.
 fn name_of(path: &Path) -> String {
-    let name = match on_hub(path) {
-        Some(_) => None,
-        None => path.file_name(),
-    };
+    let name = path.file_name().filter(|_| on_hub(path).is_none());
     let name = name.unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()
 }
