@@ -189,7 +189,7 @@ impl Trainable for Tuned<'_> {
             Network::Transformer(shape) => shape.depth,
             _ => 0,
         };
-        let frozen = &self.of.plan.frozen;
+        let frozen = &self.of.plan.given.freeze;
         check_parts("freeze", frozen, self.start.keys())?;
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, self.of.resolved, depth, device)?;

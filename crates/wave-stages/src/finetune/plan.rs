@@ -20,7 +20,7 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, FinetuneValues, Output, ZeroShot};
+use wave_run::settings::{self, Finetune, FinetuneValues, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of timed steps.
@@ -37,12 +37,10 @@ pub struct FinetunePlan {
     pub classes: ZeroShot,
     pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
-    pub(super) new_head: bool,
-    /// Parts of names of frozen weights.
-    pub(super) frozen: Vec<String>,
     pub(super) beside: Beside,
     pub(super) slices: Slices,
-    pub(super) output: Output,
+    /// All else that settings say.
+    pub(super) given: FinetuneValues,
     pub(super) data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
@@ -57,26 +55,24 @@ impl FinetunePlan {
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
             table: to_table(settings)?,
-            ancestor: own.ancestor,
-            classes: own.zero_shot,
+            ancestor: own.ancestor.clone(),
+            classes: own.zero_shot.clone(),
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: own.kl_weight,
                 temperature: own.temperature,
             },
-            new_head: own.new_head,
-            frozen: own.freeze,
             beside: Beside {
                 layer_scale: own.layer_scale,
                 mlp_scalar: own.mlp_scalar,
             },
             slices: Slices {
-                depths: own.depths,
-                widths: own.widths,
+                depths: own.depths.clone(),
+                widths: own.widths.clone(),
                 elastic: settings.elastic.clone(),
             },
-            output: own.output,
+            given: own,
             data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         })
@@ -145,7 +141,7 @@ impl Prepared {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
-        let layout = Layout::of(&plan.output, &model.network)?;
+        let layout = Layout::of(&plan.given.output, &model.network)?;
         let memory = |model: &Model, mode| Memory::of_network(&model.network, mode);
         let here = |mode| memory(&model, mode);
         let batch = forecast::fit_batch(&mut plan.data, &plan.training, here, earlier, context)?;
@@ -157,7 +153,7 @@ impl Prepared {
             plan.beside_of(&model.network)?;
         }
         let weights = model.network.prepare(&model.weights)?;
-        check_parts("freeze", &plan.frozen, weights.keys())?;
+        check_parts("freeze", &plan.given.freeze, weights.keys())?;
         let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;
@@ -232,7 +228,7 @@ pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<
 /// Opens the data for a model, and gives the model a new head if the plan asks for one.
 pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
     let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
-    if plan.new_head {
+    if plan.given.new_head {
         reset_head(model, &data)?;
     }
     data.check_classes(
