@@ -118,7 +118,7 @@ pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Resul
     let mut state = State::new(&variables, false)?;
     for step in 0..STEPS {
         let loss = wave_ops::soft_cross_entropy(&logits(&images)?, &targets)?;
-        wave_train::step(&loss, &variables, &mut state, schedule.at(step), None, None)?;
+        wave_train::step(&loss, &variables, &mut state, schedule.at(step), None)?;
     }
     let found = logits(&standard.apply(&test.rows)?)?.to_vec2::<f32>()?;
     let best = |z: &[f32]| (0..z.len()).max_by(|a, b| z[*a].total_cmp(&z[*b]).then(b.cmp(a)));

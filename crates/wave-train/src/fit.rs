@@ -184,17 +184,16 @@ fn gradients<B: Batches>(
 /// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
-/// `clip` and `ema_decay` as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
+/// `clip` is as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],
     state: &mut State,
     rate: f64,
     clip: Option<f64>,
-    ema_decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
     let gradients = Gradients::new(loss, variables)?;
-    update(gradients, variables, state, rate, clip, ema_decay)
+    update(gradients, variables, state, rate, clip, None)
 }
 
 fn update(

@@ -97,7 +97,7 @@ impl Rates {
                 Ok(())
             })?;
             let step = fastest(device, || {
-                wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
+                wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0))?;
                 Ok(distillation.follow(&live, [&shape, &shape])?)
             })?;
             measured.push(Measured {
