@@ -17,7 +17,7 @@ use wave_run::context::Context;
 use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::settings::{Auxiliary, BatchSize, Condense, ModelSizes, PrecisionChoice};
+use wave_run::settings::{BatchSize, Condense, ModelSizes, PrecisionChoice};
 
 mod rates;
 mod words;
@@ -206,12 +206,8 @@ impl Frame {
                 )));
             }
         }
-        *auxiliary = Auxiliary {
-            depth: Some(most.0),
-            width: Some(most.1),
-            class_token: auxiliary.class_token.or(Some(true)),
-            ..auxiliary.clone()
-        };
+        (auxiliary.depth, auxiliary.width) = (Some(most.0), Some(most.1));
+        auxiliary.class_token.get_or_insert(true);
         let between = |w: &usize| least.1 < *w && *w < most.1 && w.is_multiple_of(head);
         let mut widths = vec![least.1];
         widths.extend(WIDTHS.into_iter().filter(between));

@@ -2,6 +2,7 @@ use super::rates::Measured;
 use super::words::last_size;
 use super::*;
 use wave_models::vit::VitShape;
+use wave_run::settings::Auxiliary;
 
 fn settings(image_size: usize) -> Condense {
     Condense {
