@@ -152,7 +152,7 @@ impl Tuning<'_> {
             network: &model.network,
             start,
             distill_targets: DistillTargets::of(self.ancestor, data, output, cache, verbosity)?,
-            sizes: self.plan.slices.sizes(&model.network)?,
+            sizes: self.plan.slices(&model.network)?,
         };
         let train_run = TrainRun {
             label,

@@ -1,6 +1,5 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
-use super::slices::Slices;
 use super::{Beside, DEFAULTS};
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::{Cache, CachePlan};
@@ -20,7 +19,7 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, FinetuneValues, ZeroShot};
+use wave_run::settings::{self, Elastic, Finetune, FinetuneValues, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of timed steps.
@@ -38,7 +37,8 @@ pub struct FinetunePlan {
     pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
     pub(super) beside: Beside,
-    pub(super) slices: Slices,
+    /// The growth of slices, as far as it is given.
+    pub(super) elastic: Elastic,
     /// All else that settings say.
     pub(super) given: FinetuneValues,
     pub(super) data: DataPlan,
@@ -67,11 +67,7 @@ impl FinetunePlan {
                 layer_scale: own.layer_scale,
                 mlp_scalar: own.mlp_scalar,
             },
-            slices: Slices {
-                depths: own.depths.clone(),
-                widths: own.widths.clone(),
-                elastic: settings.elastic.clone(),
-            },
+            elastic: settings.elastic.clone(),
             given: own,
             data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
@@ -96,7 +92,7 @@ impl FinetunePlan {
 
     /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
     pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
-        let sizes = self.slices.sizes(&Network::Vit(shape.clone()))?;
+        let sizes = self.slices(&Network::Vit(shape.clone()))?;
         let whole = || shape.multiply_adds() as f64;
         Ok(sizes.map_or_else(whole, |sizes| sizes.mean_multiply_adds(shape)))
     }
@@ -148,7 +144,7 @@ impl Prepared {
         plan.table.extend(batch);
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
-        plan.slices.sizes(&model.network)?;
+        plan.slices(&model.network)?;
         if !plan.beside.is_empty() {
             plan.beside_of(&model.network)?;
         }

@@ -1,5 +1,6 @@
 //! Slices of a transformer, which steps train in the place of the whole.
 
+use super::FinetunePlan;
 use crate::elastic;
 use crate::model::Network;
 use anyhow::Result;
@@ -7,18 +8,11 @@ use wave_learngene::Sizes;
 use wave_run::error::request;
 use wave_run::settings::Elastic;
 
-/// Slices of a transformer, of which each step trains some.
-#[derive(Clone, Debug)]
-pub(super) struct Slices {
-    pub(super) depths: Option<Vec<usize>>,
-    pub(super) widths: Option<Vec<usize>>,
-    pub(super) elastic: Elastic,
-}
-
-impl Slices {
-    /// Their sizes in a network; none, if steps train the whole network.
-    pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
-        if self.depths.is_none() && self.widths.is_none() {
+impl FinetunePlan {
+    /// The sizes of slices of a network, of which each step trains one; none, if steps train the whole network.
+    pub(super) fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
+        let (depths, widths) = (self.given.depths.as_deref(), &self.given.widths);
+        if depths.is_none() && widths.is_none() {
             return match self.elastic == Elastic::default() {
                 true => Ok(None),
                 false => Err(request(
@@ -34,7 +28,7 @@ impl Slices {
                 network.family()
             )));
         };
-        let depths = match self.depths.as_deref() {
+        let depths = match depths {
             None => (whole.depth, whole.depth),
             Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
                 (*least, *most)
@@ -46,7 +40,7 @@ impl Slices {
                 )));
             }
         };
-        let widths = self.widths.clone().unwrap_or(vec![whole.width]);
+        let widths = widths.clone().unwrap_or(vec![whole.width]);
         let head = whole.head_width();
         let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
