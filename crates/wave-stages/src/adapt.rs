@@ -15,9 +15,8 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Batch;
-use wave_hub::{DeltaConfig, FORMAT_VERSION};
-use wave_learngene::{Learngene, Sizes};
-use wave_models::vit::VitShape;
+use wave_hub::{Accuracy, DeltaConfig, FORMAT_VERSION, PAPER, TemplateConfig};
+use wave_learngene::Learngene;
 use wave_models::{Weights, resample};
 use wave_run::data;
 use wave_run::inputs::Inputs;
@@ -26,13 +25,10 @@ use wave_run::settings::{Adapt, Duration};
 use wave_run::train::{self, Defaults, Parameters, TrainRun, Trainable};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
-mod card;
 mod plan;
-mod prepared;
 
-use plan::AdaptPlan;
-use prepared::Prepared;
-pub use prepared::describe;
+pub use plan::describe;
+use plan::{AdaptPlan, Prepared};
 
 /// Values for settings that are not given, where templates are written or, else, a delta.
 pub const fn defaults(whole: bool) -> Defaults {
@@ -45,9 +41,6 @@ pub const fn defaults(whole: bool) -> Defaults {
 
 /// Adapts the templates in a directory and writes the delta, or the adapted templates. Returns the output
 /// of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let plan = AdaptPlan::new(settings)?;
@@ -57,13 +50,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
     let inputs = inputs.images(prepared.plan.data.spec.as_deref(), &prepared.data);
     let recipe = run_dir::of_stage("adapt", &prepared.plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let Prepared {
-            templates,
-            plan,
-            data,
-            resolved,
-            ..
-        } = &prepared;
+        let (templates, plan) = (&prepared.templates, &prepared.plan);
+        let (data, resolved) = (&prepared.data, &prepared.resolved);
         let classes = data.class_names.len();
         let gene = &templates.learngene;
         let anchors = plan.anchors(gene.auxiliary.depth);
@@ -108,7 +96,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         data::count_broken(&mut result, data.tell_broken());
         let float = plan.float;
         let label_names = data.class_names.clone();
-        let write: Box<dyn FnOnce() -> Result<()>> = if plan.whole {
+        let write: Box<dyn FnOnce() -> Result<()>> = if plan.given.whole {
             let about = Description {
                 transform: &templates.transform,
                 label_names,
@@ -119,11 +107,11 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             Box::new(move || {
                 templates::write(out, &gene, float, about, |config| {
                     let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
-                    card::card(dir, Some(config), &gene, accuracies, provenance)
+                    card(dir, Some(config), &gene, accuracies, provenance)
                 })
             })
         } else {
-            let card = card::card(dir, None, &gene, &accuracies, &provenance);
+            let card = card(dir, None, &gene, &accuracies, &provenance);
             let delta = DeltaDir {
                 config: DeltaConfig {
                     format_version: FORMAT_VERSION,
@@ -150,7 +138,7 @@ fn stored(
     plan: &AdaptPlan,
     delta: Weights,
 ) -> Result<(Weights, Learngene)> {
-    if plan.whole {
+    if plan.given.whole {
         let gene = templates.learngene.with_delta(&delta)?;
         return Ok((delta, templates::rounded(&gene, plan.float)?));
     }
@@ -159,7 +147,6 @@ fn stored(
     Ok((delta, gene))
 }
 
-/// A delta in training.
 struct Adaptation<'a> {
     prepared: &'a Prepared,
     /// The learngene that it changes, on the device.
@@ -177,7 +164,7 @@ impl Trainable for Adaptation<'_> {
             let mut v = train::variable(name, t, resolved, 0, device)?;
             v.weight_decay = resolved.weight_decay; // of differences: towards the templates
             if name.starts_with("bank.") {
-                v.rate = Rate::Uniform(plan.scaler_lr_ratio);
+                v.rate = Rate::Uniform(plan.given.scaler_lr_ratio as f32);
             }
             Ok(v)
         };
@@ -204,13 +191,39 @@ impl Trainable for Adaptation<'_> {
 
     fn score(&self, values: &Weights) -> Result<Scores> {
         let gene = self.prepared.templates.learngene.with_delta(values)?;
-        let shape = largest(&gene.auxiliary, &self.prepared.sizes);
+        let (depth, width) = elastic::most(&self.prepared.sizes);
+        let shape = gene.auxiliary.with_size(depth, width);
         elastic::score(&gene, &shape, &self.prepared.data)
     }
 }
 
-/// The largest shape that is trained.
-fn largest(auxiliary: &VitShape, sizes: &Sizes) -> VitShape {
-    let width = sizes.widths.last().copied().unwrap_or(auxiliary.width);
-    auxiliary.with_size(sizes.depths.1, width)
+/// The card of what was adapted from the templates in `dir`: of whole templates, if their configuration is given, or of a
+/// delta.
+fn card(
+    dir: &Path,
+    whole: Option<&TemplateConfig>,
+    gene: &Learngene,
+    accuracies: &[Accuracy],
+    provenance: &Value,
+) -> String {
+    let source = dir.display();
+    let (what, command) = match whole {
+        Some(_) => ("Weight templates", "wave expand DIR".to_owned()),
+        None => (
+            "A delta of weight templates",
+            format!("wave expand {source} --delta DIR"),
+        ),
+    };
+    let data = provenance["data"].as_str().unwrap_or("wave");
+    let mut body = format!(
+        "{what}, adapted from `{source}` to {data} once, for models of all sizes. Make one \
+         with\n\n```sh\n{command} --depth 6 --width {}\n```\n\n{PAPER}",
+        gene.auxiliary.width
+    );
+    body += &templates::card_accuracies(gene, accuracies, "adapted");
+    if let Some(config) = whole {
+        body += &templates::card_use(gene, config);
+    }
+    let title = format!("{what}, {data}");
+    templates::card(gene, accuracies, provenance, &title, &body)
 }

@@ -22,8 +22,9 @@ use wave_run::progress::{Report, Verbosity};
 pub use wave_run::settings::AncestorOutput;
 use wave_run::settings::ZeroShot;
 
-/// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
-const KEPT_BYTES: usize = 1 << 30;
+/// Largest size of the outputs kept in memory. Beyond it, the ancestor runs again for every batch, and a cache drops the
+/// views of other epochs.
+pub(crate) const KEPT_BYTES: usize = 1 << 30;
 /// Batch size of outputs computed ahead.
 const AHEAD: usize = 256;
 
@@ -134,9 +135,6 @@ impl Ancestor {
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
-    ///
-    /// # Errors
-    /// If the weights do not fit the network.
     pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
         let frozen = model.network.freeze(&context.place(&model.weights)?)?;
         let parameters = model.weights.values().map(Tensor::elem_count).sum();
@@ -185,7 +183,6 @@ impl Ancestor {
         })
     }
 
-    /// Batch size of outputs computed ahead.
     pub(crate) fn at_once(&self) -> usize {
         forecast::at_once(forecast::of_forward(&self.network), AHEAD)
     }
@@ -303,77 +300,6 @@ impl Ancestor {
         run(&images)
     }
 
-    /// Outputs on training images of one view, by index: (images, width), row by row.
-    pub(crate) fn of_view(
-        &self,
-        images: &[u32],
-        view: u32,
-        data: &Data,
-        output: AncestorOutput,
-    ) -> candle_core::Result<Vec<f32>> {
-        let images = data.view_images(images, view)?;
-        let outputs = self.run(&images, &data.transform, output)?; // (b, width)
-        outputs.flatten_all()?.to_vec1()
-    }
-
-    /// True if the outputs on a training batch are looked up among those of its view.
-    pub(crate) fn keeps_outputs(&self, batch: &Batch, data: &Data, output: AncestorOutput) -> bool {
-        batch.mix.is_none() && self.keeps(data, output)
-    }
-
-    /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
-    /// view is computed as a whole when first needed.
-    pub(crate) fn of_batch(
-        &self,
-        batch: &Batch,
-        images: &Tensor,
-        data: &Data,
-        output: AncestorOutput,
-        verbosity: Verbosity,
-    ) -> candle_core::Result<Tensor> {
-        let width = self.width(output);
-        if !self.keeps_outputs(batch, data, output) {
-            return self.run(images, &data.transform, output);
-        }
-        let key = (output, data.views_id.clone(), batch.view);
-        let make = || self.view(batch.view, data, output, verbosity);
-        let all = once(&self.views, key, make, |_, _| ())?;
-        let rows: Vec<f32> = batch
-            .indices
-            .iter()
-            .flat_map(|i| &all[*i as usize * width..(*i as usize + 1) * width])
-            .copied()
-            .collect();
-        Tensor::from_vec(rows, (batch.indices.len(), width), images.device())
-    }
-
-    fn view(
-        &self,
-        view: u32,
-        data: &Data,
-        output: AncestorOutput,
-        verbosity: Verbosity,
-    ) -> candle_core::Result<Vec<f32>> {
-        let width = self.width(output);
-        let mut all = vec![0.0; data.source_images * width];
-        let at_once = self.at_once();
-        let total = data.train_indices.len().div_ceil(at_once) as u64;
-        let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
-        // Each rank computes its share and receives the others'.
-        let batches = data.train_indices.chunks(at_once).enumerate();
-        let ranks = self.context.ranks();
-        for (done, indices) in batches.skip(ranks.rank()).step_by(ranks.size()) {
-            self.context.interruption().check()?;
-            let outputs = self.of_view(indices, view, data, output)?;
-            for (i, row) in indices.iter().zip(outputs.chunks_exact(width)) {
-                all[*i as usize * width..(*i as usize + 1) * width].copy_from_slice(row);
-            }
-            report.step(done as u64 + 1, at_once, "");
-        }
-        ranks.sum(&mut all); // elsewhere they are zero
-        Ok(all)
-    }
-
     /// The network's blocks and width, where they are known, and number of weights.
     pub fn describe(&self) -> String {
         let (depth, width) = self.network.size();
@@ -385,5 +311,70 @@ impl Ancestor {
             text += &format!(", width {width}");
         }
         text + &format!(", {} parameters", self.parameters)
+    }
+}
+
+/// An ancestor and the images that it is shown.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) ancestor: &'a Ancestor,
+    pub(crate) data: &'a Data,
+    pub(crate) output: AncestorOutput,
+    pub(crate) verbosity: Verbosity,
+}
+
+impl Shown<'_> {
+    /// Outputs on training images of one view, by index: (images, width), row by row.
+    pub(crate) fn of_view(&self, images: &[u32], view: u32) -> candle_core::Result<Vec<f32>> {
+        let images = self.data.view_images(images, view)?;
+        let transform = &self.data.transform;
+        let outputs = self.ancestor.run(&images, transform, self.output)?; // (b, width)
+        outputs.flatten_all()?.to_vec1()
+    }
+
+    /// True if the outputs on a training batch are looked up among those of its view.
+    pub(crate) fn keeps(&self, batch: &Batch) -> bool {
+        batch.mix.is_none() && self.ancestor.keeps(self.data, self.output)
+    }
+
+    /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
+    /// view is computed as a whole when first needed.
+    pub(crate) fn of_batch(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
+        let (ancestor, data, output) = (self.ancestor, self.data, self.output);
+        if !self.keeps(batch) {
+            return ancestor.run(images, &data.transform, output);
+        }
+        let width = ancestor.width(output);
+        let key = (output, data.views_id.clone(), batch.view);
+        let all = once(&ancestor.views, key, || self.view(batch.view), |_, _| ())?;
+        let rows: Vec<f32> = batch
+            .indices
+            .iter()
+            .flat_map(|i| &all[*i as usize * width..(*i as usize + 1) * width])
+            .copied()
+            .collect();
+        Tensor::from_vec(rows, (batch.indices.len(), width), images.device())
+    }
+
+    fn view(&self, view: u32) -> candle_core::Result<Vec<f32>> {
+        let (ancestor, data) = (self.ancestor, self.data);
+        let width = ancestor.width(self.output);
+        let mut all = vec![0.0; data.source_images * width];
+        let at_once = ancestor.at_once();
+        let total = data.train_indices.len().div_ceil(at_once) as u64;
+        let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, self.verbosity);
+        // Each rank computes its share and receives the others'.
+        let batches = data.train_indices.chunks(at_once).enumerate();
+        let ranks = ancestor.context.ranks();
+        for (done, indices) in batches.skip(ranks.rank()).step_by(ranks.size()) {
+            ancestor.context.interruption().check()?;
+            let outputs = self.of_view(indices, view)?;
+            for (i, row) in indices.iter().zip(outputs.chunks_exact(width)) {
+                all[*i as usize * width..(*i as usize + 1) * width].copy_from_slice(row);
+            }
+            report.step(done as u64 + 1, at_once, "");
+        }
+        ranks.sum(&mut all); // elsewhere they are zero
+        Ok(all)
     }
 }

@@ -18,7 +18,7 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::plot::{Chart, Series, Unit};
-use wave_run::settings::Expand;
+use wave_run::settings::{Expand, ExpandValues};
 
 /// Differences of accuracy that are noise: a tenth of a point.
 const NOISE: f64 = 1e-3;
@@ -48,76 +48,36 @@ pub struct Candidate {
     pub equal: bool,
 }
 
-/// Limits on a model, all of which must hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Limits {
-    parameters: Option<f64>,
-    multiply_adds: Option<f64>,
-    latency_ms: Option<f64>,
+/// Depth and width, which have to be given.
+pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
+    let given = |name: &str, value: Option<usize>| {
+        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
+    };
+    Ok((given("depth", depth)?, given("width", width)?))
 }
 
-/// The requested size, or limits on it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Size {
-    /// Blocks.
-    pub depth: Option<usize>,
-    /// Channels of a token.
-    pub width: Option<usize>,
-    /// Attention heads.
-    pub heads: Option<usize>,
-    mlp_ratio: Option<f64>,
-    image_size: Option<usize>,
-    patch: Option<usize>,
-    limits: Limits,
+/// The most parameters, multiply-adds and milliseconds of a model, all of which must hold.
+pub(crate) fn limits(settings: &Expand) -> Result<[Option<f64>; 3]> {
+    Ok([
+        settings.max_params.as_deref().map(count).transpose()?,
+        settings.max_macs.as_deref().map(count).transpose()?,
+        settings.max_latency_ms,
+    ])
 }
 
-impl Size {
-    /// The size in the settings.
-    ///
-    /// # Errors
-    /// If a limit is not a number.
-    pub fn new(settings: &Expand) -> Result<Size> {
-        Ok(Size {
-            depth: settings.depth,
-            width: settings.width,
-            heads: settings.heads,
-            mlp_ratio: settings.mlp_ratio,
-            image_size: settings.image_size,
-            patch: settings.patch,
-            limits: Limits {
-                parameters: settings.max_params.as_deref().map(count).transpose()?,
-                multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
-                latency_ms: settings.max_latency_ms,
-            },
-        })
-    }
-
-    /// The shape of this size.
-    ///
-    /// # Errors
-    /// If depth or width is missing, or templates cannot make such a shape.
-    pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
-        let given = |name: &str, value: Option<usize>| {
-            value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
-        };
-        let (depth, width) = (given("depth", self.depth)?, given("width", self.width)?);
-        self.shape_at(gene, depth, width, self.heads)
-    }
-
-    fn shape_at(
-        &self,
-        gene: &Learngene,
-        depth: usize,
-        width: usize,
-        heads: Option<usize>,
-    ) -> Result<VitShape> {
-        let mut shape = gene.shape(depth, width, heads)?;
-        shape.image_size = self.image_size.unwrap_or(shape.image_size);
-        shape.patch = self.patch.unwrap_or(shape.patch);
-        shape.mlp_ratio = self.mlp_ratio.unwrap_or(shape.mlp_ratio);
-        shape.validate()?;
-        Ok(shape)
-    }
+/// The shape of this size that settings ask for.
+pub(crate) fn shape(
+    given: &ExpandValues,
+    gene: &Learngene,
+    (depth, width): (usize, usize),
+    heads: Option<usize>,
+) -> Result<VitShape> {
+    let mut shape = gene.shape(depth, width, heads)?;
+    shape.image_size = given.image_size.unwrap_or(shape.image_size);
+    shape.patch = given.patch.unwrap_or(shape.patch);
+    shape.mlp_ratio = given.mlp_ratio.unwrap_or(shape.mlp_ratio);
+    shape.validate()?;
+    Ok(shape)
 }
 
 /// The best size within the limits, then the runners-up, best first; `None` without limits. A given
@@ -125,42 +85,40 @@ impl Size {
 ///
 /// # Errors
 /// If no size is within the limits, or the templates record no accuracies.
-pub fn choose(
+pub(crate) fn choose(
     templates: &TemplateDir,
-    size: &Size,
+    given: &ExpandValues,
+    limits: [Option<f64>; 3],
     context: &Context,
 ) -> Result<Option<Vec<Candidate>>> {
-    let limits = size.limits;
-    if limits == Limits::default() {
+    let [values, work, latency] = limits;
+    if limits == [None; 3] {
         return Ok(None);
     }
     let ranks = context.ranks().size();
-    if limits.latency_ms.is_some() && ranks > 1 {
+    if latency.is_some() && ranks > 1 {
         return Err(request(format!(
             "max_latency_ms measures in one process, and {ranks} ranks were started; choose the \
              size first, without mpirun"
         )));
     }
-    if let (Some(_), Some(_)) = (size.depth, size.width) {
+    if let (Some(_), Some(_)) = (given.depth, given.width) {
         return Err(request(
             "depth and width leave nothing to choose; leave out one of them, or the limits",
         ));
     }
     let gene = &templates.learngene;
     let surface = Surface::new(&templates.config.accuracies);
-    let candidates = surface.candidates(gene, size)?;
+    let candidates = surface.candidates(gene, given)?;
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
-    let small = candidates.iter().filter(|c| {
-        within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
-    });
+    let small = |c: &&Candidate| within(c.parameters, values) && within(c.multiply_adds, work);
     let mut chosen: Vec<Candidate> = Vec::new();
-    for mut candidate in ranked(small.cloned().collect()) {
-        if let Some(most) = limits.latency_ms {
-            let (depth, width) = (candidate.depth, candidate.width);
-            let shape = size.shape_at(gene, depth, width, None)?;
-            let latency = latency_ms(gene, &shape)?;
-            candidate.latency_ms = Some(latency);
-            if latency > most {
+    for mut candidate in ranked(candidates.iter().filter(small).cloned().collect()) {
+        if let Some(most) = latency {
+            let size = (candidate.depth, candidate.width);
+            let found = latency_ms(gene, &shape(given, gene, size, None)?)?;
+            candidate.latency_ms = Some(found);
+            if found > most {
                 continue;
             }
         }
@@ -183,9 +141,7 @@ pub fn choose(
                 c.width,
                 c.parameters,
                 c.multiply_adds,
-                limits
-                    .latency_ms
-                    .map_or(String::new(), |_| " (see wave speed for its time)".into()),
+                latency.map_or("", |_| " (see wave speed for its time)"),
             ),
         }));
     }
@@ -327,19 +283,19 @@ impl Surface {
     }
 
     /// Every size in the recorded range, or of the given depth or width.
-    fn candidates(&self, gene: &Learngene, size: &Size) -> Result<Vec<Candidate>> {
+    fn candidates(&self, gene: &Learngene, given: &ExpandValues) -> Result<Vec<Candidate>> {
         let Some(((shallow, deep), (narrow, wide))) = self.range() else {
             return Ok(Vec::new());
         };
         let step = gene.auxiliary.head_width();
-        let range = |given: Option<usize>, least: usize, most: usize, step: usize| match given {
+        let range = |one: Option<usize>, least: usize, most: usize, step: usize| match one {
             Some(one) => vec![one],
             None => (least..=most).step_by(step).collect(),
         };
         let mut all = Vec::new();
-        for depth in range(size.depth, shallow, deep, 1) {
-            for width in range(size.width, narrow, wide, step) {
-                let shape = size.shape_at(gene, depth, width, None)?;
+        for depth in range(given.depth, shallow, deep, 1) {
+            for width in range(given.width, narrow, wide, step) {
+                let shape = shape(given, gene, (depth, width), None)?;
                 all.push(Candidate {
                     depth,
                     width,

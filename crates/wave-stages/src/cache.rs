@@ -24,7 +24,7 @@
 //! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
 //! ImageNet.
 
-use crate::ancestor::{Ancestor, AncestorOutput, once};
+use crate::ancestor::{Ancestor, AncestorOutput, KEPT_BYTES, Shown, once};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
-use wave_run::progress::{Report, Verbosity};
+use wave_run::progress::Report;
 use wave_run::settings::{Outputs, OutputsValues, Top};
 
 mod identity;
@@ -50,9 +50,6 @@ use rows::{Format, Rows, View};
 
 /// Images of a shard.
 const SHARD: u32 = 4096;
-/// Largest size of views in memory; beyond it, those of other epochs are dropped.
-const KEPT_BYTES: usize = 1 << 30;
-/// File name of the manifest.
 const MANIFEST: &str = "cache.json";
 /// Time between two attempts to take a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -67,9 +64,6 @@ pub struct CachePlan {
 impl CachePlan {
     /// The cache of these settings, if they name one. Where `data` has no number of views, every epoch becomes one;
     /// without augmentation all are the same.
-    ///
-    /// # Errors
-    /// If they say what a cache keeps, and name none.
     pub fn new(settings: &Outputs, data: &mut DataPlan) -> Result<Option<CachePlan>> {
         let Some(dir) = &settings.cache else {
             return match settings.cache_top {
@@ -90,14 +84,7 @@ impl CachePlan {
 
     /// Bytes of an image in a view, of so many classes or features.
     pub fn bytes_per_image(&self, output: AncestorOutput, width: usize) -> usize {
-        self.format(output, width).bytes_per_image()
-    }
-
-    fn format(&self, output: AncestorOutput, width: usize) -> Format {
-        match output {
-            AncestorOutput::Scores => Format::new(self.top, width),
-            AncestorOutput::Features => Format::of_features(width),
-        }
+        Format::new(output, self.top, width).bytes_per_image()
     }
 }
 
@@ -137,7 +124,7 @@ impl Cache {
         };
         refuse_mixing(data)?;
         let dir = &plan.dir;
-        let format = plan.format(output, ancestor.width(output));
+        let format = Format::new(output, plan.top, ancestor.width(output));
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
         let context = &ancestor.context;
@@ -186,15 +173,9 @@ impl Cache {
 
     /// Outputs (b, width) on a training batch that is not mixed. A view is completed when first
     /// needed.
-    pub fn of_batch(
-        &self,
-        batch: &Batch,
-        ancestor: &Ancestor,
-        data: &Data,
-        verbosity: Verbosity,
-    ) -> candle_core::Result<Tensor> {
+    pub(crate) fn of_batch(&self, batch: &Batch, shown: &Shown) -> candle_core::Result<Tensor> {
         let make = || {
-            let view = self.view(batch.view, ancestor, data, verbosity);
+            let view = self.view(batch.view, shown);
             view.map_err(|e| candle_core::Error::msg(format!("{e:#}")))
         };
         let room = |views: &mut BTreeMap<u32, Arc<View>>, view: &View| {
@@ -209,22 +190,12 @@ impl Cache {
 
     /// A whole view: reads it, and computes and adds what is missing. Each rank does so for its share
     /// of the shards, and reads those of the others.
-    fn view(
-        &self,
-        number: u32,
-        ancestor: &Ancestor,
-        data: &Data,
-        verbosity: Verbosity,
-    ) -> Result<View> {
-        let mut wanted = data.train_indices.clone();
+    fn view(&self, number: u32, shown: &Shown) -> Result<View> {
+        let mut wanted = shown.data.train_indices.clone();
         wanted.sort_unstable();
         let parts: Vec<&[u32]> = wanted.chunk_by(|a, b| a / SHARD == b / SHARD).collect();
-        let mut report = Report::new(
-            &format!("ancestor, view {number}"),
-            0,
-            parts.len() as u64,
-            verbosity,
-        );
+        let label = format!("ancestor, view {number}");
+        let mut report = Report::new(&label, 0, parts.len() as u64, shown.verbosity);
         let first = |part: &[u32]| part[0] / SHARD * SHARD;
         let read = |part: &[u32], report: &Report| -> Result<Option<Rows>> {
             let rows = self.read(number, first(part), report)?;
@@ -247,7 +218,7 @@ impl Cache {
             for k in own() {
                 if shards[k].is_none() {
                     let rows = self.read(number, first(parts[k]), &report)?;
-                    shards[k] = Some(self.add(number, parts[k], rows, ancestor, data)?);
+                    shards[k] = Some(self.add(number, parts[k], rows, shown)?);
                 }
                 report.step(k as u64 + 1, SHARD as usize, "");
             }
@@ -265,7 +236,7 @@ impl Cache {
                 self.dir.display()
             )
         })?;
-        let view = View::new(&shards, self.format, data.source_images)?;
+        let view = View::new(&shards, self.format, shown.data.source_images)?;
         let mut rest = self.rest.lock().unwrap_or_else(|e| e.into_inner());
         rest.0 += view.rest()?;
         rest.1 += view.images();
@@ -273,38 +244,27 @@ impl Cache {
     }
 
     /// Adds the missing images of `part` to a shard, if any.
-    fn add(
-        &self,
-        view: u32,
-        part: &[u32],
-        rows: Rows,
-        ancestor: &Ancestor,
-        data: &Data,
-    ) -> Result<Rows> {
+    fn add(&self, view: u32, part: &[u32], rows: Rows, shown: &Shown) -> Result<Rows> {
         let missing = rows.missing(part);
         if missing.is_empty() {
             return Ok(rows); // another run was faster
         }
-        let new = self.compute(view, &missing, ancestor, data)?;
+        let new = self.compute(view, &missing, shown)?;
         let rows = rows.merge(&new)?;
         let first = part[0] / SHARD * SHARD;
         let path = self.shard(view, first);
         if let Some(dir) = path.parent() {
             wave_hub::prepare_out(dir)?;
         }
-        wave_hub::write_table(&path, rows.table(), &self.metadata(view, first))?;
+        wave_hub::write_table(&path, &rows.table, &self.metadata(view, first))?;
         Ok(rows)
     }
 
-    fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
-        let output = match self.format.raw {
-            false => AncestorOutput::Scores,
-            true => AncestorOutput::Features,
-        };
+    fn compute(&self, view: u32, images: &[u32], shown: &Shown) -> Result<Rows> {
         let mut outputs = Vec::with_capacity(images.len() * self.format.width);
-        for some in images.chunks(ancestor.at_once()) {
+        for some in images.chunks(shown.ancestor.at_once()) {
             self.context.interruption().check()?;
-            outputs.extend(ancestor.of_view(some, view, data, output)?);
+            outputs.extend(shown.of_view(some, view)?);
         }
         let n = images.len() as u64;
         self.computed.fetch_add(n, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use training::{Distillation, Updated};
+use wave_hub::Accuracy;
 use wave_run::context::Context;
 use wave_run::data;
 use wave_run::forecast::Step;
@@ -38,7 +39,7 @@ mod rate;
 mod start;
 mod training;
 
-use artefact::{Condensed, card};
+use artefact::{card, description};
 pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
@@ -57,9 +58,6 @@ pub const fn defaults(muon: bool) -> Defaults {
 /// Condenses and writes a template directory. Returns the output of `--json`.
 ///
 /// `recipe` is the recipe's name, for the card.
-///
-/// # Errors
-/// If settings are wrong, or the work fails.
 pub fn condense(
     recipe: &str,
     settings: &Condense,
@@ -72,8 +70,7 @@ pub fn condense(
     let mut work = vec![1.0];
     if levels.len() > 1 {
         // Errors of any level come before the first begins.
-        let grown = read_grown(levels[0].grow.as_deref().map(Path::new), &options.context)?;
-        let plans = levels::plans(&levels, grown.as_ref())?;
+        let plans = level_plans(&levels, &options.context)?;
         work = plans.iter().map(CondensePlan::work_in_all).collect();
     }
     let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
@@ -94,14 +91,16 @@ pub fn condense(
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.
-///
-/// # Errors
-/// If the settings of a level are wrong.
 pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
     levels::plans(&levels::of(settings)?, None)
 }
 
-/// The templates that a condensation grows, if it grows any.
+/// The plans of levels, of which the first may grow templates.
+fn level_plans(levels: &[Condense], context: &Context) -> Result<Vec<CondensePlan>> {
+    let grown = read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
+    levels::plans(levels, grown.as_ref())
+}
+
 fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateDir>> {
     let read = |path| templates::fetch(path, context);
     Ok(grow.map(read).transpose()?)
@@ -125,11 +124,11 @@ fn planned(
         return recipe.stage("condense", Some(&to_table(settings)?));
     }
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
-    let planned = planner::plan(settings, ancestor.as_deref(), context)?;
-    progress::say(options.verbosity, planned.text.trim_end());
-    let recipe = run_dir::of_stage("condense", &to_table(&planned.settings)?);
+    let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;
+    progress::say(options.verbosity, text.trim_end());
+    let recipe = run_dir::of_stage("condense", &to_table(&settings)?);
     context.on_first(|| run_dir::announce(out, &recipe, options))?;
-    Ok(planned.settings)
+    Ok(settings)
 }
 
 /// Condenses what grows the templates in `grow`, if given: the whole of `out`, or the level of this number within.
@@ -192,7 +191,7 @@ fn condense_level(
     let resolved_recipe = run_dir::of_stage("condense", &plan.table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
-        let verbosity = options.verbosity;
+        let (cache, verbosity) = (cache.as_ref(), options.verbosity);
         let distillation = Distillation {
             plan: &plan,
             updated: Updated::of(&plan, &gene),
@@ -200,13 +199,7 @@ fn condense_level(
             resolved: &resolved,
             data: &data,
             output,
-            distill_targets: DistillTargets::of(
-                ancestor,
-                &data,
-                output,
-                cache.as_ref(),
-                verbosity,
-            )?,
+            distill_targets: DistillTargets::of(ancestor, &data, output, cache, verbosity)?,
         };
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));
@@ -224,29 +217,21 @@ fn condense_level(
             AncestorOutput::Features => gene.headless(),
         };
         let gene = templates::rounded(&gene, plan.float)?;
-        let about = Condensed {
-            recipe,
-            plan: &plan,
-            ancestor,
-            data: &data,
-            seed: resolved.seed,
-            steps: outcome.steps,
-            epochs: outcome.epochs,
-            grown: smaller.as_ref(),
-        };
-        let about = about.description(&gene)?;
+        let grown = smaller.as_ref();
+        let about = description(recipe, &distillation, &data, grown, &outcome, &gene)?;
         let mut result = json!({
             "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),
             "seconds": began.elapsed().as_secs_f64().round(),
         });
-        if let Some(cache) = &cache {
+        if let Some(cache) = cache {
             result["cache"] = cache.summary();
         }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         if level.is_none() {
-            result["accuracies"] = about.table();
+            let row = |a: &Accuracy| json!({ "depth": a.depth, "width": a.width, "top1": a.top1 });
+            result["accuracies"] = about.accuracies.iter().map(row).collect();
             let most = plan.largest();
             result["next"] = json!(format!(
                 "wave expand {} --depth {} --width {} --out model",

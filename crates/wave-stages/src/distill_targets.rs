@@ -1,6 +1,6 @@
 //! Targets of distillation: an ancestor's outputs on the training images, computed or from a cache.
 
-use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::ancestor::{Ancestor, AncestorOutput, Shown};
 use crate::cache::Cache;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -18,13 +18,10 @@ const MEASURED: usize = 2048;
 
 /// An ancestor's outputs on the training images of a model.
 pub(crate) struct DistillTargets<'a> {
-    ancestor: &'a Ancestor,
-    data: &'a Data,
+    pub(crate) shown: Shown<'a>,
     cache: Option<&'a Cache>,
-    output: AncestorOutput,
     /// Mean and deviation of its features.
     standard: Option<Standard>,
-    verbosity: Verbosity,
     seen: Mutex<Seen>,
 }
 
@@ -52,16 +49,19 @@ impl<'a> DistillTargets<'a> {
         if output == AncestorOutput::Scores {
             data.tests.tell_classes(&ancestor.label_names);
         }
-        Ok(Some(DistillTargets {
+        let shown = Shown {
             ancestor,
             data,
-            cache,
             output,
+            verbosity,
+        };
+        Ok(Some(DistillTargets {
+            shown,
+            cache,
             standard: match output {
                 AncestorOutput::Scores => None,
-                AncestorOutput::Features => Some(standard(ancestor, data)?),
+                AncestorOutput::Features => Some(standard(&shown)?),
             },
-            verbosity,
             seen: Mutex::default(),
         }))
     }
@@ -69,13 +69,13 @@ impl<'a> DistillTargets<'a> {
     /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).
     pub(crate) fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let _measured = doing(Work::Ancestor);
-        let DistillTargets { ancestor, data, .. } = *self;
+        let shown = &self.shown;
         let began = Instant::now();
         let outputs = match self.cache {
-            Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),
-            None => ancestor.of_batch(batch, images, data, self.output, self.verbosity),
+            Some(cache) => cache.of_batch(batch, shown),
+            None => shown.of_batch(batch, images),
         }?;
-        let kept = self.cache.is_some() || ancestor.keeps_outputs(batch, data, self.output);
+        let kept = self.cache.is_some() || shown.keeps(batch);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if kept && seen.views.insert(batch.view) {
             seen.seconds += began.elapsed().as_secs_f64();
@@ -89,10 +89,10 @@ impl<'a> DistillTargets<'a> {
     /// The ancestor's passes over all images of a view, after `step` of all `steps`.
     pub(crate) fn passes(&self, step: u64, steps: u64) -> Passes {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(views), false) = (self.data.views, seen.views.is_empty()) else {
+        let (Some(views), false) = (self.shown.data.views, seen.views.is_empty()) else {
             return Passes::default();
         };
-        let per_epoch = self.data.loader.steps_per_epoch() as u64;
+        let per_epoch = self.shown.data.loader.steps_per_epoch() as u64;
         let next = step.div_ceil(per_epoch);
         let epochs = next..steps.div_ceil(per_epoch).min(next + u64::from(views));
         let new = epochs.filter(|epoch| !seen.views.contains(&((epoch % u64::from(views)) as u32)));
@@ -105,17 +105,15 @@ impl<'a> DistillTargets<'a> {
 
 /// Mean and deviation of an ancestor's features on the first training images, the same in every run on
 /// this data.
-fn standard(ancestor: &Ancestor, data: &Data) -> Result<Standard> {
+fn standard(shown: &Shown) -> Result<Standard> {
+    let (ancestor, data) = (shown.ancestor, shown.data);
     let some = &data.train_indices[..data.train_indices.len().min(MEASURED)];
     let mut features = Vec::new();
     for images in some.chunks(ancestor.at_once()) {
         ancestor.context.interruption().check()?;
-        features.extend(ancestor.of_view(images, 0, data, AncestorOutput::Features)?);
+        features.extend(shown.of_view(images, 0)?);
     }
-    let shape = (some.len(), ancestor.width(AncestorOutput::Features));
-    Ok(Standard::of(&Tensor::from_vec(
-        features,
-        shape,
-        &Device::Cpu,
-    )?)?)
+    let shape = (some.len(), ancestor.width(shown.output));
+    let features = Tensor::from_vec(features, shape, &Device::Cpu)?;
+    Ok(Standard::of(&features)?)
 }

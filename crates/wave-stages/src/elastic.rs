@@ -25,29 +25,34 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
     }
 }
 
+/// Default share of the steps over which the sizes of templates grow.
+pub(crate) const GROWTH: f64 = 0.9;
+
 /// The sizes to draw between two depths, from some widths; `growth` is the default.
 pub(crate) fn sizes(
     settings: &ElasticValues,
     depths: (usize, usize),
     mut widths: Vec<usize>,
     growth: f64,
-) -> Sizes {
+) -> Result<Sizes> {
+    if widths.is_empty() {
+        return Err(request("widths is empty; give at least one"));
+    }
     widths.sort_unstable();
     widths.dedup();
-    Sizes {
-        depths,
-        widths,
+    Ok(Sizes {
         growth: settings.growth.unwrap_or(growth),
         growth_power: settings.growth_power,
-        variants: Variants::default(),
-        smaller: Vec::new(),
-    }
+        ..Sizes::constant(depths, widths)
+    })
+}
+
+/// The most layers and channels of a token that are drawn.
+pub(crate) fn most(sizes: &Sizes) -> (usize, usize) {
+    (sizes.depths.1, sizes.widths[sizes.widths.len() - 1])
 }
 
 /// The shapes that steps draw beside sizes like `whole`.
-///
-/// # Errors
-/// If a list holds 0, heads that divide no width, or no patch divides an image.
 pub(crate) fn variants(
     settings: &VariantsValues,
     widths: &[usize],

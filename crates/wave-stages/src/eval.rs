@@ -72,9 +72,9 @@ fn features(model: &Model, settings: &Eval, k: usize, context: &Context) -> Resu
         "knn_top1": probe::nearest(&train, &test, k, classes)?,
         "linear_top1": probe::linear(&train, &test, classes)?,
         "neighbours": k,
-        "features": train.width()?,
-        "training_images": train.len(),
-        "images": test.len(),
+        "features": train.rows.dim(1)?,
+        "training_images": train.labels.len(),
+        "images": test.labels.len(),
     });
     count_broken(&mut result, data.tests.tell_broken());
     Ok(result)

@@ -7,9 +7,8 @@
 
 use crate::model::{Model, Network};
 use crate::origin;
-use crate::record::Expected;
 use crate::score::{self, zero_head};
-use crate::templates::{Source, TemplateDir};
+use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -32,12 +31,11 @@ use wave_run::train::{self, Defaults, Outcome, TrainRun};
 mod describe;
 mod fitting;
 mod plan;
-mod prepared;
 
 pub use describe::{describe, describe_of};
 use fitting::{Fitting, parts};
 pub use plan::ExpandPlan;
-use prepared::Prepared;
+use plan::Prepared;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -71,40 +69,32 @@ pub struct InMemory {
 }
 
 /// Expands templates and writes a model directory. Returns the output of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let dir = &wave_run::locate::locate(&source.path, context)?;
-    let prepared = checked(dir, settings, Some(out), options)?;
+    let prepared = checked(dir, settings, options.repeated(out), options)?;
     let layout = prepared.layout;
     let plan = &prepared.plan;
     let mut inputs = Inputs::new(context)
         .artefact("templates", dir)?
-        .artefact_if_any("delta", plan.delta.as_deref())?;
+        .artefact_if_any("delta", plan.given.delta.as_deref())?;
     if let Some(data) = &prepared.data {
         inputs = inputs.images(plan.data.spec.as_deref(), data);
     }
     let recipe = run_dir::of_stage("expand", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let InMemory {
-            model,
-            scalers,
-            summary,
-            result,
-        } = finish(source, &prepared, Some(run), options)?;
+        let made = finish(source, &prepared, Some(run), options)?;
         Ok(StageOutput {
-            result,
-            write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
+            result: made.result,
+            write: Box::new(move || {
+                let scalers = Some(&made.scalers);
+                made.model.write(out, layout, scalers, &made.summary)
+            }),
         })
     })
 }
 
 /// As [`expand`], without a directory.
-///
-/// # Errors
-/// As [`expand`].
 pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Result<InMemory> {
     let prepared = checked(&source.path, settings, None, options)?;
     finish(source, &prepared, None, options)
@@ -114,12 +104,12 @@ pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Resul
 fn checked(
     dir: &Path,
     settings: &Expand,
-    out: Option<&Path>,
+    earlier: Option<&Path>,
     options: &Options,
 ) -> Result<Prepared> {
     let plan = ExpandPlan::new(settings)?;
-    let earlier = out.and_then(|out| options.repeated(out));
-    let prepared = Prepared::read(dir, plan, earlier, &options.context)?;
+    let templates = templates::fetch(dir, &options.context)?;
+    let prepared = Prepared::new(templates, plan, earlier, &options.context)?;
     if let Some((_, step)) = &prepared.fitting {
         step.check()?;
     }
@@ -137,17 +127,8 @@ fn finish(
     run: Option<&mut RunDir>,
     options: &Options,
 ) -> Result<InMemory> {
-    let Prepared {
-        templates,
-        plan,
-        candidates,
-        shape,
-        layout,
-        data,
-        ..
-    } = prepared;
-    let context = &options.context;
-    let data = data.as_ref();
+    let (templates, plan) = (&prepared.templates, &prepared.plan);
+    let (shape, data) = (&prepared.shape, prepared.data.as_ref());
     let Expanded {
         mut model,
         scalers,
@@ -155,7 +136,10 @@ fn finish(
         fit,
     } = make(templates, plan, shape, data, run, options, "expand")?;
     let scores = match (data, &fit) {
-        (Some(data), Some(fit)) => score::stored_scores(&model, layout.float, data, fit.scores)?,
+        (Some(data), Some(fit)) => {
+            let float = prepared.layout.float;
+            score::stored_scores(&model, float, data, fit.scores)?
+        }
         _ => None,
     };
     let parameters: Map<_, _> = ledger
@@ -166,12 +150,12 @@ fn finish(
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": templates.digest,
-        "origin": origin::of(&source.path, templates.config.provenance.record(), context),
+        "origin": origin::of(&source.path, templates.config.provenance.record(), &options.context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
         "parameters": parameters,
     });
-    if let Some(delta) = &plan.delta {
+    if let Some(delta) = &plan.given.delta {
         model.provenance["delta"] = json!(delta);
     }
     let makes = describe::makes(&model.label_names, shape, &source.path);
@@ -181,7 +165,7 @@ fn finish(
         summary += &format!("| {name} | {n} |\n");
     }
     let expected = prepared.expected();
-    if let Some(Expected { top1, from }) = &expected {
+    if let Some((top1, from)) = &expected {
         summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
     }
     let outside = prepared.outside();
@@ -197,14 +181,14 @@ fn finish(
     if let Some(fit) = &fit {
         fit.tell(&mut result);
     }
-    if let Some(Expected { top1, from }) = expected {
+    if let Some((top1, from)) = expected {
         result["expected_top1"] = json!(top1);
         result["expected_from"] = json!(from);
     }
     if !outside.is_empty() {
         result["not_condensed"] = json!(outside);
     }
-    if let Some(candidates) = candidates {
+    if let Some(candidates) = &prepared.candidates {
         result["sizes"] = json!(candidates);
     }
     if let Some(data) = data {
@@ -220,9 +204,6 @@ fn finish(
 
 /// Makes a model: scalers from the bank or at random, fitted if there is `data` and the plan asks for
 /// it.
-///
-/// # Errors
-/// If the work fails.
 pub fn make(
     templates: &TemplateDir,
     plan: &ExpandPlan,
@@ -254,7 +235,7 @@ pub fn make(
             placed: options.context.place(&inherited)?,
             scalers,
             inherited,
-            head_lr_ratio: plan.head_lr_ratio,
+            head_lr_ratio: plan.given.head_lr_ratio as f32,
             data,
             resolved: plan.training.resolve(data)?,
         };
@@ -305,7 +286,7 @@ pub fn make(
 const RANDOM_DEVIATION: f64 = 0.02;
 
 fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Result<Scalers> {
-    match plan.scalers {
+    match plan.given.scalers {
         FirstScalers::Bank => Ok(gene.scalers(shape)?),
         FirstScalers::Random => {
             let mut rng = ChaCha8Rng::seed_from_u64(plan.training.seed);
@@ -324,7 +305,7 @@ fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Resul
 
 /// Replaces the norms and biases of the blocks, unless they are inherited.
 fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> Result<()> {
-    let method = match plan.fill {
+    let method = match plan.given.fill {
         Fill::Inherit => return Ok(()),
         Fill::Mimetic => DirectMethod::Mimetic,
         Fill::Timm => DirectMethod::Timm,

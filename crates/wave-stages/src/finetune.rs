@@ -25,16 +25,12 @@ use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, T
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod beside;
-mod describe;
-mod head;
 mod plan;
 mod slices;
 
 use beside::Beside;
-pub use describe::describe;
-use head::only_runs;
-pub use head::open_data;
-pub use plan::{FinetunePlan, Prepared};
+use plan::only_runs;
+pub use plan::{FinetunePlan, Prepared, describe, open_data};
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -44,9 +40,6 @@ pub const DEFAULTS: Defaults = Defaults {
 };
 
 /// Fine-tunes the model in `model` and writes the result to `out`. Returns the output of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the model, or the work fails.
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
     let source = model;
     let context = &options.context;
@@ -54,30 +47,23 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     let inputs = Inputs::new(context).artefact("model", source)?;
     let prepared = Prepared::read(source, plan, options.repeated(out), context)?;
     prepared.step.check()?;
-    let Prepared {
-        mut model,
-        ancestor,
-        cache,
-        layout,
-        plan,
-        data,
-        resolved,
-        ..
-    } = prepared;
+    let (mut model, layout) = (prepared.model, prepared.layout);
+    let (plan, data, resolved) = (&prepared.plan, &prepared.data, &prepared.resolved);
+    let (ancestor, cache) = (prepared.ancestor.as_deref(), prepared.cache.as_ref());
     let mut origin = origin::of(source, &model.provenance, context);
-    let mut inputs = inputs.images(plan.data.spec.as_deref(), &data);
-    if let Some(ancestor) = &ancestor {
+    let mut inputs = inputs.images(plan.data.spec.as_deref(), data);
+    if let Some(ancestor) = ancestor {
         origin = origin::both(&origin, &ancestor.origin);
         inputs = ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?;
     }
     let recipe = run_dir::of_stage("finetune", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
         let tuning = Tuning {
-            plan: &plan,
-            resolved: &resolved,
-            data: &data,
-            ancestor: ancestor.as_deref(),
-            cache: cache.as_ref(),
+            plan,
+            resolved,
+            data,
+            ancestor,
+            cache,
             every_epoch: true,
         };
         let label = match out.file_name() {
@@ -97,7 +83,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             "origin": origin,
             "start": model.provenance,
         });
-        let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
+        let scores = stored_scores(&model, layout.float, data, outcome.scores)?;
         let top1 = scores.map(|s| s.top1);
         if let Some(top1) = top1 {
             model.provenance["top1"] = json!(top1);
@@ -114,7 +100,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
         );
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
-        if let Some(cache) = &cache {
+        if let Some(cache) = cache {
             result["cache"] = cache.summary();
         }
         outcome.tell(&mut result);
@@ -144,9 +130,6 @@ pub struct Tuning<'a> {
 
 impl Tuning<'_> {
     /// Trains all weights of `model` in place, with a log in `run` if given.
-    ///
-    /// # Errors
-    /// If the plan does not fit the model, or as [`train::train`].
     pub fn tune(
         &self,
         model: &mut Model,
@@ -162,22 +145,18 @@ impl Tuning<'_> {
             let shape = self.plan.beside_of(&model.network)?;
             self.plan.beside.insert(&mut start, shape)?;
         }
+        let (output, verbosity) = (AncestorOutput::Scores, options.verbosity);
+        let (data, cache) = (self.data, self.cache);
         let tuned = Tuned {
             of: self,
             network: &model.network,
             start,
-            distill_targets: DistillTargets::of(
-                self.ancestor,
-                self.data,
-                AncestorOutput::Scores,
-                self.cache,
-                options.verbosity,
-            )?,
-            sizes: self.plan.slices.sizes(&model.network)?,
+            distill_targets: DistillTargets::of(self.ancestor, data, output, cache, verbosity)?,
+            sizes: self.plan.slices(&model.network)?,
         };
         let train_run = TrainRun {
             label,
-            data: self.data,
+            data,
             resolved: self.resolved,
             every_epoch: self.every_epoch,
         };
@@ -192,7 +171,6 @@ impl Tuning<'_> {
     }
 }
 
-/// A network in training.
 struct Tuned<'a> {
     of: &'a Tuning<'a>,
     network: &'a Network,
@@ -211,7 +189,7 @@ impl Trainable for Tuned<'_> {
             Network::Transformer(shape) => shape.depth,
             _ => 0,
         };
-        let frozen = &self.of.plan.frozen;
+        let frozen = &self.of.plan.given.freeze;
         check_parts("freeze", frozen, self.start.keys())?;
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, self.of.resolved, depth, device)?;
@@ -235,23 +213,21 @@ impl Trainable for Tuned<'_> {
         let Tuning { plan, resolved, .. } = self.of;
         let targets = self.distill_targets.as_ref();
         let ancestor = targets.map(|t| t.targets(batch, images)).transpose()?;
-        let loss = |logits: &Tensor| {
-            let classes = self.network.classes();
-            plan.objective.loss(logits, ancestor.as_ref(), || {
-                wave_train::batch_targets(batch, classes, resolved.label_smoothing)
-            })
-        };
         let weights = &*plan.beside.folded(&live.weights)?;
-        if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
-            let rng = &mut train::size_generator(resolved.seed, part.step);
-            let shape = sizes.shape(whole, part.step, resolved.steps, rng);
-            let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
-            let slice = slice.map_err(candle_core::Error::wrap)?;
-            let scales = drop_path(shape.depth, part, resolved);
-            let logits = vit::logits_in(resolved.mode, &shape, &slice, images, scales)?;
-            return loss(&logits);
-        }
-        loss(&self.outputs(live, weights, images, part)?)
+        let logits = match (self.network, &self.sizes) {
+            (Network::Vit(whole), Some(sizes)) => {
+                let rng = &mut train::size_generator(resolved.seed, part.step);
+                let shape = sizes.shape(whole, part.step, resolved.steps, rng);
+                let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
+                let slice = slice.map_err(candle_core::Error::wrap)?;
+                self.outputs(&Network::Vit(shape), live, &slice, images, part)?
+            }
+            (network, _) => self.outputs(network, live, weights, images, part)?,
+        };
+        plan.objective.loss(&logits, ancestor.as_ref(), || {
+            let classes = self.network.classes();
+            wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+        })
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
@@ -266,16 +242,17 @@ impl Trainable for Tuned<'_> {
 }
 
 impl Tuned<'_> {
-    /// Class scores of the whole network with these `weights`, which are those that train or made of them.
+    /// Class scores of the network, or a slice of it, with `weights` that are those that train or made of them.
     fn outputs(
         &self,
+        network: &Network,
         live: &Parameters,
         weights: &Weights,
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let resolved = self.of.resolved;
-        match self.network {
+        match network {
             Network::Vit(shape) => {
                 let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, shape, weights, images, scales)

@@ -11,6 +11,7 @@ use crate::model::{Model, Network, shape_in_words};
 use crate::origin;
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
+use convolution::convolution;
 use frame::{Frame, frame};
 pub use methods::MethodOptions;
 use plan::{Architecture, InitPlan};
@@ -29,7 +30,6 @@ use wave_run::settings::{BatchSize, Init};
 use wave_run::{forecast, locate};
 use wave_train::Examples;
 
-/// A line of the help on methods.
 fn method_line(name: &str, description: &str) -> String {
     format!("  {name:20} {description}\n")
 }
@@ -78,9 +78,6 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
 }
 
 /// The output of `--dry-run`.
-///
-/// # Errors
-/// As [`init()`].
 pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<String> {
     let model = new_model(method, settings, context)?;
     Layout::of(&settings.output, &model.network)?;
@@ -102,11 +99,13 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
     let frame = frame(&plan, context)?;
     let (network, weights, cost) = match plan.arch {
         Architecture::Vit => vit(&plan, &frame, context)?,
-        Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
-        Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
+        Architecture::ConvMixer | Architecture::ConvNext => convolution(&plan, &frame)?,
     };
-    let origin = match (cost.transferred, &plan.from) {
-        (1.., Some(from)) => origin_of(from, context)?,
+    let origin = match (cost.transferred, &plan.given.from) {
+        (1.., Some(from)) => {
+            let from = Path::new(from);
+            origin::of(from, &locate::config(from, context)?["wave"], context)
+        }
         _ => Value::Null,
     };
     let provenance = json!({
@@ -114,7 +113,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         "version": env!("CARGO_PKG_VERSION"),
         "method": method,
         "origin": origin,
-        "seed": plan.seed,
+        "seed": plan.given.seed,
         "transferred_parameters": cost.transferred,
     });
     let model = Model {
@@ -127,14 +126,6 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
     Ok((model, cost))
 }
 
-/// The origin of the model that weights are taken from.
-fn origin_of(from: &str, context: &Context) -> Result<Value> {
-    let from = Path::new(from);
-    let provenance = locate::config(from, context)?["wave"].clone();
-    Ok(origin::of(from, &provenance, context))
-}
-
-/// A vision transformer by one of the methods.
 fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
     let method = find(&plan.method)?;
     let needs_donor = method.donors > 0;
@@ -144,7 +135,7 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         _ => None,
     };
     if needs_donor && donor.is_none() {
-        let found = match &plan.from {
+        let found = match &plan.given.from {
             Some(from) => format!("--from {from} is none"),
             None => "there is no --from".into(),
         };
@@ -175,19 +166,17 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         patch: frame.patch(plan, 16),
         depth: plan.depth,
         width: plan.width,
-        heads: plan.heads.unwrap_or(heads),
-        mlp_ratio: plan.mlp_ratio.unwrap_or(base.mlp_ratio),
+        heads: plan.given.heads.unwrap_or(heads),
+        mlp_ratio: plan.given.mlp_ratio.unwrap_or(base.mlp_ratio),
         classes: frame.label_names.len(),
-        class_token: plan.class_token.unwrap_or(base.class_token),
+        class_token: plan.given.class_token.unwrap_or(base.class_token),
         distilled: false,
         norm_eps: base.norm_eps,
     };
     shape.validate()?;
     forecast::check_network(&Network::Vit(shape.clone()))?;
-    let donors = match donor {
-        Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
-        None => Vec::new(),
-    };
+    let donors = donor.map(|(shape, weights)| Donor::new(shape.clone(), weights.clone()));
+    let donors: Vec<Donor> = donors.into_iter().collect::<Result<_, _>>()?;
     let images = match donor {
         Some((donor, _)) if method.images && plan.images.spec.is_some() => {
             Some(sample(&plan.images, &frame.transform, donor, context)?)
@@ -195,7 +184,7 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         _ => None,
     };
     let models = (&donors[..], images.as_ref());
-    let start = start(method.name, &shape, models, &plan.options, plan.seed)?;
+    let start = start(method.name, &shape, models, &plan.options, plan.given.seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
@@ -229,9 +218,6 @@ pub fn sample(
 }
 
 /// Weights of a shape by the method of this name, from as many donors as it needs, and images if it looks at some.
-///
-/// # Errors
-/// If there is no such method, or it cannot make this shape of these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,

@@ -32,9 +32,6 @@ const MOST_ONNX_BYTES: usize = 2_140_000_000;
 
 impl Layout {
     /// The layout in the settings.
-    ///
-    /// # Errors
-    /// Naming the key with an unknown value.
     pub fn new(output: &Output) -> Result<Layout> {
         let OutputValues { format, dtype } = output.clone().into();
         let float = float(dtype.as_deref())?;
@@ -42,17 +39,9 @@ impl Layout {
     }
 
     /// [`Layout::new`], checked against the network. Called before any work, so that none is lost.
-    ///
-    /// # Errors
-    /// If the format cannot hold the network.
     pub fn of(output: &Output, network: &Network) -> Result<Layout> {
         let layout = Layout::new(output)?;
-        let refuse = |format: &str, why: &str| {
-            Err(request(format!(
-                "format = {format}: {why}; write timm's layout (--format timm)"
-            )))
-        };
-        match (layout.format, network) {
+        let why = match (layout.format, network) {
             (Format::Timm, Network::Vit(shape)) if shape.norm_eps > LAYER_NORM_EPS => {
                 return Err(request(format!(
                     "format = timm: the layer norms of this network add {:e} to variances, timm's add \
@@ -61,36 +50,33 @@ impl Layout {
                     shape.norm_eps
                 )));
             }
-            (Format::Timm, _) => {}
-            (format, Network::Vit(shape)) if shape.classes == 0 => {
-                return refuse(
-                    &format.to_string(),
-                    "a model without a classifier has no place there",
-                );
+            (Format::Timm, _) => return Ok(layout),
+            (_, Network::Vit(shape)) if shape.classes == 0 => {
+                "a model without a classifier has no place there".to_owned()
             }
-            (Format::Transformers, Network::Vit(shape)) => transformers::expressible(shape)?,
+            (Format::Transformers, Network::Vit(shape)) => {
+                transformers::expressible(shape)?;
+                return Ok(layout);
+            }
             (Format::Onnx, Network::Vit(shape)) if shape.distilled => {
-                return refuse("onnx", "the graph has no distillation token");
+                "the graph has no distillation token".to_owned()
             }
             (Format::Onnx, Network::Vit(shape)) => {
                 let bytes = shape.parameter_count() * layout.float.bytes();
-                if bytes > MOST_ONNX_BYTES {
-                    let why = format!("{bytes} bytes of weights do not fit its 2 GiB");
-                    return refuse("onnx", &why);
+                if bytes <= MOST_ONNX_BYTES {
+                    return Ok(layout);
                 }
+                format!("{bytes} bytes of weights do not fit its 2 GiB")
             }
-            (Format::Transformers, other) => {
-                let why = format!("its native ViT is not {}", other.family());
-                return refuse("transformers", &why);
-            }
+            (Format::Transformers, other) => format!("its native ViT is not {}", other.family()),
             (Format::Onnx, other) => {
-                let why = format!(
-                    "only vision transformers are exported, not {}",
-                    other.family()
-                );
-                return refuse("onnx", &why);
+                let family = other.family();
+                format!("only vision transformers are exported, not {family}")
             }
-        }
-        Ok(layout)
+        };
+        Err(request(format!(
+            "format = {}: {why}; write timm's layout (--format timm)",
+            layout.format
+        )))
     }
 }

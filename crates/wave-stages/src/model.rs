@@ -68,7 +68,6 @@ impl Model {
         Ok(model)
     }
 
-    /// Reads transformers' native layout.
     fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
         towers::refuse_nameless(dir)?;
         let (config, weights) = wave_hub::read_transformers(dir)?;
@@ -155,25 +154,9 @@ impl Model {
     /// If the network only runs, so that no model directory holds it.
     pub fn config(&self) -> Result<ModelConfig> {
         let t = &self.transform;
-        // timm hands a fixed size on to the network, and convolutions take none.
-        let convolves = matches!(self.network, Network::ConvMixer(_) | Network::ConvNext(_));
-        let cfg = |first_conv: &str, classifier: &str| PretrainedCfg {
-            tag: "wave".into(),
-            input_size: [t.channels, t.image_size, t.image_size],
-            fixed_input_size: !convolves,
-            interpolation: t.interpolation.to_string(),
-            crop_pct: decimal(t.crop_pct),
-            crop_mode: t.crop_mode.to_string(),
-            mean: t.mean.iter().map(|v| decimal(*v)).collect(),
-            std: t.std.iter().map(|v| decimal(*v)).collect(),
-            num_classes: self.network.classes(),
-            first_conv: Some(first_conv.into()),
-            classifier: Some(classifier.into()),
-            ..PretrainedCfg::default()
-        };
-        let (architecture, global_pool, args, pretrained_cfg) = match &self.network {
+        let of_vit = ("patch_embed.proj", "head");
+        let (architecture, (first_conv, classifier), args) = match &self.network {
             Network::Vit(s) => {
-                let pool = if s.class_token { "token" } else { "avg" };
                 let args = json!({
                     "img_size": s.image_size,
                     "patch_size": s.patch,
@@ -183,13 +166,13 @@ impl Model {
                     "num_heads": s.heads,
                     "mlp_ratio": s.mlp_ratio,
                     "class_token": s.class_token,
-                    "global_pool": pool,
+                    "global_pool": if s.class_token { "token" } else { "avg" },
                 });
                 let architecture = match s.distilled {
                     true => "deit_tiny_distilled_patch16_224",
                     false => "vit_tiny_patch16_224",
                 };
-                (architecture, pool, args, cfg("patch_embed.proj", "head"))
+                (architecture, of_vit, args)
             }
             Network::ConvMixer(s) => {
                 let mut args = json!({
@@ -207,7 +190,7 @@ impl Model {
                     Activation::Relu => "convmixer_768_32",
                     _ => "convmixer_1536_20",
                 };
-                (architecture, "avg", args, cfg("stem.0", "head"))
+                (architecture, ("stem.0", "head"), args)
             }
             Network::ConvNext(s) if s.stages.is_some() => {
                 let args = json!({
@@ -217,7 +200,7 @@ impl Model {
                     "patch_size": s.patch,
                     "in_chans": s.channels,
                 });
-                ("convnext_tiny", "avg", args, cfg("stem.0", "head.fc"))
+                ("convnext_tiny", ("stem.0", "head.fc"), args)
             }
             Network::ConvNext(s) => {
                 let args = json!({
@@ -228,14 +211,9 @@ impl Model {
                     "patch_size": s.patch,
                     "in_chans": s.channels,
                 });
-                ("convnext_isotropic", "avg", args, cfg("stem", "head"))
+                ("convnext_isotropic", ("stem", "head"), args)
             }
             Network::Transformer(s) if s.trains() => {
-                let scaled = s.scale != Scale::None;
-                let pool = match s.pooling {
-                    Pooling::Token => "token",
-                    _ => "avg",
-                };
                 let args = json!({
                     "img_size": s.image_size,
                     "patch_size": s.patch,
@@ -245,15 +223,14 @@ impl Model {
                     "num_heads": s.heads,
                     "mlp_ratio": s.hidden as f64 / s.width as f64,
                     "class_token": s.class_token,
-                    "global_pool": pool,
-                    "init_values": scaled.then_some(1e-5),
+                    "global_pool": if s.pooling == Pooling::Token { "token" } else { "avg" },
+                    "init_values": (s.scale != Scale::None).then_some(1e-5),
                     "reg_tokens": s.registers,
                     "no_embed_class": s.positions == Positions::Patches,
                     "pre_norm": s.norm_pre,
                     "fc_norm": s.fc_norm,
                 });
-                let architecture = "vit_tiny_patch16_224";
-                (architecture, pool, args, cfg("patch_embed.proj", "head"))
+                ("vit_tiny_patch16_224", of_vit, args)
             }
             only_runs => {
                 return Err(request(format!(
@@ -266,9 +243,23 @@ impl Model {
             architecture: architecture.into(),
             num_classes: self.network.classes(),
             num_features: self.network.size().1,
-            global_pool: global_pool.into(),
+            global_pool: args["global_pool"].as_str().unwrap_or("avg").into(),
             model_args: args.as_object().cloned().unwrap_or_default(),
-            pretrained_cfg,
+            pretrained_cfg: PretrainedCfg {
+                tag: "wave".into(),
+                input_size: [t.channels, t.image_size, t.image_size],
+                // timm hands a fixed size on to the network, and convolutions take none.
+                fixed_input_size: of_vit == (first_conv, classifier),
+                interpolation: t.interpolation.to_string(),
+                crop_pct: decimal(t.crop_pct),
+                crop_mode: t.crop_mode.to_string(),
+                mean: t.mean.iter().map(|v| decimal(*v)).collect(),
+                std: t.std.iter().map(|v| decimal(*v)).collect(),
+                num_classes: self.network.classes(),
+                first_conv: Some(first_conv.into()),
+                classifier: Some(classifier.into()),
+                ..PretrainedCfg::default()
+            },
             label_names: Some(self.label_names.clone()),
             crop_offset: unusual(&t.crop_offset),
             layer_norm_eps: match &self.network {
@@ -364,7 +355,7 @@ impl Model {
             tags,
             library_name: Some(library.into()),
             pipeline_tag: Some(task.into()),
-            ..card_front()
+            ..CardFront::default()
         };
         let (depth, width) = self.network.size();
         let (t, classes) = (&self.transform, self.network.classes());
@@ -496,7 +487,6 @@ session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
 ```
 ";
 
-/// The sizes of the graph of a transformer.
 fn graph_sizes(shape: &VitShape) -> VitSizes {
     VitSizes {
         image_size: shape.image_size,
@@ -529,15 +519,6 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Common front matter of all cards.
-pub(crate) fn card_front() -> CardFront {
-    CardFront {
-        tags: vec!["wave".into()],
-        ..CardFront::default()
-    }
-}
-
-/// A shape in words, for plans.
 pub(crate) fn shape_in_words(shape: &VitShape) -> String {
     format!(
         "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels in patches of {}, {} classes{}",

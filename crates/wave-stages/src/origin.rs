@@ -13,8 +13,10 @@ use wave_hub::{CardFront, CardResult};
 use wave_run::context::Context;
 use wave_run::locate;
 
-/// Names of data sets here and on the hub.
-const DATASETS: [(&str, &str); 1] = [("fashion-mnist", "zalando-datasets/fashion_mnist")];
+/// The hub's name of a data set that comes with wave, where it has one.
+fn on_hub(spec: &str) -> Option<String> {
+    (spec == "fashion-mnist").then(|| "zalando-datasets/fashion_mnist".to_owned())
+}
 
 /// The origin of an artefact made from `source`, whose provenance is given (null for one of another
 /// project).
@@ -125,8 +127,7 @@ fn license(origin: &Value) -> Result<String, String> {
 /// The data set of a stage: as the hub knows it, or by its name here.
 pub(crate) fn dataset(provenance: &Value) -> String {
     let spec = provenance["data"].as_str().unwrap_or("unknown");
-    let known = DATASETS.iter().find(|(name, _)| *name == spec);
-    known.map_or(spec, |(_, name)| name).to_owned()
+    on_hub(spec).unwrap_or_else(|| spec.to_owned())
 }
 
 /// Training data of a model and of those it started from, where the hub has it.
@@ -135,9 +136,7 @@ fn datasets(provenance: &Value) -> Vec<String> {
     let mut stage = provenance;
     while stage.is_object() {
         let spec = stage["data"].as_str().unwrap_or_default();
-        let known = DATASETS.iter().find(|(name, _)| *name == spec);
-        let name = known.map(|(_, name)| (*name).to_owned());
-        if let Some(name) = name.or_else(|| locate::repository(Path::new(spec)))
+        if let Some(name) = on_hub(spec).or_else(|| locate::repository(Path::new(spec)))
             && !all.contains(&name)
         {
             all.push(name);

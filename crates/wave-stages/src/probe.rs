@@ -15,14 +15,12 @@ const AT_ONCE: usize = 256;
 /// Steps of a linear classifier, each on all training images, and their largest learning rate.
 const STEPS: u64 = 300;
 const LEARNING_RATE: f64 = 1e-2;
-/// Weight decay of a linear classifier.
 const WEIGHT_DECAY: f32 = 1e-2;
 
-/// Features of images, and their labels.
 pub(crate) struct Features {
     /// (images, width)
-    rows: Tensor,
-    labels: Vec<u32>,
+    pub(crate) rows: Tensor,
+    pub(crate) labels: Vec<u32>,
 }
 
 impl Features {
@@ -52,16 +50,6 @@ impl Features {
         }
         Ok(Features { rows, labels })
     }
-
-    /// Number of images.
-    pub(crate) fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// Numbers of a feature.
-    pub(crate) fn width(&self) -> Result<usize> {
-        Ok(self.rows.dim(1)?)
-    }
 }
 
 /// The share of test images whose label has the most votes among their `k` nearest training images by
@@ -78,7 +66,7 @@ pub(crate) fn nearest(train: &Features, test: &Features, k: usize, classes: usiz
             .filter(|(row, label)| vote(row, &train.labels, k, classes) == **label)
             .count();
     }
-    Ok(right as f64 / test.len().max(1) as f64)
+    Ok(right as f64 / test.labels.len().max(1) as f64)
 }
 
 /// The class with the most votes among the `k` training images of the largest cosines.
@@ -114,7 +102,7 @@ pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Resul
         })
     };
     let variables = [
-        zeros("weight", &[classes, train.width()?], WEIGHT_DECAY)?,
+        zeros("weight", &[classes, train.rows.dim(1)?], WEIGHT_DECAY)?,
         zeros("bias", &[classes], 0.0)?,
     ];
     let logits = |images: &Tensor| {
@@ -130,13 +118,13 @@ pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Resul
     let mut state = State::new(&variables, false)?;
     for step in 0..STEPS {
         let loss = wave_ops::soft_cross_entropy(&logits(&images)?, &targets)?;
-        wave_train::step(&loss, &variables, &mut state, schedule.at(step), None, None)?;
+        wave_train::step(&loss, &variables, &mut state, schedule.at(step), None)?;
     }
     let found = logits(&standard.apply(&test.rows)?)?.to_vec2::<f32>()?;
     let best = |z: &[f32]| (0..z.len()).max_by(|a, b| z[*a].total_cmp(&z[*b]).then(b.cmp(a)));
     let right = found.iter().zip(&test.labels);
     let right = right.filter(|(z, label)| best(z) == Some(**label as usize));
-    Ok(right.count() as f64 / test.len().max(1) as f64)
+    Ok(right.count() as f64 / test.labels.len().max(1) as f64)
 }
 
 #[cfg(test)]

@@ -5,67 +5,42 @@ use crate::budget::Surface;
 use wave_hub::{Provenance, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
 
-/// A property of a shape that a record knows about.
-struct Property {
-    /// Its name in messages.
-    name: &'static str,
-    /// The values that were condensed, as far as they are told.
-    drawn: fn(&Provenance) -> Vec<f64>,
-    /// True if the auxiliary's own was condensed too, whatever steps drew.
-    own: bool,
-    of: fn(&VitShape) -> f64,
-}
-
-const PROPERTIES: [Property; 6] = [
-    Property {
-        name: "depth",
-        drawn: |told| numbers(&told.depths),
-        own: false,
-        of: |shape| shape.depth as f64,
-    },
-    Property {
-        name: "width",
-        drawn: |told| numbers(&told.widths),
-        own: false,
-        of: |shape| shape.width as f64,
-    },
-    Property {
-        name: "head width",
-        drawn: |told| numbers(&told.head_widths),
-        own: true,
-        of: |shape| shape.head_width() as f64,
-    },
-    Property {
-        name: "MLP ratio",
-        drawn: |told| told.mlp_ratios.clone(),
-        own: true,
-        of: |shape| shape.mlp_ratio,
-    },
-    Property {
-        name: "image size",
-        drawn: |told| numbers(&told.image_sizes),
-        own: true,
-        of: |shape| shape.image_size as f64,
-    },
-    Property {
-        name: "patch",
-        drawn: |told| numbers(&told.patches),
-        own: true,
-        of: |shape| shape.patch as f64,
-    },
+/// Properties of a shape that a record knows about, in messages.
+const NAMES: [&str; 6] = [
+    "depth",
+    "width",
+    "head width",
+    "MLP ratio",
+    "image size",
+    "patch",
 ];
 
-fn numbers(sizes: &[usize]) -> Vec<f64> {
-    sizes.iter().map(|n| *n as f64).collect()
+/// Places of depth and width there. For all others the auxiliary's own was condensed too, whatever steps drew.
+const DEPTH: usize = 0;
+const WIDTH: usize = 1;
+
+fn properties(shape: &VitShape) -> [f64; 6] {
+    [
+        shape.depth as f64,
+        shape.width as f64,
+        shape.head_width() as f64,
+        shape.mlp_ratio,
+        shape.image_size as f64,
+        shape.patch as f64,
+    ]
 }
 
-/// The accuracy to expect of a model made without data.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Expected {
-    /// 0 to 1.
-    pub(crate) top1: f64,
-    /// How it is known.
-    pub(crate) from: &'static str,
+/// The properties that were condensed, as far as they are told.
+fn drawn(told: &Provenance) -> [Vec<f64>; 6] {
+    let numbers = |sizes: &[usize]| sizes.iter().map(|n| *n as f64).collect();
+    [
+        numbers(&told.depths),
+        numbers(&told.widths),
+        numbers(&told.head_widths),
+        told.mlp_ratios.clone(),
+        numbers(&told.image_sizes),
+        numbers(&told.patches),
+    ]
 }
 
 /// The record of a template directory.
@@ -87,35 +62,30 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The accuracy to expect of a shape. Where it was not measured, the losses of all properties in which
+    /// The accuracy to expect of a shape made without data, 0 to 1, and how it is known. Where it was not measured, the losses of all properties in which
     /// it differs from those that were are added up; none where one is unknown.
-    pub(crate) fn expected(&self, shape: &VitShape) -> Option<Expected> {
+    pub(crate) fn expected(&self, shape: &VitShape) -> Option<(f64, &'static str)> {
         let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
         if let Some(at) = self.shapes.iter().find(same) {
-            return Some(Expected {
-                top1: at.top1,
-                from: "measured at this shape, without data",
-            });
+            return Some((at.top1, "measured at this shape, without data"));
         }
         let VitShape { depth, width, .. } = *shape;
         let differing = self.differing(shape);
         if differing.is_empty() {
-            let (top1, from) = self.surface.expected(depth, width)?;
-            return Some(Expected { top1, from });
+            return self.surface.expected(depth, width);
         }
-        let losses = differing.into_iter().map(|p| self.loss(p, (p.of)(shape)));
+        let values = properties(shape);
+        let losses = differing.into_iter().map(|p| self.loss(p, values[p]));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
         let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
-        let from = "estimated from shapes that differ in one thing each";
-        Some(Expected { top1, from })
+        Some((top1, "estimated from shapes that differ in one thing each"))
     }
 
     /// A line for each property in which a shape leaves what was condensed, with the accuracy that this
     /// costs, if it is recorded.
     pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
-        for property in &PROPERTIES {
-            let value = (property.of)(shape);
+        for (property, value) in properties(shape).into_iter().enumerate() {
             let (least, most) = self.condensed(property);
             if (least..=most).contains(&value) {
                 continue;
@@ -129,9 +99,9 @@ impl<'a> Record<'a> {
                 Some(loss) => format!("about {:.1} points lower", 100.0 * loss),
                 None => "no accuracy is recorded there".to_owned(),
             };
-            let name = property.name;
+            let name = NAMES[property];
             let mut line = format!("{name} {value}, condensed {condensed}: {cost}");
-            if name == "width" && value > most {
+            if property == WIDTH && value > most {
                 line += &format!(
                     "; at {:.1} times the widest, blocks repeat: expect the accuracy of width {most}; fine-tune to gain from the size",
                     value / most
@@ -142,7 +112,6 @@ impl<'a> Record<'a> {
         lines
     }
 
-    /// The shape that an entry of the record measured.
     fn shape_of(&self, entry: &ShapeAccuracy) -> VitShape {
         VitShape {
             depth: entry.depth,
@@ -156,22 +125,23 @@ impl<'a> Record<'a> {
     }
 
     /// Properties in which a shape differs from those whose accuracy the surface holds.
-    fn differing(&self, shape: &VitShape) -> Vec<&'static Property> {
-        let plain = self.auxiliary.with_size(shape.depth, shape.width);
+    fn differing(&self, shape: &VitShape) -> Vec<usize> {
+        let own = properties(shape);
+        let plain = properties(&self.auxiliary.with_size(shape.depth, shape.width));
         let known = self.surface.nearest_size(shape.depth, shape.width);
-        let outside = |property: &&Property| match property.name {
-            "depth" => known.map(|(depth, _)| depth) != Some(shape.depth),
-            "width" => known.map(|(_, width)| width) != Some(shape.width),
-            _ => (property.of)(shape) != (property.of)(&plain),
+        let outside = |property: &usize| match *property {
+            DEPTH => known.map(|(depth, _)| depth) != Some(shape.depth),
+            WIDTH => known.map(|(_, width)| width) != Some(shape.width),
+            property => own[property] != plain[property],
         };
-        PROPERTIES.iter().filter(outside).collect()
+        (0..NAMES.len()).filter(outside).collect()
     }
 
     /// The least and the most of a property that was condensed.
-    fn condensed(&self, property: &Property) -> (f64, f64) {
-        let mut all = (property.drawn)(self.provenance);
-        if property.own || all.is_empty() {
-            all.push((property.of)(self.auxiliary));
+    fn condensed(&self, property: usize) -> (f64, f64) {
+        let mut all = drawn(self.provenance)[property].clone();
+        if property > WIDTH || all.is_empty() {
+            all.push(properties(self.auxiliary)[property]);
         }
         let least = all.iter().copied().fold(f64::INFINITY, f64::min);
         let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -180,15 +150,13 @@ impl<'a> Record<'a> {
 
     /// The loss of accuracy of models that differ in this property alone, interpolated between the values
     /// measured; that of the nearest beyond them.
-    fn loss(&self, property: &Property, value: f64) -> Option<f64> {
+    fn loss(&self, property: usize, value: f64) -> Option<f64> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for entry in self.shapes {
             let shape = self.shape_of(entry);
-            if let [only] = self.differing(&shape)[..]
-                && only.name == property.name
-            {
+            if self.differing(&shape) == [property] {
                 let plain = self.surface.nearest(entry.depth, entry.width)?;
-                points.push(((property.of)(&shape), plain - entry.top1));
+                points.push((properties(&shape)[property], plain - entry.top1));
             }
         }
         if points.is_empty() {
@@ -208,12 +176,12 @@ impl<'a> Record<'a> {
     }
 
     /// The value of a property next to `value` at which nothing is lost.
-    fn without_loss(&self, property: &Property, value: f64) -> Option<f64> {
-        let nearest = |value: f64| self.surface.nearest_size(value as usize, value as usize);
-        match property.name {
-            "depth" => nearest(value).map(|(depth, _)| depth as f64),
-            "width" => nearest(value).map(|(_, width)| width as f64),
-            _ => Some((property.of)(self.auxiliary)),
+    fn without_loss(&self, property: usize, value: f64) -> Option<f64> {
+        let nearest = self.surface.nearest_size(value as usize, value as usize);
+        match property {
+            DEPTH => nearest.map(|(depth, _)| depth as f64),
+            WIDTH => nearest.map(|(_, width)| width as f64),
+            _ => Some(properties(self.auxiliary)[property]),
         }
     }
 }

@@ -18,10 +18,9 @@ use wave_train::{MicroBatch, Scores};
 pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
-        let rate = settings.drop_path;
-        part.of(vit::drop_path_scales(depth, part.batch, rate, || {
-            rng.random()
-        }))
+        let draw = || rng.random();
+        let scales = vit::drop_path_scales(depth, part.batch, settings.drop_path, draw);
+        part.of(scales)
     })
 }
 
@@ -53,11 +52,8 @@ pub(crate) fn score_by(
     logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<Scores> {
     let at_once = forecast::test_batch(forecast::of_forward(network));
-    Ok(wave_train::evaluate(
-        tests.context.ranks(),
-        tests.batches(at_once),
-        logits,
-    )?)
+    let (ranks, batches) = (tests.context.ranks(), tests.batches(at_once));
+    Ok(wave_train::evaluate(ranks, batches, logits)?)
 }
 
 /// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.

@@ -5,11 +5,10 @@
 use crate::condense;
 use crate::timing::{WARM_UP, clock, descend, examples, variables};
 use anyhow::Result;
-use candle_core::Tensor;
 use serde_json::{Value, json};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
-use wave_ops::{Mode, Precision};
+use wave_ops::Precision;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::settings::{self, Speed, SpeedMode, SpeedValues};
@@ -33,12 +32,27 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     let (images, targets) = examples(&shape, batch, device)?;
     let how = settings::mode(wanted.precision, wanted.recompute, device)?;
     let (passes, seconds) = match wanted.mode {
-        SpeedMode::Forward => (1.0, forward(&shape, &images, how, steps)?),
-        SpeedMode::Train => (3.0, train(&shape, &images, &targets, how, steps)?),
-        SpeedMode::Condense => (
-            3.0,
-            condense::step_seconds(&shape, &images, &targets, how, steps)?,
-        ),
+        SpeedMode::Forward => {
+            let weights = context.place(&fresh(&shape)?)?;
+            let pass = || -> Result<()> {
+                vit::logits_in(how, &shape, &weights, &images, None)?;
+                Ok(())
+            };
+            (1.0, clock(device, WARM_UP, steps, pass)?)
+        }
+        SpeedMode::Train => {
+            let variables = variables(fresh(&shape)?, device)?;
+            let weights = tracked(&variables);
+            let loss = || {
+                let logits = vit::logits_in(how, &shape, &weights, &images, None)?;
+                wave_ops::soft_cross_entropy(&logits, &targets)
+            };
+            (3.0, descend(device, &variables, WARM_UP, steps, loss)?)
+        }
+        SpeedMode::Condense => {
+            let seconds = condense::step_seconds(&shape, &images, &targets, how, steps)?;
+            (3.0, seconds)
+        }
     };
     let mut sorted = seconds;
     sorted.sort_by(f64::total_cmp);
@@ -81,35 +95,6 @@ fn shape(wanted: &SpeedValues) -> Result<VitShape> {
     };
     shape.validate()?;
     Ok(shape)
-}
-
-/// Seconds of each forward pass.
-fn forward(shape: &VitShape, images: &Tensor, how: Mode, steps: usize) -> Result<Vec<f64>> {
-    let weights = fresh(shape)?;
-    let weights: Weights = weights
-        .into_iter()
-        .map(|(name, t)| Ok((name, t.to_device(images.device())?)))
-        .collect::<Result<_>>()?;
-    clock(images.device(), WARM_UP, steps, || {
-        vit::logits_in(how, shape, &weights, images, None)?;
-        Ok(())
-    })
-}
-
-/// Seconds of each training step: forward, backward, AdamW.
-fn train(
-    shape: &VitShape,
-    images: &Tensor,
-    targets: &Tensor,
-    how: Mode,
-    steps: usize,
-) -> Result<Vec<f64>> {
-    let variables = variables(fresh(shape)?, images.device())?;
-    let weights = tracked(&variables);
-    descend(images.device(), &variables, WARM_UP, steps, || {
-        let logits = vit::logits_in(how, shape, &weights, images, None)?;
-        wave_ops::soft_cross_entropy(&logits, targets)
-    })
 }
 
 fn fresh(shape: &VitShape) -> Result<Weights> {

@@ -1,6 +1,6 @@
 //! Reading and writing of template directories.
 
-use crate::model::{Model, Network, card_front, decimal, task, unusual};
+use crate::model::{Model, Network, decimal, task, unusual};
 use crate::origin;
 use crate::preprocessing;
 use anyhow::{Context as _, Result};
@@ -67,9 +67,6 @@ impl TemplateDir {
     }
 
     /// The model of a shape, composed without data.
-    ///
-    /// # Errors
-    /// If the templates do not fit the shape.
     pub fn model(&self, shape: &VitShape) -> Result<Model, Error> {
         let weights = self.learngene.weights(shape).map_err(anyhow::Error::from)?;
         Ok(Model {
@@ -88,9 +85,6 @@ pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learnge
 }
 
 /// Reads a template directory, or `hf:OWNER/NAME` after a download.
-///
-/// # Errors
-/// As [`read`], or if a name on a hub cannot be fetched.
 pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
     read(&wave_run::locate::locate(name, context)?)
 }
@@ -252,14 +246,6 @@ pub struct Description<'a> {
     pub shapes: Vec<ShapeAccuracy>,
 }
 
-impl Description<'_> {
-    /// The accuracies as rows of a result.
-    pub fn table(&self) -> Value {
-        let row = |a: &Accuracy| json!({ "depth": a.depth, "width": a.width, "top1": a.top1 });
-        self.accuracies.iter().map(row).collect()
-    }
-}
-
 /// Templates as they would be read from a directory, without one.
 pub(crate) fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
     TemplateDir {
@@ -332,9 +318,8 @@ pub fn write(
         weights.extend(own.map(|(name, t)| (format!("levels.{at}.{name}"), t)));
     }
     let card = card(&config);
-    Ok(wave_hub::write_templates(
-        dir, &config, &weights, float, &card,
-    )?)
+    wave_hub::write_templates(dir, &config, &weights, float, &card)?;
+    Ok(())
 }
 
 /// Tensors by the names of [`Learngene::tensors`] under those of a file: scalers one by one, other weights a layer each.
@@ -376,7 +361,7 @@ pub(crate) fn card(
         library_name: Some("wave".into()),
         pipeline_tag: Some(task.into()),
         results: accuracies.iter().map(result).collect(),
-        ..card_front()
+        ..CardFront::default()
     };
     let body = format!(
         "{body}\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"

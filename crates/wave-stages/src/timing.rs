@@ -64,7 +64,7 @@ pub(crate) fn descend(
 ) -> Result<Vec<f64>> {
     let mut state = State::new(variables, false)?;
     clock(device, warm_up, steps, || {
-        wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0), None)?;
+        wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0))?;
         Ok(())
     })
 }

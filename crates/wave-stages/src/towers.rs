@@ -7,13 +7,9 @@ use wave_hub::Kind;
 use wave_models::zero_shot::DualEncoder;
 use wave_run::error::request;
 
-/// The configuration of open_clip's layout.
 const OPEN_CLIP: &str = "open_clip_config.json";
 
 /// The `config.json` of a directory and its CLIP or SigLIP, if it holds one.
-///
-/// # Errors
-/// If it is incomplete, or in open_clip's layout.
 pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
     refuse_open_clip(dir)?;
     if dir.is_file() || wave_hub::directory_kind(dir)? != Kind::Transformers {

@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::preprocessing;
 use crate::towers;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -262,9 +262,5 @@ fn classes(
              overflow on these texts"
         );
     }
-    Ok(Tensor::from_vec(
-        values,
-        classes.dims(),
-        &candle_core::Device::Cpu,
-    )?)
+    Ok(Tensor::from_vec(values, classes.dims(), &Device::Cpu)?)
 }

@@ -1,7 +1,6 @@
 //! Gradient accumulation: a step's batch in micro-batches, whose gradients are added up.
 
 use candle_core::Tensor;
-use wave_data::{Batch, Mix};
 use wave_ops::squared_norms;
 
 use crate::{Ranks, Variable};
@@ -33,59 +32,6 @@ impl MicroBatch {
     }
 }
 
-/// The rows of each of `n` equal parts of a batch: consecutive ones, but images that were mixed with
-/// each other stay together, since the target of one names the other.
-///
-/// # Errors
-/// If the parts are not equal, or would separate mixed images.
-pub(crate) fn split(batch: &Batch, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
-    let b = batch.size;
-    if n == 0 || !b.is_multiple_of(n) {
-        candle_core::bail!("a batch of {b} images in {n} parts: expected a divisor of {b}");
-    }
-    let order: Vec<usize> = match &batch.mix {
-        Some(mix) if n > 1 => {
-            if b / n % 2 == 1 {
-                candle_core::bail!(
-                    "mixed images in {n} parts of {}: expected an even number in a part",
-                    b / n
-                );
-            }
-            let partner = |row: usize| mix.partners[row] as usize;
-            let firsts = (0..b).filter(|row| *row < partner(*row));
-            firsts.flat_map(|row| [row, partner(row)]).collect()
-        }
-        _ => (0..b).collect(),
-    };
-    if order.len() != b {
-        candle_core::bail!("mixed images that are not in pairs cannot be parted");
-    }
-    Ok(order.chunks(b / n).map(<[usize]>::to_vec).collect())
-}
-
-/// The images of a batch that are in `rows`, with their labels.
-pub(crate) fn select(batch: &Batch, rows: &[usize]) -> Batch {
-    let len = batch.images.len() / batch.size.max(1);
-    let images = rows.iter();
-    let images = images.flat_map(|row| &batch.images[row * len..(row + 1) * len]);
-    let place = |partner: u32| rows.iter().position(|row| *row == partner as usize);
-    Batch {
-        images: images.copied().collect(),
-        labels: rows.iter().map(|row| batch.labels[*row]).collect(),
-        indices: rows.iter().map(|row| batch.indices[*row]).collect(),
-        size: rows.len(),
-        mix: batch.mix.as_ref().map(|mix| Mix {
-            partners: rows
-                .iter()
-                .filter_map(|row| place(mix.partners[*row]))
-                .map(|place| place as u32)
-                .collect(),
-            weight: mix.weight,
-        }),
-        ..*batch
-    }
-}
-
 /// The loss of a step and its gradients, one for each variable that has any.
 pub(crate) struct Gradients {
     /// The mean over the batch.
@@ -95,7 +41,6 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// Gradients of a scalar loss.
     pub(crate) fn new(loss: &Tensor, variables: &[Variable]) -> candle_core::Result<Gradients> {
         let mut gradients = wave_ops::backward(loss)?;
         Ok(Gradients {
@@ -104,7 +49,6 @@ impl Gradients {
         })
     }
 
-    /// The sum of these and others.
     pub(crate) fn add(self, other: Gradients) -> candle_core::Result<Gradients> {
         type Pair = (Option<Tensor>, Option<Tensor>);
         let sum = |pair: Pair| -> candle_core::Result<Option<Tensor>> {
@@ -137,7 +81,6 @@ impl Gradients {
         Ok(self)
     }
 
-    /// The norm of all of them.
     pub(crate) fn norm(&self) -> candle_core::Result<f64> {
         let all: Vec<&Tensor> = self.of.iter().flatten().collect();
         Ok(squared_norms(&all)?.sqrt())

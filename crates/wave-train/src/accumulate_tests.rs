@@ -1,10 +1,12 @@
 use candle_core::{DType, Device, Tensor, Var};
-use wave_data::{Augment, Loader, Mixing, Transform};
+use wave_data::{Augment, Batch, Loader, Mixing, Transform};
 use wave_ops::soft_cross_entropy;
 
 use super::*;
 use crate::ranks::tests::Thread;
-use crate::{Alone, Flow, Hyperparameters, Rate, Schedule, State, TrainError, batch_targets, fit};
+use crate::{
+    Alone, Examples, Flow, Hyperparameters, Rate, Schedule, State, TrainError, batch_targets, fit,
+};
 
 const SIDE: usize = 8;
 const CLASSES: usize = 8;
@@ -147,8 +149,8 @@ fn micro_batches_of_a_mixed_batch_have_the_targets_of_the_whole() {
     let batch = loader(12, Some(Mixing::default())).batch(1).unwrap();
     let whole = batch.soft_targets(CLASSES, 0.1);
     let mut seen = Vec::new();
-    for rows in split(&batch, 3).unwrap() {
-        let part = select(&batch, &rows);
+    for rows in batch.split(3).unwrap() {
+        let part = batch.select(&rows);
         let targets = part.soft_targets(CLASSES, 0.1);
         let len = part.images.len() / part.size;
         for (k, row) in rows.iter().enumerate() {

@@ -1,9 +1,7 @@
 //! The data of the loop: batches by step, which can be cut into micro-batches.
 
 use candle_core::{Device, Result, Tensor};
-use wave_data::{Batch, DataError, Loader};
-
-use crate::accumulate::{select, split};
+use wave_data::{Batch, DataError, Loader, Mix};
 
 /// Training batches, each a pure function of its step.
 pub trait Batches: Sized {
@@ -14,9 +12,6 @@ pub trait Batches: Sized {
     fn steps_per_epoch(&self) -> usize;
 
     /// The share of one of `size` ranks, equal to every other's.
-    ///
-    /// # Errors
-    /// If there are no such shares.
     fn share(&self, rank: usize, size: usize) -> std::result::Result<Self, DataError>;
 
     /// Examples in a whole batch.
@@ -36,15 +31,12 @@ pub trait Batches: Sized {
 /// The examples of a step, or of a micro-batch.
 pub trait Examples: Sized {
     /// The network's input, an example for each entry of the leading dimension.
-    ///
-    /// # Errors
-    /// If the tensor cannot be made.
     fn input(&self) -> Result<Tensor>;
 
     /// The rows of each of `n` equal micro-batches.
     ///
     /// # Errors
-    /// If there are none.
+    /// If there are none, or they would separate mixed images.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>>;
 
     /// The examples in some rows.
@@ -85,11 +77,51 @@ impl Examples for Batch {
         Tensor::from_slice(&self.images, (b, self.channels, s, s), &Device::Cpu) // (b, channels, h, w)
     }
 
+    /// Consecutive rows, but images that were mixed with each other stay together, since the target of one names the
+    /// other.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {
-        split(self, n)
+        let b = self.size;
+        if n == 0 || !b.is_multiple_of(n) {
+            candle_core::bail!("a batch of {b} images in {n} parts: expected a divisor of {b}");
+        }
+        let order: Vec<usize> = match &self.mix {
+            Some(mix) if n > 1 => {
+                if b / n % 2 == 1 {
+                    candle_core::bail!(
+                        "mixed images in {n} parts of {}: expected an even number in a part",
+                        b / n
+                    );
+                }
+                let partner = |row: usize| mix.partners[row] as usize;
+                let firsts = (0..b).filter(|row| *row < partner(*row));
+                firsts.flat_map(|row| [row, partner(row)]).collect()
+            }
+            _ => (0..b).collect(),
+        };
+        if order.len() != b {
+            candle_core::bail!("mixed images that are not in pairs cannot be parted");
+        }
+        Ok(order.chunks(b / n).map(<[usize]>::to_vec).collect())
     }
 
     fn select(&self, rows: &[usize]) -> Batch {
-        select(self, rows)
+        let len = self.images.len() / self.size.max(1);
+        let images = rows.iter();
+        let images = images.flat_map(|row| &self.images[row * len..(row + 1) * len]);
+        let place = |partner: u32| rows.iter().position(|row| *row == partner as usize);
+        Batch {
+            images: images.copied().collect(),
+            labels: rows.iter().map(|row| self.labels[*row]).collect(),
+            indices: rows.iter().map(|row| self.indices[*row]).collect(),
+            size: rows.len(),
+            mix: self.mix.as_ref().map(|mix| {
+                let partners = rows.iter().filter_map(|row| place(mix.partners[*row]));
+                Mix {
+                    partners: partners.map(|place| place as u32).collect(),
+                    weight: mix.weight,
+                }
+            }),
+            ..*self
+        }
     }
 }

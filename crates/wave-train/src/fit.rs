@@ -184,20 +184,16 @@ fn gradients<B: Batches>(
 /// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
-/// `clip` and `ema_decay` as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
-///
-/// # Errors
-/// If the backward pass or the update fails.
+/// `clip` is as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],
     state: &mut State,
     rate: f64,
     clip: Option<f64>,
-    ema_decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
     let gradients = Gradients::new(loss, variables)?;
-    update(gradients, variables, state, rate, clip, ema_decay)
+    update(gradients, variables, state, rate, clip, None)
 }
 
 fn update(
@@ -217,16 +213,11 @@ fn update(
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
-    let rates: Vec<Vec<f32>> = variables
-        .iter()
-        .map(|v| {
-            v.rate
-                .factors()
-                .iter()
-                .map(|r| (f64::from(*r) * rate) as f32)
-        })
-        .map(Iterator::collect)
-        .collect();
+    let rates = |v: &Variable| -> Vec<f32> {
+        let factors = v.rate.factors().iter();
+        factors.map(|r| (f64::from(*r) * rate) as f32).collect()
+    };
+    let rates: Vec<Vec<f32>> = variables.iter().map(rates).collect();
     let mut moves = Vec::with_capacity(variables.len());
     let moments = state.moments.iter_mut();
     for (((v, g), moments), rates) in variables.iter().zip(&gradients.of).zip(moments).zip(&rates) {

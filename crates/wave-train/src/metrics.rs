@@ -46,20 +46,12 @@ pub fn evaluate(
     Ok(scores)
 }
 
-/// Counts over predictions.
+/// Sums over predictions: right ones, those among the five highest, losses, and all.
 #[derive(Default)]
-pub struct Tally {
-    first: usize,
-    five: usize,
-    loss: f64,
-    n: usize,
-}
+pub struct Tally([f64; 4]);
 
 impl Tally {
     /// Counts one prediction. True if the label has the highest of the scores `z`; ties go to the first class.
-    ///
-    /// # Errors
-    /// If there is no such class.
     pub fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
         let label = label as usize;
         let Some(&own) = z.get(label) else {
@@ -72,25 +64,19 @@ impl Tally {
             .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
             .count();
         let right = above == 0 && !own.is_nan();
-        self.first += usize::from(right);
-        self.five += usize::from(above < 5 && !own.is_nan());
+        let among_five = above < 5 && !own.is_nan();
         let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
-        self.loss += sum.ln() + f64::from(max - own);
-        self.n += 1;
+        let loss = sum.ln() + f64::from(max - own);
+        let added = [f64::from(right), f64::from(among_five), loss, 1.0];
+        self.0.iter_mut().zip(added).for_each(|(sum, x)| *sum += x);
         Ok(right)
     }
 
     /// With the counts of the other ranks.
-    pub fn scores(self, ranks: &dyn Ranks) -> Scores {
-        let mut sums = [
-            self.first as f64,
-            self.five as f64,
-            self.loss,
-            self.n as f64,
-        ];
-        ranks.sum_f64(&mut sums);
-        let [first, five, loss, n] = sums;
+    pub fn scores(mut self, ranks: &dyn Ranks) -> Scores {
+        ranks.sum_f64(&mut self.0);
+        let [first, five, loss, n] = self.0;
         let images = n as usize;
         let n = n.max(1.0);
         Scores {

@@ -30,9 +30,6 @@ pub trait Ranks: Sync {
 
     /// The sums over the ranks of a flat f32 tensor that nothing else holds, on its own device: by way of
     /// the host, but for ranks whose devices reach each other.
-    ///
-    /// # Errors
-    /// If a copy between devices fails.
     fn sum_bucket(&self, bucket: Tensor) -> Result<Tensor> {
         let mut values = bucket.to_vec1::<f32>()?;
         self.sum(&mut values);
@@ -84,9 +81,6 @@ impl Ranks for Alone {
 /// All go in one flat bucket: the gradients of a transformer's blocks, nearly all that there is to
 /// send, come out of one operator at the end of the backward pass, which so leaves no work to do while
 /// a first part would travel.
-///
-/// # Errors
-/// If a copy between devices fails.
 pub fn sum_over(ranks: &dyn Ranks, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     if ranks.size() == 1 || tensors.is_empty() {
         return Ok(tensors.iter().map(|t| (*t).clone()).collect());

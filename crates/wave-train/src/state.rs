@@ -100,7 +100,6 @@ impl State {
         times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
     }
 
-    /// Counts a step that was left out.
     pub(crate) fn skip(&mut self) {
         self.halved = (self.step, (self.halvings() + 1).min(MOST_HALVINGS));
         self.skipped += 1;
@@ -121,17 +120,12 @@ impl State {
         let Some(average) = &self.average else {
             return Ok(None);
         };
-        variables
-            .iter()
-            .zip(average)
-            .map(|(v, a)| {
-                Ok((
-                    v.name.clone(),
-                    Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?,
-                ))
-            })
-            .collect::<Result<_>>()
-            .map(Some)
+        let own = |(v, a): (&Variable, &Vec<f32>)| {
+            let t = Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?;
+            Ok((v.name.clone(), t))
+        };
+        let averages = variables.iter().zip(average).map(own);
+        averages.collect::<Result<_>>().map(Some)
     }
 
     /// Variables, moments and averages as one weight map, to be saved beside [`State::counts`]. A copy.

@@ -159,7 +159,7 @@ fn from_templates(
     }
     let fits = training.optimisation.steps != Some(0);
     let plan = ExpandPlan::new(&expand)?;
-    let shape = plan.size.shape(&templates.learngene)?;
+    let shape = plan.shape(&templates.learngene)?;
     let input = Input::Like(templates.transform_of(&shape));
     let data = fits
         .then(|| Data::open(&plan.data, input, bench.context()))

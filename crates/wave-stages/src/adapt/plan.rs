@@ -1,21 +1,25 @@
 //! The plan of an adaptation: its settings, then the templates and data that they are for.
 
 use super::defaults;
-use crate::templates::TemplateDir;
+use crate::score::check_parts;
+use crate::templates::{self, TemplateDir};
 use crate::{elastic, layout};
 use anyhow::Result;
+use candle_core::Tensor;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use std::path::Path;
 use toml::Table;
 use wave_hub::FloatType;
 use wave_learngene::{Learngene, Sizes};
 use wave_models::Weights;
-use wave_run::data::DataPlan;
-use wave_run::error::request;
+use wave_run::context::Context;
+use wave_run::data::{Data, DataPlan, Input};
+use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Adapt, AdaptValues, ElasticValues, VariantsValues};
-use wave_run::train::TrainingPlan;
+use wave_run::settings::{self, Adapt, AdaptValues};
+use wave_run::train::{Resolved, TrainingPlan};
 
 /// Anchors of a delta, unless others are asked for.
 const ANCHORS: usize = 2;
@@ -23,66 +27,42 @@ const ANCHORS: usize = 2;
 /// Rank of a delta's differences of templates, unless another is asked for.
 const TEMPLATE_RANK: usize = 1;
 
-/// Default share of the steps over which sizes grow.
-const GROWTH: f64 = 0.9;
-
 /// The settings of an adaptation, checked.
 #[derive(Clone, Debug)]
 pub(super) struct AdaptPlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// True if templates are written, false if a delta.
-    pub(super) whole: bool,
-    /// Learning rate of scalers, relative to that of the rest.
-    pub(super) scaler_lr_ratio: f32,
     pub(super) float: FloatType,
     pub(super) data: DataPlan,
     pub(super) training: TrainingPlan,
-    template_rank: usize,
-    anchors: Option<usize>,
-    pub(super) adapts: Option<Vec<String>>,
-    depths: Option<Vec<usize>>,
-    widths: Option<Vec<usize>>,
-    elastic: ElasticValues,
-    variants: VariantsValues,
+    /// All else that settings say.
+    pub(super) given: AdaptValues,
 }
 
 impl AdaptPlan {
     pub(super) fn new(settings: &Adapt) -> Result<AdaptPlan> {
         settings::check(settings)?;
-        let own = AdaptValues::from(settings.clone());
-        let whole = own.whole;
-        let float = match (&own.dtype, whole) {
+        let given = AdaptValues::from(settings.clone());
+        let float = match (&given.dtype, given.whole) {
             (None, false) => FloatType::F16,
             (dtype, _) => layout::float(dtype.as_deref())?,
         };
         Ok(AdaptPlan {
             table: to_table(settings)?,
-            whole,
-            scaler_lr_ratio: own.scaler_lr_ratio as f32,
             float,
             data: DataPlan::new(&settings.training)?,
-            training: TrainingPlan::new(&settings.training, defaults(whole))?,
-            template_rank: own.template_rank.unwrap_or(match whole {
-                true => 0,
-                false => TEMPLATE_RANK,
-            }),
-            anchors: own.anchors,
-            adapts: own.adapts,
-            depths: own.depths,
-            widths: own.widths,
-            elastic: own.elastic,
-            variants: own.variants,
+            training: TrainingPlan::new(&settings.training, defaults(given.whole))?,
+            given,
         })
     }
 
     /// Anchors of the delta of templates that have so many.
     pub(super) fn anchors(&self, templates: usize) -> usize {
-        let usual = match self.whole {
+        let usual = match self.given.whole {
             true => templates,
             false => ANCHORS.min(templates),
         };
-        self.anchors.unwrap_or(usual)
+        self.given.anchors.unwrap_or(usual)
     }
 
     /// The delta of these templates before the first step.
@@ -94,40 +74,107 @@ impl AdaptPlan {
         let anchors = self.anchors(gene.auxiliary.depth);
         let mut rng = ChaCha8Rng::seed_from_u64(self.training.seed);
         let mut normal = || StandardNormal.sample(&mut rng);
+        let usual = if self.given.whole { 0 } else { TEMPLATE_RANK };
+        let rank = self.given.template_rank.unwrap_or(usual);
         let adapts = |name: &str| self.adapts(name);
-        gene.no_delta(anchors, classes, self.template_rank, &mut normal, adapts)
+        gene.no_delta(anchors, classes, rank, &mut normal, adapts)
     }
 
     /// True if a tensor of the learngene adapts, of those that are neither scalers nor classifier.
-    pub(super) fn adapts(&self, name: &str) -> bool {
-        match &self.adapts {
-            _ if name.starts_with("templates.") => self.whole,
+    fn adapts(&self, name: &str) -> bool {
+        match &self.given.adapts {
+            _ if name.starts_with("templates.") => self.given.whole,
             Some(parts) => parts.iter().any(|part| name.contains(part)),
-            None => self.whole || name.contains("norm"),
+            None => self.given.whole || name.contains("norm"),
         }
     }
 
     /// The sizes that steps draw from: those given, or those that were condensed.
-    pub(super) fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
-        let auxiliary = &templates.learngene.auxiliary;
+    fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
+        let (given, auxiliary) = (&self.given, &templates.learngene.auxiliary);
         let condensed = &templates.config.provenance;
-        let told = |sizes: &Vec<usize>| (!sizes.is_empty()).then(|| sizes.clone());
-        let depths = self.depths.clone().or_else(|| told(&condensed.depths));
-        let depths = elastic::depths(&depths.unwrap_or_else(|| vec![auxiliary.depth]))?;
-        let widths = self.widths.clone().or_else(|| told(&condensed.widths));
-        let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
-        if widths.is_empty() {
-            return Err(request("widths is empty; give at least one"));
-        }
-        let heads = &self.variants.head_widths;
+        let said = |given: &Option<Vec<usize>>, condensed: &Vec<usize>, own: usize| {
+            let told = || (!condensed.is_empty()).then(|| condensed.clone());
+            given.clone().or_else(told).unwrap_or_else(|| vec![own])
+        };
+        let depths = said(&given.depths, &condensed.depths, auxiliary.depth);
+        let depths = elastic::depths(&depths)?;
+        let widths = said(&given.widths, &condensed.widths, auxiliary.width);
         for &width in &widths {
             let fits = |head: &usize| *head > 0 && width.is_multiple_of(*head);
-            if !heads.iter().any(fits) {
+            if !given.variants.head_widths.iter().any(fits) {
                 templates.learngene.shape(depths.1, width, None)?;
             }
         }
-        let mut sizes = elastic::sizes(&self.elastic, depths, widths, GROWTH);
-        sizes.variants = elastic::variants(&self.variants, &sizes.widths, auxiliary)?;
+        let mut sizes = elastic::sizes(&given.elastic, depths, widths, elastic::GROWTH)?;
+        sizes.variants = elastic::variants(&given.variants, &sizes.widths, auxiliary)?;
         Ok(sizes)
     }
+}
+
+/// An adaptation with all its inputs, checked.
+pub(super) struct Prepared {
+    pub(super) templates: TemplateDir,
+    /// With a batch as a number.
+    pub(super) plan: AdaptPlan,
+    pub(super) sizes: Sizes,
+    pub(super) data: Data,
+    pub(super) resolved: Resolved,
+    pub(super) step: Step,
+}
+
+impl Prepared {
+    /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
+    pub(super) fn read(
+        dir: &Path,
+        mut plan: AdaptPlan,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Prepared> {
+        let templates = templates::fetch(dir, context)?;
+        let gene = &templates.learngene;
+        let sizes = plan.sizes(&templates)?;
+        let (depth, width) = elastic::most(&sizes);
+        let shape = sizes.costliest(&gene.auxiliary.with_size(depth, width));
+        let values = gene.ledger().iter().map(|(_, n)| n).sum();
+        let memory = |mode| Memory::of_composed(&shape, mode, values);
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
+        plan.table.extend(batch);
+        let input = Input::Like(templates.transform.clone());
+        let data = Data::open(&plan.data, input, context)?;
+        let resolved = plan.training.resolve(&data)?;
+        let tensors = gene.tensors();
+        let parts = plan.given.adapts.as_deref().unwrap_or_default();
+        check_parts("adapts", parts, tensors.iter().map(|(name, _)| name))?;
+        Ok(Prepared {
+            step: Step::new(memory(resolved.mode), &data, &resolved)?,
+            templates,
+            plan,
+            sizes,
+            data,
+            resolved,
+        })
+    }
+
+    fn describe(&self) -> Result<String> {
+        let (gene, data) = (&self.templates.learngene, &self.data);
+        let anchors = self.plan.anchors(gene.auxiliary.depth);
+        let delta = self.plan.no_delta(gene, data.class_names.len())?;
+        let values: usize = delta.values().map(Tensor::elem_count).sum();
+        let (least, most) = self.sizes.depths;
+        let mut text = format!(
+            "depths {least} to {most}, widths {:?}; {values} values adapt, with {anchors} anchors\n",
+            self.sizes.widths
+        );
+        text += &data.describe();
+        text += &self.resolved.describe(data);
+        text += &self.step.words();
+        Ok(text)
+    }
+}
+
+/// The output of `wave adapt --dry-run`.
+pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<String> {
+    let plan = AdaptPlan::new(settings)?;
+    Prepared::read(dir, plan, None, context)?.describe()
 }

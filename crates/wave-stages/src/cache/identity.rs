@@ -1,7 +1,7 @@
 //! The manifest of a cache: identity of its ancestor, images and augmentations.
 
 use super::rows::Format;
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::model::unusual;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -23,7 +23,6 @@ const NOTES: [(&str, &str); 3] = [
 /// Names of classes in a note.
 const SHOWN: usize = 5;
 
-/// The manifest of the outputs of this ancestor on these images.
 pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
     let (own, input) = (&ancestor.transform, &data.transform);
     let mut steps = format!(
@@ -55,7 +54,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "view_seed": data.view_seed,
         "cache_top": format.kept.map_or(json!("all"), Value::from),
     });
-    if format.raw {
+    if format.output == AncestorOutput::Features {
         manifest["outputs"] = json!("features");
     }
     if let Some(named) = &ancestor.named {

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use std::ops::Range;
 use wave_hub::Weights;
-use wave_run::settings::Top;
+use wave_run::settings::{AncestorOutput, Top};
 
 /// Least log-probability kept, within the range of f16.
 const LEAST: f64 = -60_000.0;
@@ -17,43 +17,31 @@ const ABSENT: u32 = u32::MAX;
 pub(super) struct Format {
     /// Number of the ancestor's classes or features.
     pub(super) width: usize,
-    /// True if numbers are kept as they are, features: otherwise logits, as logarithms of probabilities.
-    pub(super) raw: bool,
+    /// Features are kept as they are, scores as logarithms of probabilities.
+    pub(super) output: AncestorOutput,
     /// Number of classes kept, unless all are.
     pub(super) kept: Option<usize>,
 }
 
 impl Format {
-    /// The most probable classes, or all where that takes no more room.
-    pub(super) fn new(top: Top, classes: usize) -> Format {
-        let all = Format {
-            width: classes,
-            raw: false,
-            kept: None,
+    /// All features; of classes the most probable, or all where that takes no more room.
+    pub(super) fn new(output: AncestorOutput, top: Top, width: usize) -> Format {
+        let kept = match (output, top) {
+            (AncestorOutput::Scores, Top::Most(k)) => Some(k.min(width)),
+            _ => None,
         };
-        let some = match top {
-            Top::All => all,
-            Top::Most(k) => Format {
-                kept: Some(k.min(classes)),
-                ..all
-            },
+        let some = Format {
+            width,
+            output,
+            kept,
         };
+        let all = Format { kept: None, ..some };
         match some.bytes_per_image() < all.bytes_per_image() {
             true => some,
             false => all,
         }
     }
 
-    /// Features, all of them.
-    pub(super) fn of_features(width: usize) -> Format {
-        Format {
-            width,
-            raw: true,
-            kept: None,
-        }
-    }
-
-    /// Bytes of an image in a view.
     pub(super) fn bytes_per_image(self) -> usize {
         match self.kept {
             None => 4 + 2 * self.width,
@@ -61,7 +49,6 @@ impl Format {
         }
     }
 
-    /// Bytes of a class index.
     fn class_bytes(self) -> usize {
         let largest = self.width.saturating_sub(1) as u64;
         (8 - largest.leading_zeros() as usize / 8).max(1)
@@ -93,11 +80,10 @@ pub(super) struct Rows {
     /// Indices, ascending, (n).
     images: Vec<u32>,
     /// The tensors of a shard, by [`Format::tensors`].
-    table: Weights,
+    pub(super) table: Weights,
 }
 
 impl Rows {
-    /// No images.
     pub(super) fn none(format: Format) -> Result<Rows> {
         Rows::new(&[], &[], format)
     }
@@ -109,7 +95,7 @@ impl Rows {
         let mut classes: Vec<u8> = Vec::new();
         let mut rest: Vec<f32> = Vec::new();
         for z in outputs.chunks_exact(format.width.max(1)) {
-            if format.raw {
+            if format.output == AncestorOutput::Features {
                 log_p.extend(z.iter().map(|z| z.clamp(-LARGEST, LARGEST)));
                 continue;
             }
@@ -181,11 +167,6 @@ impl Rows {
             images: all.iter().flat_map(|rows| &rows.images).copied().collect(),
             table: names.map(join).collect::<Result<_>>()?,
         })
-    }
-
-    /// As a table for a shard.
-    pub(super) fn table(&self) -> &Weights {
-        &self.table
     }
 
     /// The rows of a shard with images in `range`, or the error in it.
@@ -294,12 +275,10 @@ impl View {
         }
     }
 
-    /// Number of images.
     pub(super) fn images(&self) -> usize {
         self.rows.images.len()
     }
 
-    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.images() * self.format.bytes_per_image() + 4 * self.places.len()
     }

@@ -2,12 +2,12 @@ use super::*;
 
 const ALL: Format = Format {
     width: 5,
-    raw: false,
+    output: AncestorOutput::Scores,
     kept: None,
 };
 const TWO: Format = Format {
     width: 5,
-    raw: false,
+    output: AncestorOutput::Scores,
     kept: Some(2),
 };
 
@@ -71,17 +71,23 @@ fn the_largest_are_kept_and_the_others_share_the_rest() {
 
 #[test]
 fn what_takes_no_less_room_is_kept_whole() {
-    let room = |top, classes| Format::new(top, classes).bytes_per_image();
+    let room = |top, classes| Format::new(AncestorOutput::Scores, top, classes).bytes_per_image();
     assert_eq!(room(Top::All, 1000), 2004);
     assert_eq!(room(Top::Most(16), 1000), 70);
     assert_eq!(room(Top::Most(16), 100), 54);
     assert_eq!(room(Top::Most(16), 100_000), 6 + 16 * 5);
-    assert_eq!(Format::new(Top::Most(16), 10).kept, None);
-    assert_eq!(Format::new(Top::Most(3), 10).kept, Some(3));
+    assert_eq!(
+        Format::new(AncestorOutput::Scores, Top::Most(16), 10).kept,
+        None
+    );
+    assert_eq!(
+        Format::new(AncestorOutput::Scores, Top::Most(3), 10).kept,
+        Some(3)
+    );
     for (classes, bytes) in [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 3)] {
         let format = Format {
             width: classes,
-            raw: false,
+            output: AncestorOutput::Scores,
             kept: None,
         };
         assert_eq!(format.class_bytes(), bytes, "{classes} classes");
@@ -109,13 +115,13 @@ fn merged_rows_are_those_computed_together() {
 fn many_classes_and_extreme_logits_survive_a_shard() {
     let format = Format {
         width: 3000,
-        raw: false,
+        output: AncestorOutput::Scores,
         kept: Some(4),
     };
     let mut z = vec![-1e30_f32; 3000];
     (z[2999], z[256], z[7]) = (1e4, 1e4, 9.9e3);
     let rows = Rows::new(&[5], &z, format).unwrap();
-    let table = rows.table().clone();
+    let table = rows.table.clone();
     let rows = Rows::from_table(&table, format, 0..10).unwrap();
     let p = softmax(&looked_up(&[rows], format, &[5])[0]);
     assert!((p[2999] - 0.5).abs() < 1e-3 && (p[256] - 0.5).abs() < 1e-3);
@@ -125,7 +131,7 @@ fn many_classes_and_extreme_logits_survive_a_shard() {
 #[test]
 fn what_is_no_shard_is_refused() {
     let rows = Rows::new(&[4, 5], &logits(&[4, 5], 5), TWO).unwrap();
-    let table = rows.table().clone();
+    let table = rows.table.clone();
     let refused = |table: &Weights, format, range: Range<u32>, needle: &str| {
         let problem = Rows::from_table(table, format, range).err().unwrap();
         assert!(problem.contains(needle), "{problem}");
@@ -150,7 +156,7 @@ fn what_is_no_shard_is_refused() {
 
 #[test]
 fn features_come_back_as_they_are() {
-    let format = Format::of_features(3);
+    let format = Format::new(AncestorOutput::Features, Top::All, 3);
     assert_eq!((format.bytes_per_image(), format.kept), (10, None));
     let features = [1.5f32, -200.25, 0.0, 1e6, -1e6, 3e-8];
     let rows = Rows::new(&[4, 9], &features, format).unwrap();

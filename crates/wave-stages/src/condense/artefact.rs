@@ -1,6 +1,6 @@
 //! The template directory of a condensation, and its card.
 
-use super::CondensePlan;
+use super::training::Distillation;
 use crate::ancestor::Ancestor;
 use crate::elastic;
 use crate::templates::{self, Description, TemplateDir};
@@ -10,80 +10,62 @@ use std::collections::BTreeSet;
 use wave_hub::{PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 use wave_run::data::Data;
+use wave_run::train::Outcome;
 
-/// The condition of recorded accuracies.
 const EXPANDED: &str = "expanded without data";
 
-/// A condensation that has trained.
-pub(super) struct Condensed<'a> {
-    /// The recipe's name.
-    pub(super) recipe: &'a str,
-    pub(super) plan: &'a CondensePlan,
-    pub(super) ancestor: Option<&'a Ancestor>,
-    pub(super) data: &'a Data,
-    pub(super) seed: u64,
-    pub(super) steps: u64,
-    pub(super) epochs: f64,
-    /// The templates that it grew.
-    pub(super) grown: Option<&'a TemplateDir>,
+/// The description of `gene`, which a condensation has trained, with its accuracies; `grown` are the templates that it grew.
+pub(super) fn description<'a>(
+    recipe: &str,
+    of: &Distillation,
+    data: &'a Data,
+    grown: Option<&TemplateDir>,
+    outcome: &Outcome,
+    gene: &Learngene,
+) -> Result<Description<'a>> {
+    let plan = of.plan;
+    let targets = of.distill_targets.as_ref();
+    let ancestor = targets.map(|targets| targets.shown.ancestor);
+    let mut provenance = json!({
+        "recipe": recipe,
+        "version": env!("CARGO_PKG_VERSION"),
+        "ancestor": ancestor.map(Ancestor::describe),
+        "ancestor_output": ancestor.map(|_| of.output.to_string()),
+        "ancestor_sha256": ancestor.map(|a| &a.digest),
+        "origin": ancestor.map(|a| &a.origin),
+        "data": data.spec,
+        "training_images": data.train_indices.len(),
+        "seed": of.resolved.seed,
+        "steps": outcome.steps,
+        "epochs": outcome.epochs,
+        "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+        "widths": plan.sizes.widths,
+    });
+    let mut known = Vec::new();
+    if let Some(TemplateDir { config, .. }) = grown {
+        known.extend(config.accuracies.iter().map(|a| (a.depth, a.width)));
+        let (before, sizes) = (&config.provenance, &plan.sizes);
+        let depths = before.depths.iter().copied();
+        let depths = depths.chain([sizes.depths.0, sizes.depths.1]);
+        let depths: BTreeSet<usize> = depths.collect();
+        let widths: BTreeSet<&usize> = before.widths.iter().chain(&sizes.widths).collect();
+        provenance["depths"] = json!([depths.first(), depths.last()]);
+        provenance["widths"] = json!(widths);
+        provenance["grown"] = before.record().clone();
+    }
+    elastic::tell_variants(&plan.sizes.variants, &mut provenance);
+    if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
+        provenance["prompts"] = json!(named.prompts);
+    }
+    Ok(Description {
+        transform: &data.transform,
+        label_names: data.class_names.clone(),
+        provenance,
+        accuracies: elastic::accuracies(gene, &plan.sizes, &known, data, EXPANDED)?,
+        shapes: elastic::shape_accuracies(gene, &plan.sizes, data)?,
+    })
 }
 
-impl<'a> Condensed<'a> {
-    /// The description of its templates, with their accuracies.
-    pub(super) fn description(&self, gene: &Learngene) -> Result<Description<'a>> {
-        let Condensed { plan, data, .. } = self;
-        let known = self.grown.map_or(&[][..], |grown| &grown.config.accuracies);
-        let known: Vec<(usize, usize)> = known.iter().map(|a| (a.depth, a.width)).collect();
-        Ok(Description {
-            transform: &data.transform,
-            label_names: data.class_names.clone(),
-            provenance: self.provenance(),
-            accuracies: elastic::accuracies(gene, &plan.sizes, &known, data, EXPANDED)?,
-            shapes: elastic::shape_accuracies(gene, &plan.sizes, data)?,
-        })
-    }
-
-    fn provenance(&self) -> Value {
-        let Condensed {
-            plan,
-            ancestor,
-            data,
-            ..
-        } = self;
-        let mut provenance = json!({
-            "recipe": self.recipe,
-            "version": env!("CARGO_PKG_VERSION"),
-            "ancestor": ancestor.map(Ancestor::describe),
-            "ancestor_output": ancestor.map(|_| plan.output(*ancestor).to_string()),
-            "ancestor_sha256": ancestor.map(|a| &a.digest),
-            "origin": ancestor.map(|a| &a.origin),
-            "data": data.spec,
-            "training_images": data.train_indices.len(),
-            "seed": self.seed,
-            "steps": self.steps,
-            "epochs": self.epochs,
-            "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
-            "widths": plan.sizes.widths,
-        });
-        if let Some(grown) = self.grown {
-            let (before, sizes) = (&grown.config.provenance, &plan.sizes);
-            let depths = before.depths.iter().copied();
-            let depths = depths.chain([sizes.depths.0, sizes.depths.1]);
-            let depths: BTreeSet<usize> = depths.collect();
-            let widths: BTreeSet<&usize> = before.widths.iter().chain(&sizes.widths).collect();
-            provenance["depths"] = json!([depths.first(), depths.last()]);
-            provenance["widths"] = json!(widths);
-            provenance["grown"] = before.record().clone();
-        }
-        elastic::tell_variants(&plan.sizes.variants, &mut provenance);
-        if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
-            provenance["prompts"] = json!(named.prompts);
-        }
-        provenance
-    }
-}
-
-/// The card of the templates.
 pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
     let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
     let a = &gene.auxiliary;

@@ -2,6 +2,7 @@
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
+use crate::elastic;
 use anyhow::Result;
 use std::path::Path;
 use wave_learngene::Part;
@@ -25,11 +26,7 @@ impl CondensePlan {
 
     /// The most layers and channels of a token that are trained.
     pub(super) fn most(&self) -> (usize, usize) {
-        let widest = self.sizes.widths.last();
-        (
-            self.sizes.depths.1,
-            *widest.unwrap_or(&self.auxiliary.width),
-        )
+        elastic::most(&self.sizes)
     }
 
     /// The work of its steps, in multiply-adds and the unit of its duration: epochs or steps.
@@ -41,7 +38,6 @@ impl CondensePlan {
         length * self.work.iter().sum::<f64>() / self.work.len().max(1) as f64
     }
 
-    /// The largest shape that is trained.
     pub(super) fn largest(&self) -> VitShape {
         let (depth, width) = self.most();
         self.auxiliary.with_size(depth, width)
@@ -63,7 +59,6 @@ impl CondensePlan {
         ]
     }
 
-    /// Memory of training, with an ancestor if given.
     pub(super) fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.largest());
@@ -90,7 +85,6 @@ impl CondensePlan {
         }
     }
 
-    /// The shape that a step trains.
     pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
         let rng = &mut train::size_generator(seed, step);
         self.sizes.shape(&self.auxiliary, step, steps, rng)

@@ -10,9 +10,6 @@ use wave_run::data::DEFAULT_SIDE;
 use wave_run::error::request;
 use wave_run::settings::{Condense, CondenseValues, ScalerStart, Trained};
 
-/// Default share of the steps over which sizes grow.
-const DEFAULT_GROWTH: f64 = 0.9;
-
 /// The values that the optimiser updates: composed weights, or factors where a key is given that weights do not allow.
 /// `sizes` are those of `auxiliary`.
 pub(super) fn trained(
@@ -80,9 +77,6 @@ pub(super) fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<S
     let depths = elastic::depths(&given.unwrap_or_else(|| vec![depth(settings)]))?;
     let (width, head_width) = (auxiliary.width, auxiliary.head_width());
     let widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
-    if widths.is_empty() {
-        return Err(request("widths is empty; give at least one"));
-    }
     let drawn = &settings.variants.head_widths;
     for w in &widths {
         let fits = |head: &usize| *head > 0 && w.is_multiple_of(*head);
@@ -93,7 +87,7 @@ pub(super) fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<S
             )));
         }
     }
-    let mut sizes = elastic::sizes(&settings.elastic, depths, widths, DEFAULT_GROWTH);
+    let mut sizes = elastic::sizes(&settings.elastic, depths, widths, elastic::GROWTH)?;
     sizes.variants = elastic::variants(&settings.variants, &sizes.widths, auxiliary)?;
     Ok(sizes)
 }

@@ -5,7 +5,6 @@ use crate::ancestor::{Ancestor, AncestorOutput, planned};
 use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 use wave_data::{Source, Transform};
 use wave_run::context::Context;
@@ -22,51 +21,42 @@ const SAMPLED: usize = 256;
 const TIMED: usize = 2;
 const TIMED_LAYERS: usize = 2;
 
-/// The sizes of the data and of the training on it.
+/// The sizes of the data.
 struct Numbers {
     name: String,
     images: usize,
     channels: usize,
     classes: usize,
     batch: usize,
-    parts: usize,
     per_epoch: usize,
-    steps: u64,
     /// Mean bytes of a file, where images are files.
     file: Option<f64>,
 }
 
 impl Numbers {
-    /// The numbers of the plan's data.
-    fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<Numbers> {
-        let resolved = plan.training.resolve(data)?;
-        Ok(Numbers {
+    fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Numbers {
+        Numbers {
             name: data.spec.clone(),
             images: data.train_indices.len(),
             channels: data.transform.channels,
             classes: plan.outputs(ancestor, data),
             batch: data.batch,
-            parts: resolved.accumulate,
             per_epoch: data.loader.steps_per_epoch(),
-            steps: resolved.steps,
             file: mean_file(&*data.train),
-        })
+        }
     }
 
     /// The numbers of ImageNet, where no data is named.
     fn of_imagenet(plan: &CondensePlan) -> Numbers {
         let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
         let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
-        let per_epoch = (images / batch.max(1)).max(1);
         Numbers {
             name: "none named; assuming ImageNet's numbers".into(),
             images,
             channels: 3,
             classes: 1000,
             batch,
-            parts: plan.training.accumulate,
-            per_epoch,
-            steps: plan.training.duration.steps(per_epoch),
+            per_epoch: (images / batch.max(1)).max(1),
             file: Some(110e3),
         }
     }
@@ -93,11 +83,11 @@ pub fn describe(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
-    if settings.minutes.is_some() && settings.levels.is_none() {
-        let (settings, ancestor) = with_ancestor(settings, ancestor, context)?;
-        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.text);
+    let (settings, ancestor, text) = filled(settings, ancestor, context)?;
+    if let Some(text) = text {
+        return Ok(text);
     }
-    let (plans, ancestor) = planned_levels(settings, ancestor, context)?;
+    let plans = super::level_plans(&levels::checked(&settings)?, context)?;
     let levels = plans.len();
     let of_level = |(at, plan): (usize, CondensePlan)| {
         let text = describe_level(plan, ancestor.as_deref(), context)?;
@@ -109,12 +99,12 @@ pub fn describe(
     plans.into_iter().enumerate().map(of_level).collect()
 }
 
-/// The settings with an ancestor, and the ancestor itself, if it is at hand.
-fn with_ancestor(
+/// The settings with an ancestor, and with a plan if they name minutes; the ancestor itself, if it is at hand; the plan.
+fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
-) -> Result<(Condense, Option<Arc<Ancestor>>)> {
+) -> Result<(Condense, Option<Arc<Ancestor>>, Option<String>)> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
@@ -123,36 +113,23 @@ fn with_ancestor(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
-    Ok((settings, ancestor))
-}
-
-/// The plans of all levels, and the ancestor, if it is at hand.
-fn planned_levels(
-    settings: &Condense,
-    ancestor: Option<Arc<Ancestor>>,
-    context: &Context,
-) -> Result<(Vec<CondensePlan>, Option<Arc<Ancestor>>)> {
-    let (mut settings, ancestor) = with_ancestor(settings, ancestor, context)?;
-    if settings.minutes.is_some() && settings.levels.is_none() {
-        settings = planner::plan(&settings, ancestor.as_deref(), context)?.settings;
+    if settings.minutes.is_none() || settings.levels.is_some() {
+        return Ok((settings, ancestor, None));
     }
-    let levels = levels::checked(&settings)?;
-    let grown = super::read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
-    Ok((levels::plans(&levels, grown.as_ref())?, ancestor))
+    let (settings, text) = planner::plan(&settings, ancestor.as_deref(), context)?;
+    Ok((settings, ancestor, Some(text)))
 }
 
 /// Templates as a condensation begins with them, so that what comes after it can be planned. The ancestor is as for
 /// [`describe`].
-///
-/// # Errors
-/// As [`describe`].
 pub fn untrained(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<TemplateDir> {
-    let (mut plans, ancestor) = planned_levels(settings, ancestor, context)?;
+    let (settings, ancestor, _) = filled(settings, ancestor, context)?;
     let ancestor = ancestor.as_deref();
+    let mut plans = super::level_plans(&levels::checked(&settings)?, context)?;
     let Some(mut plan) = plans.pop() else {
         return Err(request("levels is empty; give the changes of at least one"));
     };
@@ -201,32 +178,32 @@ fn describe_level(
     context: &Context,
 ) -> Result<String> {
     let data = opened(&mut plan, ancestor, context)?;
+    let output = plan.output(ancestor);
     if let (Some(data), Some(ancestor)) = (&data, ancestor) {
-        ancestor.check(data, plan.output(Some(ancestor)))?;
+        ancestor.check(data, output)?;
     }
     let mode = plan.training.mode(context)?;
     let numbers = match &data {
-        Some(data) => Numbers::of(data, &plan, ancestor)?,
+        Some(data) => {
+            plan.training.resolve(data)?; // or refused
+            Numbers::of(data, &plan, ancestor)
+        }
         None => Numbers::of_imagenet(&plan),
     };
-    let Numbers {
-        images,
-        classes,
-        batch,
-        steps,
-        ..
-    } = numbers;
+    let (images, classes, batch) = (numbers.images, numbers.classes, numbers.batch);
+    let parts = plan.training.accumulate;
+    let steps = plan.training.duration.steps(numbers.per_epoch);
     let plan = plan.on(numbers.channels, classes);
     let a = &plan.auxiliary;
     let largest = plan.largest();
     let ledger = plan.ledger();
     let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
-    let step = Step::of_images(plan.memory(ancestor, mode), batch, numbers.parts, context);
+    let step = Step::of_images(plan.memory(ancestor, mode), batch, parts, context);
     let epochs = steps as f64 / numbers.per_epoch as f64;
 
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
-    let outputs = match plan.output(ancestor) {
+    let outputs = match output {
         AncestorOutput::Scores => "classes",
         AncestorOutput::Features => "features of the ancestor",
     };
@@ -283,7 +260,7 @@ fn describe_level(
         );
     }
     if let Some(cache) = &plan.cache {
-        let room = cache.bytes_per_image(plan.output(ancestor), classes);
+        let room = cache.bytes_per_image(output, classes);
         text += &format!(
             "the cache takes {room} bytes an image and view, {} a view\n",
             bytes((room * images) as f64)
@@ -304,8 +281,8 @@ fn describe_level(
     );
     let shown = match (ancestor, &data) {
         (Some(ancestor), Some(data)) => {
-            let shown = ancestor.shown(data, steps, plan.output(Some(ancestor)));
-            let seconds = ancestor.seconds(plan.output(Some(ancestor)))?;
+            let shown = ancestor.shown(data, steps, output);
+            let seconds = ancestor.seconds(output)?;
             text += &format!(
                 "; the ancestor {:.1} images a second, of {shown} that it is shown",
                 1.0 / seconds
@@ -320,13 +297,10 @@ fn describe_level(
 }
 
 /// The recipe of a condensation whose settings name minutes, with everything that is planned for them.
-///
-/// # Errors
-/// As [`describe`].
 pub fn print_recipe(settings: &Condense, context: &Context) -> Result<String> {
     let ancestor = planned(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
-    let planned = planner::plan(settings, ancestor.as_deref(), context)?;
-    let recipe = run_dir::of_stage("condense", &to_table(&planned.settings)?);
-    let text = planned.text.lines().map(|line| format!("# {line}\n"));
+    let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;
+    let recipe = run_dir::of_stage("condense", &to_table(&settings)?);
+    let text = text.lines().map(|line| format!("# {line}\n"));
     Ok(text.collect::<String>() + &toml::to_string(&recipe)?)
 }

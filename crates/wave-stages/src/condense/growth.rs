@@ -32,9 +32,6 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
 }
 
 /// The plan of a set of templates, with the sizes that it was condensed for as its level.
-///
-/// # Errors
-/// If it does not say which.
 pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     if templates.learngene.auxiliary.classes == 0 {
         return Err(request(
@@ -71,9 +68,6 @@ fn leveled(mut plan: Plan, depth: usize, width: usize) -> Plan {
 impl CondensePlan {
     /// As a growth of templates of this plan and for this auxiliary; `smaller` has levels. `given` says whether the
     /// numbers of templates are the settings', of all of them.
-    ///
-    /// # Errors
-    /// If these are other templates, or the sizes or numbers are no larger.
     pub(super) fn grows(
         mut self,
         smaller: &Plan,

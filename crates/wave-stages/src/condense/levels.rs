@@ -8,9 +8,6 @@ use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::Condense;
 
 /// The settings of each level: of one, where `levels` names none.
-///
-/// # Errors
-/// If `levels` is empty, or one of them has an unknown key.
 pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
     let Some(levels) = &settings.levels else {
         return Ok(vec![settings.clone()]);

@@ -58,9 +58,6 @@ pub struct CondensePlan {
 }
 
 /// Checks the settings alone: their ranges, and that each term of the objective has a target.
-///
-/// # Errors
-/// If a number is out of its range, or a term of the objective lacks its target.
 pub fn check(settings: &Condense) -> Result<()> {
     settings::check(settings)?;
     if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
@@ -85,9 +82,6 @@ pub fn check(settings: &Condense) -> Result<()> {
 
 impl CondensePlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Condense) -> Result<CondensePlan> {
         settings::check(settings)?;
         let own = CondenseValues::from(settings.clone());
@@ -132,21 +126,13 @@ impl CondensePlan {
     }
 
     /// With the channels and classes of the data.
-    pub fn on(self, channels: usize, classes: usize) -> CondensePlan {
-        CondensePlan {
-            auxiliary: VitShape {
-                channels,
-                classes,
-                ..self.auxiliary
-            },
-            ..self
-        }
+    pub fn on(mut self, channels: usize, classes: usize) -> CondensePlan {
+        self.auxiliary.channels = channels;
+        self.auxiliary.classes = classes;
+        self
     }
 
     /// Opens the data of a condensation, with `ancestor` if it has one.
-    ///
-    /// # Errors
-    /// If there is no such data, or it lacks labels that are needed.
     pub fn open_data(&self, ancestor: Option<&Ancestor>, context: &Context) -> Result<Data> {
         let input = Input::Size {
             image_size: self.auxiliary.image_size,
@@ -171,7 +157,6 @@ impl CondensePlan {
         }
     }
 
-    /// The output that the ancestor teaches by.
     pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
         let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
         self.output.unwrap_or(usual)

@@ -17,7 +17,7 @@ use wave_run::context::Context;
 use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::settings::{Auxiliary, BatchSize, Condense, ModelSizes, PrecisionChoice};
+use wave_run::settings::{BatchSize, Condense, ModelSizes, PrecisionChoice};
 
 mod rates;
 mod words;
@@ -66,30 +66,16 @@ const HEAD_WIDTHS: ([usize; 5], [usize; 5]) = ([64, 48, 32, 24, 16], [32, 24, 16
 /// Tokens of an image: enough to see by, few enough to train fast.
 const TOKENS: (usize, usize) = (49, 256);
 
-/// A planned condensation.
-pub(super) struct Planned {
-    /// All settings.
-    pub(super) settings: Condense,
-    /// The plan in a few lines.
-    pub(super) text: String,
-}
-
-/// Fills in what `given` does not say, for its minutes and sizes.
-///
-/// # Errors
-/// If there is nothing to learn from, no size fits the time, or settings contradict each other.
+/// All settings of a condensation for the minutes and sizes of `given`, and the plan in a few lines.
 pub(super) fn plan(
     given: &Condense,
     ancestor: Option<&Ancestor>,
     context: &Context,
-) -> Result<Planned> {
+) -> Result<(Condense, String)> {
     let mut settings = given.clone();
-    let (minutes, sizes) = (
-        given.minutes.unwrap_or(MINUTES),
-        given.sizes.unwrap_or_default(),
-    );
+    let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
-    let frame = Frame::new(&mut settings, sizes)?;
+    let frame = Frame::new(&mut settings, given.sizes.unwrap_or_default())?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -110,16 +96,10 @@ pub(super) fn plan(
     rates.ancestor_in_steps = most_views == 0;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data, most_views);
     let levels = frame.levels(&settings, &time, &rates)?;
-    let text = words::describe(
-        &frame,
-        &levels,
-        &time,
-        &rates,
-        (&data, ancestor, output),
-        minutes,
-    );
+    let source = (&data, ancestor, output);
+    let text = words::describe(&frame, &levels, &time, &rates, source, minutes);
     write_levels(&mut settings, &frame, &levels);
-    Ok(Planned { settings, text })
+    Ok((settings, text))
 }
 
 /// Settings of data and training that follow from the data.
@@ -149,13 +129,9 @@ fn data_settings(
         }
     }
     let images = dataset.train.len();
-    let native = data::image_side(&dataset);
+    let native = data::image_side(&dataset).into_iter();
     let taught = ancestor.map(|a| a.transform.image_size);
-    let side = match (native, taught) {
-        (Some(native), Some(taught)) => native.min(taught),
-        (Some(side), None) | (None, Some(side)) => side,
-        (None, None) => data::DEFAULT_SIDE,
-    };
+    let side = native.chain(taught).min().unwrap_or(data::DEFAULT_SIDE);
     let auxiliary = &mut settings.auxiliary;
     let side = *auxiliary.image_size.get_or_insert(side);
     if auxiliary.patch.is_none() {
@@ -174,16 +150,12 @@ fn data_settings(
             dataset.name
         )));
     }
-    training
-        .optimisation
-        .batch
-        .get_or_insert(BatchSize::Images(batch));
-    training.optimisation.weight_decay.get_or_insert(0.05);
-    training.optimisation.test_epochs.get_or_insert(0);
-    training
-        .transformer
-        .precision
-        .get_or_insert(PrecisionChoice::Auto);
+    let optimisation = &mut training.optimisation;
+    optimisation.batch.get_or_insert(BatchSize::Images(batch));
+    optimisation.weight_decay.get_or_insert(0.05);
+    optimisation.test_epochs.get_or_insert(0);
+    let precision = &mut training.transformer.precision;
+    precision.get_or_insert(PrecisionChoice::Auto);
     let augmentation = &mut training.augmentation;
     augmentation.flip.get_or_insert(true);
     match side <= 64 {
@@ -235,12 +207,8 @@ impl Frame {
                 )));
             }
         }
-        *auxiliary = Auxiliary {
-            depth: Some(most.0),
-            width: Some(most.1),
-            class_token: auxiliary.class_token.or(Some(true)),
-            ..auxiliary.clone()
-        };
+        (auxiliary.depth, auxiliary.width) = (Some(most.0), Some(most.1));
+        auxiliary.class_token.get_or_insert(true);
         let between = |w: &usize| least.1 < *w && *w < most.1 && w.is_multiple_of(head);
         let mut widths = vec![least.1];
         widths.extend(WIDTHS.into_iter().filter(between));
@@ -284,7 +252,6 @@ impl Frame {
         [3, 1, 4, 4].map(count).into()
     }
 
-    /// The levels of sizes that the time allows.
     fn levels(&self, settings: &Condense, time: &Time, rates: &Rates) -> Result<Vec<LevelPlan>> {
         let ModelSizes { least, most } = self.sizes;
         let batch = time.batch as f64;
@@ -317,14 +284,11 @@ impl Frame {
             });
         }
         let mut all = LevelPlan::of((least.0, most.0), &self.widths);
-        let last = levels.last().cloned();
-        let whole = last.as_ref().is_some_and(|l| l.depths.1 == most.0)
-            && narrow.len() == self.widths.len();
+        let last = levels[levels.len() - 1].clone();
+        let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
         if in_all < LEVELS_FROM || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
-            if let Some(last) = &last {
-                all.shrink(last, |level| epochs(level, seconds) >= LAST_EPOCHS);
-            }
+            all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
             let mut one = LevelPlan {
                 lr: 4e-3,
                 growth: GROWTH,
@@ -342,10 +306,9 @@ impl Frame {
         for (at, level) in levels.iter_mut().enumerate() {
             level.epochs = epochs(level, time.training * share(at) / sum);
         }
-        let before = levels.len().checked_sub(2).map(|at| levels[at].clone());
-        if let (Some(before), Some(last)) = (before, levels.last_mut()) {
+        if let [.., before, last] = &mut levels[..] {
             let seconds = last.epochs * time.images * last.cost(rates, batch);
-            last.shrink(&before, |level| epochs(level, seconds) >= LAST_EPOCHS);
+            last.shrink(before, |level| epochs(level, seconds) >= LAST_EPOCHS);
             last.epochs = epochs(last, seconds);
             // A short level keeps what it began with at a low rate.
             if last.depths.1 > before.depths.1 || last.widths.len() > before.widths.len() {
@@ -356,7 +319,6 @@ impl Frame {
     }
 }
 
-/// A level of sizes and its training.
 #[derive(Clone, Debug, PartialEq)]
 struct LevelPlan {
     depths: (usize, usize),
@@ -456,10 +418,12 @@ impl Time {
             ancestor = f64::from(views) * view;
         }
         let tested = data.tests.indices.len();
-        let of_one = frame
-            .tested()
-            .map(|(d, w)| rates.forward(d, w))
-            .sum::<f64>();
+        let ModelSizes { least, most } = frame.sizes;
+        // At the end, at most.
+        let depths = (0..5).map(|i| least.0 + i * (most.0 - least.0) / 4);
+        let sizes = frame.widths.iter();
+        let sizes = sizes.flat_map(|w| depths.clone().map(|d| (d, *w)));
+        let of_one: f64 = sizes.map(|(d, w)| rates.forward(d, w)).sum();
         let affordable = ((TESTS * all / of_one.max(1e-9)) as usize).max(LEAST_TESTS);
         if affordable < tested && of_images.hold_out.is_none() {
             of_images.test_limit.get_or_insert(affordable);
@@ -479,16 +443,6 @@ impl Time {
 fn views(affordable: f64, shifted: bool) -> u32 {
     let most = if shifted { VIEWS.0 } else { VIEWS.1 };
     affordable.clamp(1.0, most) as u32
-}
-
-impl Frame {
-    /// The sizes that are tested at the end, at most.
-    fn tested(&self) -> impl Iterator<Item = (usize, usize)> {
-        let ModelSizes { least, most } = self.sizes;
-        let depths = (0..5).map(move |i| least.0 + i * (most.0 - least.0) / 4);
-        let widths = self.widths.iter();
-        widths.flat_map(move |w| depths.clone().map(|d| (d, *w)))
-    }
 }
 
 /// A level as the table of its changes.

@@ -32,7 +32,6 @@ pub(super) fn begin(
     Ok(gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?)
 }
 
-/// Mean of the widths that are drawn.
 fn mean_width(plan: &CondensePlan) -> f64 {
     let widths = &plan.sizes.widths;
     widths.iter().sum::<usize>() as f64 / widths.len() as f64
@@ -48,10 +47,8 @@ fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Template
     let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
     let mut of_set = |(set, n): (&String, &usize)| {
         let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(rng)).collect();
-        Ok((
-            set.clone(),
-            Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?,
-        ))
+        let templates = Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?;
+        Ok((set.clone(), templates))
     };
     plan.templates.counts.iter().map(&mut of_set).collect()
 }

@@ -58,15 +58,44 @@ pub(super) struct Distillation<'a> {
 impl Trainable for Distillation<'_> {
     type Batch = Batch;
 
+    /// Composed weights are among them, if these are updated. Then the optimiser leaves templates and scalers to
+    /// [`Distillation::follow`].
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        variables(self.plan, self.gene, &self.updated, self.resolved, device)
+        let (gene, resolved) = (self.gene, self.resolved);
+        let variable = |(name, t): &(String, Tensor)| {
+            let mut v = train::variable(name, t, resolved, gene.auxiliary.depth, device)?;
+            v.rate = Rate::Uniform(1.0);
+            if name.starts_with("templates.") {
+                v.weight_decay = resolved.weight_decay;
+            } else if name.starts_with("bank.") {
+                v.rate = Rate::Uniform(self.plan.scaler_lr_ratio);
+                v.weight_decay = 0.0;
+            }
+            Ok(v)
+        };
+        let all = gene.tensors();
+        let mut variables: Vec<Variable> = all.iter().map(variable).collect::<Result<_>>()?;
+        let Updated::Weights(sizes) = &self.updated else {
+            return Ok(variables);
+        };
+        for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
+            v.rate = Rate::Frozen;
+        }
+        for (part, t) in gene.composed(sizes)? {
+            let v = train::variable(&part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
+            variables.push(Variable {
+                name: format!("{PREFIX}{part}"),
+                rate: Rate::Uniform(1.0),
+                ..v
+            });
+        }
+        Ok(variables)
     }
 
     fn constrain(&self, live: &Parameters, step: u64) -> candle_core::Result<()> {
         let Distillation { plan, resolved, .. } = self;
         let shape = |step| plan.shape_of_step(resolved.seed, step, resolved.steps);
-        let shapes = [&shape(step), &shape(step + 1)];
-        constrain(self.gene, &self.updated, live, shapes)
+        self.follow(live, [&shape(step), &shape(step + 1)])
     }
 
     fn loss(
@@ -80,7 +109,7 @@ impl Trainable for Distillation<'_> {
         let targets = self.distill_targets.as_ref();
         let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
-        let weights = weights(self.gene, &self.updated, live, &shape)?;
+        let weights = self.weights(live, &shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let images = resample::images(images, shape.image_size)?;
         let outputs = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
@@ -129,89 +158,49 @@ impl Trainable for Distillation<'_> {
     }
 }
 
-/// The variables of `gene`, and of its composed weights if these are updated: then the optimiser leaves templates and
-/// scalers to [`constrain`].
-pub(super) fn variables(
-    plan: &CondensePlan,
-    gene: &Learngene,
-    updated: &Updated,
-    resolved: &Resolved,
-    device: &Device,
-) -> Result<Vec<Variable>> {
-    let variable = |(name, t): &(String, Tensor)| {
-        let mut v = train::variable(name, t, resolved, gene.auxiliary.depth, device)?;
-        v.rate = Rate::Uniform(1.0);
-        if name.starts_with("templates.") {
-            v.weight_decay = resolved.weight_decay;
-        } else if name.starts_with("bank.") {
-            v.rate = Rate::Uniform(plan.scaler_lr_ratio);
-            v.weight_decay = 0.0;
-        }
-        Ok(v)
-    };
-    let all = gene.tensors();
-    let mut variables: Vec<Variable> = all.iter().map(variable).collect::<Result<_>>()?;
-    let Updated::Weights(sizes) = updated else {
-        return Ok(variables);
-    };
-    for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
-        v.rate = Rate::Frozen;
-    }
-    for (part, t) in gene.composed(sizes)? {
-        let v = train::variable(&part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
-        variables.push(Variable {
-            name: format!("{PREFIX}{part}"),
-            rate: Rate::Uniform(1.0),
-            ..v
-        });
-    }
-    Ok(variables)
-}
-
-/// The weights of a model of this shape, to which gradients flow from all that trains. `gene` is the learngene before the
-/// first step.
-pub(super) fn weights(
-    gene: &Learngene,
-    updated: &Updated,
-    live: &Parameters,
-    shape: &VitShape,
-) -> candle_core::Result<Weights> {
-    let gene = gene.with_tensors(&live.weights);
-    match updated {
-        // Composed in every step, since the templates change.
-        Updated::Factors => gene.stacked_weights(shape),
-        Updated::Weights(sizes) => gene.weights_from(&composed(&live.weights), sizes, shape),
-    }
-}
-
-/// Moves templates and scalers towards the weights of a model of shape `moved`, which a step trained, and composes anew
-/// those of the `next` step's.
-pub(super) fn constrain(
-    gene: &Learngene,
-    updated: &Updated,
-    live: &Parameters,
-    [moved, next]: [&VitShape; 2],
-) -> candle_core::Result<()> {
-    let Updated::Weights(sizes) = updated else {
-        return Ok(());
-    };
-    let _measured = doing(Work::Composition);
-    let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
-    let values: Weights = live.variables.iter().map(value).collect();
-    let gene = gene.with_tensors(&values);
-    let weights = composed(&values);
-    let gene = gene.nearer(&weights, sizes, &gene.reads(moved))?;
-    let mut now: Weights = gene.tensors().into_iter().collect();
-    now.retain(|name, _| is_factor(name));
-    for (part, t) in gene.refreshed(&weights, sizes, &gene.reads(next))? {
-        now.insert(format!("{PREFIX}{part}"), t);
-    }
-    for v in &live.variables {
-        if let Some(t) = now.get(&v.name) {
-            v.var.set(t)?;
+impl Distillation<'_> {
+    /// The weights of a model of this shape, to which gradients flow from all that trains.
+    pub(super) fn weights(
+        &self,
+        live: &Parameters,
+        shape: &VitShape,
+    ) -> candle_core::Result<Weights> {
+        let gene = self.gene.with_tensors(&live.weights);
+        match &self.updated {
+            // Composed in every step, since the templates change.
+            Updated::Factors => gene.stacked_weights(shape),
+            Updated::Weights(sizes) => gene.weights_from(&composed(&live.weights), sizes, shape),
         }
     }
-    Ok(())
+
+    /// Moves templates and scalers towards the weights of a model of shape `moved`, which a step trained, and composes
+    /// anew those of the `next` step's.
+    pub(super) fn follow(
+        &self,
+        live: &Parameters,
+        [moved, next]: [&VitShape; 2],
+    ) -> candle_core::Result<()> {
+        let Updated::Weights(sizes) = &self.updated else {
+            return Ok(());
+        };
+        let _measured = doing(Work::Composition);
+        let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
+        let values: Weights = live.variables.iter().map(value).collect();
+        let gene = self.gene.with_tensors(&values);
+        let weights = composed(&values);
+        let gene = gene.nearer(&weights, sizes, &gene.reads(moved))?;
+        let mut now: Weights = gene.tensors().into_iter().collect();
+        now.retain(|name, _| is_factor(name));
+        for (part, t) in gene.refreshed(&weights, sizes, &gene.reads(next))? {
+            now.insert(format!("{PREFIX}{part}"), t);
+        }
+        for v in &live.variables {
+            if let Some(t) = now.get(&v.name) {
+                v.var.set(t)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// True if a variable of this name is a set of templates or a part of the bank.

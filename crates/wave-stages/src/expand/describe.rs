@@ -1,10 +1,8 @@
 //! An expansion in words.
 
-use super::ExpandPlan;
-use super::prepared::Prepared;
+use super::{ExpandPlan, Prepared};
 use crate::model::{Model, shape_in_words};
-use crate::record::Expected;
-use crate::templates::{Source, TemplateDir};
+use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
 use wave_models::vit::VitShape;
@@ -18,7 +16,7 @@ impl Prepared {
         let parameters = shape.parameter_count();
         let words = shape_in_words(shape);
         let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
-        if let Some(Expected { top1, from }) = self.expected() {
+        if let Some((top1, from)) = self.expected() {
             text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
         }
         for line in self.outside() {
@@ -68,21 +66,15 @@ pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) 
 
 /// A file or directory without the path to it, or a name on a hub.
 fn name_of(path: &Path) -> String {
-    let name = match on_hub(path) {
-        Some(_) => None,
-        None => path.file_name(),
-    };
+    let name = path.file_name().filter(|_| on_hub(path).is_none());
     let name = name.unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()
 }
 
 /// The output of `wave expand --dry-run`.
-///
-/// # Errors
-/// As the expansion's own, before its first step.
 pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
-    let prepared = Prepared::read(dir, plan, None, context)?;
+    let prepared = Prepared::new(templates::fetch(dir, context)?, plan, None, context)?;
     let names = match &prepared.data {
         Some(data) => &data.class_names,
         None => &prepared.templates.config.label_names,
@@ -92,17 +84,12 @@ pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<Stri
 }
 
 /// [`describe`] of templates in memory, and the model as it is without fitting.
-///
-/// # Errors
-/// As the expansion's own, before its first step.
 pub fn describe_of(
     templates: TemplateDir,
     settings: &Expand,
     context: &Context,
 ) -> Result<(String, Model)> {
     let prepared = Prepared::new(templates, ExpandPlan::new(settings)?, None, context)?;
-    Ok((
-        prepared.describe()?,
-        prepared.templates.model(&prepared.shape)?,
-    ))
+    let text = prepared.describe()?;
+    Ok((text, prepared.templates.model(&prepared.shape)?))
 }

@@ -1,9 +1,14 @@
-//! The plan of an expansion: its size chosen and checked, and the output of `--dry-run`.
+//! The plan of an expansion, its size chosen and checked; then all inputs.
 
 use super::DEFAULTS;
-use crate::budget::{self, Candidate, Size};
+use crate::budget::{self, Candidate};
+use crate::delta;
+use crate::layout::Layout;
+use crate::model::Network;
+use crate::record::Record;
 use crate::templates::TemplateDir;
 use anyhow::Result;
+use std::path::Path;
 use toml::Table;
 use wave_data::Transform;
 use wave_learngene::{Learngene, Level};
@@ -11,28 +16,20 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
+use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{
-    self, Duration, Expand, ExpandValues, Fill, FirstScalers, Optimisation, Output,
-};
-use wave_run::train::TrainingPlan;
+use wave_run::settings::{self, Duration, Expand, ExpandValues, Fill, FirstScalers, Optimisation};
+use wave_run::train::{Resolved, TrainingPlan};
 
 /// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// The size of the model, or limits on it.
-    pub size: Size,
-    /// The templates that the model uses, if not those of its level.
-    pub(super) templates_used: Option<usize>,
-    pub(super) delta: Option<String>,
-    pub(super) scalers: FirstScalers,
-    /// Source of norms and biases of the blocks.
-    pub(super) fill: Fill,
-    /// Learning rate of the head over that of the scalers; 0 keeps the head.
-    pub(super) head_lr_ratio: f32,
-    pub(super) output: Output,
+    /// The most parameters, multiply-adds and milliseconds, where a size is to be chosen.
+    limits: [Option<f64>; 3],
+    /// All else that settings say.
+    pub(super) given: ExpandValues,
     /// Data to fit scalers on, if any.
     pub data: DataPlan,
     /// Training.
@@ -42,23 +39,14 @@ pub struct ExpandPlan {
 
 impl ExpandPlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
     pub fn new(settings: &Expand) -> Result<ExpandPlan> {
         settings::check(settings)?;
         let Optimisation { epochs, steps, .. } = settings.training.optimisation;
-        let own = ExpandValues::from(settings.clone());
         let training = TrainingPlan::new(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
-            size: Size::new(settings)?,
-            templates_used: own.templates_used,
-            delta: own.delta,
-            scalers: own.scalers,
-            fill: own.fill,
-            head_lr_ratio: own.head_lr_ratio as f32,
-            output: own.output,
+            limits: budget::limits(settings)?,
+            given: settings.clone().into(),
             data: DataPlan::new(&settings.training)?,
             duration: epochs
                 .is_some()
@@ -68,18 +56,21 @@ impl ExpandPlan {
         })
     }
 
+    /// The shape of the model, of depth and width that are given.
+    pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
+        let size = budget::needed(self.given.depth, self.given.width)?;
+        budget::shape(&self.given, gene, size, self.given.heads)
+    }
+
     /// Replaces limits on the size by a size; also returns the sizes within the limits, best first.
-    ///
-    /// # Errors
-    /// As [`budget::choose`].
     pub fn sized(
         mut self,
         templates: &TemplateDir,
         context: &Context,
     ) -> Result<(ExpandPlan, Option<Vec<Candidate>>)> {
-        let candidates = budget::choose(templates, &self.size, context)?;
+        let candidates = budget::choose(templates, &self.given, self.limits, context)?;
         if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
-            (self.size.depth, self.size.width) = (Some(best.depth), Some(best.width));
+            (self.given.depth, self.given.width) = (Some(best.depth), Some(best.width));
             for limit in ["max_params", "max_macs", "max_latency_ms"] {
                 self.table.remove(limit);
             }
@@ -93,11 +84,8 @@ impl ExpandPlan {
 
     /// The part that a model of this shape is made of: the values of its level, or of the one with as many templates as are
     /// asked for.
-    ///
-    /// # Errors
-    /// If no level has so many.
     pub(super) fn used<'a>(&self, gene: &'a Learngene, shape: &VitShape) -> Result<&'a Learngene> {
-        let Some(wanted) = self.templates_used else {
+        let Some(wanted) = self.given.templates_used else {
             return Ok(gene.used_by(shape));
         };
         let mut counts: Vec<usize> = gene.plan.levels.iter().map(Level::templates).collect();
@@ -114,7 +102,7 @@ impl ExpandPlan {
 
     /// Refuses a new head, for other classes than the templates', that would not be trained.
     pub(super) fn check_head(&self, own: usize, found: usize) -> Result<()> {
-        if own == found || self.head_lr_ratio > 0.0 {
+        if own == found || self.given.head_lr_ratio as f32 > 0.0 {
             return Ok(());
         }
         Err(request(format!(
@@ -124,9 +112,6 @@ impl ExpandPlan {
     }
 
     /// The data to fit scalers on, or to test on, if any is named.
-    ///
-    /// # Errors
-    /// If none is named, and steps are asked for.
     pub(super) fn open_data(
         &self,
         transform: Transform,
@@ -145,5 +130,95 @@ impl ExpandPlan {
             "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
              nothing is fitted"
         )))
+    }
+}
+
+/// An expansion with all its inputs, checked.
+pub(super) struct Prepared {
+    pub(super) templates: TemplateDir,
+    /// With a size and a batch as numbers.
+    pub(super) plan: ExpandPlan,
+    /// The sizes within the limits, if given, best first.
+    pub(super) candidates: Option<Vec<Candidate>>,
+    pub(super) shape: VitShape,
+    pub(super) layout: Layout,
+    pub(super) data: Option<Data>,
+    /// Training of the scalers and memory of a step, if there is data.
+    pub(super) fitting: Option<(Resolved, Step)>,
+}
+
+impl Prepared {
+    /// An expansion of these templates; an automatic batch is that of the `earlier` run, if any.
+    pub(super) fn new(
+        mut templates: TemplateDir,
+        plan: ExpandPlan,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Prepared> {
+        if let Some(delta) = &plan.given.delta {
+            templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
+        }
+        let (mut plan, candidates) = plan.sized(&templates, context)?;
+        let gene = &templates.learngene;
+        let shape = plan.shape(gene)?;
+        let network = Network::Vit(shape.clone());
+        let layout = Layout::of(&plan.given.output, &network)?;
+        forecast::check_network(&network)?;
+        let used = plan.used(gene, &shape)?;
+        let scalers = used.plan.scaler_count(&shape, shape.depth);
+        let memory = |mode| Memory::of_composed(&shape, mode, scalers);
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
+        plan.table.extend(batch);
+        let data = plan.open_data(templates.transform_of(&shape), context)?;
+        let fitting = match &data {
+            Some(data) => {
+                plan.check_head(shape.classes, data.class_names.len())?;
+                data.tests.check_names(
+                    &templates.config.label_names,
+                    "if they are the templates' classes, rename and order the data's as the templates have them; \
+                     else expand without data, and give the model a new head with wave finetune --new-head true",
+                )?;
+                let resolved = plan.training.resolve(data)?;
+                let step = Step::new(memory(resolved.mode), data, &resolved)?;
+                Some((resolved, step))
+            }
+            None => None,
+        };
+        Ok(Prepared {
+            templates,
+            plan,
+            candidates,
+            shape,
+            layout,
+            data,
+            fitting,
+        })
+    }
+
+    /// The sizes within the limits as a table, or nothing.
+    pub(super) fn sizes(&self) -> String {
+        self.candidates
+            .as_deref()
+            .map_or(String::new(), budget::table)
+    }
+
+    /// The accuracy of such a model without data as the templates record it, and how it is known, if it
+    /// is.
+    pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
+        let given = &self.plan.given;
+        let untouched = given.scalers == FirstScalers::Bank
+            && given.fill == Fill::Inherit
+            && given.templates_used.is_none()
+            && self.data.is_none();
+        untouched.then(|| self.record().expected(&self.shape))?
+    }
+
+    /// Where the shape leaves what was condensed.
+    pub(super) fn outside(&self) -> Vec<String> {
+        self.record().outside(&self.shape)
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record::new(&self.templates.config, &self.templates.learngene.auxiliary)
     }
 }

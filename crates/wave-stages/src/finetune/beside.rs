@@ -18,9 +18,7 @@ use wave_models::vit::VitShape;
 /// The first values of what trains beside the weights, where anything does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Beside {
-    /// First value of all factors of LayerScale.
     pub(super) layer_scale: Option<f64>,
-    /// First value of all MLP scalars.
     pub(super) mlp_scalar: Option<f64>,
 }
 
@@ -35,7 +33,6 @@ const BRANCHES: [(&str, &str); 2] = [
 const SCALAR: (&str, &str) = ("blocks.mlp.fc1.scalar", "blocks.mlp.fc1.weight");
 
 impl Beside {
-    /// True if nothing trains beside the weights.
     pub(super) fn is_empty(&self) -> bool {
         *self == Beside::default()
     }

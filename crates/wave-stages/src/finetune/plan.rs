@@ -1,12 +1,12 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
-use super::slices::Slices;
-use super::{Beside, DEFAULTS, only_runs, open_data};
-use crate::ancestor::{Ancestor, AncestorOutput};
+use super::{Beside, DEFAULTS};
+use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::{Cache, CachePlan};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
-use crate::score::check_parts;
+use crate::score::{check_parts, zero_head};
+use crate::timing;
 use crate::zero_shot;
 use anyhow::Result;
 use std::path::Path;
@@ -15,12 +15,15 @@ use toml::Table;
 use wave_learngene::Objective;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
-use wave_run::data::{Data, DataPlan};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, FinetuneValues, Output, ZeroShot};
+use wave_run::settings::{self, Elastic, Finetune, FinetuneValues, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
+
+/// Images of timed steps.
+const TIMED: usize = 2;
 
 /// The settings of a fine-tuning, checked.
 #[derive(Clone, Debug)]
@@ -33,13 +36,11 @@ pub struct FinetunePlan {
     pub classes: ZeroShot,
     pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
-    /// True if the model gets a new head.
-    pub(super) new_head: bool,
-    /// Parts of names of frozen weights.
-    pub(super) frozen: Vec<String>,
     pub(super) beside: Beside,
-    pub(super) slices: Slices,
-    pub(super) output: Output,
+    /// The growth of slices, as far as it is given.
+    pub(super) elastic: Elastic,
+    /// All else that settings say.
+    pub(super) given: FinetuneValues,
     pub(super) data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
@@ -47,9 +48,6 @@ pub struct FinetunePlan {
 
 impl FinetunePlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
         zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
@@ -57,35 +55,26 @@ impl FinetunePlan {
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
             table: to_table(settings)?,
-            ancestor: own.ancestor,
-            classes: own.zero_shot,
+            ancestor: own.ancestor.clone(),
+            classes: own.zero_shot.clone(),
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: own.kl_weight,
                 temperature: own.temperature,
             },
-            new_head: own.new_head,
-            frozen: own.freeze,
             beside: Beside {
                 layer_scale: own.layer_scale,
                 mlp_scalar: own.mlp_scalar,
             },
-            slices: Slices {
-                depths: own.depths,
-                widths: own.widths,
-                elastic: settings.elastic.clone(),
-            },
-            output: own.output,
+            elastic: settings.elastic.clone(),
+            given: own,
             data,
             training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })
     }
 
     /// Opens the cache of the ancestor's outputs, if there is to be one.
-    ///
-    /// # Errors
-    /// As [`Cache::of_plan`].
     pub fn open_cache(&self, ancestor: Option<&Ancestor>, data: &Data) -> Result<Option<Cache>> {
         Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
     }
@@ -102,11 +91,8 @@ impl FinetunePlan {
     }
 
     /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
-    ///
-    /// # Errors
-    /// If it has no such slices.
     pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
-        let sizes = self.slices.sizes(&Network::Vit(shape.clone()))?;
+        let sizes = self.slices(&Network::Vit(shape.clone()))?;
         let whole = || shape.multiply_adds() as f64;
         Ok(sizes.map_or_else(whole, |sizes| sizes.mean_multiply_adds(shape)))
     }
@@ -123,7 +109,6 @@ pub struct Prepared {
     pub(super) plan: FinetunePlan,
     pub(super) data: Data,
     pub(super) resolved: Resolved,
-    /// Memory of a step.
     pub(super) step: Step,
 }
 
@@ -136,16 +121,12 @@ impl Prepared {
         context: &Context,
     ) -> Result<Prepared> {
         let model = Model::read(model, context)?;
-        let ancestor = plan.ancestor.as_deref();
-        let read = |path| Ancestor::read(Path::new(path), &plan.classes, context).map(Arc::new);
-        let ancestor = ancestor.map(read).transpose()?;
+        let ancestors = Ancestors::default();
+        let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
         Prepared::new(model, ancestor, plan, earlier, context)
     }
 
     /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.
-    ///
-    /// # Errors
-    /// If something is missing, or does not fit together.
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
@@ -156,19 +137,19 @@ impl Prepared {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
-        let layout = Layout::of(&plan.output, &model.network)?;
+        let layout = Layout::of(&plan.given.output, &model.network)?;
         let memory = |model: &Model, mode| Memory::of_network(&model.network, mode);
         let here = |mode| memory(&model, mode);
         let batch = forecast::fit_batch(&mut plan.data, &plan.training, here, earlier, context)?;
         plan.table.extend(batch);
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
-        plan.slices.sizes(&model.network)?;
+        plan.slices(&model.network)?;
         if !plan.beside.is_empty() {
             plan.beside_of(&model.network)?;
         }
         let weights = model.network.prepare(&model.weights)?;
-        check_parts("freeze", &plan.frozen, weights.keys())?;
+        check_parts("freeze", &plan.given.freeze, weights.keys())?;
         let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;
@@ -186,4 +167,104 @@ impl Prepared {
             resolved,
         })
     }
+
+    /// Model, data, duration, memory, and time from a few steps.
+    pub fn describe(&self) -> Result<String> {
+        let (model, data, resolved) = (&self.model, &self.data, &self.resolved);
+        let (depth, width) = model.network.size();
+        let parameters = model.parameters();
+        let mut text = format!(
+            "model: {}, {depth} layers, width {width}, {parameters} parameters\n",
+            model.network.family()
+        );
+        text += &data.describe();
+        text += &resolved.describe(data);
+        if let Some(ancestor) = &self.ancestor {
+            text += &format!("ancestor: {}\n", ancestor.describe());
+        }
+        text += &self.step.words();
+        let state = forecast::checkpoint(parameters, resolved.ema.is_some());
+        text += &format!(
+            "a checkpoint {}, and its spare as much\n",
+            forecast::bytes(state as f64)
+        );
+        if !self.step.can_time(TIMED) {
+            return Ok(text);
+        }
+        let weights = model.network.prepare(&model.weights)?;
+        let seconds = timing::training(
+            &model.network,
+            &weights,
+            TIMED,
+            resolved.mode,
+            data.tests.context.device(),
+        )?;
+        let images = resolved.steps as f64 * data.batch as f64;
+        let mut total = seconds * images;
+        text += &format!(
+            "{:.1} images a second here, measured on {TIMED}",
+            1.0 / seconds
+        );
+        if let Some(ancestor) = &self.ancestor {
+            let seconds = ancestor.seconds(AncestorOutput::Scores)?;
+            total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
+            text += &format!(", the ancestor {:.1}", 1.0 / seconds);
+        }
+        text += &format!("; at that rate about {}\n", forecast::duration(total));
+        Ok(text)
+    }
+}
+
+/// The output of `wave finetune --dry-run`.
+pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
+    let plan = FinetunePlan::new(settings)?;
+    Prepared::read(model, plan, None, context)?.describe()
+}
+
+/// Opens the data for a model, and gives the model a new head if the plan asks for one.
+pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
+    let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
+    if plan.given.new_head {
+        reset_head(model, &data)?;
+    }
+    data.tests.check_classes(
+        model.network.classes(),
+        "choose data with the model's classes, or start a new head with --new-head true",
+    )?;
+    data.tests.check_names(
+        &model.label_names,
+        "start a new head with the data's names with --new-head true, or, if they are the model's classes, rename and \
+         order the data's as the model has them",
+    )?;
+    Ok(data)
+}
+
+fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
+    let (classes, width) = (data.class_names.len(), model.network.size().1);
+    let head = match &model.network {
+        Network::ConvNext(shape) => shape.head(),
+        _ => "head",
+    };
+    model.weights.extend(zero_head(head, classes, width)?);
+    match &mut model.network {
+        Network::Vit(shape) => shape.classes = classes,
+        Network::ConvMixer(shape) => shape.classes = classes,
+        Network::ConvNext(shape) => shape.classes = classes,
+        Network::Transformer(shape) => shape.classes = classes,
+        other => return Err(only_runs(other)),
+    }
+    model.label_names = data.class_names.clone();
+    Ok(())
+}
+
+/// The error for a network that does not train.
+pub(super) fn only_runs(network: &Network) -> anyhow::Error {
+    let parts = match &network.parts()[..] {
+        [] => String::new(),
+        parts => format!(" with {}", parts.join(", ")),
+    };
+    request(format!(
+        "{}{parts} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
+        network.family()
+    ))
 }

@@ -1,5 +1,6 @@
 //! Slices of a transformer, which steps train in the place of the whole.
 
+use super::FinetunePlan;
 use crate::elastic;
 use crate::model::Network;
 use anyhow::Result;
@@ -7,21 +8,11 @@ use wave_learngene::Sizes;
 use wave_run::error::request;
 use wave_run::settings::Elastic;
 
-/// Slices of a transformer, of which each step trains some.
-#[derive(Clone, Debug)]
-pub(super) struct Slices {
-    pub(super) depths: Option<Vec<usize>>,
-    pub(super) widths: Option<Vec<usize>>,
-    pub(super) elastic: Elastic,
-}
-
-impl Slices {
-    /// Their sizes in a network; none, if steps train the whole network.
-    ///
-    /// # Errors
-    /// If the network has no such slices.
-    pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
-        if self.depths.is_none() && self.widths.is_none() {
+impl FinetunePlan {
+    /// The sizes of slices of a network, of which each step trains one; none, if steps train the whole network.
+    pub(super) fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
+        let (depths, widths) = (self.given.depths.as_deref(), &self.given.widths);
+        if depths.is_none() && widths.is_none() {
             return match self.elastic == Elastic::default() {
                 true => Ok(None),
                 false => Err(request(
@@ -37,7 +28,7 @@ impl Slices {
                 network.family()
             )));
         };
-        let depths = match self.depths.as_deref() {
+        let depths = match depths {
             None => (whole.depth, whole.depth),
             Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
                 (*least, *most)
@@ -49,17 +40,11 @@ impl Slices {
                 )));
             }
         };
-        let widths = self.widths.clone().unwrap_or(vec![whole.width]);
+        let widths = widths.clone().unwrap_or(vec![whole.width]);
         let head = whole.head_width();
         let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
-            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-            None => Ok(Some(elastic::sizes(
-                &self.elastic.clone().into(),
-                depths,
-                widths,
-                0.0,
-            ))),
+            None => elastic::sizes(&self.elastic.clone().into(), depths, widths, 0.0).map(Some),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
                 whole.width

@@ -8,70 +8,67 @@ use wave_run::settings::Init;
 
 const FILTERS: &[&str] = &["convmixer", "convnext"];
 
-/// Keys, and the architectures of images that they apply to.
-const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
-    (&["kernel"], FILTERS),
-    (&["activation"], &["convmixer"]),
-    (&["stages", "sawtooth"], &["convnext"]),
-    (
-        &["dilation", "filter_variance", "negative", "factored"],
-        FILTERS,
-    ),
-    (
-        &[
-            "heads",
-            "positions",
-            "position_scale",
-            "qk",
-            "vp",
-            "mimetic",
-        ],
-        &["vit"],
-    ),
+/// A key, and what it applies to.
+type Applies = (&'static str, &'static [&'static str]);
+
+/// Keys that apply to some architectures of images.
+const OF_ARCHITECTURES: [Applies; 14] = [
+    ("kernel", FILTERS),
+    ("activation", &["convmixer"]),
+    ("stages", &["convnext"]),
+    ("sawtooth", &["convnext"]),
+    ("dilation", FILTERS),
+    ("filter_variance", FILTERS),
+    ("negative", FILTERS),
+    ("factored", FILTERS),
+    ("heads", &["vit"]),
+    ("positions", &["vit"]),
+    ("position_scale", &["vit"]),
+    ("qk", &["vit"]),
+    ("vp", &["vit"]),
+    ("mimetic", &["vit"]),
 ];
 
-/// Keys, and the methods that they apply to.
-const OF_METHODS: [(&[&str], &[&str]); 8] = [
-    (&["filter_variance", "sawtooth"], &["covariance"]),
+/// Keys that apply to some methods.
+const OF_METHODS: [Applies; 11] = [
+    ("filter_variance", &["covariance"]),
+    ("sawtooth", &["covariance"]),
+    ("negative", &["covariance", "covariance-transfer"]),
+    ("factored", &["covariance", "covariance-transfer"]),
+    ("gamma", &["layerscale"]),
+    ("scaled", &["layerscale"]),
+    ("zero", &["zero"]),
     (
-        &["negative", "factored"],
-        &["covariance", "covariance-transfer"],
-    ),
-    (&["gamma", "scaled"], &["layerscale"]),
-    (&["zero"], &["zero"]),
-    (
-        &["layers"],
+        "layers",
         &["weight-selection", "pretrained-attention", "nested"],
     ),
-    (&["blocks"], &["heru-lg", "auto-lg"]),
-    (&["similarity"], &["auto-lg"]),
-    (&["train_limit"], &["prune"]),
+    ("blocks", &["heru-lg", "auto-lg"]),
+    ("similarity", &["auto-lg"]),
+    ("train_limit", &["prune"]),
 ];
 
 /// Keys of mimetic attention, and the methods that use it; others do where it is their `rest`.
-const OF_MIMETIC: [(&[&str], &[&str]); 2] = [
-    (&["vp", "vp_layout"], &["mimetic"]),
-    (&["qk", "mimetic"], &["mimetic", "layerscale"]),
+const OF_MIMETIC: [Applies; 4] = [
+    ("vp", &["mimetic"]),
+    ("vp_layout", &["mimetic"]),
+    ("qk", &["mimetic", "layerscale"]),
+    ("mimetic", &["mimetic", "layerscale"]),
 ];
 
 /// Methods without a donor that leave weights to `rest`; those with one do too.
 const LEAVE_A_REST: [&str; 3] = ["mimetic", "layerscale", "zero"];
 
 /// The settings of a network of images; refuses those that do not apply to its architecture or method.
-///
-/// # Errors
-/// Naming the first such setting.
 pub fn own(method: &str, given: &Table) -> Result<Init> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);
     let leaves_rest =
         LEAVE_A_REST.contains(&method) || find(method).is_ok_and(|found| found.donors > 0);
     let foreign_rest = !leaves_rest && given.contains_key("rest");
-    let unknown = |table: &[(&[&'static str], &[&str])], names: &[&str]| {
+    let unknown = |table: &[Applies], names: &[&str]| {
         let applies = |of: &[&str]| names.iter().any(|name| of.contains(name));
-        let foreign = table.iter().filter(|(_, of)| !applies(of));
-        let mut keys = foreign.flat_map(|(keys, _)| keys.iter().copied());
-        keys.find(|key| given.contains_key(*key))
+        let mut keys = table.iter().filter(|(_, of)| !applies(of));
+        keys.find_map(|(key, _)| given.contains_key(*key).then_some(*key))
     };
     let wrong = [
         (unknown(&OF_ARCHITECTURES, &[arch]), "--arch", arch),

@@ -37,48 +37,48 @@ impl Frame {
     /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
     /// divides the images.
     pub(super) fn patch(&self, plan: &InitPlan, usual: usize) -> usize {
-        let given = plan.patch.or(self.patch);
+        let given = plan.given.patch.or(self.patch);
         given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
     }
 }
 
 /// Input and classes: of another directory, of data, or of the settings.
 pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
-    let mut frame = match (&plan.from, &plan.data) {
+    let mut frame = match (&plan.given.from, &plan.given.data) {
         (Some(from), _) => frame_of(from, context)?,
         (None, Some(_)) => frame_of_data(plan, context)?,
         (None, None) => {
-            let channels = plan.channels.unwrap_or(3);
+            let channels = plan.given.channels.unwrap_or(3);
             let (mean, std) = match channels {
                 3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
                 _ => (vec![0.5; channels], vec![0.5; channels]),
             };
-            let image_size = plan.image_size.unwrap_or(data::DEFAULT_SIDE);
+            let image_size = plan.given.image_size.unwrap_or(data::DEFAULT_SIDE);
             let transform = Transform::new(image_size, mean, std);
-            Frame::new(transform, numbers(plan.classes.unwrap_or(1000)))
+            Frame::new(transform, numbers(plan.given.classes.unwrap_or(1000)))
         }
     };
-    if let Some(classes) = plan.classes.filter(|n| *n != frame.label_names.len()) {
+    if let Some(classes) = plan.given.classes.filter(|n| *n != frame.label_names.len()) {
         frame.label_names = numbers(classes);
     }
-    if let Some(image_size) = plan.image_size {
+    if let Some(image_size) = plan.given.image_size {
         frame.transform.image_size = image_size;
     }
     Ok(frame)
 }
 
-/// Input and classes of the plan's data.
 fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
-    let dataset = data::open(plan.data.as_deref(), context)?;
+    let given = &plan.given;
+    let dataset = data::open(given.data.as_deref(), context)?;
     let input = data::Input::Size {
-        image_size: plan
+        image_size: given
             .image_size
             .or_else(|| data::image_side(&dataset))
             .unwrap_or(data::DEFAULT_SIDE),
-        channels: plan.channels,
+        channels: given.channels,
     };
     let images = Images {
-        data: plan.data.clone(),
+        data: given.data.clone(),
         ..Images::default()
     };
     let images = DataPlan::of_images(&images, None)?;

@@ -18,10 +18,6 @@ pub struct MethodOptions {
 
 impl MethodOptions {
     /// The options of `method` in the settings.
-    ///
-    /// # Errors
-    /// If a value is none of those that its setting takes, or mimetic attention is asked for where the method
-    /// cannot use it.
     pub fn new(method: &str, settings: &Init) -> Result<MethodOptions> {
         let mut choices = Choices {
             position_scale: settings.position_scale,
@@ -84,7 +80,6 @@ impl MethodOptions {
     }
 }
 
-/// Options of the methods for depthwise filters.
 pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     let mut choices = FilterChoices {
@@ -111,7 +106,6 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     Ok(choices)
 }
 
-/// Parses alpha and beta.
 fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
     match values {
         None => Ok(None),

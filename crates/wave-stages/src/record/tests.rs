@@ -47,7 +47,9 @@ fn of(shape: &VitShape) -> (Option<f64>, Vec<String>) {
     let (config, auxiliary) = (config(), auxiliary());
     let record = Record::new(&config, &auxiliary);
     (
-        record.expected(shape).map(|e| (e.top1 * 1e6).round() / 1e6),
+        record
+            .expected(shape)
+            .map(|(top1, _)| (top1 * 1e6).round() / 1e6),
         record.outside(shape),
     )
 }

@@ -3,7 +3,7 @@
 use crate::ancestor::Ancestor;
 use crate::condense::CondensePlan;
 use crate::condense::start::start;
-use crate::condense::training::{self, Updated};
+use crate::condense::training::{Distillation, Updated};
 use crate::timing;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -12,7 +12,7 @@ use wave_init::DirectMethod;
 use wave_models::vit::{self, VitShape};
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::train::Parameters;
+use wave_run::train::{Parameters, Trainable};
 use wave_train::State;
 
 /// Images of a measured step on a processor. A GPU, where few images take as long as many, gets a whole batch.
@@ -29,7 +29,7 @@ pub(super) struct Rates {
     /// The largest shape.
     pub(super) shape: VitShape,
     /// The smallest, a middle and the largest size.
-    measured: Vec<Measured>,
+    pub(super) measured: Vec<Measured>,
     /// Seconds of an image in the ancestor; 0 without one.
     pub(super) ancestor: f64,
     /// True if the ancestor runs in every step, since outputs of one view are too large to keep.
@@ -37,18 +37,18 @@ pub(super) struct Rates {
     /// Seconds of an image in the loader.
     pub(super) loading: f64,
     /// True if a GPU trains while the processor loads.
-    ahead: bool,
+    pub(super) ahead: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Measured {
-    depth: usize,
-    width: usize,
-    multiply_adds: f64,
+pub(super) struct Measured {
+    pub(super) depth: usize,
+    pub(super) width: usize,
+    pub(super) multiply_adds: f64,
     /// Seconds of the forward and backward pass of an image.
-    image: f64,
+    pub(super) image: f64,
     /// Seconds of the optimiser and the composition, in a step of a condensation of the sizes up to this.
-    update: f64,
+    pub(super) update: f64,
 }
 
 impl Rates {
@@ -75,13 +75,20 @@ impl Rates {
             plan.template_start = DirectMethod::Xavier; // sooner there
             let resolved = plan.training.resolve(data)?;
             let gene = start(&plan, 0)?;
-            let updated = Updated::of(&plan, &gene);
-            let variables = training::variables(&plan, &gene, &updated, &resolved, device)?;
-            let live = Parameters::new(variables);
+            let distillation = Distillation {
+                plan: &plan,
+                updated: Updated::of(&plan, &gene),
+                gene: &gene,
+                resolved: &resolved,
+                data,
+                output,
+                distill_targets: None,
+            };
+            let live = Parameters::new(distillation.variables(device)?);
             let mut state = State::new(&live.variables, false)?;
             let shape = largest.with_size(depth, width);
             let loss = || -> candle_core::Result<Tensor> {
-                let weights = training::weights(&gene, &updated, &live, &shape)?;
+                let weights = distillation.weights(&live, &shape)?;
                 let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, None)?;
                 wave_ops::soft_cross_entropy(&logits, &targets)
             };
@@ -90,9 +97,8 @@ impl Rates {
                 Ok(())
             })?;
             let step = fastest(device, || {
-                wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
-                let shapes = [&shape, &shape];
-                Ok(training::constrain(&gene, &updated, &live, shapes)?)
+                wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0))?;
+                Ok(distillation.follow(&live, [&shape, &shape])?)
             })?;
             measured.push(Measured {
                 depth,
@@ -111,29 +117,6 @@ impl Rates {
             loading: loading(data)?,
             ahead,
         })
-    }
-
-    /// The rates of a machine of so many operations a second, with so many seconds of an update for each million weights.
-    #[cfg(test)]
-    pub(super) fn of_speed(largest: &VitShape, speed: f64, update: f64) -> Rates {
-        let of = |(depth, width): (usize, usize)| {
-            let multiply_adds = largest.with_size(depth, width).multiply_adds() as f64;
-            Measured {
-                depth,
-                width,
-                multiply_adds,
-                image: 6.0 * multiply_adds / speed,
-                update: update * (12 * depth * width * width) as f64 / 1e6,
-            }
-        };
-        Rates {
-            shape: largest.clone(),
-            measured: [(2, 64), (largest.depth, largest.width)].map(of).into(),
-            ancestor: 0.0,
-            ancestor_in_steps: false,
-            loading: 0.0,
-            ahead: false,
-        }
     }
 
     /// Seconds of a step of `batch` images at a size, in a level of sizes up to `reach`.
@@ -211,7 +194,6 @@ fn fastest(device: &Device, mut work: impl FnMut() -> Result<()>) -> Result<f64>
     Ok(first.min(least(timing::clock(device, 0, more, work)?)))
 }
 
-/// Seconds of an image in the loader.
 fn loading(data: &Data) -> Result<f64> {
     let mut batches = data.loader.prefetch(0, BATCHES);
     let _first = batches.next().transpose()?;

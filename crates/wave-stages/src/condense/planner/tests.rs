@@ -1,5 +1,8 @@
+use super::rates::Measured;
 use super::words::last_size;
 use super::*;
+use wave_models::vit::VitShape;
+use wave_run::settings::Auxiliary;
 
 fn settings(image_size: usize) -> Condense {
     Condense {
@@ -16,10 +19,32 @@ fn frame(settings: &mut Condense, sizes: &str) -> Frame {
     Frame::new(settings, sizes.parse().unwrap()).unwrap()
 }
 
+/// The rates of a machine of so many operations a second, with so many seconds of an update for each million weights.
+fn of_speed(largest: &VitShape, speed: f64, update: f64) -> Rates {
+    let of = |(depth, width): (usize, usize)| {
+        let multiply_adds = largest.with_size(depth, width).multiply_adds() as f64;
+        Measured {
+            depth,
+            width,
+            multiply_adds,
+            image: 6.0 * multiply_adds / speed,
+            update: update * (12 * depth * width * width) as f64 / 1e6,
+        }
+    };
+    Rates {
+        shape: largest.clone(),
+        measured: [(2, 64), (largest.depth, largest.width)].map(of).into(),
+        ancestor: 0.0,
+        ancestor_in_steps: false,
+        loading: 0.0,
+        ahead: false,
+    }
+}
+
 /// Rates of a machine of 50 GFLOP/s.
 fn rates(settings: &Condense, frame: &Frame) -> Rates {
     let plan = frame.plan(settings, frame.sizes.most).unwrap().on(3, 10);
-    Rates::of_speed(&plan.largest(), 50e9, 1e-4)
+    of_speed(&plan.largest(), 50e9, 1e-4)
 }
 
 fn time(minutes: f64, images: usize) -> Time {
