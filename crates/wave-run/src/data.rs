@@ -278,13 +278,12 @@ fn tell_passed_over(dataset: &Dataset) {
     }
 }
 
+/// A source, and indices of its images.
+type Subset = (Arc<dyn Source>, Vec<u32>);
+
 /// The training images that settings choose, and the test images with their source. `share` is the number of images to
 /// hold out that nobody asked for.
-fn parts(
-    plan: &DataPlan,
-    dataset: &Dataset,
-    share: Option<usize>,
-) -> Result<(Vec<u32>, (Arc<dyn Source>, Vec<u32>))> {
+fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Vec<u32>, Subset)> {
     let mut train = wave_data::subset(dataset.train.len(), None, plan.seed);
     let test = match (plan.hold_out, share) {
         (Some(n), _) if n >= train.len() => {
