@@ -130,6 +130,9 @@ impl Checkpoints {
     }
 
     /// Removes all checkpoints.
+    ///
+    /// # Errors
+    /// If the system refuses.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join(); // whatever became of it
@@ -189,6 +192,9 @@ impl Checkpoints {
     }
 
     /// The best values kept so far, if any.
+    ///
+    /// # Errors
+    /// If they are damaged.
     pub fn best(&self) -> Result<Option<Best>> {
         let path = self.dir.join(BEST);
         if !path.exists() {

@@ -37,6 +37,9 @@ impl Inputs {
     }
 
     /// Adds an artefact: a directory, a weight file, or a name on a hub.
+    ///
+    /// # Errors
+    /// If it cannot be read.
     pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
         let path = locate::locate(path, &self.context)?;
         let digest = match path.is_file() {
@@ -58,6 +61,9 @@ impl Inputs {
     }
 
     /// Adds an artefact that settings may name.
+    ///
+    /// # Errors
+    /// If it cannot be read.
     pub fn artefact_if_any(self, name: &'static str, path: Option<&str>) -> Result<Inputs> {
         match path {
             Some(path) => self.artefact(name, Path::new(path)),

@@ -76,6 +76,9 @@ impl Log {
     }
 
     /// Writes an entry, an object of numbers with a `step`, unless the resumed log already has it.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub fn write(&mut self, entry: &Value) -> Result<()> {
         if identity(entry).is_some_and(|id| self.kept.contains(&id)) {
             return Ok(());
@@ -90,6 +93,9 @@ impl Log {
     }
 
     /// Flushes everything to disk, so that no checkpoint is ahead of its log.
+    ///
+    /// # Errors
+    /// If the disk refuses.
     pub fn sync(&self) -> Result<()> {
         for (file, name) in [(&self.jsonl, LOG_FILE), (&self.csv, CSV_FILE)] {
             file.sync_data()
@@ -101,6 +107,9 @@ impl Log {
 
 /// The entries in the directory of a run, oldest first; none without a log. An incomplete line is
 /// skipped.
+///
+/// # Errors
+/// If the log cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Value>> {
     let path = dir.join(LOG_FILE);
     let bytes = match wave_hub::read_bytes(&path) {

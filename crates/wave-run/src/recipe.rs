@@ -228,6 +228,9 @@ fn suggestion<T: Serialize + Default>(key: &str) -> String {
 }
 
 /// Settings as a type with only those that apply to `what`.
+///
+/// # Errors
+/// If any other is set.
 pub fn narrow<T>(settings: &impl Serialize, what: &str) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,

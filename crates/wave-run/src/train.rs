@@ -109,10 +109,16 @@ pub trait Trainable {
     }
 
     /// Measures given values.
+    ///
+    /// # Errors
+    /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
 
     /// Measures the values after some of the steps, of several models by name where steps train several, the most
     /// telling last.
+    ///
+    /// # Errors
+    /// If a test example cannot be read.
     fn scores_at(&self, values: &Weights, _step: u64) -> Result<Vec<(String, Scores)>> {
         Ok(vec![(String::new(), self.score(values)?)])
     }

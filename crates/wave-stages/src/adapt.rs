@@ -41,6 +41,9 @@ pub const fn defaults(whole: bool) -> Defaults {
 
 /// Adapts the templates in a directory and writes the delta, or the adapted templates. Returns the output
 /// of `--json`.
+///
+/// # Errors
+/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let plan = AdaptPlan::new(settings)?;

@@ -135,6 +135,9 @@ impl Ancestor {
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
+    ///
+    /// # Errors
+    /// If the weights do not fit the network.
     pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
         let frozen = model.network.freeze(&context.place(&model.weights)?)?;
         let parameters = model.weights.values().map(Tensor::elem_count).sum();

@@ -64,6 +64,9 @@ pub struct CachePlan {
 impl CachePlan {
     /// The cache of these settings, if they name one. Where `data` has no number of views, every epoch becomes one;
     /// without augmentation all are the same.
+    ///
+    /// # Errors
+    /// If they say what a cache keeps, and name none.
     pub fn new(settings: &Outputs, data: &mut DataPlan) -> Result<Option<CachePlan>> {
         let Some(dir) = &settings.cache else {
             return match settings.cache_top {

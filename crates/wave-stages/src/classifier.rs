@@ -85,6 +85,9 @@ impl Classifier {
     }
 
     /// All classes of an image, the most probable first.
+    ///
+    /// # Errors
+    /// As [`Classifier::logits`].
     pub fn classify(&self, image: &RawImage) -> Result<Vec<Class>, Error> {
         Ok(self.classes(&self.logits(image)?))
     }

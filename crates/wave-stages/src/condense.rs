@@ -58,6 +58,9 @@ pub const fn defaults(muon: bool) -> Defaults {
 /// Condenses and writes a template directory. Returns the output of `--json`.
 ///
 /// `recipe` is the recipe's name, for the card.
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
 pub fn condense(
     recipe: &str,
     settings: &Condense,
@@ -91,6 +94,9 @@ pub fn condense(
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.
+///
+/// # Errors
+/// If the settings of a level are wrong.
 pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
     levels::plans(&levels::of(settings)?, None)
 }

@@ -53,6 +53,9 @@ fn read(dir: &Path) -> Result<DeltaDir> {
 }
 
 /// Writes a delta directory, all values as `float`.
+///
+/// # Errors
+/// If a value is out of the range of `float`, or the disk refuses.
 pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
     let stored = templates::stored(delta.tensors.clone())?;
     wave_hub::write_delta(dir, &delta.config, &stored, float, card)?;

@@ -69,6 +69,9 @@ pub struct InMemory {
 }
 
 /// Expands templates and writes a model directory. Returns the output of `--json`.
+///
+/// # Errors
+/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let dir = &wave_run::locate::locate(&source.path, context)?;

@@ -40,6 +40,9 @@ pub const DEFAULTS: Defaults = Defaults {
 };
 
 /// Fine-tunes the model in `model` and writes the result to `out`. Returns the output of `--json`.
+///
+/// # Errors
+/// If settings are wrong or do not fit the model, or the work fails.
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
     let source = model;
     let context = &options.context;
@@ -130,6 +133,9 @@ pub struct Tuning<'a> {
 
 impl Tuning<'_> {
     /// Trains all weights of `model` in place, with a log in `run` if given.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model, or as [`train::train`].
     pub fn tune(
         &self,
         model: &mut Model,

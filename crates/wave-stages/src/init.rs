@@ -218,6 +218,9 @@ pub fn sample(
 }
 
 /// Weights of a shape by the method of this name, from as many donors as it needs, and images if it looks at some.
+///
+/// # Errors
+/// If there is no such method, or it cannot make this shape of these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,

@@ -32,6 +32,9 @@ const MOST_ONNX_BYTES: usize = 2_140_000_000;
 
 impl Layout {
     /// The layout in the settings.
+    ///
+    /// # Errors
+    /// Naming the key with an unknown value.
     pub fn new(output: &Output) -> Result<Layout> {
         let OutputValues { format, dtype } = output.clone().into();
         let float = float(dtype.as_deref())?;
@@ -39,6 +42,9 @@ impl Layout {
     }
 
     /// [`Layout::new`], checked against the network. Called before any work, so that none is lost.
+    ///
+    /// # Errors
+    /// If the format cannot hold the network.
     pub fn of(output: &Output, network: &Network) -> Result<Layout> {
         let layout = Layout::new(output)?;
         let why = match (layout.format, network) {

@@ -55,6 +55,9 @@ pub fn of(path: &Path, channels: usize, side: usize) -> Result<Preprocessing> {
 }
 
 /// [`of`] as a transform for `network`, with a warning on stderr of what is assumed.
+///
+/// # Errors
+/// As [`of`] and [`transform`].
 pub fn read(path: &Path, network: &Network) -> Result<Transform> {
     let (channels, side) = network.input();
     let steps = of(path, channels, side)?;
@@ -134,6 +137,9 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
 
 /// A network in timm's layout for the images that timm gives it: with `dynamic_img_size`, those of
 /// `input_size`, to which positions are resized.
+///
+/// # Errors
+/// If it takes no such images, or its positions are not resized here.
 pub fn resized(
     path: &Path,
     config: &ModelConfig,
@@ -177,6 +183,9 @@ pub fn resized(
 }
 
 /// The description of a model's preprocessing for transformers.
+///
+/// # Errors
+/// For steps that it does not take.
 pub fn processor(config: &ModelConfig) -> Result<Processor> {
     let mut steps = Preprocessing::from(&config.pretrained_cfg);
     if let Some(offset) = &config.crop_offset {

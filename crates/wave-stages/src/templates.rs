@@ -67,6 +67,9 @@ impl TemplateDir {
     }
 
     /// The model of a shape, composed without data.
+    ///
+    /// # Errors
+    /// If the templates do not fit the shape.
     pub fn model(&self, shape: &VitShape) -> Result<Model, Error> {
         let weights = self.learngene.weights(shape).map_err(anyhow::Error::from)?;
         Ok(Model {
@@ -85,6 +88,9 @@ pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learnge
 }
 
 /// Reads a template directory, or `hf:OWNER/NAME` after a download.
+///
+/// # Errors
+/// As [`read`], or if a name on a hub cannot be fetched.
 pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
     read(&wave_run::locate::locate(name, context)?)
 }

@@ -12,6 +12,9 @@ pub trait Batches: Sized {
     fn steps_per_epoch(&self) -> usize;
 
     /// The share of one of `size` ranks, equal to every other's.
+    ///
+    /// # Errors
+    /// If there are no such shares.
     fn share(&self, rank: usize, size: usize) -> std::result::Result<Self, DataError>;
 
     /// Examples in a whole batch.

@@ -185,6 +185,9 @@ fn gradients<B: Batches>(
 /// loss and the norm of the whole gradient before clipping.
 ///
 /// `clip` is as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
+///
+/// # Errors
+/// If the backward pass or the update fails.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],

@@ -20,6 +20,9 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
 
 /// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed as its images
 /// are.
+///
+/// # Errors
+/// If a label is not below `classes`.
 pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Tensor> {
     if let Some(label) = batch.labels.iter().find(|l| **l as usize >= classes) {
         candle_core::bail!("label {label} with {classes} classes");

@@ -52,6 +52,9 @@ pub struct Tally([f64; 4]);
 
 impl Tally {
     /// Counts one prediction. True if the label has the highest of the scores `z`; ties go to the first class.
+    ///
+    /// # Errors
+    /// If there is no such class.
     pub fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
         let label = label as usize;
         let Some(&own) = z.get(label) else {

@@ -53,6 +53,9 @@ impl DataPlan {
     }
 
     /// Images without augmentation, for no steps.
+    ///
+    /// # Errors
+    /// As [`DataPlan::new`].
     pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
         settings::check(images)?;
         let images = images.clone();

@@ -174,6 +174,9 @@ impl Prepared {
 }
 
 /// The output of `wave adapt --dry-run`.
+///
+/// # Errors
+/// As the adaptation's own, before its first step.
 pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<String> {
     let plan = AdaptPlan::new(settings)?;
     Prepared::read(dir, plan, None, context)?.describe()

@@ -122,6 +122,9 @@ fn filled(
 
 /// Templates as a condensation begins with them, so that what comes after it can be planned. The ancestor is as for
 /// [`describe`].
+///
+/// # Errors
+/// As [`describe`].
 pub fn untrained(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
@@ -297,6 +300,9 @@ fn describe_level(
 }
 
 /// The recipe of a condensation whose settings name minutes, with everything that is planned for them.
+///
+/// # Errors
+/// As [`describe`].
 pub fn print_recipe(settings: &Condense, context: &Context) -> Result<String> {
     let ancestor = planned(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;

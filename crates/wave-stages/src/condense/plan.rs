@@ -82,6 +82,9 @@ pub fn check(settings: &Condense) -> Result<()> {
 
 impl CondensePlan {
     /// The plan of these settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Condense) -> Result<CondensePlan> {
         settings::check(settings)?;
         let own = CondenseValues::from(settings.clone());
@@ -133,6 +136,9 @@ impl CondensePlan {
     }
 
     /// Opens the data of a condensation, with `ancestor` if it has one.
+    ///
+    /// # Errors
+    /// If there is no such data, or it lacks labels that are needed.
     pub fn open_data(&self, ancestor: Option<&Ancestor>, context: &Context) -> Result<Data> {
         let input = Input::Size {
             image_size: self.auxiliary.image_size,

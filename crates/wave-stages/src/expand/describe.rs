@@ -72,6 +72,9 @@ fn name_of(path: &Path) -> String {
 }
 
 /// The output of `wave expand --dry-run`.
+///
+/// # Errors
+/// As the expansion's own, before its first step.
 pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
     let prepared = Prepared::new(templates::fetch(dir, context)?, plan, None, context)?;
@@ -84,6 +87,9 @@ pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<Stri
 }
 
 /// [`describe`] of templates in memory, and the model as it is without fitting.
+///
+/// # Errors
+/// As the expansion's own, before its first step.
 pub fn describe_of(
     templates: TemplateDir,
     settings: &Expand,

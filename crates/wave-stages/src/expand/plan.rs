@@ -39,6 +39,9 @@ pub struct ExpandPlan {
 
 impl ExpandPlan {
     /// The plan of these settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or a limit is not a number.
     pub fn new(settings: &Expand) -> Result<ExpandPlan> {
         settings::check(settings)?;
         let Optimisation { epochs, steps, .. } = settings.training.optimisation;
@@ -57,12 +60,18 @@ impl ExpandPlan {
     }
 
     /// The shape of the model, of depth and width that are given.
+    ///
+    /// # Errors
+    /// If depth or width is missing, or templates cannot make such a shape.
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
         let size = budget::needed(self.given.depth, self.given.width)?;
         budget::shape(&self.given, gene, size, self.given.heads)
     }
 
     /// Replaces limits on the size by a size; also returns the sizes within the limits, best first.
+    ///
+    /// # Errors
+    /// If no size is within the limits, or the templates record no accuracies.
     pub fn sized(
         mut self,
         templates: &TemplateDir,

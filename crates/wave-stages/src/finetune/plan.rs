@@ -48,6 +48,9 @@ pub struct FinetunePlan {
 
 impl FinetunePlan {
     /// The plan of these settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
         zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
@@ -75,6 +78,9 @@ impl FinetunePlan {
     }
 
     /// Opens the cache of the ancestor's outputs, if there is to be one.
+    ///
+    /// # Errors
+    /// As [`Cache::of_plan`].
     pub fn open_cache(&self, ancestor: Option<&Ancestor>, data: &Data) -> Result<Option<Cache>> {
         Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
     }
@@ -91,6 +97,9 @@ impl FinetunePlan {
     }
 
     /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
+    ///
+    /// # Errors
+    /// If it has no such slices.
     pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
         let sizes = self.slices(&Network::Vit(shape.clone()))?;
         let whole = || shape.multiply_adds() as f64;
@@ -127,6 +136,9 @@ impl Prepared {
     }
 
     /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.
+    ///
+    /// # Errors
+    /// If something is missing, or does not fit together.
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
@@ -216,12 +228,18 @@ impl Prepared {
 }
 
 /// The output of `wave finetune --dry-run`.
+///
+/// # Errors
+/// As the fine-tuning's own, before its first step.
 pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
     let plan = FinetunePlan::new(settings)?;
     Prepared::read(model, plan, None, context)?.describe()
 }
 
 /// Opens the data for a model, and gives the model a new head if the plan asks for one.
+///
+/// # Errors
+/// If there is no such data, or it has other classes than the model.
 pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
     let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
     if plan.given.new_head {

@@ -18,6 +18,10 @@ pub struct MethodOptions {
 
 impl MethodOptions {
     /// The options of `method` in the settings.
+    ///
+    /// # Errors
+    /// If a value is none of those that its setting takes, or mimetic attention is asked for where the method
+    /// cannot use it.
     pub fn new(method: &str, settings: &Init) -> Result<MethodOptions> {
         let mut choices = Choices {
             position_scale: settings.position_scale,
