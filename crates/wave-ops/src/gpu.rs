@@ -232,32 +232,37 @@ pub(crate) fn with_views<R, const N: usize>(
     f(views)
 }
 
-/// An argument of a kernel, in the low bytes of a word: systems with these GPUs are little-endian.
+/// An argument of a kernel.
 #[derive(Clone, Copy)]
-struct Argument(u64);
+enum Argument {
+    Pointer(u64),
+    I32(i32),
+    I64(i64),
+    F32(f32),
+}
 
 impl From<View<'_>> for Argument {
     fn from(view: View<'_>) -> Argument {
-        Argument(view.pointer)
+        Argument::Pointer(view.pointer)
     }
 }
 
 /// No values: a null pointer.
 impl From<Option<View<'_>>> for Argument {
     fn from(view: Option<View<'_>>) -> Argument {
-        Argument(view.map_or(0, |view| view.pointer))
+        Argument::Pointer(view.map_or(0, |view| view.pointer))
     }
 }
 
 impl From<f32> for Argument {
     fn from(x: f32) -> Argument {
-        Argument(x.to_bits().into())
+        Argument::F32(x)
     }
 }
 
 impl From<bool> for Argument {
     fn from(x: bool) -> Argument {
-        Argument(x.into())
+        Argument::I32(x.into())
     }
 }
 
@@ -266,13 +271,12 @@ impl From<bool> for Argument {
 /// # Panics
 /// If it is too large for one.
 fn int(x: usize) -> Argument {
-    assert!(i32::try_from(x).is_ok(), "sizes on a GPU fit into 31 bits");
-    long(x)
+    Argument::I32(i32::try_from(x).expect("sizes on a GPU fit into 31 bits"))
 }
 
 /// A number of values.
 fn long(x: usize) -> Argument {
-    Argument(x as u64)
+    Argument::I64(x as i64)
 }
 
 /// A factor of a product, row-major.
@@ -315,7 +319,7 @@ impl Place {
     pub(crate) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Values> {
         let memory = match self {
             #[cfg(feature = "cuda")]
-            Place::Cuda(gpu) => Memory::Cuda(gpu.upload(bytes)?),
+            Place::Cuda(gpu) => Memory::Cuda(gpu.upload(kind, bytes)?),
             #[cfg(feature = "host-kernels")]
             Place::Host => Memory::Host(host::Memory::of(bytes)),
         };

@@ -31,7 +31,7 @@ pub(crate) struct Gpu {
     kernels: Kernels,
 }
 
-/// Memory of a GPU: values that may become candle's, or bytes.
+/// Memory of a GPU, by type of element.
 pub(super) struct Memory {
     gpu: Gpu,
     slice: Slice,
@@ -39,6 +39,7 @@ pub(super) struct Memory {
 
 enum Slice {
     F32(CudaSlice<f32>),
+    Bf16(CudaSlice<u16>),
     Bytes(CudaSlice<u8>),
 }
 
@@ -86,6 +87,7 @@ impl Memory {
     pub(super) fn pointer(&self) -> u64 {
         match &self.slice {
             Slice::F32(slice) => self.gpu.address(slice),
+            Slice::Bf16(slice) => self.gpu.address(slice),
             Slice::Bytes(slice) => self.gpu.address(slice),
         }
     }
@@ -99,9 +101,17 @@ impl Memory {
 
     /// A copy on the host; waits.
     pub(super) fn download(&self) -> Result<Vec<u8>> {
+        let device = &self.gpu.device;
         match &self.slice {
-            Slice::Bytes(slice) => self.gpu.device.clone_dtoh(slice),
-            Slice::F32(_) => candle_core::bail!("f32 values of kernels stay on the GPU"),
+            Slice::F32(slice) => {
+                let values = device.clone_dtoh(slice)?;
+                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+            }
+            Slice::Bf16(slice) => {
+                let values = device.clone_dtoh(slice)?;
+                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+            }
+            Slice::Bytes(slice) => device.clone_dtoh(slice),
         }
     }
 }
@@ -126,7 +136,8 @@ impl Gpu {
     pub(super) fn memory(&self, kind: Kind, bytes: usize) -> Result<Memory> {
         let slice = match kind {
             Kind::F32 => Slice::F32(self.alloc(bytes / 4)?),
-            Kind::Bf16 | Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
+            Kind::Bf16 => Slice::Bf16(self.alloc(bytes / 2)?),
+            Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
         };
         let gpu = self.clone();
         Ok(Memory { gpu, slice })
@@ -138,11 +149,22 @@ impl Gpu {
         unsafe { self.device.alloc(len.max(1)) }
     }
 
-    pub(super) fn upload(&self, bytes: &[u8]) -> Result<Memory> {
-        Ok(Memory {
-            gpu: self.clone(),
-            slice: Slice::Bytes(self.device.clone_htod(bytes)?),
-        })
+    pub(super) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Memory> {
+        let slice = match kind {
+            Kind::F32 => {
+                let (words, _) = bytes.as_chunks::<4>();
+                let values: Vec<f32> = words.iter().map(|w| f32::from_ne_bytes(*w)).collect();
+                Slice::F32(self.device.clone_htod(&values)?)
+            }
+            Kind::Bf16 => {
+                let (words, _) = bytes.as_chunks::<2>();
+                let values: Vec<u16> = words.iter().map(|w| u16::from_ne_bytes(*w)).collect();
+                Slice::Bf16(self.device.clone_htod(&values)?)
+            }
+            Kind::Bytes => Slice::Bytes(self.device.clone_htod(bytes)?),
+        };
+        let gpu = self.clone();
+        Ok(Memory { gpu, slice })
     }
 
     pub(super) fn launch(
@@ -162,7 +184,12 @@ impl Gpu {
         let stream = self.device.cuda_stream();
         let mut builder = stream.launch_builder(&kernels[name]);
         for argument in arguments {
-            builder.arg(&argument.0);
+            match argument {
+                Argument::Pointer(x) => builder.arg(x),
+                Argument::I32(x) => builder.arg(x),
+                Argument::I64(x) => builder.arg(x),
+                Argument::F32(x) => builder.arg(x),
+            };
         }
         let size = LaunchConfig {
             grid_dim: grid.into(),

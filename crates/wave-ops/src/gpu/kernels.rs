@@ -475,7 +475,7 @@ impl Place {
         numbers: [f32; 6],
     ) -> Result<()> {
         let mut arguments = vec![table.into(), int(tensors)];
-        arguments.extend(numbers.map(Argument::from));
+        arguments.extend(numbers.map(Argument::F32));
         self.launch("adamw", [blocks, 1, 1], THREADS, &arguments)
     }
 

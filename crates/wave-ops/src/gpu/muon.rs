@@ -31,7 +31,7 @@ pub(crate) fn muon(
     let room = |len| place.values(Kind::F32, len);
     let (of_g, of_u) = (room(count * parts(n))?, room(count * parts(n))?);
     let (mut x, mut next) = (room(count * n)?, room(count * n)?);
-    let m = Argument(address(place, momentum)?);
+    let m = Argument::Pointer(address(place, momentum)?);
     with_views(place, [&gradient], |[g]| {
         let g = g.expect(Kind::F32, count * n);
         launch("muon_squares", grid, &arguments![g, of_g.view(), long(n)])?;
@@ -73,7 +73,7 @@ pub(crate) fn muon(
     let rates = place.upload_f32(moved.learning_rates)?;
     let size = STEP_SIZE * (r.max(c) as f32).sqrt();
     let arguments = arguments![
-        Argument(address(place, moved.var)?),
+        Argument::Pointer(address(place, moved.var)?),
         x.view(),
         rates.view(),
         long(count * n),
