@@ -31,11 +31,12 @@ use wave_run::train::{self, Defaults, Outcome, TrainRun};
 mod describe;
 mod fitting;
 mod plan;
+mod prepared;
 
 pub use describe::{describe, describe_of};
 use fitting::{Fitting, parts};
 pub use plan::ExpandPlan;
-use plan::Prepared;
+use prepared::Prepared;
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {

@@ -26,11 +26,13 @@ use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod beside;
 mod plan;
+mod prepared;
 mod slices;
 
 use beside::Beside;
-use plan::only_runs;
-pub use plan::{FinetunePlan, Prepared, describe, open_data};
+pub use plan::FinetunePlan;
+use prepared::only_runs;
+pub use prepared::{Prepared, describe, open_data};
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
