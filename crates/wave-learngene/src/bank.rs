@@ -1,15 +1,15 @@
-//! The scaler bank: scalers known at a few depths and one width, read at any depth and width.
+//! The scaler bank: scalers stored at a few depths and one width, and resampled to any depth and width.
 //!
 //! *Depth.* Layer `l` of an `L`-layer model sits at relative depth `l / (L - 1)`, or in TLEG at `l / L`
-//! ([`DepthRule`]), anchor `k` of `K` at `k / (K - 1)`; a layer takes the linear interpolation of its
-//! two neighbouring anchors.
+//! ([`DepthRule`]), anchor `k` of `K` at `k / (K - 1)`; a layer interpolates linearly between its two
+//! neighbouring anchors.
 //!
-//! *Width.* A width is a row of blocks. Block `j` of the target takes block `j mod n` of the
-//! source's `n`: a prefix when narrower, cyclic copies when wider. Where the axis is an input, a
-//! copied block is divided by the number of its copies. So a model widened by a whole factor computes
-//! the same function (the duplication of Net2Net; layer norm keeps mean and variance when every entry
-//! is repeated equally often). A copy that would be cropped is not read: its rest could not make up
-//! for the lost part.
+//! *Width.* The width is divided into blocks. Block `j` of the target copies block `j mod n` of the
+//! source's `n`: a prefix when narrower, cyclic copies when wider. On an input axis, each copy is
+//! divided by the number of copies, so a model widened by an integer factor computes the same
+//! function (the duplication of Net2Net; layer norm keeps mean and variance when every entry is
+//! repeated equally often). A copy that would be cropped is set to 0, since the rest of it could not
+//! make up for the lost part.
 
 use crate::compose::check_scalers;
 use crate::{Part, Plan};
@@ -29,7 +29,7 @@ pub enum DepthRule {
     /// `l / (L - 1)`: the last layer reads the last anchor.
     #[default]
     LastIsOne,
-    /// `l / L`, as TLEG has it: the last anchor lies one layer beyond the last.
+    /// `l / L`, as in TLEG: the last anchor lies one layer past the last.
     Tleg,
 }
 
@@ -43,7 +43,7 @@ impl DepthRule {
     }
 }
 
-/// The formula, as in a template file.
+/// The formula, as written in a template file.
 impl fmt::Display for DepthRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -65,18 +65,18 @@ impl FromStr for DepthRule {
     }
 }
 
-/// The weights `(depth, anchors)` with which each layer reads the anchors: at most two neighbours
-/// in a row, summing to 1.
+/// Interpolation weights `(depth, anchors)` of each layer over the anchors: at most two adjacent
+/// nonzero entries per row, summing to 1.
 ///
-/// The first layer reads the first anchor; a single anchor is read by all. By
-/// [`DepthRule::LastIsOne`] the last layer reads the last anchor, and as many layers as anchors give
-/// the identity, exactly.
+/// The first layer reads the first anchor; a single anchor is read by all layers. With
+/// [`DepthRule::LastIsOne`] the last layer reads the last anchor, and with as many layers as anchors
+/// the matrix is exactly the identity.
 pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
     if anchors == 0 {
         return rows;
     }
-    // l (K - 1) / steps anchors down: whole and remainder in integers, hence exact ends.
+    // Position l (K - 1) / steps, split into quotient and remainder in integers, so that both ends are exact.
     let steps = rule.divisor(depth);
     for (l, row) in rows.iter_mut().enumerate() {
         let position = l * (anchors - 1);
@@ -90,9 +90,9 @@ pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec
     rows
 }
 
-/// Reads a bank of anchors at a depth; serves scalers as well as per-layer biases and norms.
+/// Interpolates a bank of anchors to a depth; works for scalers as well as per-layer biases and norms.
 ///
-/// Differentiable, one matrix product; the bank itself when each layer reads its own anchor.
+/// Differentiable, as one matrix product; returns the bank itself when each layer reads its own anchor.
 ///
 /// # Shapes
 /// `bank`: `(K, ...)`; result: `(depth, ...)`.
@@ -121,21 +121,21 @@ pub fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result
     read.reshape(dims)
 }
 
-/// Reads the scalers of one shape as those of another: [`gather_width`] over block rows (q, k and
-/// v apart) and, divided by the number of copies, over block columns.
+/// Resizes the scalers of one shape to another: [`gather_width`] over block rows (q, k and v
+/// separately) and, divided by the number of copies, over block columns.
 ///
-/// The hidden axis is read over its whole length, prefix or cyclic, like the width. Where the
-/// template size divides the source's columns and not the wider target's, the last block of columns
-/// is a copy that will be cropped: its scalers are 0, and it is not counted as a copy. That a
-/// widened layer computes the same of copied inputs holds where the template size divides the
+/// The hidden axis is resized over its whole length, by prefix or cyclically, like the width. Where
+/// the template size divides the source's columns but not the wider target's, the last block of
+/// columns is a copy that will be cropped: its scalers are 0, and it is not counted as a copy. A
+/// widened layer gives the same output for copied inputs where the template size divides the
 /// source's sides, for [`Kronecker::Tile`].
 ///
 /// # Shapes
 /// `scalers`: `(layers, n_templates, r, c)` of `from`; result: the same of `to`.
 ///
 /// # Errors
-/// If the scalers are not those of `part` and `from`, the plan does not cover the part, or a side
-/// of either shape is 0.
+/// If the scalers do not match `part` and `from`, the plan does not cover the part, or a side of
+/// either shape is 0.
 pub fn resize_scalers(
     plan: &Plan,
     part: Part,
@@ -158,18 +158,18 @@ pub fn resize_scalers(
     read.pad_with_zeros(3, 0, c_to - whole)
 }
 
-/// Reads an axis of `from_width` entries as one of `to_width`: entry `i` of the target takes entry
-/// `i mod from_width`. So do scalers (a block is one entry), and weights that templates do not cover: biases
-/// and norms, the position embedding (axis 2), the patch embedding (axis 0) and the head (axis 1, an
+/// Resizes an axis from `from_width` to `to_width` entries: entry `i` of the target copies entry
+/// `i mod from_width`. Used for scalers (a block is one entry) and for weights that templates do not cover:
+/// biases and norms, the position embedding (axis 2), the patch embedding (axis 0) and the head (axis 1, an
 /// input: `divide`).
 ///
-/// The axis holds `segments` runs, each read on its own: three for rows of q, k and v, else one. `unit` is
-/// the size of a block, the template size or the head width: whole blocks are moved as such where it divides
-/// both widths. With `divide`, each entry is divided by how often it occurs in the result, as an input axis
-/// needs, so that the head's logits stay the same at any width. Differentiable; a pure prefix costs one
-/// narrow, copies one index select; the tensor itself when the widths are equal.
+/// The axis holds `segments` runs, each resized on its own: three for rows of q, k and v, otherwise one.
+/// `unit` is the size of a block, the template size or the head width: where it divides both widths, whole
+/// blocks are moved. With `divide`, each entry is divided by its number of copies in the result, as an input
+/// axis needs, so that the head's logits stay the same at any width. Differentiable; a pure prefix costs one
+/// narrow, copies one index select; equal widths return the tensor itself.
 ///
-/// The order is that of tiled weights; where weights are interleaved, `t` times the segments read the blocks.
+/// This is the order of tiled weights; for interleaved weights, pass `t` times the segments.
 ///
 /// # Shapes
 /// `x`: `segments * from_width` along `axis`; result: `segments * to_width`.
@@ -210,7 +210,7 @@ pub fn gather_width(
     };
     let mut to = dims.to_vec();
     to[axis] = segments * target * unit;
-    // On the way back this reshape hands a contiguous gradient to the index select, which needs it.
+    // In the backward pass this reshape gives the index select the contiguous gradient that it needs.
     read.reshape(to)
 }
 

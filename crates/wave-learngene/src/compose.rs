@@ -17,9 +17,9 @@ pub type Scalers = BTreeMap<Part, Tensor>;
 
 /// Composes the weights of all layers: `(layers, rows, columns)` for every part of the plan.
 ///
-/// Gradients flow to templates and scalers. The result is stale as soon as either changes: compose
-/// in every forward pass. Where the template size does not divide a side, the product covers the
-/// next multiple and is cropped; q, k and v are cropped one by one.
+/// Gradients flow to templates and scalers. The result is stale as soon as either changes, so
+/// compose in every forward pass. Where the template size does not divide a side, the product
+/// covers the next multiple and is cropped; q, k and v are cropped one by one.
 ///
 /// # Shapes
 /// `templates`: `(n_templates, t, t)` for every set; `scalers`: `(layers, n_templates, r, c)` for
@@ -91,7 +91,7 @@ fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result
     Ok(found)
 }
 
-/// The error of a set of templates that is absent.
+/// The error for a missing set of templates.
 pub(crate) fn missing_templates(part: Part, set: &str) -> candle_core::Error {
     let remedy = "load the file the plan belongs to";
     candle_core::Error::Msg(format!(

@@ -1,10 +1,10 @@
-//! Deltas: what one adaptation to other data changes in a learngene, for models of all sizes.
+//! Deltas: the changes to a learngene made by one adaptation to other data, for models of all sizes.
 //!
 //! A delta holds differences from some of the tensors of [`Learngene::tensors`], under their names. The
-//! bank and the weights of blocks, which have K anchors in the learngene, have few in the delta, and are
-//! interpolated to K. A delta holds the classifier itself rather than a difference, since other data may
-//! have other classes. For templates it may hold differences of low rank: `templates.{set}.left` (N, t, R)
-//! times `templates.{set}.right` (N, R, t).
+//! bank and the block weights have K anchors in the learngene but only a few in the delta, from which they
+//! are interpolated to K. A delta holds the classifier itself rather than a difference, since other data
+//! may have other classes. For templates it may hold low-rank differences: `templates.{set}.left` (N, t,
+//! R) times `templates.{set}.right` (N, R, t).
 
 use crate::{DepthRule, Learngene, interpolate_depth};
 use candle_core::{DType, Device, Result, Tensor};
@@ -15,12 +15,12 @@ use wave_models::vit::VitShape;
 mod tests;
 
 impl Learngene {
-    /// The delta that changes nothing, with `anchors` anchors: of the bank and of the tensors that `adapts`
-    /// names. Where `classes` are other than the learngene's, its classifier is 0. With a `rank` above 0 it
-    /// has differences of the templates of that rank, whose left factors `normal` draws.
+    /// A delta that changes nothing, with `anchors` anchors, for the bank and the tensors that `adapts`
+    /// selects. If `classes` differs from the learngene's, the classifier is 0. With a `rank` above 0 it
+    /// also holds template differences of that rank, with left factors sampled from `normal`.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If memory runs out.
     pub fn no_delta(
         &self,
         anchors: usize,
@@ -59,7 +59,7 @@ impl Learngene {
     /// The learngene with a delta. Differentiable in both.
     ///
     /// # Errors
-    /// If a tensor of the delta is none of this learngene or has another shape.
+    /// If a tensor of the delta is not in this learngene or has another shape.
     pub fn with_delta(&self, delta: &Weights) -> Result<Learngene> {
         let classes = delta.get("head.weight").and_then(|t| t.dims().first());
         let classes = classes.copied().unwrap_or(self.auxiliary.classes);
@@ -97,8 +97,8 @@ impl Learngene {
         self.changed(&changes, classes)
     }
 
-    /// With differences of its tensors, or the classifier itself, for so many classes; smaller levels with their part
-    /// of them.
+    /// Applies differences to its tensors, and replaces the classifier, for `classes` classes; smaller levels take
+    /// their part of the differences.
     fn changed(&self, changes: &Weights, classes: usize) -> Result<Learngene> {
         let own: Weights = self.tensors().into_iter().collect();
         let value = |(name, change): (&String, &Tensor)| {
@@ -137,11 +137,11 @@ impl Learngene {
     }
 }
 
-/// Ends of the names of the factors of a set's differences.
+/// Name suffixes of the low-rank factors of a set's differences.
 const LEFT: &str = ".left";
 const RIGHT: &str = ".right";
 
-/// The differences of low rank that a delta has of a set of templates, if any.
+/// The low-rank differences of a set of templates in a delta, if any.
 fn product(delta: &Weights, set: &str, templates: &[usize]) -> Result<Option<Tensor>> {
     let factor = |end: &str| delta.get(&format!("templates.{set}{end}"));
     let (left, right) = match (factor(LEFT), factor(RIGHT)) {
@@ -159,14 +159,14 @@ fn product(delta: &Weights, set: &str, templates: &[usize]) -> Result<Option<Ten
     left.matmul(right).map(Some)
 }
 
-/// The error of a tensor that the templates do not have.
+/// The error for a tensor that the templates do not have.
 fn unknown(name: &str) -> candle_core::Error {
     candle_core::Error::Msg(format!(
         "the delta holds {name}, which these templates do not have; use it with those it was made for"
     ))
 }
 
-/// Refuses a tensor of a delta of another shape.
+/// Refuses a delta tensor of the wrong shape.
 fn check_shape(name: &str, found: &Tensor, expected: &[usize]) -> Result<()> {
     if found.dims() != expected {
         candle_core::bail!(
@@ -177,7 +177,7 @@ fn check_shape(name: &str, found: &Tensor, expected: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// As [`Learngene::headless`] has it.
+/// True for the tensors that [`Learngene::headless`] removes.
 fn is_head(name: &str) -> bool {
     name.starts_with("head")
 }
@@ -187,7 +187,7 @@ fn has_anchors(name: &str) -> bool {
     name.starts_with("bank.") || name.starts_with("blocks.")
 }
 
-/// The shape in a delta of a tensor that has the shape `dims` in the learngene.
+/// The delta's shape for a tensor of shape `dims` in the learngene.
 fn delta_shape(name: &str, dims: &[usize], anchors: usize) -> Vec<usize> {
     match (has_anchors(name), dims) {
         (true, [_, rest @ ..]) => [&[anchors], rest].concat(),

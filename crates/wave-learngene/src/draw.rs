@@ -1,46 +1,46 @@
-//! The size of each step of an elastic training, drawn from ranges of depth and width. Over the first
-//! steps the upper ends grow from the lower. Small models cost less a step and teach the templates as
-//! much, so they come first. Some of the models drawn have another MLP, other heads, images or patches.
+//! The model size of each step of an elastic training, sampled from ranges of depth and width. Over the first
+//! steps the upper ends of the ranges grow from the lower. Small models cost less per step and teach the templates
+//! as much, so they come first. Some sampled models have another MLP ratio, head width, image size or patch size.
 
 use rand::Rng;
 use wave_models::vit::VitShape;
 
-/// Sizes to draw from.
+/// Sizes to sample from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// The least and the most depth.
+    /// The smallest and the largest depth.
     pub depths: (usize, usize),
     /// Widths, ascending; at least one.
     pub widths: Vec<usize>,
-    /// Share of the steps over which the most depth grows from the least, and the widest width from
-    /// the narrowest, 0 to 1.
+    /// Fraction of the steps over which the largest depth grows from the smallest, and the largest
+    /// width from the smallest, 0 to 1.
     pub growth: f64,
-    /// Power of that share's elapsed part with which they grow, above 0: 1 is linear, more stays
+    /// Exponent of this growth over the elapsed fraction, above 0: 1 is linear, larger values stay
     /// small for longer.
     pub growth_power: f64,
-    /// Variants of a size that are drawn too.
+    /// Variants of a size that are sampled as well.
     pub variants: Variants,
-    /// Largest sizes of smaller levels (depth, width): what is within one is not drawn, while there is anything else.
+    /// Largest sizes (depth, width) of the smaller levels: sizes within them are sampled only if there are no others.
     pub smaller: Vec<(usize, usize)>,
 }
 
-/// Other properties of a shape that are drawn. An empty list keeps the property of the whole model.
+/// Other properties of a shape that are sampled. An empty list keeps the full model's value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Variants {
-    /// Hidden channels of the MLP over the width.
+    /// Ratios of the MLP's hidden channels to the width.
     pub mlp_ratios: Vec<f64>,
-    /// Channels of a head; those that divide the width are drawn.
+    /// Channels of a head; only divisors of the width are sampled.
     pub head_widths: Vec<usize>,
-    /// Sides of an image in pixels.
+    /// Image side lengths in pixels.
     pub image_sizes: Vec<usize>,
-    /// Sides of a patch in pixels; those that divide the image are drawn.
+    /// Patch side lengths in pixels; only divisors of the image size are sampled.
     pub patches: Vec<usize>,
-    /// Share of the models that are drawn from these lists, 0 to 1. The others are like the whole model.
+    /// Fraction of the models sampled from these lists, 0 to 1. The others are like the full model.
     pub share: f64,
 }
 
 impl Variants {
-    /// All shapes of the size of `shape` that these lists make.
+    /// All shapes of the size of `shape` that these lists give.
     pub fn all(&self, shape: &VitShape) -> Vec<VitShape> {
         fn or<T: Copy>(list: &[T], own: T) -> Vec<T> {
             match list {
@@ -74,7 +74,7 @@ impl Variants {
         all
     }
 
-    /// The shapes that differ from `shape` in one of these lists alone.
+    /// The shapes that differ from `shape` in one property only.
     pub fn one_by_one(&self, shape: &VitShape) -> Vec<VitShape> {
         let mut lists = [(); 4].map(|()| Variants::default());
         lists[0].mlp_ratios.clone_from(&self.mlp_ratios);
@@ -95,7 +95,7 @@ impl Variants {
         all.swap_remove(rng.random_range(0..all.len()))
     }
 
-    /// Mean multiply-adds of the models drawn with the size of `shape`.
+    /// Mean multiply-adds of the models sampled at the size of `shape`.
     fn mean_multiply_adds(&self, shape: &VitShape) -> f64 {
         let own = shape.multiply_adds() as f64;
         if self.is_empty() {
@@ -116,7 +116,7 @@ impl Variants {
 }
 
 impl Sizes {
-    /// The shape of most multiply-adds that models of the size of `largest` may have.
+    /// The shape with the most multiply-adds among models of the size of `largest`.
     pub fn costliest(&self, largest: &VitShape) -> VitShape {
         let all = self.variants.all(largest).into_iter();
         let all = all.chain([largest.clone()]);
@@ -124,7 +124,7 @@ impl Sizes {
             .unwrap_or_else(|| largest.clone())
     }
 
-    /// Sizes that every step draws from alike.
+    /// Sizes that are the same for every step.
     pub fn constant(depths: (usize, usize), widths: Vec<usize>) -> Sizes {
         Sizes {
             depths,
@@ -136,14 +136,14 @@ impl Sizes {
         }
     }
 
-    /// The shape that a step trains, of models like `whole`: see [`Sizes::draw`].
+    /// The shape that a step trains, for models like `whole`: see [`Sizes::draw`].
     pub fn shape(&self, whole: &VitShape, step: u64, steps: u64, rng: &mut impl Rng) -> VitShape {
         let (depth, width) = self.draw(step, steps, rng);
         self.variants.draw(whole.with_size(depth, width), rng)
     }
 
-    /// A depth and a width among those that step `step` of `steps` trains. `rng` should depend on the
-    /// step alone, so that a resumed training draws the same.
+    /// Samples a depth and a width for step `step` of `steps`. `rng` should depend only on the step,
+    /// so that a resumed training samples the same sizes.
     pub fn draw(&self, step: u64, steps: u64, rng: &mut impl Rng) -> (usize, usize) {
         if !self.smaller.is_empty() {
             let all = self.all(step, steps);
@@ -154,7 +154,7 @@ impl Sizes {
         (depth, widths[rng.random_range(0..widths.len())])
     }
 
-    /// All sizes that a step draws from; never none.
+    /// All sizes that a step samples from; never empty.
     fn all(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
         let within = |(least, most): (usize, usize), widths: &[usize]| -> Vec<(usize, usize)> {
             let sizes = widths
@@ -167,7 +167,7 @@ impl Sizes {
             sizes.filter(|size| !smaller(size)).collect()
         };
         let (depths, widths) = self.at(step, steps);
-        // While sizes grow there may be no other yet than those of smaller levels.
+        // While the sizes grow, there may be only sizes of smaller levels so far.
         let mut sizes = within(depths, widths);
         if sizes.is_empty() {
             sizes = within(self.depths, &self.widths);
@@ -178,7 +178,7 @@ impl Sizes {
         sizes
     }
 
-    /// The least and the most depth, and the widths, that a step draws from.
+    /// The smallest and the largest depth, and the widths, that a step samples from.
     fn at(&self, step: u64, steps: u64) -> ((usize, usize), &[usize]) {
         let (least, most) = self.depths;
         let grown = step as f64 / (self.growth * steps as f64); // infinite or NaN without growth
@@ -188,14 +188,14 @@ impl Sizes {
         ((least, least + part_of(most - least)), widths)
     }
 
-    /// The largest depth and width that a step draws from.
+    /// The largest depth and width that a step samples from.
     pub fn largest_at(&self, step: u64, steps: u64) -> (usize, usize) {
         let ((_, most), widths) = self.at(step, steps);
         (most, widths[widths.len() - 1])
     }
 
-    /// Multiply-adds of the forward pass of one image in an average step, over the sizes drawn of
-    /// `whole`.
+    /// Mean multiply-adds of the forward pass of one image over all steps, for the sizes sampled
+    /// from `whole`.
     pub fn mean_multiply_adds(&self, whole: &VitShape) -> f64 {
         self.work(whole).iter().sum::<f64>() / PARTS as f64
     }
@@ -210,7 +210,7 @@ impl Sizes {
                 self.variants.mean_multiply_adds(&shape)
             };
             match self.smaller.is_empty() {
-                // Linear in the depth, so its mean is that of the ends.
+                // Linear in the depth, so the mean is that of the two ends.
                 true => {
                     let ends = widths
                         .iter()
@@ -228,7 +228,7 @@ impl Sizes {
     }
 }
 
-/// Parts of a training whose work [`Sizes::work`] tells: enough for the growth of any depth.
+/// Number of parts for which [`Sizes::work`] reports the work: enough for the growth of any depth.
 pub const PARTS: u64 = 1000;
 
 #[cfg(test)]
@@ -347,11 +347,11 @@ mod tests {
             let size = beyond(0.0).draw(step, 2000, rng);
             assert!(!within(size), "{size:?}");
             drawn.insert(size);
-            // While sizes grow too, even where all so far are of smaller levels.
+            // This also holds while sizes grow, even where all sizes so far are of smaller levels.
             assert!(!within(beyond(0.9).draw(step, 2000, rng)));
         }
         assert_eq!(drawn.len(), 7 + 7 + 11);
-        // The largest, if a smaller level has all of them.
+        // The largest size, if a smaller level has all of them.
         let none = Sizes {
             smaller: vec![(12, 192)],
             ..sizes(0.0, 1.0)
@@ -380,7 +380,7 @@ mod tests {
         };
         let of = |depth| whole.with_size(depth, 64).multiply_adds() as f64;
         let layer = (of(12) - of(2)) / 10.0;
-        // Drawn from all: 7 layers on average. While they grow: as many as their power's mean.
+        // Sampled from all sizes: 7 layers on average. While they grow: the mean follows from the exponent.
         for (growth, power) in [(0.8, 1.0), (0.9, 3.0)] {
             let saved = (work(0.0, power) - work(growth, power)) / layer;
             let expected = growth * (5.0 - 5.0 / (power + 1.0));

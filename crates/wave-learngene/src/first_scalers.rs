@@ -1,9 +1,9 @@
-//! First scalers: a ramp over depth between two layers' worth of templates, noise, and the two earlier
-//! learngenes that are special cases of templates with scalers.
+//! Initial scalers: a ramp over depth between two layers' worth of templates, noise, and the two
+//! earlier learngenes that are special cases of templates with scalers.
 //!
-//! A part has `B = r c` blocks, numbered by rows: block `j` is at row `j / c` and column `j mod c`.
-//! Indices of templates wrap at the size of the set. Parts that share a set start at templates of
-//! their own, each after the `2 B` of the parts before it.
+//! A part has `B = r c` blocks, numbered row by row: block `j` is at row `j / c` and column
+//! `j mod c`. Template indices wrap around at the size of the set. Parts that share a set start at
+//! different templates, each after the `2 B` of the parts before it.
 
 use crate::compose::missing_templates;
 use crate::nearest::blocks;
@@ -16,15 +16,15 @@ use wave_models::vit::VitShape;
 mod tests;
 
 /// A ramp over depth: at anchor `k` of `K`, block `j` is `1 - k / (K - 1)` of template `j` and
-/// `k / (K - 1)` of template `j + B`, plus `noise` times a draw of `normal` in every scaler.
+/// `k / (K - 1)` of template `j + B`, plus `noise` times a sample of `normal` in every scaler.
 ///
-/// `unit` is the narrowest block to be made, and has the `B` blocks; a wider one repeats it along the
-/// diagonal, `S = I` of the Kronecker product, so that what holds of the products of a narrow
-/// block's weights holds of a wide one's. Off the diagonal there is only noise.
+/// `unit` is the narrowest transformer block to be made, and has the `B` blocks; a wider one repeats
+/// it along the diagonal (`S = I` in the Kronecker product), so that properties of a narrow block's
+/// weight products carry over to a wide one. Off the diagonal there is only noise.
 ///
 /// The default budget of templates holds exactly two layers of the unit, so the first anchor starts as
-/// one of them and the last as the other. A single anchor starts as the first. Draws are taken part
-/// by part, in the order of the tensors' entries.
+/// one of them and the last as the other. A single anchor starts as the first. Samples are drawn part
+/// by part, in the order of the tensor entries.
 ///
 /// # Errors
 /// If there are no anchors.
@@ -45,12 +45,12 @@ pub fn ramp_scalers(
     blockwise(plan, shape, unit, anchors, ramp, &mut draw)
 }
 
-/// Replaces the first templates of a part by the blocks of weights, layer after layer, at the places
-/// from which [`ramp_scalers`] takes them: with two layers, a network of this shape starts as the
-/// first of them at one end of its depth, and as the second at the other.
+/// Replaces the first templates of a part with the blocks of `weights`, layer after layer, in the
+/// order in which [`ramp_scalers`] reads them: with two layers, a network of this shape starts as
+/// the first layer at one end of its depth, and as the second at the other.
 ///
 /// # Shapes
-/// `weights`: `(layers, rows, columns)`; `templates`: `(N, t, t)`, those of the part's set.
+/// `weights`: `(layers, rows, columns)`; `templates`: `(N, t, t)`, the part's set.
 ///
 /// # Errors
 /// If the weights have another shape.
@@ -74,9 +74,9 @@ pub fn seed_templates(
     Tensor::cat(&parts, 0)
 }
 
-/// Independent draws of the variance `deviation² / sum_i mean(T_i²)`, at which composed weights have this standard
-/// deviation, whatever the templates. `normal` returns standard normal numbers; they are taken part by part, in the order
-/// of the tensors' entries.
+/// Independent samples of variance `deviation² / sum_i mean(T_i²)`, so that composed weights have standard deviation
+/// `deviation` for any templates. `normal` returns standard normal numbers, used part by part, in the order of the
+/// tensor entries.
 ///
 /// # Errors
 /// If the depth is 0, or a set of templates is missing.
@@ -107,8 +107,8 @@ pub fn random_scalers(
 /// The linear learngene TLEG (the WAVE paper's TELG), `W_l = B + (l / L) A`, as a special case:
 /// template `j` is block `j` of `B`, template `j + B` block `j` of `A`.
 ///
-/// Read by [`DepthRule::Tleg`], two anchors or more are exact at every depth `L`; by the other rule
-/// they are exact where there is one for each layer.
+/// With [`DepthRule::Tleg`], two or more anchors are exact at every depth `L`; with the other rule
+/// they are exact where there is one per layer.
 ///
 /// # Errors
 /// If there are no anchors.
@@ -134,8 +134,8 @@ pub fn share_scalers(plan: &Plan, shape: &VitShape, depth: usize) -> Result<Scal
     blockwise(plan, shape, shape, depth, |_| (1.0, 0.0), &mut || 0.0)
 }
 
-/// Scalers that make block `j` of the unit, in layer `l`, the templates `j` and `j + B`, weighted by
-/// `weights(l)`, on top of `draw` in every scaler; and repeat the unit along the diagonal.
+/// Scalers that compose block `j` of the unit in layer `l` from templates `j` and `j + B`, weighted
+/// by `weights(l)`, plus `draw` in every scaler, and repeat the unit along the diagonal.
 fn blockwise(
     plan: &Plan,
     shape: &VitShape,

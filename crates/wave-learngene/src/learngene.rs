@@ -3,8 +3,8 @@
 //! The bank holds scalers at K anchors over relative depth, for the auxiliary's largest width. A layer
 //! interpolates between its two neighbouring anchors. A narrower model takes the first blocks, a wider
 //! one repeats them. The weights that templates do not compose (patches, positions, norms, biases,
-//! head) are *inherited* the same way. All of it is differentiable, so that an elastic condensation
-//! trains the bank at any size it draws.
+//! head) are *inherited* the same way. All of it is differentiable, so an elastic condensation can
+//! train the bank at any size it samples.
 
 use crate::{DepthRule, Part, Plan, Scalers, Templates};
 use crate::{compose, gather_width, interpolate_depth, resize_scalers};
@@ -13,7 +13,7 @@ use wave_models::vit::{self, VitShape};
 use wave_models::{Refusal, Weights, refuse, resample};
 use wave_ops::profile::{Work, doing};
 
-/// Templates and everything that travels with them: what makes a transformer of any shape.
+/// Templates and all other tensors needed to make a transformer of any shape.
 #[derive(Clone, Debug)]
 pub struct Learngene {
     /// Which template set composes which part.
@@ -22,19 +22,19 @@ pub struct Learngene {
     pub templates: Templates,
     /// The scaler bank: (K, N, r, c) for each part, at the auxiliary's width.
     pub bank: Scalers,
-    /// The auxiliary's weights that templates do not compose, those of its blocks stacked over the
-    /// K anchors.
+    /// The auxiliary's weights that templates do not compose; block weights are stacked over the K
+    /// anchors.
     pub inherited: Weights,
     /// The auxiliary's largest shape; its depth is K.
     pub auxiliary: VitShape,
     /// The rule by which layers read the anchors.
     pub depth_rule: DepthRule,
-    /// Learngenes of the smaller levels, smallest first: one for each of the plan's levels but the last.
+    /// Learngenes of the smaller levels, smallest first: one for each level of the plan except the last.
     pub smaller: Vec<Learngene>,
 }
 
 impl Learngene {
-    /// Without the classifier, or the map to an ancestor's features that stands in its place.
+    /// Removes the classifier, or the map to an ancestor's features that replaces it.
     pub fn headless(mut self) -> Learngene {
         self.inherited.retain(|name, _| !name.starts_with("head"));
         self.auxiliary.classes = 0;
@@ -42,10 +42,10 @@ impl Learngene {
         self
     }
 
-    /// The shape of a model of another depth and width: everything else is the auxiliary's.
+    /// The shape of a model of another depth and width; everything else is as in the auxiliary.
     ///
     /// # Errors
-    /// If `width` is no multiple of the head width, or `heads` do not divide it.
+    /// If `width` is not a multiple of the head width, or `heads` does not divide it.
     pub fn shape(
         &self,
         depth: usize,
@@ -87,11 +87,11 @@ impl Learngene {
         used.assemble(&used.scalers(shape)?, &used.inherited(shape)?, shape)
     }
 
-    /// All weights of a model, layers stacked: `scalers` composed with the templates, beside
+    /// All weights of a model, layers stacked: `scalers` composed with the templates, plus
     /// `inherited`.
     ///
     /// # Errors
-    /// If the scalers are not those of this shape.
+    /// If the scalers do not fit this shape.
     pub fn assemble(
         &self,
         scalers: &Scalers,
@@ -166,8 +166,8 @@ impl Learngene {
             .collect()
     }
 
-    /// The learngene with other values, by the names of [`Learngene::tensors`]; those that are not
-    /// there stay.
+    /// The learngene with new values, by the names of [`Learngene::tensors`]; tensors that are not
+    /// given are kept.
     pub fn with_tensors(&self, tensors: &Weights) -> Learngene {
         let get = |name: &str, old: &Tensor| tensors.get(name).unwrap_or(old).clone();
         let templates = self.templates.iter();
@@ -187,10 +187,10 @@ impl Learngene {
         }
     }
 
-    /// With other values in every level, by a function of [`Learngene::tensors`].
+    /// Maps the tensors ([`Learngene::tensors`]) of every level with a function.
     ///
     /// # Errors
-    /// As the function.
+    /// If the function fails.
     pub fn map<E>(
         &self,
         values: &impl Fn(&Weights) -> std::result::Result<Weights, E>,
@@ -201,16 +201,16 @@ impl Learngene {
         Ok(mapped)
     }
 
-    /// The same on a device.
+    /// A copy on a device.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device runs out of memory.
     pub fn to_device(&self, device: &Device) -> Result<Learngene> {
         let moved = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
         self.map(&|tensors| tensors.iter().map(moved).collect())
     }
 
-    /// The numbers of values in templates, scaler bank and inherited weights, of all levels.
+    /// Number of values in templates, scaler bank and inherited weights, over all levels.
     pub fn ledger(&self) -> [(&'static str, usize); 3] {
         fn sum<'a>(values: impl Iterator<Item = &'a Tensor>) -> usize {
             values.map(Tensor::elem_count).sum()
@@ -233,11 +233,11 @@ impl Learngene {
 pub(crate) struct Channels {
     /// The axis that holds them.
     pub(crate) axis: usize,
-    /// Number of runs of all channels that it holds.
+    /// Number of runs along the axis, each over all channels.
     pub(crate) segments: usize,
     /// True for the hidden channels of the MLP.
     hidden: bool,
-    /// Inputs, which are added up.
+    /// True for inputs, which are summed over.
     pub(crate) input: bool,
 }
 
@@ -270,7 +270,7 @@ impl Channels {
         })
     }
 
-    /// Their number in a model.
+    /// Number of these channels in a model.
     pub(crate) fn count(&self, shape: &VitShape) -> usize {
         match self.hidden {
             true => shape.hidden(),

@@ -1,10 +1,10 @@
-//! Levels of size: models up to a size have templates, scalers and other weights of their own.
+//! Size levels: models up to each size have their own templates, scalers and other weights.
 //!
-//! A learngene grows by a level. Its models of the sizes so far keep theirs, so they stay as they are. The level begins
-//! with a copy of them and with more templates, and all of it trains. Before the first step a larger model does what the
-//! largest smaller one does, as far as that can be: a wider one has copies of its blocks along the diagonal, as
-//! [`ramp_scalers`](crate::ramp_scalers) has them; in a deeper one each layer of the smaller is there once in all, as copies
-//! whose residual branches share its own.
+//! A learngene grows by one level at a time. Models of the existing levels keep their values, so they do not change.
+//! The new level starts with a copy of them and with more templates, and all of it trains. Before the first step a
+//! larger model computes, as far as possible, the same as the largest smaller one: a wider one has copies of its blocks
+//! along the diagonal, as in [`ramp_scalers`](crate::ramp_scalers); in a deeper one, each layer of the smaller model is
+//! split into copies whose residual branches add up to its own.
 
 use crate::bank::depth_matrix;
 use crate::learngene::Channels;
@@ -21,11 +21,11 @@ mod tests;
 /// The models up to a size that belong to no smaller level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// The most layers.
+    /// Largest number of layers.
     pub depth: usize,
-    /// The most channels of a token.
+    /// Largest number of channels of a token.
     pub width: usize,
-    /// Templates of each set.
+    /// Number of templates in each set.
     pub counts: BTreeMap<String, usize>,
 }
 
@@ -35,12 +35,12 @@ impl Level {
         depth <= self.depth && width <= self.width
     }
 
-    /// Templates in all sets.
+    /// Number of templates in all sets.
     pub fn templates(&self) -> usize {
         self.counts.values().sum()
     }
 
-    /// True if the other level has more of everything, or as much.
+    /// True if the other level is at least as large in everything.
     pub(crate) fn within(&self, other: &Level) -> bool {
         let fewer = |(set, n): (&String, &usize)| other.counts.get(set).is_some_and(|m| n <= m);
         other.holds(self.depth, self.width) && self.counts.iter().all(fewer)
@@ -48,12 +48,12 @@ impl Level {
 }
 
 impl Learngene {
-    /// With a further level, before its first step: its first templates are those of the level before it, the others
-    /// the last of `templates` (N, t, t), to which the scalers are 0.
+    /// Adds a level, before its first step: its first templates are those of the level before it, the others the
+    /// last of `templates` (N, t, t), with scalers of 0.
     ///
     /// # Errors
-    /// If this has no levels, the level is smaller than its last, a set of templates is missing or of another size, or the
-    /// tensors here do not fit the plan.
+    /// If there are no levels yet, `level` is smaller than the last one, a set of templates is missing or has another
+    /// size, or the tensors here do not fit the plan.
     pub fn grown(&self, level: Level, templates: &Templates) -> Result<Learngene> {
         let Some(last) = self.plan.levels.last() else {
             candle_core::bail!("the templates have no levels to grow");
@@ -78,7 +78,7 @@ impl Learngene {
         Ok(gene)
     }
 
-    /// With copies of a level's channels in those that its models do not have.
+    /// Fills the channels that a level's models do not have with copies of their channels.
     fn widened(&self, level: &Level) -> Result<Learngene> {
         let narrow = self.auxiliary.with_size(level.depth, level.width);
         let of_wide = |(name, t): (String, Tensor)| {
@@ -108,7 +108,7 @@ impl Learngene {
         Ok(self.with_tensors(&all.collect::<Result<_>>()?))
     }
 
-    /// With the layers of a model of `from` layers at the anchors that models of up to `to` layers read.
+    /// Places the layers of a model of `from` layers at the anchors that models of up to `to` layers read.
     fn deepened(&self, from: usize, to: usize) -> Result<Learngene> {
         let anchors = self.auxiliary.depth;
         if from >= to.min(anchors) {
@@ -167,7 +167,7 @@ impl Learngene {
         })
     }
 
-    /// One of [`Learngene::tensors`], with the templates and the width of a smaller level alone.
+    /// One of [`Learngene::tensors`], cut to the templates and the width of a smaller level.
     pub(crate) fn cut(&self, name: &str, t: &Tensor, level: &Level) -> Result<Tensor> {
         let narrow = self.auxiliary.with_size(self.auxiliary.depth, level.width);
         if let Some(set) = name.strip_prefix("templates.") {
@@ -186,9 +186,9 @@ impl Learngene {
         self.reach_of([shape.depth], shape.clone())
     }
 
-    /// Anchors and channels that models of up to so many layers and channels read.
+    /// Anchors and channels that models of up to `depth` layers and `width` channels read.
     pub fn reach(&self, depth: usize, width: usize) -> Reach {
-        // As many layers as anchors, or more, read them all.
+        // Models with at least as many layers as anchors read all anchors.
         let depths = 1..=depth.min(self.auxiliary.depth);
         self.reach_of(depths, self.auxiliary.with_size(depth, width))
     }
@@ -205,15 +205,15 @@ impl Learngene {
     }
 }
 
-/// Least sum of a layer's shares in a model.
+/// Smallest sum of a layer's shares in a model.
 const LEAST: f32 = 0.1;
 
-/// Layers that read the anchors by `layers` (depth, anchors), at the anchors of models of `depths` layers: for each anchor
-/// the layer nearest in relative depth, and the factor of its residual branches.
+/// Places layers that read the anchors by `layers` (depth, anchors) at the anchors of models of `depths` layers: for
+/// each anchor the nearest layer in relative depth, and the factor of its residual branches.
 ///
-/// Shares fall linearly with the distance from the layer: the fewer copies have a part in it, the nearer a model is to
-/// the smaller one. They reach as far as models of all depths need to read every layer. In the mean over depths the
-/// shares that a model reads of a layer sum to 1.
+/// Shares fall linearly with the distance from the layer: the fewer copies share it, the closer a model is to the
+/// smaller one. They extend just far enough that models of all depths read every layer. Averaged over depths, the
+/// shares of a layer that a model reads sum to 1.
 fn copies(
     layers: &[Vec<f32>],
     depths: RangeInclusive<usize>,
@@ -258,7 +258,7 @@ fn copies(
     (of, shares)
 }
 
-/// The last map of each residual branch.
+/// The last linear layer of each residual branch.
 const BRANCH_ENDS: [&str; 4] = [
     "bank.proj",
     "bank.fc2",
@@ -287,7 +287,7 @@ impl Reach {
         Tensor::new(anchors, device)
     }
 
-    /// The blocks of a part, of all anchors, at the auxiliary's width, that are read.
+    /// The blocks of a part that are read, over all anchors, at the auxiliary's width.
     pub(crate) fn blocks(&self, plan: &Plan, part: Part, auxiliary: &VitShape) -> Vec<usize> {
         let (segments, rows, columns) = plan.blocks(part, auxiliary);
         let (_, few_rows, few_columns) = plan.blocks(part, &self.widest);

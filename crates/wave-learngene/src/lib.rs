@@ -10,19 +10,18 @@
 //! 1. A [`Part`] is one of the four composed weights of a transformer block. A [`Plan`] says which set
 //!    of templates composes which part, and how many templates a set holds.
 //! 2. Scalers start as [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] or [`share_scalers`].
-//! 3. A [`Learngene`] is templates, *scaler bank* and inherited weights. The bank holds scalers at a few
-//!    anchors of depth and at one width.
-//! 4. [`Sizes`] draws the shapes of each step of a condensation. [`Objective`] is what the step
-//!    minimises.
+//! 3. A [`Learngene`] consists of templates, a *scaler bank* and inherited weights. The bank holds
+//!    scalers at a few depth anchors and one width.
+//! 4. [`Sizes`] samples the shapes of each step of a condensation. [`Objective`] is its loss.
 //! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
 //!    [`gather_width`] reads inherited weights.
 //! 6. [`compose()`] turns templates and scalers into the weights of all layers, differentiably.
 //! 7. [`Learngene::with_delta`] adapts the learngene, and so models of all sizes, to other data.
-//! 8. [`Learngene::nearer`] goes back: from weights to templates and scalers that compose nearly these.
+//! 8. [`Learngene::nearer`] is the reverse: it moves templates and scalers towards given weights.
 //!
-//! There is no data, no loop and no file here, and no random generator: the caller passes what draws.
+//! This crate has no data, training loop, files or random generator: the caller passes sampling functions.
 //!
-//! From two anchors of width 64, a transformer of five layers of width 128:
+//! A transformer of five layers of width 128, from two anchors of width 64:
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};

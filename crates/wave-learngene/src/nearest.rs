@@ -1,8 +1,8 @@
-//! Templates and scalers that follow weights which train.
+//! Fits templates and scalers to weights during training.
 //!
-//! A condensation can train the composed weights `B`, as those of any network, and after each step
-//! replace them by nearby ones that templates can compose. Cut into blocks of template size these are the rows
-//! of one matrix, a product `S (m, N) . T (N, t t)`. One sweep of alternating least squares from the last product leads there: the scalers
+//! A condensation can train the composed weights `B` directly, and after each step replace them with nearby ones that
+//! templates can compose. Cut into blocks of template size, these are the rows of one matrix, a product
+//! `S (m, N) . T (N, t t)`. It is updated by one sweep of alternating least squares: the scalers
 //! `S + (B - S T) T' (T T')⁻¹`, then the templates `T + (S' S)⁻¹ S' (B - S T)`.
 
 use crate::bank::depth_matrix;
@@ -20,12 +20,12 @@ use wave_ops::Kronecker;
 #[cfg(test)]
 mod tests;
 
-/// Ridge of the least squares, relative to the mean of the diagonal: what no block tells apart stays.
+/// Ridge of the least squares, relative to the mean of the diagonal: undetermined directions stay unchanged.
 const RIDGE: f64 = 1e-4;
 
 impl Learngene {
-    /// The weights that templates compose for models of these sizes: `(A, rows, columns)` at the anchors that they read,
-    /// at the width of the widest.
+    /// The weights that templates compose for models of these sizes: `(A, rows, columns)` at the anchors that they read
+    /// and the width of the widest.
     ///
     /// # Errors
     /// If the tensors here do not fit the plan.
@@ -39,8 +39,8 @@ impl Learngene {
         compose(&self.plan, &self.templates, &scalers, &sizes.widest)
     }
 
-    /// The weights of a model, layers stacked, from those of [`Learngene::composed`], to which gradients flow, and the
-    /// inherited ones here. Templates are laid side by side ([`Kronecker::Tile`]).
+    /// The weights of a model, layers stacked, from the weights of [`Learngene::composed`], to which gradients flow,
+    /// and the inherited ones. Templates are laid side by side ([`Kronecker::Tile`]).
     ///
     /// # Errors
     /// If they do not fit.
@@ -64,8 +64,8 @@ impl Learngene {
         Ok(weights)
     }
 
-    /// With templates and scalers nearer to `composed`, the weights of [`Learngene::composed`] for `sizes`, of which a step
-    /// moved those that `moved` reads; by one sweep of alternating least squares.
+    /// Moves templates and scalers towards `composed`, the weights of [`Learngene::composed`] for `sizes`, of which a
+    /// step changed the part that `moved` reads; one sweep of alternating least squares.
     ///
     /// # Errors
     /// If the weights do not fit the plan, or are not finite.
@@ -116,7 +116,7 @@ impl Learngene {
         Ok(gene)
     }
 
-    /// The weights of [`Learngene::composed`] for `sizes`, with those that `next` reads composed anew.
+    /// The weights of [`Learngene::composed`] for `sizes`, with the part that `next` reads composed again.
     ///
     /// # Errors
     /// If the weights do not fit the plan.
@@ -151,7 +151,7 @@ impl Learngene {
 }
 
 impl Reach {
-    /// The places of the anchors of `few` among these.
+    /// The positions of the anchors of `few` among these.
     fn places(&self, few: &Reach, device: &Device) -> Result<Tensor> {
         let place = |k: &usize| self.anchors.iter().position(|own| own == k);
         let places: Option<Vec<u32>> = few.anchors.iter().map(|k| Some(place(k)? as u32)).collect();
@@ -188,8 +188,8 @@ pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> R
     cut(&w, plan.template_size, plan.kronecker)
 }
 
-/// Weights `(L, q, rows, columns)` of q segments, filled up with zeros to multiples of the template size and cut into
-/// blocks: `(L r c, t t)`.
+/// Weights `(L, q, rows, columns)` of q segments, zero-padded to multiples of the template size and cut into blocks:
+/// `(L r c, t t)`.
 fn cut(w: &Tensor, t: usize, kronecker: Kronecker) -> Result<Tensor> {
     let (layers, q, rows, columns) = w.dims4()?;
     let (r, c) = (q * rows.div_ceil(t), columns.div_ceil(t));
@@ -202,8 +202,8 @@ fn cut(w: &Tensor, t: usize, kronecker: Kronecker) -> Result<Tensor> {
     w.contiguous()?.reshape((layers * r * c, t * t))
 }
 
-/// One sweep of alternating least squares for the rows of `S (m, N)` whose products should become `b (m', d)`. Those of
-/// `all` count for the templates `t (N, d)`: where they are not moved, their products should stay.
+/// One sweep of alternating least squares for the `rows` of `S (m, N)`, so that their products approach `b (m', d)`.
+/// The rows `all` constrain the templates `t (N, d)`: products of rows that did not move should stay.
 fn sweep(
     b: &Tensor,
     s: &Tensor,

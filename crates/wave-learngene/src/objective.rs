@@ -1,5 +1,5 @@
-//! The loss of a condensation (WAVE, equation 4): `KL(ancestor || auxiliary)`, and the cross-entropy with
-//! the labels; or, of an ancestor that teaches by its features, their distance.
+//! The loss of a condensation (WAVE, equation 4): `KL(ancestor || auxiliary)` plus the cross-entropy with
+//! the labels; or, for an ancestor that teaches by its features, their distance.
 
 use candle_core::{D, Result, Tensor};
 use wave_ops::{log_softmax, soft_cross_entropy};
@@ -17,7 +17,7 @@ pub struct Objective {
 
 impl Objective {
     /// The loss of logits (b, classes), given the ancestor's (b, classes), if there is one. The
-    /// targets (b, classes) are asked for only where the cross-entropy counts.
+    /// targets (b, classes) are computed only if the cross-entropy has a nonzero weight.
     ///
     /// # Errors
     /// If the shapes differ.
@@ -42,8 +42,8 @@ impl Objective {
 /// `T^2 KL(softmax(a / T) || softmax(z / T))` of logits `z` and the ancestor's `a`, summed over
 /// classes, mean over the batch. No gradient flows to `a`.
 ///
-/// The mean is over the batch alone. Dividing by the number of classes as well, as the code of
-/// DeiT does, would make the term vanish beside a cross-entropy.
+/// The mean is over the batch alone. Dividing by the number of classes as well, as the code of DeiT
+/// does, would make the term negligible next to the cross-entropy.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -62,10 +62,10 @@ pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Resul
 
 /// The mean over the batch of `1 - cos(z, a)`, of predicted features `z` (b, width) and the ancestor's `a`.
 ///
-/// The ancestor's are standardised before ([`Standard`]): a few channels of a pretrained transformer are
-/// many times larger than the others, and its mean is far from zero, so that the angles between its raw
-/// features tell little of the images. The length of a feature is left free; neighbours and linear maps
-/// need it least.
+/// The ancestor's features are standardised first ([`Standard`]): a few channels of a pretrained
+/// transformer are many times larger than the others, and its mean is far from zero, so angles between
+/// raw features say little about the images. The norm of a feature is left free; nearest neighbours and
+/// linear probes depend on it least.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -74,7 +74,7 @@ pub fn feature_distance(z: &Tensor, a: &Tensor) -> Result<Tensor> {
     1.0 - cosine.mean(0)?
 }
 
-/// Rows (b, d) of length 1.
+/// Rows (b, d) scaled to norm 1.
 pub fn unit(x: &Tensor) -> Result<Tensor> {
     let squares = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?;
     x.broadcast_div(&squares.sqrt()?)
@@ -90,10 +90,10 @@ pub struct Standard {
 }
 
 impl Standard {
-    /// Means and deviations of features (n, d). A feature that is the same for all images has the deviation 1.
+    /// Means and deviations of features (n, d). A constant feature gets deviation 1.
     ///
     /// # Errors
-    /// If there are none.
+    /// If there are no features.
     pub fn of(features: &Tensor) -> Result<Standard> {
         let mean = features.mean_keepdim(0)?;
         let variance = features.broadcast_sub(&mean)?.sqr()?.mean_keepdim(0)?;
@@ -102,10 +102,10 @@ impl Standard {
         Ok(Standard { mean, deviation })
     }
 
-    /// Features (b, d) with mean 0 and deviation 1.
+    /// Features (b, d), standardised to mean 0 and deviation 1.
     ///
     /// # Errors
-    /// If they are of another width.
+    /// If their width differs.
     pub fn apply(&self, features: &Tensor) -> Result<Tensor> {
         let device = features.device();
         let centred = features.broadcast_sub(&self.mean.to_device(device)?)?;

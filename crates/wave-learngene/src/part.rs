@@ -13,9 +13,9 @@ pub enum Part {
     Qkv,
     /// Output projection of the attention: `(width, width)`.
     Proj,
-    /// First layer of the perceptron: `(hidden, width)`.
+    /// First layer of the MLP: `(hidden, width)`.
     Fc1,
-    /// Second layer of the perceptron: `(width, hidden)`.
+    /// Second layer of the MLP: `(width, hidden)`.
     Fc2,
 }
 

@@ -1,5 +1,5 @@
-//! The sets of templates, the parts that each composes, and every size that follows. A [`Plan`] is
-//! checked once, where it is made.
+//! Template sets, the parts that each composes, and all sizes derived from them. A [`Plan`] is
+//! validated once, when it is made.
 
 use crate::{Level, Part};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use wave_ops::Kronecker;
 /// [`Plan::new`] and [`Plan::default_budget`] check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Rows, and columns, of a template.
+    /// Rows and columns of a template.
     pub template_size: usize,
     /// The order of the product.
     pub kronecker: Kronecker,
@@ -20,8 +20,8 @@ pub struct Plan {
     pub sets: BTreeMap<Part, String>,
     /// The number of templates in each set.
     pub counts: BTreeMap<String, usize>,
-    /// Levels of size, the smallest first, if models of some sizes have templates of their own. By
-    /// [`Plan::with_levels`] these are the last level's.
+    /// Size levels, smallest first, if models of some sizes have their own templates. The counts
+    /// above are the last level's (see [`Plan::with_levels`]).
     pub levels: Vec<Level>,
 }
 
@@ -29,9 +29,9 @@ impl Plan {
     /// A plan from its fields, checked.
     ///
     /// # Errors
-    /// If the template size is 0, a part has no set, a set has no name fit for a tensor, no count
-    /// or a count of 0, if there is a count for a set that no part uses, or if the templates have
-    /// more parameters than a machine can count.
+    /// If the template size is 0, a part has no set, a set's name is not valid for a tensor, its
+    /// count is missing or 0, a count belongs to a set that no part uses, or the number of template
+    /// parameters overflows.
     pub fn new(
         template_size: usize,
         kronecker: Kronecker,
@@ -91,10 +91,10 @@ impl Plan {
         Part::ALL.map(|part| (part, part.name().to_owned())).into()
     }
 
-    /// The budget that fits the paper's parameter columns: that of 24 templates of
-    /// `reference_width` squared, 6 for qkv, 2 for proj, 8 for fc1 and 8 for fc2, which is exactly
-    /// two layers. Smaller templates come in proportion: half the size, four times as many (6, 2,
-    /// 8, 8 become 24, 8, 32, 32); rounded up where the size does not divide the width.
+    /// The budget that matches the paper's parameter columns: 24 templates of `reference_width`
+    /// squared (6 for qkv, 2 for proj, 8 for fc1 and 8 for fc2), which is exactly two layers.
+    /// Smaller templates scale in proportion: half the size, four times as many (6, 2, 8, 8 become
+    /// 24, 8, 32, 32), rounded up where the size does not divide the width.
     ///
     /// # Errors
     /// If the reference width or the template size is 0, or the counts overflow.
@@ -168,10 +168,10 @@ impl Plan {
         all.filter(|(name, _)| !self.composes(name)).collect()
     }
 
-    /// With levels, the smallest first.
+    /// Sets the size levels, smallest first.
     ///
     /// # Errors
-    /// If one is not within the next, or the last has other templates than these.
+    /// If a level is not within the next, or the last has other template counts than this plan.
     pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, Refusal> {
         let ordered = levels.windows(2).all(|pair| pair[0].within(&pair[1]));
         let last = levels.last().is_none_or(|last| last.counts == self.counts);
@@ -187,7 +187,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a level: the same with its own counts of templates.
+    /// The plan of a level: the same plan with the level's template counts.
     pub fn of_level(&self, level: &Level) -> Plan {
         Plan {
             counts: level.counts.clone(),
@@ -196,7 +196,7 @@ impl Plan {
         }
     }
 
-    /// The level of a size: the first that holds it, or the last; none if there are no levels.
+    /// The level of a size: the first that holds it, else the last; `None` if there are no levels.
     pub fn level(&self, depth: usize, width: usize) -> Option<usize> {
         let last = self.levels.len().checked_sub(1)?;
         let holds = |level: &Level| level.holds(depth, width);
@@ -208,8 +208,8 @@ impl Plan {
         &self.sets[&part]
     }
 
-    /// Templates compose the weight of this name, timm's (`blocks.0.attn.qkv.weight`) or
-    /// that of all layers stacked (`blocks.attn.qkv.weight`).
+    /// True if templates compose the weight of this name, either timm's
+    /// (`blocks.0.attn.qkv.weight`) or that of all layers stacked (`blocks.attn.qkv.weight`).
     pub fn composes(&self, name: &str) -> bool {
         let module = name.strip_prefix("blocks.").map(|rest| {
             let layer = rest.split_once('.');

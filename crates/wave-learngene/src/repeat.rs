@@ -1,11 +1,11 @@
-//! Larger models as repetitions of smaller ones: copies of their blocks along the diagonal, copies of their channels.
+//! Larger models as repetitions of smaller ones: copies of blocks along the diagonal, copies of channels.
 
 use crate::learngene::Channels;
 use crate::{Part, Plan};
 use candle_core::{Result, Tensor};
 use wave_models::vit::VitShape;
 
-/// The block of a smaller model, along the diagonal, that each block `(r c)` of a part of the widest model repeats, if any.
+/// The block of a smaller model, along the diagonal, that each block `(r c)` of a part of the widest repeats, if any.
 pub(crate) fn copied_blocks(
     plan: &Plan,
     part: Part,
@@ -25,8 +25,8 @@ pub(crate) fn copied_blocks(
     (0..rows * columns).map(of).collect()
 }
 
-/// The entry of a smaller model that each entry of the axis of `channels` repeats, if any. None for the classifier, which
-/// adds up its inputs, so that copies would count twice.
+/// The entry of a smaller model that each entry of the axis of `channels` repeats, if any. None for the classifier,
+/// which sums over its inputs, so that copies would count twice.
 pub(crate) fn copied_channels(
     channels: &Channels,
     widest: &VitShape,
@@ -37,7 +37,7 @@ pub(crate) fn copied_channels(
     (!channels.input).then(|| (0..channels.segments * wide).map(of).collect())
 }
 
-/// `x` plus what each entry of an axis repeats, if anything.
+/// `x` plus, for each entry along an axis, the entry that it repeats, if any.
 pub(crate) fn repeat(x: &Tensor, axis: usize, of: &[Option<usize>]) -> Result<Tensor> {
     if of.iter().all(Option::is_none) {
         return Ok(x.clone());

@@ -49,7 +49,7 @@ pub(crate) fn plan(t: usize, kronecker: Kronecker, counts: [usize; 4]) -> Plan {
     Plan::new(t, kronecker, Plan::own_sets(), counts.collect()).unwrap()
 }
 
-/// The tiled plan whose parts have sets of their own, but for those of `shared`; counts by set.
+/// A tiled plan whose parts have their own sets, except the parts in `shared`; counts by set.
 pub(crate) fn shared_plan(t: usize, shared: &[(Part, &str)], counts: [(&str, usize); 3]) -> Plan {
     let mut sets = Plan::own_sets();
     sets.extend(shared.iter().map(|(part, set)| (*part, (*set).to_owned())));
@@ -115,7 +115,7 @@ pub(crate) fn plain_kronecker_sum(
     w
 }
 
-/// Class scores of three images by a learngene's model of this size.
+/// Logits of three images from a learngene's model of this size.
 pub(crate) fn logits(gene: &Learngene, depth: usize, width: usize) -> Tensor {
     let shape = gene.shape(depth, width, None).unwrap();
     let weights = gene.stacked_weights(&shape).unwrap();

@@ -3,19 +3,19 @@
 use crate::cpu::Simd;
 use crate::gemm::{Mat, StartValue, gemm, gemm_rounded};
 
-/// Multiplications from which on a product in bf16 is faster, its factors' rounding included.
+/// Number of multiplications above which a product in bf16 is faster, including the rounding of its factors.
 const WORTH_ROUNDING: usize = 1 << 16;
 
-/// The type in which matrices of the blocks are multiplied. Sums, parameters and gradients are
+/// The type in which the matrices of the blocks are multiplied. Sums, parameters and gradients are
 /// `f32` in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Single precision.
     #[default]
     F32,
-    /// Factors, and the MLP's activations kept for the backward pass, rounded to bf16: on a processor that
-    /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
-    /// as [`Precision::F32`], and on every other device. On a GPU all values inside a branch are.
+    /// Factors, and the MLP's activations kept for the backward pass, are rounded to bf16. A CPU that
+    /// is not faster in bf16 ([`Simd::has_bf16`](crate::Simd::has_bf16)) computes as [`Precision::F32`]
+    /// instead. On a GPU all values inside a branch are bf16.
     Bf16,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Arithmetic {
 }
 
 impl Arithmetic {
-    /// With `f32` where the processor is not faster in bf16.
+    /// Falls back to `f32` if the CPU is not faster in bf16.
     pub(crate) fn new(simd: Simd, precision: Precision) -> Arithmetic {
         let precision = if simd.has_bf16() {
             precision

@@ -21,7 +21,7 @@ impl AttentionShape {
         self.heads * self.head_width
     }
 
-    /// Tokens filled up to whole registers, so that no row of scores has a remainder.
+    /// Tokens padded to whole registers, so that no row of scores has a remainder.
     fn row(&self) -> usize {
         self.tokens.next_multiple_of(LANES)
     }
@@ -31,7 +31,7 @@ impl AttentionShape {
         self.tokens * self.row()
     }
 
-    /// The factor on scores: `1 / sqrt(h)`.
+    /// The scale of the scores: `1 / sqrt(h)`.
     fn scale(&self) -> f32 {
         1.0 / (self.head_width as f32).sqrt()
     }
@@ -53,7 +53,7 @@ pub(crate) fn forward(
     }
 }
 
-/// `p = softmax(q k^T / sqrt(h))` of one head, (n, n), rows filled up with zeros.
+/// `p = softmax(q k^T / sqrt(h))` of one head, (n, n), rows padded with zeros.
 fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usize, p: &mut [f32]) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
@@ -68,8 +68,8 @@ fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usi
     });
 }
 
-/// Writes `d qkv` given `d o` and the saved `qkv`; the probabilities are computed again, which
-/// costs less than to store and load them.
+/// Writes `d qkv` given `d o` and the saved `qkv`; the probabilities are recomputed, which costs
+/// less than storing and loading them.
 ///
 /// ```text
 /// dv = p^T do    dp = do v^T    ds = p (dp - sum(dp p)) / sqrt(h)    dq = ds k    dk = ds^T q

@@ -1,9 +1,9 @@
 //! Batch normalisation over all but the last dimension:
 //! `y = weight x^ + bias`, `x^ = (u - mean) / sqrt(var + eps)`, where `u` is `x` or `gelu(x)`.
 //!
-//! Statistics are taken in chunks that fit the first-level cache, each in two passes around its
-//! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979). So `x` is read once, nothing
-//! cancels, and the number of threads does not change the result.
+//! Statistics are computed in chunks that fit the L1 cache, each in two passes around its own mean,
+//! and merged in `f64` (Chan, Golub and LeVeque 1979). So `x` is read once, there is no
+//! cancellation, and the number of threads does not change the result.
 
 use crate::fused::{Gradients, Operator, Output, apply, call, gradients};
 use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
@@ -12,7 +12,7 @@ use crate::storage::{fused, tensor, with_slice, with_slices};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
-/// Normalises each channel of `x` by the statistics of this batch. Gradients flow through the
+/// Normalises each channel of `x` with the statistics of this batch. Gradients flow through the
 /// statistics.
 ///
 /// # Shapes
@@ -40,7 +40,7 @@ pub fn gelu_batch_norm_train(
     train::<true>(x, weight, bias, eps)
 }
 
-/// Normalises each channel of `x` by given statistics: an affine map per channel.
+/// Normalises each channel of `x` with given statistics: an affine map per channel.
 ///
 /// # Shapes
 /// `x` (.., c), all others (c); the result is (.., c).
@@ -55,7 +55,7 @@ pub fn batch_norm_eval(
     let c = check_channels(x, &[weight, bias, mean, var])?;
     let scale = (weight / (var + eps)?.sqrt()?)?;
     let shift = (bias - (mean * &scale)?)?;
-    // By a mean of 0 and a variance of 1.
+    // With a mean of 0 and a variance of 1.
     let op = BatchNorm::<false> {
         mean: vec![0.0; c],
         inverse_std: vec![1.0; c],
@@ -106,7 +106,7 @@ fn train<const GELU: bool>(
     Ok((y, tensor(mean, c)?, tensor(var, c)?))
 }
 
-/// The same from stock candle.
+/// The same computed by stock candle.
 fn stock_train<const GELU: bool>(
     x: &Tensor,
     weight: &Tensor,
@@ -127,7 +127,7 @@ fn stock_train<const GELU: bool>(
     Ok((y, mean.detach(), var.detach()))
 }
 
-/// Values per chunk of whole rows: half of a small first-level cache.
+/// Values per chunk of whole rows: half of a small L1 cache.
 const CHUNK: usize = 1 << 12;
 
 fn chunk(c: usize) -> usize {
@@ -194,7 +194,7 @@ fn chunk_statistics<const GELU: bool>(
 struct BatchNorm<const GELU: bool> {
     mean: Vec<f32>,
     inverse_std: Vec<f32>,
-    /// The statistics are the batch's, so that gradients flow through them.
+    /// True if the statistics are the batch's, so that gradients flow through them.
     of_batch: bool,
 }
 
@@ -208,7 +208,7 @@ impl<const GELU: bool> BatchNorm<GELU> {
             .collect()
     }
 
-    /// The sums of [`BatchNorm::gradient_sums`] over all rows: of each chunk, then in order.
+    /// The sums of [`BatchNorm::gradient_sums`] over all rows: per chunk, then added in order.
     fn all_sums(&self, x: &[f32], dy: &[f32]) -> Vec<f64> {
         let chunk = chunk(self.mean.len());
         let parts = x.par_chunks(chunk).zip(dy.par_chunks(chunk));
@@ -244,7 +244,7 @@ impl<const GELU: bool> BatchNorm<GELU> {
         sums
     }
 
-    /// `dx = weight / std (dy - mean(dy) - x^ mean(dy x^))`, times `gelu'(x)` where it applies.
+    /// `dx = weight / std (dy - mean(dy) - x^ mean(dy x^))`, times `gelu'(x)` if applicable.
     #[inline(always)]
     fn input_gradient(
         &self,

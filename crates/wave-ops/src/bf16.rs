@@ -1,7 +1,7 @@
-//! Rounding to bf16, the upper half of an `f32`, in the orders that matrix products read.
+//! Rounding to bf16, the upper half of an `f32`, in the layouts that matrix products read.
 //!
-//! Products of bf16 take two neighbours along the summed dimension at once, so both operands are
-//! stored as [`Pair`]s: the left side pairs neighbours of a row, the right side neighbours of a
+//! bf16 products take two neighbours along the summed dimension at once, so both operands are
+//! stored as [`Pair`]s: the left side pairs neighbours in a row, the right side neighbours in a
 //! column. A missing last partner is zero.
 
 use crate::buffer::Buffer;
@@ -12,7 +12,7 @@ use pulp::bytemuck::{self, Pod, Zeroable};
 #[repr(transparent)]
 pub(crate) struct Pair(pub(crate) u32);
 
-// SAFETY: a `u32` in all but name.
+// SAFETY: a transparent wrapper of `u32`.
 unsafe impl Zeroable for Pair {}
 unsafe impl Pod for Pair {}
 
@@ -21,11 +21,11 @@ unsafe impl Pod for Pair {}
 fn rounded(x: f32) -> u32 {
     let bits = x.to_bits();
     let up = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-    // Rounding a NaN might carry into its sign: keep it, and keep it a NaN.
+    // Rounding a NaN might carry into its sign bit, so set a mantissa bit and keep it a NaN.
     if x.is_nan() { bits | 0x40_0000 } else { up }
 }
 
-/// Pairs in a buffer of `f32`.
+/// The pairs in a buffer of `f32`.
 pub(crate) fn pairs(buffer: &Buffer) -> &[Pair] {
     bytemuck::cast_slice(buffer)
 }
@@ -42,8 +42,8 @@ pub(crate) fn widened(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
-/// A matrix (rows, k), whose rows are `stride` apart in `x`, with neighbours of each row paired:
-/// (rows, ceil(k / 2)).
+/// Pairs neighbours of each row of a matrix (rows, k), whose rows are `stride` apart in `x`: (rows,
+/// ceil(k / 2)).
 pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) -> Buffer {
     let width = k.div_ceil(2);
     let mut out = Buffer::stale(rows * width);
@@ -65,7 +65,7 @@ pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) 
     out
 }
 
-/// A matrix (rows, n), whose rows are `stride` apart in `x`, with neighbours of each column paired:
+/// Pairs neighbours of each column of a matrix (rows, n), whose rows are `stride` apart in `x`:
 /// (ceil(rows / 2), n).
 pub(crate) fn pair_rows(x: &[f32], (rows, n): (usize, usize), stride: usize) -> Buffer {
     let mut out = Buffer::stale(rows.div_ceil(2) * n);

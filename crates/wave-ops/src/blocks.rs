@@ -9,12 +9,12 @@
 //!
 //! Samples are split over the threads. Each thread carries a few samples at a time through a group of
 //! layers, so that values between two matrix products stay in its cache. The matrices of a group are
-//! packed once, and the threads' gradients of a group are added up before the next.
+//! packed once, and the threads' gradients of a group are summed before the next group.
 //!
 //! The forward pass keeps, per token and layer, x, qkv, attention outputs, u and the MLP's
-//! pre-activation, the last rounded to bf16 if products are. The backward pass computes attention
-//! scores, norms and GELU again, which costs less than to store and load them. With activation
-//! checkpointing only the input of each group is kept, and the rest is computed again chunk by chunk.
+//! pre-activation, the last rounded to bf16 if products are. The backward pass recomputes attention
+//! scores, norms and GELU, which costs less than storing and loading them. With activation
+//! checkpointing only the input of each group is kept, and the rest is recomputed chunk by chunk.
 
 mod activations;
 mod layer;
@@ -38,7 +38,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Runs `x` (b, n, width) through all blocks, in a precision or [`Mode`].
+/// Runs `x` (b, n, width) through all blocks, in the given precision or [`Mode`].
 ///
 /// `parameters` are twelve slabs, each holding one tensor of all layers (depth, ..),
 /// in the order of [`BlocksShape::sizes`]. `drop_path` holds the scales (depth, 2, b) of the two
@@ -126,7 +126,7 @@ enum Keep {
 
 /// The values that a group of layers keeps for the backward pass.
 enum Kept {
-    /// (b, n, d), to compute the rest again.
+    /// (b, n, d), from which the rest is recomputed.
     Input(Buffer),
     Activations(Vec<LayerActivations>),
 }
@@ -205,7 +205,7 @@ impl Blocks {
             let jobs = jobs.into_par_iter().zip(&work);
             jobs.for_each(|(jobs, ranges)| {
                 for ((mut chunks, y), samples) in jobs.into_iter().zip(ranges) {
-                    // Layers whose activations are not kept share memory.
+                    // Layers whose activations are not kept share a buffer.
                     let mut shared = chunks.is_empty().then(|| pass.activations(samples.len()));
                     let mut shared = shared.as_mut().map(LayerActivations::whole);
                     for (l, layer) in layers.iter().enumerate() {
@@ -283,11 +283,11 @@ impl Blocks {
     }
 }
 
-/// Values in the parameters of layers that are passed together, at most: as many as stay in the
-/// last cache beside the threads' gradients of them.
+/// Maximum number of parameter values in a group of layers: as many as stay in the last-level cache
+/// together with the threads' gradients.
 const GROUP: usize = 1 << 20;
 
-/// The layers, cut into groups that each chunk of samples is carried through at once.
+/// The layers, split into groups that each chunk of samples passes through at once.
 fn groups(shape: &BlocksShape) -> Vec<Range<usize>> {
     let size: usize = shape.sizes().iter().sum();
     let step = (GROUP / size.max(1)).max(1);
@@ -302,7 +302,7 @@ impl Operator<2> for Blocks {
         let _measured = doing(Work::Blocks);
         let (b, n, _) = lx.shape().dims3()?;
         let (y, kept) = with_slices(self.parameters.each_ref(), |slabs| {
-            // On the threads' side, where handing out work costs less.
+            // Called from within the pool, where distributing work costs less.
             rayon::scope(|_| self.pass_forward(x, &slabs, (b, n)))
         })?;
         if self.keep != Keep::Nothing {

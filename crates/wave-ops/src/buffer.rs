@@ -1,17 +1,17 @@
 //! Reusable scratch memory.
 //!
 //! A training step needs the same large buffers every time. The operating system would zero fresh
-//! pages on each step, which costs as much as the arithmetic. So buffers are kept.
+//! pages in each step, which costs as much as the arithmetic, so buffers are kept.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Mutex;
 
-/// Buffers kept at most; the smallest are dropped first.
+/// Maximum number of buffers kept; the smallest are dropped first.
 const KEPT: usize = 1024;
 
 static POOL: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new()); // ascending length
 
-/// A slice of `f32` that returns to the pool when dropped. Its contents start out arbitrary.
+/// A slice of `f32` that returns to the pool when dropped. Its initial contents are arbitrary.
 pub(crate) struct Buffer {
     values: Vec<f32>,
     len: usize, // at most as many as there are values
@@ -23,7 +23,7 @@ impl Buffer {
         let reused = {
             let mut pool = POOL.lock().expect("no panic while the pool is locked");
             let i = pool.partition_point(|v| v.len() < n);
-            // Not much longer ones: they are needed for other purposes in the same step.
+            // Skip much longer buffers: they are needed for other purposes in the same step.
             (pool.get(i).is_some_and(|v| v.len() <= 2 * n.max(64))).then(|| pool.remove(i))
         };
         Buffer {

@@ -1,6 +1,6 @@
 //! Causal depthwise convolution over the positions of sequences:
 //! `y[t, c] = bias[c] + sum over k of weight[c, k] x[t - (taps - 1) + k, c]`, with x zero before the
-//! first position. The last tap is the position's own.
+//! first position. The last tap is at the current position.
 
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::shape::misfit;
@@ -17,7 +17,7 @@ use rayon::prelude::*;
 /// `x` (b, t, c), `weight` (c, taps), `bias` (c); the result is (b, t, c).
 ///
 /// # Errors
-/// When the shapes disagree, or there are no taps.
+/// If the shapes disagree, or there are no taps.
 pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let ((_, _, c), (channels, taps)) = (x.dims3()?, weight.dims2()?);
     if channels != c || bias.dims() != [c] || taps == 0 || c == 0 {
@@ -25,7 +25,7 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
         let found = [x, weight, bias].map(Tensor::dims);
         return misfit("causal convolution", found, expected);
     }
-    // (taps, c), so that neighbours in memory are computed side by side.
+    // Layout (taps, c), so that neighbouring channels are computed together.
     let turned = weight.t()?;
     apply(CausalConvolution, [x, &turned, bias], || {
         stock::causal_convolution(x, weight, bias)

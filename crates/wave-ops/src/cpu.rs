@@ -1,7 +1,7 @@
-//! Instruction sets of this processor, and the one that the operators use.
+//! Instruction sets of this CPU, and the one that the operators use.
 //!
-//! One binary holds all paths. The fastest that the processor has is taken, unless the
-//! environment variable `WAVE_SIMD` names another.
+//! One binary contains all paths. The fastest that the CPU supports is used, unless the environment
+//! variable `WAVE_SIMD` names another.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -10,10 +10,10 @@ use pulp::Arch;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// A path through the operators, fastest first.
+/// An instruction set of the operators, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simd {
-    /// 512 bits, with products of bf16 in tiles (Sapphire Rapids and later, on Linux).
+    /// 512 bits, with bf16 products in tiles (Sapphire Rapids and later, on Linux).
     Amx,
     /// 512 bits, with products of bf16 pairs (Zen 4).
     Avx512Bf16,
@@ -23,7 +23,7 @@ pub enum Simd {
     Avx2,
     /// 128 bits on 64-bit ARM.
     Neon,
-    /// Plain Rust, compiled for the oldest processor of the architecture.
+    /// Plain Rust, compiled for the baseline of the architecture.
     Portable,
 }
 
@@ -38,7 +38,7 @@ impl Simd {
         Simd::Portable,
     ];
 
-    /// The word for it in `WAVE_SIMD` and in reports.
+    /// The name in `WAVE_SIMD` and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Simd::Amx => "amx",
@@ -50,7 +50,7 @@ impl Simd {
         }
     }
 
-    /// This processor can run it.
+    /// True if this CPU supports it.
     pub fn supported(self) -> bool {
         let elementwise = !matches!(self.arch(), Arch::Scalar);
         match self {
@@ -63,7 +63,7 @@ impl Simd {
         }
     }
 
-    /// The fastest path of this processor.
+    /// The fastest path of this CPU.
     pub fn best() -> Simd {
         Simd::ALL
             .into_iter()
@@ -71,13 +71,13 @@ impl Simd {
             .unwrap_or(Simd::Portable)
     }
 
-    /// It multiplies bf16 faster than `f32`.
+    /// True if it multiplies bf16 faster than `f32`.
     pub fn has_bf16(self) -> bool {
         matches!(self, Simd::Amx | Simd::Avx512Bf16)
     }
 
-    /// The widest set of instructions of this path that all elementwise kernels are compiled for;
-    /// the portable ones where the processor lacks it.
+    /// The widest instruction set of this path that all elementwise kernels are compiled for; the
+    /// portable one if the CPU lacks it.
     #[inline]
     pub(crate) fn arch(self) -> Arch {
         #[cfg(target_arch = "x86_64")]
@@ -110,7 +110,7 @@ impl fmt::Display for Simd {
     }
 }
 
-/// Why a path cannot be taken.
+/// The reason why a path cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimdError {
     /// No path has this name.
@@ -119,15 +119,15 @@ pub enum SimdError {
          portable (WAVE_SIMD; unset it for the fastest)"
     )]
     Unknown(String),
-    /// The processor lacks it.
+    /// The CPU lacks it.
     #[error(
         "this processor lacks {wanted}; the fastest it has is {best} (WAVE_SIMD; unset it for the \
          fastest)"
     )]
     Unsupported {
-        /// The path asked for.
+        /// The requested path.
         wanted: Simd,
-        /// The best there is.
+        /// The best supported path.
         best: Simd,
     },
 }
@@ -138,17 +138,17 @@ static FROM_ENVIRONMENT: LazyLock<Result<Simd, SimdError>> =
         _ => Ok(Simd::best()),
     });
 
-/// The path that the operators take: the value of `WAVE_SIMD` when first asked, else the fastest of this
-/// processor.
+/// The path that the operators use: the value of `WAVE_SIMD` at the first call, else the fastest of this
+/// CPU.
 ///
 /// # Errors
-/// If `WAVE_SIMD` names no path, or one that the processor lacks. Every fused operator fails with
-/// the same error then.
+/// If `WAVE_SIMD` names no path, or one that the CPU lacks. Every fused operator then fails with
+/// the same error.
 pub fn simd() -> Result<Simd, SimdError> {
     FROM_ENVIRONMENT.clone()
 }
 
-/// The path to take, the fastest where [`simd`] fails.
+/// The path to use, the fastest if [`simd`] fails.
 #[inline]
 pub(crate) fn current() -> Simd {
     match &*FROM_ENVIRONMENT {
@@ -157,7 +157,7 @@ pub(crate) fn current() -> Simd {
     }
 }
 
-/// The path of this name, if the processor has it.
+/// The path of this name, if the CPU supports it.
 fn named(word: &str) -> Result<Simd, SimdError> {
     match Simd::ALL.into_iter().find(|s| s.name() == word) {
         None => Err(SimdError::Unknown(word.to_owned())),

@@ -1,6 +1,5 @@
-//! Depthwise convolution over channels-last images, stride 1, "same" padding:
-//! `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + i - p, s + j - p, c]`, `p = (k - 1) / 2`; and
-//! with dilation.
+//! Depthwise convolution over channels-last images, stride 1, "same" padding, also with dilation:
+//! `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + i - p, s + j - p, c]`, `p = (k - 1) / 2`.
 
 mod kernel;
 
@@ -12,7 +11,7 @@ use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
 use rayon::prelude::*;
 
-/// Convolves every channel of `x` with its own kernel; stride 1, the image keeps its size.
+/// Convolves every channel of `x` with its own kernel; stride 1, and the image keeps its size.
 ///
 /// A kernel of even size reaches one pixel further down and right than up and left, as PyTorch's
 /// `padding="same"` does.
@@ -21,7 +20,7 @@ use rayon::prelude::*;
 /// `x` (b, h, w, c), `weight` (c, k, k), `bias` (c); the result is (b, h, w, c).
 ///
 /// # Errors
-/// When the shapes disagree, the kernel is not square or empty, or the types differ.
+/// If the shapes disagree, the kernel is empty or not square, or the types differ.
 pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (_, _, _, c) = x.dims4()?;
     let (channels, k, k2) = weight.dims3()?;
@@ -35,19 +34,19 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
     })
 }
 
-/// [`depthwise_conv`] with `dilation - 1` pixels between the pixels that neighbouring taps meet:
-/// `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + d (i - m), s + d (j - m), c]`, `d` the dilation
-/// and `m = (k - 1) / 2`. It reaches as far as a kernel of size `k + (k - 1) (d - 1)`.
+/// [`depthwise_conv`] with neighbouring taps `dilation` pixels apart:
+/// `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + d (i - m), s + d (j - m), c]`, where `d` is the
+/// dilation and `m = (k - 1) / 2`. Its receptive field is that of a kernel of size `k + (k - 1) (d - 1)`.
 ///
-/// Pixels whose rows and columns are the same modulo `d` meet only each other: this is a plain
+/// Pixels interact only if their rows and columns are equal modulo `d`, so this is a plain
 /// convolution of each of `d^2` smaller images.
 ///
 /// # Shapes
 /// As [`depthwise_conv`].
 ///
 /// # Errors
-/// As [`depthwise_conv`]; also when the dilation is 0, or more than 1 with a kernel of even size, which
-/// has no middle to stay in place.
+/// As [`depthwise_conv`]; also if the dilation is 0, or more than 1 with a kernel of even size, which
+/// has no centre.
 pub fn dilated_depthwise_conv(
     x: &Tensor,
     weight: &Tensor,
@@ -82,7 +81,7 @@ pub fn dilated_depthwise_conv(
         .contiguous()
 }
 
-/// [`depthwise_conv`] from stock candle: a convolution in as many groups as channels.
+/// [`depthwise_conv`] with stock candle: a convolution with as many groups as channels.
 fn stock_depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (c, k, _) = weight.dims3()?;
     let before = (k - 1) / 2;
@@ -119,8 +118,8 @@ fn forward(g: Geometry, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     y
 }
 
-/// `(dx, d_weight, d_bias)`. The weight's parts are summed per thread over a fixed share of the
-/// batch, then in order; they are zero of a weight that does not `learn`.
+/// `(dx, d_weight, d_bias)`. The weight gradients are summed per thread over a fixed share of the
+/// batch, then in order; they are zero if the weight does not `learn`.
 fn backward(
     g: Geometry,
     x: &[f32],

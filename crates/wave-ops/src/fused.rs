@@ -1,4 +1,4 @@
-//! Operators of up to three arguments, without the wrapping in which candle calls them.
+//! Operators of up to three arguments, without candle's wrappers.
 
 use crate::storage::{fused, slice, tensor};
 use candle_core::{CpuStorage, CudaStorage, CustomOp3, Error, Layout, Result, Shape, Tensor};
@@ -9,7 +9,7 @@ pub(crate) type Output = (Vec<f32>, Shape);
 /// A result in candle's storage, and its shape.
 pub(crate) type Stored<S> = Result<(S, Shape)>;
 
-/// The gradients of `N` arguments; none of an argument that needs none.
+/// The gradients of `N` arguments; `None` for an argument that needs none.
 pub(crate) type Gradients<const N: usize> = Result<[Option<Tensor>; N]>;
 
 /// A function of `N` contiguous `f32` tensors on the CPU, and its gradient.
@@ -17,14 +17,14 @@ pub(crate) trait Operator<const N: usize>: Send + Sync + 'static {
     /// The name in candle's messages.
     const NAME: &'static str;
 
-    /// The result, from the arguments' values and layouts.
+    /// The result, computed from the arguments' values and layouts.
     fn forward(&self, values: [&[f32]; N], layouts: [&Layout; N]) -> Result<Output>;
 
-    /// The gradients of the arguments from that of the result.
+    /// The gradients of the arguments, given the gradient of the result.
     fn backward(&self, arguments: [&Tensor; N], dy: &Tensor) -> Gradients<N>;
 }
 
-/// The same of tensors on any device, contiguous or not.
+/// The same for tensors on any device, contiguous or not.
 pub(crate) trait Custom<const N: usize>: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
@@ -57,12 +57,12 @@ impl<const N: usize, T: Operator<N>> Custom<N> for T {
     }
 }
 
-/// The result of an operator, whatever the layout of its arguments.
+/// The result of an operator, for any layout of its arguments.
 pub(crate) fn custom<const N: usize>(
     op: impl Custom<N>,
     arguments: [&Tensor; N],
 ) -> Result<Tensor> {
-    // The last one fills up three: only `N` are ever looked at.
+    // The last argument is repeated up to three; only `N` are used.
     let at = |i: usize| arguments[i.min(N - 1)];
     at(0).apply_op3(at(1), at(2), Wrapped::<_, N>(op))
 }
@@ -77,7 +77,7 @@ pub(crate) fn call<const N: usize>(
     custom(op, std::array::from_fn(|i| &contiguous[i]))
 }
 
-/// The result of an operator, or of `stock` where the fused ones do not apply.
+/// The result of an operator, or of `stock` where fused operators do not apply.
 pub(crate) fn apply<const N: usize>(
     op: impl Operator<N>,
     arguments: [&Tensor; N],
@@ -89,7 +89,7 @@ pub(crate) fn apply<const N: usize>(
     }
 }
 
-/// Gradients of arguments from their values; none where there are no values.
+/// Gradients of arguments, computed from their values; `None` where there are no values.
 pub(crate) fn gradients<const N: usize>(
     arguments: [&Tensor; N],
     values: [Option<Vec<f32>>; N],
@@ -101,7 +101,7 @@ pub(crate) fn gradients<const N: usize>(
     Ok(all)
 }
 
-/// An operator as candle takes it.
+/// Adapts an operator to candle's interface.
 struct Wrapped<T, const N: usize>(T);
 
 /// The first `N` of three.

@@ -1,10 +1,10 @@
-//! Dense matrix products, the one place where they are computed.
+//! Dense matrix products, all computed here.
 //!
 //! `C = start + A B` on the calling thread: `A` (m, k), `B` (k, n), `C` (m, n). A tile of `C`, a
 //! few rows by a few vector registers, stays in registers while the kernel runs over `k`
-//! ([`kernel`]); `B` is read in panels as wide as a tile, copied into that order where it is not
-//! ([`pack`]). Elements are `f32`, or [`Pair`]s of bf16, which are multiplied and added at once:
-//! for the loops around the kernel a pair is an element like any other, and `k` counts pairs.
+//! ([`kernel`]); `B` is read in panels as wide as a tile, and copied into that layout if necessary
+//! ([`pack`]). Elements are `f32` or [`Pair`]s of bf16, which are multiplied and added at once: the
+//! loops around the kernel treat a pair like any other element, and `k` counts pairs.
 
 mod kernel;
 mod pack;
@@ -19,23 +19,23 @@ use kernel::{Product, Right};
 pub(crate) use pack::Packed;
 pub(crate) use rate::rate;
 
-/// An entry of a matrix, four bytes.
+/// An element of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
-    /// Computes the product by the instructions of `simd`, which the processor has.
+    /// Computes the product with the instructions of `simd`, which the CPU must support.
     fn multiply(simd: Simd, product: Product<Self>);
-    /// Columns of a panel, and of a register.
+    /// Number of columns in a panel, and in a register.
     fn panel(simd: Simd) -> (usize, usize);
 }
 
-/// Columns of a panel of a matrix of `n` columns: as wide as fits, `(widest, register)`, but no
-/// wider than needed for the same number of panels, so that the last one is not much narrower.
+/// Columns per panel of a matrix of `n` columns: at most `widest`, but no wider than needed for the
+/// same number of panels, so that the last one is not much narrower.
 #[inline(always)]
 fn panel_width((widest, lanes): (usize, usize), n: usize) -> usize {
     let panels = n.div_ceil(widest).max(1);
     n.div_ceil(lanes).div_ceil(panels) * lanes
 }
 
-/// A strided view of a matrix inside a slice. The size comes with each use.
+/// A strided view of a matrix inside a slice. Its size is passed with each use.
 #[derive(Clone, Copy)]
 pub struct Mat<'a, T = f32> {
     data: &'a [T],
@@ -78,8 +78,8 @@ impl<'a, T> Mat<'a, T> {
     }
 }
 
-/// A left factor (m, k) in bf16, neighbours of a row paired: (m, ceil(k / 2)), or the transpose of
-/// that if it is the columns that are contiguous.
+/// A left factor (m, k) in bf16, with neighbours of a row paired: (m, ceil(k / 2)), or the
+/// transpose of that if the columns are contiguous.
 pub(crate) struct Rounded {
     pairs: Buffer,
     strides: (usize, usize),
@@ -109,11 +109,11 @@ impl Rounded {
 /// The values that a product is added to.
 #[derive(Clone, Copy)]
 pub enum StartValue<'a> {
-    /// Nothing: the destination is overwritten.
+    /// Zero: the destination is overwritten.
     Zero,
-    /// The destination's own values.
+    /// The current values of the destination.
     Kept,
-    /// The same values (n) in every row: a bias.
+    /// The same values (n) in every row, as for a bias.
     Row(&'a [f32]),
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn gemm<T: Element>(
     }
 }
 
-/// [`gemm()`] with the factors rounded to bf16, by instructions that multiply it.
+/// [`gemm()`] with factors rounded to bf16, by native bf16 instructions.
 pub(crate) fn gemm_rounded(
     simd: Simd,
     (m, n, k): (usize, usize, usize),
@@ -157,10 +157,10 @@ pub(crate) fn gemm_rounded(
     gemm(simd, (m, n, k.div_ceil(2)), a, b, start, c, c_stride);
 }
 
-/// Rows of `A` from which on `B` is worth copying.
+/// Number of rows of `A` from which on copying `B` pays off.
 const DIRECT: usize = 256;
 
-/// [`gemm()`] with a right side that is packed already; `m` rows.
+/// [`gemm()`] with a right side that is already packed, and `m` rows.
 pub(crate) fn gemm_packed<T: Element>(
     m: usize,
     a: Mat<T>,
@@ -213,7 +213,7 @@ impl Element for Pair {
     fn multiply(simd: Simd, product: Product<Pair>) {
         #[cfg(target_arch = "x86_64")]
         if simd == Simd::Amx && tiles::worthwhile(product.size) {
-            // SAFETY: paths in use are supported by the processor.
+            // SAFETY: the path in use is supported by the CPU.
             return unsafe { tiles::multiply(product) };
         }
         kernel::multiply_pairs(simd, product);

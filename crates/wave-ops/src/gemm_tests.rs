@@ -13,7 +13,7 @@ fn rounding() -> Vec<Simd> {
     all
 }
 
-/// Whole numbers from -8 to 8: all products and their sums are exact in any order.
+/// Integers from -8 to 8: all products and their sums are exact in any order.
 fn whole(seed: u64, n: usize) -> Vec<f32> {
     (0..n as u64)
         .map(|i| {
@@ -25,7 +25,7 @@ fn whole(seed: u64, n: usize) -> Vec<f32> {
         .collect()
 }
 
-/// `start + A B` by the definition; `a` (m, k) and `b` (k, n) as functions of their indices.
+/// `start + A B` by definition; `a` (m, k) and `b` (k, n) as functions of their indices.
 fn plain(
     (m, n, k): (usize, usize, usize),
     a: impl Fn(usize, usize) -> f32,
@@ -78,7 +78,7 @@ proptest! {
         m in 1usize..60, n in 1usize..110, k in 1usize..140,
         a_turned in any::<bool>(), b_turned in any::<bool>(), seed in any::<u64>(),
     ) {
-        // Less than half of the last place of bf16 away from a whole number: rounding restores it.
+        // Less than half a unit in the last place of bf16 away from an integer, which rounding restores.
         let near = |v: &[f32]| -> Vec<f32> {
             v.iter().enumerate().map(|(i, v)| v * (1.0 + (i % 7) as f32 * 2e-4)).collect()
         };
@@ -98,7 +98,7 @@ proptest! {
             prop_assert_eq!(&got, &want, "{}", simd);
         }
 
-        // The right side packed before, as weights are; sums start at the destination's values, or at a bias.
+        // The right side packed in advance, like weights; sums start at the destination's values, or at a bias.
         let half = k.div_ceil(2);
         let b_columns: Vec<f32> = (0..n * k).map(|e| bt(e % k, e / k)).collect();
         let a_rows: Vec<f32> = (0..m * k).map(|e| at(e / k, e % k)).collect();
@@ -173,7 +173,7 @@ fn a_stride_beyond_all_memory_is_outside_of_any_slice() {
     let data = [0f32; 8];
     assert!(rows(&data, 4).holds(2, 4) && !rows(&data, 4).holds(2, 5));
     assert!(rows(&data, usize::MAX).holds(1, 8) && rows(&data, usize::MAX).holds(0, 9));
-    // Multiplied out, these come back to 0 and 1.
+    // When multiplied, these overflow to 0 and 1.
     assert!(!rows(&data, 1 << (usize::BITS - 1)).holds(3, 1));
     assert!(!transposed(&data, usize::MAX).holds(2, 3));
 }

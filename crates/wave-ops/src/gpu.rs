@@ -1,11 +1,11 @@
-//! The operators as kernels for NVIDIA GPUs, compute capability 8.0 or later. `kernels/` holds them in
-//! CUDA C, a file for each operator, with formula and shapes.
+//! The operators as kernels for NVIDIA GPUs, compute capability 8.0 or later. Their CUDA C sources are
+//! in `kernels/`, one file per operator, with formulas and shapes.
 //!
-//! A [`Place`] has memory ([`Values`]), starts kernels and multiplies matrices. With the feature `cuda`
-//! it is a GPU. With the feature `host-kernels` it is this processor: the same sources compiled as C++
+//! A [`Place`] allocates memory ([`Values`]), launches kernels and multiplies matrices. With the feature
+//! `cuda` it is a GPU. With the feature `host-kernels` it is the CPU: the same sources compiled as C++
 //! check every kernel without a GPU. Only [`device`](self) needs one, for memory, launches and cuBLAS.
 //!
-//! Work on a GPU is in one stream, in the order of the calls. No call waits for it.
+//! Work on a GPU runs in one stream, in the order of the calls. Calls do not wait for it.
 
 /// Arguments of a kernel.
 macro_rules! arguments {
@@ -41,7 +41,7 @@ use std::marker::PhantomData;
 pub(crate) enum Kind {
     F32,
     Bf16,
-    /// Sums of squares, and tables.
+    /// Raw bytes: sums of squares, and tables.
     Bytes,
 }
 
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The end of the names of kernels.
+    /// The suffix of kernel names.
     fn name(self) -> &'static str {
         match self {
             Kind::F32 => "f32",
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// The kind of products' factors.
+/// The kind of the factors of products.
 impl From<Precision> for Kind {
     fn from(precision: Precision) -> Kind {
         match precision {
@@ -74,7 +74,7 @@ impl From<Precision> for Kind {
     }
 }
 
-/// A GPU, or the processor in its place.
+/// A GPU, or the CPU in its place.
 #[derive(Clone)]
 pub(crate) enum Place {
     #[cfg(feature = "cuda")]
@@ -83,7 +83,7 @@ pub(crate) enum Place {
     Host,
 }
 
-/// The place of tensors: the GPU that holds them all, in `f32`.
+/// The place of tensors: the GPU that holds all of them, in `f32`.
 pub(crate) fn place(tensors: &[&Tensor]) -> Result<Option<Place>> {
     let Some(first) = tensors.first() else {
         return Ok(None);
@@ -101,7 +101,7 @@ pub(crate) fn place(tensors: &[&Tensor]) -> Result<Option<Place>> {
     }
 }
 
-/// Values on a place. Kernels alone read and write them, in the order in which they are started.
+/// Values on a place. Only kernels read and write them, in launch order.
 pub(crate) struct Values {
     kind: Kind,
     len: usize,
@@ -116,7 +116,7 @@ enum Memory {
 }
 
 impl Values {
-    /// All of them, to be read or written.
+    /// A view of all values, to be read or written.
     pub(crate) fn view(&self) -> View<'_> {
         let pointer = match &self.memory {
             #[cfg(feature = "cuda")]
@@ -132,7 +132,7 @@ impl Values {
         }
     }
 
-    /// The storage of a tensor of these `f32` values.
+    /// The storage of a tensor with these `f32` values.
     fn into_storage(self, shape: &Shape) -> Result<Storage> {
         if self.kind != Kind::F32 || shape.elem_count() != self.len {
             candle_core::bail!("{} values of {:?} as {shape:?}", self.len, self.kind);
@@ -170,7 +170,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// `len` values from `start` on.
+    /// `len` values starting at `start`.
     ///
     /// # Panics
     /// If there are fewer.
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
         self.part(l * size, size)
     }
 
-    /// Refuses another number or kind of values than a kernel expects.
+    /// Panics unless the number and kind of values are those that a kernel expects.
     fn expect(self, kind: Kind, len: usize) -> View<'a> {
         assert!(
             self.kind == kind && self.len == len,
@@ -201,7 +201,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Calls `f` with the values of tensors of a place, `f32`, contiguous or made so.
+/// Calls `f` with the `f32` values of tensors on a place, made contiguous if necessary.
 pub(crate) fn with_views<R, const N: usize>(
     place: &Place,
     tensors: [&Tensor; N],
@@ -286,7 +286,7 @@ pub(crate) struct Factor<'a> {
     transposed: bool,
 }
 
-/// As it is stored.
+/// The matrix as stored.
 pub(crate) fn plain(view: View<'_>) -> Factor<'_> {
     Factor {
         view,
@@ -303,7 +303,7 @@ pub(crate) fn transposed(view: View<'_>) -> Factor<'_> {
 }
 
 impl Place {
-    /// Memory whose contents are arbitrary.
+    /// Memory with arbitrary contents.
     pub(crate) fn values(&self, kind: Kind, len: usize) -> Result<Values> {
         let bytes = len * kind.bytes();
         let memory = match self {
@@ -330,13 +330,13 @@ impl Place {
         })
     }
 
-    /// The same of `f32`.
+    /// The same for `f32`.
     pub(crate) fn upload_f32(&self, values: &[f32]) -> Result<Values> {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
         self.upload(Kind::F32, &bytes)
     }
 
-    /// A copy on the host. Waits for all that was started before.
+    /// A copy on the host. Waits for all previous work.
     pub(crate) fn download(&self, values: &Values) -> Result<Vec<u8>> {
         match &values.memory {
             #[cfg(feature = "cuda")]
@@ -346,7 +346,7 @@ impl Place {
         }
     }
 
-    /// Starts a kernel on blocks of `threads` threads.
+    /// Launches a kernel on blocks of `threads` threads.
     fn launch(
         &self,
         name: &str,
@@ -367,7 +367,7 @@ impl Place {
         }
     }
 
-    /// `C = A B`, row-major, of factors of one kind; sums are in `f32`.
+    /// `C = A B`, row-major, with factors of one kind; sums are in `f32`.
     ///
     /// # Panics
     /// If the sizes are not `(m, n, k)`: `A` (m, k), `B` (k, n), `C` (m, n).
@@ -386,7 +386,7 @@ impl Place {
         self.products(one, a, b, c)
     }
 
-    /// [`Place::product`] of several matrices each, one after the other.
+    /// [`Place::product`] for a batch of consecutive matrices.
     fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
         let (count, (m, n, k)) = (how.count, how.size);
         a.view.expect(b.view.kind, count * m * k);
@@ -404,11 +404,11 @@ impl Place {
     }
 }
 
-/// Products of matrices that lie one after the other.
+/// A batch of products of consecutive matrices.
 #[derive(Clone, Copy)]
 struct Products {
     count: usize,
     size: (usize, usize, usize),
-    /// A GPU rounds factors in `f32` to TF32, which has ten bits.
+    /// True if a GPU rounds `f32` factors to TF32, with ten bits of mantissa.
     tf32: bool,
 }

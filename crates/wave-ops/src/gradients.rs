@@ -1,9 +1,9 @@
 //! Gradients of many large tensors from one operator.
 //!
-//! candle's operators take three arguments at most, and every gradient is added to fresh zeros. The
-//! blocks have thirteen arguments, as large as the model. To join them, cut up their gradient and add
-//! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`],
-//! one value that stands for all parameters, and [`backward`] collects gradients without a copy.
+//! candle's operators take at most three arguments, and every gradient is added to fresh zeros. The blocks
+//! have thirteen arguments, as large as the model. Concatenating them, splitting their gradient and adding
+//! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`], one
+//! value that stands for all parameters, and [`backward`] collects gradients without a copy.
 
 use crate::fused::{Custom, Gradients, Stored, custom};
 use crate::kron;
@@ -19,8 +19,8 @@ thread_local! {
     static COLLECTED: RefCell<Option<Vec<(Tensor, Tensor)>>> = const { RefCell::new(None) };
 }
 
-/// The gradients of `loss`, as `loss.backward()` computes them, without a copy of the blocks'
-/// parameters' gradients.
+/// The gradients of `loss`, as computed by `loss.backward()`, but without copying the gradients of
+/// the blocks' parameters.
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
     let outer = COLLECTED.replace(Some(Vec::new()));
     let gradients = loss.backward();
@@ -36,15 +36,15 @@ pub fn backward(loss: &Tensor) -> Result<GradStore> {
     Ok(gradients)
 }
 
-/// Tensors that go into one operator.
+/// Tensors that are passed to one operator together.
 pub(crate) struct Bundle {
     /// One value, an argument through which gradients flow to all members.
     pub(crate) token: Tensor,
-    /// The members' gradients, in their order, left by the operator.
+    /// The members' gradients, in order, stored by the operator.
     pub(crate) gradients: OfMembers,
 }
 
-/// The members' gradients, between the operator and the members.
+/// The members' gradients, passed from the operator to the members.
 pub(crate) type OfMembers = Arc<Mutex<Vec<Option<Tensor>>>>;
 
 impl Bundle {
@@ -71,18 +71,18 @@ impl Bundle {
         Ok(Bundle { token, gradients })
     }
 
-    /// The gradient of a token, of no meaning: it makes candle visit the members.
+    /// A placeholder gradient for a token, which makes candle visit the members.
     pub(crate) fn seed(device: &Device) -> Result<Tensor> {
         Tensor::zeros(1, DType::F32, device)
     }
 }
 
-/// A link from token to token that passes one member's gradient on: to the member, or to the templates and scalers
-/// that it is composed of, whose gradients are a fraction of its own.
+/// A link between tokens that passes one member's gradient on: to the member, or to the templates and scalers that
+/// it is composed of, whose gradients are a fraction of its size.
 struct Member {
     i: usize,
     gradients: OfMembers,
-    /// That of a composed member.
+    /// The order of the Kronecker product, for a composed member.
     order: Option<Kronecker>,
 }
 
@@ -115,7 +115,7 @@ impl Custom<3> for Member {
     }
 }
 
-/// Keeps the gradient of a variable for [`backward`], if that runs; else returns it for candle, if tracked.
+/// Stores the gradient of a variable for [`backward`], if that is running; otherwise returns it for candle, if tracked.
 fn passed_on(of: &Tensor, gradient: Tensor) -> Option<Tensor> {
     if !of.is_variable() {
         return of.track_op().then_some(gradient);

@@ -72,7 +72,7 @@ pub(crate) struct Origin {
 }
 
 /// The origins of all composed weights whose graph is alive. An operator that takes such weights
-/// can hand their gradient on itself, where candle would first add it to zeros (see
+/// can pass their gradient on directly, where candle would first add it to zeros (see
 /// [`crate::gradients`]).
 static ORIGINS: LazyLock<Mutex<HashMap<TensorId, Origin>>> = LazyLock::new(Mutex::default);
 
@@ -85,13 +85,13 @@ pub(crate) fn origin(w: &Tensor) -> Option<Origin> {
     origins().get(&w.id()).cloned()
 }
 
-/// Strikes an origin off when the operator that it belongs to is dropped.
+/// Removes an origin when the operator that it belongs to is dropped.
 #[derive(Default)]
 struct Entry(OnceLock<TensorId>);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // Dropped after the lock: its tensors may have been composed themselves.
+        // Dropped after the lock is released, since its tensors may be composed themselves.
         let origin = self.0.get().and_then(|id| origins().remove(id));
         drop(origin);
     }
@@ -142,12 +142,12 @@ fn transpose_each(x: &[f32], (rows, columns): (usize, usize)) -> Vec<f32> {
 }
 
 impl Kronecker {
-    /// The blocks in a row are `W` as it stands: tiles in a single column.
+    /// True if the blocks are already laid out as `W`: tiles in a single column.
     fn in_place(self, z: Sizes) -> bool {
         self == Kronecker::Tile && z.c == 1
     }
 
-    /// Blocks (L r c, t t) to `W` (L, r t, c t), if they `join`; else `W` to blocks. Rows of blocks are evenly spaced
+    /// Moves blocks (L r c, t t) to `W` (L, r t, c t) if `join`, else `W` to blocks. Rows of blocks are evenly spaced
     /// in `W`.
     fn arrange(self, join: bool, from: &[f32], z: Sizes, to: &mut [f32]) {
         let Sizes { r, c, t, .. } = z;
@@ -180,8 +180,8 @@ impl Kronecker {
     }
 }
 
-/// `dT = S^T G` and `dS = G T^T`, the latter by block: `G` (L r c, t t) is the gradient cut into
-/// blocks, `S` (L r c, N). Columns of the first and rows of the second are split over the
+/// `dT = S^T G` and `dS = G T^T`, the latter by block: `G` (L r c, t t) is the gradient split into
+/// blocks, `S` is (L r c, N). Columns of the first and rows of the second are split over the
 /// threads.
 fn block_gradients(
     g: &[f32],
@@ -220,7 +220,7 @@ fn block_gradients(
     (d_templates, d_scalers)
 }
 
-/// Columns are split at multiples of this: a cache line.
+/// Columns are split at multiples of this, one cache line.
 const WHOLE: usize = 16;
 
 impl Operator<2> for KroneckerSum {
@@ -260,7 +260,7 @@ impl Operator<2> for KroneckerSum {
     }
 }
 
-/// The gradients of templates, if they are wanted, and scalers from that of the weights.
+/// The gradients of templates, if needed, and scalers, given the gradient of the weights.
 pub(crate) fn gradients(
     [templates, scalers]: [&Tensor; 2],
     dw: &Tensor,

@@ -56,7 +56,7 @@ pub(crate) fn forward(x: &[f32], w: &[f32], b: &[f32], eps: f32, y: &mut [f32]) 
 
 /// Adds the gradients of [`forward`] to `dx`, `dw` and `db`:
 /// `dx += r (g - mean(g) - x^ mean(g x^))` with `g = dy w`; `dw += dy x^`; `db += dy`.
-/// The row statistics are computed again: cheaper than to keep them. `dy` is overwritten.
+/// The row statistics are recomputed, which is cheaper than storing them. `dy` is overwritten.
 #[inline(always)]
 pub(crate) fn backward(
     x: &[f32],

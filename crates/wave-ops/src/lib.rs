@@ -1,12 +1,12 @@
-//! Differentiable operators that candle lacks or is slow at.
+//! Differentiable operators that candle lacks or runs slowly.
 //!
 //! 1. An operator is a function of candle tensors, such as [`blocks()`], [`kronecker_sum`] or [`linear()`].
 //! 2. It checks sizes, then chooses a path by device and type.
 //! 3. On the CPU in `f32` it runs fused: forward and hand-written backward over plain slices, split over
-//!    the threads of the surrounding rayon pool. [`Simd`] names the processor's instructions.
+//!    the threads of the surrounding rayon pool. [`Simd`] is the instruction set.
 //! 4. On a GPU, in builds with the feature `cuda`, the operators of a transformer are CUDA kernels.
-//! 5. Everywhere else it runs as stock candle ([`stock`]), the reference of the other two.
-//! 6. [`backward`] collects gradients, [`adamw_steps`] and [`muon_step`] move the variables by them.
+//! 5. Everywhere else it runs as stock candle ([`stock`]), the reference for the other two.
+//! 6. [`backward`] collects gradients, [`adamw_steps`] and [`muon_step`] update the variables.
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
 //!
@@ -23,7 +23,7 @@
 //! # Ok::<(), candle_core::Error>(())
 //! ```
 
-// Kernels take shapes, strides and slices side by side; bundling them would hide the mathematics.
+// Kernels take shapes, strides and slices as separate arguments; bundling them would hide the mathematics.
 #![allow(clippy::too_many_arguments)]
 
 mod arithmetic;

@@ -17,13 +17,13 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     apply(Linear, [x, weight, bias], || stock::linear(x, weight, bias))
 }
 
-/// Embeds patches and adds positions: row `p + i` of each output is
-/// `patches[i] W^T + table[p + i]`, and the first `p` rows are the table's (a class token).
+/// Embeds patches and adds positions: row `p + i` of each output is `patches[i] W^T + table[p + i]`,
+/// and the first `p` rows are taken from the table (a class token).
 ///
 /// # Shapes
 /// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).
 ///
-/// The product is in `precision` on a GPU; on a processor, where it is a small part, in `f32`.
+/// On a GPU the product is in `precision`; on a CPU, where it is a small part of the work, in `f32`.
 #[cfg_attr(not(gpu), expect(unused_variables))]
 pub fn embed(
     precision: Precision,
@@ -82,8 +82,8 @@ impl Operator<3> for Linear {
     }
 }
 
-/// Maps `m` rows, a chunk of them at a time: map `i` of `(n, inputs, outputs)` is a matrix (inputs, outputs)
-/// and what is added to the product.
+/// Maps `m` rows, in chunks: map `i` of `(n, inputs, outputs)` is a matrix (inputs, outputs) and the value
+/// added to the product.
 ///
 /// # Shapes
 /// `x` (m, n, inputs) gives (m, n, outputs).
@@ -108,7 +108,7 @@ pub(crate) fn map_rows<'a>(
 
 struct Embed;
 
-/// `[b, n, k, tokens, d]` of patches (b, n, k), a weight (d, k) and a table (tokens, d), which fit each other.
+/// `[b, n, k, tokens, d]` for patches (b, n, k), a weight (d, k) and a table (tokens, d), if they fit each other.
 pub(crate) fn embedding_sizes([patches, weight, table]: [&Shape; 3]) -> Result<[usize; 5]> {
     let ((b, n, k), weight, table) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
     let (tokens, d) = table;

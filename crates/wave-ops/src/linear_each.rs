@@ -1,4 +1,4 @@
-//! Affine maps side by side, one for each network of a population.
+//! Parallel linear layers, one for each network of a population.
 
 use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
@@ -10,14 +10,14 @@ use crate::storage::with_slices;
 use crate::threads::sum_over;
 use candle_core::{Layout, Result, Tensor};
 
-/// Rows that are worked on for all networks before the next: they stay in the cache, and each is in a
-/// page of memory of its own.
+/// Rows processed for all networks before the next ones: they stay in the cache, and each is in a
+/// memory page of its own.
 const ROWS: usize = 64;
 
 /// `x_n W_n^T + b_n` for every network n.
 ///
-/// The networks lie side by side within a row, so that a depthwise convolution sees all their
-/// channels as one image's.
+/// The networks lie side by side within a row, so that a depthwise convolution treats all their
+/// channels as those of one image.
 ///
 /// # Shapes
 /// `x` (m, networks, in), `weight` (networks, out, in) and `bias` (networks, out) give
@@ -39,7 +39,7 @@ fn stock(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 
 struct LinearEach;
 
-/// Rows that a thread takes at a time.
+/// Number of rows that a thread processes at a time.
 fn block(m: usize) -> usize {
     m.div_ceil(rayon::current_num_threads()).clamp(1, ROWS)
 }

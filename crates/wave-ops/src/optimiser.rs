@@ -1,4 +1,4 @@
-//! AdamW, in place; and Muon.
+//! AdamW, in place, and Muon.
 
 use crate::cpu::current;
 use crate::storage::{in_place, with_slice};
@@ -11,24 +11,24 @@ const CHUNK: usize = 1 << 14;
 
 /// Decay rate of AdamW's first moment (Loshchilov and Hutter, algorithm 2).
 pub(crate) const BETA1: f32 = 0.9;
-/// Decay rate of its second moment.
+/// Decay rate of AdamW's second moment.
 pub(crate) const BETA2: f32 = 0.999;
-/// Added to the root of the second moment.
+/// Epsilon, added to the square root of the second moment.
 pub(crate) const EPS: f32 = 1e-8;
 
-/// Running means of a variable's gradient and, for AdamW, of its square: on the host for a variable there,
-/// else on its device.
+/// Running means of a variable's gradient and, for AdamW, of its square: on the host for a variable on the
+/// CPU, else on its device.
 #[derive(Debug)]
 pub struct Moments(MomentStorage);
 
 #[derive(Debug)]
 enum MomentStorage {
     Host(Vec<f32>, Vec<f32>),
-    /// Shared with no other tensor: kernels change them in place.
+    /// Not shared with any other tensor, since kernels change them in place.
     Device(Tensor, Tensor),
 }
 
-/// Moments are plain values: the variable is on the processor and no kernel moves it.
+/// True if moments are plain values: the variable is on the CPU and is not updated by a kernel.
 fn on_host(var: &Var) -> Result<bool> {
     #[cfg(gpu)]
     if crate::gpu::place(&[var])?.is_some() {
@@ -38,18 +38,18 @@ fn on_host(var: &Var) -> Result<bool> {
 }
 
 impl Moments {
-    /// Before the first step of AdamW.
+    /// Zero moments for AdamW.
     pub fn new(var: &Var) -> Result<Moments> {
         let zeros = var.as_detached_tensor().zeros_like()?;
         Moments::restore(var, [&zeros, &zeros])
     }
 
-    /// Before the first step of Muon, which has no second moment.
+    /// A zero moment for Muon, which has no second moment.
     pub fn momentum(var: &Var) -> Result<Moments> {
         Moments::restore_momentum(var, &var.as_detached_tensor().zeros_like()?)
     }
 
-    /// From the tensors of [`Moments::to_tensors`], for a variable of as many values; the second may be empty.
+    /// From the tensors of [`Moments::to_tensors`], for a variable of the same size; the second may be empty.
     pub fn restore(var: &Var, tensors: [&Tensor; 2]) -> Result<Moments> {
         if on_host(var)? {
             let [first, second] = tensors.map(|t| t.flatten_all()?.to_vec1::<f32>());
@@ -62,13 +62,13 @@ impl Moments {
         Ok(Moments(MomentStorage::Device(first?, second?)))
     }
 
-    /// From the first tensor of [`Moments::to_tensors`], for a variable of as many values.
+    /// From the first tensor of [`Moments::to_tensors`], for a variable of the same size.
     pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
         let none = Tensor::zeros(0, first.dtype(), &Device::Cpu)?;
         Moments::restore(var, [first, &none])
     }
 
-    /// Values of the first and of the second moment.
+    /// Number of values of the first and of the second moment.
     fn len(&self) -> (usize, usize) {
         match &self.0 {
             MomentStorage::Host(first, second) => (first.len(), second.len()),
@@ -91,7 +91,7 @@ impl Moments {
     }
 }
 
-/// One variable's part of a step.
+/// One variable's update in a step.
 pub struct Move<'a> {
     /// The variable.
     pub var: &'a Var,
@@ -101,7 +101,7 @@ pub struct Move<'a> {
     pub moments: &'a mut Moments,
     /// One value, or one for each row of the leading dimension.
     pub learning_rates: &'a [f32],
-    /// Weight decay, times the learning rate.
+    /// Weight decay, multiplied by the learning rate.
     pub weight_decay: f32,
 }
 
@@ -115,7 +115,7 @@ pub struct Move<'a> {
 /// Gradients are multiplied by `gradient_scale` first (clipping). `step` is t, counted from 1.
 ///
 /// # Errors
-/// If sizes contradict each other: then nothing is moved.
+/// If sizes contradict each other; no variable is updated in that case.
 pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result<()> {
     for moved in moves.iter() {
         moved.check()?;
@@ -141,7 +141,7 @@ pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result
     Ok(())
 }
 
-/// Takes the step on a GPU that holds all of it; else returns false.
+/// Takes the step on a GPU that holds all tensors; else returns false.
 #[cfg(gpu)]
 fn by_kernel(moves: &[Move], correction: (f32, f32), gradient_scale: f32) -> Result<bool> {
     let (mut tensors, mut all) = (Vec::new(), Vec::new());
@@ -206,8 +206,8 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
     })
 }
 
-/// Sum of squares of all tensors, accumulated in `f64` in a fixed order; in one launch, and with one
-/// wait, on a GPU.
+/// Sum of squares of all tensors, accumulated in `f64` in a fixed order; on a GPU, in one launch
+/// with a single wait.
 pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     #[cfg(gpu)]
     if let Some(place) = crate::gpu::place(tensors)? {
@@ -223,7 +223,7 @@ pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     })
 }
 
-/// A step of AdamW, see [`adamw_steps`], of values `p` with gradients `g` and moments `m` and `v`.
+/// A step of AdamW, see [`adamw_steps`], for values `p` with gradients `g` and moments `m` and `v`.
 fn adamw_on_host(
     [p, m, v]: [&mut [f32]; 3],
     g: &[f32],
@@ -244,7 +244,7 @@ fn adamw_on_host(
             .for_each(|(((p, g), m), v)| {
                 crate::simd::dispatch_on(
                     current(),
-                    // By value: through references each store might change a constant.
+                    // Moved by value: through references, each store might change a constant.
                     #[inline(always)]
                     move || {
                         let moments = m.iter_mut().zip(v.iter_mut());
@@ -264,7 +264,7 @@ fn adamw_on_host(
 mod tests {
     use super::*;
 
-    /// The formulas, value by value, in `f64`; rates by row.
+    /// The formulas, computed value by value in `f64`, with one rate per row.
     fn expected(
         steps: usize,
         gradient: &[f64],
@@ -318,7 +318,7 @@ mod tests {
         let var = Var::ones((2, 6), candle_core::DType::F32, &Device::Cpu).unwrap();
         let mut moments = Moments::new(&var).unwrap();
         for t in 1..=4_u64 {
-            // Saved and restored on the way.
+            // Saved and restored in between.
             let [first, second] = moments.to_tensors().unwrap();
             moments = Moments::restore(&var, [&first, &second]).unwrap();
             let g = (&gradient / t as f64).unwrap();

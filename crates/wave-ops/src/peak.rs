@@ -1,12 +1,12 @@
-//! Peak rate of multiply-adds, all threads together.
+//! Peak rate of multiply-adds, over all threads.
 
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::bf16::Pair;
 use crate::cpu::current;
 use crate::gemm::rate;
 
-/// Floating-point operations a second of all threads of the pool together, a multiply-add counted as two;
-/// measured in a fifth of a second. In bf16 the rate of `f32` where the processor is not faster in bf16.
+/// Floating-point operations per second of all threads of the pool, counting a multiply-add as two;
+/// measured for a fifth of a second. For bf16, the rate of `f32` if the CPU is not faster in bf16.
 pub fn peak(precision: Precision) -> f64 {
     let Arithmetic { simd, precision } = Arithmetic::new(current(), precision);
     let rates = rayon::broadcast(|_| match precision {

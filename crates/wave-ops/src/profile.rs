@@ -1,30 +1,30 @@
-//! Profile of a training's time, when asked.
+//! Profile of the time of a training, on request.
 //!
-//! A training works on one thread, which hands out work to others. That thread's clock always runs for
-//! one kind of work, so that the times of all kinds add up to the whole. Inside the fused blocks, all
-//! threads measure their products, attention and the rest on their own; shared out over the threads,
-//! these divide the time of the blocks, and the rest of it is waiting and packing.
+//! A training runs on one thread, which distributes work to others. That thread's clock always runs
+//! for one kind of work, so that the times of all kinds add up to the total. Inside the fused blocks,
+//! every thread measures its products, attention and the rest; averaged over the threads, these divide
+//! the time of the blocks, and the remainder is waiting and packing.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Kinds of work of the training's thread.
+/// Kinds of work of the training thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// All work without a kind of its own: operators outside the blocks, gradients between them.
+    /// Work without a kind of its own: operators outside the blocks, gradients between them.
     Other,
     /// Waiting for a batch.
     Loading,
-    /// Outputs of an ancestor, computed or from a cache.
+    /// Outputs of an ancestor, computed or read from a cache.
     Ancestor,
-    /// Weights from templates and scalers, and back.
+    /// Composing weights from templates and scalers, and its gradient.
     Composition,
     /// The transformer's blocks, forward and backward.
     Blocks,
-    /// Norms of gradients, steps of the variables, averages.
+    /// Gradient norms, optimiser steps, weight averages.
     Optimiser,
-    /// Tests.
+    /// Evaluation.
     Tests,
     /// Log and checkpoints.
     Checkpoints,
@@ -45,7 +45,7 @@ pub(crate) enum Part {
 
 const PARTS: usize = Part::Elementwise as usize + 1;
 
-/// True if parts are measured. The threads of the blocks are not the training's, so this is shared.
+/// True if parts are measured. The blocks run on other threads than the training, so this is shared.
 static INSIDE: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds of each part, summed over the threads.
 static SPENT: [AtomicU64; PARTS] = [const { AtomicU64::new(0) }; PARTS];
@@ -63,7 +63,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Starts another kind of work; returns the one before.
+    /// Switches to another kind of work; returns the previous one.
     fn turn(&mut self, work: Work) -> Work {
         let now = Instant::now();
         self.spent[self.now as usize] += now - self.since;
@@ -73,16 +73,16 @@ impl Clock {
     }
 }
 
-/// Times of a training, by kind of work.
+/// Time of a training, by kind of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// The whole.
+    /// The total.
     pub total: Duration,
-    /// Name and time of each kind; they add up to the whole.
+    /// Name and time of each kind; they add up to the total.
     pub parts: Vec<(&'static str, Duration)>,
 }
 
-/// Starts to measure this thread's work.
+/// Starts measuring this thread's work.
 pub fn begin() {
     for spent in &SPENT {
         spent.store(0, Relaxed);
@@ -96,7 +96,7 @@ pub fn begin() {
     }));
 }
 
-/// Ends it; nothing, if this thread did not begin.
+/// Stops measuring; `None` if this thread did not begin.
 pub fn end() -> Option<Profile> {
     let mut clock = CLOCK.take()?;
     clock.turn(Work::Other);
@@ -106,7 +106,7 @@ pub fn end() -> Option<Profile> {
     let blocks = of(Work::Blocks);
     let parts = [Part::Products, Part::Attention, Part::Elementwise].map(inside);
     let sum: Duration = parts.iter().sum();
-    // Threads that are interrupted inside of parts count more than the blocks took.
+    // Threads interrupted inside parts may count more than the blocks took.
     let share = (blocks.as_secs_f64() / sum.as_secs_f64().max(1e-9)).min(1.0);
     let [products, attention, elementwise] = parts.map(|part| part.mul_f64(share));
     let waiting = blocks.saturating_sub(products + attention + elementwise);
@@ -128,11 +128,11 @@ pub fn end() -> Option<Profile> {
     })
 }
 
-/// Measures the time until it is dropped as one kind of work.
+/// Counts the time until it is dropped as one kind of work.
 #[must_use]
 pub struct Doing(Option<Work>);
 
-/// Starts a kind of work, if this thread is measured. All work of an ancestor or a test counts as theirs.
+/// Starts a kind of work, if this thread is measured. Work inside an ancestor or a test counts as theirs.
 pub fn doing(work: Work) -> Doing {
     CLOCK.with_borrow_mut(|clock| match clock {
         Some(clock) if !matches!(clock.now, Work::Ancestor | Work::Tests) => {
@@ -150,7 +150,7 @@ impl Drop for Doing {
     }
 }
 
-/// Measures the time until it is dropped as a part of the blocks.
+/// Counts the time until it is dropped as a part of the blocks.
 pub(crate) struct Measured(Option<(Part, Instant)>);
 
 /// Starts a part of the blocks, if these are measured.

@@ -15,7 +15,7 @@ use crate::threads::{split, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
-/// The outputs y of the recurrence, from a state of zero.
+/// The outputs y of the recurrence, starting from a state of zero.
 ///
 /// # Shapes
 /// `x` and step sizes `step` (b, t, e), `a` (e, n), `input` B and `output` C (b, t, n) give (b, t, e).
@@ -38,7 +38,7 @@ pub fn selective_scan(
         );
     }
     if fused(&[x, step, a, input, output])? {
-        // An operator takes three arguments at most.
+        // An operator takes at most three arguments.
         let steps = Tensor::cat(&[x, step], 2)?.contiguous()?;
         let maps = Tensor::cat(&[input, output], 2)?.contiguous()?;
         call(SelectiveScan, [&steps, a, &maps])
@@ -69,7 +69,7 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// Moves the states `from` (e, n) on by a position, into `to`.
+/// Advances the states `from` (e, n) by one position, into `to`.
 #[inline(always)]
 fn advance(s: Sequence, [x, step, b, _]: [&[f32]; 4], from: &[f32], to: &mut [f32]) {
     let n = s.n;
@@ -97,7 +97,7 @@ fn forward(s: Sequence, y: &mut [f32]) {
     }
 }
 
-/// Gradients of one sequence: `steps`' and `maps`' are written, `a`'s is added.
+/// Gradients of one sequence; those of `steps` and `maps` are written, that of `a` is added.
 ///
 /// With `g_t` the gradient of the state, `g_t = dy_t C_t + exp(A s_{t+1}) g_{t+1}` and
 ///
@@ -106,7 +106,7 @@ fn forward(s: Sequence, y: &mut [f32]) {
 /// ds_t = x_t (g_t . B_t) + sum over n of g_t A k_t,     dA = sum over t of g_t s_t k_t
 /// ```
 ///
-/// where `k_t = exp(A s_t) h_{t-1}` is the decayed previous state. The states are computed again.
+/// where `k_t = exp(A s_t) h_{t-1}` is the decayed previous state. The states are recomputed.
 #[inline(always)]
 fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da: &mut [f32]) {
     let (e, n) = (s.e, s.n);
@@ -168,7 +168,7 @@ impl Operator<3> for SelectiveScan {
         let ((b, t, _), (e, n)) = (steps.dims3()?, a.dims2()?);
         let (per, last) = (t * 2 * e, t * 2 * n);
         let (d_steps, da, d_maps) = with_slices([steps, a, maps, dy], |[steps, a, maps, dy]| {
-            // The gradients of `steps` and `maps` are per sequence, the gradient of `a` is a sum.
+            // The gradients of `steps` and `maps` are per sequence; the gradient of `a` is a sum.
             let mut d_steps = vec![0.0; b * per];
             let mut d_maps = vec![0.0; b * last];
             let ranges = thread_ranges(b);

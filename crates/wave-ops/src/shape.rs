@@ -1,4 +1,4 @@
-//! The sizes of a trunk, and the ways to compute it; shapes that do not fit each other.
+//! The sizes of a transformer trunk, the ways to compute it, and errors for shapes that do not fit each other.
 
 use crate::arithmetic::Precision;
 use candle_core::Result;
@@ -27,18 +27,18 @@ impl BlocksShape {
     }
 }
 
-/// The error of a map of such a kind whose arguments do not fit each other. `expected` ends the message.
+/// The error of a map of this kind whose arguments do not fit each other. `expected` ends the message.
 pub fn misfit<T>(kind: &str, [x, weight, bias]: [&[usize]; 3], expected: &str) -> Result<T> {
     candle_core::bail!("{kind} of {x:?} with weight {weight:?} and bias {bias:?}{expected}")
 }
 
-/// A way to compute the blocks.
+/// The way to compute the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
     /// Precision of the matrix products.
     pub precision: Precision,
-    /// Activation checkpointing: the backward pass computes the inside of a block again. A third more
-    /// work in a fraction of the memory, and the same values. Stock operators keep everything.
+    /// Activation checkpointing: the backward pass recomputes the inside of a block. A third more
+    /// compute for a fraction of the memory, with the same values. Stock operators keep everything.
     pub recompute: bool,
 }
 

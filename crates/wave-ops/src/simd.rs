@@ -11,8 +11,8 @@ pub(crate) fn dispatch_on<R>(simd: Simd, f: impl FnOnce() -> R) -> R {
     simd.arch().dispatch(f)
 }
 
-/// Runs an expression compiled for the instruction set in use, or for the one named. All functions that it
-/// calls must be `#[inline(always)]`.
+/// Runs an expression compiled for the current instruction set, or for the one named. All functions that
+/// it calls must be `#[inline(always)]`.
 macro_rules! vectorised {
     (on $simd:expr, $body:expr) => {
         $crate::simd::dispatch_on(
@@ -30,9 +30,9 @@ pub(crate) use vectorised;
 /// Number of independent partial sums in a reduction: one AVX-512 register of `f32`.
 pub(crate) const LANES: usize = 16;
 
-/// `e^x` for `x <= 88`, by range reduction to `2^n * e^r` and a degree 7 polynomial (relative
-/// error below 2e-7); inputs below -80 give `e^-80`, which is 2e-35: divided by a sum it is still
-/// no subnormal number, with which processors are slow.
+/// `e^x` for `x <= 88`, by range reduction to `2^n * e^r` and a degree 7 polynomial (relative error
+/// below 2e-7); inputs below -80 give `e^-80`, which is 2e-35: small, but not subnormal even when
+/// divided by a sum, since CPUs are slow with subnormal numbers.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
@@ -70,7 +70,7 @@ pub(crate) fn erf_exp(x: f32) -> (f32, f32) {
     ((1.0 - p * t * e).copysign(x), e)
 }
 
-/// Combines partial results, halves with halves: as few dependent steps as possible.
+/// Combines partial results pairwise, with as few dependent steps as possible.
 #[inline(always)]
 fn reduce(mut parts: [f32; LANES], with: impl Fn(f32, f32) -> f32) -> f32 {
     let mut half = LANES / 2;
@@ -152,10 +152,10 @@ pub(crate) fn softmax(x: &mut [f32], scale: f32) {
     }
 }
 
-/// `x_n.. <- value` in the last [`LANES`] values of `x`, where `n` lies.
+/// `x_n.. <- value` among the last [`LANES`] values of `x`, which must contain `n`.
 #[inline(always)]
 pub(crate) fn fill_up(x: &mut [f32], n: usize, value: f32) {
-    // A mask per value: the compiler makes branches of a comparison.
+    // A mask per value, since the compiler turns comparisons into branches.
     const MASKS: [u32; 2 * LANES] = {
         let mut masks = [0; 2 * LANES];
         let mut i = 0;

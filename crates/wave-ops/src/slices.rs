@@ -1,7 +1,7 @@
-//! Pieces of the operators over plain slices, on the calling thread. Networks that only run fuse and
-//! split them in ways of their own.
+//! Building blocks of the operators over plain slices, on the calling thread. Inference-only
+//! networks fuse and split them in their own ways.
 //!
-//! All of it takes the instructions that [`crate::simd()`] names.
+//! All functions use the instructions given by [`crate::simd()`].
 
 use crate::cpu::current;
 use crate::gemm;
@@ -9,7 +9,7 @@ use crate::gemm;
 pub use crate::gemm::{Mat, StartValue, rows, transposed};
 pub use crate::storage::with_slices;
 
-/// The right side of several products, in the order in which they read it.
+/// The right side of several products, in the layout that they read.
 pub struct Right(gemm::Packed<f32>);
 
 impl Right {
@@ -37,10 +37,10 @@ pub fn multiply(
     gemm::gemm(current(), size, a, b, start, c, c_stride);
 }
 
-/// [`multiply`] with a right side that was copied before; `m` rows.
+/// [`multiply`] with a right side that was copied in advance, and `m` rows.
 ///
 /// # Panics
-/// If an operand is smaller than `m` and the right side's size say.
+/// If an operand is smaller than `m` and the size of the right side require.
 pub fn multiply_copied(
     m: usize,
     a: Mat,
@@ -70,8 +70,8 @@ pub fn gelu(x: f32) -> f32 {
     crate::gelu::value(x)
 }
 
-/// Runs a loop compiled for the instructions in use. `f`, and all functions that it calls, must be
-/// `#[inline(always)]`.
+/// Runs a loop compiled for the current instruction set. `f`, and all functions that it calls, must
+/// be `#[inline(always)]`.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
     crate::simd::dispatch_on(current(), f)

@@ -1,5 +1,5 @@
-//! The same operators from stock candle: for other devices and types, for second-order gradients,
-//! and as the reference in tests of the fused ones.
+//! The same operators in stock candle: for other devices and types, for second-order gradients, and
+//! as the reference in tests of the fused operators.
 
 use crate::arithmetic::Precision;
 use crate::order::Kronecker;
@@ -11,7 +11,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     linear_in(Precision::F32, x, weight, bias)
 }
 
-/// `a b`, of factors rounded to a precision, in the type of `a`.
+/// `a b`, with factors rounded to a precision, in the type of `a`.
 fn product(precision: Precision, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match precision {
         Precision::F32 => a.matmul(b),
@@ -90,8 +90,8 @@ fn attention_in(precision: Precision, qkv: &Tensor, heads: usize) -> Result<Tens
         .reshape((b, n, d))
 }
 
-/// See [`crate::blocks()`]: every product with factors rounded to a precision. The parameters are slabs (depth, size)
-/// of any shape.
+/// See [`crate::blocks()`]: the factors of every product are rounded to a precision. The parameters are slabs (depth,
+/// size) of any shape.
 pub(crate) fn blocks(
     precision: Precision,
     x: &Tensor,

@@ -1,11 +1,11 @@
-//! Between candle's tensors and plain slices.
+//! Conversion between candle tensors and plain slices.
 
 use candle_core::{
     CpuStorage, DType, Device, Error, InplaceOp2, Layout, Result, Shape, Storage, Tensor, Var,
 };
 use std::cell::Cell;
 
-/// The fused operators apply. An error if `WAVE_SIMD` names a path that does not exist.
+/// True if the fused operators apply. An error if `WAVE_SIMD` names a path that does not exist.
 pub(crate) fn fused(tensors: &[&Tensor]) -> Result<bool> {
     crate::cpu::simd().map_err(Error::wrap)?;
     let fits = |t: &&Tensor| t.device().is_cpu() && t.dtype() == DType::F32;
@@ -25,7 +25,7 @@ pub(crate) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R
     with_slices([t], |[t]| f(t))
 }
 
-/// Calls `f` on the values of several CPU tensors, copying first what is not contiguous.
+/// Calls `f` on the values of several CPU tensors, copying first if one is not contiguous.
 pub fn with_slices<R, const N: usize>(
     tensors: [&Tensor; N],
     f: impl FnOnce([&[f32]; N]) -> R,
@@ -43,7 +43,7 @@ pub fn with_slices<R, const N: usize>(
     Ok(f(slices))
 }
 
-/// Calls `f` on the values of a CPU variable, to be changed, and on those of its gradient.
+/// Calls `f` on the values of a CPU variable, mutably, and on those of its gradient.
 pub(crate) fn in_place(
     name: &'static str,
     var: &Var,

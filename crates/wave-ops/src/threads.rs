@@ -1,4 +1,4 @@
-//! Work split over the threads of the current rayon pool, the same way every time.
+//! Splits work over the threads of the current rayon pool, always in the same way.
 
 use crate::buffer::Buffer;
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ pub(crate) fn thread_ranges(n: usize) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Cuts `values` of `b` samples into neighbouring ranges of samples.
+/// Splits `values` of `b` samples into consecutive ranges of samples.
 pub(crate) fn split<'a>(
     values: &'a mut [f32],
     b: usize,
@@ -27,7 +27,7 @@ pub(crate) fn split<'a>(
     })
 }
 
-/// The sum of `len` values that every job adds its part to: each in memory of its own, then in
+/// The sum of `len` values to which every job adds its part: each in its own memory, then summed in
 /// the order of the jobs.
 pub(crate) fn sum_over<J: Send>(
     len: usize,

@@ -1,8 +1,8 @@
 //! `wave adapt`: fits weight templates to other data once, for models of all sizes.
 //!
-//! The templates stay as they are. What trains is a *delta*: differences of the scaler bank, the norms and
-//! what else is asked for, and a classifier. Each step draws a depth and a width, as an elastic condensation
-//! does, so that one delta serves every size that `wave expand --delta` makes. A delta takes a few
+//! The templates are frozen. A *delta* is trained: differences of the scaler bank, the norms and any other
+//! tensors asked for, and a classifier. Each step samples a depth and a width, as in an elastic
+//! condensation, so that one delta serves every size that `wave expand --delta` makes. A delta takes a few
 //! kilobytes; with `whole` the result is a template directory instead.
 
 use crate::delta::{self, DeltaDir};
@@ -30,7 +30,7 @@ mod plan;
 pub use plan::describe;
 use plan::{AdaptPlan, Prepared};
 
-/// Values for settings that are not given, where templates are written or, else, a delta.
+/// Default settings, for an adaptation that writes templates (`whole`) or a delta.
 pub const fn defaults(whole: bool) -> Defaults {
     Defaults {
         duration: Duration::Epochs(60.0),
@@ -135,7 +135,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
     })
 }
 
-/// A delta as it is stored, and the learngene with it.
+/// The delta as it is stored, and the learngene with it applied.
 fn stored(
     templates: &TemplateDir,
     plan: &AdaptPlan,
@@ -152,9 +152,9 @@ fn stored(
 
 struct Adaptation<'a> {
     prepared: &'a Prepared,
-    /// The learngene that it changes, on the device.
+    /// The learngene that is adapted, on the device.
     gene: Learngene,
-    /// Its first values.
+    /// The initial values of the delta.
     start: Weights,
 }
 
@@ -200,7 +200,7 @@ impl Trainable for Adaptation<'_> {
     }
 }
 
-/// The card of what was adapted from the templates in `dir`: of whole templates, if their configuration is given, or of a
+/// The card of an adaptation of the templates in `dir`: of whole templates, if their configuration is given, else of a
 /// delta.
 fn card(
     dir: &Path,

@@ -22,21 +22,21 @@ use wave_run::progress::{Report, Verbosity};
 pub use wave_run::settings::AncestorOutput;
 use wave_run::settings::ZeroShot;
 
-/// Largest size of the outputs kept in memory. Beyond it, the ancestor runs again for every batch, and a cache drops the
-/// views of other epochs.
+/// Largest size of the outputs kept in memory. Beyond it, the ancestor runs again for every batch, and a cache drops
+/// the views of earlier epochs.
 pub(crate) const KEPT_BYTES: usize = 1 << 30;
-/// Batch size of outputs computed ahead.
+/// Batch size for outputs computed in advance.
 const AHEAD: usize = 256;
 
-/// Images of a timing, at least: more, up to those that run together, if they take SECONDS.
+/// Minimum number of images of a timing; more, up to the number that run together, if they take SECONDS.
 const TIMED: usize = 2;
 const SECONDS: f64 = 0.5;
 
 /// Outputs (images of the source, width) by kind, data and view.
 type Views = BTreeMap<(AncestorOutput, String, u32), Arc<Vec<f32>>>;
 
-/// The view of this `key`, made if it is not there yet; before it enters, `room` may drop others. Two trainings never make
-/// the same view: one waits for the other.
+/// The view of this `key`, computed if it is missing; before it is inserted, `room` may drop others. Two trainings
+/// never compute the same view: one waits for the other.
 pub(crate) fn once<K: Ord, V: Send + Sync>(
     views: &Mutex<BTreeMap<K, Arc<V>>>,
     key: K,
@@ -80,14 +80,14 @@ impl Ancestors {
         Ok(Some(ancestor))
     }
 
-    /// Makes an ancestor known by a name that is no path.
+    /// Registers an ancestor under a name that is not a path.
     pub fn insert(&self, name: &str, ancestor: Ancestor) {
         let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
         all.insert((name.to_owned(), ZeroShot::default()), Arc::new(ancestor));
     }
 }
 
-/// The ancestor in `path`, if given, for a plan: without a download.
+/// The ancestor in `path`, if given, for a plan: never downloads.
 pub fn planned(
     path: Option<&str>,
     classes: &ZeroShot,
@@ -114,13 +114,13 @@ pub struct Ancestor {
     pub label_names: Vec<String>,
     /// SHA-256 of its weights file.
     pub digest: String,
-    /// Its origin, for the provenance of models that learn from it.
+    /// Its origin, for the provenance of models distilled from it.
     pub origin: Value,
-    /// The texts of its classes, where they are texts.
+    /// The texts that define its classes, if it is a CLIP or SigLIP.
     pub named: Option<Named>,
     /// Outputs on whole views of the training images.
     views: Mutex<Views>,
-    /// The context that it runs in.
+    /// The context in which it runs.
     pub context: Context,
 }
 
@@ -149,7 +149,7 @@ impl Ancestor {
         })
     }
 
-    /// A network that another library runs, with the number and a digest of its weights and its [`origin`].
+    /// A network run by another library, with the number and a digest of its weights and its [`origin`].
     pub fn foreign(
         frozen: Box<dyn Frozen>,
         parameters: usize,
@@ -172,7 +172,7 @@ impl Ancestor {
         }
     }
 
-    /// The inputs of a run, with its ancestor in `path` and the texts that make the classes, if it has such.
+    /// The inputs of a run, with the ancestor in `path` and the texts that define its classes, if any.
     pub(crate) fn with_inputs(&self, path: Option<&str>, inputs: Inputs) -> Result<Inputs> {
         let inputs = match &self.network {
             Network::Frozen(FrozenNetwork::Foreign(_)) => {
@@ -190,7 +190,7 @@ impl Ancestor {
         forecast::at_once(forecast::of_forward(&self.network), AHEAD)
     }
 
-    /// Images that it sees in a training of so many `steps`.
+    /// Number of images that it sees in a training of `steps` steps.
     pub fn shown(&self, data: &Data, steps: u64, output: AncestorOutput) -> u64 {
         let all = steps * data.batch as u64;
         match data.views.filter(|_| data.augment.mixing.is_none()) {
@@ -201,7 +201,7 @@ impl Ancestor {
         }
     }
 
-    /// Its output where no other is named: scores, if it has a classifier.
+    /// Its default output: logits, if it has a classifier.
     pub(crate) fn usual_output(&self) -> AncestorOutput {
         match self.network.classes() {
             0 => AncestorOutput::Features,
@@ -209,7 +209,7 @@ impl Ancestor {
         }
     }
 
-    /// Numbers of an output.
+    /// Width of an output.
     pub fn width(&self, output: AncestorOutput) -> usize {
         match output {
             AncestorOutput::Scores => self.network.classes(),
@@ -223,13 +223,13 @@ impl Ancestor {
             .is_some_and(|views| views <= self.most_views(data, output))
     }
 
-    /// Views whose outputs are kept in memory, at most.
+    /// Largest number of views whose outputs are kept in memory.
     pub(crate) fn most_views(&self, data: &Data, output: AncestorOutput) -> u32 {
         let view = data.source_images * self.width(output) * size_of::<f32>();
         (KEPT_BYTES / view.max(1)) as u32
     }
 
-    /// Seconds for an image, measured on as many as take half a second.
+    /// Seconds per image, measured on as many images as take half a second.
     pub fn seconds(&self, output: AncestorOutput) -> Result<f64> {
         let (channels, side) = self.network.input();
         let device = self.context.device();
@@ -248,13 +248,13 @@ impl Ancestor {
         }
     }
 
-    /// True if it teaches by scores of another number of classes than `classes`, the data's.
+    /// True if it teaches by class scores and its number of classes differs from `classes`, that of the data.
     pub(crate) fn has_other_classes(&self, output: AncestorOutput, classes: usize) -> bool {
         let by_scores = output == AncestorOutput::Scores && self.named.is_none();
         by_scores && self.network.classes() != classes
     }
 
-    /// Checks that its input, and where it teaches by scores its classes, fit the data.
+    /// Checks that its input fits the data, and its classes as well if it teaches by class scores.
     pub fn check(&self, data: &Data, output: AncestorOutput) -> Result<()> {
         if output == AncestorOutput::Scores {
             check_classifier(&self.network)?;
@@ -274,7 +274,7 @@ impl Ancestor {
         Ok(())
     }
 
-    /// Outputs (b, width) of images normalised for `transform`.
+    /// Outputs (b, width) of images that were normalised for `transform`.
     fn run(
         &self,
         images: &Tensor,
@@ -303,7 +303,7 @@ impl Ancestor {
         run(&images)
     }
 
-    /// The network's blocks and width, where they are known, and number of weights.
+    /// The network's depth and width, where known, and its number of weights.
     pub fn describe(&self) -> String {
         let (depth, width) = self.network.size();
         let mut text = self.network.family().to_string();
@@ -317,7 +317,7 @@ impl Ancestor {
     }
 }
 
-/// An ancestor and the images that it is shown.
+/// An ancestor and the images that it sees.
 #[derive(Clone, Copy)]
 pub(crate) struct Shown<'a> {
     pub(crate) ancestor: &'a Ancestor,
@@ -335,13 +335,13 @@ impl Shown<'_> {
         outputs.flatten_all()?.to_vec1()
     }
 
-    /// True if the outputs on a training batch are looked up among those of its view.
+    /// True if the outputs for a training batch are looked up in stored outputs of its view.
     pub(crate) fn keeps(&self, batch: &Batch) -> bool {
         batch.mix.is_none() && self.ancestor.keeps(self.data, self.output)
     }
 
-    /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
-    /// view is computed as a whole when first needed.
+    /// Outputs on a training batch: looked up where views repeat and memory allows, otherwise
+    /// computed. A view is computed as a whole when it is first needed.
     pub(crate) fn of_batch(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let (ancestor, data, output) = (self.ancestor, self.data, self.output);
         if !self.keeps(batch) {

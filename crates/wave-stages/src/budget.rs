@@ -1,9 +1,9 @@
 //! Model sizes by cost: `wave expand --max-params 8M`.
 //!
-//! People know their limits better than depths and widths. Candidates are the sizes within the range of
-//! recorded accuracies; between recorded sizes, expected accuracy is interpolated linearly over depth,
-//! then over width. The choice is the candidate within the limits with the highest expected accuracy;
-//! of those equal within noise, the one with the fewest multiply-adds.
+//! Most users know their limits better than depths and widths. Candidates are the sizes within the
+//! range of recorded accuracies; between recorded sizes, expected accuracy is interpolated linearly
+//! over depth, then over width. The choice is the candidate within the limits with the highest expected
+//! accuracy; among candidates equal within noise, the one with the fewest multiply-adds.
 
 use crate::model::Network;
 use crate::templates::TemplateDir;
@@ -20,14 +20,14 @@ use wave_run::error::request;
 use wave_run::plot::{Chart, Series, Unit};
 use wave_run::settings::{Expand, ExpandValues};
 
-/// Differences of accuracy that are noise: a tenth of a point.
+/// Accuracy differences up to this count as noise: a tenth of a point.
 const NOISE: f64 = 1e-3;
-/// Number of sizes shown beside the chosen one.
+/// Number of sizes shown in addition to the chosen one.
 const RUNNERS_UP: usize = 4;
-/// Forward passes whose median is the latency.
+/// Number of forward passes; the latency is their median.
 const PASSES: usize = 21;
 
-/// A size with its cost and its expected accuracy, as `--json` tells them.
+/// A size with its cost and its expected accuracy, as in the output of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// Blocks.
@@ -40,7 +40,7 @@ pub struct Candidate {
     pub multiply_adds: usize,
     /// Milliseconds of a forward pass of one image on this machine, if limited.
     pub latency_ms: Option<f64>,
-    /// Top-1 accuracy expected without data, 0 to 1.
+    /// Expected top-1 accuracy without training data, 0 to 1.
     #[serde(rename = "expected_top1")]
     pub expected: f64,
     /// True if its accuracy equals that of the chosen size within noise.
@@ -48,7 +48,7 @@ pub struct Candidate {
     pub equal: bool,
 }
 
-/// Depth and width, which have to be given.
+/// Depth and width, both required.
 pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
     let given = |name: &str, value: Option<usize>| {
         value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
@@ -56,7 +56,7 @@ pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usiz
     Ok((given("depth", depth)?, given("width", width)?))
 }
 
-/// The most parameters, multiply-adds and milliseconds of a model, all of which must hold.
+/// The limits on parameters, multiply-adds and milliseconds of a model, all of which must hold.
 pub(crate) fn limits(settings: &Expand) -> Result<[Option<f64>; 3]> {
     Ok([
         settings.max_params.as_deref().map(count).transpose()?,
@@ -65,7 +65,7 @@ pub(crate) fn limits(settings: &Expand) -> Result<[Option<f64>; 3]> {
     ])
 }
 
-/// The shape of this size that settings ask for.
+/// The shape of this size with the given settings.
 pub(crate) fn shape(
     given: &ExpandValues,
     gene: &Learngene,
@@ -81,7 +81,7 @@ pub(crate) fn shape(
 }
 
 /// The best size within the limits, then the runners-up, best first; `None` without limits. A given
-/// depth or width is kept.
+/// depth or width is fixed.
 ///
 /// # Errors
 /// If no size is within the limits, or the templates record no accuracies.
@@ -152,8 +152,8 @@ pub(crate) fn choose(
     Ok(Some(chosen))
 }
 
-/// Candidates best first: those equal to the best within noise, by multiply-adds, then the next best
-/// with its equals, and so on.
+/// Candidates, best first: those within noise of the best, by multiply-adds, then the next best with
+/// those within noise of it, and so on.
 fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by(|a, b| b.expected.total_cmp(&a.expected));
     let mut rest = &mut candidates[..];
@@ -167,7 +167,7 @@ fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// The candidates as a table for people, with the reason for the choice.
+/// The candidates as a human-readable table, with the reason for the choice.
 pub fn table(candidates: &[Candidate]) -> String {
     let mut text =
         "depth x width   parameters  multiply-adds  latency ms  expected top-1\n".to_string();
@@ -223,7 +223,7 @@ impl Surface {
         Surface(points)
     }
 
-    /// Accuracy over depth, a curve for each width, as SVG; none without accuracies.
+    /// Accuracy over depth as SVG, one curve per width; `None` without accuracies.
     pub fn plot(&self) -> Result<Option<String>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -249,7 +249,7 @@ impl Surface {
         between(&by_width.collect(), width)
     }
 
-    /// Accuracy of a size and how it is known: recorded, or interpolated.
+    /// Accuracy of a size and its source: recorded, or interpolated.
     pub fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
         let recorded = self.0.get(&width).and_then(|points| points.get(&depth));
         if let Some(top1) = recorded {
@@ -261,12 +261,12 @@ impl Surface {
         inside.then(|| (self.at(depth, width), from))
     }
 
-    /// Accuracy expected of a size: of the nearest recorded, where it is beyond them.
+    /// Expected accuracy of a size: outside the recorded range, that of the nearest recorded size.
     pub(crate) fn nearest(&self, depth: usize, width: usize) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.at(depth, width))
     }
 
-    /// The least and the most depth, and width, that are recorded.
+    /// The recorded range of depths, and of widths.
     fn range(&self) -> Option<((usize, usize), (usize, usize))> {
         let depths = || self.0.values().flat_map(|points| points.keys().copied());
         let widths = || self.0.keys().copied();
@@ -276,13 +276,13 @@ impl Surface {
         ))
     }
 
-    /// The depth and the width in the recorded range that are nearest to these.
+    /// The depth and the width nearest to these within the recorded range.
     pub(crate) fn nearest_size(&self, depth: usize, width: usize) -> Option<(usize, usize)> {
         let ((shallow, deep), (narrow, wide)) = self.range()?;
         Some((depth.clamp(shallow, deep), width.clamp(narrow, wide)))
     }
 
-    /// Every size in the recorded range, or of the given depth or width.
+    /// All sizes in the recorded range, or those of the given depth or width.
     fn candidates(&self, gene: &Learngene, given: &ExpandValues) -> Result<Vec<Candidate>> {
         let Some(((shallow, deep), (narrow, wide))) = self.range() else {
             return Ok(Vec::new());
@@ -311,7 +311,7 @@ impl Surface {
     }
 }
 
-/// Linear interpolation between the points; the nearest one beyond them.
+/// Linear interpolation between the points, and the nearest point outside their range.
 fn between(points: &BTreeMap<usize, f64>, at: usize) -> f64 {
     let below = points.range(..=at).next_back();
     let above = points.range(at..).next();

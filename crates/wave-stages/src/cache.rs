@@ -1,28 +1,27 @@
-//! `--cache DIR`: an ancestor's outputs on disk. It runs once for each image and view,
+//! `--cache DIR`: an ancestor's outputs on disk. The ancestor runs once for each image and view,
 //! and not again for other templates, sizes or seeds.
 //!
 //! `FORMATS.md` specifies its files.
 //!
-//! **Views.** A view is an augmentation of every image, drawn from `view_seed` and the numbers of view
-//! and image. `views = N` takes N of them in turn; without it, each epoch takes a new one (or all the
-//! same one, if nothing is augmented). A view that comes round again keeps its outputs; its images are mirrored every second
-//! time (`flip`) and shifted anew (`crop_padding`). The `seed` of a run has no part in it, so that runs with other
-//! seeds show the ancestor nothing new. Mixup and CutMix pair images anew in every step, so their
-//! outputs never repeat and are not kept.
+//! **Views.** A view is an augmentation of every image, sampled from `view_seed` and the numbers of view and image.
+//! `views = N` uses N of them in turn; without it, each epoch uses a new one (or all the same one, if nothing is
+//! augmented). A view that is repeated keeps its outputs; its images are mirrored every second time (`flip`) and
+//! shifted anew (`crop_padding`). Views do not depend on the `seed` of a run, so runs with other seeds need no new
+//! outputs. Mixup and CutMix pair images anew in every step, so their outputs never repeat and are not kept.
 //!
 //! **Shards** are written atomically once their images are computed, so a killed run loses at most one. A damaged shard
 //! is computed again. Log-probabilities are logits minus a constant for each image: their softmax is the same at every
-//! temperature, and f16 is finest near 0, where the mass is.
+//! temperature, and f16 is most precise near 0, where most of the probability mass is.
 //!
-//! **The error of k classes.** A class that is not kept has the logit `rest - ln(classes - k)`: the
-//! rest is spread evenly. At temperature 1 the kept probabilities are exact, and the target differs
-//! from the ancestor's distribution by a divergence of `r (ln(classes - k) - H)`, with r the rest and H
-//! its entropy: at most `r ln(classes - k)`. The mean of r is in the run's result. At higher
-//! temperatures the rest weighs more.
+//! **The error of top-k.** A class that is not kept gets the logit `rest - ln(classes - k)`: the
+//! remaining probability is spread evenly. At temperature 1 the kept probabilities are exact, and the
+//! target differs from the ancestor's distribution by a divergence of `r (ln(classes - k) - H)`, where
+//! r is the remaining probability and H the entropy of its distribution: at most `r ln(classes - k)`.
+//! The mean of r is in the run's result. At higher temperatures r weighs more.
 //!
-//! **Size.** An image takes `4 + 2 classes` bytes for each view with all classes, `6 + (2 + w) k` with
-//! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
-//! ImageNet.
+//! **Size.** An image takes `4 + 2 classes` bytes per view with all classes, `6 + (2 + w) k` with
+//! top-k. With 1000 classes, that is 2004 bytes for all, or 70 with the default k of 16: 90 MB for a
+//! view of ImageNet.
 
 use crate::ancestor::{Ancestor, AncestorOutput, KEPT_BYTES, Shown, once};
 use anyhow::{Context as _, Result};
@@ -48,10 +47,10 @@ mod rows;
 
 use rows::{Format, Rows, View};
 
-/// Images of a shard.
+/// Images in a shard.
 const SHARD: u32 = 4096;
 const MANIFEST: &str = "cache.json";
-/// Time between two attempts to take a lock.
+/// Time between two attempts to acquire a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A cache as settings describe it.
@@ -62,11 +61,11 @@ pub struct CachePlan {
 }
 
 impl CachePlan {
-    /// The cache of these settings, if they name one. Where `data` has no number of views, every epoch becomes one;
-    /// without augmentation all are the same.
+    /// The cache of these settings, if they name one. If `data` has no number of views, every epoch is a view of
+    /// its own; without augmentation all are the same.
     ///
     /// # Errors
-    /// If they say what a cache keeps, and name none.
+    /// If they set what a cache keeps, but name no cache.
     pub fn new(settings: &Outputs, data: &mut DataPlan) -> Result<Option<CachePlan>> {
         let Some(dir) = &settings.cache else {
             return match settings.cache_top {
@@ -85,7 +84,7 @@ impl CachePlan {
         }))
     }
 
-    /// Bytes of an image in a view, of so many classes or features.
+    /// Bytes per image and view, for `width` classes or features.
     pub fn bytes_per_image(&self, output: AncestorOutput, width: usize) -> usize {
         Format::new(output, self.top, width).bytes_per_image()
     }
@@ -95,17 +94,17 @@ impl CachePlan {
 pub struct Cache {
     dir: PathBuf,
     format: Format,
-    /// Digest of the manifest, which every shard names.
+    /// Digest of the manifest, recorded in every shard.
     digest: String,
     views: Mutex<BTreeMap<u32, Arc<View>>>,
     computed: AtomicU64,
-    /// Sum of the probabilities not kept, and the number of images.
+    /// Sum of the probabilities that were not kept, and the number of images.
     rest: Mutex<(f64, usize)>,
     context: Context,
 }
 
 impl Cache {
-    /// Opens the cache of a plan, or creates it, if it has one.
+    /// Opens or creates the cache of a plan, if it has one.
     ///
     /// # Errors
     /// If there is no ancestor; if the directory holds something else, or outputs of another ancestor, other images
@@ -161,8 +160,8 @@ impl Cache {
         }))
     }
 
-    /// For the result: the number of ancestor runs on all ranks, the bytes of an image in a view, and
-    /// the mean probability of the classes not kept.
+    /// For the result: the number of ancestor runs on all ranks, the bytes per image and view, and
+    /// the mean probability of the classes that were not kept.
     pub fn summary(&self) -> Value {
         let (sum, images) = *self.rest.lock().unwrap_or_else(|e| e.into_inner());
         let mut computed = [self.computed.load(Ordering::Relaxed) as f64];
@@ -174,8 +173,8 @@ impl Cache {
         })
     }
 
-    /// Outputs (b, width) on a training batch that is not mixed. A view is completed when first
-    /// needed.
+    /// Outputs (b, width) on a training batch that is not mixed. A view is completed when it is
+    /// first needed.
     pub(crate) fn of_batch(&self, batch: &Batch, shown: &Shown) -> candle_core::Result<Tensor> {
         let make = || {
             let view = self.view(batch.view, shown);
@@ -191,8 +190,8 @@ impl Cache {
         view.outputs(&batch.indices)
     }
 
-    /// A whole view: reads it, and computes and adds what is missing. Each rank does so for its share
-    /// of the shards, and reads those of the others.
+    /// Reads a whole view, and computes and adds the missing outputs. Each rank computes its share of
+    /// the shards, and reads the other shards.
     fn view(&self, number: u32, shown: &Shown) -> Result<View> {
         let mut wanted = shown.data.train_indices.clone();
         wanted.sort_unstable();
@@ -213,7 +212,7 @@ impl Cache {
         }
         if ranks.any(own().any(|k| shards[k].is_none())) {
             let waits = || report.line("waits for another run that fills the cache");
-            // The first rank holds the lock for all of them.
+            // The first rank holds the lock for all ranks.
             let locked = self.context.is_first();
             let locked = locked.then(|| lock(&self.dir, &waits, interruption));
             let _lock = locked.transpose()?;
@@ -246,7 +245,7 @@ impl Cache {
         Ok(view)
     }
 
-    /// Adds the missing images of `part` to a shard, if any.
+    /// Computes the missing images of `part` and adds them to a shard.
     fn add(&self, view: u32, part: &[u32], rows: Rows, shown: &Shown) -> Result<Rows> {
         let missing = rows.missing(part);
         if missing.is_empty() {
@@ -287,7 +286,7 @@ impl Cache {
         ])
     }
 
-    /// The rows of a shard; none if it is missing or damaged.
+    /// The rows of a shard; empty if it is missing or damaged.
     fn read(&self, view: u32, first: u32, report: &Report) -> Result<Rows> {
         let path = self.shard(view, first);
         if !path.exists() {
@@ -320,7 +319,7 @@ fn refuse_mixing(data: &Data) -> Result<()> {
     )))
 }
 
-/// Refuses a directory with other content.
+/// Refuses a directory that holds anything else.
 fn refuse_strangers(dir: &Path) -> Result<()> {
     let cannot = || format!("cannot read {}", dir.display());
     for entry in fs::read_dir(dir).with_context(cannot)? {
@@ -339,7 +338,7 @@ fn refuse_strangers(dir: &Path) -> Result<()> {
 }
 
 /// Locks the cache against other processes until the file is closed; `waits` is called once if another
-/// process holds it. Then removes incomplete files of killed processes.
+/// process holds the lock. Then removes incomplete files left by killed processes.
 fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<File> {
     let path = dir.join("lock");
     let mut options = File::options();
@@ -357,7 +356,7 @@ fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<Fil
                 interruption.check()?;
                 std::thread::sleep(PATIENCE);
             }
-            // A file system without locks goes without: shards are written atomically anyway.
+            // On a file system without locks, proceed without: shards are written atomically anyway.
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => return Ok(file),
             Err(TryLockError::Error(e)) => {
                 return Err(e).with_context(|| format!("cannot lock {}", path.display()));

@@ -8,7 +8,7 @@ use wave_models::Frozen;
 use wave_run::context::Context;
 use wave_run::error::Error;
 
-/// A model made ready to run, with the preprocessing of its images and the names of its classes.
+/// A model ready to run, with the preprocessing of its images and the names of its classes.
 ///
 /// ```
 /// use std::path::Path;
@@ -32,7 +32,7 @@ pub struct Classifier {
     label_names: Vec<String>,
 }
 
-/// A class, and how probable it is that an image shows it.
+/// A class, and the probability that the image belongs to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
     /// Its index.
@@ -61,7 +61,7 @@ impl Model {
 }
 
 impl Classifier {
-    /// Class scores of an image.
+    /// Logits of an image.
     ///
     /// # Errors
     /// If the image cannot be prepared, or a score is not a finite number.

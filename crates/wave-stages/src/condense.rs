@@ -1,10 +1,10 @@
 //! `wave condense`: distils an ancestor, through an auxiliary transformer whose large matrices are
 //! composed from shared templates, into those templates (WAVE, section 3.2).
 //!
-//! The templates, the bank of scalers and the auxiliary's other weights train together towards
-//! `KL(ancestor || auxiliary) + CE(labels, auxiliary)`, composed anew in every step. One depth and one
-//! width are plain WAVE; with ranges, each step draws a depth and a width, and the same bank learns to
-//! make models of all of them.
+//! The templates, the scaler bank and the auxiliary's other weights are trained together on
+//! `KL(ancestor || auxiliary) + CE(labels, auxiliary)`, composed anew in every step. A single depth
+//! and width is plain WAVE; with ranges, each step samples a depth and a width, and the same bank
+//! learns to make models of all sizes.
 
 use crate::ancestor::{AncestorOutput, Ancestors};
 use crate::cache::Cache;
@@ -46,7 +46,7 @@ pub use planner::MINUTES;
 pub(crate) use rate::step_seconds;
 use start::start;
 
-/// Values for settings that are not given: AdamW has the paper's learning rate.
+/// Default settings: AdamW has the paper's learning rate.
 pub const fn defaults(muon: bool) -> Defaults {
     Defaults {
         duration: Duration::Epochs(150.0),
@@ -55,7 +55,7 @@ pub const fn defaults(muon: bool) -> Defaults {
     }
 }
 
-/// Condenses and writes a template directory. Returns the output of `--json`.
+/// Condenses an ancestor and writes a template directory. Returns the output of `--json`.
 ///
 /// `recipe` is the recipe's name, for the card.
 ///
@@ -72,7 +72,7 @@ pub fn condense(
     let levels = levels::checked(settings)?;
     let mut work = vec![1.0];
     if levels.len() > 1 {
-        // Errors of any level come before the first begins.
+        // Report errors of any level before the first one begins.
         let plans = level_plans(&levels, &options.context)?;
         work = plans.iter().map(CondensePlan::work_in_all).collect();
     }
@@ -93,7 +93,7 @@ pub fn condense(
     Ok(result)
 }
 
-/// The plans of all levels of a condensation, at least one, without the templates that it grows.
+/// The plans of all levels of a condensation, at least one, without the templates that it starts from.
 ///
 /// # Errors
 /// If the settings of a level are wrong.
@@ -112,8 +112,8 @@ fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateD
     Ok(grow.map(read).transpose()?)
 }
 
-/// `settings` with a plan for its minutes, if it names minutes and no levels. The plan is written to `out`, and read from
-/// there when the run is repeated, since other rates would make another plan.
+/// `settings` completed by a plan for their minutes, if they give minutes and no levels. The plan is written to `out`,
+/// and read from there when the run is repeated, since other measured rates would give another plan.
 fn planned(
     settings: &Condense,
     ancestors: &Ancestors,
@@ -137,8 +137,9 @@ fn planned(
     Ok(settings)
 }
 
-/// Condenses what grows the templates in `grow`, if given: the whole of `out`, or the level of this number within.
-/// `recorded` are the settings that its run repeats: those of all levels for the last of them. The whole began at `began`.
+/// Condenses one level, growing the templates in `grow` if given: the whole of `out`, or the level of this number
+/// within it. `recorded` are the settings that its run repeats: for the last level, those of all levels. The whole run
+/// began at `began`.
 fn condense_level(
     recipe: &str,
     (settings, recorded): (&Condense, &Condense),
@@ -149,7 +150,7 @@ fn condense_level(
     began: Instant,
 ) -> Result<Value> {
     let out = &level.map_or(whole.to_owned(), |at| run_dir::level(whole, at));
-    // For people: what was grown is known by its digest.
+    // For human readers: the run identifies these templates by their digest.
     let grow_as_text = grow.map(paths::text);
     let settings = &Condense {
         grow: grow_as_text,

@@ -1,4 +1,4 @@
-//! Reading and writing of delta directories, and templates with a delta.
+//! Reading and writing delta directories, and applying a delta to templates.
 
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
@@ -12,7 +12,7 @@ use wave_run::error::{Error, request};
 
 /// A delta directory.
 pub struct DeltaDir {
-    /// By the names of [`wave_learngene::Learngene::tensors`].
+    /// Tensors by the names of [`wave_learngene::Learngene::tensors`].
     pub tensors: Weights,
     /// Its configuration.
     pub config: DeltaConfig,
@@ -55,7 +55,7 @@ fn read(dir: &Path) -> Result<DeltaDir> {
 /// Writes a delta directory, all values as `float`.
 ///
 /// # Errors
-/// If a value is out of the range of `float`, or the disk refuses.
+/// If a value is out of the range of `float`, or writing fails.
 pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
     let stored = templates::stored(delta.tensors.clone())?;
     wave_hub::write_delta(dir, &delta.config, &stored, float, card)?;
@@ -63,7 +63,7 @@ pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Resu
 }
 
 impl TemplateDir {
-    /// The templates as a delta has them: for its data, with its classes and recorded accuracies.
+    /// The templates with a delta applied: for its data, with its classes and recorded accuracies.
     ///
     /// # Errors
     /// If the delta was made for other templates.

@@ -13,7 +13,7 @@ use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
 use wave_run::progress::{Passes, Verbosity};
 
-/// Images that features are standardised by.
+/// Number of images used to standardise features.
 const MEASURED: usize = 2048;
 
 /// An ancestor's outputs on the training images of a model.
@@ -25,7 +25,7 @@ pub(crate) struct DistillTargets<'a> {
     seen: Mutex<Seen>,
 }
 
-/// Views whose outputs were computed or read as a whole, and the seconds of all.
+/// Number of views whose outputs were computed or read as a whole, and the total seconds.
 #[derive(Default)]
 struct Seen {
     views: BTreeSet<u32>,
@@ -86,7 +86,7 @@ impl<'a> DistillTargets<'a> {
         }
     }
 
-    /// The ancestor's passes over all images of a view, after `step` of all `steps`.
+    /// The ancestor's passes over all images of a view, after `step` of `steps` steps.
     pub(crate) fn passes(&self, step: u64, steps: u64) -> Passes {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(views), false) = (self.shown.data.views, seen.views.is_empty()) else {

@@ -1,5 +1,5 @@
-//! Trainings that draw the sizes of each step: what their settings mean, and the accuracies at the sizes
-//! drawn.
+//! Trainings that sample a size in each step: interpretation of their settings, and accuracies at the
+//! sampled sizes.
 
 use crate::score::{self, score_by};
 use anyhow::Result;
@@ -14,7 +14,7 @@ use wave_run::error::request;
 use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
 
-/// The least and the most of the depths given: of one, or of two.
+/// The smallest and the largest of one or two given depths.
 pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
     match *given {
         [one] if one > 0 => Ok((one, one)),
@@ -25,10 +25,10 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
     }
 }
 
-/// Default share of the steps over which the sizes of templates grow.
+/// Default fraction of the steps over which the sizes of templates grow.
 pub(crate) const GROWTH: f64 = 0.9;
 
-/// The sizes to draw between two depths, from some widths; `growth` is the default.
+/// The sizes to sample between two depths, from some widths; `growth` is the default.
 pub(crate) fn sizes(
     settings: &ElasticValues,
     depths: (usize, usize),
@@ -47,12 +47,12 @@ pub(crate) fn sizes(
     })
 }
 
-/// The most layers and channels of a token that are drawn.
+/// The largest depth and width that are sampled.
 pub(crate) fn most(sizes: &Sizes) -> (usize, usize) {
     (sizes.depths.1, sizes.widths[sizes.widths.len() - 1])
 }
 
-/// The shapes that steps draw beside sizes like `whole`.
+/// The shapes that steps sample in addition to sizes like `whole`.
 pub(crate) fn variants(
     settings: &VariantsValues,
     widths: &[usize],
@@ -94,7 +94,7 @@ pub(crate) fn variants(
     Ok(variants)
 }
 
-/// Adds the lists that models drew from to a provenance.
+/// Adds the lists that models were sampled from to a provenance.
 pub(crate) fn tell_variants(variants: &Variants, provenance: &mut Value) {
     let lists = [
         ("mlp_ratios", json!(variants.mlp_ratios)),
@@ -113,7 +113,7 @@ pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<S
     score::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
-/// Accuracies of models composed without data: at up to five depths for each width, and at sizes that are `known`.
+/// Accuracies of models composed without training: at up to five depths for each width, and at the `known` sizes.
 pub(crate) fn accuracies(
     gene: &Learngene,
     sizes: &Sizes,
@@ -145,8 +145,8 @@ pub(crate) fn accuracies(
     all.into_iter().map(accuracy).collect()
 }
 
-/// Accuracies of models of the middle depth and width that differ from the auxiliary in one thing that
-/// steps drew.
+/// Accuracies of models of the middle depth and width that differ from the auxiliary in one sampled
+/// property.
 pub(crate) fn shape_accuracies(
     gene: &Learngene,
     sizes: &Sizes,

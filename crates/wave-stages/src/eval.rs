@@ -1,4 +1,4 @@
-//! `wave eval`: accuracy of a model, or what its features are worth.
+//! `wave eval`: accuracy of a model, or quality of its features.
 
 use crate::model::{Model, check_classifier};
 use crate::probe::{self, Features};
@@ -51,7 +51,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     Ok(result)
 }
 
-/// Accuracy of nearest neighbours and of a linear classifier on what the model's classifier sees.
+/// Accuracy of nearest neighbours and of a linear classifier on the features that the model's classifier sees.
 fn features(model: &Model, settings: &Eval, k: usize, context: &Context) -> Result<Value> {
     context.only_one("eval --knn runs")?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;

@@ -1,9 +1,9 @@
 //! `wave expand`: a transformer of any depth and width from a template directory
 //! (WAVE, section 3.3).
 //!
-//! Scalers start from the bank or at random. A few hundred steps may fit them and the head to a little
-//! data, with the templates frozen. The weights are then composed once, into an ordinary model. Without
-//! steps no data is needed.
+//! Scalers are read from the bank or initialised at random. A few hundred steps may fit them and the
+//! head to a small data set, with the templates frozen. The weights are then composed once, into an
+//! ordinary model. Without steps no data is needed.
 
 use crate::model::{Model, Network};
 use crate::origin;
@@ -38,7 +38,7 @@ use fitting::{Fitting, parts};
 pub use plan::ExpandPlan;
 use prepared::Prepared;
 
-/// Values for settings that are not given.
+/// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
     duration: Duration::Steps(300),
     lr: 1e-2,
@@ -57,7 +57,7 @@ pub struct Expanded {
     pub fit: Option<Outcome>,
 }
 
-/// A model with what its directory holds beside it.
+/// A model with the other contents of its directory.
 pub struct InMemory {
     /// The model, with its provenance.
     pub model: Model,
@@ -98,13 +98,13 @@ pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options)
     })
 }
 
-/// As [`expand`], without a directory.
+/// Like [`expand`], without a directory.
 pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Result<InMemory> {
     let prepared = checked(&source.path, settings, None, options)?;
     finish(source, &prepared, None, options)
 }
 
-/// The expansion with all its inputs, which takes no more memory than is free.
+/// The expansion with all its inputs, checked to fit in free memory.
 fn checked(
     dir: &Path,
     settings: &Expand,
@@ -124,7 +124,7 @@ fn checked(
     Ok(prepared)
 }
 
-/// The model of the templates in `source`, and what is told of it.
+/// The model of the templates in `source`, with its summary and result.
 fn finish(
     source: &Source,
     prepared: &Prepared,
@@ -226,7 +226,7 @@ pub fn make(
     if let Some(data) = data
         && data.class_names.len() != shape.classes
     {
-        // Other classes get a new head, at zero, which is fitted with the scalers.
+        // If the classes differ, a new head starts at zero and is fitted with the scalers.
         shape.classes = data.class_names.len();
         label_names = data.class_names.clone();
         inherited.extend(zero_head("head", shape.classes, shape.width)?);
@@ -285,8 +285,8 @@ pub fn make(
     })
 }
 
-/// Standard deviation of the weights that random scalers compose: that of timm's start. WAVE names none. Larger weights
-/// drown the inherited patches, norms and head (recipes/results/scalers-only/README.md).
+/// Standard deviation of the weights that random scalers compose: that of timm's initialisation. WAVE gives none.
+/// Larger weights drown the inherited patches, norms and head (recipes/results/scalers-only/README.md).
 const RANDOM_DEVIATION: f64 = 0.02;
 
 fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Result<Scalers> {

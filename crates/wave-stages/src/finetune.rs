@@ -34,7 +34,7 @@ pub use plan::FinetunePlan;
 use prepared::only_runs;
 pub use prepared::{Prepared, describe, open_data};
 
-/// Values for settings that are not given.
+/// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
     duration: Duration::Epochs(10.0),
     lr: 5e-4,
@@ -117,19 +117,19 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     })
 }
 
-/// Settings and data of a fine-tuning.
+/// Settings and data for fine-tuning.
 pub struct Tuning<'a> {
     /// The settings.
     pub plan: &'a FinetunePlan,
-    /// The training on this data.
+    /// The training settings, resolved for this data.
     pub resolved: &'a Resolved,
     /// Images.
     pub data: &'a Data,
     /// A frozen model to distil from as well.
     pub ancestor: Option<&'a Ancestor>,
-    /// Its outputs on disk, if they are kept.
+    /// Its outputs on disk, if they are cached.
     pub cache: Option<&'a Cache>,
-    /// Test after every epoch.
+    /// Evaluate after every epoch.
     pub every_epoch: bool,
 }
 
@@ -137,7 +137,7 @@ impl Tuning<'_> {
     /// Trains all weights of `model` in place, with a log in `run` if given.
     ///
     /// # Errors
-    /// If the plan does not fit the model, or as [`train::train`].
+    /// If the plan does not fit the model, or as for [`train::train`].
     pub fn tune(
         &self,
         model: &mut Model,
@@ -184,7 +184,7 @@ struct Tuned<'a> {
     network: &'a Network,
     start: Weights,
     distill_targets: Option<DistillTargets<'a>>,
-    /// Sizes of slices, if steps train slices.
+    /// Sizes of the slices, if steps train slices.
     sizes: Option<Sizes>,
 }
 
@@ -250,7 +250,7 @@ impl Trainable for Tuned<'_> {
 }
 
 impl Tuned<'_> {
-    /// Class scores of the network, or a slice of it, with `weights` that are those that train or made of them.
+    /// Logits of the network, or of a slice of it; `weights` are the trained values or derived from them.
     fn outputs(
         &self,
         network: &Network,

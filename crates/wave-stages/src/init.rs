@@ -1,4 +1,4 @@
-//! `wave init`: a model in closed form, from its size alone or from a trained one. (Not `git init`.)
+//! `wave init`: a model in closed form, from its size alone or from a trained model. (Not `git init`.)
 
 mod convolution;
 pub mod flags;
@@ -89,7 +89,7 @@ pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<Stri
     Ok(format!("{network}\n{n} parameters\n"))
 }
 
-/// The model of these settings.
+/// The model for these settings.
 pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Model> {
     Ok(new_model_and_cost(method, settings, context)?.0)
 }
@@ -153,7 +153,7 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         },
     };
     let heads = match donor {
-        // Heads become narrower, in place of fewer.
+        // Use narrower heads instead of fewer.
         Some((shape, _)) if method.images => {
             let fit = |heads: &usize| plan.width.is_multiple_of(*heads);
             (1..=shape.heads).rev().find(fit).unwrap_or(1)
@@ -188,14 +188,14 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
-/// Images that a method looks at, where nobody says how many.
+/// Default number of images for a method that uses images.
 pub const SAMPLE: usize = 500;
 
-/// Images for a method that looks at some, [`SAMPLE`] if the plan does not say how many: (images, channels, side, side).
-/// They need no labels.
+/// Images for a method that uses some, [`SAMPLE`] unless the plan gives a number: (images, channels, side, side). They
+/// need no labels.
 ///
 /// # Errors
-/// If the data cannot be read, or so many images do not fit in memory beside the tokens that `donor` makes of them.
+/// If the data cannot be read, or the images do not fit in memory together with the tokens that `donor` makes of them.
 pub fn sample(
     plan: &DataPlan,
     transform: &Transform,
@@ -217,10 +217,10 @@ pub fn sample(
     Ok(Tensor::cat(&batches, 0)?)
 }
 
-/// Weights of a shape by the method of this name, from as many donors as it needs, and images if it looks at some.
+/// Weights of a shape by the method of this name, from its number of donors, and images if it uses some.
 ///
 /// # Errors
-/// If there is no such method, or it cannot make this shape of these donors.
+/// If there is no such method, or it cannot make this shape from these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,

@@ -21,27 +21,27 @@ pub fn float(dtype: Option<&str>) -> Result<FloatType> {
 /// Format and element type of a model directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Files and their names for weights.
+    /// File layout and names of the weights.
     pub format: Format,
     /// Element type of the weights. Scalers are always f32.
     pub float: FloatType,
 }
 
-/// ONNX files are limited to 2 GiB, which includes the graph.
+/// ONNX files are limited to 2 GiB, including the graph.
 const MOST_ONNX_BYTES: usize = 2_140_000_000;
 
 impl Layout {
-    /// The layout in the settings.
+    /// The layout given in the settings.
     ///
     /// # Errors
-    /// Naming the key with an unknown value.
+    /// If a value is unknown; the error names the key.
     pub fn new(output: &Output) -> Result<Layout> {
         let OutputValues { format, dtype } = output.clone().into();
         let float = float(dtype.as_deref())?;
         Ok(Layout { format, float })
     }
 
-    /// [`Layout::new`], checked against the network. Called before any work, so that none is lost.
+    /// [`Layout::new`], checked against the network. Called before any work, so that none is wasted.
     ///
     /// # Errors
     /// If the format cannot hold the network.

@@ -3,12 +3,12 @@
 //! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs.
 //! 2. [`templates`] reads and writes a template directory.
 //! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits.
-//!    [`adapt`] fits templates to other data for all sizes at once; [`delta`] reads and writes what it
-//!    changes.
+//!    [`adapt`] fits templates to other data for all sizes at once; [`delta`] reads and writes the
+//!    result.
 //! 4. [`init`] makes a model in closed form instead.
 //! 5. [`finetune`] trains a model, [`eval`] measures it, [`speed`] times it.
 //! 6. [`model`] reads and writes a model directory, in a [`layout`], with its [`origin`] on the card.
-//! 7. [`towers`] reads a CLIP or SigLIP, [`zero_shot`] makes a classifier of one by names of classes.
+//! 7. [`towers`] reads a CLIP or SigLIP, [`zero_shot`] makes a classifier from one and class names.
 //!
 //! Each stage first turns its settings into a plan; the code below never sees settings.
 //!

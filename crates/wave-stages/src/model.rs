@@ -1,4 +1,4 @@
-//! Reading and writing of model directories.
+//! Reading and writing model directories.
 
 use crate::layout::{Format, Layout};
 use crate::origin;
@@ -37,19 +37,19 @@ pub struct Model {
 
 impl Model {
     /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or a
-    /// safetensors file, whose architecture follows from its names. Where nothing gives a transformer's
-    /// heads, their number is assumed, with a warning on stderr.
+    /// safetensors file, whose architecture is inferred from its tensor names. If a transformer's
+    /// number of heads is not given anywhere, it is assumed, with a warning on stderr.
     ///
     /// # Errors
-    /// If there is none, its files do not fit together, or its network is not supported.
+    /// If there is no model, its files do not fit together, or its network is not supported.
     pub fn read(path: &Path, context: &Context) -> Result<Model, Error> {
         Ok(Model::read_with_heads(path, None, context)?)
     }
 
-    /// [`Model::read`] of a transformer with so many heads, where its description gives none.
+    /// [`Model::read`] for a transformer with this number of heads, if its description gives none.
     ///
     /// # Errors
-    /// Also if the description gives another number, or the model is no transformer.
+    /// Also if the description gives another number, or the model is not a transformer.
     pub fn read_with_heads(path: &Path, heads: Option<usize>, context: &Context) -> Result<Model> {
         let path = &locate::locate(path, context)?;
         if path.is_file() {
@@ -77,7 +77,7 @@ impl Model {
             weights,
         } = transformers::in_timm(&config, &weights)?;
         if matches!(config["model_type"].as_str(), Some("vit" | "deit")) {
-            // transformers' own, for a file that leaves it out.
+            // transformers' default, for a file that omits it.
             args.entry("layer_norm_eps").or_insert(json!(1e-12));
         }
         let size = wave_hub::read_preprocessing(dir)?.size;
@@ -151,7 +151,7 @@ impl Model {
     /// The model's `config.json`, in timm's terms.
     ///
     /// # Errors
-    /// If the network only runs, so that no model directory holds it.
+    /// If the network supports inference only, so that it has no model directory.
     pub fn config(&self) -> Result<ModelConfig> {
         let t = &self.transform;
         let of_vit = ("patch_embed.proj", "head");
@@ -185,7 +185,7 @@ impl Model {
                 if let Some(dilation) = s.dilations.to_json() {
                     args["dilation"] = dilation;
                 }
-                // timm tells the activation by the name alone.
+                // timm encodes the activation in the name only.
                 let architecture = match s.activation {
                     Activation::Relu => "convmixer_768_32",
                     _ => "convmixer_1536_20",
@@ -248,7 +248,7 @@ impl Model {
             pretrained_cfg: PretrainedCfg {
                 tag: "wave".into(),
                 input_size: [t.channels, t.image_size, t.image_size],
-                // timm hands a fixed size on to the network, and convolutions take none.
+                // timm passes a fixed size on to the network, and convolutional networks take none.
                 fixed_input_size: of_vit == (first_conv, classifier),
                 interpolation: t.interpolation.to_string(),
                 crop_pct: decimal(t.crop_pct),
@@ -279,8 +279,8 @@ impl Model {
         Ok(wave_hub::sha256_file(&file)?)
     }
 
-    /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers` are
-    /// those of an expanded model.
+    /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers`
+    /// belong to an expanded model.
     pub fn write(
         &self,
         dir: &Path,
@@ -412,7 +412,7 @@ impl Model {
     }
 }
 
-/// Refuses a network without a classifier, where class scores are asked for.
+/// Refuses a network without a classifier, where logits are needed.
 pub(crate) fn check_classifier(network: &Network) -> Result<()> {
     match network.classes() {
         0 => Err(request(format!(
@@ -424,8 +424,8 @@ pub(crate) fn check_classifier(network: &Network) -> Result<()> {
     }
 }
 
-/// The network of a description by name and arguments, with the user's number of `heads` if given. Warns where the number
-/// is a guess.
+/// The network described by a name and arguments, with the user's number of `heads` if given. Warns if the number is a
+/// guess.
 fn recognise(
     path: &Path,
     (name, args): (&str, &mut Map<String, Value>),
@@ -469,7 +469,7 @@ fn recognise(
     Ok(network)
 }
 
-/// True if a model, or one that it started from, was made of templates.
+/// True if a model, or one that it started from, was made from templates.
 fn from_templates(provenance: &Value) -> bool {
     !provenance["templates_sha256"].is_null()
         || (provenance["start"].is_object() && from_templates(&provenance["start"]))
@@ -501,7 +501,7 @@ fn graph_sizes(shape: &VitShape) -> VitSizes {
     }
 }
 
-/// Metadata of a graph for its users: preprocessing, and names of the classes.
+/// Metadata of an ONNX graph for its users: preprocessing, and names of the classes.
 fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     let cfg = &config.pretrained_cfg;
     let offset = config.crop_offset.iter().map(|v| ("crop_offset", json!(v)));
@@ -538,7 +538,7 @@ pub(crate) fn shape_in_words(shape: &VitShape) -> String {
     )
 }
 
-/// The hub's name of the task of a network with so many classes.
+/// The hub's task name for a network with this number of classes.
 pub(crate) fn task(classes: usize) -> &'static str {
     match classes {
         0 => "image-feature-extraction",
@@ -546,7 +546,7 @@ pub(crate) fn task(classes: usize) -> &'static str {
     }
 }
 
-/// A value in words, where it is not the usual one.
+/// A value as text, if it is not the default.
 pub(crate) fn unusual<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
     (*value != T::default()).then(|| value.to_string())
 }

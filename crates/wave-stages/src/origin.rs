@@ -1,5 +1,5 @@
 //! Pretrained models and licences behind an artefact, for its card: `origin` in the provenance of each
-//! artefact, which every stage passes on.
+//! artefact, passed on by every stage.
 //!
 //! ```json
 //! "origin": { "base_models": ["OWNER/NAME"], "licenses": ["apache-2.0", null] }
@@ -13,15 +13,15 @@ use wave_hub::{CardFront, CardResult};
 use wave_run::context::Context;
 use wave_run::locate;
 
-/// The hub's name of a data set that comes with wave, where it has one.
+/// The hub's name of a built-in data set, if it has one.
 fn on_hub(spec: &str) -> Option<String> {
     (spec == "fashion-mnist").then(|| "zalando-datasets/fashion_mnist".to_owned())
 }
 
-/// The origin of an artefact made from `source`, whose provenance is given (null for one of another
-/// project).
+/// The origin of an artefact made from `source`, whose provenance is given (null if it is from
+/// another project).
 ///
-/// Its licence is the one on its card or in its `config.json`, or else its own origin's.
+/// Its licence is the one on its card or in its `config.json`, or else that of its own origin.
 pub fn of(source: &Path, provenance: &Value, context: &Context) -> Value {
     let name = locate::repository(source);
     let stated = locate::locate(source, context)
@@ -42,12 +42,12 @@ pub fn of(source: &Path, provenance: &Value, context: &Context) -> Value {
     })
 }
 
-/// The origin of an artefact made from a trained model of which nothing is known.
+/// The origin of an artefact made from a trained model of unknown origin.
 pub fn unknown() -> Value {
     json!({ "base_models": [], "licenses": [null] })
 }
 
-/// The origin of an artefact made from two.
+/// The origin of an artefact made from two others.
 pub fn both(a: &Value, b: &Value) -> Value {
     if a.is_null() || b.is_null() {
         return if a.is_null() { b } else { a }.clone();
@@ -91,10 +91,10 @@ pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> St
     wave_hub::model_card(&front, title, &body)
 }
 
-/// First words of the line on an unknown licence.
+/// Opening words of the line about an unknown licence.
 const NO_LICENCE: &str = "The licence is not stated:";
 
-/// The licence, or the reason why none is known.
+/// The licence, or the reason why it is unknown.
 fn license(origin: &Value) -> Result<String, String> {
     let Some(licenses) = origin["licenses"].as_array() else {
         return Err(
@@ -124,13 +124,13 @@ fn license(origin: &Value) -> Result<String, String> {
     }
 }
 
-/// The data set of a stage: as the hub knows it, or by its name here.
+/// The data set of a stage: by its name on the hub, or its name here.
 pub(crate) fn dataset(provenance: &Value) -> String {
     let spec = provenance["data"].as_str().unwrap_or("unknown");
     on_hub(spec).unwrap_or_else(|| spec.to_owned())
 }
 
-/// Training data of a model and of those it started from, where the hub has it.
+/// Training data of a model and of the models it started from, by its names on the hub.
 fn datasets(provenance: &Value) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut stage = provenance;
@@ -146,7 +146,7 @@ fn datasets(provenance: &Value) -> Vec<String> {
     all
 }
 
-/// A card as published on the hub: loaded by the name of the repository, with a licence if given.
+/// A card as published on the hub: it loads by the repository's name, with a licence if given.
 pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
     let card = card
         .replace("local-dir:DIR", &format!("hf-hub:{repo}"))
@@ -167,7 +167,7 @@ pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
     wave_hub::with_license(&card, license)
 }
 
-/// A card that shows its picture below the title, unless it does already.
+/// A card that shows its picture below the title, unless it already does.
 pub fn illustrated(card: &str) -> String {
     let picture = wave_hub::PICTURE_FILE;
     match card.split_once("\n# ") {

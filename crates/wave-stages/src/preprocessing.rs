@@ -1,4 +1,4 @@
-//! The preprocessing of a model's images: what its files say, fitted to its network.
+//! The preprocessing of a model's images: read from its files, adapted to its network.
 
 use anyhow::Result;
 use std::path::Path;
@@ -8,7 +8,7 @@ use wave_models::{Network, Weights, resample};
 use wave_run::error::request;
 use wave_run::progress;
 
-/// timm's networks that take images of any size unless their arguments deny it.
+/// timm's networks that accept images of any size unless their arguments disable it.
 const DYNAMIC: [&str; 3] = ["vit_intern300m_patch14_448", "test_vit", "test_vit2"];
 
 /// The preprocessing of a model directory or a file of weights, for a network that takes square images of `side`
@@ -54,7 +54,7 @@ pub fn of(path: &Path, channels: usize, side: usize) -> Result<Preprocessing> {
     Ok(steps)
 }
 
-/// [`of`] as a transform for `network`, with a warning on stderr of what is assumed.
+/// [`of`] as a transform for `network`, with a warning on stderr about assumed values.
 ///
 /// # Errors
 /// As [`of`] and [`transform`].
@@ -65,7 +65,7 @@ pub fn read(path: &Path, network: &Network) -> Result<Transform> {
     transform(&steps, path, side)
 }
 
-/// Warns on stderr of values that nothing tells.
+/// Warns on stderr about values that are not given anywhere.
 pub fn warn(path: &Path, steps: &Preprocessing) {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     let all = steps.described();
@@ -90,10 +90,10 @@ pub fn warn(path: &Path, steps: &Preprocessing) {
     }
 }
 
-/// The transform of images by these steps, which `path` describes.
+/// The transform for these steps, which `path` describes.
 ///
 /// # Errors
-/// Naming the file and the field, for a preprocessing that is not supported.
+/// If the preprocessing is not supported; the error names the file and the field.
 pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Transform> {
     let wrong = |source: &Source, found: String| {
         let place = match source {
@@ -135,11 +135,11 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
     })
 }
 
-/// A network in timm's layout for the images that timm gives it: with `dynamic_img_size`, those of
+/// A network in timm's layout, for the image size that timm uses: with `dynamic_img_size`, that of
 /// `input_size`, to which positions are resized.
 ///
 /// # Errors
-/// If it takes no such images, or its positions are not resized here.
+/// If it cannot take such images, or its positions cannot be resized here.
 pub fn resized(
     path: &Path,
     config: &ModelConfig,
@@ -182,10 +182,10 @@ pub fn resized(
     }
 }
 
-/// The description of a model's preprocessing for transformers.
+/// A model's preprocessing in the format of transformers.
 ///
 /// # Errors
-/// For steps that it does not take.
+/// If it has steps that the format does not support.
 pub fn processor(config: &ModelConfig) -> Result<Processor> {
     let mut steps = Preprocessing::from(&config.pretrained_cfg);
     if let Some(offset) = &config.crop_offset {
@@ -206,7 +206,7 @@ pub fn processor(config: &ModelConfig) -> Result<Processor> {
     Ok(processor)
 }
 
-/// A word on what timm does otherwise with a directory in its layout.
+/// A note on where timm treats a directory in its layout differently.
 pub(crate) fn note_for_timm(config: &ModelConfig) {
     if config.crop_offset.as_deref() == Some(FLOOR) {
         progress::note(

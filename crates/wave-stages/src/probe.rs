@@ -1,4 +1,4 @@
-//! The worth of features: the accuracy of their nearest neighbours, and of a linear classifier on them.
+//! Feature quality: the accuracy of nearest neighbours, and of a linear classifier.
 
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor, Var};
@@ -8,11 +8,11 @@ use wave_models::Frozen;
 use wave_run::data::TestImages;
 use wave_train::{Examples, Rate, Schedule, State, Variable};
 
-/// Temperature of the votes of neighbours (Wu et al. 2018).
+/// Temperature of the neighbours' votes (Wu et al. 2018).
 const TEMPERATURE: f32 = 0.07;
-/// Images whose neighbours are sought at once.
+/// Number of images whose neighbours are searched at once.
 const AT_ONCE: usize = 256;
-/// Steps of a linear classifier, each on all training images, and their largest learning rate.
+/// Steps of the linear classifier, each on all training images, and their peak learning rate.
 const STEPS: u64 = 300;
 const LEARNING_RATE: f64 = 1e-2;
 const WEIGHT_DECAY: f32 = 1e-2;
@@ -24,7 +24,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// The features that the classifier of a network sees of images.
+    /// The features that a network's classifier sees for these images.
     pub(crate) fn of(
         network: &dyn Frozen,
         images: &TestImages,
@@ -40,7 +40,7 @@ impl Features {
         Features::new(Tensor::cat(&rows, 0)?, labels)
     }
 
-    /// Features (images, width) with a label each.
+    /// Features (images, width), each with a label.
     pub(crate) fn new(rows: Tensor, labels: Vec<u32>) -> Result<Features> {
         let largest = rows.abs()?.max_all()?.to_scalar::<f32>()?;
         if !largest.is_finite() {
@@ -52,8 +52,8 @@ impl Features {
     }
 }
 
-/// The share of test images whose label has the most votes among their `k` nearest training images by
-/// cosine, each with a vote of `exp(cosine / 0.07)`. Of equal votes the first class counts.
+/// Fraction of test images whose label has the most votes among their `k` nearest training images by
+/// cosine similarity, each with a vote of `exp(cosine / 0.07)`. Ties go to the first class.
 pub(crate) fn nearest(train: &Features, test: &Features, k: usize, classes: usize) -> Result<f64> {
     let known = unit(&train.rows)?.t()?.contiguous()?; // (width, train)
     let sought = unit(&test.rows)?;
@@ -69,7 +69,7 @@ pub(crate) fn nearest(train: &Features, test: &Features, k: usize, classes: usiz
     Ok(right as f64 / test.labels.len().max(1) as f64)
 }
 
-/// The class with the most votes among the `k` training images of the largest cosines.
+/// The class with the most votes among the `k` training images with the largest cosines.
 fn vote(cosines: &[f32], labels: &[u32], k: usize, classes: usize) -> u32 {
     let mut order: Vec<usize> = (0..cosines.len()).collect();
     let nearer = |a: &usize, b: &usize| cosines[*b].total_cmp(&cosines[*a]).then(a.cmp(b));
@@ -86,7 +86,7 @@ fn vote(cosines: &[f32], labels: &[u32], k: usize, classes: usize) -> u32 {
     best.unwrap_or(0) as u32
 }
 
-/// The share of test images that a linear classifier tells apart: multinomial logistic regression on
+/// Accuracy of a linear classifier on the test images: multinomial logistic regression on
 /// standardised features of all training images, 300 steps of AdamW from zero.
 pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Result<f64> {
     let standard = Standard::of(&train.rows)?;
@@ -152,7 +152,7 @@ mod tests {
             &[0, 1, 2, 0],
         );
         assert_eq!(nearest(&train(), &test, 1, 3).unwrap(), 1.0);
-        // All images vote, nearer ones more.
+        // All images vote; nearer ones have more weight.
         assert_eq!(nearest(&train(), &test, 4, 3).unwrap(), 1.0);
         let other = features(&[[5.0, 0.1], [0.1, 0.2]], &[1, 1]);
         assert_eq!(nearest(&train(), &other, 1, 3).unwrap(), 0.5);

@@ -1,11 +1,11 @@
-//! The record of a template directory on the shapes it makes: the accuracy to expect of one without
-//! measuring it, and where a shape leaves what was condensed.
+//! The record of a template directory about the shapes it makes: the accuracy to expect without
+//! measuring it, and where a shape is outside the condensed range.
 
 use crate::budget::Surface;
 use wave_hub::{Provenance, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
 
-/// Properties of a shape that a record knows about, in messages.
+/// Names of the recorded properties of a shape, for messages.
 const NAMES: [&str; 6] = [
     "depth",
     "width",
@@ -15,7 +15,7 @@ const NAMES: [&str; 6] = [
     "patch",
 ];
 
-/// Places of depth and width there. For all others the auxiliary's own was condensed too, whatever steps drew.
+/// Indices of depth and width. For all others the auxiliary's value was condensed too, even if never sampled.
 const DEPTH: usize = 0;
 const WIDTH: usize = 1;
 
@@ -30,7 +30,7 @@ fn properties(shape: &VitShape) -> [f64; 6] {
     ]
 }
 
-/// The properties that were condensed, as far as they are told.
+/// The sampled values of each property, as far as they are recorded.
 fn drawn(told: &Provenance) -> [Vec<f64>; 6] {
     let numbers = |sizes: &[usize]| sizes.iter().map(|n| *n as f64).collect();
     [
@@ -52,7 +52,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record in a configuration, of templates with this auxiliary.
+    /// The record in a configuration, for templates with this auxiliary.
     pub(crate) fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
         Record {
             auxiliary,
@@ -62,8 +62,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The accuracy to expect of a shape made without data, 0 to 1, and how it is known. Where it was not measured, the losses of all properties in which
-    /// it differs from those that were are added up; none where one is unknown.
+    /// The expected accuracy of a shape made without data, 0 to 1, and its source. If it was not measured, the losses
+    /// of all properties in which it differs from measured shapes are added up; `None` if one is unknown.
     pub(crate) fn expected(&self, shape: &VitShape) -> Option<(f64, &'static str)> {
         let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
         if let Some(at) = self.shapes.iter().find(same) {
@@ -81,8 +81,8 @@ impl<'a> Record<'a> {
         Some((top1, "estimated from shapes that differ in one thing each"))
     }
 
-    /// A line for each property in which a shape leaves what was condensed, with the accuracy that this
-    /// costs, if it is recorded.
+    /// A line for each property in which a shape is outside the condensed range, with the loss of
+    /// accuracy, if recorded.
     pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
         for (property, value) in properties(shape).into_iter().enumerate() {
@@ -124,7 +124,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Properties in which a shape differs from those whose accuracy the surface holds.
+    /// Properties in which a shape differs from the shapes whose accuracy the surface holds.
     fn differing(&self, shape: &VitShape) -> Vec<usize> {
         let own = properties(shape);
         let plain = properties(&self.auxiliary.with_size(shape.depth, shape.width));
@@ -137,7 +137,7 @@ impl<'a> Record<'a> {
         (0..NAMES.len()).filter(outside).collect()
     }
 
-    /// The least and the most of a property that was condensed.
+    /// The smallest and the largest condensed value of a property.
     fn condensed(&self, property: usize) -> (f64, f64) {
         let mut all = drawn(self.provenance)[property].clone();
         if property > WIDTH || all.is_empty() {
@@ -148,8 +148,8 @@ impl<'a> Record<'a> {
         (least, most)
     }
 
-    /// The loss of accuracy of models that differ in this property alone, interpolated between the values
-    /// measured; that of the nearest beyond them.
+    /// The loss of accuracy of models that differ in this property alone, interpolated between the
+    /// measured values; outside their range, that of the nearest.
     fn loss(&self, property: usize, value: f64) -> Option<f64> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for entry in self.shapes {
@@ -175,7 +175,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The value of a property next to `value` at which nothing is lost.
+    /// The value of a property nearest to `value` at which nothing is lost.
     fn without_loss(&self, property: usize, value: f64) -> Option<f64> {
         let nearest = self.surface.nearest_size(value as usize, value as usize);
         match property {

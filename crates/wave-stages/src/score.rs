@@ -1,4 +1,4 @@
-//! Parts of a training that all stages share: drop path, accuracies, an untrained classifier.
+//! Parts of training that all stages share: drop path, accuracies, an untrained classifier.
 
 use crate::model::{Model, Network};
 use anyhow::Result;
@@ -14,7 +14,7 @@ use wave_run::forecast;
 use wave_run::train::{self, Resolved};
 use wave_train::{MicroBatch, Scores};
 
-/// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
+/// Drop-path scales (depth, 2, b) for a micro-batch, if any branch may be dropped.
 pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
@@ -24,7 +24,7 @@ pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) ->
     })
 }
 
-/// The cross-entropy of a transformer with the labels of a part of a step's batch.
+/// The cross-entropy of a transformer with the labels of a micro-batch.
 pub(crate) fn label_loss(
     shape: &VitShape,
     weights: &Weights,
@@ -39,13 +39,13 @@ pub(crate) fn label_loss(
     wave_ops::soft_cross_entropy(&logits, &targets)
 }
 
-/// Accuracy of values (as trained) on the test images.
+/// Accuracy of trained values on the test images.
 pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
     let values = tests.context.place(values)?;
     score_by(network, tests, |images| network.logits(&values, images))
 }
 
-/// Accuracy of a network whose class scores `logits` gives, on the test images.
+/// Accuracy on the test images of a network with class scores by `logits`.
 pub(crate) fn score_by(
     network: &Network,
     tests: &TestImages,
@@ -56,7 +56,7 @@ pub(crate) fn score_by(
     Ok(wave_train::evaluate(ranks, batches, logits)?)
 }
 
-/// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.
+/// Accuracy of the stored model: equal to that of its f32 weights, or measured again for a narrower type.
 pub(crate) fn stored_scores(
     model: &Model,
     float: FloatType,
@@ -70,7 +70,7 @@ pub(crate) fn stored_scores(
     score(&model.network, &weights, &data.tests).map(Some)
 }
 
-/// Refuses a part of names, given by a setting of this `key`, that none of the weights' `names` holds.
+/// Refuses a name part, given by the setting `key`, that none of the weights' `names` contains.
 pub(crate) fn check_parts<'a>(
     key: &str,
     parts: &[String],

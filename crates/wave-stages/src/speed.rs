@@ -1,6 +1,6 @@
-//! `wave speed`: speed of training, inference and condensation of a transformer on this machine.
+//! `wave speed`: training, inference and condensation speed of a transformer on this machine.
 //!
-//! The steps are those of the stages, on random images in memory: loading is not measured.
+//! Steps are the same as in the stages, on random images in memory, so loading is not measured.
 
 use crate::condense;
 use crate::timing::{WARM_UP, clock, descend, examples, variables};
@@ -14,7 +14,7 @@ use wave_run::error::request;
 use wave_run::settings::{self, Speed, SpeedMode, SpeedValues};
 use wave_run::train::tracked;
 
-/// Measures, and returns the output of `--json`.
+/// Runs the measurements and returns the output of `--json`.
 pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     settings::check(wanted)?;
     let wanted = SpeedValues::from(wanted.clone());

@@ -1,4 +1,4 @@
-//! Reading and writing of template directories.
+//! Reading and writing template directories.
 
 use crate::model::{Model, Network, decimal, task, unusual};
 use crate::origin;
@@ -21,11 +21,11 @@ use wave_run::error::{Error, request};
 /// The tags of template sets on a hub.
 pub const TAGS: [&str; 2] = ["wave", "learngene"];
 
-/// Templates as a user names them.
+/// Templates as named by a user.
 pub struct Source {
     /// A directory, or a name on a hub.
     pub path: PathBuf,
-    /// The name of the set that comes with wave, if it is one.
+    /// The name of the built-in set, if it is one.
     pub shipped: Option<&'static str>,
 }
 
@@ -57,10 +57,10 @@ impl TemplateDir {
         }
     }
 
-    /// A model of so many layers and channels, composed without data.
+    /// A model of this depth and width, composed without data.
     ///
     /// # Errors
-    /// If there are no layers, or the width is no multiple of the head width.
+    /// If there are no layers, or the width is not a multiple of the head width.
     pub fn expand(&self, depth: usize, width: usize) -> Result<Model, Error> {
         let shape = self.learngene.shape(depth, width, None);
         self.model(&shape.map_err(anyhow::Error::from)?)
@@ -82,7 +82,7 @@ impl TemplateDir {
     }
 }
 
-/// The learngene as it reads back from a directory that stores values as `float`.
+/// The learngene as it would be read from a directory that stores values as `float`.
 pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
     Ok(learngene.map(&|tensors| float.rounded(tensors))?)
 }
@@ -90,7 +90,7 @@ pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learnge
 /// Reads a template directory, or `hf:OWNER/NAME` after a download.
 ///
 /// # Errors
-/// As [`read`], or if a name on a hub cannot be fetched.
+/// As for [`read`], or if a name on a hub cannot be fetched.
 pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
     read(&wave_run::locate::locate(name, context)?)
 }
@@ -98,7 +98,7 @@ pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
 /// Reads a template directory.
 ///
 /// # Errors
-/// If there is none, or its files do not fit together.
+/// If it does not exist, or its files do not fit together.
 pub fn read(dir: &Path) -> Result<TemplateDir, Error> {
     Ok(read_directory(dir)?)
 }
@@ -238,7 +238,7 @@ fn read_level(
     })
 }
 
-/// Contents of a template directory beside its tensors.
+/// Contents of a template directory in addition to its tensors.
 pub struct Description<'a> {
     /// Preprocessing of images.
     pub transform: &'a Transform,
@@ -252,7 +252,7 @@ pub struct Description<'a> {
     pub shapes: Vec<ShapeAccuracy>,
 }
 
-/// Templates as they would be read from a directory, without one.
+/// Templates as they would be read from a directory, without writing one.
 pub(crate) fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
     TemplateDir {
         transform: about.transform.clone(),
@@ -328,7 +328,8 @@ pub fn write(
     Ok(())
 }
 
-/// Tensors by the names of [`Learngene::tensors`] under those of a file: scalers one by one, other weights a layer each.
+/// Tensors by the names of [`Learngene::tensors`] under their names in a file: scalers one by one, other weights layer
+/// by layer.
 pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Result<Weights> {
     let mut stored = Weights::new();
     let mut inherited = Weights::new();
@@ -348,7 +349,7 @@ pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Res
     Ok(stored)
 }
 
-/// The card of templates, or of a delta of some, with these accuracies as results; its provenance comes last.
+/// The card for templates, or for a delta, with these accuracies as results; its provenance comes last.
 pub(crate) fn card(
     learngene: &Learngene,
     accuracies: &[Accuracy],
@@ -375,7 +376,7 @@ pub(crate) fn card(
     origin::card(front, provenance, title, &body)
 }
 
-/// Measured accuracies as a table of a card, with the cost of each size.
+/// Measured accuracies as a table for a card, with the cost of each size.
 pub(crate) fn card_accuracies(
     learngene: &Learngene,
     accuracies: &[Accuracy],
@@ -402,7 +403,7 @@ pub(crate) fn card_accuracies(
     table
 }
 
-/// The sections of a card on templates with this configuration: their limits, and their use.
+/// The sections of a card about templates with this configuration: their limits, and their use.
 pub(crate) fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
     let a = &learngene.auxiliary;
     let condensed = |sizes: &[usize], own: usize, between: &str| match sizes {

@@ -1,4 +1,4 @@
-//! Times of training steps, on random images in memory: loading is not measured.
+//! Timing of training steps, on random images in memory, so loading is not measured.
 
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
@@ -11,10 +11,10 @@ use wave_ops::Mode;
 use wave_run::train::tracked;
 use wave_train::{Rate, State, Variable};
 
-/// Steps before the measurement, which fill caches and buffers.
+/// Warm-up steps before the measurement, which fill caches and buffers.
 pub(crate) const WARM_UP: usize = 3;
 
-/// Seconds per image of a training step, measured on a few.
+/// Seconds per image of a training step, measured on a few images.
 pub(crate) fn training(
     network: &Network,
     weights: &Weights,
@@ -69,7 +69,7 @@ pub(crate) fn descend(
     })
 }
 
-/// Seconds of each of so many `steps` on a device, after `warm_up` steps.
+/// Seconds of each of `steps` steps on a device, after `warm_up` steps.
 pub(crate) fn clock(
     device: &Device,
     warm_up: usize,
@@ -104,7 +104,7 @@ pub(crate) fn variables(
     values.into_iter().map(variable).collect()
 }
 
-/// Uniform in -1..1, always the same values.
+/// Uniform random values in -1..1, always the same.
 pub(crate) fn random(dims: &[usize], device: &Device) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let n: usize = dims.iter().product();

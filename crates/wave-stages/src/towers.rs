@@ -1,4 +1,4 @@
-//! Directories with the two towers of a CLIP or SigLIP: which are read, and why others are not.
+//! Directories with the two towers of a CLIP or SigLIP: supported formats, and the reasons to refuse others.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use wave_run::error::request;
 
 const OPEN_CLIP: &str = "open_clip_config.json";
 
-/// The `config.json` of a directory and its CLIP or SigLIP, if it holds one.
+/// The `config.json` of a directory and its CLIP or SigLIP, if there is one.
 pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
     refuse_open_clip(dir)?;
     if dir.is_file() || wave_hub::directory_kind(dir)? != Kind::Transformers {
@@ -25,7 +25,7 @@ pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
     Ok(Some((config, dual)))
 }
 
-/// Refuses a directory that only open_clip reads.
+/// Refuses a directory that only open_clip can read.
 pub(crate) fn refuse_open_clip(dir: &Path) -> Result<()> {
     if !dir.join("config.json").exists() && dir.join(OPEN_CLIP).exists() {
         return Err(request(format!(
@@ -37,7 +37,7 @@ pub(crate) fn refuse_open_clip(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a CLIP or SigLIP without names of classes.
+/// Refuses a CLIP or SigLIP without class names.
 pub(crate) fn refuse_nameless(dir: &Path) -> Result<()> {
     let config: Value = wave_hub::read_json(&dir.join("config.json"))?;
     if !DualEncoder::is_one(&config) {

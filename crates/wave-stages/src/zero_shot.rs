@@ -1,10 +1,9 @@
-//! CLIP and SigLIP by names of classes: from transformers' directory, a text file and prompts to a model
-//! whose logits are the agreement of an image with each text.
+//! CLIP and SigLIP with class names: from a transformers directory, a text file and prompts to a model
+//! whose logits are the similarity of an image with each text.
 //!
-//! The directory holds `config.json` (`model_type` `clip` or `siglip`), `model.safetensors`,
-//! `tokenizer.json`, and, where they are, `tokenizer_config.json` for the token of padding and
-//! `processor_config.json` or `preprocessor_config.json` for the images. Texts are cut at the context as transformers cuts them; a
-//! SigLIP's are padded to it.
+//! The directory holds `config.json` (`model_type` `clip` or `siglip`), `model.safetensors`, `tokenizer.json` and,
+//! optionally, `tokenizer_config.json` for the padding token and `processor_config.json` or `preprocessor_config.json`
+//! for the images. Texts are truncated to the context length as in transformers; a SigLIP's are padded to it.
 
 use crate::model::Model;
 use crate::preprocessing;
@@ -24,27 +23,27 @@ use wave_run::locate;
 use wave_run::progress;
 use wave_run::settings::ZeroShot;
 
-/// The text of a class where none is given: CLIP's.
+/// Default prompt for a class, CLIP's.
 const PROMPT: &str = "a photo of a {}.";
-/// The place of the name in a prompt.
+/// Placeholder for the class name in a prompt.
 const PLACE: &str = "{}";
-/// Texts embedded between two looks for Ctrl-C.
+/// Number of texts embedded between two checks for Ctrl-C.
 const TEXTS: usize = 256;
-/// Texts whose embedding takes so long that it is told.
+/// Number of texts from which on embedding is slow enough to report progress.
 const MANY: usize = 1000;
-/// The token of padding where nothing tells another: SigLIP's.
+/// Default padding token, SigLIP's.
 const PADDING: u32 = 1;
 
-/// The texts that a zero-shot model's classes are made of.
+/// The texts that define a zero-shot model's classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// The texts of a class.
+    /// The prompts for each class.
     pub prompts: Vec<String>,
     /// SHA-256 of names and of the tokens of all texts.
     pub digest: String,
 }
 
-/// Refuses names of classes of an ancestor where there is none.
+/// Refuses class names if there is no ancestor.
 pub(crate) fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
     match ancestor {
         None if settings.is_given() => Err(request(
@@ -55,11 +54,11 @@ pub(crate) fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
     }
 }
 
-/// Reads a model for its class scores: a CLIP or SigLIP if `settings` name classes, else as
+/// Reads a model for classification: a CLIP or SigLIP if `settings` give class names, else as
 /// [`Model::read_with_heads`].
 ///
 /// # Errors
-/// If names are given to another model, are missing for one of these, or are no names of classes.
+/// If class names are given for another kind of model, are missing for a CLIP or SigLIP, or are not valid.
 pub fn open(
     path: &Path,
     heads: Option<usize>,
@@ -116,7 +115,7 @@ pub fn preprocessing(dir: &Path, dual: &DualEncoder) -> Result<Preprocessing> {
     preprocessing::of(dir, dual.vision.channels, dual.vision.image_size)
 }
 
-/// The names in a text file, one a line.
+/// The names in a text file, one per line.
 fn names(file: &Path) -> Result<Vec<String>> {
     let text = wave_hub::read_text(file)?;
     let wrong = |found: String| request(format!("--labels {}: {found}", file.display()));
@@ -145,7 +144,7 @@ fn names(file: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// The given prompts, or the usual one.
+/// The given prompts, or the default.
 fn prompts(given: Option<&[String]>) -> Result<Vec<String>> {
     let prompts = match given {
         None | Some([]) => vec![PROMPT.to_owned()],
@@ -159,7 +158,7 @@ fn prompts(given: Option<&[String]>) -> Result<Vec<String>> {
     }
 }
 
-/// The texts of all classes as tokens: those of a class one after another.
+/// The texts of all classes as tokens, class by class.
 fn texts(
     dir: &Path,
     config: &Value,
@@ -210,7 +209,7 @@ fn texts(
     Ok(all)
 }
 
-/// The token that texts are padded with.
+/// The token used for padding texts.
 fn padding(dir: &Path, config: &Value, tokenizer: &Tokenizer) -> Result<u32> {
     let file = dir.join("tokenizer_config.json");
     if file.exists() {
@@ -231,7 +230,7 @@ fn padding(dir: &Path, config: &Value, tokenizer: &Tokenizer) -> Result<u32> {
     Ok(tokenizer.padding().or(said).unwrap_or(PADDING))
 }
 
-/// Embeddings (classes, embedding) of classes, each with as many texts.
+/// Embeddings (classes, embedding) of the classes, each from the same number of texts.
 fn classes(
     dual: &DualEncoder,
     texts: &[Vec<u32>],

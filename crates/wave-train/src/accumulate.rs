@@ -1,21 +1,21 @@
-//! Gradient accumulation: a step's batch in micro-batches, whose gradients are added up.
+//! Gradient accumulation: a step's batch is split into micro-batches, and their gradients are summed.
 
 use candle_core::Tensor;
 use wave_ops::squared_norms;
 
 use crate::{Ranks, Variable};
 
-/// A share of a step's batch: the images that a loss is asked for.
+/// A part of a step's batch: the images that a loss is computed on.
 ///
-/// A loss draws its random numbers for the whole batch, and takes its [`rows`](MicroBatch::rows)': then a
-/// step is the same for any number of micro-batches.
+/// A loss should draw random numbers for the whole batch and select those of its
+/// [`rows`](MicroBatch::rows), so that a step is the same for any number of micro-batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
     /// The step's number, counted from 0.
     pub step: u64,
-    /// Images of the whole batch.
+    /// Number of images in the whole batch.
     pub batch: usize,
-    /// The row in it of each image at hand.
+    /// The row in the whole batch of each image in this part.
     pub rows: Vec<usize>,
 }
 
@@ -36,7 +36,7 @@ impl MicroBatch {
 pub(crate) struct Gradients {
     /// The mean over the batch.
     pub(crate) loss: f64,
-    /// As the variables are.
+    /// In the order of the variables.
     pub(crate) of: Vec<Option<Tensor>>,
 }
 

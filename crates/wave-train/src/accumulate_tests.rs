@@ -33,8 +33,8 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
     Loader::train(data.train, indices, transform, augment, batch, None, 3).unwrap()
 }
 
-/// Losses of a few steps of a linear classifier, each image weighed by a number drawn for it, and
-/// the weights that they end in.
+/// Losses of a few steps of a linear classifier, each image weighted by a random number, followed
+/// by the final weights.
 fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec<f64>, TrainError> {
     let batch = loader.batch_size();
     let inputs = loader.batch(0)?.images.len() / batch;

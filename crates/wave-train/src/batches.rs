@@ -1,4 +1,4 @@
-//! The data of the loop: batches by step, which can be cut into micro-batches.
+//! Data of the training loop: batches by step, which can be split into micro-batches.
 
 use candle_core::{Device, Result, Tensor};
 use wave_data::{Batch, DataError, Loader, Mix};
@@ -11,10 +11,10 @@ pub trait Batches: Sized {
     /// Batches in an epoch, at least 1.
     fn steps_per_epoch(&self) -> usize;
 
-    /// The share of one of `size` ranks, equal to every other's.
+    /// The share of rank `rank` of `size`; all shares are equal.
     ///
     /// # Errors
-    /// If there are no such shares.
+    /// If the batch cannot be split into equal shares.
     fn share(&self, rank: usize, size: usize) -> std::result::Result<Self, DataError>;
 
     /// Examples in a whole batch.
@@ -23,7 +23,7 @@ pub trait Batches: Sized {
     /// The rows of a whole batch that are in this share.
     fn rows(&self) -> &[usize];
 
-    /// The batches, or shares of them, of the steps from `from` up to, not including, `to`.
+    /// The batches, or shares of them, of steps `from` (inclusive) to `to` (exclusive).
     fn prefetch(
         &self,
         from: u64,
@@ -33,13 +33,13 @@ pub trait Batches: Sized {
 
 /// The examples of a step, or of a micro-batch.
 pub trait Examples: Sized {
-    /// The network's input, an example for each entry of the leading dimension.
+    /// The network's input, one example per entry of the leading dimension.
     fn input(&self) -> Result<Tensor>;
 
     /// The rows of each of `n` equal micro-batches.
     ///
     /// # Errors
-    /// If there are none, or they would separate mixed images.
+    /// If there is no equal split, or it would separate mixed images.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>>;
 
     /// The examples in some rows.
@@ -80,8 +80,8 @@ impl Examples for Batch {
         Tensor::from_slice(&self.images, (b, self.channels, s, s), &Device::Cpu) // (b, channels, h, w)
     }
 
-    /// Consecutive rows, but images that were mixed with each other stay together, since the target of one names the
-    /// other.
+    /// Consecutive rows, except that images that were mixed with each other stay together, since each one's target
+    /// depends on the other.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {
         let b = self.size;
         if n == 0 || !b.is_multiple_of(n) {

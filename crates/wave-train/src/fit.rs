@@ -10,7 +10,7 @@ use wave_ops::{Move, adamw_steps, ema_update, muon_step};
 /// Steps without a finite loss after which training gives up.
 const PATIENCE: u32 = 20;
 
-/// Continue or end.
+/// Continue or stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Take the next step.
@@ -24,7 +24,7 @@ pub enum Flow {
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Steps done, this one included.
+    /// Steps done, including this one.
     pub step: u64,
     /// Epochs done, in fractions.
     pub epoch: f64,
@@ -38,38 +38,38 @@ pub struct Progress {
     pub gradient_norm: f64,
 }
 
-/// The numbers of a training, for any loss.
+/// Hyperparameters of a training, for any loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyperparameters {
     /// The learning rate over the steps, and their number.
     pub schedule: Schedule,
-    /// Gradient-norm clipping: the most that the norm of the whole gradient may be.
+    /// Gradient-norm clipping: the largest allowed norm of the whole gradient.
     pub clip: Option<f64>,
     /// Decay of the EMA of the weights, if the state keeps one.
     pub ema_decay: Option<f64>,
-    /// Gradient accumulation: micro-batches of equal size that make up a step, 1 for all at once. The
-    /// result is the same up to rounding, the memory that of one micro-batch. Only where images of a
-    /// batch depend on each other, as in batch normalisation, the results differ.
+    /// Gradient accumulation: the number of equal micro-batches in a step, 1 for the whole batch at
+    /// once. The result is the same up to rounding, with the memory of one micro-batch; it differs
+    /// only where images of a batch depend on each other, as in batch normalisation.
     pub micro_batches: usize,
 }
 
 /// Trains `variables` until `hyperparameters.schedule.steps()`, from wherever `state` is.
 ///
-/// `loss` is given a batch, its input (of images: (b, c, h, w)) on the variables' device, and the
-/// [`MicroBatch`] that they are; it returns a scalar, the mean over the examples. It must derive all
-/// random numbers from the step's number, so that a resumed run repeats them.
+/// `loss` takes a batch, its input (for images: (b, c, h, w)) on the variables' device, and its
+/// [`MicroBatch`]; it returns a scalar, the mean over the examples. It must derive all random
+/// numbers from the step's number, so that a resumed run repeats them.
 ///
 /// A step whose loss or gradient is not finite is skipped, and halves the learning rate for a while
 /// ([`State::halvings`]).
 ///
-/// Each of several `ranks` computes its share of every batch, in as many micro-batches. They start from
-/// the same variables and state, and end with the same.
+/// With several `ranks`, each computes its share of every batch, in the same number of micro-batches.
+/// All start from the same variables and state, and end with the same.
 ///
 /// # Errors
-/// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`]
-/// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when a share of the batch cannot be cut
-/// into as many micro-batches, or images of different ones were mixed; [`TrainError::Data`] when there
-/// are no equal shares; any error of the closures and the loader.
+/// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`] when
+/// `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when a share of the batch cannot be split
+/// into that many micro-batches, or mixed images would be separated; [`TrainError::Data`] when there are
+/// no equal shares; any error of the closures and the loader.
 pub fn fit<B: Batches>(
     batches: &B,
     ranks: &dyn Ranks,
@@ -134,13 +134,13 @@ pub fn fit<B: Batches>(
     Ok(())
 }
 
-/// The next batch, whose wait is measured.
+/// The next batch; the wait for it is measured.
 fn next<T>(batches: &mut impl Iterator<Item = T>) -> Option<T> {
     let _measured = doing(Work::Loading);
     batches.next()
 }
 
-/// The gradients of a step, one micro-batch at a time: `batch` is this rank's share of it.
+/// The gradients of a step, one micro-batch at a time; `batch` is this rank's share.
 fn gradients<B: Batches>(
     batch: &B::Batch,
     batches: &B,
@@ -184,7 +184,8 @@ fn gradients<B: Batches>(
 /// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
-/// `clip` is as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
+/// `clip` is as in [`Hyperparameters`]. If the loss or the norm is not finite, the step is counted but nothing is
+/// updated.
 ///
 /// # Errors
 /// If the backward pass or the update fails.

@@ -1,15 +1,15 @@
-//! The one training loop.
+//! The training loop.
 //!
-//! [`fit()`] takes these steps:
+//! [`fit()`] does the following:
 //!
-//! 1. [`Batches`] give the batch of a step.
-//! 2. The caller's closure turns it, or one [`MicroBatch`] of it after another, into a loss. This is all
-//!    that a stage adds: the loop knows neither networks nor files.
+//! 1. [`Batches`] provides the batch of a step.
+//! 2. The caller's closure computes the loss of the batch, or of one [`MicroBatch`] after another. This
+//!    is all that a stage adds: the loop knows neither networks nor files.
 //! 3. The gradients are summed over micro-batches and over [`Ranks`], the processes that train one model
 //!    together, and clipped.
-//! 4. AdamW, or Muon, moves each [`Variable`] at the learning rate of the [`Schedule`]; an EMA of the weights
-//!    follows.
-//! 5. The caller's observer is given the [`Progress`] and the [`State`], to log, [`evaluate`] and save.
+//! 4. AdamW or Muon updates each [`Variable`] at the learning rate of the [`Schedule`]; then the EMA of the
+//!    weights is updated.
+//! 5. The caller's observer receives the [`Progress`] and the [`State`], to log, [`evaluate`] and save.
 //!
 //! A linear classifier, trained for a few steps:
 //!
@@ -83,7 +83,7 @@ pub enum TrainError {
     /// The observer failed, to log or to save.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
-    /// The loss or the gradient was not a number for too many steps in a row.
+    /// The loss or the gradient was not finite for too many steps in a row.
     #[error(
         "the loss or its gradient was not finite for {count} steps in a row, last at step {step}; \
          lower the learning rate (now {learning_rate:e}), or lengthen the warm-up"
@@ -93,7 +93,7 @@ pub enum TrainError {
         count: u32,
         /// The last of them.
         step: u64,
-        /// Learning rate there.
+        /// Learning rate at that step.
         learning_rate: f64,
     },
     /// A saved state does not belong to these variables.

@@ -18,8 +18,8 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
     Tensor::from_vec(targets, (labels.len(), classes), &Device::Cpu)
 }
 
-/// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed as its images
-/// are.
+/// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed like its
+/// images.
 ///
 /// # Errors
 /// If a label is not below `classes`.

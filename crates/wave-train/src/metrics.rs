@@ -22,7 +22,7 @@ pub struct Scores {
 /// Ties go to the first class, so that a constant classifier is not right every time.
 ///
 /// # Errors
-/// If a batch cannot be had, there are no images at all, or `logits` fails.
+/// If a batch cannot be loaded, there are no images at all, or `logits` fails.
 pub fn evaluate(
     ranks: &dyn Ranks,
     batches: impl Iterator<Item = Result<Batch, DataError>>,
@@ -46,15 +46,15 @@ pub fn evaluate(
     Ok(scores)
 }
 
-/// Sums over predictions: right ones, those among the five highest, losses, and all.
+/// Sums over predictions: top-1 hits, top-5 hits, losses, and the count.
 #[derive(Default)]
 pub struct Tally([f64; 4]);
 
 impl Tally {
-    /// Counts one prediction. True if the label has the highest of the scores `z`; ties go to the first class.
+    /// Adds one prediction. Returns true if the label has the highest of the scores `z`; ties go to the first class.
     ///
     /// # Errors
-    /// If there is no such class.
+    /// If the label is not a class.
     pub fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
         let label = label as usize;
         let Some(&own) = z.get(label) else {
@@ -76,7 +76,7 @@ impl Tally {
         Ok(right)
     }
 
-    /// With the counts of the other ranks.
+    /// The scores over the counts of all ranks.
     pub fn scores(mut self, ranks: &dyn Ranks) -> Scores {
         ranks.sum_f64(&mut self.0);
         let [first, five, loss, n] = self.0;

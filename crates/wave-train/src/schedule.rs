@@ -7,25 +7,25 @@ pub enum Schedule {
     Cosine {
         /// Peak learning rate.
         peak: f64,
-        /// Steps in all.
+        /// Total number of steps.
         steps: u64,
         /// Steps over which the rate rises from `peak / warmup` to the peak.
         warmup: u64,
         /// The last rate as a fraction of the peak.
         floor: f64,
     },
-    /// Straight lines from 0 to the peak at 2/5 of the training, to a twentieth of it at 4/5, and to 0
+    /// Linear from 0 to the peak at 2/5 of the training, to a twentieth of the peak at 4/5, and to 0
     /// (the thesis on mimetic initialisation, section 3.1.3).
     Triangular {
         /// Peak learning rate.
         peak: f64,
-        /// Steps in all.
+        /// Total number of steps.
         steps: u64,
     },
 }
 
 impl Schedule {
-    /// Steps in all.
+    /// Total number of steps.
     pub fn steps(&self) -> u64 {
         match *self {
             Schedule::Cosine { steps, .. } | Schedule::Triangular { steps, .. } => steps,

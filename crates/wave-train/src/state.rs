@@ -5,10 +5,10 @@ use candle_core::{Device, Result, Tensor, Var};
 use std::collections::BTreeMap;
 use wave_ops::{Matrices, Moments};
 
-/// Steps after which a halving of the learning rate is taken back.
+/// Steps after which a halving of the learning rate is undone.
 const RECOVERY: u64 = 100;
 
-/// The learning rate is halved no more often than this.
+/// Largest number of halvings of the learning rate.
 const MOST_HALVINGS: u64 = 10;
 
 /// A named tensor that training changes.
@@ -20,21 +20,21 @@ pub struct Variable {
     pub var: Var,
     /// Factors on the learning rate.
     pub rate: Rate,
-    /// Weight decay, times the learning rate.
+    /// Weight decay, multiplied by the learning rate.
     pub weight_decay: f32,
-    /// As which matrices Muon moves it; AdamW moves it if `None`.
+    /// The matrices that Muon updates it as; AdamW updates it if `None`.
     pub muon: Option<Matrices>,
 }
 
 /// Factors on the learning rate of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rate {
-    /// Saved with the state but not stepped: a frozen weight, or a buffer that the loss closure maintains
+    /// Saved with the state but not updated: a frozen weight, or a buffer that the loss closure maintains
     /// itself (running statistics).
     Frozen,
     /// One factor.
     Uniform(f32),
-    /// One for each row of the leading dimension, as layers are stacked.
+    /// One for each entry of the leading dimension, over which layers are stacked.
     ByLayer(Vec<f32>),
 }
 
@@ -59,11 +59,11 @@ impl Rate {
 pub struct State {
     /// Steps done.
     pub step: u64,
-    /// Steps left out because the loss or the gradient was not finite.
+    /// Steps skipped because the loss or the gradient was not finite.
     pub skipped: u64,
-    /// The last of them, counted from 1, and the number of halvings of the learning rate there.
+    /// The last skipped step, counted from 1, and the number of halvings of the learning rate at that step.
     halved: (u64, u64),
-    /// Moments of each variable that is stepped.
+    /// Moments of each variable that is updated.
     pub(crate) moments: Vec<Option<Moments>>,
     /// EMA of the variables, if kept.
     pub(crate) average: Option<Vec<Vec<f32>>>,
@@ -93,8 +93,8 @@ impl State {
         })
     }
 
-    /// The number of halvings of the learning rate at this step: one for each step that was left out, less
-    /// one for every 100 steps since then.
+    /// The number of halvings of the learning rate at this step: one for each skipped step, minus one for
+    /// every 100 steps since then.
     pub fn halvings(&self) -> u64 {
         let (at, times) = self.halved;
         times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
@@ -105,7 +105,7 @@ impl State {
         self.skipped += 1;
     }
 
-    /// All that a saved state consists of beside [`State::to_weights`].
+    /// The counters of a saved state, stored in addition to [`State::to_weights`].
     pub fn counts(&self) -> [(&'static str, u64); 4] {
         [
             ("step", self.step),
@@ -128,7 +128,7 @@ impl State {
         averages.collect::<Result<_>>().map(Some)
     }
 
-    /// Variables, moments and averages as one weight map, to be saved beside [`State::counts`]. A copy.
+    /// Variables, moments and averages as one weight map, copied, to be saved with [`State::counts`].
     pub fn to_weights(&self, variables: &[Variable]) -> Result<BTreeMap<String, Tensor>> {
         let mut out = BTreeMap::new();
         for (i, v) in variables.iter().enumerate() {
@@ -153,10 +153,10 @@ impl State {
         Ok(out)
     }
 
-    /// The first rank's state on every rank, and its variables with it.
+    /// Broadcasts the first rank's state and variables to every rank.
     ///
     /// # Errors
-    /// [`TrainError::Apart`] if the ranks have other variables.
+    /// [`TrainError::Apart`] if the ranks have different variables.
     pub fn of_first(
         self,
         variables: &[Variable],
@@ -181,7 +181,7 @@ impl State {
     /// Checks that all ranks hold the same variables, bit by bit.
     ///
     /// # Errors
-    /// [`TrainError::Apart`] on all of them if not.
+    /// [`TrainError::Apart`] on all ranks if they do not.
     pub fn check(
         &self,
         variables: &[Variable],
@@ -207,10 +207,10 @@ impl State {
         }
     }
 
-    /// Restores the output of [`State::to_weights`] and [`State::counts`], into the variables too.
+    /// Restores the output of [`State::to_weights`] and [`State::counts`], including the variables.
     ///
     /// # Errors
-    /// If a tensor or a count is missing, or of another size: the state of another run.
+    /// If a tensor or a count is missing or has another size, as in the state of another run.
     pub fn restore(
         variables: &[Variable],
         weights: &BTreeMap<String, Tensor>,
@@ -279,7 +279,7 @@ mod tests {
         };
         let after = [3, 102, 103, 202, 203, 303, 10_000].map(|step| halvings(&mut state, step));
         assert_eq!(after, [3, 3, 2, 2, 1, 0, 0]);
-        // One more, while one is left.
+        // One more skipped step, while one halving is still in effect.
         state.step = 203;
         state.skip();
         assert_eq!((state.halvings(), state.skipped), (2, 4));

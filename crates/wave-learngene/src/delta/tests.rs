@@ -72,7 +72,7 @@ fn anchors_of_a_delta_are_interpolated_and_added() {
             assert_close(&flat(&t), &flat(&(&own[&name] + change).unwrap()), 1e-6);
             continue;
         }
-        // Five anchors between the two of the delta.
+        // Five anchors, interpolated between the two of the delta.
         for k in 0..5 {
             let (first, last) = (change.get(0).unwrap(), change.get(1).unwrap());
             let f = k as f64 / 4.0;

@@ -13,7 +13,7 @@ fn weights(gene: &Learngene, depth: usize, width: usize) -> Vec<f64> {
     weights.values().flat_map(flat).collect()
 }
 
-/// The level up to a size, with so many times the templates of a learngene.
+/// The level up to a size, with `times` as many templates as a learngene.
 fn level(gene: &Learngene, depth: usize, width: usize, times: usize) -> Level {
     let counts = gene.plan.counts.iter();
     Level {
@@ -40,7 +40,7 @@ fn drawn(gene: &Learngene, level: &Level) -> BTreeMap<String, Tensor> {
         .collect()
 }
 
-/// The learngene as some training may leave it.
+/// The learngene as if after some training.
 fn trained(start: &Learngene) -> Learngene {
     let rng = &mut rng(9);
     let moved = start.tensors().into_iter().map(|(name, t)| {
@@ -58,7 +58,7 @@ fn no_smaller_model_changes_whatever_a_level_trains() {
         let grown = trained(&gene.grown(wider.clone(), &drawn(&gene, &wider)).unwrap());
         assert_eq!(grown.plan.levels.len(), 2);
 
-        // A third level leaves both as they are.
+        // A third level does not change the first two.
         let widest = Level {
             width: 64,
             ..level(&gene, 6, 64, 3)
@@ -99,7 +99,7 @@ fn a_delta_changes_all_levels() {
         .map(|(name, t)| (name, normal(rng, t.shape().clone())))
         .collect();
     let adapted = grown.with_delta(&delta).unwrap();
-    // A model of the smaller level has its part of the same differences: as if the level were alone.
+    // A model of the smaller level takes its part of the same differences, as if the level stood alone.
     let cut = delta.iter().map(|(name, t)| {
         let set = name.strip_prefix("templates.");
         let set = set.map(|set| set.split('.').next().unwrap());
@@ -129,11 +129,11 @@ fn a_larger_model_begins_as_the_largest_smaller_one() {
     let gene = small(Kronecker::Tile, 2, 32);
     let wider = level(&gene, 2, 64, 2);
     let grown = gene.grown(wider.clone(), &drawn(&gene, &wider)).unwrap();
-    // Twice as wide, each channel is there twice: the same network.
+    // Twice as wide, with each channel duplicated: the same function.
     let first = flat(&logits(&gene, 2, 32));
     assert_close(&flat(&logits(&grown, 2, 64)), &first, 1e-4);
 
-    // Deeper too: the layers between do nothing, since the first and the last have anchors of their own.
+    // Deeper as well: the layers in between do nothing, since the first and the last have their own anchors.
     let deeper = level(&gene, 5, 64, 2);
     let grown = gene.grown(deeper.clone(), &drawn(&gene, &deeper)).unwrap();
     for (depth, width) in [(3, 32), (4, 64), (5, 32), (5, 64)] {
@@ -141,7 +141,7 @@ fn a_larger_model_begins_as_the_largest_smaller_one() {
     }
 }
 
-// >>> the 4-layer model reads anchors 3 and 4, 7 and 8 of 12: its two inner layers are the middle one of three, each with
+// >>> the 4-layer model reads anchors 3 and 4, 7 and 8 of 12: both inner layers are the middle one of three, each with
 // half of its branches
 #[test]
 fn copies_share_the_branches_of_a_layer() {
@@ -157,7 +157,7 @@ fn copies_share_the_branches_of_a_layer() {
     for layer in 0..3 {
         assert!((read(4, layer, &found) - 1.0).abs() < 1e-6);
     }
-    // Over the depths from 5 to 12 in the mean, and never without a layer.
+    // On average over depths 5 to 12; every layer is always read.
     let found = copies(&depth_matrix(4, 12, rule), 5..=12, rule);
     for layer in 0..4 {
         let all: Vec<f32> = (5..=12).map(|depth| read(depth, layer, &found)).collect();

@@ -29,7 +29,7 @@ fn nearby(gene: &Learngene, sizes: &Reach, noise: f64) -> Composed {
     gene.with_tensors(&moved.collect()).composed(sizes).unwrap()
 }
 
-/// Sizes whose layers and widths are some of the anchors' and blocks, and one whose widths templates do not divide.
+/// Sizes that read some of the anchors and blocks, and one whose widths are not multiples of the template size.
 #[test]
 fn models_read_composed_weights_as_they_compose_them() {
     for order in [Kronecker::Tile, Kronecker::Interleave] {
@@ -123,8 +123,8 @@ fn scalers_that_no_model_reads_stay() {
     }
 }
 
-/// A step of one model costs its own rows: the result is that of a sweep over all, whose other rows are what templates
-/// compose, and what the next model reads is what they compose then.
+/// A step of one model costs only its own rows: the result is that of a sweep over all rows with the others as
+/// composed, and the next model reads weights composed from the new templates.
 #[test]
 fn a_step_of_one_model_moves_its_own_scalers_and_all_templates() {
     let gene = learngene(Kronecker::Tile);

@@ -1,4 +1,4 @@
-//! Activations kept for the backward pass, and the chunks that work is cut into.
+//! Activations kept for the backward pass, and the chunks that the batch is split into.
 
 use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
@@ -76,11 +76,11 @@ pub(super) fn by_chunk<'a>(
     chunks
 }
 
-/// Tokens that a thread carries through the layers at once, at least: enough for the matrix
-/// products to run near their peak, few enough for the second-level cache.
+/// Minimum number of tokens that a thread carries through the layers at once: enough for matrix
+/// products to run near peak speed, few enough for the L2 cache.
 const CHUNK_TOKENS: usize = 256;
 
-/// The samples of each thread, cut into chunks.
+/// The samples of each thread, split into chunks.
 pub(super) fn chunks(b: usize, n: usize) -> Vec<Vec<Range<usize>>> {
     let per_chunk = CHUNK_TOKENS.div_ceil(n.max(1)).max(1);
     thread_ranges(b)

@@ -15,7 +15,7 @@ use crate::simd::{add_column_sums, vectorised};
 use pulp::bytemuck;
 use std::ops::Range;
 
-/// Everything a thread needs to know about its work.
+/// The context of a thread's work.
 pub(super) struct Pass<'a> {
     pub(super) with: Arithmetic,
     pub(super) shape: BlocksShape,
@@ -24,7 +24,7 @@ pub(super) struct Pass<'a> {
     pub(super) drop_path: Option<&'a [f32]>,
 }
 
-/// A layer's parameters, its matrices ready for one direction.
+/// A layer's parameters, with its matrices packed for one direction.
 pub(super) struct Layer<'a> {
     pub(super) index: usize,
     pub(super) parameters: Slabs<'a>,
@@ -75,12 +75,12 @@ impl Pass<'_> {
         self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
     }
 
-    /// Memory for a layer's activations of this number of samples.
+    /// Buffers for a layer's activations for this number of samples.
     pub(super) fn activations(&self, samples: usize) -> LayerActivations {
         LayerActivations::new(&self.shape, self.with.precision, samples, self.n)
     }
 
-    /// The layers' activations on the way forward from `x` (tokens, d), which becomes their output.
+    /// Recomputes the layers' activations from `x` (tokens, d), which becomes their output.
     pub(super) fn again(
         &self,
         layers: &[Layer],
@@ -199,7 +199,7 @@ impl Pass<'_> {
         vectorised!(on self.with.simd, layer_norm::backward(x, w, eps, dy, dx, dw, db, &mut row));
     }
 
-    /// `a = gelu(h)`; in bf16 `a` holds `h` before, and `h` its kept form after.
+    /// `a = gelu(h)`; in bf16, `a` holds `h` on entry, and `h` its stored form on return.
     fn activate(&self, h: &mut [f32], a: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
@@ -222,7 +222,7 @@ impl Pass<'_> {
         });
     }
 
-    /// `a = gelu(h)` and `dh = da gelu'(h)`, where `dh` holds `da` before.
+    /// `a = gelu(h)` and `dh = da gelu'(h)`, where `dh` holds `da` on entry.
     fn activate_backward(&self, h: &[f32], a: &mut [f32], dh: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
@@ -245,8 +245,8 @@ impl Pass<'_> {
         });
     }
 
-    /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`. The
-    /// bias follows its weight.
+    /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`. The bias
+    /// is stored after its weight.
     fn affine_gradients(
         &self,
         (m, n, k): (usize, usize, usize),
@@ -283,7 +283,7 @@ impl Pass<'_> {
         }
     }
 
-    /// `scale * g` per sample, or nothing where no branch is dropped.
+    /// `scale * g` per sample, or `None` if no branch is dropped.
     fn scaled(&self, g: &[f32], scales: Option<&[f32]>) -> Option<Buffer> {
         let scales = scales?;
         let _measured = part(Part::Elementwise);

@@ -23,16 +23,16 @@ pub(super) const FC2_B: usize = 11;
 /// The parameters of all layers, (depth, size) each; or of one layer.
 pub(super) type Slabs<'a> = [&'a [f32]; 12];
 
-/// The same of their gradients.
+/// The same for their gradients.
 pub(super) type SlabsMut<'a> = [&'a mut [f32]; 12];
 
-/// One layer of the parameters.
+/// The parameters of one layer.
 pub(super) fn layer<'a>(shape: &BlocksShape, slabs: &Slabs<'a>, layer: usize) -> Slabs<'a> {
     let sizes = shape.sizes();
     std::array::from_fn(|i| &slabs[i][layer * sizes[i]..][..sizes[i]])
 }
 
-/// Neighbouring layers of their gradients.
+/// The gradients of consecutive layers.
 pub(super) fn layers_mut<'a>(
     shape: &BlocksShape,
     slabs: &'a mut [impl DerefMut<Target = [f32]>; 12],
@@ -79,17 +79,17 @@ impl Weight {
     }
 }
 
-/// The matrices qkv, proj, fc1 and fc2 of a layer, ready for one direction.
+/// The matrices qkv, proj, fc1 and fc2 of a layer, packed for one direction.
 pub(super) type LayerWeights = [Weight; 4];
 
-/// Which way a layer is passed.
+/// The direction of a pass through a layer.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Direction {
     Forward,
     Backward,
 }
 
-/// Copies the matrices of a layer into the order that the kernels read: once per pass, for all
+/// Copies the matrices of a layer into the layout that the kernels read, once per pass for all
 /// samples.
 pub(super) fn layer_weights(
     with: Arithmetic,

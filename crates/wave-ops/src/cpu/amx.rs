@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::sync::LazyLock;
 
-/// True if the processor has tiles of bf16, and the system lets this process use them.
+/// True if the CPU has bf16 tiles and the system lets this process use them.
 pub(super) fn available() -> bool {
     static AVAILABLE: LazyLock<bool> = LazyLock::new(|| has_tiles() && permitted());
     *AVAILABLE
@@ -19,7 +19,7 @@ fn has_tiles() -> bool {
     }
 }
 
-/// Asks Linux for the state of tiles, once for all threads.
+/// Requests permission for tile state from Linux, once for all threads.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;

@@ -1,14 +1,14 @@
 //! The loops of the depthwise convolution over one image.
 //!
-//! Channels are independent, so they fill the vector registers: a block of channels of one image
-//! is copied into a small zero-padded buffer that stays in the first-level cache, and
-//! several neighbouring pixels (or several taps, for the weight's gradient) are accumulated in
-//! registers at once. The input's gradient is the same convolution with the kernel turned by 180
-//! degrees and the padding's two sides exchanged.
+//! Channels are independent, so they fill the vector registers: a block of channels of one image is
+//! copied into a small zero-padded buffer that stays in the L1 cache, and several neighbouring
+//! pixels (or several taps, for the weight's gradient) are accumulated in registers at once. The
+//! gradient of the input is the same convolution with the kernel rotated by 180 degrees and the two
+//! sides of the padding swapped.
 
 use pulp::{Simd, WithSimd};
 
-/// The sizes every kernel needs. A packed image is `rows` x `cols` registers of channels.
+/// Sizes used by every kernel. A packed image is `rows` x `cols` registers of channels.
 #[derive(Clone, Copy)]
 pub(super) struct Geometry {
     pub(super) h: usize,
@@ -21,7 +21,7 @@ pub(super) struct Geometry {
 
 impl Geometry {
     pub(super) fn new(h: usize, w: usize, c: usize, k: usize) -> Geometry {
-        // The last tile of pixels, or of taps, may reach past the image: into more padding.
+        // The last tile of pixels or taps may extend past the image, into additional padding.
         let by_pixels = w.next_multiple_of(tile(w)) + k - 1;
         let by_taps = w.max(1) - 1 + k.next_multiple_of(tile(k));
         Geometry {
@@ -38,19 +38,19 @@ impl Geometry {
         self.h * self.w * self.c
     }
 
-    /// Padding above and left of the image.
+    /// Padding above and to the left of the image.
     fn before(&self) -> usize {
         (self.k - 1) / 2
     }
 
-    /// Padding below and right of the image.
+    /// Padding below and to the right of the image.
     fn after(&self) -> usize {
         self.k - 1 - self.before()
     }
 }
 
-/// The neighbours, of `n`, to accumulate at once: the fewest steps, each costing its width and
-/// one more load; the wider of equals.
+/// The number of neighbours, out of `n`, to accumulate at once: the one with the lowest cost, where
+/// each step costs its width plus one load; the wider one on ties.
 fn tile(n: usize) -> usize {
     [8, 7, 5, 3]
         .into_iter()
@@ -70,9 +70,9 @@ macro_rules! with_tile {
     };
 }
 
-/// Copies the channels from `first` on, one register of them, of `image` (h, w, c) to `packed`
-/// (rows, cols), `pad` pixels from its top left corner. Missing channels become zero; the margin
-/// is left alone.
+/// Copies one register of channels, starting at `first`, of `image` (h, w, c) to `packed` (rows,
+/// cols), `pad` pixels from its top left corner. Missing channels become zero; the margin is left
+/// unchanged.
 #[inline(always)]
 fn pack<S: Simd>(
     simd: S,
@@ -92,7 +92,7 @@ fn pack<S: Simd>(
     }
 }
 
-/// At most one register of values, filled up with zeros.
+/// At most one register of values, padded with zeros.
 #[inline(always)]
 fn load<S: Simd>(simd: S, values: &[f32]) -> S::f32s {
     match S::as_simd_f32s(values).0.first() {
@@ -101,7 +101,7 @@ fn load<S: Simd>(simd: S, values: &[f32]) -> S::f32s {
     }
 }
 
-/// The channels from `first` on, one register of them, of `out` (h, w, c):
+/// One register of channels, starting at `first`, of `out` (h, w, c):
 /// `start + sum_ij taps[i, j] packed[r + i, s + j]`, `P` pixels of a row at once.
 #[inline(always)]
 fn convolve<S: Simd, const P: usize>(
@@ -138,8 +138,8 @@ fn convolve<S: Simd, const P: usize>(
     }
 }
 
-/// `d_taps[i, j] += sum_rs dy[r, s] x[r + i, s + j]` for all taps; `x` is packed after
-/// [`Geometry::before`], `dy` after [`Geometry::after`] pixels.
+/// `d_taps[i, j] += sum_rs dy[r, s] x[r + i, s + j]` for all taps; `x` is packed with an offset of
+/// [`Geometry::before`] pixels, `dy` of [`Geometry::after`].
 #[inline(always)]
 fn correlate<S: Simd, const J: usize>(
     simd: S,
@@ -200,7 +200,7 @@ fn correlate_rows<S: Simd, const J: usize, const R: usize>(
     }
 }
 
-/// `values` (c, n) as (blocks, n, lanes), the last block filled up with zeros.
+/// `values` (c, n) as (blocks, n, lanes), the last block padded with zeros.
 pub(super) fn to_blocks(values: &[f32], n: usize, lanes: usize) -> Vec<f32> {
     let blocks = (values.len() / n).div_ceil(lanes);
     let mut out = vec![0.0; blocks * n * lanes];
@@ -295,7 +295,7 @@ impl WithSimd for Backward<'_> {
     }
 }
 
-/// Values of `f32` in a vector register.
+/// Number of `f32` values in a vector register.
 pub(super) struct Lanes;
 
 impl WithSimd for Lanes {

@@ -6,14 +6,14 @@ use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use pulp::{Arch, WithSimd, bytemuck};
 
-/// The right side: panels one after the other, or a row-major matrix read in place, whose rows
-/// are then a whole number of registers.
+/// The right side: consecutive panels, or a row-major matrix read in place, whose rows must then be
+/// a whole number of registers.
 pub(crate) struct Right<'a, T> {
     pub(super) data: &'a [T],
     pub(super) row_stride: Option<usize>,
 }
 
-/// A product whose operands are as long as its sizes say.
+/// A product whose operands have been checked against its sizes.
 pub(crate) struct Product<'a, T> {
     pub(super) size: (usize, usize, usize), // m, n, k
     pub(super) a: Mat<'a, T>,
@@ -23,9 +23,9 @@ pub(crate) struct Product<'a, T> {
     pub(super) c_stride: usize,
 }
 
-/// An instruction set, as the kernels use it.
+/// An instruction set, as used by the kernels.
 ///
-/// Pointers may be unaligned, and point to at least as many values as are read or written.
+/// Pointers may be unaligned; they must point to at least as many values as are read or written.
 trait Isa: Copy {
     /// An element of `A` and `B`.
     type Element: bytemuck::Pod;
@@ -35,12 +35,12 @@ trait Isa: Copy {
     type Sum: Copy;
 
     const LANES: usize;
-    /// Rows and registers of a tile: their product and some operands fill the register file.
+    /// Rows and registers of a tile: its sums and some operands fill the register file.
     const TILE: (usize, usize);
 
     fn zero(self) -> Self::Sum;
     fn add(self, a: Self::Sum, b: Self::Sum) -> Self::Sum;
-    /// `a * b + c`, summed over the parts of an element.
+    /// `a * b + c`, summed over the parts of an element if it has several.
     fn multiply_add(self, a: Self::Operand, b: Self::Operand, c: Self::Sum) -> Self::Sum;
     fn splat(self, value: Self::Element) -> Self::Operand;
     #[inline(always)]
@@ -53,7 +53,7 @@ trait Isa: Copy {
         // SAFETY: as above.
         unsafe { from.cast::<Self::Sum>().read_unaligned() }
     }
-    /// Fewer values than a register has.
+    /// Loads fewer values than fit in a register.
     fn load_part(self, from: &[f32]) -> Self::Sum;
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, sum: Self::Sum) {
@@ -63,7 +63,7 @@ trait Isa: Copy {
     fn store_part(self, to: &mut [f32], sum: Self::Sum);
 }
 
-/// The place of a tile.
+/// The position of a tile.
 #[derive(Clone, Copy)]
 struct Tile<T> {
     k: usize,
@@ -78,11 +78,11 @@ struct Tile<T> {
     last: usize, // columns in the last register
 }
 
-/// Asks for a cache line that will be read soon; any address will do.
+/// Prefetches a cache line that will be read soon; any address is valid.
 #[inline(always)]
 fn prefetch(_at: *const f32) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction, which faults nowhere.
+    // SAFETY: every x86-64 CPU has the instruction, which never faults.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(_at.cast());
@@ -96,7 +96,7 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
     if V > registers || R > rows {
         unreachable!("no tile is cut to this size");
     }
-    // SAFETY: the caller vouches for the operands' sizes.
+    // SAFETY: the caller guarantees the operands' sizes.
     unsafe {
         let mut sums = [[isa.zero(); V]; R];
         if !t.start.is_null() {
@@ -121,7 +121,7 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
             a = a.wrapping_add(t.a_strides.1);
             b = b.wrapping_add(t.b_stride);
         }
-        // Two short loops: only unrolled loops stay in registers.
+        // Two short loops, since only unrolled loops stay in registers.
         let whole = t.last == I::LANES;
         if !t.start.is_null() {
             for r in 0..R {
@@ -169,7 +169,7 @@ macro_rules! by_size {
     };
 }
 
-/// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
+/// Number of elements of `A` that stay in the L2 cache while the panels of `B` are processed.
 pub(super) const BLOCK: usize = 1 << 17;
 
 impl<T: bytemuck::Pod> Product<'_, T> {
@@ -178,7 +178,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
         let (m, n, k) = self.size;
         let (tile_rows, registers) = I::TILE;
         let width = panel_width((registers * I::LANES, I::LANES), n);
-        // Columns of A that lie far apart are copied, if they are read more than twice.
+        // Columns of A that are far apart in memory are copied if they are read more than twice.
         let copied = self.a.col_stride != 1 && n > 2 * width;
         let blocks = m.div_ceil((BLOCK / k.max(1)).max(tile_rows));
         let highest = m.div_ceil(blocks).next_multiple_of(tile_rows);
@@ -249,7 +249,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
     }
 }
 
-/// `f32` by the registers of an instruction set.
+/// `f32` in the registers of an instruction set.
 #[derive(Clone, Copy)]
 struct Single<S>(S);
 
@@ -287,7 +287,7 @@ impl<S: pulp::Simd> Isa for Single<S> {
     }
 }
 
-/// Sums fill 24 of 32 registers in AVX-512 and NEON, 12 of 16 in AVX2.
+/// Sums fill 24 of 32 registers with AVX-512 and NEON, 12 of 16 with AVX2.
 const fn tile_size(lanes: usize) -> (usize, usize) {
     match lanes {
         8 => (6, 2),
@@ -304,7 +304,7 @@ impl WithSimd for Product<'_, f32> {
     }
 }
 
-/// Four `f32` that the compiler puts into whatever registers there are.
+/// Four `f32` values, which the compiler maps to the available registers.
 #[derive(Clone, Copy)]
 struct Portable;
 
@@ -411,7 +411,7 @@ mod pairs {
         }
         #[inline(always)]
         fn multiply_add(self, a: __m512i, b: __m512i, c: __m512) -> __m512 {
-            // SAFETY: this type is only used where the instruction was found; both types are 64
+            // SAFETY: this type is only used if the CPU has the instruction; both types are 64
             // plain bytes.
             unsafe {
                 let (a, b) = (
@@ -447,10 +447,10 @@ mod pairs {
         product.run(Dot(v4));
     }
 
-    /// The product by the instructions of `simd`, which must have products of bf16.
+    /// The product with the instructions of `simd`, which must support bf16 products.
     pub(in super::super) fn multiply_pairs(simd: Simd, product: Product<Pair>) {
         match pulp::x86::V4::try_new() {
-            // SAFETY: paths in use are supported by the processor.
+            // SAFETY: the path in use is supported by the CPU.
             Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },
             _ => unreachable!("{simd} has no products of bf16"),
         }

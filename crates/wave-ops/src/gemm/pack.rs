@@ -1,4 +1,4 @@
-//! Right sides in the order in which the kernel reads them.
+//! Right sides in the layout that the kernel reads.
 
 use super::{Element, Mat, Rounded, panel_width};
 use crate::bf16::Pair;
@@ -7,8 +7,8 @@ use crate::cpu::Simd;
 use pulp::bytemuck;
 use std::marker::PhantomData;
 
-/// A matrix (k, n) cut into panels of neighbouring columns, each panel row by row; the last one is
-/// filled up to whole registers with zeros.
+/// A matrix (k, n) split into panels of neighbouring columns, each stored row by row; the last one
+/// is zero-padded to whole registers.
 pub(crate) struct Packed<T> {
     pub(super) simd: Simd,
     pub(super) k: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Packed<T> {
     element: PhantomData<T>,
 }
 
-/// Rows of a panel filled at a time: as many elements of a column as share a cache line.
+/// Number of rows of a panel filled at a time: as many elements of a column as share a cache line.
 const BLOCK: usize = 16;
 
 impl<T: Element> Packed<T> {
@@ -52,14 +52,14 @@ impl<T: Element> Packed<T> {
 }
 
 impl Packed<Pair> {
-    /// Copies `b` (k, n) rounded to bf16, neighbours of each column paired: (ceil(k / 2), n).
+    /// Copies `b` (k, n) rounded to bf16, with neighbours of each column paired: (ceil(k / 2), n).
     pub(crate) fn rounded(simd: Simd, (k, n): (usize, usize), b: Mat<f32>) -> Packed<Pair> {
         let b = Rounded::new(b.transpose(), n, k);
         Packed::new(simd, (k.div_ceil(2), n), b.view().transpose())
     }
 }
 
-/// Fills a panel with the `columns` of `b` from `first` on, from contiguous rows.
+/// Fills a panel with `columns` columns of `b`, starting at `first`, from contiguous rows.
 #[inline(always)]
 fn copy<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], width: usize) {
     for (p, row) in panel.chunks_exact_mut(width).enumerate() {
@@ -69,7 +69,7 @@ fn copy<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], wi
     }
 }
 
-/// The same from columns that are contiguous, or from any others.
+/// The same from columns that are contiguous, or with any other strides.
 #[inline(always)]
 pub(super) fn transpose<T: Element>(
     b: Mat<T>,
@@ -108,7 +108,7 @@ pub(super) fn transpose<T: Element>(
     }
 }
 
-/// Side of the squares that are transposed in registers; divides every register's width.
+/// Side of the squares that are transposed in registers; divides the width of every register.
 const SIDE: usize = 4;
 
 /// The transpose of a square.
@@ -117,7 +117,7 @@ const SIDE: usize = 4;
 fn turn<T: Element>(square: [[T; SIDE]; SIDE]) -> [[T; SIDE]; SIDE] {
     use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS};
     let [mut a, mut b, mut c, mut d]: [__m128; SIDE] = square.map(bits);
-    // SAFETY: every x86-64 processor has these instructions.
+    // SAFETY: every x86-64 CPU has these instructions.
     unsafe { _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d) };
     [a, b, c, d].map(bits)
 }

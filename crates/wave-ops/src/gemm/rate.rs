@@ -1,4 +1,4 @@
-//! Peak rate of the kernel's multiply-adds, on one row and one column that are read again and again, so that
+//! Peak rate of the kernel's multiply-adds, on one row and one column that are read repeatedly, so that
 //! nothing waits for memory.
 
 use super::kernel::{Product, Right};
@@ -7,14 +7,14 @@ use crate::cpu::Simd;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Rows of a product: a multiple of every tile's.
+/// Rows of a product: a multiple of every tile height.
 const ROWS: usize = 48;
-/// Multiply-adds of an entry.
+/// Number of multiply-adds per entry.
 const STEPS: usize = 1024;
-/// Time of the measurement.
+/// Duration of the measurement.
 const LONG: Duration = Duration::from_millis(200);
 
-/// Floating-point operations a second of this thread; an element holds `numbers` numbers.
+/// Floating-point operations per second of this thread; an element holds `numbers` numbers.
 pub(crate) fn rate<T: Element>(simd: Simd, value: T, numbers: usize) -> f64 {
     let (columns, _) = T::panel(simd);
     let (a, b) = ([value; STEPS], vec![value; columns]);

@@ -1,7 +1,7 @@
-//! Products of bf16 in the tile registers of AMX: sixteen rows by up to 48 columns at once.
+//! bf16 products in the AMX tile registers: sixteen rows by up to 48 columns at once.
 //!
-//! A tile holds 16 rows of 64 bytes. Pairs of bf16 lie in panels of `B` as the instruction reads them, so
-//! these are used as they are; rows of `A` must be contiguous and are copied where they are not.
+//! A tile holds 16 rows of 64 bytes. Panels of `B` already hold bf16 pairs in the layout that the
+//! instruction reads; rows of `A` must be contiguous and are copied where they are not.
 
 use super::StartValue;
 use super::kernel::{BLOCK, Product};
@@ -13,14 +13,14 @@ use crate::cpu::Simd;
 use pulp::bytemuck::{self, Zeroable};
 use std::arch::asm;
 
-/// Rows of a tile, and values of 32 bits in a row.
+/// Rows of a tile, and 32-bit values in a row.
 pub(super) const SIDE: usize = 16;
-/// Tiles of sums side by side.
+/// Number of accumulator tiles side by side.
 const WIDE: usize = 3;
-/// Columns of all of them.
+/// Total number of columns of these tiles.
 const WIDTH: usize = WIDE * SIDE;
 
-/// Sizes of the tile registers, as the instruction reads them.
+/// Tile configuration, in the layout that the instruction reads.
 #[repr(C, align(64))]
 struct Sizes {
     palette: u8,
@@ -31,7 +31,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Sums and `A` of so many rows, `B` of all.
+    /// Accumulators and `A` with this number of rows, `B` with all rows.
     fn new(rows: usize) -> Sizes {
         let all = SIDE as u8;
         let some = rows as u8;
@@ -47,12 +47,12 @@ impl Sizes {
         sizes
     }
 
-    /// Sets the registers, all zero.
+    /// Configures the registers, all zero.
     ///
     /// # Safety
-    /// The processor has tiles, and the process may use them.
+    /// The CPU must have tiles, and the process must be allowed to use them.
     unsafe fn load(&self) {
-        // SAFETY: 64 bytes are read, and the caller vouches for the instruction.
+        // SAFETY: 64 bytes are read, and the caller guarantees that the instruction is available.
         unsafe {
             asm!(
                 "ldtilecfg [{}]", in(reg) self, options(nostack, readonly),
@@ -63,10 +63,10 @@ impl Sizes {
     }
 }
 
-/// One row of tiles: where its operands are, with distances between rows in bytes.
+/// One row of tiles: the addresses of its operands, with row strides in bytes.
 #[derive(Clone, Copy)]
 struct Row {
-    /// Tiles along the summed dimension, at least 1.
+    /// Number of tiles along the summed dimension, at least 1.
     steps: usize,
     a: *const Pair,
     a_stride: usize,
@@ -81,7 +81,7 @@ struct Row {
 /// `C = start + A B` of `V` tiles side by side.
 ///
 /// # Safety
-/// The registers are set, and the operands are as large as the tiles.
+/// The registers must be configured, and the operands as large as the tiles.
 #[inline(always)]
 unsafe fn multiply_row<const V: usize>(row: Row) {
     macro_rules! run {
@@ -112,7 +112,7 @@ unsafe fn multiply_row<const V: usize>(row: Row) {
             )
         };
     }
-    // SAFETY: as this function asks.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match V {
             1 => run!(
@@ -149,23 +149,23 @@ unsafe fn multiply_row<const V: usize>(row: Row) {
     }
 }
 
-/// True if tiles are faster than registers at a product (m, n, k), `k` in pairs: else they are mostly empty.
+/// True if tiles are faster than registers for a product (m, n, k), with `k` in pairs: otherwise they are mostly empty.
 pub(super) fn worthwhile((m, _, k): (usize, usize, usize)) -> bool {
     m >= SIDE && k >= SIDE
 }
 
-/// Start values of sums without any.
+/// Initial sums, if none are given.
 static ZEROS: [f32; WIDTH] = [0.0; WIDTH];
 
 /// The product of pairs.
 ///
 /// # Safety
-/// The processor has tiles, and the process may use them: [`Simd::Amx`] is supported.
+/// The CPU must have tiles, and the process must be allowed to use them: [`Simd::Amx`] is supported.
 pub(super) unsafe fn multiply(mut product: Product<Pair>) {
     let (m, n, k) = product.size;
     let width = panel_width((WIDTH, SIDE), n);
     let padded = k.next_multiple_of(SIDE);
-    // Rows of A that are not contiguous, or end within a tile, are copied and filled up with zeros.
+    // Rows of A that are not contiguous, or end within a tile, are copied and zero-padded.
     let copied = product.a.col_stride != 1 || padded != k;
     let blocks = m.div_ceil((BLOCK / padded).max(SIDE));
     let highest = m.div_ceil(blocks).next_multiple_of(SIDE);
@@ -182,7 +182,7 @@ pub(super) unsafe fn multiply(mut product: Product<Pair>) {
         };
         for j0 in (0..n).step_by(width) {
             let columns = width.min(n - j0);
-            // SAFETY: as this function asks; the block lies inside the product.
+            // SAFETY: guaranteed by the caller; the block lies inside the product.
             unsafe {
                 match columns.div_ceil(SIDE) {
                     1 => multiply_panel::<1>(&mut product, a, (i0, block), (j0, columns)),
@@ -192,11 +192,11 @@ pub(super) unsafe fn multiply(mut product: Product<Pair>) {
             }
         }
     }
-    // SAFETY: the processor has tiles.
+    // SAFETY: the CPU has tiles.
     unsafe { asm!("tilerelease", options(nomem, nostack)) };
 }
 
-/// Rows `first..first + count` of `A`, each filled up to `padded` pairs.
+/// Rows `first..first + count` of `A`, each zero-padded to `padded` pairs.
 fn copy_left(
     product: &Product<Pair>,
     first: usize,
@@ -224,10 +224,10 @@ fn copy_left(
     }
 }
 
-/// The product of some rows of `A`, which lie at `a`, by one panel of `B`, `V` tiles wide.
+/// The product of some rows of `A`, starting at `a`, with one panel of `B`, `V` tiles wide.
 ///
 /// # Safety
-/// Tiles are available; rows and columns lie inside the product; rows of `a` are whole tiles long.
+/// Tiles must be available, rows and columns inside the product, and rows of `a` a whole number of tiles long.
 unsafe fn multiply_panel<const V: usize>(
     product: &mut Product<Pair>,
     a: (*const Pair, usize),
@@ -240,7 +240,7 @@ unsafe fn multiply_panel<const V: usize>(
         Some(stride) => (&product.b.data[j0..], stride),
         None => (&product.b.data[j0 * k..], V * SIDE),
     };
-    // The last rows of B, filled up to a tile with zeros.
+    // The last rows of B, zero-padded to a tile.
     let mut last = [Pair::zeroed(); WIDTH * SIDE];
     for (p, to) in last.chunks_exact_mut(WIDTH).take(rest).enumerate() {
         let from = (steps * SIDE + p) * b_stride;
@@ -275,7 +275,7 @@ unsafe fn multiply_panel<const V: usize>(
             StartValue::Row(row) => (row[j0..].as_ptr(), 0),
         };
         let bytes = size_of::<f32>();
-        // SAFETY: as this function asks.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if set != rows {
                 Sizes::new(rows).load();

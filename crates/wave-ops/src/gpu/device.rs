@@ -1,7 +1,7 @@
 //! Kernels on a GPU, in candle's stream.
 //!
-//! Pointers are taken from candle's slices without waiting for events. All work is in the one stream of
-//! a device, in the order of its start.
+//! Pointers are taken from candle's slices without waiting for events. All work is in the single stream
+//! of a device, in launch order.
 
 use super::{Argument, Factor, Kind, Products, View};
 use candle_core::cuda_backend::cudarc::cublas::{result, sys as blas};
@@ -16,13 +16,13 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
 
-/// Compute capability, major and minor: products of tiles in bf16 take that of the first that has them.
+/// Required compute capability, major and minor: the first with bf16 tensor cores.
 const NEEDED: (i32, i32) = (8, 0);
 
-/// The kernels of a device that were started before, by name: to look one up in its module takes as long as to start it.
+/// The kernels launched so far on a device, by name: looking one up in its module takes as long as launching it.
 type Kernels = Arc<Mutex<HashMap<String, CudaFunction>>>;
 
-/// The devices that [`prepare`] is done with.
+/// The devices on which [`prepare`] has run.
 static PREPARED: LazyLock<Mutex<HashMap<DeviceId, Kernels>>> = LazyLock::new(Mutex::default);
 
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Gpu {
     kernels: Kernels,
 }
 
-/// Memory of a GPU, by type of element.
+/// GPU memory, by element type.
 pub(super) struct Memory {
     gpu: Gpu,
     slice: Slice,
@@ -43,8 +43,8 @@ enum Slice {
     Bytes(CudaSlice<u8>),
 }
 
-/// Refuses a GPU that the kernels are not for, and has its allocator keep freed memory: a step takes as much
-/// as the one before, and every wait for the device would return it to the driver.
+/// Refuses an unsupported GPU, and makes its allocator keep freed memory: a step needs as much as the one
+/// before, and otherwise every synchronisation would return it to the driver.
 fn prepare(device: &CudaDevice) -> Result<Kernels> {
     let mut prepared = PREPARED.lock().expect("nothing panics with the lock");
     if let Some(kernels) = prepared.get(&device.id()) {
@@ -99,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// A copy on the host; waits.
+    /// A copy on the host; waits for the device.
     pub(super) fn download(&self) -> Result<Vec<u8>> {
         let device = &self.gpu.device;
         match &self.slice {
@@ -143,7 +143,7 @@ impl Gpu {
         Ok(Memory { gpu, slice })
     }
 
-    /// No less than one value: an allocation of nothing is an error of CUDA's.
+    /// Allocates at least one value, since CUDA rejects an empty allocation.
     fn alloc<T: DeviceRepr>(&self, len: usize) -> Result<CudaSlice<T>> {
         // SAFETY: kernels and products write memory before anything reads it.
         unsafe { self.device.alloc(len.max(1)) }
@@ -202,8 +202,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// See [`super::Place::product`]. cuBLAS is column-major: it computes `C^T = B^T A^T`, for which
-    /// row-major matrices are as they should be.
+    /// See [`super::Place::product`]. cuBLAS is column-major: it computes `C^T = B^T A^T`, so
+    /// row-major matrices need no copy.
     pub(super) fn products(&self, how: Products, a: Factor, b: Factor, c: View) -> Result<()> {
         let (count, (m, n, k)) = (how.count, how.size);
         if count * m * n == 0 {

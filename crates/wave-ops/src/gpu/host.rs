@@ -1,4 +1,4 @@
-//! Kernels on this processor, for tests.
+//! Kernels on the CPU, for tests.
 
 use super::{Argument, Factor, Kind, Products, View};
 use crate::bf16;
@@ -20,14 +20,14 @@ thread_local! {
     static ORDER: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Tensors of the processor go through kernels, on this thread.
+/// True if tensors on the CPU use the kernels, on this thread.
 pub(super) fn wanted() -> bool {
     ORDER.get().is_some()
 }
 
-/// Runs `f`, in which `f32` tensors of the processor take the way of a GPU's on this thread: the operators
-/// are kernels. The threads of a block run in turn between barriers, upwards (`order` 0) or downwards (1);
-/// or warp after warp, upwards (2) or downwards (3).
+/// Runs `f` with `f32` tensors on the CPU treated as on a GPU, on this thread: the operators are kernels.
+/// Between barriers, the threads of a block run in turn, ascending (`order` 0) or descending (1), or warp
+/// by warp, ascending (2) or descending (3).
 pub fn on_host_kernels<R>(order: u32, f: impl FnOnce() -> R) -> R {
     let before = ORDER.replace(Some(order));
     let result = f();
@@ -35,10 +35,10 @@ pub fn on_host_kernels<R>(order: u32, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Bytes around memory, which no kernel may change.
+/// Guard bytes around memory, which no kernel may change.
 const MARGIN: usize = 64;
 
-/// Memory that begins as NaN of every kind.
+/// Memory initialised to NaN in every kind.
 pub(super) struct Memory(Box<[UnsafeCell<u64>]>, usize);
 
 // SAFETY: a thread reads or writes it only while it runs a kernel or holds the only reference; tensors and
@@ -72,8 +72,8 @@ impl Memory {
     /// A copy of the first `len` values.
     pub(super) fn values<T: Copy>(&self, len: usize) -> Vec<T> {
         assert!(len * size_of::<T>() <= self.1);
-        // SAFETY: so many were allocated, begun with some bits, and any bits are a number; the start is a
-        // multiple of eight bytes.
+        // SAFETY: this many values were allocated and initialised, and any bits are a number; the start
+        // is a multiple of eight bytes.
         unsafe { std::slice::from_raw_parts(self.pointer() as *const T, len) }.to_vec()
     }
 }
@@ -81,7 +81,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let (words, bytes) = (self.0.len(), self.1);
-        // SAFETY: the only reference.
+        // SAFETY: this is the only reference.
         let all: Vec<u8> = self
             .0
             .iter()
@@ -116,7 +116,7 @@ pub(super) fn launch(
         }
         slots.push(slot);
     }
-    // Each at a multiple of eight bytes.
+    // Each is placed at a multiple of eight bytes.
     let mut words: Vec<u64> = slots.into_iter().map(u64::from_ne_bytes).collect();
     let mut pointers: Vec<*mut c_void> = words
         .iter_mut()
@@ -160,7 +160,7 @@ pub(super) fn products(how: Products, a: Factor, b: Factor, c: View) {
     let factor = |view: View| {
         let mut values = widened(view);
         if how.tf32 && view.kind == Kind::F32 {
-            // To the nearest number of ten bits.
+            // Rounds to the nearest number with ten bits of mantissa.
             let round = |x: &mut f32| *x = f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
             values.iter_mut().for_each(round);
         }
@@ -180,7 +180,7 @@ pub(super) fn products(how: Products, a: Factor, b: Factor, c: View) {
             }
         }
     }
-    // SAFETY: as in `widened`; both are written whole.
+    // SAFETY: as in `widened`; both are fully written.
     unsafe {
         match c.kind {
             Kind::F32 => {

@@ -1,21 +1,21 @@
-//! Starts kernels: grids and arguments, as `kernels/*.cu` declare them. Sizes are checked here.
+//! Launches kernels: grids and arguments, as declared in `kernels/*.cu`. Sizes are checked here.
 
 use super::{Argument, Kind, Place, Values, View, int, long};
 use candle_core::Result;
 
-/// Threads of a block, for kernels that have none of their own.
+/// Default number of threads in a block.
 const THREADS: u32 = 256;
-/// Rows of a block where a warp has a row; see `common.h`.
+/// Rows per block if each warp has one row; see `common.h`.
 const ROWS: usize = 8;
 /// Threads of a warp.
 const LANES: usize = 32;
-/// Channels of a head, at most.
+/// Maximum number of channels of a head.
 pub(super) const WIDEST_HEAD: usize = 128;
-/// Times four values that a lane has of a row, as `norm.cu` has kernels for them.
+/// Numbers of four-value vectors per lane in a row for which `norm.cu` has kernels.
 const NORMS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// The widest row that a layer norm takes.
 pub(super) const WIDEST_NORM: usize = 16 * 4 * LANES;
-/// Rows of a part of a sum over columns, at least, and parts, at most.
+/// Minimum number of rows in a part of a column sum, and maximum number of parts.
 const PART: (usize, usize) = (64, 256);
 
 /// Samples, tokens, heads, and channels of a head.
@@ -28,12 +28,12 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Values of one row for each token and channel.
+    /// Number of values with one row per token and one entry per channel.
     fn outputs(&self) -> usize {
         self.samples * self.tokens * self.heads * self.head_width
     }
 
-    /// Values of one for each token and head.
+    /// Number of values with one per token and head.
     pub(super) fn rows(&self) -> usize {
         self.samples * self.tokens * self.heads
     }
@@ -50,7 +50,8 @@ impl Attention {
         ]
     }
 
-    /// The end of a kernel's name; of its pass by keys or another, the blocks for a head and their threads.
+    /// The suffix of a kernel's name (for the pass over keys or the other one), the blocks per head and threads per
+    /// block.
     fn kernel(&self, kind: Kind, keys: bool) -> (String, usize, u32) {
         let width = self.head_width.next_power_of_two().max(16);
         assert!(width <= WIDEST_HEAD, "heads of {}", self.head_width);
@@ -72,13 +73,13 @@ impl Attention {
 #[derive(Clone, Copy)]
 pub(super) struct Branch<'a> {
     pub(super) values: View<'a>,
-    /// Added to every row; or the sum of the gradient's rows.
+    /// Added to every row; in the backward pass, the sum of the gradient's rows.
     pub(super) bias: View<'a>,
     /// Drop-path scales of samples.
     pub(super) scales: Option<View<'a>>,
 }
 
-/// Parameters of a layer norm, and what is added to the variance.
+/// Parameters of a layer norm, and its epsilon.
 #[derive(Clone, Copy)]
 pub(super) struct Norm<'a> {
     pub(super) weight: View<'a>,
@@ -86,7 +87,7 @@ pub(super) struct Norm<'a> {
     pub(super) eps: f32,
 }
 
-/// The kernel of rows of `d` values: as many times four values of a lane.
+/// The kernel for rows of `d` values, by the vectors of four values per lane.
 fn norm_kernel(name: &str, kind: Kind, d: usize) -> String {
     let times = d.div_ceil(4 * LANES);
     let fits = NORMS.into_iter().find(|j| *j >= times);
@@ -136,8 +137,8 @@ impl Place {
         self.launch(&norm_kernel("norm", kind, d), grid, THREADS, &arguments)
     }
 
-    /// The gradient of [`Place::norm`]: that of the norm of `y` goes to `dy`, added if `add`; then that of the branch
-    /// before, if any, and of its bias; those of weight and bias to `parameters`.
+    /// The gradient of [`Place::norm`]: the gradient of `y` goes to `dy`, added if `add`, then the gradients of the
+    /// branch before, if any, and of its bias; the gradients of weight and bias go to `parameters`.
     pub(super) fn norm_backward(
         &self,
         (y, norm): (View, Norm),
@@ -193,7 +194,7 @@ impl Place {
         self.add_parts(partial.view(), parts, [Some(sums), None, None])
     }
 
-    /// The sums of `count` parts, each of up to three rows.
+    /// Sums `count` parts, each of up to three rows.
     fn add_parts(&self, parts: View, count: usize, sums: [Option<View>; 3]) -> Result<()> {
         let all = sums.into_iter().flatten().count();
         let d = sums[0].expect("one sum at least").len;
@@ -208,7 +209,7 @@ impl Place {
         self.launch("add_parts", grid, THREADS, &arguments)
     }
 
-    /// `y = gelu(z + bias)`, see `gelu.cu`; the bias is added to every row as long as it.
+    /// `y = gelu(z + bias)`, see `gelu.cu`; the bias is added to every row of its length.
     pub(super) fn gelu(&self, z: View, bias: Option<View>, y: View) -> Result<()> {
         let n = y.expect(z.kind, z.len).len;
         let name = format!("gelu_{}", z.kind.name());
@@ -227,7 +228,7 @@ impl Place {
         self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
-    /// The gradient of [`Place::gelu`] in the place of `g`, that of its bias, and `y` again.
+    /// The gradient of [`Place::gelu`], in place of `g`, the gradient of its bias, and `y` again.
     pub(super) fn gelu_columns(
         &self,
         (z, bias): (View, View),
@@ -256,7 +257,7 @@ impl Place {
         self.add_parts(partial.view(), parts, [Some(d_bias), None, None])
     }
 
-    /// `s g`, the gradient of a branch, in the kind of `to`.
+    /// `s g`, the gradient of a branch, converted to the kind of `to`.
     pub(super) fn branch(&self, g: View, scales: Option<View>, to: View) -> Result<()> {
         let n = g.expect(Kind::F32, to.len).len;
         let name = format!("branch_{}", to.kind.name());
@@ -271,7 +272,7 @@ impl Place {
         Ok(to)
     }
 
-    /// Outputs `o` and logarithms of sums `lse`, see `attention.cu`.
+    /// Outputs `o` and log-sum-exps `lse`, see `attention.cu`.
     pub(super) fn attention(
         &self,
         z: Attention,
@@ -347,7 +348,8 @@ impl Place {
         self.launch("patchify", [count, 1, 1], THREADS, &arguments)
     }
 
-    /// Tokens (b, first + n, d): the table's, and the embedded patches `y` (b, n, d) from row `first` of each sample on.
+    /// Tokens (b, first + n, d): the table's rows, plus the embedded patches `y` (b, n, d) from row `first` of each
+    /// sample.
     pub(super) fn embed(
         &self,
         y: View,
@@ -366,7 +368,7 @@ impl Place {
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
-    /// The gradient of `y` of [`Place::embed`], for tables of `each` tokens.
+    /// The gradient with respect to `y` of [`Place::embed`], for tables of `each` tokens.
     pub(super) fn embed_backward(
         &self,
         d_tokens: View,
@@ -381,7 +383,7 @@ impl Place {
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
-    /// The mean over rows of a soft cross-entropy, one value, see `loss.cu`.
+    /// The mean over rows of the soft cross-entropy, one value, see `loss.cu`.
     pub(super) fn soft_cross_entropy(
         &self,
         z: Loss,
@@ -407,7 +409,7 @@ impl Place {
         Ok(mean)
     }
 
-    /// The gradient of [`Place::soft_cross_entropy`], given that of the mean.
+    /// The gradient of [`Place::soft_cross_entropy`], given the gradient of the mean.
     pub(super) fn soft_cross_entropy_backward(
         &self,
         z: Loss,
@@ -434,7 +436,7 @@ impl Place {
         self.launch(&name, [z.rows, 1, 1], THREADS, &arguments)
     }
 
-    /// Blocks (layers, r, c, t, t) to weights (layers, r t, c t), or back, see `kron.cu`.
+    /// Blocks (layers, r, c, t, t) to weights (layers, r t, c t), or the reverse, see `kron.cu`.
     pub(super) fn kronecker(
         &self,
         join: bool,
@@ -465,8 +467,8 @@ impl Place {
         self.launch("transpose_each", [blocks(n), 1, 1], THREADS, &arguments)
     }
 
-    /// AdamW over a table of `tensors` tensors that take `blocks` blocks, see `adamw.cu`; `numbers` are
-    /// its constants in the order of its arguments.
+    /// AdamW over a table of `tensors` tensors in `blocks` blocks, see `adamw.cu`; `numbers` are its
+    /// constants in the order of its arguments.
     pub(super) fn adamw(
         &self,
         table: View,
@@ -479,7 +481,7 @@ impl Place {
         self.launch("adamw", [blocks, 1, 1], THREADS, &arguments)
     }
 
-    /// The sum of the squares of the gradients of such a table: eight bytes of a double.
+    /// The sum of squares of all gradients in such a table: a double, eight bytes.
     pub(super) fn squares(&self, table: View, tensors: usize, blocks: usize) -> Result<Values> {
         let parts = self.values(Kind::Bytes, 8 * blocks)?;
         let arguments = arguments![table, int(tensors), parts.view()];
@@ -491,14 +493,14 @@ impl Place {
     }
 }
 
-/// Sizes of a loss, and the kind of its targets.
+/// Sizes of a loss, and the form of its targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     pub(super) rows: usize,
     pub(super) classes: usize,
-    /// Logits are divided by it.
+    /// Temperature that logits are divided by.
     pub(super) temperature: f32,
-    /// Targets are logits too, whose softmax is meant.
+    /// True if targets are logits too, to which softmax is applied.
     pub(super) of_logits: bool,
 }
 
@@ -512,20 +514,20 @@ fn eights(n: usize) -> usize {
     blocks(n.div_ceil(8))
 }
 
-/// Rows of each part of a sum over rows, and parts.
+/// Rows per part of a sum over rows, and the number of parts.
 fn parts(rows: usize) -> (usize, usize) {
     let count = rows.div_ceil(PART.1).max(PART.0);
     (count, rows.div_ceil(count).max(1))
 }
 
-/// The length of the rows that a bias is added to; any where there is none.
+/// The length of the rows that a bias is added to; arbitrary without a bias.
 fn row(x: View, bias: Option<View>) -> usize {
     let Some(bias) = bias else { return 1 };
     assert!(bias.kind == Kind::F32 && x.len.is_multiple_of(bias.len));
     bias.len
 }
 
-/// Values of a sample, each sample with one scale; any number where there are no scales.
+/// Values per sample, each sample with one scale; arbitrary without scales.
 fn sample(n: usize, scales: Option<View>) -> usize {
     let Some(scales) = scales else { return 1 };
     assert!(scales.kind == Kind::F32 && n.is_multiple_of(scales.len));

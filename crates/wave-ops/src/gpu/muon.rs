@@ -10,10 +10,10 @@ use candle_core::{Result, Tensor};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Values of a part of a matrix, at least, and parts, at most.
+/// Minimum number of values in a part of a matrix, and maximum number of parts.
 const PART: (usize, usize) = (4096, 32);
 
-/// See [`crate::muon_step`], of matrices (count, r, c); `scale` is that of gradients.
+/// See [`crate::muon_step`], for matrices (count, r, c); `scale` is applied to gradients.
 pub(crate) fn muon(
     place: &Place,
     moved: &Move,

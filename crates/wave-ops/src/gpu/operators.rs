@@ -1,5 +1,5 @@
-//! Kernels as candle's operators. The result is computed first. Then candle learns of it and of its
-//! gradient, which is computed on the same place.
+//! Kernels as candle operators. The result is computed first, then registered with candle together
+//! with its gradient, which is computed on the same place.
 
 use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
@@ -12,8 +12,8 @@ use crate::shape::{BlocksShape, Mode, misfit};
 use candle_core::{CpuStorage, CudaStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::Mutex;
 
-/// An operator whose result is there before candle asks for it. `backward` turns the arguments and the
-/// gradient of the result into the arguments' gradients.
+/// An operator whose result is computed before candle calls it. `backward` maps the arguments and the
+/// gradient of the result to the gradients of the arguments.
 struct Computed<F> {
     name: &'static str,
     result: Mutex<Option<(Storage, Shape)>>,
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// A tensor of these values, of which candle learns that they come from the arguments.
+/// A tensor of these values, recorded in candle's graph as computed from the arguments.
 fn computed<const N: usize>(
     name: &'static str,
     result: Values,
@@ -76,7 +76,7 @@ fn computed<const N: usize>(
     custom(op, arguments)
 }
 
-/// Room for the gradient of a tensor.
+/// Allocates the gradient of a tensor.
 fn room(place: &Place, t: &Tensor) -> Result<Values> {
     place.values(Kind::F32, t.elem_count())
 }
@@ -113,7 +113,7 @@ pub(crate) fn layer_norm(
     computed("layer-norm", y, x.shape(), [x, weight, bias], backward)
 }
 
-/// See [`crate::patchify`]: images (b, c, h, w) hold a patch of `p`.
+/// See [`crate::patchify`]: images (b, c, h, w) are cut into patches of side `p`.
 pub(crate) fn patchify(place: &Place, images: &Tensor, p: usize) -> Result<Tensor> {
     let (b, c, h, w) = images.dims4()?;
     let shape = (b, (h / p) * (w / p), c * p * p);
@@ -136,7 +136,7 @@ pub(crate) fn embed(
     let rows = b * n;
     let out = place.values(Kind::F32, b * tokens * d)?;
     let x = with_views(&place, [patches, weight, table], |[x, w, table]| {
-        // In the kind of the products, where that is not f32.
+        // Converted to the kind of the products, if that is not f32.
         let narrowed = |t: View| {
             (kind != Kind::F32)
                 .then(|| place.narrowed(kind, t))
@@ -237,7 +237,7 @@ pub(crate) fn kronecker_sum(
             place.transpose_each((n, r * c), scalers, by_block.view())?;
             let (s, g) = (by_block.view(), g.view());
             place.product((n, tt, m), transposed(s), plain(g), d_templates.view())?;
-            // The scalers by block are read no more: their gradient takes their place.
+            // The scalers by block are no longer needed, so their gradient overwrites them.
             place.product((m, n, tt), plain(g), transposed(templates), s)?;
             place.transpose_each((r * c, n), s, d_scalers.view())
         })?;
@@ -250,12 +250,12 @@ pub(crate) fn kronecker_sum(
     computed("kronecker-sum", w, shape, [templates, scalers], backward)
 }
 
-/// The kernels take rows as wide as these.
+/// True if the kernels support rows of this width.
 pub(crate) fn fits_norm(width: usize) -> bool {
     width <= WIDEST_NORM
 }
 
-/// The kernels take heads and rows as wide as these.
+/// True if the kernels support heads and rows of these widths.
 pub(crate) fn fits(shape: BlocksShape) -> bool {
     shape.width / shape.heads <= WIDEST_HEAD && fits_norm(shape.width)
 }

@@ -5,16 +5,16 @@ use crate::optimiser::{BETA1, BETA2, EPS, Move};
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Values of a block; see `adamw.cu`.
+/// Values per block; see `adamw.cu`.
 const CHUNK: usize = 4096;
 
-/// A line of the table, `Moved` of `adamw.cu`.
+/// A row of the table, `Moved` in `adamw.cu`.
 #[derive(Default)]
 struct Line {
     /// Values, gradient, two moments, learning rates.
     pointers: [u64; 5],
     len: usize,
-    /// Values of a row, which has a learning rate.
+    /// Number of values in a row, which has one learning rate.
     row: usize,
     weight_decay: f32,
 }
@@ -36,8 +36,8 @@ fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
     Ok((place.upload(Kind::Bytes, &bytes)?, blocks))
 }
 
-/// One step, see [`crate::adamw_steps`], of tensors of one place and their moments: `scale` is that of gradients,
-/// `correction` of the two moments.
+/// One step, see [`crate::adamw_steps`], for tensors on one place and their moments: `scale` is applied to
+/// gradients, `correction` to the two moments.
 pub(crate) fn adamw(
     place: &Place,
     all: &[(&Move, [&Tensor; 2])],
@@ -50,7 +50,7 @@ pub(crate) fn adamw(
         .copied()
         .collect();
     let rates = place.upload_f32(&rates)?;
-    // Kept to the end: copies of gradients that are not contiguous are among them.
+    // Kept until the end, since they include copies of gradients that are not contiguous.
     let (mut lines, mut gradients, mut rate) = (Vec::new(), Vec::new(), 0);
     for (moved, [first, second]) in all {
         let (len, count) = (moved.var.elem_count(), moved.learning_rates.len());
@@ -80,7 +80,7 @@ pub(crate) fn adamw(
     place.adamw(table.view(), lines.len(), blocks, numbers)
 }
 
-/// The sum of the squares of all values of tensors of one place. Waits for it.
+/// The sum of squares of all values of tensors on one place. Waits for the result.
 pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
     let (mut lines, mut contiguous) = (Vec::new(), Vec::new());
     for tensor in tensors.iter().filter(|t| t.elem_count() > 0) {
@@ -103,7 +103,7 @@ pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
     Ok(words.iter().map(|word| f64::from_ne_bytes(*word)).sum())
 }
 
-/// The address of a contiguous tensor's values, to be written.
+/// The address of a contiguous tensor's values, for writing.
 pub(super) fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
     let found = Address {
         place,

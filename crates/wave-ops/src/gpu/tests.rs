@@ -1,5 +1,5 @@
-//! Every kernel and its gradient against the operators of the processor, at odd shapes. The threads of
-//! blocks run in four orders, with the same result to the bit: a barrier too few would show.
+//! Every kernel and its gradient against the CPU operators, at odd shapes. The threads of blocks run
+//! in four orders, with bit-identical results: a missing barrier would show.
 
 use super::host::on_host_kernels;
 use super::kernels::{Attention, Branch, Loss, Norm};
@@ -11,8 +11,8 @@ use rand::{Rng, SeedableRng};
 mod optimisers;
 
 const TOKENS: [usize; 4] = [1, 17, 50, 197];
-/// Errors of f32 and of bf16 storage, relative to the norm of the expected values: roundings of 2^-24 and
-/// 2^-9, added up.
+/// Errors of f32 and of bf16 storage, relative to the norm of the expected values: accumulated roundings
+/// of 2^-24 and 2^-9.
 const CLOSE: f64 = 1e-5;
 const NEAR: f64 = 1e-2;
 
@@ -25,7 +25,7 @@ fn random(seed: u64, shape: impl Into<Shape>) -> Var {
     Var::from_tensor(&t.unwrap()).unwrap()
 }
 
-/// The same, so many times as large.
+/// The same, scaled.
 fn scaled(seed: u64, shape: impl Into<Shape>, by: f64) -> Var {
     let t = random(seed, shape).as_tensor() * by;
     Var::from_tensor(&t.unwrap()).unwrap()
@@ -58,7 +58,7 @@ fn assert_close(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>], tolerance
     }
 }
 
-/// The result of `f`, the same in every order of threads.
+/// The result of `f`, which must be the same in every order of threads.
 #[track_caller]
 fn in_all_orders(f: impl Fn() -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     let first = on_host_kernels(0, &f);
@@ -87,7 +87,7 @@ fn with_gradients(inputs: &[Var], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Ve
     std::iter::once(values(&y)).chain(gradients).collect()
 }
 
-/// The same through kernels and not.
+/// Compares the result with and without kernels.
 #[track_caller]
 fn check(what: &str, inputs: &[Var], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
     let expected = with_gradients(inputs, &f);
@@ -128,7 +128,7 @@ fn tolerance(kind: Kind) -> f64 {
 
 #[test]
 fn bf16_is_rounded_to_the_nearest() {
-    // 1 + 2^-8 lies between 1 and 1 + 2^-7: to the even one, 1. 1 + 3 2^-8 goes to 1 + 2^-6.
+    // 1 + 2^-8 is halfway between 1 and 1 + 2^-7: ties to even give 1. 1 + 3 2^-8 goes to 1 + 2^-6.
     let half = 2f32.powi(-8);
     let numbers = [
         1.0,
@@ -159,7 +159,7 @@ fn layer_norm_and_its_gradient() {
 
 #[test]
 fn patches_and_their_embedding() {
-    // A class token and another, or none; a row and a column that fill no patch; rows of odd length.
+    // A class token and another, or none; a row and a column that do not fill a patch; rows of odd length.
     for (b, c, h, w, p, first, d) in [
         (2, 3, 9, 7, 2, 2, 33),
         (3, 1, 8, 8, 4, 0, 16),
@@ -199,7 +199,7 @@ fn losses_and_their_gradients() {
         let logits = scaled(1, (rows, classes), 8.0);
         let other = scaled(2, (rows, classes), 8.0).as_detached_tensor();
         let targets = stock::softmax(&other).unwrap();
-        // The loss of one class is 0, and so is its gradient: nothing to be relative to.
+        // The loss of one class is 0, and so is its gradient, so there is no relative error.
         check(
             &format!("cross-entropy of {what}"),
             std::slice::from_ref(&logits),
@@ -230,7 +230,7 @@ fn kronecker_sums_and_their_gradients() {
     }
 }
 
-/// qkv with a bias, and the gradient of the outputs, to outputs, d qkv.
+/// Runs qkv with a bias and the gradient of the outputs; returns outputs, d qkv.
 fn attention(
     kind: Kind,
     z: Attention,
@@ -254,7 +254,7 @@ fn attention(
     (vec![read(&o), read(&d_qkv)], [qkv_is, bias.clone(), d_o_is])
 }
 
-/// The same by candle's operators, in double precision.
+/// The same with candle's operators, in double precision.
 fn attention_expected(z: Attention, [qkv, bias, d_o]: &[Tensor; 3]) -> Vec<Vec<f32>> {
     let double = |t: &Tensor| t.to_dtype(DType::F64).unwrap();
     let qkv = Var::from_tensor(&double(qkv)).unwrap();
@@ -272,7 +272,7 @@ fn check_attention(kind: Kind, samples: usize, tokens: usize, heads: usize, head
         head_width,
     };
     let d = heads * head_width;
-    // Scores of a few units.
+    // Scores with a magnitude of a few units.
     let qkv = (random(1, (samples, tokens, 3 * d)).as_tensor() * 2.0).unwrap();
     let (bias, d_o) = (random(2, 3 * d), random(3, (samples, tokens, d)));
     let inputs = [&qkv, bias.as_tensor(), d_o.as_tensor()];
@@ -289,7 +289,7 @@ fn check_attention(kind: Kind, samples: usize, tokens: usize, heads: usize, head
 #[test]
 fn attention_and_its_gradient() {
     let one = |tokens| [16, 32, 64].map(|head_width| (1, tokens, 1, head_width));
-    // Several heads and samples; widths that are filled up, and read one by one.
+    // Several heads and samples; widths that are padded, and widths read one value at a time.
     let several = [(2, 17, 3, 24), (3, 5, 2, 7), (2, 33, 1, 100)];
     for (samples, tokens, heads, head_width) in TOKENS.into_iter().flat_map(one).chain(several) {
         for kind in [Kind::F32, Kind::Bf16] {
@@ -299,7 +299,7 @@ fn attention_and_its_gradient() {
     check_attention(Kind::F32, 1, 20, 2, 1);
 }
 
-/// Kernels with bf16 storage against themselves with f32 storage of the same numbers.
+/// Kernels with bf16 storage against themselves with f32 storage of the same values.
 #[test]
 fn bf16_storage_is_near_f32() {
     let (rows, d) = (50, 100);
@@ -309,7 +309,7 @@ fn bf16_storage_is_near_f32() {
     let run = |kind: Kind| {
         let room = |kind, n| place.values(kind, n).unwrap();
         let single = |t: &Tensor| stored(Kind::F32, t).0;
-        // The numbers are bf16's in either case.
+        // The values are exact in bf16 in either case.
         let half = |t: &Tensor| stored(kind, &stored(Kind::Bf16, t).1).0;
         let (x, w, b) = (single(&x), single(&w), single(&b));
         let (g, z) = (
@@ -324,7 +324,7 @@ fn bf16_storage_is_near_f32() {
             bias: b.view(),
             eps: 1e-6,
         };
-        // A residual connection and its norm, together and each alone.
+        // A residual connection and its norm, together and separately.
         let branch = Branch {
             values: z.view(),
             bias: b.view(),
@@ -347,7 +347,7 @@ fn bf16_storage_is_near_f32() {
             "{kind:?}"
         );
 
-        // The gradient of the branch is that of the sum, in its kind.
+        // The gradient of the branch is that of the sum, converted to its kind.
         let (dx, d_branch) = (single(&random(6, n)), room(kind, n));
         let [dw, db, d_bias, total] = std::array::from_fn(|_| room(Kind::F32, d));
         let to = Branch {
@@ -471,13 +471,13 @@ fn blocks_and_their_gradients() {
             check(&format!("{shape:?}"), &inputs, run(Precision::F32));
             let single = with_gradients(&inputs, run(Precision::F32));
             let half = in_all_orders(|| with_gradients(&inputs, run(Precision::Bf16)));
-            // Roundings pass through a few layers.
+            // Rounding errors accumulate over a few layers.
             assert_close(&format!("{shape:?} in bf16"), &half, &single, 5.0 * NEAR);
         }
     }
 }
 
-/// Templates shared by two slabs and used beside the blocks.
+/// Templates shared by two slabs and also used outside the blocks.
 #[test]
 fn blocks_of_composed_weights() {
     let (b, n, t, c, depth) = (2, 5, 8, 2, 2);

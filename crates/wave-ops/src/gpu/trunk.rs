@@ -1,17 +1,16 @@
-//! The blocks of a vision transformer, see [`crate::blocks()`], as kernels and products.
+//! The blocks of a vision transformer, see [`crate::blocks()`], with kernels and matrix products.
 //!
-//! Between blocks values are `f32`. Inside a branch they are of the [`Kind`] of the products; sums,
+//! Values between blocks are `f32`. Inside a branch they have the [`Kind`] of the products; sums,
 //! parameters and gradients of parameters are `f32` in either case. A layer keeps its input, qkv, the
-//! attention's output and the logarithms of its sums, u, and the MLP's pre-activation. The backward pass
-//! computes norms, GELU and attention scores again. Attention and GELU add the biases of the products
-//! before them.
+//! attention's output and log-sum-exps, u, and the MLP's pre-activation. The backward pass recomputes
+//! norms, GELU and attention scores. Attention and GELU add the biases of the preceding products.
 
 use super::kernels::{Attention, Branch, Norm};
 use super::{Kind, Place, Values, View, plain, transposed};
 use crate::shape::BlocksShape;
 use candle_core::Result;
 
-/// Everything that stays the same from layer to layer.
+/// The data shared by all layers.
 pub(super) struct Trunk {
     pub(super) place: Place,
     pub(super) shape: BlocksShape,
@@ -24,7 +23,7 @@ pub(super) struct Trunk {
 /// The values of a layer that the backward pass reads.
 pub(super) struct Kept {
     x: Values,
-    /// Nothing, if it is to be computed again.
+    /// `None` if it is to be recomputed.
     inside: Option<Inside>,
 }
 
@@ -37,10 +36,10 @@ struct Inside {
     h: Values,
 }
 
-/// The four matrices' places among a layer's tensors.
+/// The indices of the four matrices among a layer's tensors.
 const MATRICES: [usize; 4] = [2, 4, 8, 10];
 
-/// The matrices in the kind of the products, where that is not theirs.
+/// The matrices in the kind of the products, if they are stored in another kind.
 pub(super) type Narrowed = Option<[Values; 4]>;
 
 impl Trunk {
@@ -57,12 +56,12 @@ impl Trunk {
         }
     }
 
-    /// Room for a row of `width` values for each token, of the products' kind.
+    /// Allocates a row of `width` values for each token, in the kind of the products.
     fn wide(&self, width: usize) -> Result<Values> {
         self.place.values(self.kind, self.rows() * width)
     }
 
-    /// The matrices as the products take them.
+    /// The matrices, converted for the products.
     pub(super) fn narrowed(&self, slabs: &[View; 12]) -> Result<Narrowed> {
         if self.kind == Kind::F32 {
             return Ok(None);
@@ -87,13 +86,13 @@ impl Trunk {
         slabs.map(|slab| slab.layer(l, self.shape.depth))
     }
 
-    /// The scales of branch `i` of layer `l`, of all (depth, 2, samples).
+    /// The scales of branch `i` of layer `l`, from `scales` (depth, 2, samples).
     fn scales<'a>(&self, scales: Option<View<'a>>, l: usize, i: usize) -> Option<View<'a>> {
         scales.map(|all| all.part((2 * l + i) * self.samples, self.samples))
     }
 
-    /// The output of all layers, and their values for the backward pass: none unless `keep`, inputs alone if
-    /// `recompute`.
+    /// The output of all layers, and the values for the backward pass: none unless `keep`, only the inputs
+    /// if `recompute`.
     pub(super) fn forward(
         &self,
         x: View,
@@ -136,7 +135,7 @@ impl Trunk {
         let sizes = self.shape.sizes().into_iter();
         let total: Vec<Values> = sizes.map(room).collect::<Result<_>>()?;
         let part = |l: usize, i: usize| total[i].view().layer(l, depth);
-        // The gradient of a layer's second branch is there before the layer's turn.
+        // The gradient of a layer's second branch is computed before the layer's turn.
         let branch = self.wide(self.shape.width)?;
         if let Some(last) = depth.checked_sub(1) {
             let scales = self.scales(scales, last, 1);
@@ -181,7 +180,7 @@ impl Trunk {
         Ok(y)
     }
 
-    /// The gradient of [`Trunk::linear`]: `dy W`, and `dy^T x` to `dw`.
+    /// The gradient of [`Trunk::linear`]: returns `dy W`, and writes `dy^T x` to `dw`.
     fn linear_backward(
         &self,
         x: View,
@@ -213,7 +212,7 @@ impl Trunk {
         Ok(z)
     }
 
-    /// `x + s (branch + bias)`, and the norm of it, if any.
+    /// `x + s (branch + bias)`, and its norm, if any.
     fn residual(
         &self,
         x: View,
@@ -227,8 +226,8 @@ impl Trunk {
         Ok((y, z))
     }
 
-    /// The output of layer `l` of `x`, with its norm `next`, and what the backward pass needs. `normed` is the first
-    /// norm of `x`, if it is there.
+    /// The output of layer `l` for `x`, with the norm `next` of it, and the values for the backward pass. `normed`
+    /// is the first norm of `x`, if already computed.
     fn layer_forward(
         &self,
         l: usize,
@@ -273,9 +272,9 @@ impl Trunk {
         Ok((out, Inside { qkv, lse, o, u, h }))
     }
 
-    /// Turns `g`, the gradient of a layer's output, into the gradient of its input `x`, and writes its
-    /// tensors' gradients. The first of `branches` is the attention's, which is written and read. The other is that of
-    /// the layer before; it holds the gradient of this layer's MLP until it is written.
+    /// Turns `g`, the gradient of a layer's output, into the gradient of its input `x`, and writes its tensors'
+    /// gradients. The first of `branches` is the attention's, used as scratch. The other is the previous layer's; on
+    /// entry it holds the gradient of this layer's MLP branch.
     fn layer_backward(
         &self,
         x: View,
@@ -292,7 +291,7 @@ impl Trunk {
         let (d, hidden, place) = (self.shape.width, self.shape.hidden, &self.place);
         let branch = first.values;
 
-        // GELU runs again with its gradient: the product that gives that comes first.
+        // GELU is recomputed with its gradient, so the product that gives its incoming gradient comes first.
         let (active, d_h) = (self.wide(hidden)?, self.wide(hidden)?);
         let size = (self.rows(), hidden, d);
         place.product(size, plain(branch), plain(w_fc2), d_h.view())?;

@@ -1,4 +1,4 @@
-//! Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
+//! Muon (Jordan et al. 2024): momentum SGD whose update matrices are orthogonalised before each step.
 
 use super::{MomentStorage, Move};
 use crate::storage::{in_place, with_slice};
@@ -9,19 +9,19 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-/// Decay rate of the momentum, which is Nesterov's.
+/// Decay rate of the (Nesterov) momentum.
 pub(crate) const MOMENTUM: f32 = 0.95;
 
-/// Root mean square of a step of learning rate 1. At 0.2 steps are as large as AdamW's (Liu et al. 2025, section 2.2),
-/// so that one learning rate and weight decay serve both.
+/// Root mean square of an update at learning rate 1. With 0.2, updates are as large as AdamW's (Liu et al. 2025,
+/// section 2.2), so that one learning rate and weight decay suit both.
 pub(crate) const STEP_SIZE: f32 = 0.2;
 
-/// As which matrices Muon sees a tensor.
+/// The interpretation of a tensor as matrices for Muon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrices {
-    /// Leading axes that count matrices: 1 for weights (L, out, in) of L layers, 0 for one matrix.
+    /// Number of leading axes that count matrices: 1 for weights (L, out, in) of L layers, 0 for one matrix.
     pub stacked: usize,
-    /// The axis of the rows. All other axes together are the columns.
+    /// The axis of the rows. All other axes together form the columns.
     pub rows: usize,
 }
 
@@ -50,14 +50,14 @@ impl Matrices {
 /// p = p (1 - lr wd) - lr s sqrt(max(rows, columns)) orthogonal(u)
 /// ```
 ///
-/// `orthogonal` replaces the singular values of each matrix by about 1, so all directions of the gradient are learned at
-/// the same speed. `b` is 0.95 and `s` 0.2; gradients are multiplied by `gradient_scale` first (clipping).
+/// `orthogonal` replaces the singular values of each matrix with about 1, so that all directions of the gradient are
+/// learned at the same speed. `b` is 0.95 and `s` 0.2; gradients are multiplied by `gradient_scale` first (clipping).
 ///
-/// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum and takes no step: made
-/// orthogonal, the remains of an old gradient would be as large as a new one.
+/// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum and is not updated:
+/// orthogonalised, the remains of an old gradient would be as large as a new one.
 ///
 /// # Errors
-/// If sizes contradict each other, or the tensor has fewer axes than `matrices` needs: then nothing is moved.
+/// If sizes contradict each other, or the tensor has fewer axes than `matrices` needs; nothing is updated then.
 pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> Result<()> {
     moved.check()?;
     let var = moved.var;
@@ -91,7 +91,7 @@ pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> R
         true => Ok(t.clone()),
         false => t.index_select(&used, 0),
     };
-    // All matrices: the used ones from `part`, the others from `rest`.
+    // All matrices: the updated ones from `part`, the others from `rest`.
     let in_place = |rest: Tensor, part: &Tensor| match all {
         true => Ok(part.clone()),
         false => rest.index_add(&used, &(part - of_used(&rest)?)?, 0),
@@ -109,7 +109,7 @@ pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> R
     moved.change_by(&matrices.back(&change, var.dims())?)
 }
 
-/// Takes the step on a GPU that holds all of it; else returns false.
+/// Takes the step on a GPU that holds all tensors; else returns false.
 #[cfg(gpu)]
 fn by_kernel(moved: &Move, matrices: Matrices, scale: f32) -> Result<bool> {
     let MomentStorage::Device(momentum, _) = &moved.moments.0 else {
@@ -127,17 +127,17 @@ fn by_kernel(moved: &Move, matrices: Matrices, scale: f32) -> Result<bool> {
     Ok(true)
 }
 
-/// Which matrices (b, r, c) are not zero.
+/// The indices of the matrices (b, r, c) that are not zero.
 fn used(matrices: &Tensor) -> Result<Vec<u32>> {
     let norms: Vec<f32> = matrices.sqr()?.sum((1, 2))?.to_vec1()?;
     let used = (0u32..).zip(norms).filter(|(_, norm)| *norm != 0.0);
     Ok(used.map(|(at, _)| at).collect())
 }
 
-/// Coefficients of a step of [`orthogonal`]. They favour speed: singular values end between 0.7 and 1.2.
+/// Coefficients of a step of [`orthogonal`], chosen for speed: singular values end between 0.7 and 1.2.
 pub(crate) const QUINTIC: [f64; 3] = [3.4445, -4.775, 2.0315];
 
-/// Newton-Schulz steps of [`orthogonal`].
+/// Number of Newton-Schulz steps of [`orthogonal`].
 pub(crate) const STEPS: usize = 5;
 
 /// Matrices (b, r, c) with singular values of about 1 and the same singular vectors: Newton-Schulz iteration,

@@ -1,4 +1,4 @@
-//! The plan of an adaptation: its settings, then the templates and data that they are for.
+//! The plan of an adaptation: its settings, then its templates and data.
 
 use super::defaults;
 use crate::score::check_parts;
@@ -21,10 +21,10 @@ use wave_run::recipe::to_table;
 use wave_run::settings::{self, Adapt, AdaptValues};
 use wave_run::train::{Resolved, TrainingPlan};
 
-/// Anchors of a delta, unless others are asked for.
+/// Default number of anchors of a delta.
 const ANCHORS: usize = 2;
 
-/// Rank of a delta's differences of templates, unless another is asked for.
+/// Default rank of a delta's template differences.
 const TEMPLATE_RANK: usize = 1;
 
 /// The settings of an adaptation, checked.
@@ -35,7 +35,7 @@ pub(super) struct AdaptPlan {
     pub(super) float: FloatType,
     pub(super) data: DataPlan,
     pub(super) training: TrainingPlan,
-    /// All else that settings say.
+    /// All other settings.
     pub(super) given: AdaptValues,
 }
 
@@ -56,7 +56,7 @@ impl AdaptPlan {
         })
     }
 
-    /// Anchors of the delta of templates that have so many.
+    /// Number of anchors of the delta, for templates with `templates` anchors.
     pub(super) fn anchors(&self, templates: usize) -> usize {
         let usual = match self.given.whole {
             true => templates,
@@ -80,7 +80,7 @@ impl AdaptPlan {
         gene.no_delta(anchors, classes, rank, &mut normal, adapts)
     }
 
-    /// True if a tensor of the learngene adapts, of those that are neither scalers nor classifier.
+    /// True if a tensor of the learngene is adapted, among those that are neither scalers nor classifier.
     fn adapts(&self, name: &str) -> bool {
         match &self.given.adapts {
             _ if name.starts_with("templates.") => self.given.whole,
@@ -89,7 +89,7 @@ impl AdaptPlan {
         }
     }
 
-    /// The sizes that steps draw from: those given, or those that were condensed.
+    /// The sizes to sample from: the given ones, or those of the condensation.
     fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
         let (given, auxiliary) = (&self.given, &templates.learngene.auxiliary);
         let condensed = &templates.config.provenance;
@@ -115,7 +115,7 @@ impl AdaptPlan {
 /// An adaptation with all its inputs, checked.
 pub(super) struct Prepared {
     pub(super) templates: TemplateDir,
-    /// With a batch as a number.
+    /// The plan, with the batch size resolved.
     pub(super) plan: AdaptPlan,
     pub(super) sizes: Sizes,
     pub(super) data: Data,
@@ -124,7 +124,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
+    /// Reads the templates in a directory; an automatic batch size is that of the `earlier` run, if any.
     pub(super) fn read(
         dir: &Path,
         mut plan: AdaptPlan,

@@ -1,4 +1,4 @@
-//! The manifest of a cache: identity of its ancestor, images and augmentations.
+//! The manifest of a cache, which identifies its ancestor, images and augmentations.
 
 use super::rows::Format;
 use crate::ancestor::{Ancestor, AncestorOutput};
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use wave_data::Augment;
 use wave_run::data::{self, Data};
 
-/// Raised whenever the same settings come to mean other outputs or other files.
+/// Incremented whenever the same settings give other outputs or other files.
 const FORMAT_VERSION: u32 = 2;
-/// The lack of older versions, in a message.
+/// The problem with older versions, for a message.
 const OLD_FORMAT: &str = "it was written by a version of wave that did not compare the content of all \
     images, so they may have changed since";
-/// Keys for people, each with the key that it explains.
+/// Keys for human readers, each with the key that it explains.
 const NOTES: [(&str, &str); 3] = [
     ("ancestor", "ancestor_sha256"),
     ("data", "data_sha256"),
     ("labels", "labels_sha256"),
 ];
 
-/// Names of classes in a note.
+/// Number of class names in a note.
 const SHOWN: usize = 5;
 
 pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
@@ -65,7 +65,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
     Ok(manifest)
 }
 
-/// The first of some names, for people.
+/// The first few names, for human readers.
 fn few(names: &[String]) -> String {
     let first = names[..names.len().min(SHOWN)].join(", ");
     match names.len() > SHOWN {
@@ -74,7 +74,7 @@ fn few(names: &[String]) -> String {
     }
 }
 
-/// The digest of a manifest, without the keys for people.
+/// The digest of a manifest, without the keys for human readers.
 pub(super) fn digest(manifest: &Value) -> String {
     let mut manifest = manifest.clone();
     if let Some(map) = manifest.as_object_mut() {
@@ -83,7 +83,7 @@ pub(super) fn digest(manifest: &Value) -> String {
     wave_hub::sha256_hex(manifest.to_string().as_bytes())
 }
 
-/// The first difference of a manifest from the one that a run needs, if any.
+/// The first difference between a manifest and the one that a run needs, if any.
 pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
     let version = found["format_version"].as_u64();
     if version.is_some_and(|version| version < FORMAT_VERSION.into()) {
@@ -116,8 +116,8 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), String::from)
 }
 
-/// The augmentation in the terms of the recipe. The normalisation is part of it only where it decides
-/// the colour of painted pixels, since the ancestor normalises images its own way.
+/// The augmentation in terms of the recipe. The normalisation is included only where it determines
+/// the colour of painted pixels, since the ancestor normalises images in its own way.
 fn augmentation(data: &Data) -> String {
     let Augment {
         crop_padding,

@@ -5,11 +5,11 @@ use std::ops::Range;
 use wave_hub::Weights;
 use wave_run::settings::{AncestorOutput, Top};
 
-/// Least log-probability kept, within the range of f16.
+/// Smallest log-probability kept, within the range of f16.
 const LEAST: f64 = -60_000.0;
-/// Largest feature kept, the largest number of f16.
+/// Largest feature value kept, the largest number of f16.
 const LARGEST: f32 = 65_504.0;
-/// Place of an image that is not in a view.
+/// Marks an image that is not in a view.
 const ABSENT: u32 = u32::MAX;
 
 /// Encoding of the outputs of an image.
@@ -17,14 +17,14 @@ const ABSENT: u32 = u32::MAX;
 pub(super) struct Format {
     /// Number of the ancestor's classes or features.
     pub(super) width: usize,
-    /// Features are kept as they are, scores as logarithms of probabilities.
+    /// Features are stored as they are, class scores as log-probabilities.
     pub(super) output: AncestorOutput,
     /// Number of classes kept, unless all are.
     pub(super) kept: Option<usize>,
 }
 
 impl Format {
-    /// All features; of classes the most probable, or all where that takes no more room.
+    /// Keeps all features; of classes, the most probable ones, or all if that takes no more space.
     pub(super) fn new(output: AncestorOutput, top: Top, width: usize) -> Format {
         let kept = match (output, top) {
             (AncestorOutput::Scores, Top::Most(k)) => Some(k.min(width)),
@@ -54,7 +54,7 @@ impl Format {
         (8 - largest.leading_zeros() as usize / 8).max(1)
     }
 
-    /// Log-probabilities of an image.
+    /// Number of log-probabilities per image.
     fn columns(self) -> usize {
         self.kept.unwrap_or(self.width)
     }
@@ -107,7 +107,7 @@ impl Rows {
                 continue;
             }
             let mut order: Vec<usize> = (0..z.len()).collect();
-            // A stable sort: of equal logits the first class comes first.
+            // A stable sort: among equal logits the first class comes first.
             order.sort_by(|a, b| z[*b].total_cmp(&z[*a]));
             for &class in &order[..k] {
                 log_p.push(keep(z[class]));
@@ -156,7 +156,7 @@ impl Rows {
         Ok(Rows { images, table })
     }
 
-    /// The rows of all, one after another.
+    /// The rows of all, concatenated.
     fn joined(all: &[Rows]) -> Result<Rows> {
         let join = |name: &String| {
             let parts: Vec<&Tensor> = all.iter().map(|rows| &rows.table[name]).collect();
@@ -212,7 +212,7 @@ impl View {
         };
         let mut places = vec![ABSENT; source_images];
         for (row, image) in rows.images.iter().enumerate() {
-            // The cache may hold images that this run does not train on.
+            // The cache may hold images that are not in this run's training set.
             if let Some(place) = places.get_mut(*image as usize) {
                 *place = row as u32;
             }
@@ -264,7 +264,7 @@ impl View {
         Tensor::from_vec(logits, (b, n), &Device::Cpu)
     }
 
-    /// Sum over the images of the probabilities not kept.
+    /// Sum over the images of the probabilities that were not kept.
     pub(super) fn rest(&self) -> Result<f64> {
         match self.rows.table.get("rest") {
             None => Ok(0.0),

@@ -11,7 +11,7 @@ const TWO: Format = Format {
     kept: Some(2),
 };
 
-/// Distinct logits of images.
+/// Distinct logits for each image.
 fn logits(images: &[u32], classes: usize) -> Vec<f32> {
     let z = |i: u32, c: usize| ((i as usize * 7 + c * 13) % 11) as f32 * 1.7 - 4.0;
     images

@@ -14,7 +14,7 @@ use wave_run::train::Outcome;
 
 const EXPANDED: &str = "expanded without data";
 
-/// The description of `gene`, which a condensation has trained, with its accuracies; `grown` are the templates that it grew.
+/// The description of a condensed `gene`, with its accuracies; `grown` are the templates that it started from.
 pub(super) fn description<'a>(
     recipe: &str,
     of: &Distillation,

@@ -1,4 +1,4 @@
-//! The sizes that a condensation trains, and their cost: values, memory and work.
+//! The sizes that a condensation trains, and their cost: values, memory and compute.
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
@@ -14,9 +14,9 @@ use wave_run::settings::{Duration, Trained};
 use wave_run::train;
 
 impl CondensePlan {
-    /// Sets an automatic batch to one that fits the auxiliary at its largest.
+    /// Sets an automatic batch size to one that fits the largest auxiliary in memory.
     pub(super) fn fit_batch(&mut self, earlier: Option<&Path>, context: &Context) -> Result<()> {
-        // Before the data is read: channels and classes hardly matter here.
+        // Before the data is read: channels and classes have little effect here.
         let here = self.clone();
         let memory = |mode| here.memory(None, mode);
         let batch = forecast::fit_batch(&mut self.data, &self.training, memory, earlier, context)?;
@@ -24,12 +24,12 @@ impl CondensePlan {
         Ok(())
     }
 
-    /// The most layers and channels of a token that are trained.
+    /// The largest depth and width that are trained.
     pub(super) fn most(&self) -> (usize, usize) {
         elastic::most(&self.sizes)
     }
 
-    /// The work of its steps, in multiply-adds and the unit of its duration: epochs or steps.
+    /// The total work of its steps, in multiply-adds times the unit of its duration: epochs or steps.
     pub(super) fn work_in_all(&self) -> f64 {
         let length = match self.training.duration {
             Duration::Epochs(epochs) => epochs,
@@ -69,8 +69,8 @@ impl CondensePlan {
         }
     }
 
-    /// The number of values that a training holds: what is transferred and, where they train, the weights that templates
-    /// compose at every anchor.
+    /// Number of values held in training: the transferred tensors and, if composed weights train, those weights at
+    /// every anchor.
     pub(super) fn values_in_training(&self) -> usize {
         let transferred: usize = self.ledger().iter().map(|(_, n)| n).sum();
         let widest = self
@@ -90,7 +90,7 @@ impl CondensePlan {
         self.sizes.shape(&self.auxiliary, step, steps, rng)
     }
 
-    /// Multiply-adds of the forward passes of one image in an average step.
+    /// Mean multiply-adds of the forward passes for one image in a step.
     pub fn mean_multiply_adds(&self) -> f64 {
         self.sizes.mean_multiply_adds(&self.auxiliary)
     }

@@ -1,4 +1,4 @@
-//! Sizes and templates of a condensation, as its settings name them.
+//! Sizes and templates of a condensation, derived from its settings.
 
 use crate::elastic;
 use anyhow::Result;
@@ -10,8 +10,8 @@ use wave_run::data::DEFAULT_SIDE;
 use wave_run::error::request;
 use wave_run::settings::{Condense, CondenseValues, ScalerStart, Trained};
 
-/// The values that the optimiser updates: composed weights, or factors where a key is given that weights do not allow.
-/// `sizes` are those of `auxiliary`.
+/// The values that the optimiser updates: composed weights, or factors if a setting rules out composed weights.
+/// `sizes` are within those of `auxiliary`.
 pub(super) fn trained(
     settings: &CondenseValues,
     sizes: &Sizes,
@@ -92,7 +92,7 @@ pub(super) fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<S
     Ok(sizes)
 }
 
-/// Position of layers between the anchors: fixed scalers of TELG make TELG's layers at every depth.
+/// Relative positions of layers between the anchors: with the fixed scalers of TELG, layers are TELG's at every depth.
 pub(super) fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRule> {
     match (settings.scaler_start, settings.scaler_lr_ratio) {
         (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
@@ -135,7 +135,7 @@ pub(super) fn template_plan(settings: &CondenseValues, reference: usize) -> Resu
     Ok(Plan::new(t, kronecker, sets, by_set)?)
 }
 
-/// The first of the settings that apply to class scores alone, and say something else of them than nothing.
+/// The first given setting that applies to class scores only and changes their use.
 pub(super) fn of_scores(settings: &Condense) -> Option<&'static str> {
     let optimisation = &settings.training.optimisation;
     let given = [

@@ -15,13 +15,13 @@ use wave_run::recipe::to_table;
 use wave_run::run_dir;
 use wave_run::settings::{Condense, DEFAULT_BATCH, Trained};
 
-/// Number of files whose size is read.
+/// Number of files whose size is sampled.
 const SAMPLED: usize = 256;
 /// Images and layers of timed steps.
 const TIMED: usize = 2;
 const TIMED_LAYERS: usize = 2;
 
-/// The sizes of the data.
+/// Sizes of the data set.
 struct Numbers {
     name: String,
     images: usize,
@@ -29,7 +29,7 @@ struct Numbers {
     classes: usize,
     batch: usize,
     per_epoch: usize,
-    /// Mean bytes of a file, where images are files.
+    /// Mean bytes per file, if images are files.
     file: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ impl Numbers {
         }
     }
 
-    /// The numbers of ImageNet, where no data is named.
+    /// ImageNet's sizes, used if no data is named.
     fn of_imagenet(plan: &CondensePlan) -> Numbers {
         let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
         let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
@@ -71,13 +71,13 @@ fn mean_file(source: &dyn Source) -> Option<f64> {
     (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
 }
 
-/// Sizes, parameters, work, memory, room on disk, and time from a few steps. `ancestor` is one that is
-/// not trained yet; otherwise it is the one in the settings, unless it must be downloaded first.
-/// Without data, the numbers are those of ImageNet.
+/// Sizes, parameters, work, memory, disk space, and time measured in a few steps. `ancestor` is one
+/// that is not trained yet; otherwise it is the one in the settings, unless it would have to be
+/// downloaded. Without data, the numbers are those of ImageNet.
 ///
 /// # Errors
-/// As the condensation's own, before its first step; but too little memory is no error, since the plan
-/// may be for another machine.
+/// As the condensation's own, before its first step, except that too little memory is not an error,
+/// since the plan may be for another machine.
 pub fn describe(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
@@ -99,7 +99,7 @@ pub fn describe(
     plans.into_iter().enumerate().map(of_level).collect()
 }
 
-/// The settings with an ancestor, and with a plan if they name minutes; the ancestor itself, if it is at hand; the plan.
+/// The settings with an ancestor, and with a plan if they give minutes; the ancestor, if it is available; the plan.
 fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
@@ -120,8 +120,8 @@ fn filled(
     Ok((settings, ancestor, Some(text)))
 }
 
-/// Templates as a condensation begins with them, so that what comes after it can be planned. The ancestor is as for
-/// [`describe`].
+/// Untrained templates, as at the start of a condensation, so that later stages can be planned. The ancestor is as
+/// for [`describe`].
 ///
 /// # Errors
 /// As [`describe`].
@@ -164,7 +164,7 @@ pub fn untrained(
     Ok(templates::in_memory(gene, about))
 }
 
-/// The data of a plan, if it names some; its batch becomes a number.
+/// Opens the data of a plan, if it names any, and resolves the batch size.
 fn opened(
     plan: &mut CondensePlan,
     ancestor: Option<&Ancestor>,
@@ -299,7 +299,7 @@ fn describe_level(
     Ok(text)
 }
 
-/// The recipe of a condensation whose settings name minutes, with everything that is planned for them.
+/// The recipe of a condensation whose settings give minutes, with all planned settings.
 ///
 /// # Errors
 /// As [`describe`].

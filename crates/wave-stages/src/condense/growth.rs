@@ -1,4 +1,4 @@
-//! The plan of a condensation that grows templates by a level.
+//! The plan of a condensation that adds a level to templates.
 
 use super::CondensePlan;
 use crate::model::shape_in_words;
@@ -10,7 +10,7 @@ use wave_run::error::request;
 use wave_run::recipe::{merge, to_table};
 use wave_run::settings::{Auxiliary, Condense};
 
-/// The plan of a growth of templates: settings that are not given are those of the templates.
+/// The plan for growing templates: settings that are not given are taken from the templates.
 pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<CondensePlan> {
     let gene = &templates.learngene;
     let usual = Condense {
@@ -31,7 +31,7 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
     Ok(plan)
 }
 
-/// The plan of a set of templates, with the sizes that it was condensed for as its level.
+/// The plan of a set of templates, with its condensed sizes as a level.
 pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     if templates.learngene.auxiliary.classes == 0 {
         return Err(request(
@@ -66,8 +66,8 @@ fn leveled(mut plan: Plan, depth: usize, width: usize) -> Plan {
 }
 
 impl CondensePlan {
-    /// As a growth of templates of this plan and for this auxiliary; `smaller` has levels. `given` says whether the
-    /// numbers of templates are the settings', of all of them.
+    /// Turns this into a plan that grows templates of the plan `smaller`, which has levels, for this auxiliary.
+    /// `given` says whether the template counts come from the settings, as totals.
     pub(super) fn grows(
         mut self,
         smaller: &Plan,
@@ -124,7 +124,7 @@ impl CondensePlan {
         Ok(self)
     }
 
-    /// The plan of its templates, with what it condenses as a level.
+    /// The plan of its templates, with its condensed sizes as a level.
     pub(super) fn leveled(&self) -> Plan {
         let (depth, width) = self.most();
         leveled(self.templates.clone(), depth, width)

@@ -1,4 +1,4 @@
-//! Levels of size: templates that grow, in one condensation after another.
+//! Size levels: templates that grow over successive condensations.
 
 use super::{CondensePlan, check, growth};
 use crate::templates::TemplateDir;
@@ -7,7 +7,7 @@ use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::Condense;
 
-/// The settings of each level: of one, where `levels` names none.
+/// The settings of each level; a single one if `levels` is not given.
 pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
     let Some(levels) = &settings.levels else {
         return Ok(vec![settings.clone()]);
@@ -34,7 +34,7 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
     levels.iter().enumerate().map(of_level).collect()
 }
 
-/// The settings of each level, each checked alone.
+/// The settings of each level, each checked on its own.
 pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
     let levels = of(settings)?;
     for level in &levels {
@@ -43,7 +43,7 @@ pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
     Ok(levels)
 }
 
-/// The plans of all levels; the first grows `templates`, if it grows any.
+/// The plans of all levels; the first grows `templates`, if given.
 pub(super) fn plans(
     levels: &[Condense],
     templates: Option<&TemplateDir>,

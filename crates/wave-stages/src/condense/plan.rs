@@ -1,4 +1,4 @@
-//! The plan of a condensation: sizes, templates and first scalers, checked against each other.
+//! The plan of a condensation: sizes, templates and initial scalers, checked against each other.
 
 use super::{defaults, derived};
 use crate::ancestor::{Ancestor, AncestorOutput};
@@ -28,36 +28,36 @@ pub struct CondensePlan {
     pub ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
     pub classes: ZeroShot,
-    /// The output that it teaches by, if one is named.
+    /// The output of the ancestor to distil, if given.
     output: Option<AncestorOutput>,
-    /// A given setting that applies to class scores alone.
+    /// A given setting that applies to class scores only.
     of_scores: Option<&'static str>,
     /// The auxiliary's largest shape; its depth is the number of anchors. Channels and classes are
     /// ImageNet's until [`CondensePlan::on`] sets those of the data.
     pub auxiliary: VitShape,
-    /// Depths and widths to draw from.
+    /// Depths and widths to sample from.
     pub(super) sizes: Sizes,
-    /// The work of each of equal parts of the steps, as [`Sizes::work`] has it.
+    /// The work of each of the equal parts of the steps, see [`Sizes::work`].
     pub(super) work: Vec<f64>,
     pub(super) objective: Objective,
     pub(super) templates: Plan,
-    /// First templates, and first values of the auxiliary's other weights.
+    /// Initial templates, and initial values of the auxiliary's other weights.
     pub(super) template_start: DirectMethod,
     pub(super) start: ScalerStart,
     /// Position of layers between the anchors.
     pub(super) depth_rule: DepthRule,
     /// The values that the optimiser updates.
     pub(super) train: Trained,
-    /// Learning rate of the scalers over that of the rest.
+    /// Ratio of the scalers' learning rate to that of the rest.
     pub(super) scaler_lr_ratio: f32,
     pub(super) cache: Option<CachePlan>,
-    /// Type of all stored values, which the measurements use too.
+    /// Element type of all stored values, also used for evaluation.
     pub(super) float: FloatType,
     pub(super) data: DataPlan,
     pub(super) training: TrainingPlan,
 }
 
-/// Checks the settings alone: their ranges, and that each term of the objective has a target.
+/// Checks the settings on their own: their ranges, and that each term of the objective has a target.
 pub fn check(settings: &Condense) -> Result<()> {
     settings::check(settings)?;
     if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {

@@ -1,11 +1,11 @@
-//! The plan of a condensation for a number of minutes: every setting that is not given, from the ancestor, the data and
+//! Plans a condensation for a number of minutes: all settings that are not given follow from the ancestor, the data and
 //! rates measured on this machine.
 //!
-//! Levels share the minutes. The first has the two smallest depths, since small models set the accuracy of all that grow
-//! from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that its share
-//! still trains. Where the minutes are too few for levels, all sizes train at once, small ones first. Held-out images of
-//! CIFAR-10 say from when levels pay, how they share the time, and how sizes grow without them
-//! (recipes/results/planner/README.md). The other numbers below are those of the best condensations of CIFAR-10
+//! Levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
+//! that grow from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that
+//! its share can still train. If there are too few minutes for levels, all sizes train at once, small ones first. The
+//! thresholds for levels, their shares of the time and the growth of sizes without levels were tuned on held-out images
+//! of CIFAR-10 (recipes/results/planner/README.md). The other numbers below are from the best condensations of CIFAR-10
 //! (recipes/results/sizes/README.md), found by hand on test images.
 
 use super::CondensePlan;
@@ -24,49 +24,50 @@ mod words;
 
 pub(super) use words::sizes_in_words;
 
-/// Minutes of a condensation that names neither a recipe nor a time.
+/// Default minutes, for a condensation that gives neither a recipe nor a time.
 pub const MINUTES: f64 = 60.0;
 
-/// Part of the minutes that is planned: the rest is for rates that vary.
+/// Fraction of the minutes that is planned; the rest allows for varying rates.
 const PLANNED: f64 = 0.92;
-/// Largest part of the minutes for the ancestor's outputs, for those of one view of all images, and for tests.
+/// Largest fractions of the minutes for the ancestor's outputs, for the outputs of one view of all images, and for
+/// tests.
 const ANCESTOR: f64 = 0.2;
 const FIRST_VIEW: f64 = 0.4;
 const TESTS: f64 = 0.06;
-/// Augmented versions of each image, at most: where each round shifts them anew, and where none does.
+/// Maximum number of augmented versions of each image: if each repetition shifts them anew, and if not.
 const VIEWS: (f64, f64) = (2.0, 16.0);
-/// Images of a step, at most: on a processor, and on a GPU, where a step of small models takes nearly as long with few.
+/// Maximum batch size: on a CPU, and on a GPU, where a step of small models takes nearly as long with few images.
 const BATCH: (usize, usize) = (128, 512);
-/// Test images, at least.
+/// Minimum number of test images.
 const LEAST_TESTS: usize = 500;
-/// Share of the steps over which sizes grow where the smallest are among them, and the power of that growth: all end
-/// level. With 0.95 and 8 the largest end up to 6 points below the smallest, at the same mean; with 0.4 and 1 the
-/// smallest lose 1.5 points, and the largest gain nothing.
+/// Fraction of the steps over which sizes grow if the smallest are included, and the exponent of that growth: all
+/// sizes end level. With 0.95 and 8 the largest end up to 6 points below the smallest, at the same mean; with 0.4
+/// and 1 the smallest lose 1.5 points, and the largest gain nothing.
 const GROWTH: (f64, f64) = (0.8, 3.0);
-/// Epochs of the smallest model in all of the time from which levels pay, and from which they have their final shares.
+/// Epochs of the smallest model in the total time above which levels pay off, and above which their shares are final.
 const LEVELS_FROM: f64 = 45.0;
 const LEVELS_FULL: f64 = 300.0;
-/// Shares of the time: of three levels at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
+/// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
 const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
-/// Epochs below which a level trains nothing to speak of.
+/// Minimum epochs for a level; below, it learns almost nothing.
 const LEAST_EPOCHS: f64 = 1.0;
-/// Epochs that the last level has at least, by leaving out its largest sizes: with fewer they stay behind those of the
-/// level before.
+/// Minimum epochs for the last level, reached by dropping its largest sizes: with fewer they stay below the previous
+/// level.
 const LAST_EPOCHS: f64 = 3.0;
-/// Templates for each block of weights of the models that a level is for, of at most so many layers.
+/// Templates per block of weights of a level's models, counting at most LAYERS_OF_TEMPLATES layers.
 const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
 const LAYERS_OF_TEMPLATES: usize = 4;
-/// Templates of the projection, at most; of the other parts in proportion.
+/// Maximum number of templates of the projection; other parts in proportion.
 const MOST_TEMPLATES: usize = 36;
-/// Channels of models between the narrowest and the widest.
+/// Candidate widths between the narrowest and the widest.
 const WIDTHS: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 576, 768, 1024, 1280];
-/// Widths of a head, the usual first, of models from 192 channels on and of narrower ones: the first that divides the
-/// smallest and the largest width.
+/// Candidate head widths, the most common first, for models of 192 channels or more and for narrower ones: the first
+/// that divides the smallest and the largest width.
 const HEAD_WIDTHS: ([usize; 5], [usize; 5]) = ([64, 48, 32, 24, 16], [32, 24, 16, 12, 8]);
-/// Tokens of an image: enough to see by, few enough to train fast.
+/// Range of tokens per image: enough for accuracy, few enough to train fast.
 const TOKENS: (usize, usize) = (49, 256);
 
-/// All settings of a condensation for the minutes and sizes of `given`, and the plan in a few lines.
+/// All settings of a condensation for the minutes and sizes in `given`, and a summary of the plan in a few lines.
 pub(super) fn plan(
     given: &Condense,
     ancestor: Option<&Ancestor>,
@@ -102,7 +103,7 @@ pub(super) fn plan(
     Ok((settings, text))
 }
 
-/// Settings of data and training that follow from the data.
+/// Data and training settings that follow from the data.
 fn data_settings(
     settings: &mut Condense,
     ancestor: Option<&Ancestor>,
@@ -180,7 +181,7 @@ fn patch(side: usize) -> Result<usize> {
     })
 }
 
-/// The models of a plan: from the smallest to the largest.
+/// The range of models in a plan, from the smallest to the largest.
 struct Frame {
     sizes: ModelSizes,
     widths: Vec<usize>,
@@ -221,7 +222,7 @@ impl Frame {
         })
     }
 
-    /// The smallest, a middle and the largest size.
+    /// The smallest, a medium and the largest size.
     fn measured(&self) -> Vec<(usize, usize)> {
         let ModelSizes { least, most } = self.sizes;
         let middle = ((least.0 + most.0) / 2, self.widths[self.widths.len() / 2]);
@@ -230,7 +231,7 @@ impl Frame {
         sizes
     }
 
-    /// A condensation of the sizes up to one, to measure.
+    /// A condensation of all sizes up to this one, for measuring.
     fn plan(&self, settings: &Condense, (depth, width): (usize, usize)) -> Result<CondensePlan> {
         let widths = self.widths.iter().copied().filter(|w| *w <= width);
         CondensePlan::new(&Condense {
@@ -310,7 +311,7 @@ impl Frame {
             let seconds = last.epochs * time.images * last.cost(rates, batch);
             last.shrink(before, |level| epochs(level, seconds) >= LAST_EPOCHS);
             last.epochs = epochs(last, seconds);
-            // A short level keeps what it began with at a low rate.
+            // At a low learning rate, a short level keeps the accuracy that it began with.
             if last.depths.1 > before.depths.1 || last.widths.len() > before.widths.len() {
                 last.lr = (7e-4 * (last.epochs / 1.2).powf(0.25)).clamp(7e-4, 2e-3);
             }
@@ -325,7 +326,7 @@ struct LevelPlan {
     widths: Vec<usize>,
     epochs: f64,
     lr: f64,
-    /// Share of the steps over which sizes grow, and the power of that growth.
+    /// Fraction of the steps over which sizes grow, and the exponent of that growth.
     growth: (f64, f64),
 }
 
@@ -340,7 +341,7 @@ impl LevelPlan {
         }
     }
 
-    /// Mean seconds of an image in a step, over the sizes that are drawn.
+    /// Mean seconds per image in a step, over the sampled sizes.
     fn cost(&self, rates: &Rates, batch: f64) -> f64 {
         const STEPS: usize = 200;
         let ((least, most), (growth, power)) = (self.depths, self.growth);
@@ -363,7 +364,7 @@ impl LevelPlan {
         (0..STEPS).map(of_step).sum::<f64>() / STEPS as f64 / batch
     }
 
-    /// Leaves out the largest sizes until the rest fits, or is no more than the level before.
+    /// Drops the largest sizes until the level fits, or is no larger than the level before.
     fn shrink(&mut self, before: &LevelPlan, fits: impl Fn(&LevelPlan) -> bool) {
         while !fits(self) {
             let wider = self.widths.len() > before.widths.len();
@@ -379,9 +380,9 @@ impl LevelPlan {
     }
 }
 
-/// The seconds of a condensation, and what they are for.
+/// The seconds of a condensation, by purpose.
 struct Time {
-    /// Training images, and images of a step.
+    /// Number of training images, and batch size.
     images: f64,
     batch: usize,
     ancestor: f64,
@@ -390,7 +391,7 @@ struct Time {
 }
 
 impl Time {
-    /// Sets the numbers of views and test images, and leaves the rest of the minutes to training.
+    /// Sets the numbers of views and test images, and leaves the rest of the time to training.
     fn share(
         settings: &mut Condense,
         minutes: f64,
@@ -419,7 +420,7 @@ impl Time {
         }
         let tested = data.tests.indices.len();
         let ModelSizes { least, most } = frame.sizes;
-        // At the end, at most.
+        // At most five depths per width are evaluated at the end.
         let depths = (0..5).map(|i| least.0 + i * (most.0 - least.0) / 4);
         let sizes = frame.widths.iter();
         let sizes = sizes.flat_map(|w| depths.clone().map(|d| (d, *w)));
@@ -439,13 +440,13 @@ impl Time {
     }
 }
 
-/// Augmented versions of each image, of as many as are affordable.
+/// Number of augmented versions of each image, given how many are affordable.
 fn views(affordable: f64, shifted: bool) -> u32 {
     let most = if shifted { VIEWS.0 } else { VIEWS.1 };
     affordable.clamp(1.0, most) as u32
 }
 
-/// A level as the table of its changes.
+/// Writes the levels as tables of changed settings.
 fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let integers =
         |all: &[usize]| Value::Array(all.iter().map(|n| Value::Integer(*n as i64)).collect());
@@ -467,7 +468,7 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let mut tables: Vec<Table> = levels.iter().map(table).collect();
     let (depth, width) = words::last_size(levels);
     (settings.auxiliary.depth, settings.auxiliary.width) = (Some(depth), Some(width));
-    // Training that is given holds for all levels.
+    // Training settings that are given hold for all levels.
     let given = &settings.training.optimisation;
     for table in &mut tables {
         if given.epochs.is_some() || given.steps.is_some() {

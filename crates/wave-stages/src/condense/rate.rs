@@ -1,4 +1,4 @@
-//! The rate of a condensation's steps, on few random images.
+//! The training rate of a condensation, measured on a few random images.
 
 use super::{CondensePlan, start};
 use crate::timing::{WARM_UP, descend, examples, random, variables};
@@ -9,7 +9,7 @@ use wave_ops::Mode;
 use wave_run::settings::{Auxiliary, Condense, TemplateStart};
 use wave_run::train::tracked;
 
-/// Floating-point operations per second of a condensation, on few images.
+/// Floating-point operations per second of a condensation, measured on a few images.
 pub(super) fn condensing(
     shape: &VitShape,
     images: usize,

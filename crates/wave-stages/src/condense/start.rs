@@ -1,4 +1,4 @@
-//! The first values of a condensation.
+//! Initial values of a condensation.
 
 use super::{CondensePlan, growth};
 use crate::templates::TemplateDir;
@@ -12,10 +12,10 @@ use wave_learngene::{Learngene, Part, Templates};
 use wave_models::vit;
 use wave_run::settings::ScalerStart;
 
-/// Noise on structured first scalers, so that equal blocks can diverge.
+/// Noise on structured initial scalers, so that equal blocks can diverge.
 const SCALER_NOISE: f32 = 0.03;
 
-/// The learngene before its first step: from nothing, or the `grown` templates with a further level.
+/// The learngene before its first step: a new one, or the `grown` templates with another level.
 pub(super) fn begin(
     plan: &CondensePlan,
     grown: Option<&TemplateDir>,
@@ -41,8 +41,8 @@ fn mean_width(plan: &CondensePlan) -> f64 {
 fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Templates> {
     let t = plan.templates.template_size;
     let mean_width = mean_width(plan);
-    // Xavier for a square matrix of the mean width: a start as small as 0.02 trains much worse in
-    // narrow networks.
+    // Xavier for a square matrix of the mean width: a deviation as small as 0.02 trains much worse
+    // in narrow networks.
     let bound = (3.0 / mean_width).sqrt() as f32;
     let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
     let mut of_set = |(set, n): (&String, &usize)| {
@@ -86,7 +86,7 @@ pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         )?,
         ScalerStart::Random => {
             let (set, t) = (&plan.templates, &templates);
-            // As large as the templates.
+            // Same magnitude as the templates.
             let deviation = (1.0 / mean_width(plan)).sqrt();
             wave_learngene::random_scalers(set, t, a, a.depth, deviation, &mut normal)?
         }

@@ -1,4 +1,4 @@
-//! A learngene in training: what the optimiser updates, the loss of a step, and the score.
+//! A learngene in training: the values that the optimiser updates, the loss of a step, and evaluation.
 
 use super::CondensePlan;
 use crate::ancestor::AncestorOutput;
@@ -19,20 +19,20 @@ use wave_run::settings::Trained;
 use wave_run::train::{self, Parameters, Resolved, Trainable};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
-/// The start of the names of composed weights that train.
+/// Prefix of the names of composed weights that train.
 const PREFIX: &str = "composed.";
 
 /// The values that the optimiser updates.
 pub(super) enum Updated {
-    /// Templates and scalers, by the gradient through their composition.
+    /// Templates and scalers, with gradients through their composition.
     Factors,
-    /// The weights that templates compose for models of these sizes. After each step templates and scalers move to
-    /// the nearest composition of them (see [`Learngene::nearer`]).
+    /// The composed weights for models of these sizes. After each step templates and scalers move to the nearest
+    /// composition of them (see [`Learngene::nearer`]).
     Weights(Reach),
 }
 
 impl Updated {
-    /// The values that a plan updates, for its learngene.
+    /// The values that a plan updates for its learngene.
     pub(super) fn of(plan: &CondensePlan, gene: &Learngene) -> Updated {
         let largest = plan.largest();
         match plan.train {
@@ -42,7 +42,7 @@ impl Updated {
     }
 }
 
-/// A learngene in training, from `gene` on.
+/// A learngene in training, starting from `gene`.
 pub(super) struct Distillation<'a> {
     pub(super) plan: &'a CondensePlan,
     pub(super) updated: Updated,
@@ -50,7 +50,7 @@ pub(super) struct Distillation<'a> {
     pub(super) gene: &'a Learngene,
     pub(super) resolved: &'a Resolved,
     pub(super) data: &'a Data,
-    /// The outputs of the ancestor that the auxiliary learns.
+    /// The ancestor's outputs that the auxiliary learns.
     pub(super) output: AncestorOutput,
     pub(super) distill_targets: Option<DistillTargets<'a>>,
 }
@@ -58,8 +58,8 @@ pub(super) struct Distillation<'a> {
 impl Trainable for Distillation<'_> {
     type Batch = Batch;
 
-    /// Composed weights are among them, if these are updated. Then the optimiser leaves templates and scalers to
-    /// [`Distillation::follow`].
+    /// The variables, with composed weights included if they are updated. In that case the optimiser leaves
+    /// templates and scalers to [`Distillation::follow`].
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         let (gene, resolved) = (self.gene, self.resolved);
         let variable = |(name, t): &(String, Tensor)| {
@@ -159,7 +159,7 @@ impl Trainable for Distillation<'_> {
 }
 
 impl Distillation<'_> {
-    /// The weights of a model of this shape, to which gradients flow from all that trains.
+    /// The weights of a model of this shape, with gradients to everything that trains.
     pub(super) fn weights(
         &self,
         live: &Parameters,
@@ -173,8 +173,8 @@ impl Distillation<'_> {
         }
     }
 
-    /// Moves templates and scalers towards the weights of a model of shape `moved`, which a step trained, and composes
-    /// anew those of the `next` step's.
+    /// Moves templates and scalers towards the weights of a model of shape `moved`, which a step trained, and
+    /// recomposes the weights of the `next` step's model.
     pub(super) fn follow(
         &self,
         live: &Parameters,

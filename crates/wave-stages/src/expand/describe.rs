@@ -1,4 +1,4 @@
-//! An expansion in words.
+//! Text that describes an expansion.
 
 use super::{ExpandPlan, Prepared};
 use crate::model::{Model, shape_in_words};
@@ -32,7 +32,7 @@ impl Prepared {
 }
 
 impl ExpandPlan {
-    /// The command that makes the same of these templates, without the paths to what it names.
+    /// The command that repeats the expansion with these templates, with file names instead of paths.
     pub(super) fn command(&self, templates: &Source) -> String {
         let flags = self.table.iter().map(|(key, value)| {
             let value = match value {
@@ -42,7 +42,7 @@ impl ExpandPlan {
             format!(" --{} {value}", key.replace('_', "-"))
         });
         let flags: String = flags.collect();
-        // A directory's name is the machine's: the same model is the same bytes wherever its templates lie.
+        // Directory names are specific to a machine: the same model is the same bytes wherever its templates are.
         let templates = match templates.shipped {
             Some(name) => name.to_owned(),
             None if templates.path.is_dir() => "DIR".to_owned(),
@@ -52,7 +52,7 @@ impl ExpandPlan {
     }
 }
 
-/// Classes and images of a model of this shape, and the templates that it comes from.
+/// The classes and images of a model of this shape, and the templates that it is made from.
 pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) -> String {
     let classes = match (shape.classes, label_names) {
         (_, [a, b, _, ..]) => format!("{} classes ({a}, {b}, ...)", label_names.len()),
@@ -64,7 +64,7 @@ pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) 
     format!("{classes}, {side} x {side}, from {name}")
 }
 
-/// A file or directory without the path to it, or a name on a hub.
+/// The name of a file or directory without its path, or a name on a hub.
 fn name_of(path: &Path) -> String {
     let name = path.file_name().filter(|_| on_hub(path).is_none());
     let name = name.unwrap_or(path.as_os_str());
@@ -86,7 +86,7 @@ pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<Stri
     Ok(format!("makes {makes}\n{}", prepared.describe()?))
 }
 
-/// [`describe`] of templates in memory, and the model as it is without fitting.
+/// [`describe`] for templates in memory, and the model without fitting.
 ///
 /// # Errors
 /// As the expansion's own, before its first step.

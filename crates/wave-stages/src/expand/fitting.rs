@@ -1,4 +1,4 @@
-//! The fit of scalers and head to a little data.
+//! Fitting scalers and head to a small data set.
 
 use crate::model::Network;
 use crate::score;
@@ -14,7 +14,7 @@ use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 /// The training of scalers and head, with frozen templates. At a rate of 0 the head is frozen too.
 pub(super) struct Fitting<'a> {
-    /// On the device.
+    /// The learngene on the device.
     pub(super) gene: Learngene,
     pub(super) shape: &'a VitShape,
     pub(super) scalers: Scalers,

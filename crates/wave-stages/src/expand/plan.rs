@@ -20,9 +20,9 @@ use wave_run::train::TrainingPlan;
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// The most parameters, multiply-adds and milliseconds, where a size is to be chosen.
+    /// The limits on parameters, multiply-adds and milliseconds, if a size is to be chosen.
     limits: [Option<f64>; 3],
-    /// All else that settings say.
+    /// All other settings.
     pub(super) given: ExpandValues,
     /// Data to fit scalers on, if any.
     pub data: DataPlan,
@@ -53,7 +53,7 @@ impl ExpandPlan {
         })
     }
 
-    /// The shape of the model, of depth and width that are given.
+    /// The shape of the model, for a given depth and width.
     ///
     /// # Errors
     /// If depth or width is missing, or templates cannot make such a shape.
@@ -62,7 +62,7 @@ impl ExpandPlan {
         budget::shape(&self.given, gene, size, self.given.heads)
     }
 
-    /// Replaces limits on the size by a size; also returns the sizes within the limits, best first.
+    /// Replaces limits on the size with a size; also returns the sizes within the limits, best first.
     ///
     /// # Errors
     /// If no size is within the limits, or the templates record no accuracies.
@@ -85,8 +85,8 @@ impl ExpandPlan {
         Ok((self, candidates))
     }
 
-    /// The part that a model of this shape is made of: the values of its level, or of the one with as many templates as are
-    /// asked for.
+    /// The part that a model of this shape is made from: the values of its level, or of the level with the requested
+    /// number of templates.
     pub(super) fn used<'a>(&self, gene: &'a Learngene, shape: &VitShape) -> Result<&'a Learngene> {
         let Some(wanted) = self.given.templates_used else {
             return Ok(gene.used_by(shape));
@@ -103,7 +103,7 @@ impl ExpandPlan {
         }
     }
 
-    /// Refuses a new head, for other classes than the templates', that would not be trained.
+    /// Refuses a new head, for classes other than the templates', that would not be trained.
     pub(super) fn check_head(&self, own: usize, found: usize) -> Result<()> {
         if own == found || self.given.head_lr_ratio as f32 > 0.0 {
             return Ok(());
@@ -123,7 +123,7 @@ impl ExpandPlan {
         if self.data.spec.is_some() {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
-        // Without data nothing is fitted, unless asked for.
+        // Without data nothing is fitted; refuse if fitting was requested.
         let of = match self.duration {
             None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => return Ok(None),
             Some(Duration::Steps(n)) => format!("{n} steps"),

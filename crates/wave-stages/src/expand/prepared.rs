@@ -1,4 +1,4 @@
-//! An expansion with all that its plan names.
+//! An expansion with all inputs of its plan.
 
 use super::plan::ExpandPlan;
 use crate::budget::{self, Candidate};
@@ -19,19 +19,19 @@ use wave_run::train::Resolved;
 /// An expansion with all its inputs, checked.
 pub(super) struct Prepared {
     pub(super) templates: TemplateDir,
-    /// With a size and a batch as numbers.
+    /// The plan, with size and batch size resolved.
     pub(super) plan: ExpandPlan,
     /// The sizes within the limits, if given, best first.
     pub(super) candidates: Option<Vec<Candidate>>,
     pub(super) shape: VitShape,
     pub(super) layout: Layout,
     pub(super) data: Option<Data>,
-    /// Training of the scalers and memory of a step, if there is data.
+    /// Training of the scalers and memory per step, if there is data.
     pub(super) fitting: Option<(Resolved, Step)>,
 }
 
 impl Prepared {
-    /// An expansion of these templates; an automatic batch is that of the `earlier` run, if any.
+    /// An expansion of these templates; an automatic batch size is that of the `earlier` run, if any.
     pub(super) fn new(
         mut templates: TemplateDir,
         plan: ExpandPlan,
@@ -78,15 +78,14 @@ impl Prepared {
         })
     }
 
-    /// The sizes within the limits as a table, or nothing.
+    /// The sizes within the limits as a table, or an empty string.
     pub(super) fn sizes(&self) -> String {
         self.candidates
             .as_deref()
             .map_or(String::new(), budget::table)
     }
 
-    /// The accuracy of such a model without data as the templates record it, and how it is known, if it
-    /// is.
+    /// The accuracy that the templates record for this model without data, and its source, if known.
     pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
         let given = &self.plan.given;
         let untouched = given.scalers == FirstScalers::Bank
@@ -96,7 +95,7 @@ impl Prepared {
         untouched.then(|| self.record().expected(&self.shape))?
     }
 
-    /// Where the shape leaves what was condensed.
+    /// The properties in which the shape is outside the condensed range.
     pub(super) fn outside(&self) -> Vec<String> {
         self.record().outside(&self.shape)
     }

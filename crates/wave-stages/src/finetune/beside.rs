@@ -1,29 +1,29 @@
-//! Numbers that train beside the weights of a transformer, and become part of them: in each step for the
-//! forward pass, and once at the end, for a model like any other.
+//! Extra parameters that train along with the weights of a transformer and are folded into them: in each
+//! step for the forward pass, and once at the end, to give an ordinary model.
 //!
 //! ```text
-//! LayerScale    x' = x + gamma * branch(LN(x))             gamma a factor for each channel
-//! MLP scalar    h  = gelu(W1 x + b1 + s * sum(x))          s a number for each layer
+//! LayerScale    x' = x + gamma * branch(LN(x))             gamma: a factor per channel
+//! MLP scalar    h  = gelu(W1 x + b1 + s * sum(x))          s: a number per layer
 //! ```
 //!
-//! LayerScale is equation 4 of Touvron et al. 2021 ("Going deeper with Image Transformers"). A branch ends in an
-//! affine map, whose weight and bias take the factors. The scalar is a baseline of mimetic MLPs (thesis, section
-//! 3.4.2), and the same as `s` added to every entry of `W1`.
+//! LayerScale is equation 4 of Touvron et al. 2021 ("Going deeper with Image Transformers"). A branch ends in a
+//! linear layer, whose weight and bias absorb the factors. The scalar is a baseline of mimetic MLPs (thesis,
+//! section 3.4.2), equivalent to adding `s` to every entry of `W1`.
 
 use candle_core::{Device, Result, Tensor};
 use std::borrow::Cow;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
-/// The first values of what trains beside the weights, where anything does.
+/// Initial values of the extra parameters, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Beside {
     pub(super) layer_scale: Option<f64>,
     pub(super) mlp_scalar: Option<f64>,
 }
 
-/// The factors of each branch, (depth, width), and the map that it ends in. (Transformers that have LayerScale
-/// of their own call theirs `ls1.gamma`, and keep it.)
+/// The factors of each branch, (depth, width), and the linear layer that it ends in. (Transformers with
+/// LayerScale of their own name it `ls1.gamma`, and keep it.)
 const BRANCHES: [(&str, &str); 2] = [
     ("blocks.attn.proj.factor", "blocks.attn.proj"),
     ("blocks.mlp.fc2.factor", "blocks.mlp.fc2"),
@@ -37,7 +37,7 @@ impl Beside {
         *self == Beside::default()
     }
 
-    /// Adds the numbers to the stacked weights of a transformer.
+    /// Adds the extra parameters to the stacked weights of a transformer.
     pub(super) fn insert(&self, weights: &mut Weights, shape: &VitShape) -> Result<()> {
         let full = |dims: &[usize], value: f64| Tensor::full(value as f32, dims, &Device::Cpu);
         if let Some(first) = self.layer_scale {
@@ -53,7 +53,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Weights with the numbers beside them as parts of them; as they are, if there are none.
+    /// The weights with the extra parameters folded in; unchanged if there are none.
     pub(super) fn folded<'a>(&self, weights: &'a Weights) -> Result<Cow<'a, Weights>> {
         if self.is_empty() {
             return Ok(Cow::Borrowed(weights));

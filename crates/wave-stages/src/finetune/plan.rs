@@ -1,4 +1,4 @@
-//! The plan of a fine-tuning: its settings, checked.
+//! The plan for fine-tuning: its settings, checked.
 
 use super::{Beside, DEFAULTS};
 use crate::ancestor::{Ancestor, AncestorOutput};
@@ -15,7 +15,7 @@ use wave_run::recipe::to_table;
 use wave_run::settings::{self, Elastic, Finetune, FinetuneValues, ZeroShot};
 use wave_run::train::TrainingPlan;
 
-/// The settings of a fine-tuning, checked.
+/// The settings for fine-tuning, checked.
 #[derive(Clone, Debug)]
 pub struct FinetunePlan {
     /// The settings, which a resumed run must repeat.
@@ -27,9 +27,9 @@ pub struct FinetunePlan {
     pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
     pub(super) beside: Beside,
-    /// The growth of slices, as far as it is given.
+    /// The growth of slices, if given.
     pub(super) elastic: Elastic,
-    /// All else that settings say.
+    /// All other settings.
     pub(super) given: FinetuneValues,
     pub(super) data: DataPlan,
     /// Training.
@@ -75,7 +75,7 @@ impl FinetunePlan {
         Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
     }
 
-    /// The shape of the transformer beside whose weights something trains.
+    /// The shape of the transformer that has extra parameters in training.
     pub(super) fn beside_of<'a>(&self, network: &'a Network) -> Result<&'a VitShape> {
         match network {
             Network::Vit(shape) => Ok(shape),
@@ -86,10 +86,10 @@ impl FinetunePlan {
         }
     }
 
-    /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
+    /// Mean multiply-adds per image in a step, over the slices of a transformer that steps sample.
     ///
     /// # Errors
-    /// If it has no such slices.
+    /// If it has no slices of these sizes.
     pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
         let sizes = self.slices(&Network::Vit(shape.clone()))?;
         let whole = || shape.multiply_adds() as f64;

@@ -1,4 +1,4 @@
-//! A fine-tuning with the model and data that its plan names.
+//! Fine-tuning with the model and data of its plan.
 
 use super::plan::FinetunePlan;
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
@@ -17,17 +17,17 @@ use wave_run::forecast::{self, Memory, Step};
 use wave_run::settings::Finetune;
 use wave_run::train::Resolved;
 
-/// Images of timed steps.
+/// Images in a timed step.
 const TIMED: usize = 2;
 
-/// A fine-tuning with all its inputs, checked.
+/// Fine-tuning with all its inputs, checked.
 pub struct Prepared {
-    /// With a new head, if the plan asks for one.
+    /// The model, with a new head if the plan asks for one.
     pub(super) model: Model,
     pub(super) ancestor: Option<Arc<Ancestor>>,
     pub(super) cache: Option<Cache>,
     pub(super) layout: Layout,
-    /// With a batch as a number.
+    /// The plan, with the batch size resolved.
     pub(super) plan: FinetunePlan,
     pub(super) data: Data,
     pub(super) resolved: Resolved,
@@ -35,7 +35,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the model in a directory; an automatic batch is that of the `earlier` run, if any.
+    /// Reads the model in a directory; an automatic batch size is that of the `earlier` run, if any.
     pub(super) fn read(
         model: &Path,
         plan: FinetunePlan,
@@ -48,10 +48,10 @@ impl Prepared {
         Prepared::new(model, ancestor, plan, earlier, context)
     }
 
-    /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.
+    /// Fine-tuning of a model; an automatic batch size is that of the `earlier` run, if any.
     ///
     /// # Errors
-    /// If something is missing, or does not fit together.
+    /// If an input is missing, or inputs do not fit together.
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
@@ -93,7 +93,7 @@ impl Prepared {
         })
     }
 
-    /// Model, data, duration, memory, and time from a few steps.
+    /// Model, data, duration, memory, and time measured in a few steps.
     pub fn describe(&self) -> Result<String> {
         let (model, data, resolved) = (&self.model, &self.data, &self.resolved);
         let (depth, width) = model.network.size();
@@ -152,7 +152,7 @@ pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<
 /// Opens the data for a model, and gives the model a new head if the plan asks for one.
 ///
 /// # Errors
-/// If there is no such data, or it has other classes than the model.
+/// If there is no such data, or its classes differ from the model's.
 pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
     let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
     if plan.given.new_head {
@@ -188,7 +188,7 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     Ok(())
 }
 
-/// The error for a network that does not train.
+/// The error for a network that supports inference only.
 pub(super) fn only_runs(network: &Network) -> anyhow::Error {
     let parts = match &network.parts()[..] {
         [] => String::new(),

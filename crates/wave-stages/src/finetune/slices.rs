@@ -1,4 +1,4 @@
-//! Slices of a transformer, which steps train in the place of the whole.
+//! Slices of a transformer, trained in place of the whole.
 
 use super::FinetunePlan;
 use crate::elastic;
@@ -9,7 +9,7 @@ use wave_run::error::request;
 use wave_run::settings::Elastic;
 
 impl FinetunePlan {
-    /// The sizes of slices of a network, of which each step trains one; none, if steps train the whole network.
+    /// The sizes of the slices, of which each step trains one; `None` if steps train the whole network.
     pub(super) fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
         let (depths, widths) = (self.given.depths.as_deref(), &self.given.widths);
         if depths.is_none() && widths.is_none() {

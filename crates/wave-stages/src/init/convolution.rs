@@ -1,4 +1,4 @@
-//! Convolutional networks by the methods for depthwise filters.
+//! Convolutional networks initialised by the methods for depthwise filters.
 
 use super::Frame;
 use super::plan::{Architecture, InitPlan};
@@ -18,7 +18,7 @@ pub(super) fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, We
             "dilation = {dilation}: a ConvNeXt has none; leave it out, or give --arch convmixer"
         )));
     }
-    // The network of `--from`, if the method takes filters from it.
+    // The network of `--from`, if the method copies filters from it.
     let needed = filters::find(&plan.method)?.donor;
     let donor = frame.donor.as_ref().filter(|_| needed);
     let (kernel, ratio) = match donor {

@@ -8,10 +8,10 @@ use wave_run::settings::Init;
 
 const FILTERS: &[&str] = &["convmixer", "convnext"];
 
-/// A key, and what it applies to.
+/// A key, and the architectures or methods that it applies to.
 type Applies = (&'static str, &'static [&'static str]);
 
-/// Keys that apply to some architectures of images.
+/// Keys that apply to some image architectures.
 const OF_ARCHITECTURES: [Applies; 14] = [
     ("kernel", FILTERS),
     ("activation", &["convmixer"]),
@@ -47,7 +47,7 @@ const OF_METHODS: [Applies; 11] = [
     ("train_limit", &["prune"]),
 ];
 
-/// Keys of mimetic attention, and the methods that use it; others do where it is their `rest`.
+/// Keys of mimetic attention, and the methods that use it; other methods accept them if it is their `rest`.
 const OF_MIMETIC: [Applies; 4] = [
     ("vp", &["mimetic"]),
     ("vp_layout", &["mimetic"]),
@@ -55,10 +55,10 @@ const OF_MIMETIC: [Applies; 4] = [
     ("mimetic", &["mimetic", "layerscale"]),
 ];
 
-/// Methods without a donor that leave weights to `rest`; those with one do too.
+/// Methods without a donor that leave some weights to `rest`; methods with a donor do as well.
 const LEAVE_A_REST: [&str; 3] = ["mimetic", "layerscale", "zero"];
 
-/// The settings of a network of images; refuses those that do not apply to its architecture or method.
+/// The settings of an image network; refuses any that do not apply to its architecture or method.
 pub fn own(method: &str, given: &Table) -> Result<Init> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);

@@ -35,14 +35,14 @@ impl Frame {
     }
 
     /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
-    /// divides the images.
+    /// divides the image size.
     pub(super) fn patch(&self, plan: &InitPlan, usual: usize) -> usize {
         let given = plan.given.patch.or(self.patch);
         given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
     }
 }
 
-/// Input and classes: of another directory, of data, or of the settings.
+/// Input and classes: from another directory, from data, or from the settings.
 pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
     let mut frame = match (&plan.given.from, &plan.given.data) {
         (Some(from), _) => frame_of(from, context)?,
@@ -124,7 +124,7 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
     })
 }
 
-/// Names of so many classes that have none.
+/// Numbers as names for classes without names.
 fn numbers(classes: usize) -> Vec<String> {
     (0..classes).map(|i| i.to_string()).collect()
 }

@@ -11,7 +11,7 @@ use wave_run::settings::{Init, InitValues, PositionKind, Scaled};
 /// Options of a method for transformers.
 #[derive(Clone, Debug, Default)]
 pub struct MethodOptions {
-    /// All but the positions.
+    /// All options except the positions.
     choices: Choices,
     positions: Option<PositionKind>,
 }
@@ -20,8 +20,7 @@ impl MethodOptions {
     /// The options of `method` in the settings.
     ///
     /// # Errors
-    /// If a value is none of those that its setting takes, or mimetic attention is asked for where the method
-    /// cannot use it.
+    /// If a setting has an unknown value, or mimetic attention is requested where the method cannot use it.
     pub fn new(method: &str, settings: &Init) -> Result<MethodOptions> {
         let mut choices = Choices {
             position_scale: settings.position_scale,
@@ -36,7 +35,7 @@ impl MethodOptions {
         }
         if let Some(rest) = &settings.rest {
             choices.rest = rest.parse()?;
-            // Mimetic attention takes two of them.
+            // Mimetic attention takes two of these options.
             match (method, rest.parse::<Base>()) {
                 ("mimetic" | "layerscale", base) => choices.base = base?,
                 (_, base) => choices.base = base.unwrap_or(choices.base),

@@ -1,4 +1,4 @@
-//! The meaning of the settings of `wave init` for networks of images.
+//! The settings of `wave init` for image networks, interpreted.
 
 use super::methods::{self, MethodOptions};
 use crate::budget::needed;
@@ -11,20 +11,20 @@ use wave_run::hint::did_you_mean;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{Images, Init, InitValues, MixerActivation};
 
-/// A network to initialise. What is not said comes from the model of `--from`, or from defaults.
+/// A network to initialise. Settings that are not given come from the model of `--from`, or from defaults.
 pub(super) struct InitPlan {
     pub(super) method: String,
     pub(super) arch: Architecture,
     pub(super) depth: usize,
     pub(super) width: usize,
-    /// Blocks of each stage of a ConvNeXt that is not isotropic.
+    /// Number of blocks in each stage of a ConvNeXt that is not isotropic.
     pub(super) stages: Option<[usize; 4]>,
     pub(super) activation: Activation,
-    /// Images to look at, for the method that does.
+    /// Images for a method that uses some.
     pub(super) images: DataPlan,
     pub(super) options: MethodOptions,
     pub(super) filters: FilterChoices,
-    /// All else that settings say.
+    /// All other settings.
     pub(super) given: InitValues,
 }
 

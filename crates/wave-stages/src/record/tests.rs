@@ -66,7 +66,7 @@ fn sizes_are_interpolated_and_inside() {
 
 #[test]
 fn what_was_measured_is_told_as_it_is() {
-    // Two things differ at once.
+    // Two properties differ at once.
     let shape = VitShape {
         heads: 6,
         mlp_ratio: 2.0,

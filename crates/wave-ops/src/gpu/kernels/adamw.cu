@@ -1,5 +1,5 @@
-// AdamW on all tensors in one launch, and the squared norm of all gradients. A table names the tensors;
-// a block has CHUNK values of one of them, which it finds by its number.
+// AdamW on all tensors in one launch, and the squared norm of all gradients. A table lists the tensors;
+// each block handles CHUNK values of one tensor, which it finds by its block index.
 //
 //   m = b1 m + (1 - b1) g     v = b2 v + (1 - b2) g^2      g scaled first
 //   p = p (1 - lr wd) - lr (m c1) / (sqrt(v c2) + eps)     lr by row of p
@@ -18,7 +18,7 @@ struct Moved {
     float weight_decay, unused;
 };
 
-// The tensor that this block works on, and its values from, to.
+// The tensor that this block works on, and the range of its values.
 __device__ __forceinline__ const Moved &moved(const Moved *table, int tensors, int64 &from, int64 &to) {
     int low = 0, high = tensors; // the last one whose first block is not above this one
     while (high - low > 1) {
@@ -45,7 +45,7 @@ KERNEL(adamw, const Moved *table, int tensors, float beta1, float beta2, float e
     }
 }
 
-// Sums of squares of every block's values, in double precision and a fixed order.
+// Sums of squares of every block's values, in double precision and in a fixed order.
 KERNEL(squares, const Moved *table, int tensors, double *parts) {
     SHARED(double, scratch, ROWS);
     int64 from, to;
@@ -60,7 +60,7 @@ KERNEL(squares, const Moved *table, int tensors, double *parts) {
     parts[blockIdx.x] = sum;
 }
 
-// The sum of parts (n), by one thread of many: there are few.
+// The sum of parts (n), by a single thread, since there are few.
 KERNEL(add_squares, const double *parts, double *sum, int n) {
     SHARED(double, scratch, ROWS);
     double s = 0;

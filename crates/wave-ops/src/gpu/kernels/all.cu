@@ -1,4 +1,4 @@
-// All kernels as one source: PTX of a GPU's, or C++ of a processor's.
+// All kernels as one source: compiled to PTX for a GPU, or as C++ for a CPU.
 #include "adamw.cu"
 #include "attention.cu"
 #include "columns.cu"

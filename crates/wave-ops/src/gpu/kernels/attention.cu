@@ -3,35 +3,36 @@
 //   p = softmax(c q k^T),  c = 1 / sqrt(h);   o = p v
 //   dv = p^T do;   dp = do v^T;   ds = c p (dp - delta),  delta = sum(do o) by row;   dq = ds k;   dk = ds^T q
 //
-// qkv (b, n, 3, heads, h) + bias (3, heads, h), which may be null; o (b, n, heads, h). No matrix (n, n) is in
-// memory: a warp has 16 rows, and goes over the other side tile by tile. Forward it keeps the largest score
-// and the sum of a row so far (Milakov and Gimelshein 2018, Dao et al. 2022) and leaves their logarithm
-// lse (b, heads, n), to base 2. Backward p is computed again from it, once by queries and once by keys, so
-// that every sum has one writer and one order.
+// qkv (b, n, 3, heads, h) + bias (3, heads, h), which may be null; o (b, n, heads, h). No matrix (n, n) is
+// stored in memory: a warp has 16 rows, and loops over the other side tile by tile. The forward pass keeps a
+// running maximum and sum for each row (Milakov and Gimelshein 2018, Dao et al. 2022) and stores their
+// logarithm lse (b, heads, n), to base 2. The backward pass recomputes p from it, once by queries and once by
+// keys, so that every sum has one writer and one order.
 //
-// The bias of k adds the same to all scores of a row, which softmax does not see: it is left out. That of q is added to
-// a block's own queries; to scores of own keys as k bq. That of v is added to o, and delta is of o without it.
+// The bias of k adds the same to all scores of a row, which cancels in softmax, so it is left out. The bias of q is
+// added to a block's own queries; with own keys, k bq is added to scores. The bias of v is added to o but not in
+// delta.
 //
-// Sums and softmax are in f32. H is h, filled up with zeros to 16, 32, 64 or 128. Scores are computed from
-// operands in registers and stay there, as operands of the next product; see `Left`. While a block works on tiles
-// of the other side, the next ones are on their way.
+// Sums and softmax are in f32. H is h, padded with zeros to 16, 32, 64 or 128. Scores are computed from operands
+// in registers and stay there, as operands of the next product; see `Left`. While a block works on tiles of the
+// other side, the next ones are being loaded.
 #pragma once
 #include "tiles.h"
 
 template <class T, int H> struct Tile {
-    // Left operands are in registers; those of f32 stay in shared memory, and scores pass through it.
+    // Left operands are in registers; f32 ones stay in shared memory, and scores pass through it.
     static constexpr bool HELD = sizeof(T) == 2;
-    // Rows of the tiles that a block goes over, and of those the columns of scores that a warp has at a time.
+    // Rows of the tiles that a block loops over, and columns of scores that a warp has at a time.
     static constexpr int OVER = HELD ? (H <= 64 ? 64 : 32) : (H <= 64 ? 32 : 16), STEP = H <= 64 ? 32 : 16;
     static constexpr int LD = H + PAD<T>, TILE = OVER * LD;
-    // Warps of a block at most, and blocks at once at least. The pass by keys has twice the sums.
+    // Maximum warps per block, and minimum blocks at once. The pass by keys has twice the sums.
     static constexpr int WARPS = HELD ? (H <= 64 ? 8 : 4) : OVER / 16, BLOCKS = HELD ? 2 : 1;
     static constexpr int KEY_WARPS = HELD ? (H <= 64 ? 4 : 2) : WARPS, KEY_BLOCKS = HELD ? (H <= 64 ? 3 : 2) : 1;
     static constexpr int SCRATCH = HELD ? 1 : WARPS * 16 * (STEP + PAD<T>);
 };
 constexpr float LOG2_E = 1.44269504f;
 
-// The biases of q and v of this block's head, 0 where there are none.
+// The biases of q and v for this block's head, 0 if there are none.
 template <int H>
 __device__ __forceinline__ void read_biases(const float *bias, float *of_q, float *of_v, int heads, int h) {
     for (int i = threadIdx.x; i < H; i += blockDim.x) {
@@ -41,8 +42,8 @@ __device__ __forceinline__ void read_biases(const float *bias, float *of_q, floa
     }
 }
 
-// Two pairs of tiles in shared memory: in registers a block's own rows make room for the second pair of those that it
-// goes over; else they stay.
+// Two pairs of tiles in shared memory: if a block's own rows are in registers, the second pair is for the rows that
+// it loops over; otherwise its own rows stay there.
 #define TILES(T, H)                                                                                               \
     SHARED(T, tiles, 4 * Z::TILE);                                                                                \
     SHARED(T, scratch, Z::SCRATCH);                                                                               \
@@ -63,8 +64,8 @@ struct Rows {
           head((int64(blockIdx.z) * heads + blockIdx.y) * n) {}
 };
 
-// Goes over the rows of the other side: `load(start, to)` begins to fill a pair of tiles with rows from `start` on, the
-// first of which is on its way, and `work(start, pair)` reads it.
+// Loops over the rows of the other side: `load(start, to)` starts filling a pair of tiles with rows from `start` on
+// (the first load is already in flight), and `work(start, pair)` reads it.
 template <class T, int H, class L, class W>
 __device__ __forceinline__ void go_over(T *tiles, int n, L load, W work) {
     typedef Tile<T, H> Z;
@@ -87,7 +88,7 @@ template <class T, int H> __device__ __forceinline__ T *own_rows(T *tile) {
     return tile + threadIdx.x / LANES * 16 * Tile<T, H>::LD;
 }
 
-// No score beyond the last of `left` columns.
+// Masks scores beyond the first `left` columns.
 template <int COUNT> __device__ __forceinline__ void mask(float (&s)[COUNT][4], int left) {
     if (left >= 8 * COUNT) return;
 #pragma unroll
@@ -163,7 +164,7 @@ __device__ void attention(const T *qkv, const float *bias, T *o, float *lse, int
                 float highest = top[r];
 #pragma unroll
                 for (int j = 0; j < Z::STEP / 8; ++j) highest = fmaxf(highest, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
-                // Four neighbouring lanes have a row.
+                // Four adjacent lanes share a row.
                 highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 1));
                 highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 2));
                 float shrink = power_of_two((top[r] - highest) * scale); // 0 for the first tile
@@ -263,7 +264,7 @@ __device__ void attention_queries(const T *qkv, const float *bias, const T *o, c
     write_rows<T, H>(dq, {scale, scale}, nullptr, {}, d_qkv + at.in, at.row, n, 3 * d, h, wide);
 }
 
-// dk and dv of a block's own keys. Scores are transposed: a row is a key's.
+// dk and dv of a block's own keys. Scores are transposed: each row belongs to a key.
 template <class T, int H>
 __device__ void attention_keys(const T *qkv, const float *bias, const T *d_o, const float *lse, const float *delta,
                                T *d_qkv, int n, int heads, int h, int wide) {

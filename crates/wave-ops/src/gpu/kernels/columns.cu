@@ -23,7 +23,7 @@ template <class T> __device__ void column_sums(const T *x, float *parts, int row
 COLUMN_SUMS(f32)
 COLUMN_SUMS(bf16)
 
-// The sums a, b and c (d) of parts (count, 3 or fewer, d), rows `stride` apart. A thread has a column and every eighth
+// Sums a, b and c (d) of parts (count, 3 or fewer, d), rows `stride` apart. A thread has one column and every eighth
 // part.
 KERNEL(add_parts, const float *parts, float *a, float *b, float *c, int count, int d, int stride) {
     SHARED(float, sum_of, ROWS *LANES);

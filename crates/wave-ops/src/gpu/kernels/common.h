@@ -1,4 +1,4 @@
-// Shared by the kernels: the two types of storage, sums over warps and blocks. Arithmetic is in f32.
+// Shared by the kernels: the two storage types, sums over warps and blocks. Arithmetic is in f32.
 #pragma once
 #include <type_traits>
 #ifdef __CUDACC__
@@ -32,7 +32,7 @@ template <class T> __device__ __forceinline__ T narrow(float x);
 
 template <> __device__ __forceinline__ f32 narrow<f32>(float x) { return x; }
 
-// To the nearest, of two the even one.
+// Rounds to nearest, ties to even.
 template <> __device__ __forceinline__ bf16 narrow<bf16>(float x) {
     bf16 y;
 #ifdef __CUDACC__
@@ -45,7 +45,7 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float x) {
     return y;
 }
 
-// A warp of 32 threads has one row; a block is ROWS of them.
+// A warp of 32 threads handles one row; a block handles ROWS of them.
 constexpr int LANES = 32, ROWS = 8;
 constexpr unsigned ALL = 0xffffffffu;
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
-// The same in all threads of a block; `scratch` holds ROWS values.
+// The sum over a block, returned to all its threads; `scratch` holds ROWS values.
 template <class F> __device__ __forceinline__ float block_fold(float x, float *scratch, F fold) {
     for (int offset = LANES / 2; offset > 0; offset /= 2) x = fold(x, __shfl_xor_sync(ALL, x, offset));
     __syncthreads();
@@ -72,7 +72,7 @@ struct Max {
     __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// The bf16 of a word: the first in memory is the low half.
+// The bf16 values of a word: the first in memory is the low half.
 __device__ __forceinline__ float low(uint32_t both) { return widen(bf16{uint16_t(both)}); }
 __device__ __forceinline__ float high(uint32_t both) { return widen(bf16{uint16_t(both >> 16)}); }
 __device__ __forceinline__ uint32_t both(float low, float high) {
@@ -107,11 +107,11 @@ __device__ __forceinline__ float reciprocal(float x) {
 #endif
 }
 
-// N neighbours, that are read and written at once.
+// N adjacent values, read and written at once.
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Few {
     T of[N];
 
-    // Words as long as they can be, which the compiler does not find in values of two bytes.
+    // Use the longest possible words, which the compiler does not do for two-byte values.
     typedef typename std::conditional<sizeof(T) * N % 16 == 0, uint4, uint2>::type Word;
     __device__ __forceinline__ void load(const T *from) {
         for (int i = 0; i < int(sizeof(Few) / sizeof(Word)); ++i)
@@ -136,7 +136,7 @@ template <class T, int N> __device__ __forceinline__ void Few<T, N>::narrowed(co
     }
 }
 
-// Values of x (n) from `at` on, a multiple of N; zeros beyond its end.
+// Values of x (n) starting at `at`, a multiple of N; zeros beyond the end.
 template <class T, int N> __device__ __forceinline__ void read(const T *x, int64 at, int64 n, float (&to)[N]) {
     Few<T, N> values;
     if (at + N <= n && values.fits(x)) values.load(x + at);
@@ -158,7 +158,7 @@ __device__ __forceinline__ int64 first_of_eight() {
     return (int64(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
 }
 
-// Adds a bias (d), which may be null, to eight values from `at` on of rows of d.
+// Adds a bias (d), which may be null, to eight values starting at `at`, in rows of d.
 __device__ __forceinline__ void add_bias(float (&x)[8], const float *bias, int64 at, int d) {
     if (!bias) return;
     int column = at % d;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void add_bias(float (&x)[8], const float *bias, int64
     }
 }
 
-// Multiplies eight values from `at` on of n by the scales of samples of `size` values, if there are any.
+// Multiplies eight of n values, starting at `at`, by the scales of samples of `size` values, if there are any.
 __device__ __forceinline__ void scale(float (&x)[8], const float *scales, int64 at, int64 n, int size) {
     if (!scales) return;
     int64 sample = at / size;
@@ -179,10 +179,10 @@ __device__ __forceinline__ void scale(float (&x)[8], const float *scales, int64 
     }
 }
 
-// Columns of a block whose threads have eight each, and a row a warp.
+// Columns per block, when each thread has eight columns and each warp one row.
 constexpr int WIDE = LANES * 8;
 
-// Adds the eight columns of each warp, through `sum_of` (ROWS, WIDE), and writes parts (gridDim.y, d).
+// Sums the eight columns over the warps, through `sum_of` (ROWS, WIDE), and writes parts (gridDim.y, d).
 __device__ __forceinline__ void add_rows(const float (&sums)[8], float *sum_of, float *parts, int d) {
     for (int j = 0; j < 8; ++j) sum_of[threadIdx.x * 8 + j] = sums[j];
     __syncthreads();

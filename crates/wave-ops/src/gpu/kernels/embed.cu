@@ -3,7 +3,7 @@
 #pragma once
 #include "common.h"
 
-// A block has a patch.
+// One patch per block.
 KERNEL(patchify, const float *x, float *patches, int channels, int h, int w, int p) {
     int across = w / p, down = h / p, size = channels * p * p, patch = blockIdx.x;
     int column = patch % across, row = patch / across % down, sample = patch / across / down;
@@ -14,7 +14,7 @@ KERNEL(patchify, const float *x, float *patches, int channels, int h, int w, int
     }
 }
 
-// A warp has a token.
+// One token per warp.
 template <class T>
 __device__ void embed(const T *y, const float *table, float *tokens, int rows, int d, int first, int n) {
     int row = blockIdx.x * ROWS + threadIdx.x / LANES;
@@ -32,7 +32,7 @@ __device__ void embed(const T *y, const float *table, float *tokens, int rows, i
     }
 }
 
-// dy (b n, d) of the gradient of the tokens; a warp has a patch.
+// dy (b n, d) from the gradient of the tokens; one patch per warp.
 template <class T> __device__ void embed_backward(const float *d_tokens, T *dy, int rows, int d, int first, int n) {
     int row = blockIdx.x * ROWS + threadIdx.x / LANES;
     if (row >= rows) return; // whole warps

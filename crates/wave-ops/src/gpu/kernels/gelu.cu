@@ -1,8 +1,8 @@
-// The Gaussian error linear unit of x = z + bias, rows of d:  y = x Phi(x), with the normal distribution's Phi;
-// dx = dy (Phi(x) + x phi(x)),  phi(x) = exp(-x^2 / 2) / sqrt(2 pi). `bias` may be null.
+// The Gaussian error linear unit of x = z + bias, rows of d:  y = x Phi(x), with Phi of the normal
+// distribution; dx = dy (Phi(x) + x phi(x)),  phi(x) = exp(-x^2 / 2) / sqrt(2 pi). `bias` may be null.
 //
-// Phi(-|x|) = phi(x) times a polynomial of 1 / (1 + p |x|): off by 7.5e-8 at most (Abramowitz and Stegun 1964,
-// 26.2.17).
+// Phi(-|x|) = phi(x) times a polynomial of 1 / (1 + p |x|), with an error of at most 7.5e-8 (Abramowitz and
+// Stegun 1964, 26.2.17).
 #pragma once
 #include "common.h"
 
@@ -17,7 +17,7 @@ __device__ __forceinline__ Normal normal(float x) {
     return {x > 0 ? 1 - tail : tail, density};
 }
 
-// dy to dx, and x to y.
+// Turns dy into dx, and x into y.
 __device__ __forceinline__ void gelu_gradient(float (&x)[8], float (&g)[8]) {
     for (int j = 0; j < 8; ++j) {
         Normal of = normal(x[j]);

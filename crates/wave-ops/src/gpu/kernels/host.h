@@ -1,7 +1,7 @@
-// CUDA's kernel environment for a processor: the same sources, compiled as C++, are checked without a
-// GPU. The threads of a block are fibres that run in turn and switch only at barriers, so a kernel
-// whose barriers are too few gives different results in different orders (`run_block`), and one
-// whose barriers are not reached by all threads ends the process. Shared memory starts out as NaN.
+// CUDA's kernel environment on a CPU: the same sources, compiled as C++, are checked without a GPU.
+// The threads of a block are fibres that run in turn and switch only at barriers, so a kernel with a
+// missing barrier gives different results in different orders (`run_block`), and one with a barrier
+// that not all threads reach aborts the process. Shared memory starts out as NaN.
 #pragma once
 #undef _FORTIFY_SOURCE // fibres are switched by _longjmp, which it takes for a mistake
 #include <algorithm>
@@ -122,7 +122,7 @@ inline void resume(Fibre &fibre) {
     setcontext(&fibre.first);
 }
 
-// Gives threads from, to a turn each, upwards or else downwards; returns true if any got ahead.
+// Gives each of the threads from .. to a turn, ascending or descending; returns true if any made progress.
 inline bool turns(unsigned from, unsigned to, bool down, unsigned &left) {
     block.moved = false;
     for (unsigned i = from; i < to; ++i) {
@@ -134,8 +134,8 @@ inline bool turns(unsigned from, unsigned to, bool down, unsigned &left) {
     return block.moved;
 }
 
-// All threads of one block, in the order chosen: 0 in turn, each up to its next barrier; 1 the same
-// downwards; 2 warp after warp, each up to where it waits for another; 3 the same downwards.
+// All threads of one block, in the given order: 0 in turn, each up to its next barrier; 1 the same
+// descending; 2 warp by warp, each up to where it waits for another; 3 the same descending.
 inline void run_block() {
     bool down = order % 2, whole = order < 2;
     unsigned size = whole ? block.threads : WARP, count = block.threads / size;
@@ -228,7 +228,7 @@ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 
 extern "C" void wave_host_order(unsigned order) { host::order = order; }
 
-// Runs a kernel, every block and every thread of it; returns 0 if there is none of that name.
+// Runs a kernel, with all its blocks and threads; returns 0 if there is none of that name.
 extern "C" int wave_host_launch(const char *name, const unsigned *grid, unsigned threads, void **args) {
     auto found = host::kernels().find(name);
     if (found == host::kernels().end()) return 0;

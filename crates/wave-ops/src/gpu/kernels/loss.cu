@@ -3,7 +3,7 @@
 //   loss of a row = sum of q (log sum exp(c z) - c z);   dz = scale c (softmax(c z) sum(q) - q)
 //
 // q is given, or softmax(c a) of an ancestor's logits a (`of_logits`): then the loss is the
-// Kullback-Leibler divergence, up to the entropy of q. A block has a row. The scale of the gradient is
+// Kullback-Leibler divergence, up to the entropy of q. One row per block. The scale of the gradient is
 // the gradient of the loss, which stays on the device, times a constant.
 #pragma once
 #include "common.h"

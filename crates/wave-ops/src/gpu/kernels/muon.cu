@@ -1,13 +1,13 @@
-// Muon's momentum of matrices g (count, n), and Newton-Schulz between its products; see `muon.rs`.
+// Muon's momentum of matrices g (count, n), and Newton-Schulz between matrix products; see `muon.rs`.
 //
 //   m = b m + (1 - b) s g;   u = b m + (1 - b) s g;   x = u / |u|;   P = a I + b S + c S S
 //
-// A matrix without any gradient keeps its momentum, and its u is 0. A block has one of gridDim.x parts of a matrix,
-// number blockIdx.y; sums of squares are by part, in a fixed order.
+// A matrix without any gradient keeps its momentum, and its u is 0. A block handles one of gridDim.x parts of
+// matrix blockIdx.y; sums of squares are computed per part, in a fixed order.
 #pragma once
 #include "common.h"
 
-// The sum of this matrix's parts.
+// The sum over this matrix's parts.
 __device__ __forceinline__ float sum_of_parts(const float *parts) {
     float sum = 0;
     for (unsigned i = 0; i < gridDim.x; ++i) sum += parts[blockIdx.y * gridDim.x + i];
@@ -26,7 +26,7 @@ KERNEL(muon_squares, const float *g, float *parts, int64 n) {
     if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-// `scale` is s (1 - b). `squares` are the parts of g; those of u are written.
+// `scale` is s (1 - b). `squares` holds the sums of g by part; those of u are written to `parts`.
 KERNEL(muon_momentum, const float *g, const float *squares, float *m, float *u, float *parts, int64 n, float b,
        float scale) {
     SHARED(float, scratch, ROWS);
@@ -53,14 +53,14 @@ KERNEL(muon_normalise, float *u, const float *squares, int64 n) {
     for (int64 i = first_of_part(); i < n; i += part_stride()) u[i] *= scale;
 }
 
-// P of s (count, k, k), in the place of ss.
+// P of s (count, k, k), overwriting ss.
 KERNEL(muon_polynomial, const float *s, float *ss, int64 n, int k, float a, float b, float c) {
     s += blockIdx.y * n, ss += blockIdx.y * n;
     for (int64 i = first_of_part(); i < n; i += part_stride())
         ss[i] = (i / k == i % k ? a : 0) + b * s[i] + c * ss[i];
 }
 
-// p = p (1 - lr decay) - lr size x, over all n values; a rate for every `row` values.
+// p = p (1 - lr decay) - lr size x, over all n values; one rate for every `row` values.
 KERNEL(muon_step, float *p, const float *x, const float *rates, int64 n, int64 row, float decay, float size) {
     for (int64 i = first_of_part(); i < n; i += part_stride()) {
         float lr = rates[i / row];

@@ -4,11 +4,11 @@
 //   q = dz w;   dy += r (q - mean(q) - y^ mean(q y^));   dw = sum of rows dz y^;   db = sum of rows dz
 //   da = s dy;   dbias = sum of rows da
 //
-// s are the drop-path scales of samples of `size` rows each, 1 where null. Without a, y is x; without z, there is no
+// s are the drop-path scales of samples of `size` rows each, 1 if null. Without a, y is x; without z, there is no
 // norm. x, y, dy and parameters are f32; a, z and their gradients are f32 or bf16.
 //
-// A warp has a row, in registers: lane l has of every 4 LANES columns 4 l to 4 l + 3, J times. Sums over rows are taken
-// in parts (columns.cu adds them).
+// A warp has a row, in registers: of every 4 LANES columns, lane l holds columns 4 l to 4 l + 3, J times. Sums over
+// rows are computed in parts (columns.cu adds them).
 #pragma once
 #include "common.h"
 
@@ -28,7 +28,7 @@ struct Statistics {
     float mean, r;
 };
 
-// Of a row that is 0 beyond its end.
+// For a row that is 0 beyond its end.
 template <int J> __device__ __forceinline__ Statistics statistics(const float (&y)[J][4], int d, float eps) {
     float sum = 0, squares = 0;
 #pragma unroll
@@ -74,13 +74,13 @@ __device__ void norm(const float *x, const T *a, const float *bias, const float 
 }
 
 // dy is written, and read first if `add`. da may be null. A block has `count` rows, and their sums are
-// parts (.., 3, d): of dw, db and dbias.
+// written as parts (.., 3, d): of dw, db and dbias.
 template <int J, class T>
 __device__ void norm_backward(const float *y, const float *w, const T *dz, float *dy, const float *scales, T *da,
                               float *parts, int rows, int d, int size, int count, float eps, int add) {
     SHARED(float, sum_of, ROWS * LANES * 4);
     int warp = threadIdx.x / LANES, first = blockIdx.x * count, last = min(rows, first + count);
-    // The next row is on its way while one is worked on, where registers have room for both.
+    // The next row is loaded while the current one is processed, if registers have room for both.
     constexpr bool AHEAD = J <= 3;
     float sums[3][J][4] = {}, x_next[J][4], g_next[J][4];
     auto read_next = [&](int row) {
@@ -141,7 +141,7 @@ __device__ void norm_backward(const float *y, const float *w, const T *dz, float
         }
 }
 
-// a in another type, times the scales of samples of `size` values.
+// Converts a to another type, times the scales of samples of `size` values.
 template <class T> __device__ void branch(const float *a, const float *scales, T *to, int64 n, int size) {
     int64 at = first_of_eight();
     if (at >= n) return;
@@ -161,7 +161,7 @@ template <class T> __device__ void branch(const float *a, const float *scales, T
               int add) {                                                                                          \
         norm_backward<J>(y, w, dz, dy, scales, da, parts, rows, d, size, count, eps, add);                        \
     }
-// J as `NORMS` of kernels.rs has it.
+// J takes the values of `NORMS` in kernels.rs.
 #define NORM(T)                                                                                                   \
     NORM_OF(T, 1)                                                                                                 \
     NORM_OF(T, 2)                                                                                                 \

@@ -11,7 +11,7 @@ __device__ __forceinline__ int pair() { return threadIdx.x % 4 * 2; }
 __device__ __forceinline__ int row_of(int e) { return group() + e / 2 * 8; }
 __device__ __forceinline__ int column_of(int j, int e) { return 8 * j + pair() + e % 2; }
 
-// Values that rows of a tile are longer than its columns: 16 bytes, so that rows start in different banks.
+// Padding of tile rows, in values: 16 bytes, so that rows start in different banks.
 template <class T> constexpr int PAD = 16 / sizeof(T);
 
 #ifdef __CUDACC__
@@ -23,7 +23,7 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], const
 }
 #endif
 
-// Two neighbours.
+// Two adjacent values.
 __device__ __forceinline__ uint32_t both(const bf16 *x) { return *reinterpret_cast<const uint32_t *>(x); }
 __device__ __forceinline__ uint32_t both(bf16 low, bf16 high) { return low.bits | uint32_t(high.bits) << 16; }
 
@@ -41,8 +41,8 @@ __device__ __forceinline__ void load_left(uint32_t (&a)[4], const bf16 *tile, in
 #endif
 }
 
-// Right operands of two mma: B (16, 16), its first eight columns, and the others. Its rows are `ld` apart, or if
-// `across` its columns.
+// Right operands of two mma: B (16, 16), its first eight columns, and the others. Its rows are `ld` apart, or
+// its columns if `across`.
 template <bool across>
 __device__ __forceinline__ void load_right(uint32_t (&b)[2][2], const bf16 *tile, int ld) {
 #ifdef __CUDACC__
@@ -76,8 +76,8 @@ template <class T, int COUNT> __device__ __forceinline__ void put(const float (&
         for (int e = 0; e < 4; ++e) to[row_of(e) * ld + column_of(j, e)] = narrow<T>(c[j][e]);
 }
 
-// Left operands of a warp, A (16, K): f32 stay in shared memory, bf16 are in registers as mma takes them. `put` makes
-// one of sums; f32 go through `scratch` (16, K + PAD), which no other warp may use.
+// Left operands of a warp, A (16, K): f32 stay in shared memory, bf16 are in registers in the layout of mma. `put`
+// makes one from sums; f32 go through `scratch` (16, K + PAD), which no other warp may use.
 template <class T, int K> struct Left;
 
 template <int K> struct Left<f32, K> {
@@ -104,7 +104,7 @@ template <int K> struct Left<f32, K> {
         each([&](int r, int i, float x) { sums[r] += x * other.tile[(group() + 8 * r) * other.ld + i]; });
     }
 
-    // Puts f(column, value) in the place of each value.
+    // Sets each value to f(column, value).
     template <class F> __device__ __forceinline__ void map(F f) {
         for (int i = threadIdx.x % 4; i < K; i += 4)
             for (int r = 0; r < 2; ++r) {
@@ -123,7 +123,7 @@ template <int K> struct Left<bf16, K> {
         for (int k = 0; k < K / 16; ++k) load_left(of[k], from + 16 * k, rows_apart);
     }
 
-    // Lanes have of sums what they have of a left operand.
+    // Lanes hold the same elements of sums as of a left operand.
     __device__ __forceinline__ void put(const float (&c)[K / 8][4], bf16 *) {
 #pragma unroll
         for (int k = 0; k < K / 16; ++k)
@@ -195,7 +195,7 @@ __device__ __forceinline__ void product(float (&c)[COUNT][4], const Left<bf16, K
         }
 }
 
-// Begins to copy 16 bytes to shared memory, or zeros. `arrive` waits for all that this thread has begun.
+// Starts copying 16 bytes to shared memory, or zeros. `arrive` waits for all copies that this thread has started.
 __device__ __forceinline__ void fetch(void *to, const void *from, bool there) {
 #ifdef __CUDACC__
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -214,13 +214,13 @@ __device__ __forceinline__ void arrive() {
 #endif
 }
 
-// Begins to fill a tile of `rows` rows, H + PAD apart, with rows `first`.. of x (n, h), `stride` apart; zeros where there
-// are none. `wide`: h and all places are multiples of 8 values.
+// Starts filling a tile of `rows` rows, H + PAD apart, with rows `first`.. of x (n, h), `stride` apart; zeros where
+// there are none. `wide`: h and all offsets are multiples of 8 values.
 template <class T, int H>
 __device__ __forceinline__ void fill(T *tile, int rows, const T *x, int first, int n, int64 stride, int h, int wide) {
     constexpr int LD = H + PAD<T>, PIECE = 16 / sizeof(T), ACROSS = H / PIECE;
     if (wide) {
-        // A warp has whole rows: a thread stays in its columns.
+        // A warp has whole rows, so a thread stays in its columns.
         int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * PIECE, more = blockDim.x / ACROSS;
         bool inside = column < h;
         const T *from = x + (first + row) * stride + column;

@@ -22,7 +22,7 @@ fn adamw_of_all_tensors_takes_the_steps_of_each() {
                     var: &vars[i],
                     gradient: &gradients[i],
                     moments,
-                    // By row, where there are two.
+                    // One rate per row, if there are two rows.
                     learning_rates: if sizes[i] % 2 == 0 {
                         &[0.1, 0.02]
                     } else {
@@ -52,7 +52,7 @@ fn adamw_of_all_tensors_takes_the_steps_of_each() {
 
 #[test]
 fn muon_on_stacked_matrices() {
-    // Wide, tall and square; one matrix alone. In the second step the first matrix has no gradient.
+    // Wide, tall and square; also a single matrix. In the second step the first matrix has no gradient.
     for dims in [vec![3, 5, 9], vec![2, 9, 5], vec![2, 16, 16], vec![70, 80]] {
         let run = || {
             let var = random(1, dims.clone());
@@ -82,7 +82,7 @@ fn muon_on_stacked_matrices() {
             vec![values(&var), values(&first)]
         };
         let found = in_all_orders(run);
-        // Factors of products have ten bits.
+        // Factors of products have ten bits of mantissa.
         assert_close(&format!("Muon of {dims:?}"), &found, &run(), NEAR);
     }
 }

@@ -1,4 +1,4 @@
-//! Muon on the processor: a matrix on each thread, in place.
+//! Muon on the CPU: one matrix per thread, in place.
 
 use super::{MOMENTUM, QUINTIC, STEP_SIZE, STEPS};
 use crate::buffer::Buffer;
@@ -6,11 +6,11 @@ use crate::cpu::Simd;
 use crate::gemm::{StartValue, gemm, rows, transposed};
 use rayon::prelude::*;
 
-/// A step of stacked matrices (count, r, c), of a variable and its gradient.
+/// A step for stacked matrices (count, r, c) of a variable and its gradient.
 pub(super) struct Step<'a> {
     /// Rows and columns.
     pub(super) size: (usize, usize),
-    /// One, or one for each matrix or row.
+    /// One rate, or one for each matrix or row.
     pub(super) learning_rates: &'a [f32],
     pub(super) weight_decay: f32,
     pub(super) gradient_scale: f32,
@@ -18,7 +18,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// A step of values `p` with gradients `g` and momentum `m`.
+    /// A step for values `p` with gradients `g` and momentum `m`.
     pub(super) fn all(&self, p: &mut [f32], g: &[f32], m: &mut [f32]) {
         let n = self.size.0 * self.size.1;
         let by_rate = p.len() / self.learning_rates.len(); // values
@@ -32,7 +32,7 @@ impl Step<'_> {
             });
     }
 
-    /// A step of one matrix; `rate` is the learning rate of each of its values.
+    /// A step for one matrix; `rate` gives the learning rate of each of its values.
     fn one(&self, p: &mut [f32], g: &[f32], m: &mut [f32], rate: impl Fn(usize) -> f32) {
         let (r, c) = self.size;
         for (i, row) in p.chunks_exact_mut(c).enumerate() {
@@ -59,8 +59,8 @@ impl Step<'_> {
 }
 
 /// The matrix (r, c) `u` with singular values of about 1 and the same singular vectors: Newton-Schulz iteration as in
-/// [`super::orthogonal`], on its Gram matrix `S`, the smaller of `U Uᵀ` and `Uᵀ U`. A step multiplies the singular values
-/// by `Q = a + b S + c S²`, so `S` becomes `Q S Q`, and the product `P` of all `Q` is applied to `U` once.
+/// [`super::orthogonal`], on its Gram matrix `S`, the smaller of `U Uᵀ` and `Uᵀ U`. A step multiplies the singular
+/// values by `Q = a + b S + c S²`, so `S` becomes `Q S Q`, and the product `P` of all `Q` is applied to `U` once.
 pub(super) fn orthogonal(simd: Simd, u: &[f32], (r, c): (usize, usize), out: &mut [f32]) {
     let n = r.min(c);
     let norm = u.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt() + 1e-12;

@@ -4,7 +4,7 @@ use candle_core::{DType, Var};
 
 const MOMENTUM: f64 = 0.95;
 
-/// One matrix of all rows.
+/// One matrix with all rows.
 const WHOLE: Matrices = Matrices {
     stacked: 0,
     rows: 0,
@@ -16,7 +16,7 @@ const LAYERS: Matrices = Matrices {
     rows: 1,
 };
 
-/// Newton-Schulz in `f64`, of the matrix as it is.
+/// Newton-Schulz in `f64`, without transposing the matrix.
 fn expected(x: &Tensor) -> Result<Tensor> {
     let x = x.to_dtype(DType::F64)?;
     let mut x = x.broadcast_div(&x.sqr()?.sum_all()?.sqrt()?)?;
@@ -66,7 +66,7 @@ fn matrices_become_orthogonal_whether_high_or_wide() {
             assert_close(&found, &expected(&x).unwrap());
         }
     }
-    // Singular values that differ ten times end between 0.7 and 1.2.
+    // Singular values that differ by a factor of ten end between 0.7 and 1.2.
     let x = [[[3f32, 0., 0.], [0., 1., 0.], [0., 0., 0.3]]];
     let x = Tensor::new(&x, &Device::Cpu).unwrap();
     for (at, value) in values(&orthogonal(&x).unwrap()).into_iter().enumerate() {
@@ -80,7 +80,7 @@ fn matrices_become_orthogonal_whether_high_or_wide() {
     assert_eq!(found, [0.0; 6], "no gradient, no step");
 }
 
-/// Momentum, size of the step, weight decay and clipping, over steps and a restart, on both kinds of storage.
+/// Momentum, update size, weight decay and clipping, over several steps and a restart, on both kinds of storage.
 #[test]
 fn steps_are_those_of_the_formula() {
     let gradient = tensor(&[3, 5]);
@@ -116,7 +116,7 @@ fn steps_are_those_of_the_formula() {
     }
 }
 
-/// Two layers, the first with a gradient in the first step alone.
+/// Two layers; the first has a gradient in the first step only.
 #[test]
 fn a_layer_without_a_gradient_waits() {
     let var = Var::ones((2, 3, 5), DType::F32, &Device::Cpu).unwrap();
@@ -129,7 +129,7 @@ fn a_layer_without_a_gradient_waits() {
     for gradient in [&g, &second_alone, &second_alone, &g] {
         step(&var, gradient, &mut moments, LAYERS).unwrap();
     }
-    // The first took two steps, and weight decay in all four.
+    // The first layer took two steps, with weight decay in all four.
     step(&one, &g.get(0).unwrap(), &mut of_one, WHOLE).unwrap();
     let decayed = one.as_detached_tensor() * 0.95f64.powi(2);
     one.set(&decayed.unwrap()).unwrap();
@@ -144,7 +144,7 @@ fn a_layer_without_a_gradient_waits() {
     }
 }
 
-/// Scalers (K, N, r, c) are one matrix with N rows; stacked weights are a matrix for each layer.
+/// Scalers (K, N, r, c) form one matrix with N rows; stacked weights form one matrix per layer.
 #[test]
 fn tensors_are_seen_as_matrices() {
     let x = tensor(&[2, 3, 2, 5]);

@@ -1,4 +1,4 @@
-//! Rates of a condensation, measured in a few steps on this machine.
+//! Training and data rates of a condensation, measured in a few steps on this machine.
 
 use crate::ancestor::Ancestor;
 use crate::condense::CondensePlan;
@@ -15,28 +15,28 @@ use wave_run::data::Data;
 use wave_run::train::{Parameters, Trainable};
 use wave_train::State;
 
-/// Images of a measured step on a processor. A GPU, where few images take as long as many, gets a whole batch.
+/// Batch size of a measured step on a CPU. A GPU, where few images take as long as many, gets a full batch.
 const IMAGES: usize = 32;
-/// Measured steps of each size, after one that is not counted: at least, and at most, if they take SECONDS.
+/// Measured steps per size, after one warm-up step: the minimum, and the maximum if they take SECONDS.
 const STEPS: (usize, usize) = (2, 20);
 const SECONDS: f64 = 0.5;
-/// Batches of the loader, of which the first is not counted.
+/// Batches of the loader; the first is not counted.
 const BATCHES: u64 = 4;
 
-/// Seconds of parts of a step.
+/// Seconds per part of a step.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     /// The largest shape.
     pub(super) shape: VitShape,
-    /// The smallest, a middle and the largest size.
+    /// The smallest, a medium and the largest size.
     pub(super) measured: Vec<Measured>,
-    /// Seconds of an image in the ancestor; 0 without one.
+    /// Seconds per image in the ancestor; 0 without one.
     pub(super) ancestor: f64,
     /// True if the ancestor runs in every step, since outputs of one view are too large to keep.
     pub(super) ancestor_in_steps: bool,
-    /// Seconds of an image in the loader.
+    /// Seconds per image in the loader.
     pub(super) loading: f64,
-    /// True if a GPU trains while the processor loads.
+    /// True if a GPU trains while the CPU loads.
     pub(super) ahead: bool,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Measured {
     pub(super) depth: usize,
     pub(super) width: usize,
     pub(super) multiply_adds: f64,
-    /// Seconds of the forward and backward pass of an image.
+    /// Seconds of the forward and backward pass per image.
     pub(super) image: f64,
-    /// Seconds of the optimiser and the composition, in a step of a condensation of the sizes up to this.
+    /// Seconds of the optimiser and the composition, in a step of a condensation of all sizes up to this one.
     pub(super) update: f64,
 }
 
 impl Rates {
-    /// Times steps of these sizes, each the largest of a condensation by `plan_of`, the ancestor and the loader.
+    /// Times steps of these sizes, each as the largest of a condensation by `plan_of`, and the ancestor and the loader.
     pub(super) fn measure(
         plan_of: impl Fn((usize, usize)) -> Result<CondensePlan>,
         sizes: Vec<(usize, usize)>,
@@ -119,7 +119,7 @@ impl Rates {
         })
     }
 
-    /// Seconds of a step of `batch` images at a size, in a level of sizes up to `reach`.
+    /// Seconds per step of `batch` images at a size, in a level of sizes up to `reach`.
     pub(super) fn step(
         &self,
         (depth, width): (usize, usize),
@@ -142,7 +142,7 @@ impl Rates {
         }
     }
 
-    /// Seconds of an image of a test.
+    /// Seconds per image of evaluation.
     pub(super) fn forward(&self, depth: usize, width: usize) -> f64 {
         self.image(depth, width) / 3.0
     }
@@ -171,7 +171,7 @@ impl Rates {
         }
     }
 
-    /// The measured rates, in images a second.
+    /// The measured rates, in images per second.
     pub(super) fn words(&self, batch: f64) -> String {
         let size = |m: &Measured| {
             let own = (m.depth, m.width);
@@ -186,7 +186,7 @@ impl Rates {
     }
 }
 
-/// Seconds of the fastest of a few runs.
+/// Seconds of the fastest of several runs.
 fn fastest(device: &Device, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     let least = |seconds: Vec<f64>| seconds.into_iter().fold(f64::INFINITY, f64::min);
     let first = least(timing::clock(device, 1, STEPS.0, &mut work)?);

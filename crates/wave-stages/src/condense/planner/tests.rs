@@ -19,7 +19,7 @@ fn frame(settings: &mut Condense, sizes: &str) -> Frame {
     Frame::new(settings, sizes.parse().unwrap()).unwrap()
 }
 
-/// The rates of a machine of so many operations a second, with so many seconds of an update for each million weights.
+/// The rates of a machine with this many operations per second and seconds per update of a million weights.
 fn of_speed(largest: &VitShape, speed: f64, update: f64) -> Rates {
     let of = |(depth, width): (usize, usize)| {
         let multiply_adds = largest.with_size(depth, width).multiply_adds() as f64;
@@ -112,7 +112,7 @@ fn more_time_trains_larger_models_and_levels_share_it() {
         last = depth * width * width;
     }
     assert_eq!(last, 12 * 192 * 192);
-    // Too little for an epoch of the smallest.
+    // Too little time for one epoch of the smallest.
     let refused = frame
         .levels(&given, &time(0.05, 50_000), &rates)
         .unwrap_err()
@@ -120,7 +120,7 @@ fn more_time_trains_larger_models_and_levels_share_it() {
     assert!(refused.contains("--minutes"), "{refused}");
 }
 
-/// Outputs too large to keep cost a pass of the ancestor for each image of a step.
+/// Outputs that are too large to keep cost one pass of the ancestor per image in each step.
 #[test]
 fn an_ancestor_in_every_step_costs_time() {
     let mut given = settings(32);
@@ -152,7 +152,7 @@ fn one_size_is_one_level() {
     );
 }
 
-/// A level's table is the settings that its plan is made of, and what is given stays.
+/// A level's table holds the settings of its plan, and given settings are kept.
 #[test]
 fn the_levels_are_written_as_settings() {
     let mut given = settings(32);
