@@ -1,10 +1,10 @@
-//! Activation functions by their names in timm.
+//! Activation functions by timm's names.
 
 use crate::ShapeError;
 use crate::check::refuse_value;
 use serde::{Deserialize, Serialize};
 
-/// A function between layers, applied to each value.
+/// An elementwise function between layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -27,7 +27,7 @@ impl Activation {
     /// The activation that timm's `act_layer` names.
     ///
     /// # Errors
-    /// If there is none of this name here.
+    /// If no activation here has this name.
     pub fn from_timm(name: &str) -> Result<Activation, ShapeError> {
         Ok(match name {
             "gelu" => Activation::Gelu,
@@ -51,7 +51,7 @@ impl Activation {
         }
     }
 
-    /// Checks that a network offers this activation; `expected` names the offered ones.
+    /// Checks that a network supports this activation; `expected` names the supported ones.
     pub fn among(self, offered: &[Activation], expected: &'static str) -> Result<(), ShapeError> {
         if offered.contains(&self) {
             return Ok(());

@@ -1,11 +1,10 @@
-//! The checks of sizes and weights that every network shares, and their errors.
+//! Checks of sizes and weights shared by all networks, and their errors.
 
 use crate::Weights;
 use candle_core::DType;
 
-/// A side for the patches of square images, where none is asked for: the `usual` one if it divides the
-/// images into at least 4 x 4, or 7 or 4, or the largest up to 16 that does. If there is none, the `usual`
-/// one.
+/// Default patch size for square images: `usual` if it divides the images into at least 4 x 4 patches, else 7
+/// or 4, else the largest divisor up to 16. If nothing divides, `usual`.
 pub fn default_patch(image_size: usize, usual: usize) -> usize {
     let fits = |patch: &usize| image_size.is_multiple_of(*patch) && image_size / patch >= 4;
     [usual, 7, 4]
@@ -15,21 +14,21 @@ pub fn default_patch(image_size: usize, usual: usize) -> usize {
         .unwrap_or(usual)
 }
 
-/// The largest size of anything: beyond, products of sizes could overflow.
+/// The largest allowed size: beyond it, products of sizes could overflow.
 const LARGEST: usize = 1 << 20;
 
-/// The most values that a layer kind, or an image, may have.
+/// The maximum number of values in the stacked tensor of a layer kind, or in an image.
 const MOST_VALUES: usize = u32::MAX as usize;
 
-/// Tensors that other projects store and no network here needs: counters of batch norms, and the
-/// attention bias indices of old LeViT and BEiT files, which follow from the sizes.
+/// Tensors that other projects store but no network here needs: counters of batch norms, and the attention
+/// bias indices of old LeViT and BEiT files, which follow from the sizes.
 const IGNORED: [&str; 3] = [
     "num_batches_tracked",
     "attention_bias_idxs",
     "relative_position_index",
 ];
 
-/// Supported families, named to users of other networks.
+/// Supported families, listed in errors about other networks.
 const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
      and SigLIP), ConvNeXt, ResNet, RepVGG, VGG, MobileNetV4, MobileOne, FastViT, EfficientViT, Hiera, \
      LeViT, ConvMixer and EfficientNet-Lite";
@@ -40,17 +39,17 @@ pub enum ShapeError {
     /// A size is zero.
     #[error("{name} is 0; it must be at least 1")]
     Zero {
-        /// Which size.
+        /// The size's name.
         name: &'static str,
     },
-    /// A size, or a product of sizes, is absurd.
+    /// A size, or a product of sizes, is too large.
     #[error("{name} is {value}; it must be at most {at_most}")]
     TooLarge {
-        /// Which size.
+        /// The size's name.
         name: &'static str,
         /// Its value.
         value: usize,
-        /// The largest that is possible.
+        /// The maximum.
         at_most: usize,
     },
     /// A size does not divide another.
@@ -59,53 +58,53 @@ pub enum ShapeError {
          {name} that divides {value}"
     )]
     NotDivisible {
-        /// The size that should divide.
+        /// The size that should be the divisor.
         name: &'static str,
         /// Its value.
         divisor: usize,
-        /// The size that should be divided.
+        /// The size that it should divide.
         of: &'static str,
         /// Its value.
         value: usize,
-        /// The nearest multiple not above.
+        /// The nearest multiple that is not larger.
         nearest: usize,
-        /// The next multiple above.
+        /// The next larger multiple.
         above: usize,
     },
-    /// A choice that a network does not offer.
+    /// A value that a network does not support.
     #[error("{name} is {found}, expected {expected}")]
     Choice {
         /// The setting.
         name: &'static str,
         /// Its value.
         found: String,
-        /// The values that exist.
+        /// The supported values.
         expected: &'static str,
     },
-    /// A tensor is not there.
+    /// A tensor is missing.
     #[error("tensor {name} is missing; is this the right architecture for these weights?")]
     Missing {
         /// Its name.
         name: String,
     },
-    /// A tensor has another shape.
+    /// A tensor has the wrong shape.
     #[error("tensor {name} has shape {found:?}, expected {expected:?}")]
     Misshapen {
         /// Its name.
         name: String,
         /// Its shape.
         found: Vec<usize>,
-        /// The shape that fits (zeros where only the rank is known).
+        /// The expected shape (zeros where only the rank is known).
         expected: Vec<usize>,
     },
-    /// A tensor holds another type of number.
+    /// A tensor has the wrong dtype.
     #[error("tensor {name} holds {found}, expected {expected}; convert the file to {expected}")]
     Type {
         /// Its name.
         name: String,
-        /// The type of its values.
+        /// The dtype of its values.
         found: &'static str,
-        /// The type that fits.
+        /// The expected dtype.
         expected: &'static str,
     },
     /// A tensor that the network does not have.
@@ -114,7 +113,7 @@ pub enum ShapeError {
         /// Its name.
         name: String,
     },
-    /// Weights of no network known here.
+    /// Weights of an unknown network.
     #[error(
         "no known architecture has a tensor {first}; expected, under timm's names, the weights of {}",
         SUPPORTED
@@ -123,21 +122,21 @@ pub enum ShapeError {
         /// The first tensor's name, or `(none)`.
         first: String,
     },
-    /// A network, or a variant of one, that is not here.
+    /// A network, or a variant of one, that is not supported.
     #[error(
         "{name} is not supported: {what} ({found}); supported are{} {}",
         but_for(what),
         SUPPORTED
     )]
     Unsupported {
-        /// The architecture as its description names it.
+        /// The architecture's name in the configuration.
         name: String,
         /// Its kind or part, with a verb.
         what: String,
         /// The evidence.
         found: String,
     },
-    /// A network of transformers whose names are not known here.
+    /// A network from transformers with an unknown layout.
     #[error(
         "{kind} is not supported: transformers' layout of it is not read (model_type in its config.json); of \
          transformers' layouts those of {read} are; give the network as timm saves it \
@@ -149,7 +148,7 @@ pub enum ShapeError {
         /// The supported layouts.
         read: String,
     },
-    /// Weights of another network than their description names.
+    /// Weights of another network than the configuration names.
     #[error(
         "the architecture is said to be {said}, but these are weights of {found}; correct \
          whichever is wrong"
@@ -160,7 +159,7 @@ pub enum ShapeError {
         /// The family that the tensors belong to.
         found: &'static str,
     },
-    /// The description of a network contradicts its weights.
+    /// The configuration of a network contradicts its weights.
     #[error(
         "the configuration says {key} = {said}, the weights have {found}; correct whichever is \
          wrong"
@@ -170,10 +169,10 @@ pub enum ShapeError {
         key: String,
         /// Its value.
         said: String,
-        /// The value of the weights.
+        /// The value found in the weights.
         found: String,
     },
-    /// A network that another project's layout has no place for.
+    /// A network that another project's layout cannot express.
     #[error("{layout} cannot express {what}; {remedy}")]
     Inexpressible {
         /// The layout.
@@ -185,7 +184,7 @@ pub enum ShapeError {
     },
 }
 
-/// Words by which the list of supported families does not contradict an unsupported part.
+/// Words that keep the list of supported families from contradicting an unsupported part.
 fn but_for(what: &str) -> &'static str {
     match what.starts_with("it is a") || what.starts_with("it is none") {
         true => "",
@@ -193,7 +192,7 @@ fn but_for(what: &str) -> &'static str {
     }
 }
 
-/// The error of a setting that a network does not offer.
+/// The error of a setting that a network does not support.
 pub fn refuse_value<T>(
     name: &'static str,
     found: impl ToString,
@@ -206,7 +205,7 @@ pub fn refuse_value<T>(
     })
 }
 
-/// An error for a network of this name, or of none.
+/// The error of an unsupported network with this name, or with none.
 pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
     ShapeError::Unsupported {
         name: match name {
@@ -218,11 +217,11 @@ pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
     }
 }
 
-/// Checks that `weights` holds exactly the named tensors, with these shapes, as `f32`. Counters of
-/// batch norms and stored attention bias indices are passed over.
+/// Checks that `weights` has exactly the named tensors, with these shapes, as `f32`. Counters of batch norms
+/// and stored attention bias indices are ignored.
 ///
 /// # Errors
-/// The first that is missing, misshapen, of another type, or too many.
+/// Names the first tensor that is missing, misshapen, of another dtype, or unexpected.
 pub fn check_weights(
     weights: &Weights,
     parameters: &[(String, Vec<usize>)],
@@ -257,7 +256,7 @@ pub fn check_weights(
     }
 }
 
-/// Other projects store a tensor of this name, and no network needs it.
+/// True if other projects store a tensor with this name that no network needs.
 pub fn ignored(name: &str) -> bool {
     let part = name.rsplit_once('.').map_or(name, |(_, part)| part);
     IGNORED.contains(&part)
@@ -282,7 +281,7 @@ pub fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
         .count()
 }
 
-/// Checks that every size is at least 1 and not absurd.
+/// Checks that every size is at least 1 and not too large.
 pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
     for &(name, value) in sizes {
         if value == 0 {
@@ -293,7 +292,7 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// Checks that no product of these sizes is of more than 2^32 values.
+/// Checks that no product of these sizes exceeds 2^32 values.
 pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
     for &(name, sizes) in products {
         let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
@@ -321,7 +320,7 @@ fn check_at_most(name: &'static str, value: usize, at_most: usize) -> Result<(),
 /// Checks that `divisor` divides `value`.
 ///
 /// # Errors
-/// Naming the nearest values that it divides.
+/// Names the nearest multiples of the divisor.
 pub fn divides(
     name: &'static str,
     divisor: usize,
@@ -343,7 +342,7 @@ pub fn divides(
     })
 }
 
-/// The names and shapes of a weight and its bias, which has as many values as the weight has rows.
+/// The names and shapes of a weight and its bias, with one value per row of the weight.
 pub fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
     let bias = vec![dims[0]];
     [

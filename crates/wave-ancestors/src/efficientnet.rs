@@ -1,6 +1,5 @@
-//! EfficientNet-Lite (Tan and Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional
-//! Neural Networks", in its variant without squeeze-and-excitation), frozen, under timm's weight
-//! names.
+//! EfficientNet-Lite (Tan and Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
+//! Networks", the variant without squeeze-and-excitation), inference-only, with timm's weight names.
 //!
 //! ```text
 //! x = relu6(BN(Conv_3(image)))                                   stride 2
@@ -8,7 +7,7 @@
 //! z = classifier(mean over pixels of relu6(BN(Conv_1(x))))
 //! ```
 //!
-//! Freezing folds the batch norms away. Activations are channels-last.
+//! Freezing folds the batch norms into the convolutions. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, check_weights, count, dims, refuse_value, sizes};
 use crate::fold::{self, Affine};
@@ -16,10 +15,10 @@ use crate::frozen::{self, Window};
 use crate::{About, Activation, Folded, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 
-/// Strides of the stages, which leave no trace in the weights: the same in all of the family.
+/// Strides of the stages, which cannot be inferred from the weights: the same in the whole family.
 pub const STRIDES: [usize; 7] = [1, 2, 2, 2, 1, 2, 1];
 
-/// Side of the first convolution.
+/// Kernel size of the first convolution.
 const STEM_KERNEL: usize = 3;
 
 const ACTIVATION: Activation = Activation::Relu6;
@@ -29,11 +28,11 @@ const ACTIVATION: Activation = Activation::Relu6;
 pub struct EfficientNetStage {
     /// Channels after each block.
     pub width: usize,
-    /// Number of blocks; the first may shrink the image.
+    /// Number of blocks; the first may downsample.
     pub depth: usize,
-    /// Side of the depthwise kernels, odd.
+    /// Size of the depthwise kernels, odd.
     pub kernel: usize,
-    /// Expansion ratio: channels inside a block over its input channels; 1 without expansion.
+    /// Expansion ratio: channels inside a block divided by its input channels; 1 without expansion.
     pub expansion: usize,
 }
 
@@ -52,8 +51,8 @@ pub struct EfficientNetShape {
     pub features: usize,
     /// Outputs of the classifier.
     pub classes: usize,
-    /// The weights come from TensorFlow (timm's `tf_efficientnet_lite*`), whose padding
-    /// puts the odd zero behind and whose batch norms add 1e-3 to variances instead of 1e-5.
+    /// True if the weights come from TensorFlow (timm's `tf_efficientnet_lite*`): the odd zero of the padding
+    /// then comes last, and the epsilon of batch norms is 1e-3 instead of 1e-5.
     pub tensorflow: bool,
 }
 
@@ -68,7 +67,7 @@ struct Block {
     expands: bool,
 }
 
-/// A convolution with the batch norm that follows it.
+/// A convolution followed by a batch norm.
 struct Convolution {
     name: String,
     norm: String,
@@ -115,11 +114,11 @@ impl EfficientNetShape {
         Ok(())
     }
 
-    /// Reads the sizes off timm-named weights. The image's size leaves no trace in them, nor does
-    /// their origin (see [`EfficientNetShape::tensorflow`]).
+    /// Infers the sizes from weights under timm's names. The image size cannot be inferred, nor their origin
+    /// (see [`EfficientNetShape::tensorflow`]).
     ///
     /// # Errors
-    /// If the weights are not an EfficientNet-Lite's: names the missing or misshapen tensor.
+    /// If the weights are not those of an EfficientNet-Lite: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
@@ -165,7 +164,7 @@ impl EfficientNetShape {
         Ok(shape)
     }
 
-    /// Names and shapes of all weights, as timm has them, running statistics included.
+    /// Names and shapes of all weights, as in timm, running statistics included.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = Vec::new();
         for convolution in self.convolutions() {
@@ -177,12 +176,12 @@ impl EfficientNetShape {
         all
     }
 
-    /// Added to variances.
+    /// Epsilon of the batch norms.
     fn eps(&self) -> f64 {
         if self.tensorflow { 1e-3 } else { 1e-5 }
     }
 
-    /// The windows along a side of `size` pixels.
+    /// The convolution windows along a side of `size` pixels.
     fn window(&self, size: usize, kernel: usize, stride: usize) -> Window {
         if self.tensorflow {
             Window::same(size, kernel, stride)
@@ -247,7 +246,7 @@ impl EfficientNetShape {
     }
 }
 
-/// The network whose weights are folded by [`fuse`].
+/// The network, with weights folded by [`fuse`].
 pub(super) fn folded(shape: &EfficientNetShape, weights: Weights) -> Folded<EfficientNetShape> {
     Folded {
         about: shape.about(),
@@ -258,8 +257,8 @@ pub(super) fn folded(shape: &EfficientNetShape, weights: Weights) -> Folded<Effi
     }
 }
 
-/// The weights that a forward pass takes: batch norms folded into the convolutions before them,
-/// convolutions laid out for channels-last images, matrices (in, out).
+/// The weights for a forward pass: batch norms folded into the convolutions before them, convolutions laid
+/// out for channels-last images, matrices (in, out).
 pub(super) fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
@@ -278,7 +277,7 @@ pub(super) fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weigh
     Ok(out)
 }
 
-/// Features (b, features), the classifier's input.
+/// Features (b, features), the input of the classifier.
 fn forward(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let map = |name: &str| Affine::stored(weights, name);
     let x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)

@@ -3,7 +3,7 @@ use crate::Frozen;
 use crate::testing::{self, assert_close};
 use candle_core::DType;
 
-/// A member of the family: widths and depths of the stages.
+/// A member of the family, by widths and depths of the stages.
 fn lite(widths: [usize; 7], depths: [usize; 7]) -> EfficientNetShape {
     let stages = [(3, 1), (3, 6), (5, 6), (3, 6), (5, 6), (5, 6), (3, 6)]
         .iter()

@@ -1,5 +1,5 @@
 //! EfficientViT (Liu et al. 2023, "EfficientViT: Memory Efficient Vision Transformer with Cascaded Group
-//! Attention"), frozen, under timm's weight names.
+//! Attention"), inference-only, with timm's weight names.
 //!
 //! ```text
 //! x = convolutions(image)                               3 x 3, stride 2, four of them
@@ -9,8 +9,8 @@
 //! z = linear(mean over pixels of x)
 //! ```
 //!
-//! Attention stays within windows of 7 x 7. A batch norm follows every map; `EfficientVit::new` folds
-//! them away. Activations are channels-last.
+//! Attention is computed within windows of 7 x 7. Every convolution and linear map is followed by a batch
+//! norm, which `EfficientVit::new` folds into it. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, count, dims, divides, sizes, unsupported};
 use crate::fold::{self, Affine};
@@ -20,15 +20,15 @@ use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
-/// Added to variances.
+/// Epsilon of the batch norms.
 const EPS: f64 = 1e-5;
-/// Largest side of an attention window, in pixels of a stage.
+/// Maximum side of an attention window, in pixels of the stage.
 const WINDOW: usize = 7;
-/// Convolutions before the stages, each of half the side.
+/// Convolutions before the stages, each of which halves the side.
 const STEM: usize = 4;
-/// Side of all kernels but the queries'.
+/// Size of all kernels except the queries'.
 const KERNEL: usize = 3;
-/// Expansion ratio between stages: hidden channels over the channels before.
+/// Expansion ratio between stages: hidden channels divided by input channels.
 const MERGING: usize = 4;
 /// The sizes of an EfficientViT.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +41,7 @@ pub struct EfficientVitShape {
     pub key: usize,
     /// Channels, blocks and heads of the stages.
     pub stages: Vec<(usize, usize, usize)>,
-    /// Sides of the kernels over queries, head by head.
+    /// Kernel sizes for the queries, by head.
     pub kernels: Vec<usize>,
     /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
@@ -50,7 +50,7 @@ pub struct EfficientVitShape {
 /// Names and shapes of weights.
 type Parameters = Vec<(String, Vec<usize>)>;
 
-/// Adds a convolution with the batch norm that follows it.
+/// Adds a convolution followed by a batch norm.
 fn add(all: &mut Parameters, name: String, dims: [usize; 4]) {
     all.push((format!("{name}.conv.weight"), dims.to_vec()));
     all.extend(batch_norm(&format!("{name}.bn"), dims[0]));
@@ -75,7 +75,7 @@ impl EfficientVitShape {
         }
     }
 
-    /// Side of a stage, in pixels of its own.
+    /// Side of a stage's activations, in pixels.
     fn side(&self, stage: usize) -> usize {
         (0..stage).fold(self.image_size >> STEM, |side, _| side.div_ceil(2))
     }
@@ -144,7 +144,7 @@ impl EfficientVitShape {
     }
 }
 
-/// The EfficientViT of these weights, if they are one's.
+/// Recognises an EfficientViT; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     if !known.has("patch_embed.conv1.conv.weight") {
@@ -211,7 +211,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     Ok(Some(FrozenNetwork::EfficientVit(shape)))
 }
 
-/// `x + dw(x)` and `x + ffn(x)`: the first as one kernel.
+/// `x + dw(x)` and `x + ffn(x)`, the first as a single kernel.
 struct Residuals {
     dw: Affine,
     ffn: [Affine; 2],
@@ -251,11 +251,11 @@ pub(super) struct EfficientVit {
     stages: Vec<Stage>,
 }
 
-/// Weights by name, folded as they are asked for.
+/// Weights by name, folded on demand.
 struct Folding<'a>(&'a Weights);
 
 impl Folding<'_> {
-    /// A convolution (out, in, k, k) with its batch norm.
+    /// A convolution (out, in, k, k) with its batch norm folded in.
     fn normed(&self, name: &str) -> Result<Affine> {
         let norm = format!("{name}.bn");
         fold::into_outputs(self.0, &format!("{name}.conv.weight"), &norm, EPS)
@@ -265,7 +265,7 @@ impl Folding<'_> {
         self.normed(name)?.columns()
     }
 
-    /// A depthwise convolution times `scale`, plus the input itself `own` times.
+    /// A depthwise convolution times `scale`, plus `own` times its input.
     fn depthwise(&self, name: &str, scale: f64, own: f64) -> Result<Affine> {
         let Affine { weight, bias } = self.normed(name)?; // (c, 1, k, k)
         let (c, _, k, _) = weight.dims4()?;
@@ -346,7 +346,7 @@ impl Folding<'_> {
 }
 
 impl EfficientVit {
-    /// With the classifier above it.
+    /// The network and its classifier, if there is one.
     pub(super) fn new(
         shape: &EfficientVitShape,
         weights: &Weights,
@@ -451,7 +451,7 @@ impl Block {
         let x = self.before.run(x)?;
         let (b, s, _, c) = x.dims4()?;
         let (windows, padded) = (s.div_ceil(window), s.div_ceil(window) * window);
-        // Nothing is copied where there is one window.
+        // Nothing is copied if there is only one window.
         let cut = x
             .pad_with_zeros(1, 0, padded - s)?
             .pad_with_zeros(2, 0, padded - s)?
@@ -471,7 +471,7 @@ impl Block {
         self.after.run(&(x + joined)?)
     }
 
-    /// Attention over each of the windows (b, s, s, c), head after head.
+    /// Attention within each of the windows (b, s, s, c), head by head.
     fn attention(&self, x: &Tensor, key: usize) -> Result<Tensor> {
         let (b, s, _, c) = x.dims4()?;
         let share = c / self.heads.len();

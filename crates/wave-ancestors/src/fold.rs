@@ -1,13 +1,13 @@
-//! Weights ready to run: a weight with its bias, and batch norms folded into the affine maps beside them.
+//! Weights prepared for inference: weight and bias pairs, with batch norms folded into the adjacent affine maps.
 //!
-//! A batch norm in evaluation mode is itself affine, `y = s x + t` with
-//! `s = weight / sqrt(variance + eps)` and `t = bias - s mean`. Sums are formed in `f64`.
+//! A batch norm in evaluation mode is affine, `y = s x + t` with
+//! `s = weight / sqrt(variance + eps)` and `t = bias - s mean`. Sums are computed in `f64`.
 
 use crate::frozen::{self, Window};
 use crate::{Activation, Weights};
 use candle_core::{DType, Result, Tensor};
 
-/// A weight and its bias: a norm's, or those of a map in the layout of [`frozen`].
+/// A weight and its bias: of a norm, or of a map in the layout of [`frozen`].
 #[derive(Clone, Debug)]
 pub struct Affine {
     /// A norm's weight (c), or a matrix (in, out).
@@ -71,7 +71,7 @@ impl Affine {
     }
 }
 
-/// Scale and shift (c) of the batch norm `name`, in `f64`.
+/// Scale and shift (c) of the batch norm `name`, as `f64`.
 pub fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor)> {
     let part = |part: &str| get(weights, &format!("{name}.{part}"))?.to_dtype(DType::F64);
     let scale = (part("weight")? / (part("running_var")? + eps)?.sqrt()?)?;
@@ -79,8 +79,8 @@ pub fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor
     Ok((scale, shift))
 }
 
-/// The convolution or linear map `weight` (out, ..), without a bias, followed by the batch norm `norm`: as
-/// stored, in `f32`.
+/// The convolution or linear map `weight` (out, ..), without a bias, followed by the batch norm `norm`: in
+/// the stored layout, as `f32`.
 pub fn into_outputs(weights: &Weights, weight: &str, norm: &str, eps: f64) -> Result<Affine> {
     let (scale, shift) = affine(weights, norm, eps)?;
     let weight = get(weights, weight)?.to_dtype(DType::F64)?;
@@ -93,7 +93,7 @@ pub fn into_outputs(weights: &Weights, weight: &str, norm: &str, eps: f64) -> Re
     })
 }
 
-/// The classifier `NAME.linear` after its batch norm `NAME.bn`, in `f64` and in the layout of [`frozen`]:
+/// The classifier `NAME.linear` after its batch norm `NAME.bn`, as `f64` in the layout of [`frozen`]:
 /// `W (s x + t) + b = (W s) x + (W t + b)`.
 pub fn classifier(weights: &Weights, name: &str, eps: f64) -> Result<Affine> {
     let (scale, shift) = affine(weights, &format!("{name}.bn"), eps)?;
@@ -106,8 +106,8 @@ pub fn classifier(weights: &Weights, name: &str, eps: f64) -> Result<Affine> {
 }
 
 /// Attention biases (heads, queries, side^2) from those stored by distance, (heads, side^2): a query at every
-/// `stride`-th of `side` x `side` tokens and a key take the entry at the absolute differences of their rows and
-/// columns.
+/// `stride`-th of `side` x `side` tokens and a key use the entry for the absolute differences of their rows
+/// and columns.
 pub(crate) fn biases_by_distance(stored: &Tensor, side: usize, stride: usize) -> Result<Tensor> {
     let queries = (0..side).step_by(stride);
     let mut entries = Vec::new();

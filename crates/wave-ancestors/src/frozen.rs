@@ -1,11 +1,11 @@
-//! Operators of networks that only run: no gradient flows through them.
+//! Operators for inference-only networks: no gradient flows through them.
 //!
-//! On the CPU in `f32` they are fused, each with bias, residual and activation. They run over plain
-//! slices ([`wave_ops::slices`]), split between the threads of the surrounding rayon pool. Elsewhere
-//! they are stock candle (`stock.rs` beside it). Images are channels-last, (b, rows, columns, channels):
-//! the inputs of one row of a convolution's window lie side by side.
+//! On the CPU in `f32` they are fused with bias, residual and activation, and run over plain slices
+//! ([`wave_ops::slices`]), split between the threads of the current rayon pool. Elsewhere they are stock
+//! candle operators (`frozen/stock.rs`). Images are channels-last, (b, rows, columns, channels), so that the
+//! inputs of one row of a convolution's window are contiguous.
 //!
-//! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
+//! Letters: `b` images, `n` matrix rows or tokens, `c` channels, `k` kernel, `s` side.
 
 mod kernels;
 mod stock;
@@ -20,21 +20,20 @@ use wave_ops::slices::{
     with_slices,
 };
 
-/// Images that pass through a network together, per thread: enough rows for efficient matrix
-/// products, few enough that activations stay near the processor.
+/// Images per thread and forward pass: enough rows for efficient matrix products, few enough that activations
+/// stay in the cache.
 const IMAGES_PER_THREAD: usize = 8;
 
-/// Rows of a matrix product, at most, whose results are activated while they are still in the
-/// cache.
+/// Maximum rows of a matrix product whose results are passed through the activation while still in the cache.
 const ROWS: usize = 512;
 
-/// Rows up to which a right side is read where it is, if its rows are whole registers: copying
-/// costs more than it brings.
+/// Maximum rows for which a right-hand side is read in place, if its rows fill whole registers: for so few, a
+/// copy costs more than it saves.
 const IN_PLACE: usize = 256;
-/// Values of the widest register.
+/// Number of `f32` values in the widest register.
 const REGISTER: usize = 16;
 
-/// Rows of a task among `rows`: tasks of about the same size, as many for every thread.
+/// Rows per task: tasks are of about the same size, with equally many for every thread.
 fn rows_of_task(rows: usize) -> usize {
     let threads = rayon::current_num_threads();
     rows.div_ceil(rows.div_ceil(threads * ROWS).max(1) * threads)
@@ -50,12 +49,12 @@ pub struct Window {
     pub stride: usize,
     /// Zeros before the first pixel.
     pub before: usize,
-    /// Number of windows.
+    /// Number of window positions.
     pub out: usize,
 }
 
 impl Window {
-    /// With `padding` zeros on both sides of `size` pixels.
+    /// Windows with `padding` zeros on both sides of `size` pixels.
     pub fn padded(size: usize, kernel: usize, stride: usize, padding: usize) -> Window {
         let out = (size + 2 * padding).saturating_sub(kernel) / stride + 1;
         Window {
@@ -66,7 +65,7 @@ impl Window {
         }
     }
 
-    /// TensorFlow's "same": as few zeros as give `ceil(size / stride)` windows, the odd one behind.
+    /// TensorFlow's "same" padding: the fewest zeros that give `ceil(size / stride)` windows, the odd one last.
     pub fn same(size: usize, kernel: usize, stride: usize) -> Window {
         let out = size.div_ceil(stride);
         let zeros = ((out - 1) * stride + kernel).saturating_sub(size);
@@ -78,7 +77,7 @@ impl Window {
         }
     }
 
-    /// The taps of window `i` that fall on a side of `size` pixels, and the pixel of the first.
+    /// The taps of window `i` that fall within `size` pixels, and the pixel of the first.
     fn taps(&self, i: usize, size: usize) -> (std::ops::Range<usize>, usize) {
         let start = i * self.stride; // in padded coordinates
         let first = self.before.saturating_sub(start).min(self.kernel);
@@ -89,7 +88,7 @@ impl Window {
     }
 }
 
-/// Columns of a token matrix that belong to one of the parts of attention: head `h`'s start at
+/// The columns of a token matrix that hold one part of attention: those of head `h` start at
 /// `h * per_head + offset`.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
@@ -97,12 +96,12 @@ pub struct Columns<'a> {
     pub tokens: &'a Tensor,
     /// First column of the part within a head.
     pub offset: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub per_head: usize,
 }
 
 impl<'a> Columns<'a> {
-    /// The columns of `tokens` from `offset` on in each of their `per_head`.
+    /// The columns of `tokens` that start at `offset` in each group of `per_head`.
     pub fn new(tokens: &'a Tensor, offset: usize, per_head: usize) -> Columns<'a> {
         Columns {
             tokens,
@@ -112,7 +111,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Runs `f` over some images at a time and joins the results.
+/// Runs `f` on a few images at a time and concatenates the results.
 pub fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     crate::in_parts(images, IMAGES_PER_THREAD * rayon::current_num_threads(), f)
 }
@@ -150,7 +149,7 @@ pub fn linear(
     Tensor::from_vec(y, shape, x.device())
 }
 
-/// Values of a shape that a product is added to: the residual's, if there is one.
+/// Initial values of the given shape for a product to accumulate into: the residual's, or zeros.
 fn begun(residual: Option<&Tensor>, shape: &[usize]) -> Result<Vec<f32>> {
     match residual {
         Some(residual) if residual.dims() == shape => {
@@ -164,7 +163,7 @@ fn begun(residual: Option<&Tensor>, shape: &[usize]) -> Result<Vec<f32>> {
     }
 }
 
-/// The start of a product in rows `y`: the bias, added to the values there if they are `kept`.
+/// The start of a product in rows `y`: the bias, added to the existing values if they are `kept`.
 fn start<'a>(kept: bool, bias: &'a [f32], y: &mut [f32]) -> StartValue<'a> {
     if !kept {
         return StartValue::Row(bias);
@@ -175,8 +174,8 @@ fn start<'a>(kept: bool, bias: &'a [f32], y: &mut [f32]) -> StartValue<'a> {
     StartValue::Kept
 }
 
-/// `activation` of a convolution, plus a residual: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in the
-/// order row, column, channel, `bias` (out); `residual` and result are (b, s', s', out).
+/// `activation(conv(x) [+ residual])`: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in
+/// the order row, column, channel, `bias` (out); `residual` and the result are (b, s', s', out).
 pub fn convolve(
     x: &Tensor,
     weight: &Tensor,
@@ -195,7 +194,7 @@ pub fn convolve(
     }
     let out = window.out;
     let mut y = begun(residual, &[b, out, out, n])?;
-    // Some rows of windows at a time, so that the gathered inputs stay in the cache.
+    // A few rows of windows at a time, so that the gathered inputs stay in the cache.
     let rows = rows_of_task(b * out * out).div_ceil(out);
     slices([x, weight, bias], |[x, w, bias]| {
         let right = Weight::new(w, (inputs, n), rows * out);
@@ -213,8 +212,8 @@ pub fn convolve(
     Tensor::from_vec(y, (b, out, out, n), x.device())
 }
 
-/// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c); the
-/// result is (b, s', s', c).
+/// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c); the result is
+/// (b, s', s', c).
 pub fn depthwise(
     x: &Tensor,
     weight: &Tensor,
@@ -245,11 +244,11 @@ pub fn depthwise(
     Tensor::from_vec(y, (b, out, out, c), x.device())
 }
 
-/// `activation(softmax(q k^T + bias) v)` for each image and head; scores are not scaled.
+/// `activation(softmax(q k^T + bias) v)` for each image and head; scores are not scaled here.
 ///
 /// # Shapes
-/// `query` has `width` columns of each head and (b, n) tokens, `key` as many and `value`
-/// `value_width` of (b, m) tokens; `bias` is (heads, n, m). The result is
+/// `query` has `width` columns per head and (b, n) tokens, `key` has as many columns and `value` has
+/// `value_width`, both with (b, m) tokens; `bias` is (heads, n, m). The result is
 /// (b, n, heads x value_width).
 pub fn attention(
     query: Columns,
@@ -305,7 +304,7 @@ pub fn attention(
     Tensor::from_vec(out, (b, n, ol), query.tokens.device())
 }
 
-/// The maxima of windows of `x` (b, s, s, c), whose values are at least 0: (b, s', s', c).
+/// Max pooling of `x` (b, s, s, c), whose values must be at least 0: (b, s', s', c).
 pub fn max_pool(x: &Tensor, window: Window) -> Result<Tensor> {
     let (b, s, _, c) = x.dims4()?;
     if !fused(x)? {
@@ -365,7 +364,7 @@ pub fn mean_rows(x: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(y, (b, c), x.device())
 }
 
-/// The fused operators apply to `x`.
+/// True if the fused operators support `x`.
 fn fused(x: &Tensor) -> Result<bool> {
     if x.track_op() {
         candle_core::bail!("this network only runs, it gives no gradient; detach its input");
@@ -374,8 +373,8 @@ fn fused(x: &Tensor) -> Result<bool> {
     Ok(x.device().is_cpu() && x.dtype() == DType::F32)
 }
 
-/// The right side (k, n) of products that several threads compute, some rows each: copied once
-/// where that pays.
+/// The right-hand side (k, n) of products that several threads compute, some rows each: copied once if that
+/// pays off.
 enum Weight<'a> {
     Copied(Right, (usize, usize)),
     InPlace(&'a [f32], (usize, usize)),
@@ -404,7 +403,7 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// Calls `f` on the values of `f32` tensors, copying first what is not contiguous or elsewhere.
+/// Calls `f` on the values of `f32` tensors, after copying any that are not contiguous or not on the CPU.
 fn slices<R, const N: usize>(tensors: [&Tensor; N], f: impl FnOnce([&[f32]; N]) -> R) -> Result<R> {
     if tensors.iter().any(|t| t.track_op()) {
         candle_core::bail!("this network only runs, it gives no gradient; detach its weights");

@@ -11,7 +11,7 @@ const ACTIVATIONS: [Activation; 6] = [
     Activation::Silu,
 ];
 
-/// Values between -2 and 2 that differ with the name.
+/// Values between -2 and 2 that depend on the name.
 fn random(name: &str, dims: &[usize]) -> Tensor {
     let t = tensor(&format!("{name}_token"), dims);
     (t * 2.0).unwrap()
@@ -35,7 +35,7 @@ fn windows_are_pytorchs_and_tensorflows() {
     let out = |w: Window| (w.before, w.out);
     assert_eq!(out(Window::padded(224, 3, 2, 1)), (1, 112));
     assert_eq!(out(Window::padded(97, 3, 2, 1)), (1, 49));
-    // timm: pad_same puts the odd zero behind.
+    // timm: pad_same puts the odd zero last.
     assert_eq!(out(Window::same(224, 3, 2)), (0, 112));
     assert_eq!(out(Window::same(75, 3, 2)), (1, 38));
     assert_eq!(out(Window::same(112, 5, 2)), (1, 56));

@@ -1,5 +1,5 @@
-//! Hiera (Ryali et al. 2023, "Hiera: A Hierarchical Vision Transformer without the
-//! Bells-and-Whistles"), frozen, under timm's weight names.
+//! Hiera (Ryali et al. 2023, "Hiera: A Hierarchical Vision Transformer without the Bells-and-Whistles"),
+//! inference-only, with timm's weight names.
 //!
 //! ```text
 //! x = Conv_7(image) + positions            stride 4; tokens reordered so that the four which later
@@ -8,9 +8,9 @@
 //! z = fc(norm(mean over tokens of x))
 //! ```
 //!
-//! The first block of a stage widens the tokens and takes the maxima of four: `x'` is then the maxima
-//! of `proj(norm1(x))`, and so are the queries'. Attention stays within windows of the tokens of 8 x 8
-//! patches in the first two stages and the first block of the third.
+//! The first block of a stage widens the tokens and max-pools them in groups of four: `x'` is then the pooled
+//! `proj(norm1(x))`, and the queries are pooled too. In the first two stages and the first block of the
+//! third, attention is computed within windows of the tokens of 8 x 8 patches.
 
 use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
@@ -22,13 +22,13 @@ use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of layer norms.
 const EPS: f64 = 1e-6;
-/// Side of the first convolution, and its stride and zeros.
+/// Kernel size of the first convolution, its stride and padding.
 const STEM: (usize, usize, usize) = (7, 4, 3);
 /// Patches along the side of a window in the first stage.
 const WINDOW: usize = 8;
-/// Tokens that become one between stages.
+/// Tokens pooled into one between stages.
 const POOLED: usize = 4;
-/// Stages whose attention stays within windows.
+/// Number of stages with attention within windows.
 const WINDOWED: usize = 2;
 /// The sizes of a Hiera.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,11 +37,11 @@ pub struct HieraShape {
     pub image_size: usize,
     /// Colour channels of the input.
     pub channels: usize,
-    /// Channels of the first stage; each later one has twice as many.
+    /// Channels of the first stage; each later stage has twice as many.
     pub width: usize,
-    /// Attention heads of the first stage; each later one has twice as many.
+    /// Attention heads of the first stage; each later stage has twice as many.
     pub heads: usize,
-    /// Blocks of the stages.
+    /// Number of blocks in each stage.
     pub stages: Vec<usize>,
     /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
@@ -53,9 +53,9 @@ struct Block {
     inputs: usize,
     outputs: usize,
     heads: usize,
-    /// True if four tokens become one.
+    /// True if the block pools four tokens into one.
     pools: bool,
-    /// Tokens of a window after that, or none where attention is over all.
+    /// Tokens of a window after pooling; `None` for global attention.
     window: Option<usize>,
 }
 
@@ -88,7 +88,7 @@ impl HieraShape {
             for i in 0..*depth {
                 let outputs = self.width << s;
                 let pools = s > 0 && i == 0;
-                // A block that pools still has the windows of the stage before.
+                // A block that pools still has the windows of the previous stage.
                 let windowed = s < WINDOWED + usize::from(pools);
                 all.push(Block {
                     name: format!("blocks.{}", all.len()),
@@ -130,7 +130,7 @@ impl HieraShape {
     }
 }
 
-/// The Hiera of these weights, if they are one's.
+/// Recognises a Hiera; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let found = known.has("patch_embed.proj.weight")
@@ -209,7 +209,7 @@ struct Layer {
     proj: Affine,
     fc: [Affine; 2],
     widen: Option<Affine>,
-    /// Attention bias: zeros, for each head.
+    /// Attention bias of each head: zeros.
     zeros: Tensor,
 }
 
@@ -224,7 +224,7 @@ pub(super) struct Hiera {
 }
 
 impl Hiera {
-    /// With the classifier above it.
+    /// The network and its classifier, if there is one.
     pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<(Hiera, Option<Affine>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let stored = |name: &str| Affine::stored(weights, name);
@@ -239,7 +239,7 @@ impl Hiera {
             let queries = keys / before;
             tokens /= before;
             let qkv = stored(&format!("{name}.attn.qkv"))?;
-            // 1 / sqrt(d) in the queries: maxima do not mind a positive factor.
+            // 1 / sqrt(d) in the queries: a positive factor commutes with max pooling.
             let scale = ((sizes.outputs / sizes.heads) as f64).powf(-0.5);
             let d = sizes.outputs;
             let scaled = |t: &Tensor| {
@@ -284,8 +284,8 @@ impl Hiera {
         Ok((hiera, classifier.transpose()?))
     }
 
-    /// Tokens (b, g g, d) so that the four that become one are quarters apart, stage by stage, and a window's
-    /// lie next to each other in steps of the number of windows.
+    /// Reorders tokens (b, g g, d) so that, stage by stage, four that are pooled lie a quarter of the tokens
+    /// apart, and those of a window lie in steps of the number of windows.
     fn reordered(&self, x: &Tensor) -> Result<Tensor> {
         let (b, n, d) = x.dims3()?;
         let (mut outer, mut side) = (b, self.grid);
@@ -331,7 +331,7 @@ impl Layer {
         let before = if self.sizes.pools { POOLED } else { 1 };
         let keys = self.sizes.window.map_or(n, |window| window * before);
         let windows = n / keys;
-        // Token t of a window w stands at t windows + w. Nothing is copied where there is one window.
+        // Token t of window w has index t windows + w. Nothing is copied if there is only one window.
         let gathered = qkv
             .reshape((b, keys, windows, 3 * d))?
             .transpose(1, 2)?
@@ -359,7 +359,7 @@ impl Layer {
     }
 }
 
-/// The maxima of tokens (b, n, d) that are quarters of `n` apart: (b, n / 4, d).
+/// Max pooling of tokens (b, n, d) that are a quarter of `n` apart: (b, n / 4, d).
 fn quarters(x: &Tensor) -> Result<Tensor> {
     let (b, n, d) = x.dims3()?;
     x.reshape((b, POOLED, n / POOLED, d))?.max(1)

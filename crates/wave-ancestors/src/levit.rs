@@ -1,5 +1,5 @@
-//! LeViT (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster
-//! Inference"), frozen, under timm's weight names.
+//! LeViT (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference"),
+//! inference-only, with timm's weight names.
 //!
 //! ```text
 //! x = convolutions(image)                        3 x 3, stride 2, three or four of them
@@ -9,7 +9,7 @@
 //! attention = W_o act(softmax(q k^T / sqrt(key) + bias[|dy|, |dx|]) v)
 //! ```
 //!
-//! Every linear map and convolution is followed by a batch norm; freezing folds them all away.
+//! Every linear map and convolution is followed by a batch norm; freezing folds all of them.
 
 mod shape;
 
@@ -21,11 +21,11 @@ use candle_core::{D, DType, Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
 
-/// Added to variances.
+/// Epsilon of the batch norms.
 const EPS: f64 = 1e-5;
 
-/// The network whose weights are folded by [`fuse`]. With two classifiers it gives their mean, as timm does in
-/// evaluation.
+/// The network, with weights folded by [`fuse`]. With two classifiers it outputs their mean, like timm in
+/// evaluation mode.
 pub(super) fn folded(shape: &LevitShape, weights: Weights) -> Folded<LevitShape> {
     Folded {
         about: shape.about(),
@@ -36,9 +36,9 @@ pub(super) fn folded(shape: &LevitShape, weights: Weights) -> Folded<LevitShape>
     }
 }
 
-/// The weights that a forward pass takes: batch norms folded into the maps beside them, attention
-/// biases laid out for each pair of tokens, `1 / sqrt(key)` in the queries, both classifiers one,
-/// matrices (in, out).
+/// The weights for a forward pass: batch norms folded into the adjacent maps, attention biases expanded to
+/// every pair of tokens, `1 / sqrt(key)` folded into the queries, both classifiers merged into one, matrices
+/// (in, out).
 pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
@@ -78,7 +78,7 @@ pub(super) fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     Ok(out)
 }
 
-/// Features (b, width), the classifiers' input.
+/// Features (b, width), the input of the classifiers.
 fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (act, none) = (shape.activation, Activation::Identity);
     let map = |name: &str| Affine::stored(weights, name);
@@ -115,7 +115,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
     frozen::mean_rows(&x)
 }
 
-/// Attention before a stage, to every second token of every second row.
+/// Attention before a stage, with queries from every second token of every second row.
 fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Result<Tensor> {
     let name = format!("stages.{stage}.downsample.attn_downsample");
     let map = |part: &str| Affine::stored(weights, &format!("{name}.{part}"));
@@ -143,8 +143,8 @@ fn normed(weights: &Weights, name: &str) -> Result<Affine> {
     fold::into_outputs(weights, &weight, &norm, EPS)
 }
 
-/// `1 / sqrt(key)` times the outputs of `map` (.., heads x per_head) that are queries: the first
-/// `key` of each head.
+/// Scales the query outputs of `map` (.., heads x per_head), the first `key` of each head, by
+/// `1 / sqrt(key)`.
 fn scale_queries(map: &Tensor, heads: usize, key: usize) -> Result<Tensor> {
     let outputs = map.dim(D::Minus1)?;
     let per_head = outputs / heads;

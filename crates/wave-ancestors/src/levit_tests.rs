@@ -8,8 +8,8 @@ fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tens
     folded(shape, weights.clone()).logits(images)
 }
 
-/// Widths, depths and heads of the stages, with value channels twice the key's and hidden ones
-/// twice the width, as all published LeViTs have them.
+/// Widths, depths and heads of the stages, with twice as many value channels as key channels and hidden
+/// channels twice the width, as in all published LeViTs.
 fn published(key: usize, stages: [(usize, usize, usize); 3]) -> LevitShape {
     LevitShape {
         image_size: 224,
@@ -130,7 +130,7 @@ fn attention_biases_follow_the_distance() {
     let stored = Tensor::arange(0u32, 9, &Device::Cpu).unwrap();
     let stored = stored.reshape((1, 9)).unwrap();
     let found = fold::biases_by_distance(&stored, 3, 2).unwrap();
-    // Queries at the corners; entry 3 |dy| + |dx| for each of the nine keys.
+    // Queries at the corners; the index is 3 |dy| + |dx| for each of the nine keys.
     let want: [[u32; 9]; 4] = [
         [0, 1, 2, 3, 4, 5, 6, 7, 8],
         [2, 1, 0, 5, 4, 3, 8, 7, 6],
@@ -198,7 +198,7 @@ fn names_what_is_wrong_with_weights() {
     let error = LevitShape::infer(&weights, Activation::Relu).unwrap_err();
     assert!(error.to_string().contains("hard_swish or silu"), "{error}");
 
-    // Other projects' counters are passed over.
+    // Other projects' counters are ignored.
     let mut more = weights.clone();
     let counter = Tensor::zeros((), DType::I64, &Device::Cpu).unwrap();
     more.insert("stem.conv1.bn.num_batches_tracked".into(), counter.clone());

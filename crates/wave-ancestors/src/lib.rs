@@ -1,12 +1,12 @@
-//! Networks that only run: the ancestors of distillation, of any family. All networks share the bottom
-//! layer: weights by name, and checks of their shapes.
+//! Inference-only networks of any family, used as ancestors in distillation. This crate also holds the bottom
+//! layer that all networks share: weights by name, and checks of their shapes.
 //!
-//! 1. [`Weights`] are tensors by timm's names. [`check_weights`] compares them with the names and shapes
-//!    that a network lists.
-//! 2. [`recognise`] finds the family and sizes, a [`FrozenNetwork`], by the weights and timm's
+//! 1. [`Weights`] are tensors by timm's names. [`check_weights`] compares them with a network's list of names
+//!    and shapes.
+//! 2. [`recognise`] infers the family and sizes, a [`FrozenNetwork`], from the weights and timm's
 //!    `config.json`.
-//! 3. [`FrozenNetwork::freeze`] folds batch norms ([`fold`]) into a network that is ready to run.
-//! 4. [`Frozen`] is its interface: features and class scores of images. [`frozen`] are its operators.
+//! 3. [`FrozenNetwork::freeze`] folds batch norms ([`fold`]) and returns a network that is ready to run.
+//! 4. [`Frozen`] is its interface: features and logits of images. [`frozen`] has its operators.
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
@@ -44,7 +44,7 @@
 //! | BEiT, EVA, EVA-02, DINOv2, DINOv3, CLIP's and SigLIP's towers | wave-models' `transformer`: candle-transformers' have one size of image, fixed classifiers, or the approximate GELU |
 //! | LeViT, EfficientNet-Lite | [`levit`], [`efficientnet`]: candle-transformers has none |
 //!
-//! A family is only here if its logits are timm's: `ancestors_tests.rs` of wave-models compares each with timm.
+//! A family is included only if its logits match timm's: `ancestors_tests.rs` of wave-models compares each with timm.
 
 mod activation;
 pub mod check;
@@ -83,7 +83,7 @@ use vgg::{Vgg, VggShape};
 /// Weights by name.
 pub type Weights = BTreeMap<String, Tensor>;
 
-/// Images that are (b, channels, size, size), on the device of a weight.
+/// Checks that images are (b, channels, size, size), and moves them to the device of a weight.
 pub fn checked_images(
     images: &Tensor,
     channels: usize,
@@ -93,7 +93,7 @@ pub fn checked_images(
     images_on(weight.device(), images, channels, size)
 }
 
-/// Images that are (b, channels, size, size), on this device.
+/// Checks that images are (b, channels, size, size), and moves them to this device.
 fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
     match images.dims() {
         [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
@@ -104,8 +104,8 @@ fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> 
     }
 }
 
-/// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
-/// faster on the CPU than a reduction over a middle dimension.
+/// The mean of `z` (b, g, g, h) over its pixels, (b, h), as a matrix product, which on the CPU is many times
+/// faster than a reduction over a middle dimension.
 pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
     let z = z.flatten(1, 2)?; // (b, n, h)
     let (b, n, _) = z.dims3()?;
@@ -113,24 +113,24 @@ pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
     share.matmul(&z)?.squeeze(1)
 }
 
-/// A network with its weights, which gives outputs and no gradients.
+/// A network with its weights, for inference without gradients.
 pub trait Frozen: Send + Sync {
     /// Its family and sizes.
     fn about(&self) -> &About;
 
-    /// Features (b, [`About::width`]), the classifier's input, of images (b, channels, h, w).
+    /// Features (b, [`About::width`]) of images (b, channels, h, w): the input of the classifier.
     ///
     /// # Errors
-    /// If the images have another size, or the network shows no features.
+    /// If the images have another size, or the network does not expose features.
     fn features(&self, images: &Tensor) -> Result<Tensor>;
 
-    /// Class scores (b, classes) of images (b, channels, h, w).
+    /// Logits (b, classes) of images (b, channels, h, w).
     ///
     /// # Errors
     /// If the images have another size, or the network has no classifier.
     fn logits(&self, images: &Tensor) -> Result<Tensor>;
 
-    /// Its weights as `Network::prepare` of wave-models gives them, if it is a network that could be trained.
+    /// Its weights in the form of wave-models' `Network::prepare`, if the network is trainable.
     fn prepared(&self) -> Option<&Weights> {
         None
     }
@@ -141,7 +141,7 @@ pub trait Frozen: Send + Sync {
 pub struct About {
     /// The family, with an article: "a ConvNeXt V2".
     pub family: &'static str,
-    /// Blocks.
+    /// Number of blocks.
     pub depth: usize,
     /// Channels of the features.
     pub width: usize,
@@ -154,7 +154,7 @@ pub struct About {
 }
 
 impl About {
-    /// Images (b, channels, image_size, image_size), without their history, on this device.
+    /// Images (b, channels, image_size, image_size), detached from the graph, on this device.
     pub fn checked(&self, images: &Tensor, device: &Device) -> Result<Tensor> {
         images_on(device, &images.detach(), self.channels, self.image_size)
     }
@@ -168,7 +168,7 @@ impl About {
     }
 }
 
-/// A network that only runs, and its sizes.
+/// An inference-only network, and its sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FrozenNetwork {
     /// A LeViT.
@@ -186,7 +186,7 @@ pub enum FrozenNetwork {
     /// A family of candle-transformers.
     #[cfg(feature = "stock")]
     Stock(StockShape),
-    /// A network that another library runs: only its sizes are known here, and no file of weights holds it.
+    /// A network run by another library: only its sizes are known here, and no weight file holds it.
     Foreign(About),
 }
 
@@ -221,19 +221,19 @@ impl FrozenNetwork {
         }
     }
 
-    /// Numbers that a forward pass of an image holds at a time, about.
+    /// Approximate number of values that a forward pass holds at a time, per image.
     pub fn floats(&self) -> f64 {
         let about = self.about();
         let pixels = (about.channels * about.image_size * about.image_size) as f64;
         match self {
             FrozenNetwork::Levit(_) | FrozenNetwork::EfficientNet(_) => 8.0 * pixels,
-            // Windows of 3 x 3 over 64 channels are unfolded at full size.
+            // Windows of 3 x 3 over 64 channels are unfolded at full resolution.
             FrozenNetwork::Vgg(_) => 250.0 * pixels,
             _ => 64.0 * pixels,
         }
     }
 
-    /// The network with these weights, timm's.
+    /// The network with these weights, under timm's names.
     ///
     /// # Errors
     /// If the weights do not fit it.
@@ -263,7 +263,7 @@ impl FrozenNetwork {
     }
 }
 
-/// A network whose forward pass to features is a function of folded weights, the classifier's among them.
+/// A network whose forward pass to features is a function of the folded weights, which include the classifier's.
 pub(crate) struct Folded<S> {
     pub(crate) about: About,
     pub(crate) shape: S,
@@ -274,7 +274,7 @@ pub(crate) struct Folded<S> {
 }
 
 impl<S: Sync> Folded<S> {
-    /// The result of `then` on the features of some images at a time.
+    /// The result of `then` on the features, a few images at a time.
     fn run(
         &self,
         images: &Tensor,
@@ -303,16 +303,16 @@ impl<S: Send + Sync> Frozen for Folded<S> {
     }
 }
 
-/// A forward pass from images to features, by weights of its own.
+/// A forward pass from images to features, with its own weights.
 pub(crate) trait Body: Send + Sync {
-    /// Images that pass through together.
+    /// Images per forward pass.
     const AT_ONCE: usize;
 
     /// Outputs (b, width) of images (b, channels, h, w) of the network's size.
     fn run(&self, images: &Tensor) -> Result<Tensor>;
 }
 
-/// A body and the linear classifier above it, if there is one.
+/// A body and its linear classifier, if there is one.
 struct Headed<B> {
     about: About,
     device: Device,
@@ -353,7 +353,7 @@ impl<B: Body> Frozen for Headed<B> {
     }
 }
 
-/// Runs `f` over some images at a time and joins the results.
+/// Runs `f` on a few images at a time and concatenates the results.
 pub fn in_parts(
     images: &Tensor,
     at_once: usize,
@@ -370,8 +370,8 @@ pub fn in_parts(
     Tensor::cat(&parts, 0)
 }
 
-/// The network of one of the families that only run and say so by their tensors, if the name or the
-/// weights are of one: see `Network::recognise` of wave-models.
+/// The network of one of the inference-only families that its tensors identify, if the name or the weights
+/// belong to one: see `Network::recognise` of wave-models.
 pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     for recognise in [
         vgg::recognise,
@@ -388,7 +388,7 @@ pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, Sha
     Ok(None)
 }
 
-/// Refuses a name that is of one of the families here, but of none of their networks.
+/// Refuses a name with the prefix of a family here that is none of its networks.
 pub fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
     #[cfg(feature = "stock")]
     return stock::check_name(name);

@@ -1,9 +1,9 @@
-//! Requests that cannot be met.
+//! Requests that cannot be fulfilled.
 
 use crate::ShapeError;
 
-/// A request that cannot be met: sizes, settings or weights that do not fit each other. The message says what was found,
-/// what was expected, and what to do.
+/// A request that cannot be fulfilled: sizes, settings or weights that do not fit each other. The message
+/// says what was found, what was expected, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -20,7 +20,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal of a name that is none of those known; `kind` says what it names, such as `method`.
+    /// The refusal of an unknown name; `kind` says what it names, such as `method`.
     pub fn unknown<'a>(
         kind: &str,
         found: &str,
@@ -33,7 +33,7 @@ impl Refusal {
         }
     }
 
-    /// The unknown name and those known, if it was a name.
+    /// The unknown name and the known ones, if the refusal is about a name.
     pub fn names(&self) -> Option<(&str, &[String])> {
         let (found, known) = self.unknown.as_ref()?;
         Some((found, known))
@@ -52,13 +52,13 @@ impl From<Refusal> for candle_core::Error {
     }
 }
 
-/// A refusal, or work on tensors that failed.
+/// A refusal, or a failed tensor operation.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The request cannot be met.
+    /// The request cannot be fulfilled.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// An operation on tensors failed.
+    /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),
 }

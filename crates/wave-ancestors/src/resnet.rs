@@ -1,5 +1,5 @@
-//! ResNets (He et al. 2016, "Deep Residual Learning for Image Recognition"), wide ones too, frozen, under timm's weight
-//! names.
+//! ResNets (He et al. 2016, "Deep Residual Learning for Image Recognition"), including wide ones,
+//! inference-only, with timm's weight names.
 //!
 //! ```text
 //! x = max pool(relu(BN(Conv_7(x))))                             each halves the side
@@ -9,9 +9,9 @@
 //! z = fc(mean over pixels of x)
 //! ```
 //!
-//! The first 3 x 3 convolution of stages 2 to 4 halves the side; where a block changes its input's size, the shortcut is a
-//! convolution of one pixel with a batch norm, else nothing. `ResNet::new` folds the batch norms away. Activations are
-//! channels-last.
+//! The first 3 x 3 convolution of stages 2 to 4 halves the side. Where a block changes the shape, the
+//! shortcut is a 1 x 1 convolution with a batch norm, otherwise the identity. `ResNet::new` folds the batch
+//! norms. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, count, dims, sizes};
 use crate::fold::{self, Affine};
@@ -23,13 +23,13 @@ use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
-/// Added to variances.
+/// Epsilon of the batch norms.
 const EPS: f64 = 1e-5;
-/// Side of the first convolution.
+/// Kernel size of the first convolution.
 const STEM: usize = 7;
-/// Family in messages.
+/// The family's name in messages.
 const FAMILY: &str = "a ResNet";
-/// Names of timm's networks of this stem and these blocks.
+/// timm's names of networks with this stem and these blocks.
 const NAMES: [&str; 9] = [
     "resnet18",
     "resnet26",
@@ -51,7 +51,7 @@ pub struct ResNetShape {
     pub channels: usize,
     /// Channels after the first convolution.
     pub stem: usize,
-    /// Four stages: blocks, channels within a block and after it.
+    /// Four stages: number of blocks, channels within a block and after it.
     pub stages: Vec<(usize, usize, usize)>,
     /// True if blocks are bottlenecks.
     pub bottleneck: bool,
@@ -62,13 +62,13 @@ pub struct ResNetShape {
 /// A block of a network.
 struct Place {
     name: String,
-    /// Channels before, within and after.
+    /// Channels before, within and after the block.
     channels: [usize; 3],
     stride: usize,
 }
 
 impl Place {
-    /// Inputs, outputs, side of the kernel and stride of its convolutions.
+    /// Input channels, output channels, kernel size and stride of its convolutions.
     fn convolutions(&self, bottleneck: bool) -> Vec<[usize; 4]> {
         let ([before, within, after], stride) = (self.channels, self.stride);
         match bottleneck {
@@ -142,7 +142,7 @@ impl ResNetShape {
     }
 }
 
-/// The ResNet of these weights, if they are one's.
+/// Recognises a ResNet; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let name = known.name;
@@ -196,7 +196,7 @@ pub(super) struct ResNet {
     blocks: Vec<Block>,
 }
 
-/// A convolution with the batch norm after it.
+/// A convolution with its batch norm folded in.
 struct Convolution {
     /// A matrix (kernel^2 in, out) with its bias.
     map: Affine,
@@ -210,7 +210,7 @@ struct Block {
 }
 
 impl ResNet {
-    /// With the classifier above it.
+    /// The network and its classifier, if there is one.
     pub(super) fn new(shape: &ResNetShape, weights: &Weights) -> Result<(ResNet, Option<Affine>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let convolution = |conv: &str, norm: &str, kernel, stride| {
@@ -253,7 +253,7 @@ impl ResNet {
 }
 
 impl Convolution {
-    /// `activation` of the convolution of `x` (b, s, s, in), and of `residual` if there is one.
+    /// `activation(conv(x) [+ residual])` for `x` (b, s, s, in).
     fn run(&self, x: &Tensor, residual: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
         let window = Window::padded(x.dim(1)?, self.kernel, self.stride, self.kernel / 2);
         let Affine { weight, bias } = &self.map;

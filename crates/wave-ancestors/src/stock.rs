@@ -1,11 +1,11 @@
-//! Families whose forward pass is candle-transformers': ConvNeXt and V2, RepVGG,
-//! MobileNetV4, MobileOne and FastViT.
+//! Families whose forward pass is that of candle-transformers: ConvNeXt and V2, RepVGG, MobileNetV4,
+//! MobileOne and FastViT.
 //!
-//! It has them in the sizes that timm registers, by name. Its bodies give pooled features; the
-//! classifiers on top are ours, so that features equal timm's `forward_head(pre_logits=True)`.
+//! It supports the sizes that timm registers, by name. Its bodies return pooled features; the classifiers on
+//! top are ours, so that features equal timm's `forward_head(pre_logits=True)`.
 //!
-//! A body has to take every tensor there is. So a variant that has one more (a norm, a scale) is never
-//! read as the plain network.
+//! A body must use every tensor in the file, so a variant with an additional tensor (a norm, a scale) is
+//! never mistaken for the plain network.
 
 use crate::check::{batch_norm, check_weights, ignored};
 use crate::fold::{self, Affine};
@@ -23,19 +23,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 mod families;
 
-/// Colour channels of the images, in all of these.
+/// Colour channels of the images, in all of these families.
 const CHANNELS: usize = 3;
-/// Epsilon of the layer norms of ConvNeXts.
+/// Epsilon of a ConvNeXt's layer norms.
 const LAYER_NORM_EPS: f64 = 1e-6;
 /// Epsilon of batch norms.
 const BATCH_NORM_EPS: f64 = 1e-5;
-/// Images that pass through a body together: convolutions unfold their inputs, which takes memory.
+/// Images per forward pass of a body: convolutions unfold their inputs, which takes memory.
 const IMAGES: usize = 16;
 
 /// A network of one of these families, and its sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StockShape {
-    /// timm's name of it.
+    /// timm's name.
     pub name: &'static str,
     /// Its sizes.
     pub about: About,
@@ -43,7 +43,7 @@ pub struct StockShape {
     pub parameters: Vec<(String, Vec<usize>)>,
 }
 
-/// The network of one of these families, if the name or the weights are of one.
+/// The network of one of these families, if the name or the weights belong to one.
 pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let name = known.name;
     let of_weights = Family::of_weights(known);
@@ -84,7 +84,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     }
 }
 
-/// Refuses a name that begins as one of the families' here, but is none of them.
+/// Refuses a name that has the prefix of a family here, but is not supported.
 pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
     if name.starts_with("convnext_isotropic") || NETWORKS.iter().any(|(n, ..)| *n == name) {
         return Ok(());
@@ -96,7 +96,7 @@ pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
     family.map_or(Ok(()), |family| Err(others(name, family)))
 }
 
-/// The error of a name that is none of a family's here.
+/// The error of an unsupported name with the prefix of a family here.
 fn others(name: &str, family: Family) -> ShapeError {
     let names: Vec<&str> = NETWORKS
         .iter()
@@ -106,7 +106,7 @@ fn others(name: &str, family: Family) -> ShapeError {
     other_name(name, &names)
 }
 
-/// The shape of a network that is registered.
+/// The shape of a registered network.
 fn shape(
     known: Known,
     &(name, family, side): &(&'static str, Family, usize),
@@ -138,14 +138,14 @@ fn shape(
     })
 }
 
-/// An error of construction that is of no tensor.
+/// A construction error that is not about a tensor.
 fn other(error: &candle_core::Error) -> ShapeError {
     ShapeError::Unrecognised {
         first: error.to_string(),
     }
 }
 
-/// Blocks: modules whose path has two numbers.
+/// Number of blocks: modules whose path has two numbers.
 fn depth(weights: &Weights) -> usize {
     let block = |name: &String| -> Option<String> {
         let (path, rest) = match name.split_once(".blocks.") {
@@ -170,14 +170,14 @@ fn depth(weights: &Weights) -> usize {
         .len()
 }
 
-/// The weights that a body draws on, and the names that it took.
+/// The weights that a body reads, and the names of those that it has read.
 #[derive(Clone)]
 struct Source(Arc<Mutex<State>>);
 
 struct State {
     weights: Weights,
     taken: BTreeMap<String, Vec<usize>>,
-    /// Error of the last tensor that was missing or misshapen.
+    /// The error for the last tensor that was missing or misshapen.
     wrong: Option<ShapeError>,
 }
 
@@ -209,8 +209,8 @@ impl Source {
         self.state().weights.contains_key(name)
     }
 
-    /// The tensor of a name, of this shape: a matrix where a kernel of one pixel is asked for, and the
-    /// other way round, as timm has either in one family.
+    /// The tensor of this name and shape. A matrix and a 1 x 1 kernel are interchangeable, as timm stores
+    /// either within one family.
     fn take(&self, name: &str, dims: &[usize]) -> Result<Tensor> {
         let mut state = self.state();
         let wrong = match state.weights.get(name) {
@@ -236,7 +236,7 @@ impl Source {
         Err(candle_core::Error::wrap(wrong))
     }
 
-    /// The sizes of a tensor that is there.
+    /// The sizes of an existing tensor.
     fn dims(&self, name: &str) -> Result<Vec<usize>> {
         let mut state = self.state();
         match state.weights.get(name) {
@@ -268,10 +268,10 @@ impl SimpleBackend for Source {
 /// A body, the layer between it and the classifier, and the classifier.
 struct Built {
     body: Func<'static>,
-    /// The layer before features, if any (a ConvNeXt's norm, a MobileNetV4's last convolution with its batch
-    /// norm).
+    /// The layer before the features, if any (a ConvNeXt's norm, a MobileNetV4's last convolution with its
+    /// batch norm).
     before: Option<Affine>,
-    /// As stored, (classes, width).
+    /// In the stored layout, (classes, width).
     classifier: Option<Affine>,
     width: usize,
     classes: usize,
@@ -324,7 +324,7 @@ fn attends(weights: &Weights) -> bool {
     weights.contains_key("stages.3.blocks.0.token_mixer.qkv.weight")
 }
 
-/// A convolution of one pixel with the batch norm that follows it, as a linear map (out, in).
+/// A 1 x 1 convolution with its batch norm folded in, as a linear map (out, in).
 fn folded(source: &Source, conv: &str, norm: &str) -> Result<Affine> {
     let dims = source.dims(conv)?;
     let (out, inputs) = (dims[0], dims.get(1).copied().unwrap_or(0));
@@ -340,7 +340,7 @@ fn folded(source: &Source, conv: &str, norm: &str) -> Result<Affine> {
 pub(super) struct Stock {
     about: About,
     family: Family,
-    /// Activation after a MobileNetV4's last convolution: GELU in the largest, else the rectifier.
+    /// Activation after a MobileNetV4's last convolution: GELU in the largest, otherwise ReLU.
     gelu: bool,
     device: Device,
     at_once: usize,
@@ -358,7 +358,7 @@ impl Stock {
             family: *family,
             gelu: *name == "mobilenetv4_hybrid_large",
             device: source.device(),
-            // The attention of a FastViT takes the images of a batch for each other's.
+            // candle-transformers' FastViT attention mixes up the images of a batch.
             at_once: match family {
                 Family::FastVit if attends(weights) => 1,
                 _ => IMAGES,

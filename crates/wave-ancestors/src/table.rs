@@ -1,29 +1,29 @@
-//! Common part of the recognition of every family.
+//! Parts of recognition that all families share.
 
 use crate::check::{dims, refuse_value, unsupported};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
-/// Weights and description of a network to recognise.
+/// Weights and configuration of a network to recognise.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// timm's name without its tag, or empty.
     pub name: &'a str,
     /// `model_args` of timm's `config.json`.
     pub args: &'a Map<String, Value>,
-    /// Side of the images that are prepared for it, if the configuration tells it.
+    /// Input size of the preprocessing, if the configuration gives it.
     pub image_size: Option<usize>,
     /// The weights, under timm's names.
     pub weights: &'a Weights,
 }
 
 impl Known<'_> {
-    /// True if a tensor of this name is there.
+    /// True if there is a tensor of this name.
     pub fn has(&self, name: &str) -> bool {
         self.weights.contains_key(name)
     }
 
-    /// Outputs of the linear map of this name; 0 if there is none.
+    /// Number of outputs of the linear map of this name; 0 if there is none.
     pub fn rows(&self, name: &str) -> Result<usize, ShapeError> {
         let weight = format!("{name}.weight");
         match self.has(&weight) {
@@ -32,24 +32,23 @@ impl Known<'_> {
         }
     }
 
-    /// A size among the arguments: a number, or a pair of the same.
+    /// A size among the arguments: a number, or a pair of equal numbers.
     pub fn size(&self, key: &str) -> Option<usize> {
         size(self.args, key)
     }
 
-    /// The side of the input, if it is told: by the network's arguments, or by the preprocessing of its
-    /// images.
+    /// The side of the input, if given by the network's arguments or by the preprocessing of its images.
     pub fn told_size(&self) -> Option<usize> {
         self.size("img_size").or(self.image_size)
     }
 
-    /// The side of the input: as it is told, or the usual one of the network.
+    /// The side of the input: as given, or `usual`.
     pub fn image_size(&self, usual: usize) -> usize {
         self.told_size().unwrap_or(usual)
     }
 }
 
-/// A size among arguments: a number, or a pair of the same.
+/// A size among arguments: a number, or a pair of equal numbers.
 pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
     let value = match args.get(key)? {
         Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
@@ -58,13 +57,13 @@ pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
     usize::try_from(value.as_u64()?).ok()
 }
 
-/// The error of a name that is none of the ones `read` of its kind.
+/// The error of a name of this kind that is not among the supported ones in `read`.
 pub fn other_name(name: &str, read: &[&str]) -> ShapeError {
     let what = format!("of its kind only {} are read", read.join(", "));
     unsupported(name, &what, "by its name")
 }
 
-/// The error of a family's name with tensors of none.
+/// The error of a family's name with tensors of another network.
 pub fn other_tensors(known: Known, family: &str) -> ShapeError {
     let what = format!("these are not the tensors of {family}");
     let first = known.weights.keys().next();
@@ -72,13 +71,13 @@ pub fn other_tensors(known: Known, family: &str) -> ShapeError {
     unsupported(known.name, &what, &found)
 }
 
-/// The error of tensors that `twin` has too, without a name.
+/// The error of tensors without a name, when `twin` has the same tensors.
 pub fn no_name(twin: &str) -> ShapeError {
     let what = format!("no architecture is told, and {twin} has tensors of the same shapes");
     unsupported("", &what, "there is no config.json")
 }
 
-/// Checks that a pixel is left after five halvings.
+/// Checks that at least one pixel is left after five halvings.
 pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
     match image_size {
         32.. => Ok(()),
@@ -86,7 +85,7 @@ pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
     }
 }
 
-/// Arguments that change nothing while a network runs.
+/// Arguments that have no effect in inference.
 const OF_TRAINING: [&str; 12] = [
     "drop_rate",
     "drop_path_rate",
@@ -102,8 +101,8 @@ const OF_TRAINING: [&str; 12] = [
     "wave",
 ];
 
-/// Refuses unknown arguments of a network: all but the ones `read` by the caller, and the ones that only
-/// matter to training.
+/// Refuses unknown arguments of a network: all but the ones that the caller reads (`read`), and the ones that
+/// matter only in training.
 pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
     let odd = known.args.iter().find(|(key, value)| {
         let key = key.as_str();
@@ -120,16 +119,16 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
     }
 }
 
-/// Arguments that every family here reads.
+/// Arguments that every family here supports.
 pub const USUAL: [&str; 4] = ["num_classes", "in_chans", "img_size", "global_pool"];
 
-/// Refuses arguments other than the [`USUAL`] ones, and a pooling other than the mean.
+/// Refuses arguments other than the [`USUAL`] ones, and any pooling other than the mean.
 pub fn usual_arguments(known: Known) -> Result<(), ShapeError> {
     refuse_arguments(known, &USUAL)?;
     mean_pooling(known)
 }
 
-/// Checks a size that the arguments say against the weights'.
+/// Checks a size in the arguments against the weights.
 pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
     match known.args.get(key) {
         Some(said) if !said.is_null() && known.size(key) != Some(found) => {
@@ -143,7 +142,7 @@ pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
     }
 }
 
-/// Checks the pooling that the arguments say against the only one that there is.
+/// Checks that the pooling in the arguments is the mean, the only supported one.
 pub fn mean_pooling(known: Known) -> Result<(), ShapeError> {
     match known.args.get("global_pool").and_then(Value::as_str) {
         Some(said) if said != "avg" => refuse_value("global_pool", said, "avg"),

@@ -1,5 +1,5 @@
-//! VGG (Simonyan and Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale Image
-//! Recognition"), with and without batch norms, frozen, under timm's weight names.
+//! VGG (Simonyan and Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale Image Recognition"),
+//! with and without batch norms, inference-only, with timm's weight names.
 //!
 //! ```text
 //! x = pool(relu([BN](Conv_3(x))) ..)       2 x 2 maxima after each group of convolutions
@@ -7,9 +7,8 @@
 //! z = fc(mean over pixels of f)
 //! ```
 //!
-//! Convolutions and batch norms are numbered together with modules without weights, so the gaps between
-//! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
-//! channels-last.
+//! Convolutions and batch norms are numbered together with modules without weights, so gaps between the
+//! numbers show where max pooling occurs. `Vgg::new` folds the batch norms. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, dims, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
@@ -19,11 +18,11 @@ use crate::{About, Body, FrozenNetwork};
 use crate::{Activation, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
-/// Added to variances.
+/// Epsilon of the batch norms.
 const EPS: f64 = 1e-5;
-/// Side of the convolution that takes the place of the first fully connected layer.
+/// Kernel size of the convolution that replaces the first fully connected layer.
 const WINDOW: usize = 7;
-/// Side of all other convolutions.
+/// Kernel size of all other convolutions.
 const KERNEL: usize = 3;
 /// The sizes of a VGG.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,7 @@ pub struct VggShape {
     pub image_size: usize,
     /// Colour channels of the input.
     pub channels: usize,
-    /// Convolutions: number among all modules, channels, true if max pooling follows.
+    /// Convolutions: index among all modules, channels, true if max pooling follows.
     pub convolutions: Vec<(usize, usize, bool)>,
     /// True if a batch norm follows each convolution.
     pub norms: bool,
@@ -77,7 +76,7 @@ impl VggShape {
     }
 }
 
-/// The VGG of these weights, if they are one's.
+/// Recognises a VGG; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let weights = known.weights;
     let found = known.has("features.0.weight") && known.has("pre_logits.fc1.weight");
@@ -144,12 +143,12 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
 pub(super) struct Vgg {
     /// Matrices (9 in, out) with biases, and true if max pooling follows.
     convolutions: Vec<(Affine, bool)>,
-    /// The head's maps: (49 in, hidden) and (hidden, width).
+    /// The linear maps of the head: (49 in, hidden) and (hidden, width).
     head: [Affine; 2],
 }
 
 impl Vgg {
-    /// With the classifier above it.
+    /// The network and its classifier, if there is one.
     pub(super) fn new(shape: &VggShape, weights: &Weights) -> Result<(Vgg, Option<Affine>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let map = |name: &str| Affine::map(weights, name);
@@ -205,8 +204,8 @@ impl Body for Vgg {
     }
 }
 
-/// The means of the pixels that each of `to` x `to` places covers: place `i` of `to` has the pixels from
-/// `floor(i s / to)` to `ceil((i + 1) s / to)`.
+/// Adaptive average pooling to `to` x `to`: output `i` averages pixels from `floor(i s / to)` to
+/// `ceil((i + 1) s / to)`.
 fn averaged_to(x: &Tensor, to: usize) -> Result<Tensor> {
     let (b, s, _, c) = x.dims4()?;
     let mut shares = vec![0.0_f32; to * s];

@@ -1,4 +1,4 @@
-//! The choices that the methods' papers leave open, of all methods in one value.
+//! The choices that the methods' papers leave open, for all methods in one struct.
 
 use crate::error::named;
 use crate::indices::Layers;
@@ -6,48 +6,47 @@ use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 
-/// The choices of all methods. Defaults are the papers'. If a paper names none, the field says whose
-/// reading it is.
+/// The choices of all methods. Defaults are the papers'. Where a paper gives none, the field says whose
+/// interpretation the default is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
-    /// Position embedding, unless taken from a donor; by default sinusoidal for methods with mimetic
+    /// Position embedding, unless taken from a donor; the default is sinusoidal for methods with mimetic
     /// attention and learned for the others.
     pub positions: Option<Positions>,
-    /// Scale of sinusoidal positions, where `positions` does not say; by default
-    /// [`Positions::usual_scale`].
+    /// Scale of sinusoidal positions, if `positions` does not set it; by default [`Positions::usual_scale`].
     pub position_scale: Option<f64>,
-    /// Mean shift of the first MLP matrix; by default none, but for `mlp-mean`.
+    /// Mean shift of the first MLP matrix; by default none, except for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
-    /// (alpha, beta) of mimetic Q and K; by default as in [`DirectOptions::new`], and (0, 0) leaves the two to
-    /// `base`.
+    /// (alpha, beta) of mimetic Q and K; by default as in [`DirectOptions::new`]. With (0, 0), Q and K start
+    /// as `base` says.
     pub qk: Option<(f64, f64)>,
-    /// (alpha, beta) of mimetic V and projection, in the same way.
+    /// (alpha, beta) of mimetic V and projection, likewise.
     pub vp: Option<(f64, f64)>,
-    /// Factors of mimetic attention.
+    /// Factorisation of mimetic attention.
     pub attention: Attention,
     /// The layout of mimetic V and projection.
     pub vp_layout: VpLayout,
-    /// The start of all that mimetic attention leaves alone.
+    /// Initialisation of everything that mimetic attention leaves unchanged.
     pub base: Base,
-    /// The start of all that a transfer, or a method for some matrices only, leaves alone.
-    /// Our reading: timm's default, which is DeiT's.
+    /// Initialisation of everything that a transfer, or a method for some matrices only, leaves unchanged.
+    /// Our interpretation: timm's default, which is also DeiT's.
     pub rest: DirectMethod,
     /// The layers taken from a deeper donor.
     pub layers: Layers,
     /// The matrices that `zero` fills.
     pub zero: ZeroScope,
-    /// The scale of `layerscale`, 0 to 1; by default 0.1, our choice.
+    /// The scale of `layerscale`, from 0 to 1; by default 0.1, our choice.
     pub gamma: Option<f64>,
     /// The part of a layer that `layerscale` scales.
     pub scaled: LayerScaleForm,
-    /// The number of the donor's blocks that `heru-lg` and `auto-lg` copy; by default 3 and 4.
+    /// The number of donor blocks that `heru-lg` and `auto-lg` copy; by default 3 and 4.
     pub blocks: Option<usize>,
-    /// A similarity (or gate) for each layer of the donor of `auto-lg`: larger is more similar.
+    /// For `auto-lg`, a similarity (or gate) for each layer of the donor: larger is more similar.
     pub similarity: Vec<f64>,
 }
 
 impl Choices {
-    /// The options of a direct method under these choices, for images of this size.
+    /// The options of a direct method with these choices, for images of this size.
     pub fn options(&self, method: DirectMethod, image_size: usize) -> DirectOptions {
         let mut options = DirectOptions {
             attention: self.attention,
@@ -70,12 +69,12 @@ impl Choices {
 /// The matrices that ZerO fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroScope {
-    /// Q and K only, all that the thesis names.
+    /// Q and K only, the ones that the thesis names.
     QueryKey,
     /// Q, K, V and the projection: the self-attention layers, as in the thesis.
     #[default]
     Attention,
-    /// Every matrix of the blocks, as the method's own authors fill the whole network.
+    /// Every matrix of the blocks, as the method's authors fill the whole network.
     Blocks,
 }
 

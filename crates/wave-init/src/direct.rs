@@ -1,4 +1,4 @@
-//! Methods in closed form: they know the shape of a model alone.
+//! Closed-form methods: they depend only on the shape of a model.
 
 pub(crate) mod basic;
 pub mod layer_scale;

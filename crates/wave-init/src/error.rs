@@ -2,10 +2,10 @@
 
 use wave_models::{Refusal, refuse};
 
-/// Passes a finite number on.
+/// Returns `value` if it is finite.
 ///
 /// # Errors
-/// Naming another.
+/// If it is not; the message names it.
 pub fn finite(name: &str, value: f64) -> Result<f64, Refusal> {
     match value.is_finite() {
         true => Ok(value),
@@ -13,7 +13,7 @@ pub fn finite(name: &str, value: f64) -> Result<f64, Refusal> {
     }
 }
 
-/// The error of a `method` that starts from another number of trained models than it was given.
+/// The error of a `method` that was given a different number of trained models than it needs.
 pub(crate) fn donors(method: &str, expected: usize, found: usize) -> Refusal {
     Refusal::new(format!(
         "{method} starts from {expected} trained model(s), found {found}: name the model to start from with --from, for a \
@@ -21,7 +21,7 @@ pub(crate) fn donors(method: &str, expected: usize, found: usize) -> Refusal {
     ))
 }
 
-/// The error of a decomposition of a `width` x `width` matrix that did not converge.
+/// The error of a `width` x `width` matrix decomposition that did not converge.
 pub(crate) fn no_convergence(width: usize) -> Refusal {
     Refusal::new(format!(
         "the singular value decomposition of a {width} x {width} matrix did not converge: use another seed, or smaller alpha \
@@ -29,10 +29,10 @@ pub(crate) fn no_convergence(width: usize) -> Refusal {
     ))
 }
 
-/// Looks a name up among the choices.
+/// Looks up a name among the choices.
 ///
 /// # Errors
-/// Naming all of them.
+/// If there is none; the message lists all of them.
 pub fn by_name<T: Copy>(kind: &str, text: &str, choices: &[(&str, T)]) -> Result<T, Refusal> {
     let found = choices.iter().find(|(name, _)| *name == text);
     let names = choices.iter().map(|(name, _)| *name);
@@ -40,11 +40,11 @@ pub fn by_name<T: Copy>(kind: &str, text: &str, choices: &[(&str, T)]) -> Result
     choice.ok_or_else(|| Refusal::unknown(kind, text, names))
 }
 
-/// Gives an enumeration the list of its choices, and their names on the command line and in recipes.
+/// Gives an enum the list of its variants, and their names on the command line and in recipes.
 macro_rules! named {
     ($kind:ident, $what:literal, $($name:literal => $choice:ident),+) => {
         impl $kind {
-            /// Every choice, in the order of its name in messages and tables.
+            /// Every variant, in the order of messages and tables.
             pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$choice),+];
 
             /// The name on the command line and in recipes.

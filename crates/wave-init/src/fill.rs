@@ -1,4 +1,4 @@
-//! Complete weight maps in closed form.
+//! Closed-form initialisation of all weights.
 
 use candle_core::{DType, Device, Tensor};
 use rand_chacha::ChaCha8Rng;
@@ -20,14 +20,14 @@ use crate::sinusoidal::sinusoidal_positions;
 pub(crate) const TIMM_STD: f64 = 0.02;
 /// timm's standard deviation for the class token.
 const CLASS_TOKEN_STD: f64 = 1e-6;
-/// Most parameters a network may have: 32 GiB of `f32`.
+/// Maximum number of parameters in a network: 32 GiB of `f32`.
 const MAX_PARAMETERS: u128 = 1 << 33;
 
 /// Fills every weight of a vision transformer.
 ///
 /// # Shapes
-/// With d the width, m the hidden width, c channels, patches of p x p pixels and n = grid² tokens,
-/// one more with a class token:
+/// With d the width, m the hidden width, c channels, patches of p x p pixels and n = grid² tokens, plus one
+/// with a class token:
 ///
 /// | name | shape |
 /// |---|---|
@@ -50,15 +50,15 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 /// | `Xavier` | uniform, ±sqrt(6 / (inputs + outputs)) | as `Timm` |
 /// | `Mimetic` | attention: [`mimetic`](crate::mimetic); MLP: as [`Base`] | as `Timm` |
 ///
-/// `qkv` counts as one matrix with 3d outputs, as it does for PyTorch's `xavier_uniform_` on the whole
-/// weight. timm leaves the patch embedding, a convolution, to PyTorch's default, hence ±1/sqrt(inputs).
-/// With any method, biases of linear layers are 0, norms are 1 and 0, the head is truncated normal
-/// with sd 0.02, and the class token normal with sd 1e-6, all as in timm.
+/// `qkv` counts as one matrix with 3d outputs, as in PyTorch's `xavier_uniform_` on the whole weight. timm
+/// leaves the patch embedding, a convolution, at PyTorch's default, hence ±1/sqrt(inputs). With any method,
+/// biases of linear layers are 0, norms are 1 and 0, the head is truncated normal with sd 0.02, and the class
+/// token normal with sd 1e-6, all as in timm.
 ///
 /// # Errors
-/// If a size is 0 or the network has more than 2^33 parameters; if the heads do not divide the width,
-/// or 4 does not and positions are sinusoidal; if an option that is in use is not a finite number, or
-/// `sigma` is negative; or if a singular value decomposition does not converge.
+/// If a size is 0 or the network has more than 2^33 parameters; if the heads do not divide the width, or 4
+/// does not and positions are sinusoidal; if an option in use is not a finite number, or `sigma` is negative;
+/// or if a singular value decomposition does not converge.
 pub fn initialise(
     shape: &VitShape,
     options: &DirectOptions,
@@ -74,7 +74,7 @@ pub fn initialise(
     Ok(weights)
 }
 
-/// The distribution of a matrix that is drawn entry by entry.
+/// The distribution of a matrix whose entries are sampled independently.
 #[derive(Clone, Copy)]
 enum Fill {
     He,
@@ -101,7 +101,7 @@ impl Fill {
     }
 }
 
-/// The streams of randomness: one per tensor, and one per head.
+/// The random streams: one per tensor, and one per head.
 ///
 /// These numbers are part of a seed's meaning: changing one changes every seeded result.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,17 +124,17 @@ pub(crate) enum Stream {
     FirstHead = 16,
 }
 
-/// The generator of a part outside the blocks.
+/// The generator for a part outside the blocks.
 fn outer(seed: u64, part: Stream) -> ChaCha8Rng {
     generator(seed, part as u64)
 }
 
-/// The generator of a part of a layer; `head` is 0 but for [`Stream::FirstHead`].
+/// The generator for a part of a layer; `head` is 0 except for [`Stream::FirstHead`].
 pub(crate) fn inner(seed: u64, layer: usize, part: Stream, head: usize) -> ChaCha8Rng {
     of_layer(seed, layer, part as u64 + head as u64)
 }
 
-/// Everything before the first block and after the last.
+/// The weights before the first block and after the last.
 fn around_blocks(
     shape: &VitShape,
     options: &DirectOptions,
@@ -224,7 +224,7 @@ fn block(
     Ok(weights)
 }
 
-/// Replaces the given qkv (3d, d) and proj (d, d) by mimetic ones, where the options ask for it.
+/// Replaces the given qkv (3d, d) and proj (d, d) by mimetic ones, if the options ask for it.
 fn mimetic_attention(
     shape: &VitShape,
     options: &DirectOptions,

@@ -1,8 +1,8 @@
-//! Depthwise filters drawn with the covariance that trained ones have (Trockman, Willmott and Kolter
-//! 2022, "Understanding the Covariance Structure of Convolutional Filters"; the thesis' chapter 3).
+//! Depthwise filters sampled with the covariance of trained ones (Trockman, Willmott and Kolter 2022,
+//! "Understanding the Covariance Structure of Convolutional Filters"; the thesis' chapter 3).
 //!
-//! The filters of a layer, k x k with k odd, are independent draws of a normal distribution over the
-//! k² pixels a = (i, j), with mean 0 and the covariance
+//! The filters of a layer, k x k with k odd, are independent samples of a normal distribution over the k²
+//! pixels a = (i, j), with mean 0 and the covariance
 //!
 //! ```text
 //! Σ_ab = ½ ((z_a + z_b) C_ab − z_a z_b)
@@ -10,14 +10,14 @@
 //! C_ab = exp(−‖wrap(a − b)‖² / 2σ)    neighbours are alike; differences wrap into −r..=r
 //! ```
 //!
-//! which is the closed form of the block construction of the thesis' section 3.1.2 (the last form of its
-//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`Schedule`]. Every Σ has ½
-//! in the centre of its diagonal, and a few percent of negative eigenvalues: see [`Negative`].
+//! This is the closed form of the block construction of the thesis' section 3.1.2 (the last form of its
+//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`Schedule`]. Every Σ
+//! has ½ at the centre of its diagonal, and a few percent of negative eigenvalues: see [`Negative`].
 //!
-//! - [`covariance`] is Σ, [`Sampler`] draws filters of any covariance;
-//! - [`kronecker_factor`] is the nearest A ⊗ A;
-//! - [`statistics`] are mean and covariance of trained filters, for other depths and kernels too;
-//! - [`METHODS`] and [`start()`] fill a ConvMixer or a ConvNeXt.
+//! - [`covariance`] is Σ, [`Sampler`] samples filters with any covariance;
+//! - [`kronecker_factor`] computes the nearest A ⊗ A;
+//! - [`statistics`] computes mean and covariance of trained filters, for other depths and kernels too;
+//! - [`METHODS`] and [`start()`] initialise a ConvMixer or a ConvNeXt.
 
 use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
@@ -36,16 +36,16 @@ pub use methods::{FilterChoices, FilterMethod, METHODS, find, start};
 /// first layer to 1 at the last, and is 0 for a single layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// At the first layer.
+    /// Variance at the first layer.
     pub start: f64,
-    /// Growth over the whole depth at the first layer's pace.
+    /// Increase over the whole depth at the first layer's rate.
     pub velocity: f64,
-    /// Growth of the velocity over the whole depth.
+    /// Increase of the velocity over the whole depth.
     pub acceleration: f64,
 }
 
 impl Default for Schedule {
-    /// The papers' for CIFAR-10 in patches of 2: 0.08 at the first layer, 1.90 at the last.
+    /// The papers' values for CIFAR-10 with patches of 2: 0.08 at the first layer, 1.90 at the last.
     fn default() -> Self {
         Self {
             start: 0.08,
@@ -56,20 +56,20 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// σ at a layer, counted from 0, of `depth`.
+    /// σ at a layer, counted from 0, of `depth` layers.
     pub fn at(&self, layer: usize, depth: usize) -> f64 {
         let t = layer as f64 / depth.saturating_sub(1).max(1) as f64;
         self.start + self.velocity * t + self.acceleration * t * t / 2.0
     }
 }
 
-/// The treatment of negative eigenvalues, which no covariance has.
+/// The treatment of negative eigenvalues, which a covariance cannot have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Negative {
-    /// They become 0: the nearest covariance, as the papers say.
+    /// They become 0: the nearest covariance, as in the papers.
     #[default]
     Clip,
-    /// They change sign, as in NumPy's `multivariate_normal`, which the papers' code calls.
+    /// They change sign, as in NumPy's `multivariate_normal`, which the papers' code uses.
     Absolute,
 }
 
@@ -87,7 +87,7 @@ impl Negative {
 /// Σ of k x k filters, (k², k²), with pixel (i, j) at row and column `i k + j`.
 ///
 /// # Errors
-/// If the kernel is even or larger than 63, or the variance not a positive number.
+/// If the kernel is even or larger than 63, or the variance is not a positive number.
 pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, NetworkError> {
     check_kernel(kernel)?;
     if finite("the filters' variance", variance)? <= 0.0 {
@@ -113,9 +113,9 @@ fn check_kernel(kernel: usize) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Draws filters of a covariance.
+/// Samples filters with a given covariance.
 pub struct Sampler {
-    /// `Q f(Λ)^½` of the eigendecomposition `Q Λ Qᵀ`, where f makes Λ at least 0.
+    /// `Q f(Λ)^½` from the eigendecomposition `Q Λ Qᵀ`, where f makes Λ non-negative.
     root: Mat<f64>,
 }
 
@@ -135,15 +135,15 @@ impl Sampler {
         Ok(Sampler { root })
     }
 
-    /// The covariance of the drawn filters.
+    /// The covariance of the sampled filters.
     pub fn covariance(&self) -> Mat<f64> {
         &self.root * self.root.transpose()
     }
 
-    /// `n` filters around `mean`, (n, 1, k, k).
+    /// Samples `n` filters around `mean`, (n, 1, k, k).
     ///
     /// # Errors
-    /// If `mean` is not one number for each pixel of a square filter.
+    /// If `mean` does not have one number for each pixel of a square filter.
     pub fn draw(
         &self,
         mean: &[f64],
@@ -167,15 +167,15 @@ impl Sampler {
     }
 }
 
-/// A (k, k) for which A ⊗ A is nearest to a covariance (k², k²) of filters in the Frobenius norm:
-/// pixels (i, j) and (l, m) covary by `A_il A_jm`, and a filter is `A^½ G A^½` with G of independent
-/// standard normal numbers.
+/// A (k, k) for which A ⊗ A is nearest to a covariance (k², k²) of filters in the Frobenius norm: pixels
+/// (i, j) and (l, m) covary by `A_il A_jm`, and a filter is `A^½ G A^½` with independent standard normal entries
+/// in G.
 ///
-/// In closed form: of the covariance rearranged to rows (i, l) and columns (j, m), A is the first
-/// eigenvector times the root of its eigenvalue.
+/// In closed form: rearrange the covariance to rows (i, l) and columns (j, m); A is its leading eigenvector
+/// times the square root of the eigenvalue.
 ///
 /// # Errors
-/// If the side is no square, or the decomposition does not converge.
+/// If the number of rows is not a square, or the decomposition does not converge.
 pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, NetworkError> {
     let pixels = covariance.nrows();
     let k = pixels.isqrt();
@@ -198,7 +198,7 @@ pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, NetworkError>
     Ok(Mat::from_fn(k, k, |i, l| 0.5 * scale * (a(i, l) + a(l, i))))
 }
 
-/// A ⊗ A of [`kronecker_factor`], (k², k²), with A's negative eigenvalues as `negative` says.
+/// A ⊗ A for A of [`kronecker_factor`], (k², k²), with A's negative eigenvalues treated as `negative` says.
 ///
 /// # Errors
 /// If the decomposition does not converge.
@@ -210,7 +210,7 @@ pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, Ne
     }))
 }
 
-/// Eigenvectors as columns, and eigenvalues, ascending.
+/// Eigenvectors as columns, and eigenvalues in ascending order.
 fn eigen(symmetric: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>), NetworkError> {
     let width = symmetric.nrows();
     let decomposition = symmetric

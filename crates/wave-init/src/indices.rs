@@ -1,4 +1,4 @@
-//! Indices of the channels taken from a wider network, or of the layers from a deeper one.
+//! Indices of the channels taken from a wider network, or the layers taken from a deeper one.
 
 use crate::error::named;
 
@@ -8,7 +8,7 @@ pub enum Layers {
     /// The first ones.
     #[default]
     First,
-    /// As [`uniform`] spaces them.
+    /// Evenly spaced, as by [`uniform`].
     Uniform,
 }
 
@@ -24,11 +24,11 @@ impl Layers {
     }
 }
 
-/// `count` of the numbers below `of`, evenly spaced: `i * (of / count)` if `count` divides `of`,
-/// otherwise `round(linspace(0, of - 1, count))`, halves to the even number as numpy rounds.
+/// `count` evenly spaced indices below `of`: `i * (of / count)` if `count` divides `of`, otherwise
+/// `round(linspace(0, of - 1, count))`, with halves rounded to even, as in numpy.
 ///
-/// This is weight selection's rule (Xu et al. 2024, section 3), with linspace as the remedy for
-/// sizes that do not divide. `count` is at most `of`.
+/// This is weight selection's rule (Xu et al. 2024, section 3), extended by linspace to sizes that do not
+/// divide. `count` is at most `of`.
 pub fn uniform(of: usize, count: usize) -> Vec<usize> {
     if count == 0 {
         return Vec::new();
@@ -36,7 +36,7 @@ pub fn uniform(of: usize, count: usize) -> Vec<usize> {
     if of.is_multiple_of(count) {
         return (0..count).map(|i| i * (of / count)).collect();
     }
-    // Not a divisor, so `count` is at least 2.
+    // `count` does not divide `of`, so it is at least 2.
     let step = (of - 1) as f64 / (count - 1) as f64;
     let mut indices: Vec<usize> = (0..count)
         .map(|i| (i as f64 * step).round_ties_even() as usize)

@@ -1,20 +1,19 @@
-//! Ways to fill a weight map: closed-form and transfer initialisation.
+//! Initialisation of all weights of a network: closed-form and transfer methods.
 //!
-//! 1. [`find`] finds a method by name in [`METHODS`], the starts of a vision transformer.
+//! 1. [`find`] finds a method by name in [`METHODS`], the initialisations of a vision transformer.
 //! 2. A [`Request`] is a shape, [`Donor`]s (trained models), [`Choices`] and a seed.
-//! 3. [`StartMethod::start`] answers with a [`Start`]: a complete weight map under timm's names, and its
-//!    [`Cost`].
-//! 4. [`direct`] starts know the shape alone. [`initialise`] makes them of [`random`], [`mimetic`],
+//! 3. [`StartMethod::start`] returns a [`Start`]: all weights under timm's names, and their [`Cost`].
+//! 4. [`direct`] methods depend only on the shape. [`initialise`] combines [`random`], [`mimetic`],
 //!    [`sinusoidal_positions`] and [`mean_shift`].
-//! 5. [`transfer`] starts take weights from a donor. [`transfer::ligo`] is also a differentiable function
-//!    of its operator.
-//! 6. [`filters`] are the starts of ConvMixer and ConvNeXt.
-//! 7. [`Cost`] counts the values that a start carries over, as papers' tables do.
+//! 5. [`transfer`] methods take weights from a donor. [`transfer::ligo`] is also a differentiable function of
+//!    its operator.
+//! 6. [`filters`] initialises ConvMixer and ConvNeXt.
+//! 7. [`Cost`] counts the values transferred from a donor, as the papers' tables do.
 //!
-//! Every tensor is `f32` on the CPU. It draws from a generator of its own, derived from the seed and the
-//! tensor's place in the network. So neither threads nor depth change it: layer 3 of 6 equals layer 3 of 12.
+//! Every tensor is `f32` on the CPU, and has its own generator, derived from the seed and the tensor's place
+//! in the network. So neither threads nor depth change it: layer 3 of 6 equals layer 3 of 12.
 //!
-//! In a mimetic start the product of value and projection is near -0.4 times the identity:
+//! With mimetic initialisation the product of value and projection is close to -0.4 times the identity:
 //!
 //! ```
 //! use wave_init::{Choices, Request, find};

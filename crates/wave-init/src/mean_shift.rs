@@ -5,12 +5,12 @@
 //! Eq. 2    W1' = W1 + b 1_p 1_nᵀ                            one offset for all
 //! ```
 //!
-//! W1 is (p, n), outputs by inputs, as PyTorch stores it (thesis, section 3.4). The papers give no
-//! numeric value for either offset, so both are in units of the standard deviation of the given W1: a
-//! sweep over ±0.25, ±0.5 and ±1 covers the useful range.
+//! W1 is (p, n), (outputs, inputs), as in PyTorch (thesis, section 3.4). The papers give no value for either
+//! offset, so both are in units of the standard deviation of the given W1: a sweep over ±0.25, ±0.5 and ±1
+//! covers the useful range.
 //!
-//! While a layer norm with weight 1 and bias 0 stands before W1, its output sums to 0 and Eq. 2 leaves
-//! the function unchanged: it acts only through the gradients of that norm. Eq. 1 changes the function.
+//! If a layer norm with weight 1 and bias 0 precedes W1, its output sums to 0 and Eq. 2 leaves the function
+//! unchanged: it acts only through the gradients of that norm. Eq. 1 changes the function.
 
 use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
@@ -19,38 +19,38 @@ use wave_models::{NetworkError, Weights, refuse};
 use crate::error::finite;
 use crate::random::standard_normal;
 
-/// Start of an MLP's first layer: with a mean shift, or one of the baselines that the paper compares it with
-/// (section 2, and figure 4).
+/// Initialisation of an MLP's first layer: with a mean shift, or one of the paper's baselines (section 2, and
+/// figure 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum MlpMean {
-    /// None.
+    /// No shift.
     #[default]
     None,
     /// Equation 1: an offset per column.
     Eq1 {
-        /// Standard deviation of the offsets, in units of the standard deviation of W1; 0 or more.
+        /// Standard deviation of the offsets, in units of the standard deviation of W1; at least 0.
         sigma: f64,
     },
-    /// Equation 2: one offset.
+    /// Equation 2: one offset for all.
     Eq2 {
-        /// The offset, in units of the standard deviation of W1; of either sign.
+        /// The offset, in units of the standard deviation of W1; may be negative.
         b: f64,
     },
-    /// A baseline: W1 as it is, and one constant as bias of all its outputs.
+    /// A baseline: W1 unchanged, and one constant as the bias of all outputs.
     Bias {
-        /// The constant, in units of the standard deviation of W1; of either sign.
+        /// The constant, in units of the standard deviation of W1; may be negative.
         b: f64,
     },
-    /// A baseline: `(W1 - W2ᵀ) / 2`, anticorrelated with the second matrix. (The paper leaves out the
-    /// transposition, without which the two do not fit.)
+    /// A baseline: `(W1 - W2ᵀ) / 2`, anticorrelated with the second matrix. (The paper omits the
+    /// transposition, without which the shapes do not match.)
     Half,
 }
 
-/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer under `shift`, given a plain start's and its second
-/// matrix (n, p). The results have the types of these.
+/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer after `shift`, from its plain weight
+/// and bias and its second matrix (n, p). The results keep their dtypes.
 ///
 /// # Errors
-/// If a weight to be shifted is not such a matrix, or the shift is not finite, or `sigma` is negative.
+/// If a weight to be shifted is not such a matrix, the shift is not finite, or `sigma` is negative.
 pub fn first_layer(
     weight: &Tensor,
     bias: &Tensor,
@@ -80,7 +80,7 @@ pub fn first_layer(
     Ok((shifted, bias.clone()))
 }
 
-/// Starts the first layer of the MLP in `block`, such as `blocks.0`, of timm's names by [`first_layer`].
+/// Initialises the first MLP layer in `block`, such as `blocks.0`, under timm's names by [`first_layer`].
 pub(crate) fn shift_block(
     weights: &mut Weights,
     block: &str,
@@ -100,7 +100,7 @@ pub(crate) fn shift_block(
     Ok(())
 }
 
-/// The standard deviation of the entries of a matrix about their own mean.
+/// The standard deviation of the entries of a matrix.
 fn standard_deviation(weight: &Tensor) -> Result<f64, NetworkError> {
     if weight.rank() != 2
         || weight.elem_count() == 0
@@ -124,13 +124,13 @@ mod tests {
     use super::*;
     use crate::random::{generator, normal, uniform};
 
-    /// PyTorch's default for a linear layer, in f64: uniform between ±1/sqrt(n).
+    /// PyTorch's default for a linear layer, in f64: uniform in ±1/sqrt(n).
     fn default_weight(p: usize, n: usize, seed: u64) -> Tensor {
         let w = uniform((p, n), 1.0 / (n as f64).sqrt(), &mut generator(seed, 0)).unwrap();
         w.to_dtype(DType::F64).unwrap()
     }
 
-    /// The weight under a shift of the weight alone.
+    /// The shifted weight, for a shift that changes only the weight.
     fn shifted(weight: &Tensor, shift: MlpMean, seed: u64) -> Result<Tensor, NetworkError> {
         let layer = first_layer(weight, weight, weight, shift, &mut generator(seed, 0));
         layer.map(|(weight, _)| weight)
@@ -169,7 +169,7 @@ mod tests {
             let sd = standard_deviation(&w).unwrap();
             assert!((sd * (3.0f64 * 64.0).sqrt() - 1.0).abs() < 0.02); // 1/sqrt(3n)
             let shifted = eq2(&w, b).unwrap();
-            // The rounding of a plain sum over 10,240 entries, hence 1e-12 and not 1e-15.
+            // The rounding error of a plain sum over 10,240 entries, hence 1e-12 and not 1e-15.
             assert!((mean(&shifted) - mean(&w) - b * sd).abs() < 1e-12);
             assert!((standard_deviation(&shifted).unwrap() - sd).abs() < 1e-12);
             let change = (shifted - &w).unwrap();

@@ -1,26 +1,26 @@
-//! Mimetic attention: weights whose products look like those of a trained transformer.
+//! Mimetic attention: weights whose products resemble those of a trained transformer.
 //!
 //! ```text
 //! per head     A = alpha Z + beta I ≈ U_k S_k V_kᵀ     W_Q = U_k S_k^½    W_K    = V_k S_k^½     (d, k)
 //! per layer    A = alpha Z − beta I = U S Vᵀ           W_V = U S^½        W_proj = S^½ Vᵀ        (d, d)
 //! ```
 //!
-//! with Z (d, d) of independent N(0, 1/d) numbers, drawn anew for every head and layer, d the width of
-//! the network, k that of a head and y = x W. Thus W_Q W_Kᵀ is the best rank-k approximation of its A,
-//! and W_V W_proj equals its A. (Trockman and Kolter 2023, section 4; the thesis' section 3.2.3, whose
+//! with Z (d, d) of independent N(0, 1/d) entries, sampled separately for every head and layer, d the width
+//! of the network, k the width of a head and y = x W. Thus W_Q W_Kᵀ is the best rank-k approximation of its
+//! A, and W_V W_proj equals its A. (Trockman and Kolter 2023, section 4; the thesis' section 3.2.3, whose
 //! equation 3.15 prints S where the product needs S^½.)
 //!
-//! The simpler way of the same section has the same random matrix twice ([`Attention::Equal`]):
+//! The simpler method of the same section uses the same random matrix twice ([`Attention::Equal`]):
 //!
 //! ```text
 //! per head     W_Q = W_K = Z    (d, k) of N(0, 1/k)     W_Q W_Kᵀ = Z Zᵀ: 1 on the diagonal on average
 //! per layer    W_V = Z    (d, d) of N(0, 1/d)           W_proj = −Zᵀ, so that W_V W_proj = −Z Zᵀ
 //! ```
 //!
-//! The thesis prints W_proj = −Z, whose product with Z has no diagonal to speak of. Noise and diagonal cannot be chosen
-//! apart.
+//! The thesis prints W_proj = −Z, whose product with Z has almost no diagonal. Noise and diagonal cannot be
+//! chosen separately.
 //!
-//! A network stores the transposes, outputs by inputs, and these functions return them.
+//! A network stores the transposes, (outputs, inputs), and these functions return them.
 
 use candle_core::{Device, Tensor};
 use faer::{Mat, MatRef, Scale};
@@ -30,15 +30,15 @@ use crate::error::{finite, named, no_convergence};
 use crate::random::standard_normal;
 use wave_models::{NetworkError, refuse};
 
-/// Factors of mimetic attention.
+/// Factorisation of mimetic attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attention {
-    /// Products near the identity and its negative, factored by the singular value decomposition (equations 3.12 to
-    /// 3.18).
+    /// Products near the identity and its negative, factored by singular value decomposition (equations 3.12
+    /// to 3.18).
     #[default]
     Products,
-    /// The same random normal matrix as query and key, and as value and, negative, projection. Mixing factors do not
-    /// apply, but for (0, 0).
+    /// The same random normal matrix for query and key; likewise for value and, negated, projection. Mixing
+    /// factors do not apply, except (0, 0).
     Equal,
 }
 
@@ -50,9 +50,9 @@ pub enum VpLayout {
     /// W_Vᵀ and W_projᵀ, so that the network computes x W_V W_proj = x A: the papers' formula.
     #[default]
     Paper,
-    /// W_V and W_proj untransposed, as in code in circulation. The network then computes
-    /// x (W_proj W_V)ᵀ, which shares A's trace and eigenvalues, but at width 192 its diagonal scatters
-    /// with a standard deviation of 0.24 where A's does with 0.03.
+    /// W_V and W_proj untransposed, as in some published code. The network then computes x (W_proj W_V)ᵀ,
+    /// which has A's trace and eigenvalues, but at width 192 the standard deviation of its diagonal is 0.24,
+    /// against 0.03 for A.
     Code,
 }
 
@@ -60,9 +60,9 @@ named!(VpLayout, "layout", "paper" => Paper, "code" => Code);
 
 /// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ `alpha` Z + `beta` I.
 ///
-/// Both Gram matrices over the rows equal S_k: diagonal and descending. The signs of the two matrices
-/// are free together, so compare products and never factors. With `alpha` 0 all singular values are
-/// equal and any axes would do; the head gets random ones of its own.
+/// Both Gram matrices over the rows equal S_k: diagonal and descending. The signs of the two
+/// matrices are only determined jointly, so compare products and never factors. With `alpha` 0 all singular
+/// values are equal and their vectors are not unique; each head gets its own random ones.
 ///
 /// # Errors
 /// If `head_width` is not between 1 and `width`, `alpha` or `beta` is not finite, both are 0, or the
@@ -92,7 +92,7 @@ pub fn value_projection(
     stored(&w_v, &w_proj_t, layout)
 }
 
-/// One head's Q and K rows, each (head_width, width): the same N(0, 1/head_width) numbers.
+/// One head's Q and K rows, each (head_width, width): the same N(0, 1/head_width) entries.
 ///
 /// # Errors
 /// If `head_width` is not between 1 and `width`.
@@ -105,7 +105,7 @@ pub fn equal_query_key(
     Ok((z.clone(), z))
 }
 
-/// One layer's V and projection, each (width, width): N(0, 1/width) numbers, and their negative transpose.
+/// One layer's V and projection, each (width, width): N(0, 1/width) entries, and their negative transpose.
 ///
 /// # Errors
 /// If `width` is 0.
@@ -131,7 +131,7 @@ fn stored(
     Ok((tensor(v)?, tensor(proj)?))
 }
 
-/// A (width, rank) matrix of N(0, 1/rank) numbers.
+/// A (width, rank) matrix of N(0, 1/rank) entries.
 fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, NetworkError> {
     check(width, rank)?;
     Ok(gaussian(width, rank, rng) * Scale(1.0 / (rank as f64).sqrt()))
@@ -182,7 +182,7 @@ fn factors(
     ))
 }
 
-/// alpha Z + beta I, with Z of N(0, 1/width) numbers.
+/// alpha Z + beta I, with Z of N(0, 1/width) entries.
 fn mixture(width: usize, alpha: f64, beta: f64, rng: &mut ChaCha8Rng) -> Mat<f64> {
     let mut a = gaussian(width, width, rng) * Scale(alpha / (width as f64).sqrt());
     for j in 0..width {
@@ -191,12 +191,12 @@ fn mixture(width: usize, alpha: f64, beta: f64, rng: &mut ChaCha8Rng) -> Mat<f64
     a
 }
 
-/// Standard normal numbers, drawn column by column.
+/// Standard normal numbers, sampled column by column.
 fn gaussian(n_rows: usize, n_columns: usize, rng: &mut ChaCha8Rng) -> Mat<f64> {
     Mat::from_fn(n_rows, n_columns, |_, _| standard_normal(rng))
 }
 
-/// A tensor of a matrix, row after row.
+/// Converts a matrix to a tensor, row by row.
 pub(crate) fn tensor(matrix: MatRef<f64>) -> candle_core::Result<Tensor> {
     let rows = matrix.row_iter();
     let values = rows.flat_map(|row| row.iter().map(|v| *v as f32));

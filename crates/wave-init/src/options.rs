@@ -4,7 +4,7 @@ use crate::error::named;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
 
-/// The choices [`initialise`](crate::initialise) makes.
+/// The choices for [`initialise`](crate::initialise).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectOptions {
     /// The distribution of the weight matrices.
@@ -13,26 +13,26 @@ pub struct DirectOptions {
     pub positions: Positions,
     /// Mean shift added to the first MLP matrix of every block, after `method` has filled it.
     pub mlp_mean: MlpMean,
-    /// Mimetic only: (alpha, beta) of W_Q W_Kᵀ ≈ alpha Z + beta I. (0, 0) leaves Q and K to `base`.
+    /// Mimetic only: (alpha, beta) of W_Q W_Kᵀ ≈ alpha Z + beta I. With (0, 0), Q and K start as `base` says.
     pub qk: (f64, f64),
-    /// Mimetic only: (alpha, beta) of W_V W_proj = alpha Z − beta I. (0, 0) leaves V and the
-    /// projection to `base`.
+    /// Mimetic only: (alpha, beta) of W_V W_proj = alpha Z − beta I. With (0, 0), V and the projection start
+    /// as `base` says.
     pub vp: (f64, f64),
-    /// Mimetic only: the factors of attention.
+    /// Mimetic only: the factorisation of attention.
     pub attention: Attention,
-    /// Mimetic only: how V and the projection are stored.
+    /// Mimetic only: the layout of V and the projection.
     pub vp_layout: VpLayout,
-    /// Mimetic only: the start of the matrices that the method does not define.
+    /// Mimetic only: the initialisation of the matrices that the method does not define.
     pub base: Base,
 }
 
 impl DirectOptions {
     /// The usual choices for `method`.
     ///
-    /// Positions are sinusoidal at scale 1 for [`DirectMethod::Mimetic`], which depends on them, and
-    /// learned otherwise. Weights that mimetic attention leaves alone are timm's default. The mixing
-    /// factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V and the projection.
-    /// There is no mean shift.
+    /// Positions are sinusoidal with scale 1 for [`DirectMethod::Mimetic`], which depends on them, and
+    /// learned otherwise. Weights that mimetic attention leaves unchanged get timm's default. The mixing
+    /// factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V and the projection. There
+    /// is no mean shift.
     pub fn new(method: DirectMethod) -> Self {
         Self {
             method,
@@ -50,7 +50,7 @@ impl DirectOptions {
     }
 }
 
-/// The distribution of the weight matrices. The formulas stand at [`initialise`](crate::initialise).
+/// The distribution of the weight matrices. The formulas are listed at [`initialise`](crate::initialise).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DirectMethod {
     /// Kaiming normal.
@@ -73,23 +73,23 @@ pub enum Positions {
     Learned,
     /// [`sinusoidal_positions`](crate::sinusoidal_positions), with zeros for the class token.
     Sinusoidal {
-        /// Factor on the embedding, the thesis' gamma; [`Positions::usual_scale`] where none is chosen.
+        /// Factor on the embedding, the thesis' gamma; usually [`Positions::usual_scale`].
         scale: f64,
     },
 }
 
 impl Positions {
-    /// The thesis' factor for images of a size: about 2 for CIFAR-10, 1 for ImageNet (section 3.2.4).
-    /// Our reading: images of up to 64 pixels count as CIFAR-10's.
+    /// The thesis' factor for an image size: about 2 for CIFAR-10, 1 for ImageNet (section 3.2.4). Our
+    /// interpretation: images of up to 64 pixels count as CIFAR-10's.
     pub fn usual_scale(image_size: usize) -> f64 {
         if image_size <= 64 { 2.0 } else { 1.0 }
     }
 }
 
-/// The distribution of matrices that mimetic initialisation leaves alone, chiefly the MLP's.
+/// The distribution of matrices that mimetic initialisation leaves unchanged, mainly the MLP's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
-    /// As [`DirectMethod::Timm`], so that the changes of mimetic attention stand alone.
+    /// As [`DirectMethod::Timm`], which isolates the effect of mimetic attention.
     #[default]
     Timm,
     /// As [`DirectMethod::Xavier`], which trains better at narrow widths, where 0.02 is too small.

@@ -1,6 +1,6 @@
-//! Seeded tensors with the usual distributions: `f32`, on the CPU.
+//! Seeded random tensors with common distributions: `f32`, on the CPU.
 //!
-//! candle's own CPU generator cannot be seeded. So every random number comes from the caller's ChaCha
+//! candle's own CPU generator cannot be seeded, so every random number comes from the caller's ChaCha
 //! generator.
 
 use candle_core::{Device, Result, Shape, Tensor, bail};
@@ -8,21 +8,21 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-/// The bound of [`truncated_normal`]: the default bounds of timm's `trunc_normal_`, which are absolute
-/// and not in units of the standard deviation.
+/// The bound of [`truncated_normal`]: the default of timm's `trunc_normal_`, which is absolute and not in
+/// units of the standard deviation.
 pub const TRUNCATION: f64 = 2.0;
 
 /// A generator for one of the 2^64 independent streams of a seed.
 ///
-/// Giving each tensor a stream of its own makes the numbers independent of the order, and the thread,
-/// in which tensors are filled.
+/// With a separate stream for each tensor, the values do not depend on the order, or the thread, in which
+/// tensors are filled.
 pub fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(stream);
     rng
 }
 
-/// The generator of one of the first 2^32 streams of a layer; those below belong to no layer.
+/// The generator of one of the first 2^32 streams of a layer; streams below 2^32 belong to no layer.
 pub fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
     generator(seed, ((layer as u64 + 1) << 32) + stream)
 }
@@ -38,8 +38,8 @@ pub fn normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng) -> Result
 
 /// Normal numbers with mean 0 and standard deviation `std` before truncation to ±[`TRUNCATION`].
 ///
-/// As with timm's `trunc_normal_`, the bounds are absolute: at the usual `std` of 0.02 they lie 100
-/// standard deviations out and never bind.
+/// As with timm's `trunc_normal_`, the bounds are absolute: at the usual `std` of 0.02 they are 100 standard
+/// deviations away and have no effect.
 ///
 /// # Errors
 /// If `std` is negative or not finite.
@@ -66,13 +66,13 @@ pub fn xavier_uniform((out, inp): (usize, usize), rng: &mut ChaCha8Rng) -> Resul
     uniform((out, inp), (6.0 / (out as f64 + inp as f64)).sqrt(), rng)
 }
 
-/// One standard normal number.
+/// A standard normal number.
 pub fn standard_normal(rng: &mut ChaCha8Rng) -> f64 {
     rng.sample(StandardNormal)
 }
 
-/// Rejection: from the normal itself while it mostly falls inside the bounds, and otherwise from the
-/// uniform between them, so that at least six draws in ten are kept at any `std`.
+/// Rejection sampling: from the normal distribution if it mostly falls inside the bounds, otherwise from the
+/// uniform one between them, so that at least 60% of samples are accepted at any `std`.
 fn one_truncated_normal(std: f64, rng: &mut ChaCha8Rng) -> f64 {
     loop {
         if std <= TRUNCATION {

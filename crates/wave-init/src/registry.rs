@@ -1,11 +1,11 @@
-//! All methods by name. A new one is a file with a `METHOD`, and a line here.
+//! All methods by name. A new one needs a file with a `METHOD`, and a line here.
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
 use crate::start::StartMethod;
 use crate::transfer;
 use wave_models::Refusal;
 
-/// Every starting point, in the order of its name in messages and tables.
+/// All methods, in the order of messages and tables.
 pub const METHODS: [StartMethod; 15] = [
     basic::HE,
     basic::TIMM,
@@ -24,7 +24,7 @@ pub const METHODS: [StartMethod; 15] = [
     transfer::prune::METHOD,
 ];
 
-/// The starting point of this name.
+/// The method of this name.
 ///
 /// # Errors
 /// If there is none; the message lists the existing ones.

@@ -4,9 +4,8 @@
 //! P = scale * [sin(x w), cos(x w), sin(y w), cos(y w)]        w_i = 10000^(-i / (d/4 - 1)),  i < d/4
 //! ```
 //!
-//! The product of two rows depends only on the distance between the tokens. It gives mimetic attention
-//! its locality (Trockman and Kolter 2023; the thesis' section 3.2.4 scales the embedding, not the
-//! coordinates).
+//! The product of two rows depends only on the offset between the tokens, which gives mimetic attention its
+//! locality (Trockman and Kolter 2023; the thesis' section 3.2.4 scales the embedding, not the coordinates).
 
 use candle_core::{Device, Tensor};
 
@@ -34,7 +33,7 @@ pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Ten
     let scale = finite("position scale", scale)?;
 
     let quarter = width / 4;
-    // With a single frequency the exponent would be 0 / 0; that frequency is 1.
+    // With a single frequency the exponent would be 0 / 0; the frequency is then 1.
     let steps = (quarter - 1).max(1) as f64;
     let omega: Vec<f64> = (0..quarter)
         .map(|i| 10_000f64.powf(-(i as f64) / steps))
@@ -146,7 +145,7 @@ mod tests {
             prop_assert!((dot(&p[a], &p[a]) - square).abs() < tolerance);
             prop_assert!(dot(&p[a], &p[b]).abs() <= square + tolerance);
 
-            // The same offset, moved to the corner where it fits.
+            // The same offset, moved to the corner in which it fits.
             let ((xa, ya), (xb, yb)) = ((a % grid, a / grid), (b % grid, b / grid));
             let (x, y) = (xa.min(xb), ya.min(yb));
             let moved_a = (ya - y) * grid + (xa - x);

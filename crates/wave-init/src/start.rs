@@ -1,5 +1,4 @@
-//! The interface of all methods: a shape, donors, choices and a seed go in, a complete weight map and
-//! its cost come out.
+//! The interface of all methods: from a shape, donors, choices and a seed to all weights and their cost.
 
 use crate::choices::Choices;
 use crate::error::donors;
@@ -14,21 +13,21 @@ use wave_models::{NetworkError, Weights};
 pub struct Donor {
     shape: VitShape,
     weights: Weights,
-    /// Training spent on it only for the starts made from it.
+    /// Training done on it only for the models initialised from it.
     pub spent: Spent,
 }
 
-/// Training of a donor only for the starts made from it: none for a model that exists anyway.
+/// Training of a donor done only for the models initialised from it: zero for a model that exists anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// Passes over the training images.
+    /// Epochs over the training images.
     pub epochs: f64,
-    /// Images seen in them.
+    /// Images seen in these epochs.
     pub images: u64,
 }
 
 impl Donor {
-    /// A donor of this shape; `weights` have timm's names, a tensor for each layer.
+    /// A donor of this shape; `weights` have timm's names, with separate tensors for each layer.
     ///
     /// # Errors
     /// If the weights do not fit the shape.
@@ -47,20 +46,20 @@ impl Donor {
         &self.shape
     }
 
-    /// The weights, a tensor for each layer.
+    /// The weights, with separate tensors for each layer.
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
 }
 
-/// A network to start.
+/// A network to initialise.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The network to fill.
+    /// The shape of the network.
     pub shape: &'a VitShape,
-    /// Trained models to take from, as many as the method asks for.
+    /// Trained models to take weights from, as many as the method needs.
     pub donors: &'a [Donor],
-    /// Normalised images (images, channels, side, side), for methods that look at some.
+    /// Normalised images (images, channels, side, side), for methods that use some.
     pub images: Option<&'a Tensor>,
     /// The choices that the method leaves open.
     pub choices: &'a Choices,
@@ -69,37 +68,37 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Weights by a direct method under the choices.
+    /// Weights by a direct method with these choices.
     pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights, NetworkError> {
         let options = self.choices.options(method, self.shape.image_size);
         initialise(self.shape, &options, self.seed)
     }
 }
 
-/// The cost of one start beyond the training of models that exist anyway.
+/// The cost of one initialisation in addition to the training of models that exist anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Trained values that the start takes over, each counted once however often it is used.
+    /// Trained values that are transferred, each counted once however often it is used.
     pub transferred: usize,
-    /// Values to keep at rest so that this start can be made again.
+    /// Values to keep in storage so that this initialisation can be repeated.
     pub stored: usize,
-    /// Epochs spent on the donor only for starts like this.
+    /// Epochs of donor training done only for initialisations like this.
     pub extra_epochs: f64,
     /// Images seen in those epochs.
     pub images_seen: u64,
 }
 
-/// A complete weight map and its cost.
+/// All weights and their cost.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The weights under timm's names, a tensor for each layer, `f32` on the CPU.
+    /// The weights under timm's names, with separate tensors for each layer, `f32` on the CPU.
     pub weights: Weights,
-    /// The values taken from training, and their cost.
+    /// The number of values taken from trained models, and their cost.
     pub cost: Cost,
 }
 
 impl Start {
-    /// A start that takes nothing from training.
+    /// An initialisation that uses no trained weights.
     pub fn untrained(weights: Weights) -> Self {
         Self {
             weights,
@@ -108,27 +107,27 @@ impl Start {
     }
 }
 
-/// A way to start a vision transformer.
+/// A way to initialise a vision transformer.
 #[derive(Clone, Copy, Debug)]
 pub struct StartMethod {
     /// The name on the command line and in recipes.
     pub name: &'static str,
-    /// One line: the method's effect and its authors.
+    /// One line: the method's effect and authors.
     pub description: &'static str,
-    /// The number of trained models it takes weights from: 0 or 1.
+    /// The number of trained models that it takes weights from: 0 or 1.
     pub donors: usize,
-    /// True if it looks at images.
+    /// True if it uses images.
     pub images: bool,
-    /// Makes the start; [`StartMethod::start`] checks the request before.
+    /// The initialisation itself; [`StartMethod::start`] checks the request first.
     pub run: fn(&Request) -> Result<Start, NetworkError>,
 }
 
 impl StartMethod {
-    /// Makes a start.
+    /// Initialises a network.
     ///
     /// # Errors
-    /// If the shape is impossible, the number of donors is not the method's, a donor does not fit
-    /// the target, or a choice is out of range.
+    /// If the shape is invalid, the number of donors is not the method's, a donor does not fit the target, or
+    /// a choice is out of range.
     pub fn start(&self, request: &Request) -> Result<Start, NetworkError> {
         request.shape.validate()?;
         if request.donors.len() != self.donors {

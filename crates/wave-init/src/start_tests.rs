@@ -1,10 +1,10 @@
-//! The values that starts carry over, and the papers' parameter columns.
+//! The number of values transferred, and the papers' parameter columns.
 
 use super::*;
 use crate::testing::{changed, donor, shape, try_start};
 use crate::{Choices, METHODS};
 
-/// "Para. (M)" of WAVE's Table 1: whole blocks, and all that surrounds them, of DeiT without a class token.
+/// "Para. (M)" of WAVE's Table 1: whole blocks and everything outside them, for DeiT without a class token.
 #[test]
 fn waves_table_1_is_reproduced() {
     for (depth, expected) in [
@@ -34,7 +34,7 @@ fn a_cost_counts_what_a_start_carries() {
             "weight-selection" | "nested" | "pretrained-attention" => 6,
             _ => 4,
         };
-        // The only one that makes its donor smaller.
+        // The only method that makes the donor smaller.
         let target = match method.name {
             "prune" => shape(3, 16),
             _ => target.clone(),

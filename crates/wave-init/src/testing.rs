@@ -1,4 +1,4 @@
-//! Helpers of the tests: small networks with random weights.
+//! Test helpers: small networks with random weights.
 
 use crate::random::{generator, uniform};
 use crate::{Choices, Donor, Request, Start, find};
@@ -22,7 +22,7 @@ pub(crate) fn shape(depth: usize, width: usize) -> VitShape {
     }
 }
 
-/// A donor whose every value is random, norms and biases too.
+/// A donor with random values everywhere, including norms and biases.
 pub(crate) fn donor(shape: VitShape, seed: u64) -> Donor {
     let tensors = shape.parameters().into_iter().enumerate();
     let weights = tensors.map(|(stream, (name, dims))| {
@@ -34,7 +34,7 @@ pub(crate) fn donor(shape: VitShape, seed: u64) -> Donor {
     Donor::new(shape, weights).unwrap()
 }
 
-/// A start with seed 0.
+/// Initialises with seed 0.
 pub(crate) fn try_start(
     method: &str,
     shape: &VitShape,
@@ -52,26 +52,26 @@ pub(crate) fn try_start(
     find(method)?.start(&request)
 }
 
-/// A start with seed 0 and the usual choices.
+/// Initialises with seed 0 and the default choices.
 #[track_caller]
 pub(crate) fn start(method: &str, shape: &VitShape, donors: &[Donor]) -> Start {
     try_start(method, shape, donors, &Choices::default()).unwrap()
 }
 
-/// A value with some of it changed.
+/// A copy of a value with `change` applied.
 pub(crate) fn changed<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut value);
     value
 }
 
-/// Asserts that a request is refused with a message that says this.
+/// Asserts that a request is refused with a message that contains `needle`.
 #[track_caller]
 pub(crate) fn check_refused<T>(result: Result<T, impl Display>, needle: &str) {
     let message = result.err().expect("refused").to_string();
     assert!(message.contains(needle), "{message}");
 }
 
-/// The weights that stay fresh.
+/// Freshly initialised weights.
 pub(crate) fn fresh(shape: &VitShape) -> Weights {
     start("timm", shape, &[]).weights
 }
@@ -80,7 +80,7 @@ pub(crate) fn values(tensor: &Tensor) -> Vec<f32> {
     tensor.flatten_all().unwrap().to_vec1().unwrap()
 }
 
-/// Asserts that two tensors have the same shape and bits.
+/// Asserts that two tensors have the same shape and are bitwise equal.
 #[track_caller]
 pub(crate) fn assert_same(what: &str, a: &Tensor, b: &Tensor) {
     assert_eq!(a.dims(), b.dims(), "{what}");
@@ -88,7 +88,7 @@ pub(crate) fn assert_same(what: &str, a: &Tensor, b: &Tensor) {
     assert!(bits(a) == bits(b), "{what} differs");
 }
 
-/// Asserts that block `to` of `weights` is block `from` of `of`, bit by bit.
+/// Asserts that block `to` of `weights` is bitwise equal to block `from` of `of`.
 #[track_caller]
 pub(crate) fn assert_block(weights: &Weights, to: usize, of: &Weights, from: usize) {
     for tensor in vit::BLOCK_TENSORS {
@@ -100,7 +100,7 @@ pub(crate) fn assert_block(weights: &Weights, to: usize, of: &Weights, from: usi
     }
 }
 
-/// Asserts that everything outside the blocks is the same, bit by bit.
+/// Asserts that everything outside the blocks is bitwise equal.
 #[track_caller]
 pub(crate) fn assert_outside(a: &Weights, b: &Weights) {
     for (name, tensor) in a.iter().filter(|(name, _)| !name.starts_with("blocks.")) {
@@ -125,7 +125,7 @@ pub(crate) fn images(shape: &VitShape) -> Tensor {
     uniform(dims, 1.0, &mut generator(7, 0)).unwrap()
 }
 
-/// The logits of three random images under weights with a tensor for each layer.
+/// The logits of three random images with weights that have separate tensors for each layer.
 pub(crate) fn logits(shape: &VitShape, weights: &Weights) -> Vec<f32> {
     let stacked = vit::stack(weights, shape.depth).unwrap();
     values(&vit::logits(shape, &stacked, &images(shape), None).unwrap())

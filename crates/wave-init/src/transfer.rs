@@ -1,11 +1,11 @@
-//! Starts that take weights from a trained model.
+//! Initialisations that take weights from a trained model.
 //!
-//! Each begins as a fresh network ([`Choices::rest`](crate::Choices::rest)). Some tensors are then
-//! replaced. Outside the blocks a tensor is taken only where it fits: the patch embedding if patches and
-//! channels agree, positions if the grids do, the classifier if the number of classes does, a class
-//! token if both networks have one.
-//! The final norm is taken under either of its names, `norm` or, after mean pooling, `fc_norm`. (Papers
-//! start from a donor that agrees in all of it; for others this is our reading.)
+//! Each begins with a fresh network ([`Choices::rest`](crate::Choices::rest)), in which some tensors are then
+//! replaced. Outside the blocks a tensor is taken only if it fits: the patch embedding if patches and
+//! channels agree, positions if the grids do, the classifier if the number of classes does, a class token if
+//! both networks have one.
+//! The final norm is taken under either name, `norm` or, after mean pooling, `fc_norm`. (The papers start
+//! from a donor that agrees in all of this; for others this is our interpretation.)
 
 pub mod auto_lg;
 pub mod heru_lg;
@@ -23,7 +23,7 @@ use wave_models::fold::get;
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
 use wave_models::{NetworkError, Weights, refuse};
 
-/// The tensors of a block that are its attention.
+/// The attention tensors of a block.
 const ATTENTION: [&str; 4] = [
     "attn.qkv.weight",
     "attn.qkv.bias",
@@ -31,18 +31,18 @@ const ATTENTION: [&str; 4] = [
     "attn.proj.bias",
 ];
 
-/// Picks the target's channels along an axis of a donor's tensor.
+/// Selects the target's channels along an axis of a donor's tensor.
 type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 
-/// Takes tensors as they are.
+/// Takes tensors unchanged.
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
-/// Takes tensors of a block as they are.
+/// Takes tensors of a block unchanged.
 fn whole(_: &str, tensor: &Tensor, _: &[usize]) -> Result<Tensor> {
     Ok(tensor.clone())
 }
 
-/// Checks that a donor and a target have the same of each size: its name, the donor's, the target's.
+/// Checks that donor and target agree in each size: its name, the donor's value, the target's value.
 pub(crate) fn same(
     method: &'static str,
     sizes: &[(&'static str, usize, usize)],
@@ -58,7 +58,7 @@ pub(crate) fn same(
     Ok(())
 }
 
-/// Checks that a donor and a target make tokens of the same images in the same way.
+/// Checks that donor and target tokenise the same images in the same way.
 fn same_tokens(
     method: &'static str,
     donor: &VitShape,
@@ -77,7 +77,7 @@ fn same_tokens(
     )
 }
 
-/// Checks that a donor has at least the layers and channels of a target.
+/// Checks that a donor has at least as many layers and channels as the target.
 fn as_large(
     method: &'static str,
     donor: &VitShape,
@@ -89,7 +89,7 @@ fn as_large(
     at_least(method, hidden, donor.hidden(), target.hidden())
 }
 
-/// Checks that a donor has at least so much of a size as a target.
+/// Checks that a size of the donor is at least the target's.
 pub(crate) fn at_least(
     method: &'static str,
     size: &'static str,
@@ -105,7 +105,7 @@ pub(crate) fn at_least(
     )
 }
 
-/// The places of the `count` largest values, in their order; the lower ones of equals.
+/// The indices of the `count` largest values, in ascending order; ties go to the lower index.
 fn largest(values: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*b].total_cmp(&values[*a])); // stable
@@ -114,26 +114,26 @@ fn largest(values: &[f64], count: usize) -> Vec<usize> {
     order
 }
 
-/// The values to keep in order to make a start again.
+/// The values to keep in storage so that an initialisation can be repeated.
 enum Stored {
-    /// The values taken.
+    /// The values that were taken.
     Taken,
-    /// All of the donor.
+    /// All of the donor's.
     Donor,
 }
 
-/// A start in the making.
+/// An initialisation in progress.
 struct Carry<'a> {
     method: &'static str,
     donor: &'a Donor,
     shape: &'a VitShape,
     weights: Weights,
-    /// Values taken, by the name of the donor's tensor.
+    /// Number of values taken, by the name of the donor's tensor.
     taken: BTreeMap<String, usize>,
 }
 
 impl<'a> Carry<'a> {
-    /// Fresh weights throughout.
+    /// Starts with fresh weights throughout.
     fn new(method: &'static str, request: &Request<'a>) -> std::result::Result<Self, NetworkError> {
         let donor = request.donors.first().ok_or_else(|| donors(method, 1, 0))?;
         Ok(Self {
@@ -145,7 +145,7 @@ impl<'a> Carry<'a> {
         })
     }
 
-    /// Checks that a donor's whole layers fit.
+    /// Checks that whole layers of the donor fit.
     fn same_blocks(&self) -> std::result::Result<(), NetworkError> {
         let (donor, target) = (self.donor.shape(), self.shape);
         same(
@@ -158,7 +158,7 @@ impl<'a> Carry<'a> {
         )
     }
 
-    /// Puts `tensor`, made from the donor's tensor `from`, in the place of `to`.
+    /// Replaces `to` by `tensor`, made from the donor's tensor `from`.
     fn put(&mut self, to: &str, from: &str, tensor: Tensor) -> Result<()> {
         let place = self.weights.get_mut(to);
         let place = place.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {to}")))?;
@@ -177,8 +177,8 @@ impl<'a> Carry<'a> {
         get(self.donor.weights(), name)
     }
 
-    /// Fills these tensors of blocks, each block from the layer of the donor beside it in `layers`: `take`
-    /// makes a tensor of these sizes out of the donor's, given its name within the block.
+    /// Fills these tensors in the blocks of `layers`, pairs of a block and a layer of the donor. `take` makes
+    /// a tensor of the given sizes from the donor's, given its name within the block.
     fn blocks(
         &mut self,
         layers: impl Iterator<Item = (usize, usize)>,

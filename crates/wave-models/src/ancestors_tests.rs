@@ -42,7 +42,7 @@ fn largest(t: &Tensor) -> f32 {
     largest.to_scalar::<f32>().unwrap().max(1.0)
 }
 
-/// Logits and features are timm's, to 1e-4 of the largest.
+/// Logits and features equal timm's, to within 1e-4 of the largest value.
 #[track_caller]
 fn check(names: &[&str], family: &str) {
     let (expected, cases) = (expected(), cases());
@@ -161,8 +161,8 @@ fn variants_of_transformers_give_timms_outputs() {
     check(&variants, "a variant of the vision transformer");
 }
 
-/// A transformer with LayerScale and registers gives the same outputs on its way to be trained, and the
-/// gradient of its scales is that of differences.
+/// A transformer with LayerScale and registers gives the same outputs in the forward pass used for training,
+/// and the gradient of its scales matches finite differences.
 #[test]
 fn a_variant_that_trains_has_gradients() {
     let of = &cases()["dinov2_reg4"];

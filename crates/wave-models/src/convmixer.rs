@@ -22,10 +22,10 @@ use wave_ops::{
     patchify,
 };
 
-/// Added to variances, as PyTorch and timm do by default.
+/// Epsilon of the batch norms, PyTorch's and timm's default.
 const EPS: f64 = 1e-5;
 
-/// Share of the newest batch in the running statistics, as in PyTorch.
+/// Weight of the newest batch in the running statistics, as in PyTorch.
 const MOMENTUM: f64 = 0.1;
 
 /// The sizes of a ConvMixer. All are at least 1; see [`ConvMixerShape::validate`].
@@ -49,13 +49,13 @@ pub struct ConvMixerShape {
     /// The activation everywhere: GELU, or ReLU in timm's `convmixer_768_32`.
     #[serde(default)]
     pub activation: Activation,
-    /// Dilations of the depthwise kernels: 1 everywhere in timm's.
+    /// Dilations of the depthwise kernels: all 1 in timm's models.
     #[serde(default)]
     pub dilations: Dilations,
 }
 
 impl ConvMixerShape {
-    /// Checks that a network of this shape exists.
+    /// Checks that the sizes are valid.
     ///
     /// # Errors
     /// When a size is zero or absurdly large, or a patch is larger than the images.
@@ -90,7 +90,7 @@ impl ConvMixerShape {
         self.activation.among(&activations, "gelu or relu")
     }
 
-    /// Multiply-adds of a forward pass of one image: patches, kernels and products of channels, head.
+    /// Multiply-adds of a forward pass on one image: patch embedding, depthwise and pointwise convolutions, head.
     pub fn multiply_adds(&self) -> usize {
         let grid = self.image_size / self.patch.max(1);
         let (places, w) = (grid * grid, self.width);
@@ -99,11 +99,11 @@ impl ConvMixerShape {
         patches + self.depth * block + w * self.classes
     }
 
-    /// Reads the sizes off timm-named weights. The images' size, the activation and dilations leave
-    /// no trace in them; the latter are taken to be 1.
+    /// Infers the sizes from weights under timm's names. Image size, activation and dilations cannot be
+    /// inferred; dilations are taken to be 1.
     ///
     /// # Errors
-    /// If the weights are not a ConvMixer's: names the missing or misshapen tensor.
+    /// If the weights are not those of a ConvMixer: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
@@ -149,9 +149,9 @@ impl ConvMixerShape {
         out
     }
 
-    /// Weights as PyTorch draws them: convolutions and the head, weight and bias alike, uniform
-    /// within `1 / sqrt(fan_in)` of zero; norms the identity, with running mean 0 and variance 1.
-    /// The same seed gives the same weights.
+    /// Weights with PyTorch's default initialisation: weights and biases of convolutions and head uniform in
+    /// `±1 / sqrt(fan_in)`; norms the identity, with running mean 0 and variance 1. The same seed gives the
+    /// same weights.
     ///
     /// # Errors
     /// When the shape is not valid.
@@ -161,20 +161,20 @@ impl ConvMixerShape {
     }
 }
 
-/// `name` is a running statistic of a batch norm: kept by [`logits_train`], not trained.
+/// True if `name` is a running statistic of a batch norm: updated by [`logits_train`], not trained.
 pub fn is_running_statistic(name: &str) -> bool {
     [".running_mean", ".running_var", ".num_batches_tracked"]
         .iter()
         .any(|e| name.ends_with(e))
 }
 
-/// `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
+/// True if `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
 fn is_norm(name: &str) -> bool {
     let layer = name.rsplit_once('.').map_or(name, |(layer, _)| layer);
     layer == "stem.2" || layer.ends_with(".fn.2") || layer.ends_with(".3")
 }
 
-/// Class scores in evaluation mode: norms use their running statistics.
+/// Logits in evaluation mode: batch norms use their running statistics.
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
@@ -192,15 +192,15 @@ pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Res
     })
 }
 
-/// Class scores in training mode, and the new running statistics by name: norms use the batch's
-/// statistics, and gradients flow through them. The running ones move a tenth of the way towards
-/// the batch's (variance: unbiased); they carry no gradient.
+/// Logits in training mode, and the new running statistics by name: batch norms use the batch's statistics,
+/// and gradients flow through them. Running statistics move a tenth of the way towards the batch's (with the
+/// unbiased variance) and carry no gradient.
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
 ///
 /// # Errors
-/// As [`logits`]; also when the batch gives a single value per channel, which has no variance.
+/// As [`logits`]; also when the batch has a single value per channel, whose variance is undefined.
 pub fn logits_train(
     shape: &ConvMixerShape,
     weights: &Weights,
@@ -233,7 +233,7 @@ pub fn logits_train(
     Ok((logits, running))
 }
 
-/// The network; `norm(x, name)` is the batch norm `name` of the activation of `x`.
+/// The forward pass; `norm(x, name)` applies the activation and then the batch norm `name`.
 fn forward(
     shape: &ConvMixerShape,
     weights: &Weights,

@@ -41,7 +41,7 @@ fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
     (normaliser - chosen).unwrap().mean_all().unwrap()
 }
 
-/// The weights, each trained one a variable.
+/// The weights, with trained ones as variables.
 fn variables(weights: &Weights) -> BTreeMap<String, Var> {
     let trained = weights
         .iter()
@@ -330,7 +330,7 @@ fn running_statistics_settle_where_eval_equals_train() {
         train = Some(out);
     }
     let eval = logits(&shape, &weights, &images).unwrap();
-    // Not exactly: the running variance is the unbiased one.
+    // Not exactly: the running variance is the unbiased estimate.
     for (a, b) in values(&eval).iter().zip(values(&train.unwrap())) {
         assert!((a - b).abs() < 0.02, "{a} and {b}");
     }

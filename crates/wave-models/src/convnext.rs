@@ -1,6 +1,6 @@
-//! ConvNeXts (Liu et al. 2022, "A ConvNet for the 2020s"): isotropic ones (section 3.3), of one width and
-//! one resolution throughout, as a vision transformer, without layer scale; and ones of four stages, each
-//! of half the resolution and twice the width of the one before it, which are timm's `ConvNeXt`.
+//! ConvNeXts (Liu et al. 2022, "A ConvNet for the 2020s"). Isotropic ones (section 3.3) have the same width
+//! and resolution throughout, like a vision transformer, and no layer scale. Four-stage ones, timm's
+//! `ConvNeXt`, halve the resolution and double the width at each stage.
 //!
 //! ```text
 //! z    = Conv_{c -> h}(X)                                     kernel = stride = patch
@@ -10,9 +10,9 @@
 //! out  = head(LN(mean over pixels of z))
 //! ```
 //!
-//! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images,
-//! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel, `m` hidden channels. Weights
-//! have timm's names; isotropic ConvNeXts, which timm has not, have timm's names within a block.
+//! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images, `c`
+//! channels, `p` patch, `g` patches along a side, `h` width, `k` kernel, `m` hidden channels. Weights have
+//! timm's names; timm has no isotropic ConvNeXts, so these use its names within a block.
 
 use crate::check::{self, affine, check_weights, count, dims, sizes};
 use crate::fold::{Affine, get};
@@ -22,10 +22,10 @@ use candle_core::{Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{depthwise_conv, gelu, linear, patchify};
 
-/// Added to variances, as in timm's ConvNeXt.
+/// Epsilon of the layer norms, as in timm's ConvNeXt.
 const EPS: f64 = 1e-6;
 
-/// First value of the layer scale in a ConvNeXt of stages, as in timm's.
+/// Initial layer scale of a four-stage ConvNeXt, as in timm.
 const LAYER_SCALE: f64 = 1e-6;
 
 /// The sizes of a ConvNeXt. All are at least 1; see [`ConvNextShape::validate`].
@@ -40,20 +40,20 @@ pub struct ConvNextShape {
     pub patch: usize,
     /// Number of blocks.
     pub depth: usize,
-    /// Blocks of each stage, which add up to `depth`; none: isotropic.
+    /// Blocks in each stage, which add up to `depth`; `None`: isotropic.
     pub stages: Option<[usize; 4]>,
-    /// Channels of the activations, in the first stage; each further one has twice as many.
+    /// Channels of the activations in the first stage; each later stage has twice as many.
     pub width: usize,
     /// Side of the depthwise kernels, in patches; odd.
     pub kernel: usize,
-    /// Hidden channels of the MLP over the width; of stages 4, as in timm.
+    /// Hidden channels of the MLP divided by the width; for stages 4, as in timm.
     pub mlp_ratio: f64,
     /// Number of classes.
     pub classes: usize,
 }
 
 impl ConvNextShape {
-    /// Hidden channels of the MLP in the first stage: the nearest whole number.
+    /// Hidden channels of the MLP in the first stage, rounded to the nearest integer.
     pub fn hidden(&self) -> usize {
         self.hidden_of(self.width)
     }
@@ -62,7 +62,7 @@ impl ConvNextShape {
         (width as f64 * self.mlp_ratio).round() as usize
     }
 
-    /// Blocks and channels of each stage; of an isotropic ConvNeXt the only one.
+    /// Blocks and channels of each stage; an isotropic ConvNeXt has one.
     fn per_stage(&self) -> Vec<(usize, usize)> {
         match self.stages {
             None => vec![(self.depth, self.width)],
@@ -70,7 +70,7 @@ impl ConvNextShape {
         }
     }
 
-    /// Channels of each of four stages.
+    /// Channels of each of the four stages.
     pub fn widths(&self) -> [usize; 4] {
         [0, 1, 2, 3].map(|stage| self.width << stage)
     }
@@ -80,8 +80,8 @@ impl ConvNextShape {
         self.stages.map_or(self.width, |_| self.widths()[3])
     }
 
-    /// True if a stage begins by halving the resolution: every one but the first, and after patches of
-    /// side 2 that too, as in timm.
+    /// True if a stage begins by halving the resolution: all but the first do, and the first too if patches
+    /// have side 2, as in timm.
     fn halves(&self, stage: usize) -> bool {
         self.stages.is_some() && (stage > 0 || self.patch == 2)
     }
@@ -110,7 +110,7 @@ impl ConvNextShape {
             .collect()
     }
 
-    /// Pixels, channels and hidden channels of each block's activations.
+    /// Pixels, channels and hidden channels of each block.
     pub fn activations(&self) -> Vec<(usize, usize, usize)> {
         let grids = self.grids();
         let of_block = |(_, width, stage): (String, usize, usize)| {
@@ -137,11 +137,11 @@ impl ConvNextShape {
         self.ends()[2]
     }
 
-    /// Checks that a network of this shape exists.
+    /// Checks that the sizes are valid.
     ///
     /// # Errors
-    /// When a size is zero or absurdly large, the kernel even, a patch larger than the images, or a
-    /// stage without blocks, without pixels or with an MLP of another ratio than 4.
+    /// When a size is zero or absurdly large, the kernel is even, a patch is larger than the images, or a
+    /// stage has no blocks, no pixels or an MLP ratio other than 4.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -197,7 +197,7 @@ impl ConvNextShape {
         ])
     }
 
-    /// Multiply-adds of a forward pass of one image: patches, kernels, MLPs, steps between stages and head.
+    /// Multiply-adds of a forward pass on one image: patch embedding, kernels, MLPs, downsampling and head.
     pub fn multiply_adds(&self) -> usize {
         let patches = self.image_size / self.patch.max(1);
         let stem = patches * patches * self.channels * self.patch * self.patch * self.width;
@@ -212,11 +212,11 @@ impl ConvNextShape {
         stem + blocks + halvings + self.last_width() * self.classes
     }
 
-    /// Reads the sizes off weights. The images' size leaves no trace in them.
+    /// Infers the sizes from weights. The image size cannot be inferred.
     ///
     /// # Errors
-    /// If the weights are not an isotropic ConvNeXt's or a four-stage one's: names the missing or
-    /// misshapen tensor.
+    /// If the weights are not those of an isotropic or four-stage ConvNeXt: names the missing or misshapen
+    /// tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
@@ -248,7 +248,7 @@ impl ConvNextShape {
         Ok(shape)
     }
 
-    /// True if these are the weights of a ConvNeXt of stages.
+    /// True if these are the weights of a four-stage ConvNeXt.
     pub fn has_stages(weights: &Weights) -> bool {
         weights.contains_key("stages.0.blocks.0.conv_dw.weight")
     }
@@ -285,10 +285,10 @@ impl ConvNextShape {
         out
     }
 
-    /// Weights as PyTorch draws them: convolutions and linear layers, weight and bias alike, uniform
-    /// within `1 / sqrt(fan_in)` of zero; norms the identity; layer scales 1e-6. (ConvNeXt's own start is
-    /// a normal distribution of 0.02; the papers that start here replace it by this one.) The same seed
-    /// gives the same weights.
+    /// Weights with PyTorch's default initialisation: weights and biases of convolutions and linear layers
+    /// uniform in `±1 / sqrt(fan_in)`; norms the identity; layer scales 1e-6. (ConvNeXt's own initialisation
+    /// is normal with standard deviation 0.02; the papers that start here use this one instead.) The same
+    /// seed gives the same weights.
     ///
     /// # Errors
     /// When the shape is not valid.
@@ -311,7 +311,7 @@ impl ConvNextShape {
     }
 }
 
-/// Class scores, in training and in evaluation.
+/// Logits, the same in training and in evaluation.
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
@@ -358,8 +358,8 @@ pub fn logits(shape: &ConvNextShape, weights: &Weights, images: &Tensor) -> Resu
     mapped(&normed(&mean_over_pixels(&z)?, norm)?, head)
 }
 
-/// A convolution of kernel and stride 2: `z` (b, g, g, c) gives (b, g / 2, g / 2, h), by a weight
-/// (h, c, 2, 2). An odd last row and column are left out.
+/// A convolution with kernel and stride 2: `z` (b, g, g, c) gives (b, g / 2, g / 2, h) with a weight
+/// (h, c, 2, 2). An odd last row and column are dropped.
 fn halve(z: &Tensor, map: &Affine) -> Result<Tensor> {
     let (n, g, _, c) = z.dims4()?;
     let half = g / 2;

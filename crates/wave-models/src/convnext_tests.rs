@@ -54,7 +54,7 @@ fn agrees_with_timms_stages() {
     check_fixture("convnext_stages", &expected);
 }
 
-/// Shape, class scores and gradients equal a file of tests/fixtures/make_convnext.py.
+/// Shape, logits and gradients equal a file written by tests/fixtures/make_convnext.py.
 fn check_fixture(file: &str, expected: &ConvNextShape) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures");
     let fixture: Weights =
@@ -233,7 +233,7 @@ fn stages_have_to_fit() {
     );
     let counted: usize = shape.activations().iter().map(|(n, ..)| n).sum();
     assert_eq!(counted, 256 + 64 + 2 * 16 + 4);
-    // 2 x 2 places of the last stage, in halves of 4 x 4.
+    // 2 x 2 pixels in the last stage: half the third's 4 x 4 per side.
     let blocks = [(256, 10), (64, 20), (16, 40), (16, 40), (4, 80)];
     let blocks = blocks
         .map(|(n, h)| n * h * (9 + 8 * h))

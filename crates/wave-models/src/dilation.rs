@@ -4,8 +4,8 @@ use crate::ShapeError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The schedules of the thesis' table 3.2, by quarters of the depth: A is none, in B and C all layers
-/// are alike, and from D on later layers reach further.
+/// The schedules of the thesis' table 3.2, by quarters of the depth: A has no dilation, B and C dilate all
+/// layers alike, and from D on later layers have larger dilations.
 const SCHEDULES: [(&str, [usize; 8]); 8] = [
     ("A", [1, 1, 1, 1, 1, 1, 1, 1]),
     ("B", [2, 2, 2, 2, 2, 2, 2, 2]),
@@ -17,17 +17,17 @@ const SCHEDULES: [(&str, [usize; 8]); 8] = [
     ("H", [1, 1, 1, 1, 1, 1, 2, 2]),
 ];
 
-/// The forms of `dilation`.
+/// The accepted forms of `dilation`.
 const EXPECTED: &str = "a digit for all layers, as many digits as layers, such as 11223333 of eight, \
                         or one of the schedules A to H";
 
-/// A dilation for each layer; empty where all are 1.
+/// A dilation for each layer; empty if all are 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Dilations(Vec<usize>);
 
 impl Dilations {
-    /// The dilations of these layers. Without any dilation they are equal, for any number of layers.
+    /// The dilations of these layers. All-ones dilations are equal, whatever the number of layers.
     pub fn new(layers: Vec<usize>) -> Dilations {
         match layers.iter().all(|d| *d == 1) {
             true => Dilations::default(),
@@ -35,11 +35,11 @@ impl Dilations {
         }
     }
 
-    /// The dilations of `depth` layers from a text: a digit for all of them, a digit for each, or a letter
-    /// of the thesis' table 3.2, whose quarters stretch over any depth.
+    /// Parses the dilations of `depth` layers: a digit for all of them, a digit for each, or a letter of the
+    /// thesis' table 3.2, whose quarters stretch to any depth.
     ///
     /// # Errors
-    /// If it says none of these.
+    /// If the text is none of these.
     pub fn parse(text: &str, depth: usize) -> Result<Dilations, ShapeError> {
         let wrong = || ShapeError::Choice {
             name: "dilation",
@@ -61,10 +61,10 @@ impl Dilations {
         }
     }
 
-    /// The dilations of `depth` layers from a configuration: a number for all of them, or a list.
+    /// The dilations of `depth` layers from a configuration: one number for all of them, or a list.
     ///
     /// # Errors
-    /// If it says neither.
+    /// If the value is neither.
     pub fn from_json(value: &Value, depth: usize) -> Result<Dilations, ShapeError> {
         let size = |v: &Value| v.as_u64().and_then(|v| usize::try_from(v).ok());
         let layers = match value {
@@ -83,14 +83,13 @@ impl Dilations {
         self.0.get(layer).copied().unwrap_or(1)
     }
 
-    /// For a configuration: the list of all layers', if any is not 1.
+    /// For a configuration: the list of all layers' dilations, if any is not 1.
     pub fn to_json(&self) -> Option<Value> {
         (!self.0.is_empty()).then(|| self.0.clone().into())
     }
 
-    /// Checks that there is one for each of `depth` layers, or none at all, that each is between 1
-    /// and `at_most`, beyond which all taps but the middle one meet nothing, and that the kernel has
-    /// a middle.
+    /// Checks that there is one dilation per layer, or none at all, that each is between 1 and `at_most`,
+    /// beyond which all taps but the centre fall outside the image, and that the kernel has a centre.
     pub(crate) fn validate(
         &self,
         depth: usize,

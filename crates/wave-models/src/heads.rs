@@ -1,8 +1,8 @@
-//! The heads of transformers, which leave no trace in their weights.
+//! The number of attention heads of transformers, which cannot be inferred from the weights.
 
 use serde_json::{Map, Value};
 
-/// Heads by parts of timm's names, the first that fits.
+/// Number of heads by parts of timm's names; the first match counts.
 const WORDS: [(&str, usize); 24] = [
     ("base_patch16_gap_", 16),
     ("_plus_240", 14),
@@ -30,13 +30,13 @@ const WORDS: [(&str, usize); 24] = [
     ("_gigantic_", 16),
 ];
 
-/// Prefixes of timm's names of vision transformers, before `_tiny_` and its like.
+/// Family prefixes of timm's vision transformer names, before a size such as `_tiny_`.
 const FAMILIES: [&str; 8] = [
     "vit", "deit", "deit3", "beit", "beitv2", "beit3", "eva", "eva02",
 ];
 
-/// A transformer's heads, if its description tells them: `num_heads` of timm's arguments,
-/// `num_attention_heads` of transformers', or the size in timm's registered name. They leave no trace in
+/// A transformer's number of heads, if its description gives it: `num_heads` in timm's arguments,
+/// `num_attention_heads` in transformers', or the size in timm's registered name. It cannot be inferred from
 /// the weights.
 pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
     let size = |key: &str| usize::try_from(model_args.get(key)?.as_u64()?).ok();
@@ -45,7 +45,7 @@ pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Optio
     said.or_else(|| of_name(name, None))
 }
 
-/// The heads that timm registers under a name, of a transformer of this width if that is known.
+/// The number of heads that timm registers under a name, for a transformer of this width if it is known.
 pub(crate) fn of_name(name: &str, width: Option<usize>) -> Option<usize> {
     let family = name.split('_').next().unwrap_or_default();
     if let Some(size) = name.strip_prefix("flexivit_") {
@@ -61,7 +61,7 @@ pub(crate) fn of_name(name: &str, width: Option<usize>) -> Option<usize> {
     if !FAMILIES.contains(&family) {
         return None;
     }
-    // Giants have 1,408 channels in heads of 88, or 1,536 in heads of 64.
+    // Giants have a width of 1,408 with heads of 88 channels, or 1,536 with heads of 64.
     if name.contains("_giant_") && width == Some(1536) {
         return Some(24);
     }

@@ -1,13 +1,13 @@
-//! PyTorch's default weights.
+//! PyTorch's default initialisation.
 
 use crate::Weights;
 use candle_core::{Device, Result, Tensor};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Weights as PyTorch draws them: weight and bias of a convolution or a linear layer alike, uniform
-/// within `1 / sqrt(fan_in)` of zero; norms, which `is_norm` names, the identity, with running mean 0
-/// and variance 1. A layer's weight comes before its bias. The same seed gives the same weights.
+/// Weights with PyTorch's default initialisation: weight and bias of a convolution or a linear layer uniform
+/// in `±1 / sqrt(fan_in)`; norms, which `is_norm` selects, the identity, with running mean 0 and variance 1.
+/// A layer's weight comes before its bias. The same seed gives the same weights.
 pub(crate) fn pytorch_default(
     parameters: Vec<(String, Vec<usize>)>,
     is_norm: impl Fn(&str) -> bool,

@@ -1,16 +1,16 @@
 //! Networks as pure functions of a weight map, with the names and shapes of every weight.
 //!
-//! 1. A file's tensors come under any project's names. [`import`] brings them to timm's.
-//! 2. [`Network::recognise`] finds the network whose weights they are, and its sizes.
+//! 1. A file's tensors may have any project's names. [`import`] converts them to timm's.
+//! 2. [`Network::recognise`] identifies the network by its weights, and infers its sizes.
 //! 3. A shape, such as [`vit::VitShape`], lists the name and dimensions of every weight.
 //!    [`check_weights`] compares a map with that list.
-//! 4. [`vit::stack`] joins the layers of a transformer in memory, and [`vit::unstack`] separates them.
-//! 5. [`vit::logits`], and its like in the other modules, computes class scores from images.
-//!    Gradients flow to the weights, except in networks that only run.
+//! 4. [`vit::stack`] stacks the layers of a transformer in memory, and [`vit::unstack`] separates them.
+//! 5. [`vit::logits`], and the same function in the other modules, computes logits from images. Gradients
+//!    flow to the weights, except in inference-only networks.
 //!
-//! [`Network`] is all of them in one, [`Frozen`] the interface of networks that are not trained.
+//! [`Network`] combines all of them in one enum; [`Frozen`] is the interface of networks that are not trained.
 //!
-//! A transformer of zeros answers with the bias of its classifier:
+//! A transformer whose weights are all zero outputs the bias of its classifier:
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};

@@ -1,4 +1,4 @@
-//! All networks in one.
+//! One type for all networks.
 
 use crate::check::unsupported;
 use crate::convmixer::{self, ConvMixerShape};
@@ -15,7 +15,7 @@ use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
 use wave_ancestors::table::Known;
 
-/// Side of the input where neither weights nor configuration tell it: ImageNet's usual.
+/// Default input size, used if neither weights nor configuration give one: ImageNet's 224.
 const IMAGE_SIZE: usize = 224;
 
 /// A network and its sizes.
@@ -27,32 +27,30 @@ pub enum Network {
     ConvMixer(ConvMixerShape),
     /// A ConvNeXt, isotropic or of four stages.
     ConvNext(ConvNextShape),
-    /// A vision transformer with parts that DeiT's have not; some of these only run.
+    /// A vision transformer with parts that DeiT lacks; some variants are inference-only.
     Transformer(TransformerShape),
-    /// A network of a family that only runs.
+    /// A network of an inference-only family.
     Frozen(FrozenNetwork),
-    /// A CLIP or SigLIP whose classes are texts; it only runs ([`crate::DualEncoder::classifier`]).
+    /// A CLIP or SigLIP whose classes are texts; inference-only ([`crate::DualEncoder::classifier`]).
     ZeroShot(ZeroShotShape),
 }
 
 impl Network {
-    /// The network whose weights these are, under timm's names ([`crate::import`] brings others
-    /// to them).
+    /// Identifies the network by its weights, under timm's names ([`crate::import`] converts others).
     ///
-    /// `architecture` is timm's name (`levit_384`, with or without a tag behind a dot), or empty
-    /// if unknown. `model_args` come from timm's `config.json`, or are a whole `config.json` of
-    /// transformers. `image_size` is the side of the input (`pretrained_cfg.input_size`), used
-    /// where the weights do not show it: for ConvMixer, ConvNeXt and EfficientNet, which without one
-    /// take the size that their name implies.
+    /// `architecture` is timm's name (`levit_384`, with or without a tag after a dot), or empty if unknown.
+    /// `model_args` come from timm's `config.json`, or are a whole `config.json` of transformers.
+    /// `image_size` is the side of the input (`pretrained_cfg.input_size`), used where the weights do not
+    /// show it: for ConvMixer, ConvNeXt and EfficientNet. Without it, the size implied by the name is used.
     ///
-    /// Weights do not show everything. From the arguments or the name come a transformer's heads
-    /// ([`known_heads`]; otherwise as many as have width 64), the epsilon of its layer norms, the
-    /// activation, a ConvMixer's `dilation` (a number, or a list of one for each layer), and the origin
-    /// of an EfficientNet (a nameless one is TensorFlow's).
+    /// Not everything can be inferred from weights. The arguments or the name give a transformer's number of
+    /// heads ([`known_heads`]; otherwise heads have width 64), the epsilon of its layer norms, the
+    /// activation, a ConvMixer's `dilation` (one number, or a list with one per layer), and the origin of an
+    /// EfficientNet (TensorFlow if it has no name).
     ///
     /// # Errors
-    /// If the weights are of no known network, of another than `architecture`, incomplete, of
-    /// another type than `f32`, or contradict `model_args`.
+    /// If the weights belong to no known network, or to another than `architecture`, are incomplete, are not
+    /// `f32`, or contradict `model_args`.
     pub fn recognise(
         architecture: &str,
         model_args: &Map<String, Value>,
@@ -68,7 +66,7 @@ impl Network {
             image_size,
             weights,
         };
-        // timm registers ConvNeXts by name; one that is told by its sizes trains.
+        // timm registers ConvNeXts by name; one described by its sizes is trainable.
         let sized = model_args.contains_key("dims") && ConvNextShape::has_stages(weights);
         if sized {
             unsupported::check_stages(name, model_args, weights)?;
@@ -159,7 +157,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Its family and sizes; the width is a token's, also where features have more channels.
+    /// Its family and sizes; the width is that of a token, even if the features have more channels.
     fn about(&self) -> About {
         macro_rules! trained {
             ($family:ident, $shape:ident, $width:expr) => {
@@ -186,12 +184,12 @@ impl Network {
         }
     }
 
-    /// The kind of network, in words.
+    /// The name of the family, for messages.
     pub fn family(&self) -> &'static str {
         self.about().family
     }
 
-    /// MACs of a forward pass of one image, of trainable networks.
+    /// Multiply-adds of a forward pass on one image, for trainable networks.
     pub fn multiply_adds(&self) -> Option<usize> {
         match self {
             Network::Vit(shape) => Some(shape.multiply_adds()),
@@ -201,7 +199,7 @@ impl Network {
         }
     }
 
-    /// Features beyond the plainest networks of its family.
+    /// Features beyond the plainest network of its family.
     pub fn parts(&self) -> Vec<String> {
         match self {
             Network::Transformer(shape) => shape.parts(),
@@ -210,7 +208,7 @@ impl Network {
         }
     }
 
-    /// True if gradients flow through [`Network::logits`]; otherwise the network only runs, by
+    /// True if gradients flow through [`Network::logits`]; otherwise the network is inference-only, through
     /// [`Network::freeze`].
     pub fn trainable(&self) -> bool {
         match self {
@@ -225,7 +223,7 @@ impl Network {
         self.about().classes
     }
 
-    /// Channels and side of the square images that it takes.
+    /// Channels and side of the square input images.
     pub fn input(&self) -> (usize, usize) {
         let about = self.about();
         (about.channels, about.image_size)
@@ -249,7 +247,7 @@ impl Network {
         }
     }
 
-    /// The weights as [`Network::logits`] takes them, from timm's: a transformer's layers stacked.
+    /// Converts timm's weights to the form that [`Network::logits`] takes: a transformer's layers are stacked.
     ///
     /// # Errors
     /// If the weights do not fit the network.
@@ -261,11 +259,11 @@ impl Network {
         }
     }
 
-    /// Class scores (b, classes) of images (b, channels, h, w) in evaluation, of a network that trains;
-    /// `weights` from [`Network::prepare`].
+    /// Logits (b, classes) of images (b, channels, h, w) in evaluation mode, for a trainable network;
+    /// `weights` come from [`Network::prepare`].
     ///
     /// # Errors
-    /// If a weight is missing, sizes contradict the network, or it only runs.
+    /// If a weight is missing, sizes contradict the network, or it is inference-only.
     pub fn logits(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
         match self {
             Network::Vit(shape) => vit::logits(shape, weights, images, None),
@@ -282,8 +280,8 @@ impl Network {
         }
     }
 
-    /// The network with its weights, timm's, which runs and gives no gradients: the way of every
-    /// network that is not trained.
+    /// The network with its weights, under timm's names, for inference without gradients. Every network that
+    /// is not trained runs this way.
     ///
     /// # Errors
     /// If the weights do not fit the network.
@@ -301,7 +299,7 @@ impl Network {
     }
 }
 
-/// A network that trains, with its weights, as it is run.
+/// A trainable network with its weights, for inference.
 struct Prepared {
     about: About,
     network: Network,
@@ -352,7 +350,7 @@ impl Family {
         }
     }
 
-    /// The family that a tensor's name gives away.
+    /// The family that the tensors' names indicate.
     fn of_weights(weights: &Weights) -> std::result::Result<Family, ShapeError> {
         [
             ("patch_embed.proj.weight", Family::Vit),
@@ -370,7 +368,7 @@ impl Family {
         })
     }
 
-    /// The family of timm's name, or of one's own, if it is one of these.
+    /// The family of a timm name or of one of wave's own names, if it is one of these.
     fn of_name(name: &str) -> Option<Family> {
         [
             ("vit_", Family::Vit),
@@ -387,7 +385,7 @@ impl Family {
     }
 }
 
-/// The input of the EfficientNets that timm registers.
+/// The input size of the EfficientNets that timm registers.
 fn registered_size(name: &str) -> usize {
     [
         ("lite1", 240),
@@ -400,7 +398,7 @@ fn registered_size(name: &str) -> usize {
     .map_or(IMAGE_SIZE, |(_, side)| side)
 }
 
-/// The activation named, or the usual one.
+/// The named activation, or the usual one.
 fn activation(
     args: &Map<String, Value>,
     usual: Activation,
@@ -461,7 +459,7 @@ fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError>
             ("stem_size", json!(s.stem)),
             ("num_features", json!(s.features)),
         ],
-        // They checked their own while they were recognised.
+        // These were already checked during recognition.
         Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => return Ok(()),
     };
     let about = network.about();

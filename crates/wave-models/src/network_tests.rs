@@ -83,7 +83,7 @@ fn efficientnet() -> EfficientNetShape {
     }
 }
 
-/// Each network with its name, which tells facts that weights do not show.
+/// Each network with its name, which gives facts that weights do not show.
 fn all() -> [(&'static str, Network); 5] {
     [
         ("vit_tiny_patch16_224", Network::Vit(vit())),

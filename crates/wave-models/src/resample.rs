@@ -1,11 +1,11 @@
-//! Images, and the positions and patches of a transformer for images and patches of other sizes.
+//! Resizing of images, and of a transformer's positions and patches for other image and patch sizes.
 
 use crate::transformer::Relative;
 use crate::{Network, Weights};
 use candle_core::{Device, Error, Result, Tensor};
 use faer::MatRef;
 
-/// Images (b, channels, side, side) of `to` x `to` pixels (bicubic, antialiased).
+/// Resizes images (b, channels, side, side) to `to` x `to` pixels (bicubic, antialiased).
 pub fn images(images: &Tensor, to: usize) -> Result<Tensor> {
     let (_, _, height, width) = images.dims4()?;
     if (height, width) == (to, to) {
@@ -16,8 +16,8 @@ pub fn images(images: &Tensor, to: usize) -> Result<Tensor> {
     both_sides(images, &rows, &columns)
 }
 
-/// `rows x columns^T` for each x of `images` (b, channels, height, width): (b, channels, to, to), by maps
-/// (to, height) and (to, width).
+/// `rows x columns^T` for each channel x of `images` (b, channels, height, width): (b, channels, to, to),
+/// with matrices (to, height) and (to, width).
 fn both_sides(images: &Tensor, rows: &Tensor, columns: &Tensor) -> Result<Tensor> {
     let (b, channels, height, width) = images.dims4()?;
     let to = rows.dim(0)?;
@@ -27,8 +27,8 @@ fn both_sides(images: &Tensor, rows: &Tensor, columns: &Tensor) -> Result<Tensor
     both.reshape((b, channels, to, to))
 }
 
-/// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: the patches'
-/// resized as timm does it (bicubic, antialiased), the prefix tokens' as they are.
+/// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: patch positions are
+/// resized as in timm (bicubic, antialiased), prefix tokens' positions are kept.
 pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor> {
     let (_, tokens, width) = embedding.dims3()?;
     let from = (tokens - prefix).isqrt();
@@ -42,7 +42,7 @@ pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor>
     Tensor::cat(&[&embedding.narrow(1, 0, prefix)?, &patches], 1)
 }
 
-/// A transformer and its weights, under timm's names, for square images of `side` pixels: positions are
+/// A transformer and its weights, under timm's names, for square images of `side` pixels. Positions are
 /// resized as timm does with `dynamic_img_size`. `None` if its positions are of another kind.
 ///
 /// # Errors
@@ -73,8 +73,8 @@ pub fn network(
     Ok(Some((network, weights)))
 }
 
-/// Patch embeddings (width, channels, p, p) for patches of `to` x `to` pixels: the kernels whose
-/// products with resized patches come closest to the products with the patches themselves (FlexiViT,
+/// Patch embeddings (width, channels, p, p) for patches of `to` x `to` pixels: the kernels whose products
+/// with resized patches best approximate the original kernels' products with the original patches (FlexiViT,
 /// section 3.4: the pseudo-inverse of the transposed resizing).
 pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
     let from = kernels.dim(2)?;
@@ -90,8 +90,8 @@ pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
     both_sides(kernels, &inverse, &inverse)
 }
 
-/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row, as PyTorch's `interpolate`
-/// with `antialias=True`. Rows add up to 1.
+/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row, like PyTorch's `interpolate`
+/// with `antialias=True`. Rows sum to 1.
 fn bicubic_matrix(size: usize, to: usize) -> Vec<f64> {
     let scale = size as f64 / to as f64;
     let widened = scale.max(1.0);
@@ -121,7 +121,7 @@ fn bicubic(x: f64) -> f64 {
     }
 }
 
-/// In the number type of `like`, where it lies.
+/// A tensor with the dtype and device of `like`.
 fn matrix(values: &[f64], shape: (usize, usize), like: &Tensor) -> Result<Tensor> {
     let matrix = Tensor::from_slice(values, shape, &Device::Cpu)?;
     matrix.to_dtype(like.dtype())?.to_device(like.device())
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// The same filter as for positions, which are checked against timm's.
+    /// The same filter as for positions, which are compared with timm's.
     #[test]
     fn images_are_resized_as_positions_are() {
         let (from, to) = (6, 9);

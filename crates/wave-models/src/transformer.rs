@@ -1,5 +1,5 @@
-//! Vision transformers as they are really built: [`crate::vit`], and all later additions of the families,
-//! under timm's names.
+//! Vision transformers as used in practice: [`crate::vit`] with the later additions of each family, under
+//! timm's names.
 //!
 //! ```text
 //! x = [class token, registers, patches W^T] + positions;   x = norm_pre(x)
@@ -8,7 +8,7 @@
 //! f = fc_norm(pool(norm(x)));  z = head(f)
 //! ```
 //!
-//! `g1` and `g2` are LayerScale. Every part is optional but the blocks' maps.
+//! `g1` and `g2` are LayerScale. Every part is optional except the linear maps of the blocks.
 //!
 //! | family | additions |
 //! |---|---|
@@ -16,12 +16,12 @@
 //! | DINOv2 | LayerScale, registers, in its largest SwiGLU |
 //! | CLIP | a norm before the blocks, patches without a bias, GELU as `x sigmoid(1.702 x)` |
 //! | SigLIP | attention pooling, the approximate GELU |
-//! | BEiT | relative position biases, biases of queries and values only, the mean of patches beside a class token |
+//! | BEiT | relative position biases, biases of queries and values only, mean pooling despite a class token |
 //! | EVA-02 | rotary positions, SwiGLU, norms inside |
 //! | DINOv3 | rotary positions over -1 to 1, registers, no learned positions |
 //!
-//! All run. Only transformers whose blocks are those of [`wave_ops::blocks()`], after LayerScale is
-//! multiplied into the maps before it, train ([`TransformerShape::trains`]).
+//! All of them support inference. Training requires the blocks of [`wave_ops::blocks()`] (after LayerScale is
+//! multiplied into the maps before it): see [`TransformerShape::trains`].
 
 mod read;
 mod rotary;
@@ -40,7 +40,7 @@ pub use rotary::Rotary;
 pub(crate) use run::{Transformer, stacked};
 pub(crate) use text::TextBlocks;
 
-/// Learned positions.
+/// Learned position embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
     /// There are none.
@@ -51,18 +51,18 @@ pub enum Positions {
     All,
 }
 
-/// Biases of attention scores by the distance of two patches.
+/// Biases of attention scores by the relative position of two patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relative {
     /// There are none.
     None,
-    /// A table for each block.
+    /// One table per block.
     Each,
     /// One table for all blocks.
     Shared,
 }
 
-/// The maps to queries, keys and values.
+/// The linear maps to queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queries {
     /// One map, `qkv`, with a bias.
@@ -71,11 +71,11 @@ pub enum Queries {
     Unbiased,
     /// One map, with `q_bias` and `v_bias`.
     Biased,
-    /// Three maps; that to keys has no bias, the others if this is true.
+    /// Three maps; the keys' has no bias, the others have one if this is true.
     Separate(bool),
 }
 
-/// The names of LayerScale.
+/// The names of LayerScale's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// There is none.
@@ -108,7 +108,7 @@ pub enum Between {
     QuickGelu,
 }
 
-/// Pooling of tokens to features.
+/// Pooling of tokens into features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// The first token.
@@ -117,14 +117,14 @@ pub enum Pooling {
     Mean,
     /// Attention pooling: attention of a learned query over patches.
     Attention,
-    /// The first token, and beside it the mean of patches.
+    /// The first token, concatenated with the mean of patches.
     Both,
 }
 
 /// The sizes and parts of a transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransformerShape {
-    /// Its name, with an article.
+    /// The family's name, with an article.
     pub family: &'static str,
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -138,31 +138,31 @@ pub struct TransformerShape {
     pub width: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Hidden channels of the MLP, of one half if it is gated.
+    /// Hidden channels of the MLP; of one half if it is gated.
     pub hidden: usize,
     /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
-    /// Added to variances in layer norms.
+    /// Epsilon of the layer norms.
     pub norm_eps: f64,
     /// True if there is a class token.
     pub class_token: bool,
     /// Register tokens.
     pub registers: usize,
-    /// True if patches have a bias.
+    /// True if the patch embedding has a bias.
     pub patch_bias: bool,
     /// Learned positions.
     pub positions: Positions,
-    /// Rotation of queries and keys by their positions.
+    /// Rotary position embedding of queries and keys.
     pub rotary: Option<Rotary>,
     /// Biases of attention scores.
     pub relative: Relative,
     /// The maps to queries, keys and values.
     pub queries: Queries,
-    /// True if queries and keys are normed, head by head.
+    /// True if queries and keys are normalised, head by head.
     pub qk_norm: bool,
-    /// True if the output of attention is normed.
+    /// True if the output of attention is normalised.
     pub attention_norm: bool,
-    /// True if the MLP's hidden values are normed.
+    /// True if the MLP's hidden values are normalised.
     pub mlp_norm: bool,
     /// LayerScale.
     pub scale: Scale,
@@ -172,13 +172,13 @@ pub struct TransformerShape {
     pub between: Between,
     /// True if there is a norm before the blocks.
     pub norm_pre: bool,
-    /// True if tokens are normed before they are pooled.
+    /// True if tokens are normalised before pooling.
     pub norm: bool,
-    /// True if the features are normed after pooling.
+    /// True if the features are normalised after pooling.
     pub fc_norm: bool,
-    /// Pooling of tokens to features.
+    /// Pooling of tokens into features.
     pub pooling: Pooling,
-    /// Hidden channels of the MLP of attention pooling.
+    /// Hidden channels of the MLP in attention pooling.
     pub pooling_hidden: usize,
 }
 
@@ -208,17 +208,17 @@ impl TransformerShape {
         self.image_size / self.patch.max(1)
     }
 
-    /// Tokens before the patches'.
+    /// Tokens before the patch tokens.
     pub fn prefix(&self) -> usize {
         usize::from(self.class_token) + self.registers
     }
 
-    /// Tokens that the blocks see.
+    /// Tokens that enter the blocks.
     pub fn tokens(&self) -> usize {
         self.grid() * self.grid() + self.prefix()
     }
 
-    /// The parts that a plain vision transformer has not, in words.
+    /// The parts that a plain vision transformer lacks, in words.
     pub fn parts(&self) -> Vec<String> {
         let mut parts = Vec::new();
         let mut add = |there: bool, part: &str| {
@@ -273,8 +273,8 @@ impl TransformerShape {
         parts
     }
 
-    /// True if [`wave_ops::blocks()`] computes its blocks, once LayerScale is multiplied into the maps before
-    /// it.
+    /// True if [`wave_ops::blocks()`] can compute its blocks, once LayerScale is multiplied into the maps
+    /// before it.
     fn plain_blocks(&self) -> bool {
         self.rotary.is_none()
             && self.relative == Relative::None
@@ -284,9 +284,9 @@ impl TransformerShape {
             && self.between == Between::Gelu
     }
 
-    /// True if it trains: gradients flow through [`logits_in`], and timm's `vit_tiny_patch16_224` with
-    /// arguments is the same network, so that it can be written. [`TransformerShape::parts`] names the
-    /// obstacles.
+    /// True if it is trainable: gradients flow through [`logits_in`], and timm's `vit_tiny_patch16_224` with
+    /// arguments is the same network, so that it can be written. If not, [`TransformerShape::parts`] lists
+    /// the reasons.
     pub fn trains(&self) -> bool {
         self.plain_blocks()
             && self.queries == Queries::Joint
@@ -297,7 +297,7 @@ impl TransformerShape {
             && self.norm_eps == LAYER_NORM_EPS
     }
 
-    /// The sizes of the trunk.
+    /// The sizes of the blocks.
     fn blocks(&self) -> BlocksShape {
         BlocksShape {
             depth: self.depth,
@@ -409,7 +409,7 @@ impl TransformerShape {
         all
     }
 
-    /// The names of LayerScale in a block.
+    /// The names of LayerScale's tensors in a block.
     fn scales(&self) -> &'static [&'static str] {
         match self.scale {
             Scale::None => &[],
@@ -419,12 +419,11 @@ impl TransformerShape {
     }
 }
 
-/// Class scores (b, classes) of `images` (b, channels, h, w) of a transformer that trains, under weights
-/// whose layers are stacked (see [`crate::vit::stack`]). `drop_path` holds the scales of
-/// [`crate::vit::drop_path_scales`].
+/// Logits (b, classes) of `images` (b, channels, h, w) for a trainable transformer whose weights are stacked
+/// by layer (see [`crate::vit::stack`]). `drop_path` holds the scales of [`crate::vit::drop_path_scales`].
 ///
 /// # Errors
-/// If a weight is missing, shapes contradict `shape`, or it does not train.
+/// If a weight is missing, shapes contradict `shape`, or the network is not trainable.
 pub fn logits_in(
     mode: impl Into<Mode>,
     shape: &TransformerShape,

@@ -1,9 +1,9 @@
-//! Vision transformers under the names of Hugging Face's transformers: `ViTForImageClassification`
-//! and `DeiTForImageClassification` (with and without teacher) as their files have them.
+//! Vision transformers under the names of Hugging Face's transformers: `ViTForImageClassification` and
+//! `DeiTForImageClassification` (with and without teacher), as stored in their files.
 //!
-//! Layer norms: timm adds 1e-6 to variances, as in the training of the published models. transformers
-//! adds its configuration's `layer_norm_eps`, 1e-12 by default. An export says 1e-6. An import keeps
-//! the value of its configuration ([`crate::Network::recognise`]). So both sides compute the same.
+//! Epsilon of layer norms: timm uses 1e-6, as in the training of the published models. transformers uses
+//! `layer_norm_eps` from its configuration, 1e-12 by default. An export writes 1e-6, and an import keeps the
+//! value of its configuration ([`crate::Network::recognise`]), so both sides compute the same.
 
 mod layouts;
 
@@ -25,7 +25,7 @@ const OUTER: [(&str, &str); 5] = [
     ("layernorm", "norm"),
 ];
 
-/// Modules of a block, without queries, keys and values: transformers' name, and timm's.
+/// Modules of a block, except queries, keys and values: transformers' name, and timm's.
 const INNER: [(&str, &str); 5] = [
     ("layernorm_before", "norm1"),
     ("layernorm_after", "norm2"),
@@ -34,27 +34,27 @@ const INNER: [(&str, &str); 5] = [
     ("output.dense", "mlp.fc2"),
 ];
 
-/// Classifiers, in the same order; the first name of each is the one that is written.
+/// Classifiers, in the same order; the first name of each is the one that exports write.
 const HEADS: [(&str, &str); 3] = [
     ("classifier", "head"),
     ("cls_classifier", "head"),
     ("distillation_classifier", "head_dist"),
 ];
 
-/// The thirds of timm's `attn.qkv`.
+/// The three parts of timm's `attn.qkv`.
 const QKV: [&str; 3] = ["query", "key", "value"];
 
-/// Weights under timm's names, from timm's or transformers'. Wrappers' names before all others are dropped. Tensors that no network needs
-/// (counters of batch norms, stored attention bias indices) are dropped; queries, keys and values
-/// are joined; missing biases of theirs become zeros. A DeiT of transformers that has a
-/// distillation token but one classifier gets a second of zeros and its own doubled, whose mean is
-/// the one. Names of neither project are kept, for the check against a network to report.
+/// Weights under timm's names, from timm's or transformers'. Prefixes of training wrappers are removed.
+/// Tensors that no network needs (counters of batch norms, stored attention bias indices) are dropped;
+/// queries, keys and values are joined, with zeros for missing biases. A DeiT from transformers with a
+/// distillation token but one classifier gets a second one of zeros and its own doubled, so that their mean
+/// is the original. Unknown names are kept and reported by the check against a network.
 ///
 /// # Errors
 /// If queries, keys and values are incomplete or do not fit each other.
 pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
     let weights = &unwrapped(weights);
-    // `classifier` alone is no sign: EfficientNet has one too, in timm.
+    // `classifier` alone is no evidence: timm's EfficientNet has one too.
     let foreign = ["vit.", "deit."]
         .iter()
         .any(|prefix| weights.contains_key(&format!("{prefix}embeddings.cls_token")));
@@ -104,8 +104,7 @@ pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
     Ok(out)
 }
 
-/// Weights without the prefixes of training wrappers on all names of a network: `module.`, `model.` and
-/// `_orig_mod.`.
+/// Weights without training wrappers' prefixes, if all names have them: `module.`, `model.` and `_orig_mod.`.
 pub(crate) fn unwrapped(weights: &Weights) -> Weights {
     let mut weights = weights.clone();
     let wrapper = |weights: &Weights| {
@@ -122,13 +121,12 @@ pub(crate) fn unwrapped(weights: &Weights) -> Weights {
     weights
 }
 
-/// A vision transformer in transformers' native `vit` layout: its weights by transformers' names,
-/// and `config.json`. `weights` are timm-named, each layer with tensors of its own; `labels` names
-/// the classes, in order.
+/// A vision transformer in transformers' native `vit` layout: its weights under transformers' names, and
+/// `config.json`. `weights` have timm's names, unstacked; `labels` lists the names of the classes, in order.
 ///
 /// # Errors
-/// If the weights do not fit the shape, or labels its classes; and for networks without a class
-/// token or with a distillation token, for which `ViTForImageClassification` has no place.
+/// If the weights do not fit the shape, or the labels its classes; and for networks without a class token or
+/// with a distillation token, which `ViTForImageClassification` cannot express.
 pub fn export(
     shape: &VitShape,
     weights: &Weights,
@@ -165,7 +163,7 @@ pub fn export(
     Ok((out, config(shape, &labels)))
 }
 
-/// Checks that [`export`] has a place for a network of this shape.
+/// Checks that [`export`] can express a network of this shape.
 ///
 /// # Errors
 /// For networks without a class token or with a distillation token.
@@ -219,7 +217,7 @@ fn config(shape: &VitShape, labels: &[String]) -> Value {
     })
 }
 
-/// timm's name of a tensor that is one to one; `None` if the name is not one of transformers'.
+/// timm's name of a tensor that maps one to one; `None` if the name is not one of transformers'.
 fn timm_name(name: &str) -> Option<String> {
     let inside = ["vit.", "deit."]
         .iter()
@@ -235,7 +233,7 @@ fn timm_name(name: &str) -> Option<String> {
     Some(format!("blocks.{layer}.{name}"))
 }
 
-/// transformers' name of a tensor that is one to one; the inverse of [`timm_name`] for a ViT.
+/// transformers' name of a tensor that maps one to one; the inverse of [`timm_name`] for a ViT.
 fn transformers_name(name: &str) -> Option<String> {
     let timm_first = |(theirs, timm): (&'static str, &'static str)| (timm, theirs);
     if let Some(name) = name.strip_prefix("blocks.") {
@@ -248,7 +246,7 @@ fn transformers_name(name: &str) -> Option<String> {
     outer.or_else(|| rename(HEADS.into_iter().map(timm_first), name))
 }
 
-/// `name` with the module that it starts with replaced by the table's second name.
+/// `name` with its leading module replaced by the table's second name.
 fn rename(
     mut table: impl Iterator<Item = (&'static str, &'static str)>,
     name: &str,
@@ -259,12 +257,12 @@ fn rename(
     })
 }
 
-/// Layer and part of timm's joined queries, keys and values.
+/// Layer and part of timm's joined `qkv`.
 fn qkv(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix("blocks.")?.split_once(".attn.qkv.")
 }
 
-/// Prefix and layer of transformers' queries, keys or values.
+/// Prefix and layer of transformers' query, key or value.
 fn third(name: &str) -> Option<(&str, usize)> {
     let (prefix, rest) = name.split_once(".encoder.layer.")?;
     let (layer, rest) = rest.split_once(".attention.attention.")?;
@@ -273,7 +271,7 @@ fn third(name: &str) -> Option<(&str, usize)> {
     Some((prefix, layer.parse().ok()?))
 }
 
-/// Three tensors of the same shape below each other.
+/// Concatenates three tensors of the same shape along the first dimension.
 fn join(weights: &Weights, names: &[String; 3]) -> Result<Tensor, ShapeError> {
     let mut parts = Vec::with_capacity(3);
     for name in names {
@@ -300,7 +298,7 @@ fn join(weights: &Weights, names: &[String; 3]) -> Result<Tensor, ShapeError> {
     Tensor::cat(&parts, 0).map_err(|_| misfit(&names[0], parts[0]))
 }
 
-/// Zeros where no layer has a bias of queries, keys and values (`qkv_bias = False`).
+/// Fills in zeros if no layer has a bias of queries, keys and values (`qkv_bias = False`).
 fn fill_biases(weights: &mut Weights) -> Result<(), ShapeError> {
     let depth = check::count(weights, |l| format!("blocks.{l}.attn.qkv.weight"));
     let name = |l: usize| format!("blocks.{l}.attn.qkv.bias");

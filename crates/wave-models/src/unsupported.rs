@@ -1,12 +1,12 @@
-//! Features of other projects' networks, by names, tensors and arguments: features that no network here has,
-//! and ones that [`crate::vit`] lacks. They are named before any shape is checked, so that the message is
-//! about the cause.
+//! Detection of unsupported features in other projects' networks, by names, tensors and arguments: features
+//! that no network here has, and ones that [`crate::vit`] lacks. This runs before any shape is checked, so
+//! that the error names the actual cause.
 
 use crate::check::unsupported;
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
-/// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
+/// Architectures by the prefix of timm's name or `model_type`, in the words of their papers.
 const ARCHITECTURES: [(&str, &str); 22] = [
     ("swinv2", "a Swin transformer V2"),
     ("swin", "a Swin transformer"),
@@ -32,8 +32,8 @@ const ARCHITECTURES: [(&str, &str); 22] = [
     ("regnet", "a RegNet"),
 ];
 
-/// Tensors that give away a supported variant of the vision transformer ([`crate::transformer`]): the end
-/// of a name, and its feature.
+/// Tensors that identify a supported variant of the vision transformer ([`crate::transformer`]): the end of a
+/// name, and its feature.
 const PARTS: [(&str, &str); 16] = [
     ("reg_token", "register tokens"),
     ("ls1.gamma", "LayerScale"),
@@ -56,7 +56,7 @@ const PARTS: [(&str, &str); 16] = [
     ("attn_pool.mlp.fc1.weight", "attention pooling"),
 ];
 
-/// Tensors that give away an unsupported feature.
+/// Tensors that identify an unsupported feature.
 const ABSENT: [(&str, &str); 9] = [
     (
         "embeddings.register_tokens",
@@ -87,7 +87,7 @@ const ABSENT: [(&str, &str); 9] = [
     ("rope.periods", "rotary periods among its weights"),
 ];
 
-/// The first tensors of networks.
+/// First tensors of the known networks.
 const FIRSTS: [&str; 6] = [
     "patch_embed.proj.weight",
     "stem.0.weight",
@@ -110,7 +110,7 @@ const WITHOUT_BIAS: [(&str, &str); 3] = [
     ("mlp.fc1", "MLPs without biases (proj_bias)"),
 ];
 
-/// Refuses networks of no family here.
+/// Refuses networks of unsupported families.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
 pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
@@ -118,7 +118,7 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     if let Some((_, kind)) = architectures.find(|(start, _)| name.starts_with(start)) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
-    // `module.` and its like are gone by now; others may be a part of more than one network.
+    // `module.` and similar prefixes are already removed; others may hold a part of more than one network.
     if let Some((before, _)) = weights
         .keys()
         .next()
@@ -141,7 +141,7 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// Refuses a ConvNeXt of sizes of its own whose blocks or widths cannot be trained.
+/// Refuses a ConvNeXt with custom sizes whose blocks or widths cannot be trained.
 pub(crate) fn check_stages(
     name: &str,
     args: &Map<String, Value>,
@@ -198,7 +198,7 @@ pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
-/// The feature of a vision transformer that [`crate::vit`] lacks, and the place that shows it.
+/// The feature of a vision transformer that [`crate::vit`] lacks, and the evidence for it.
 pub(crate) fn variant(
     name: &str,
     args: &Map<String, Value>,
@@ -221,7 +221,7 @@ pub(crate) fn variant(
     Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
 }
 
-/// The feature of the first tensor of these, and that tensor.
+/// The feature shown by the first matching tensor, and that tensor.
 fn of_tensors(weights: &Weights, parts: &[(&str, &str)]) -> Option<(String, String)> {
     weights.keys().find_map(|name| {
         let (_, what) = parts.iter().find(|(end, _)| name.ends_with(end))?;
@@ -229,7 +229,7 @@ fn of_tensors(weights: &Weights, parts: &[(&str, &str)]) -> Option<(String, Stri
     })
 }
 
-/// The feature that arguments or sizes of common tensors show.
+/// The feature shown by arguments or by sizes of common tensors.
 fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String, String)> {
     let flag = |key: &str| args.get(key).and_then(Value::as_bool).unwrap_or(false);
     let number = |key: &str| args.get(key).and_then(Value::as_f64).unwrap_or(0.0);

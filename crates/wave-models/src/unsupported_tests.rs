@@ -3,7 +3,7 @@ use crate::{Network, Weights, testing};
 use candle_core::{DType, Device, Tensor};
 use serde_json::{Map, Value, json};
 
-/// A vision transformer with and without tensors.
+/// A vision transformer with extra tensors and without others.
 fn vit(more: &[&str], less: &[&str]) -> Weights {
     let shape = VitShape {
         image_size: 16,
@@ -36,7 +36,7 @@ fn check(name: &str, args: Value, weights: &Weights, parts: &[&str]) {
     );
 }
 
-/// Parts that are read where timm's name tells the rest are refused where nothing does.
+/// Parts that are supported if timm's name gives the rest are refused without it.
 #[test]
 fn parts_without_a_name_are_named_by_their_tensors() {
     for (more, less, part) in [
@@ -78,7 +78,7 @@ fn parts_that_are_nowhere_are_named_by_their_tensors() {
     }
 }
 
-/// A part that only an argument tells of is missing from the weights.
+/// A part that only an argument declares is missing from the weights.
 #[test]
 fn arguments_that_weights_contradict_are_errors() {
     for (args, part) in [

@@ -6,12 +6,12 @@
 //! z = head(norm(class token of x))     or    head(fc_norm(mean over tokens of x))
 //! ```
 //!
-//! A distilled DeiT (Touvron et al. 2021) has a second token after the class token with a
-//! classifier of its own, `head_dist`. Outside its own training the mean of both classifiers counts.
+//! A distilled DeiT (Touvron et al. 2021) has a second token after the class token, with its own classifier,
+//! `head_dist`. Except in distillation training, the output is the mean of both classifiers.
 //!
-//! On disk every layer has its own tensors (`blocks.3.attn.qkv.weight`). In memory the layers of a
-//! kind are stacked (`blocks.attn.qkv.weight`, leading dimension the depth): the trunk reads them all
-//! at once. [`stack`] and [`unstack`] convert.
+//! On disk every layer has its own tensors (`blocks.3.attn.qkv.weight`). In memory the layers of a kind are
+//! stacked (`blocks.attn.qkv.weight`, with the depth as leading dimension), as all blocks are computed in one
+//! call. [`stack`] and [`unstack`] convert.
 
 use crate::check::{affine, count, dims, divides, sizes};
 use crate::fold::{Affine, get};
@@ -23,10 +23,10 @@ use wave_ops::{BlocksShape, Mode, Precision};
 
 pub use crate::check::check_weights;
 
-/// Epsilon of layer norms in timm, and with it of the weights of all published ViTs and DeiTs.
+/// Epsilon of layer norms in timm, and so in all published ViTs and DeiTs.
 pub const LAYER_NORM_EPS: f64 = 1e-6;
 
-/// The tensors of a block, in the order in which [`wave_ops::blocks()`] takes them.
+/// The tensors of a block, in the argument order of [`wave_ops::blocks()`].
 pub const BLOCK_TENSORS: [&str; 12] = [
     "norm1.weight",
     "norm1.bias",
@@ -42,7 +42,7 @@ pub const BLOCK_TENSORS: [&str; 12] = [
     "mlp.fc2.bias",
 ];
 
-/// Every size of a vision transformer.
+/// The sizes of a vision transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VitShape {
     /// Side of the square input, in pixels.
@@ -57,17 +57,16 @@ pub struct VitShape {
     pub width: usize,
     /// Attention heads; divides `width`.
     pub heads: usize,
-    /// Hidden channels of the MLP over `width`.
+    /// Hidden channels of the MLP divided by `width`.
     pub mlp_ratio: f64,
     /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
-    /// The class token is classified; otherwise the mean over the tokens is.
+    /// True to classify the class token; otherwise the mean over tokens.
     pub class_token: bool,
-    /// There is a distillation token with its own classifier too; needs `class_token`.
+    /// True if there is also a distillation token with its own classifier; needs `class_token`.
     #[serde(default)]
     pub distilled: bool,
-    /// Added to variances in layer norms: [`LAYER_NORM_EPS`], unless weights were trained with
-    /// another value.
+    /// Epsilon of the layer norms: [`LAYER_NORM_EPS`], unless the weights were trained with another value.
     #[serde(default = "layer_norm_eps")]
     pub norm_eps: f64,
 }
@@ -106,12 +105,12 @@ impl VitShape {
         self.image_size / self.patch.max(1)
     }
 
-    /// Tokens that the blocks see.
+    /// Tokens that enter the blocks.
     pub fn tokens(&self) -> usize {
         self.grid() * self.grid() + self.prefix()
     }
 
-    /// Tokens before the patches'.
+    /// Tokens before the patch tokens.
     pub fn prefix(&self) -> usize {
         usize::from(self.class_token) + usize::from(self.distilled)
     }
@@ -121,9 +120,9 @@ impl VitShape {
         self.width / self.heads.max(1)
     }
 
-    /// The shape of another depth and width whose heads are as wide, and all else the same. If that
-    /// does not divide the width, there are as many heads as do, and they are wider; a width below one
-    /// head's has a single narrower head.
+    /// The same shape with another depth and width, and heads of the same width. If that does not divide the
+    /// width, the number of heads is rounded down to a divisor of the width and the heads are wider; a width
+    /// below one head's gets a single narrower head.
     pub fn with_size(&self, depth: usize, width: usize) -> VitShape {
         VitShape {
             depth,
@@ -141,7 +140,7 @@ impl VitShape {
         if self.class_token { "norm" } else { "fc_norm" }
     }
 
-    /// The sizes of the trunk.
+    /// The sizes of the blocks.
     pub fn blocks(&self) -> BlocksShape {
         BlocksShape {
             depth: self.depth,
@@ -155,7 +154,7 @@ impl VitShape {
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// If sizes do not fit: names them, and the expected ones.
+    /// If sizes do not fit: names them, and the expected values.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -185,7 +184,7 @@ impl VitShape {
         divides("heads", self.heads, "width", self.width)
     }
 
-    /// Names and shapes of all weights, as timm has them.
+    /// Names and shapes of all weights, as in timm.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = self.outer_parameters();
         all.extend((0..self.depth).flat_map(|l| self.block_parameters(&format!("blocks.{l}"))));
@@ -209,7 +208,7 @@ impl VitShape {
         values.sum()
     }
 
-    /// Multiply-adds of one forward pass of one image.
+    /// Multiply-adds of a forward pass on one image.
     pub fn multiply_adds(&self) -> usize {
         let (n, d, h) = (self.tokens(), self.width, self.hidden());
         let block = n * (4 * d * d + 2 * d * h) + 2 * n * n * d;
@@ -237,7 +236,7 @@ impl VitShape {
         all
     }
 
-    /// [`BLOCK_TENSORS`] under names that begin so, and their shapes.
+    /// [`BLOCK_TENSORS`] with this prefix, and their shapes.
     fn block_parameters(&self, prefix: &str) -> Vec<(String, Vec<usize>)> {
         let (d, h) = (self.width, self.hidden());
         let modules = [
@@ -252,11 +251,11 @@ impl VitShape {
         modules.into_iter().flat_map(named).collect()
     }
 
-    /// Reads the sizes off timm-named weights. Heads leave no trace in the weights: they are
-    /// `heads`, or as many as have width 64 if that is `None`.
+    /// Infers the sizes from weights under timm's names. The number of heads cannot be inferred: it is
+    /// `heads`, or if that is `None`, as many as have width 64.
     ///
     /// # Errors
-    /// If the weights are not a vision transformer's: names the missing or misshapen tensor.
+    /// If the weights are not those of a vision transformer: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         heads: Option<usize>,
@@ -290,16 +289,16 @@ impl VitShape {
     }
 }
 
-/// Joins the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..).
-/// Everything else is kept. A kind that all layers lack is left out.
+/// Stacks the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..). Everything else
+/// is kept. A kind that no layer has is left out.
 ///
 /// # Errors
-/// If a layer's tensor is missing or of another shape than its siblings, or is none of a block.
+/// If a layer's tensor is missing, has another shape than in the other layers, or does not belong to a block.
 pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
     stack_with(weights, depth, &[])
 }
 
-/// The weights of the first `depth` blocks, and all outside blocks.
+/// The weights of the first `depth` blocks, and all weights outside the blocks.
 pub fn first_blocks(weights: &Weights, depth: usize) -> Weights {
     let kept = |name: &str| {
         let layer = name
@@ -313,14 +312,14 @@ pub fn first_blocks(weights: &Weights, depth: usize) -> Weights {
     all.map(|(name, t)| (name.clone(), t.clone())).collect()
 }
 
-/// [`stack`], with `more` tensors of a block.
+/// [`stack`], with `more` tensors in each block.
 pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Result<Weights> {
     let mut out: Weights = weights
         .iter()
         .filter(|(name, _)| !name.starts_with("blocks."))
         .map(|(name, t)| (name.clone(), t.clone()))
         .collect();
-    // All that is there, so that none is passed over.
+    // All kinds that occur, so that none is silently ignored.
     let mut kinds = BTreeSet::new();
     for name in weights.keys() {
         let Some(rest) = name.strip_prefix("blocks.") else {
@@ -342,7 +341,7 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
     Ok(out)
 }
 
-/// The inverse of [`stack`]: every layer gets tensors of its own.
+/// The inverse of [`stack`]: every layer gets its own tensors.
 pub fn unstack(weights: &Weights) -> Result<Weights> {
     let mut out = Weights::new();
     for (name, t) in weights {
@@ -360,9 +359,9 @@ pub fn unstack(weights: &Weights) -> Result<Weights> {
     Ok(out)
 }
 
-/// Scales of the residual branches for stochastic depth: (depth, 2, b), 0 with the layer's drop
-/// probability and `1 / keep` otherwise. The probability rises linearly from 0 at the first layer
-/// to `rate` at the last, as in timm. `uniform` draws from 0..1.
+/// Scales of the residual branches for stochastic depth, (depth, 2, b): 0 with the layer's drop probability
+/// and `1 / keep` otherwise. The probability rises linearly from 0 at the first layer to `rate` at the last,
+/// as in timm. `uniform` samples from 0..1.
 pub fn drop_path_scales(
     depth: usize,
     batch: usize,
@@ -384,8 +383,8 @@ pub fn drop_path_scales(
     scales
 }
 
-/// Class scores (b, classes) of `images` (b, channels, h, w) under stacked weights (see
-/// [`stack`]). `drop_path` holds the scales of [`drop_path_scales`], in training.
+/// Logits (b, classes) of `images` (b, channels, h, w) for stacked weights (see [`stack`]). In training,
+/// `drop_path` holds the scales of [`drop_path_scales`].
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.
@@ -398,7 +397,7 @@ pub fn logits(
     logits_in(Precision::F32, shape, weights, images, drop_path)
 }
 
-/// [`logits`] with the blocks in a given precision or mode.
+/// [`logits`] with the blocks computed in a given precision or mode.
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.
@@ -420,8 +419,8 @@ pub fn logits_in(
     }
 }
 
-/// Features (b, d), the classifier's input, of images as in [`logits`]; with two classifiers the mean of
-/// their inputs, as in timm.
+/// Features (b, d) of images, the classifier's input; with two classifiers the mean of their inputs, as in
+/// timm.
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.
@@ -433,7 +432,7 @@ pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
     }
 }
 
-/// Features (b, d) for each classifier, of tokens (b, tokens, d): one tensor, or two of a distilled
+/// Features (b, d) for each classifier, from tokens (b, tokens, d): one tensor, or two for a distilled
 /// transformer.
 fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>> {
     let norm = Affine::stored(weights, shape.final_norm())?;
@@ -460,7 +459,7 @@ fn trunk(
     wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)
 }
 
-/// The tensors of [`BLOCK_TENSORS`], each found by its name.
+/// The tensors of [`BLOCK_TENSORS`], looked up by name.
 pub(crate) fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Tensor; 12]> {
     let found: Vec<Tensor> = BLOCK_TENSORS.into_iter().map(find).collect::<Result<_>>()?;
     let twelve = found.try_into();
@@ -482,7 +481,7 @@ pub fn embedded(
     let (size, weight) = (shape.image_size, w("pos_embed")?);
     let images = crate::checked_images(images, shape.channels, size, weight)?;
     let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
-    // One table for positions, patch bias and the tokens before the patches: (tokens, d).
+    // One table for positions, patch bias and the prefix tokens: (tokens, d).
     let positions = w("pos_embed")?.reshape(((), d))?;
     let bias = w("patch_embed.proj.bias")?;
     let bias = repeated(bias, shape.grid() * shape.grid())?;
@@ -492,13 +491,13 @@ pub fn embedded(
     wave_ops::embed(precision, &patches, &patch_weight, &table)
 }
 
-/// A row (d), `n` times: (n, d).
+/// Repeats a row (d) `n` times: (n, d).
 pub(crate) fn repeated(row: &Tensor, n: usize) -> Result<Tensor> {
     let d = row.elem_count();
     row.reshape((1, d))?.broadcast_as((n, d))?.contiguous()
 }
 
-/// The tokens of these names (1, .., d), and below them those of `patches` (n, d).
+/// Concatenates the tokens with these names (1, .., d) and `patches` (n, d) along the rows.
 pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Result<Tensor> {
     let d = patches.dim(1)?;
     let first = names
@@ -509,7 +508,7 @@ pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Resul
 }
 
 /// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
-/// after the softmax, averaged over heads and over `images`, as in [`logits`], under weights that are not
+/// after the softmax, averaged over heads and over `images`. Images are as in [`logits`], weights are not
 /// stacked (thesis, section 3.2.2, figure 3.18).
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! CLIP and SigLIP: two towers that embed images and texts in one space, so that texts classify images
-//! which nobody labelled.
+//! CLIP and SigLIP: two towers that embed images and texts in one space, so that text prompts classify images
+//! without labelled training data.
 //!
 //! ```text
 //! u   = v / |v|,      v   = P f(image)           f the image tower, P CLIP's projection
@@ -7,11 +7,11 @@
 //! z_k = exp(s) u . c_k + b                       s the logit scale, b SigLIP's bias
 //! ```
 //!
-//! [`DualEncoder`] is the pair as transformers stores it, [`TextTower`] is `Q g`. With the embeddings `c` of its
-//! classes it becomes a [`Network`] with a classifier ([`DualEncoder::classifier`]), which only runs.
+//! [`DualEncoder`] is the pair as stored by transformers; [`TextTower`] is `Q g`. With the embeddings `c` of
+//! its classes, the pair becomes an inference-only [`Network`] with a classifier ([`DualEncoder::classifier`]).
 //!
-//! The image tower is [`crate::transformer`]'s. The text tower has the same blocks. candle-transformers' has
-//! one activation for CLIP, `x sigmoid(1.702 x)`, where most CLIPs since OpenAI's have GELU.
+//! The image tower is [`crate::transformer`]'s, and the text tower has the same blocks. candle-transformers'
+//! CLIP has one activation, `x sigmoid(1.702 x)`, but most CLIPs after OpenAI's use GELU.
 
 mod names;
 mod read;
@@ -22,7 +22,7 @@ use crate::{About, Frozen};
 use crate::{Network, Weights};
 use candle_core::{D, Device, Result, Tensor};
 
-/// Texts that pass through together.
+/// Texts per forward pass.
 const TEXTS: usize = 32;
 
 /// Names of the tensors after the image tower.
@@ -31,19 +31,19 @@ const CLASSES: &str = "class_embeddings";
 const SCALE: &str = "logit_scale";
 const BIAS: &str = "logit_bias";
 
-/// The token whose state stands for a whole text.
+/// The token whose hidden state represents the whole text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOfText {
-    /// The first of this number (CLIP).
+    /// The first token with this id (CLIP).
     Token(u32),
-    /// The first of the largest number (CLIPs whose `eos_token_id` is 2, whatever their end of text is).
+    /// The first token with the largest id (CLIPs whose `eos_token_id` is 2, whatever their actual end token).
     Largest,
-    /// The last after padding (SigLIP).
+    /// The last token, after padding (SigLIP).
     Last,
 }
 
 impl EndOfText {
-    /// Its place in a text.
+    /// Its position in a text.
     pub fn place(self, tokens: &[u32]) -> Option<usize> {
         match self {
             EndOfText::Token(end) => tokens.iter().position(|token| *token == end),
@@ -59,28 +59,28 @@ impl EndOfText {
 /// The sizes of a text tower.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextShape {
-    /// Its blocks; the fields of images have no meaning.
+    /// Its blocks; the image fields have no meaning.
     pub blocks: TransformerShape,
-    /// Different tokens.
+    /// Number of distinct tokens.
     pub vocabulary: usize,
-    /// Most tokens of a text.
+    /// Maximum number of tokens in a text.
     pub context: usize,
-    /// The token whose state stands for a whole text.
+    /// The token whose hidden state represents the whole text.
     pub end: EndOfText,
 }
 
 impl TextShape {
-    /// True if attention is causal. Then nothing after the end of a text matters; otherwise every text is
-    /// padded to the whole context.
+    /// True if attention is causal. Then tokens after the end of a text have no effect; otherwise every text
+    /// is padded to the whole context.
     pub fn causal(&self) -> bool {
         self.end != EndOfText::Last
     }
 }
 
-/// A CLIP or SigLIP whose classes have no names yet, with its weights.
+/// A CLIP or SigLIP without classes yet, with its weights.
 #[derive(Clone, Debug)]
 pub struct DualEncoder {
-    /// Its name, with an article.
+    /// The family's name, with an article.
     pub family: &'static str,
     /// Its image tower.
     pub vision: TransformerShape,
@@ -88,13 +88,13 @@ pub struct DualEncoder {
     pub text: TextShape,
     /// Channels of an embedding.
     pub embedding: usize,
-    /// Logarithm of the factor of logits.
+    /// Logarithm of the logit scale.
     pub logit_scale: f32,
     /// Bias of the logits.
     pub logit_bias: Option<f32>,
     /// Weights of the image tower, under timm's names.
     vision_weights: Weights,
-    /// CLIP's projection of images (embedding, width).
+    /// CLIP's image projection (embedding, width).
     projection: Option<Tensor>,
     text_weights: Weights,
 }
@@ -103,7 +103,7 @@ impl DualEncoder {
     /// The text tower with its weights on a device.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device runs out of memory.
     pub fn texts(&self, device: &Device) -> Result<TextTower> {
         let placed = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
         let weights: Weights = self
@@ -124,11 +124,10 @@ impl DualEncoder {
         })
     }
 
-    /// The classifier of images into classes with these embeddings (classes, embedding): a network and its
-    /// weights.
+    /// The image classifier with these class embeddings (classes, embedding): a network and its weights.
     ///
     /// # Errors
-    /// If the embeddings are of another width.
+    /// If the embeddings have another width.
     pub fn classifier(&self, classes: &Tensor) -> Result<(Network, Weights)> {
         let (n, width) = classes.dims2()?;
         if width != self.embedding {
@@ -178,10 +177,10 @@ pub struct TextTower {
 }
 
 impl TextTower {
-    /// Embeddings (texts, embedding), each of length 1, of texts as tokens.
+    /// Embeddings (texts, embedding) of unit length, of tokenised texts.
     ///
     /// # Errors
-    /// If a text is empty or longer than the context, has no end, or a token is none of the vocabulary.
+    /// If a text is empty or longer than the context, has no end token, or a token is not in the vocabulary.
     pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
         let parts: Vec<Tensor> = texts
             .chunks(TEXTS)
@@ -219,7 +218,7 @@ impl TextTower {
     }
 }
 
-/// Rows divided by their lengths.
+/// Rows divided by their L2 norms.
 pub fn normalised(rows: &Tensor) -> Result<Tensor> {
     let length = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
     rows.broadcast_div(&length)
@@ -228,17 +227,17 @@ pub fn normalised(rows: &Tensor) -> Result<Tensor> {
 /// The sizes of a CLIP or SigLIP that classifies images by texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZeroShotShape {
-    /// Its name, with an article.
+    /// The family's name, with an article.
     pub family: &'static str,
     /// The image tower.
     pub tower: TransformerShape,
     /// Channels of an embedding.
     pub embedding: usize,
-    /// True if a projection follows the tower.
+    /// True if a projection follows the image tower.
     pub projection: bool,
-    /// True if logits have a bias.
+    /// True if the logits have a bias.
     pub bias: bool,
-    /// Classes.
+    /// Number of classes.
     pub classes: usize,
 }
 
@@ -275,7 +274,7 @@ pub(crate) struct ZeroShot {
     tower: Transformer,
     /// (embedding, width) and zeros.
     projection: Option<(Tensor, Tensor)>,
-    /// Embeddings of classes times the factor of logits, and their bias.
+    /// Class embeddings times the logit scale, and the logit bias.
     head: (Tensor, Tensor),
 }
 
@@ -311,7 +310,7 @@ impl Frozen for ZeroShot {
         &self.about
     }
 
-    /// Embeddings of length 1.
+    /// Embeddings of unit length.
     fn features(&self, images: &Tensor) -> Result<Tensor> {
         let features = self.tower.features(images)?;
         match &self.projection {

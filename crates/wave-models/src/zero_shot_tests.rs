@@ -41,7 +41,7 @@ fn sizes_and_ends_are_read() {
     }
 }
 
-/// Tokens after the end of a text change nothing in CLIP, and something in SigLIP.
+/// Tokens after the end of a text have no effect in CLIP, and an effect in SigLIP.
 #[test]
 fn only_what_is_before_the_end_of_a_text_counts() {
     let (config, weights) = case("clip");
@@ -135,7 +135,7 @@ fn what_contradicts_or_is_missing_is_named() {
     assert_eq!(read(&config, &more), ShapeError::Unexpected { name: odd });
 }
 
-/// Keys that an old file has twice come from `text_config_dict`, missing ones are transformers' defaults.
+/// For keys that an old file has twice, `text_config_dict` wins; missing keys take transformers' defaults.
 #[test]
 fn configurations_of_older_files_are_read() {
     let (mut config, weights) = case("clip");

@@ -1,11 +1,11 @@
-//! Loops of the frozen operators over plain slices.
+//! Inner loops of the frozen operators over plain slices.
 
 use super::Window;
 use crate::Activation;
 use wave_ops::exp;
 use wave_ops::slices::{gelu, vectorised};
 
-/// Values that loops keep in registers at a time.
+/// Number of values that the loops keep in registers at a time.
 const LANES: usize = 32;
 
 /// Copies the inputs of each window of the given rows, counted over all images: (rows out, k k c).
@@ -36,7 +36,7 @@ pub(super) fn gather(
     }
 }
 
-/// One row of windows of a depthwise convolution.
+/// One row of windows in a depthwise convolution.
 #[inline(always)]
 pub(super) fn depthwise_row(
     image: &[f32],

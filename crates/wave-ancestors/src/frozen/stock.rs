@@ -1,4 +1,4 @@
-//! The frozen operators from stock candle: for other devices and types, and as the reference in tests.
+//! The frozen operators in stock candle: for other devices and dtypes, and as the reference in tests.
 
 use super::{Columns, Window};
 use crate::Activation;
@@ -16,7 +16,7 @@ pub(super) fn linear(
     finish(y, residual, activation)
 }
 
-/// The activation of `y`, plus a residual.
+/// `activation(y [+ residual])`.
 fn finish(y: Tensor, residual: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
     match residual {
         Some(residual) => activate(activation, &(y + residual)?),
@@ -82,7 +82,7 @@ pub(super) fn max_pool(x: &Tensor, window: Window) -> Result<Tensor> {
         .contiguous()
 }
 
-/// Images (b, s, s, c) as (b, c, ., .), with the zeros that the windows reach.
+/// Images (b, s, s, c) as (b, c, ., .), with zero padding as far as the windows reach.
 fn padded(x: &Tensor, window: Window) -> Result<Tensor> {
     let reach = (window.out - 1) * window.stride + window.kernel;
     let after = reach.saturating_sub(x.dim(1)? + window.before);
@@ -130,7 +130,7 @@ pub(super) fn attention(
     activate(activation, &out)
 }
 
-/// An activation from stock operators.
+/// An activation in stock operators.
 pub(super) fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
     match activation {
         Activation::Identity => Ok(x.clone()),

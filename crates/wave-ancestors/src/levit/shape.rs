@@ -1,12 +1,12 @@
-//! Sizes, names and shapes of a LeViT.
+//! Sizes of a LeViT, and the names and shapes of its weights.
 
 use crate::check::{affine, batch_norm, check_weights, count, dims, divides, refuse_value, sizes};
 use crate::{About, Activation, ShapeError, Weights};
 
-/// Value channels per key channel where the image shrinks.
+/// Value channels divided by key channels in downsampling attention.
 pub(super) const SHRINKING_VALUES: usize = 4;
 
-/// Hidden channels of the MLP after the image shrank, over its width.
+/// Hidden channels divided by width in the MLP after downsampling.
 const SHRINKING_MLP: usize = 2;
 
 /// The sizes of a stage.
@@ -14,7 +14,7 @@ const SHRINKING_MLP: usize = 2;
 pub struct LevitStage {
     /// Channels of a token.
     pub width: usize,
-    /// Number of blocks, without the one that shrinks the image.
+    /// Number of blocks, without the downsampling one.
     pub depth: usize,
     /// Attention heads.
     pub heads: usize,
@@ -35,13 +35,13 @@ pub struct LevitShape {
     pub stem: usize,
     /// Query and key channels of a head.
     pub key: usize,
-    /// The stages; the image shrinks by 2 between them.
+    /// The stages; the resolution is halved between them.
     pub stages: Vec<LevitStage>,
-    /// Outputs of a classifier.
+    /// Outputs of each classifier.
     pub classes: usize,
-    /// There are two classifiers, whose outputs are averaged.
+    /// True if there are two classifiers, whose outputs are averaged.
     pub distilled: bool,
-    /// Linear maps are stored as convolutions of 1 x 1 (timm's `levit_conv_*`).
+    /// True if linear maps are stored as 1 x 1 convolutions (timm's `levit_conv_*`).
     pub convolutional: bool,
     /// The activation everywhere: hard swish, or SiLU in timm's untrained variants.
     pub activation: Activation,
@@ -64,7 +64,7 @@ impl LevitShape {
         self.stages.last().map_or(0, |s| s.width)
     }
 
-    /// Pixels along a side of one token of the first stage.
+    /// Side of a token in the first stage, in pixels.
     pub fn stride(&self) -> usize {
         1 << self.stem.min(16)
     }
@@ -103,10 +103,10 @@ impl LevitShape {
         self.activation.among(&activations, "hard_swish or silu")
     }
 
-    /// Reads the sizes off timm-named weights.
+    /// Infers the sizes from weights under timm's names.
     ///
     /// # Errors
-    /// If the weights are not a LeViT's: names the missing or misshapen tensor.
+    /// If the weights are not those of a LeViT: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         activation: Activation,
@@ -167,7 +167,7 @@ impl LevitShape {
         Ok(shape)
     }
 
-    /// Names and shapes of all weights, as timm has them, running statistics included.
+    /// Names and shapes of all weights, as in timm, running statistics included.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = Vec::new();
         let mut inputs = self.channels;
@@ -218,7 +218,7 @@ impl LevitShape {
         (0..self.stem).rev().map(|i| width >> i).collect()
     }
 
-    /// Heads where the image shrinks before a stage.
+    /// Attention heads of the downsampling before a stage.
     fn shrinking_heads(&self, stage: usize) -> usize {
         self.stages[stage - 1].width / self.key
     }
@@ -291,12 +291,12 @@ pub(super) struct Map {
     pub(super) inputs: usize,
 }
 
-/// An attention layer over `side` x `side` tokens, with queries from each `stride`-th.
+/// An attention layer over `side` x `side` tokens, with queries from every `stride`-th row and column.
 pub(super) struct Attention {
     pub(super) name: String,
     pub(super) heads: usize,
     pub(super) side: usize,
     pub(super) stride: usize,
-    /// The map that makes the queries.
+    /// The map that computes the queries.
     pub(super) queries: &'static str,
 }

@@ -1,4 +1,4 @@
-//! The families of candle-transformers that are used, and their networks by timm's names.
+//! The families used from candle-transformers, and their networks by timm's names.
 
 use crate::table::Known;
 use candle_core::Result;
@@ -15,7 +15,7 @@ pub(super) enum Family {
     FastVit,
 }
 
-/// Networks by timm's names: their family, and the side of the images that they are made for.
+/// Networks by timm's names: their family, and their image size.
 pub(super) const NETWORKS: [(&str, Family, usize); 44] = {
     use Family::*;
     [
@@ -66,11 +66,11 @@ pub(super) const NETWORKS: [(&str, Family, usize); 44] = {
     ]
 };
 
-/// Body of a network of this name, to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's not yet
-/// pooled.
+/// The body of a network with this name, up to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's are
+/// not pooled yet.
 pub(super) fn body(name: &str, family: Family, vb: VarBuilder<'static>) -> Result<Func<'static>> {
     let size = name.strip_prefix(family.prefix()).unwrap_or(name);
-    /// The body of one of these configurations, by its name.
+    /// The body with one of these configurations, by name.
     macro_rules! one_of {
         ($size:expr, $module:ident::$body:ident, $($config:ident)+) => {
             match $size {
@@ -115,7 +115,7 @@ impl Family {
         }
     }
 
-    /// Prefix of timm's names of the family.
+    /// Prefix of the family's names in timm.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Family::ConvNext => "convnext_",
@@ -127,7 +127,7 @@ impl Family {
         }
     }
 
-    /// The module of the classifier.
+    /// The module name of the classifier.
     pub(super) fn classifier(self) -> &'static str {
         match self {
             Family::MobileNetV4 => "classifier",
@@ -135,8 +135,8 @@ impl Family {
         }
     }
 
-    /// A registered network with other outputs from tensors of the same names and shapes, so that weights
-    /// alone do not tell the family's.
+    /// A registered network with different outputs whose tensors have the same names and shapes, so that
+    /// weights alone do not identify this family.
     pub(super) fn twin(self) -> Option<&'static str> {
         match self {
             Family::MobileNetV4 => Some("a mobilenetv4_conv_aa or _blur"),
@@ -144,7 +144,7 @@ impl Family {
         }
     }
 
-    /// A tensor with as many values as the pooled features have channels.
+    /// A tensor with as many values as there are pooled features.
     pub(super) fn last(self) -> &'static str {
         match self {
             Family::RepVgg => "stages.3.0.conv_kxk.bn.weight",
@@ -155,7 +155,7 @@ impl Family {
         }
     }
 
-    /// The family whose tensors these are.
+    /// The family that these tensors belong to.
     pub(super) fn of_weights(known: Known) -> Option<Family> {
         let second = match known.has("stages.0.blocks.0.mlp.grn.weight") {
             true => Family::ConvNextV2,

@@ -3,7 +3,7 @@
 use crate::options::DirectMethod;
 use crate::start::{Start, StartMethod};
 
-/// A method with the name of its distribution.
+/// A method named after its distribution.
 macro_rules! direct {
     ($method:ident, $description:literal) => {
         StartMethod {

@@ -1,20 +1,19 @@
-//! LayerScale as a start: small residual branches in place of mimetic V and projection.
+//! LayerScale as an initialisation: small residual branches instead of mimetic V and projection.
 //!
 //! ```text
 //! branch    x' = x + gamma SA(LN x)             (Touvron et al. 2021)
 //! skip      x' = gamma x + SA(LN x)             (the thesis' section 3.2.5)
 //! ```
 //!
-//! Q and K start mimetically, V and the projection at random: this is the comparison that the thesis
-//! makes for mimetic V and projection. It tries ten values of gamma between 0 and 1, and scales the
-//! attention only.
+//! Q and K start mimetically, V and the projection at random: this is the thesis' baseline for mimetic V and
+//! projection. It tries ten values of gamma between 0 and 1, and scales only the attention.
 //!
-//! The networks here have no parameters for gamma, so it is folded into the last matrix of the
-//! branch (our reading). The function is the same at the start. The training is not: gamma is no
-//! variable of its own. The branch's form is exact: the projection becomes gamma times as large. For
-//! the skip's form, layer norms do not see the scale of their input (up to their epsilon). So x may be
-//! divided by all the gammas so far. Then skips are unscaled, and each branch is divided by the
-//! product of the gammas up to and including its own. The logits are the same.
+//! The networks here have no parameters for gamma, so it is folded into the last matrix of the branch (our
+//! interpretation). The function is the same at initialisation, but training differs, as gamma is not a
+//! separate variable. The branch form is exact: the projection is multiplied by gamma. For the skip form,
+//! layer norms are invariant to the scale of their input (up to epsilon), so x may be divided by the product
+//! of all gammas so far. Skips are then unscaled, and each branch is divided by the product of the gammas up
+//! to and including its own. The logits are the same.
 
 use crate::choices::{Choices, LayerScaleForm};
 use crate::fill::initialise;
@@ -22,7 +21,7 @@ use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::{NetworkError, Refusal};
 
-/// The largest factor on a branch: beyond, `f32` loses the skip.
+/// The largest factor on a branch: beyond it, `f32` rounds the skip away.
 const LARGEST: f64 = 1e6;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
@@ -55,7 +54,7 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     Ok(Start::untrained(weights))
 }
 
-/// The factors on the attention's and the MLP's branch of each layer.
+/// The factors on the attention branch and the MLP branch of each layer.
 fn factors(choices: &Choices, depth: usize) -> Result<Vec<(f64, f64)>, NetworkError> {
     let gamma = choices.gamma.unwrap_or(0.1);
     let refused = |expected: String| {

@@ -72,7 +72,7 @@ fn scales_outside_the_range_are_refused() {
     }
 }
 
-/// Logits of a network whose skips are scaled, in stock operators.
+/// Logits of a network with scaled skips, in stock operators.
 fn scaled_skips(shape: &VitShape, weights: &Weights, gamma: f64) -> Vec<f32> {
     let w = |name: &str| &weights[name];
     let norm = |x: &Tensor, name: &str| {

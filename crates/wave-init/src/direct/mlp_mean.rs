@@ -1,10 +1,10 @@
-//! The mean shift of the MLP's first matrix as a start of its own.
+//! The mean shift of the MLP's first matrix as an initialisation on its own.
 //!
-//! The papers add it to PyTorch's default: weights and biases of linear layers uniform between
-//! ±1/sqrt(inputs). Here that fills all four linear layers of a block (our reading; the papers speak
-//! of the MLP). Their results are of equation 2 (section 3.4.2). They give no number for its offset:
-//! half the standard deviation of the weights is our choice from the middle of the useful range. Any
-//! other shift is [`Choices::mlp_mean`](crate::Choices::mlp_mean).
+//! The papers add it to PyTorch's default: weights and biases of linear layers uniform in ±1/sqrt(inputs).
+//! Here that applies to all four linear layers of a block (our interpretation; the papers mention only the
+//! MLP). Their results are for equation 2 (section 3.4.2), without a value for its offset: half the standard
+//! deviation of the weights is our choice, from the middle of the useful range. Other shifts can be set by
+//! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
 use crate::fill::{Stream, inner};
 use crate::mean_shift::{MlpMean, shift_block};
@@ -13,7 +13,7 @@ use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
-/// The shift where none is chosen.
+/// The default shift.
 pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq2 { b: 0.5 };
 
 pub(crate) const METHOD: StartMethod = StartMethod {

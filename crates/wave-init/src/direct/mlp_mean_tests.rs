@@ -46,13 +46,13 @@ fn only_the_first_mlp_matrix_is_shifted_by_identical_rows() {
     }
 }
 
-/// Equation 2 is that of the paper's results, its offset in standard deviations of W1.
+/// Equation 2 is the one of the paper's results, with its offset in standard deviations of W1.
 #[test]
 fn by_default_one_number_is_added_everywhere() {
     let unchosen = try_start("mlp-mean", &shape(2, 32), &[], &Choices::default()).unwrap();
     let (plain, name) = (shifted(MlpMean::None), "blocks.1.mlp.fc1.weight");
     let change = values(&(&unchosen.weights[name] - &plain[name]).unwrap());
-    // Uniform between ±1/sqrt(32): a standard deviation of 1/sqrt(96).
+    // Uniform in ±1/sqrt(32): the standard deviation is 1/sqrt(96).
     let expected = 0.5 / 96f32.sqrt();
     assert!(change.iter().all(|c| (c / expected - 1.0).abs() < 0.05));
     assert!(change.iter().all(|c| (c - change[0]).abs() < 1e-6));

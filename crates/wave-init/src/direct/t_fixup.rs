@@ -1,12 +1,12 @@
-//! T-Fixup: Xavier, with the matrices that feed the residual stream scaled down by depth.
+//! T-Fixup: Xavier, with the matrices that write to the residual stream scaled down by depth.
 //!
 //! ```text
 //! V, proj, fc1, fc2  *=  0.67 L^(-1/4)        L: number of blocks
 //! ```
 //!
 //! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up. The
-//! comparison in the thesis (section 3.2.4) speaks of attention and MLP alone. Our reading: only the
-//! start changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
+//! comparison in the thesis (section 3.2.4) mentions only attention and MLP. Our interpretation: only the
+//! initialisation changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
 
 use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};

@@ -5,16 +5,15 @@
 //!              c H[..m, ..n]       otherwise         c = 2^(-q/2), q = ceil(log2 m)
 //! ```
 //!
-//! with ones on the diagonal of I and H the Hadamard matrix of size 2^q, H_ij = (-1)^popcount(i & j)
-//! (Zhao et al. 2022, algorithm 1). Copies of the algorithm disagree on c; this one makes the columns
-//! orthonormal where m is a power of two.
+//! with ones on the diagonal of I, and H the Hadamard matrix of size 2^q, H_ij = (-1)^popcount(i & j) (Zhao
+//! et al. 2022, algorithm 1). Versions of the algorithm disagree on c; this one makes the columns orthonormal
+//! if m is a power of two.
 //!
 //! The thesis applies it to the attention only (section 3.2.5), with W_Q = 0 and W_K = I
-//! ([`ZeroScope::Attention`]). Our reading of the rest: algorithm 1 fills V and, in
-//! [`ZeroScope::Blocks`], fc1. The last matrix of each residual branch (proj and fc2) is 0, as for
-//! residual networks, so that the branch starts as 0. Patch embedding, positions and head start as
-//! [`Choices::rest`](crate::Choices::rest): as an identity a patch embedding would see its first d
-//! inputs only.
+//! ([`ZeroScope::Attention`]). Our interpretation of the rest: algorithm 1 fills V and, in
+//! [`ZeroScope::Blocks`], fc1. The last matrix of each residual branch (proj and fc2) is 0, as in residual
+//! networks, so that the branch starts as 0. Patch embedding, positions and head start as
+//! [`Choices::rest`](crate::Choices::rest): an identity patch embedding would read only its first d inputs.
 
 use crate::choices::ZeroScope;
 use crate::start::{Request, Start, StartMethod};
@@ -54,7 +53,7 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     Ok(Start::untrained(weights))
 }
 
-/// The ZerO matrix of shape (m, n), outputs by inputs.
+/// The ZerO matrix of shape (m, n), (outputs, inputs).
 ///
 /// # Errors
 /// If a size is 0.

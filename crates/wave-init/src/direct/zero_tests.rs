@@ -19,7 +19,7 @@ fn algorithm_1_is_an_identity_or_a_hadamard_matrix() {
     assert_eq!(values(&row), [c, -c, c, -c, -c, c]);
 }
 
-/// Exact: every entry is 0 or 1, or c or -c with c = 2^(-q/2), q the power of two that holds the rows.
+/// Exact: every entry is 0, 1, c or -c with c = 2^(-q/2), 2^q the smallest power of two not below the number of rows.
 #[test]
 fn entries_are_of_three_kinds() {
     for (m, n) in [
@@ -96,7 +96,7 @@ fn every_block_starts_as_the_identity() {
     );
     assert_eq!(deep, shallow);
     assert!(deep.iter().any(|z| *z != 0.0));
-    // Not so with other weights.
+    // This does not hold for other weights.
     let (a, b) = (shape(6, 16), shape(1, 16));
     let other = donor(a.clone(), 0);
     let first = wave_models::vit::first_blocks(other.weights(), 1);

@@ -7,7 +7,7 @@ use crate::testing::{assert_same, changed, values};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// 4 x 4 patches, and 200 hidden channels.
+/// 4 x 4 patches and 200 hidden channels.
 const ODD: VitShape = VitShape {
     image_size: 28,
     channels: 3,
@@ -47,7 +47,7 @@ fn largest(tensor: &Tensor) -> f64 {
         .fold(0.0, |a, x| f64::from(x.abs()).max(a))
 }
 
-/// Fills `dims` by `method` and asserts the standard deviations of the named tensors within 5%.
+/// Initialises `dims` by `method` and asserts the standard deviations of the named tensors to within 5%.
 fn check_stds(method: DirectMethod, expected: &[(&str, f64)]) {
     let weights = initialise(&ODD, &DirectOptions::new(method), 0).unwrap();
     for (name, expected) in expected {
@@ -339,7 +339,7 @@ fn layers_and_heads_differ() {
     }
 }
 
-/// Asserts that the request is refused with a message that holds every one of `words`.
+/// Asserts that the request is refused with a message that contains every one of `words`.
 fn check_refused(dims: VitShape, options: DirectOptions, words: &[&str]) {
     let message = initialise(&dims, &options, 0).unwrap_err().to_string();
     for word in words {
@@ -408,7 +408,7 @@ fn choices_reach_the_mixing_factors() {
     assert_eq!((options.qk, options.vp), ((0.0, 0.0), (0.1, 0.3)));
     let usual = |size| crate::Choices::default().options(DirectMethod::Mimetic, size);
     assert_eq!((usual(32).qk, usual(32).vp), ((0.7, 0.7), (0.4, 0.4)));
-    // All but the attention starts by default, so that the gain is the attention's.
+    // Everything except the attention uses the default, so that the gain is due to the attention.
     assert_eq!(usual(32).base, Base::Timm);
     for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
         assert_eq!(usual(size).positions, Positions::Sinusoidal { scale });

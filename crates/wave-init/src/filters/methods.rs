@@ -1,5 +1,5 @@
-//! Starts of a ConvMixer or a ConvNeXt: depthwise filters by covariance, all else PyTorch's
-//! default, with a mean shift of the MLPs on request.
+//! Initialisation of a ConvMixer or a ConvNeXt: depthwise filters by covariance, everything else PyTorch's
+//! default, optionally with a mean shift of the MLPs.
 
 use wave_models::fold::get;
 use wave_models::{Network, NetworkError, Refusal, Weights, refuse};
@@ -15,20 +15,20 @@ use crate::transfer::{at_least, same};
 /// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FilterChoices {
-    /// The variance over depth, of methods without a donor.
+    /// The variance over depth, for methods without a donor.
     pub schedule: Schedule,
-    /// The variance is halved with every halving of the resolution, in a ConvNeXt of stages: our reading
-    /// of the thesis' Fig. B.5, which gives no numbers.
+    /// In a four-stage ConvNeXt, halve the variance whenever the resolution is halved: our interpretation of
+    /// the thesis' Fig. B.5, which gives no numbers.
     pub sawtooth: bool,
     /// The treatment of negative eigenvalues.
     pub negative: Negative,
-    /// Covariances are replaced by the nearest Kronecker squares (section 3.1.1).
+    /// Replace covariances by the nearest Kronecker squares (section 3.1.1).
     pub factored: bool,
-    /// Mean shift of the first matrix of every MLP, for a network that has MLPs (section 3.4).
+    /// Mean shift of the first matrix of every MLP, for networks with MLPs (section 3.4).
     pub mlp_mean: MlpMean,
 }
 
-/// The first stream of the MLPs' mean shifts, after the filters' streams.
+/// The first random stream for the MLPs' mean shifts, after the filters' streams.
 const MEAN_SHIFT: u64 = 1 << 32;
 
 /// The depthwise filters of a network.
@@ -74,18 +74,18 @@ impl Filters {
     }
 }
 
-/// A way to start a network with depthwise filters.
+/// A way to initialise a network's depthwise filters.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterMethod {
     /// The name on the command line and in recipes.
     pub name: &'static str,
-    /// One line: its effect and its paper.
+    /// One line: its effect and paper.
     pub description: &'static str,
-    /// It starts from a trained network of these.
+    /// True if it needs a trained ConvMixer or ConvNeXt.
     pub donor: bool,
 }
 
-/// Every way to start a ConvMixer or a ConvNeXt.
+/// All ways to initialise a ConvMixer or a ConvNeXt.
 pub const METHODS: [FilterMethod; 4] = [
     FilterMethod {
         name: "default",
@@ -121,16 +121,15 @@ pub fn find(name: &str) -> Result<FilterMethod, Refusal> {
     by_name("method for a convmixer or convnext", name, &named)
 }
 
-/// Weights of a network by the method of this name, and the values taken from `donor`, which may be of
-/// the other architecture.
+/// Initialises a network by the method of this name. Returns the weights and the cost in values
+/// taken from `donor`, which may have the other architecture.
 ///
-/// Every layer draws from a generator of its own; with `donor`, statistics come from the layers at the
-/// same relative depth, and means are kept where the kernels agree.
+/// Every layer has its own generator. With `donor`, statistics come from the layers at the same relative
+/// depth, and means are kept if the kernel sizes are equal.
 ///
 /// # Errors
-/// If there is no such method, or a donor is missing, given in vain, or does not fit; if a network has
-/// no depthwise filters, or no MLP whose mean could be shifted; if the shape is not valid, or its
-/// kernel even.
+/// If there is no such method; a donor is missing, unused, or does not fit; the network has no depthwise
+/// filters, or no MLP whose mean could be shifted; or the shape is not valid, or its kernel even.
 pub fn start(
     method: &str,
     network: &Network,
@@ -186,7 +185,7 @@ fn shift_mlps(
     Ok(())
 }
 
-/// Draws the filters of every layer; returns the number of the donor's values that they stand on.
+/// Samples the filters of every layer; returns the number of donor values that they depend on.
 fn sample(
     weights: &mut Weights,
     filters: &Filters,
@@ -222,7 +221,7 @@ fn sample(
             found.covariance = kronecker_square(&factor, choices.negative)?;
         }
         let sampler = Sampler::new(&found.covariance, choices.negative)?;
-        // Stream 0 has drawn all other weights.
+        // Stream 0 was used for all other weights.
         let rng = &mut generator(seed, i as u64 + 1);
         let drawn = sampler.draw(&found.mean, layer.width, rng)?;
         weights.insert(layer.name.clone(), drawn);
@@ -230,7 +229,7 @@ fn sample(
     Ok(taken)
 }
 
-/// Copies the first filters of every layer; returns their number of values.
+/// Copies the first filters of every layer; returns the number of values.
 fn copy(
     weights: &mut Weights,
     filters: &Filters,

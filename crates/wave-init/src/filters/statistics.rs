@@ -1,4 +1,4 @@
-//! Mean and covariance of trained filters, carried over to other depths and kernels.
+//! Mean and covariance of trained filters, converted to other depths and kernel sizes.
 
 use candle_core::{DType, Tensor};
 use faer::Mat;
@@ -16,10 +16,10 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Statistics of filters (n, 1, k, k), with n − 1 as divisor. The covariance has rank n − 1 at most.
+    /// Statistics of filters (n, 1, k, k), with divisor n − 1. The covariance has rank n − 1 at most.
     ///
     /// # Errors
-    /// If the filters are fewer than 2, or not square.
+    /// If there are fewer than 2 filters, or they are not square.
     pub fn of(filters: &Tensor) -> Result<Statistics, NetworkError> {
         let (n, one, k, wide) = filters.dims4()?;
         if n < 2 || one != 1 || k != wide {
@@ -43,7 +43,7 @@ impl Statistics {
         Ok(Statistics { mean, covariance })
     }
 
-    /// Around zero.
+    /// A distribution with mean zero.
     pub fn centred(covariance: Mat<f64>) -> Statistics {
         Statistics {
             mean: vec![0.0; covariance.nrows()],
@@ -51,11 +51,11 @@ impl Statistics {
         }
     }
 
-    /// Statistics for another kernel: the covariance as by [`resize`], the mean zero. For the same kernel,
-    /// both stay.
+    /// Statistics for another kernel size: the covariance resized by [`resize`], the mean zero. For the same
+    /// kernel size, both are kept.
     ///
     /// # Errors
-    /// If the kernels differ and one of them is even.
+    /// If the kernel sizes differ and one of them is even.
     pub fn resized(self, kernel: usize) -> Result<Statistics, NetworkError> {
         let own = self.mean.len().isqrt();
         if own == kernel {
@@ -64,7 +64,7 @@ impl Statistics {
         Ok(Statistics::centred(resize(&self.covariance, own, kernel)?))
     }
 
-    /// The part `1 − share` of `self` and `share` of `other`, of the same kernel.
+    /// Linear interpolation from `self` to `other`, with weight `share` on `other`; both have the same kernel size.
     fn towards(&self, other: &Statistics, share: f64) -> Statistics {
         let mix = |a: f64, b: f64| (1.0 - share) * a + share * b;
         let pixels = self.mean.len();
@@ -80,7 +80,7 @@ impl Statistics {
 }
 
 /// Statistics for layer `layer` of `depth`, counted from 0: interpolated between the two neighbouring layers
-/// of a network of another depth, first to first and last to last. A single layer takes the first.
+/// of a network of another depth, with first and last layers aligned. A single layer takes the first.
 ///
 /// # Errors
 /// If `layers` is empty.
@@ -98,13 +98,13 @@ pub fn interpolate(
     Ok(layers[below].towards(&layers[above], at - below as f64))
 }
 
-/// A covariance of filters of another kernel. As a grid of blocks, block (i, j) holding the covariance of
-/// pixel (i, j) with every other: each block is cropped around its centre, or filled up with
-/// its mean; then the grid is interpolated bilinearly, pixel centres on pixel centres of the resized
-/// grid. The result is symmetric, but may have small negative eigenvalues.
+/// A covariance of filters for another kernel size. As a grid of blocks, where block (i, j) holds the
+/// covariance of pixel (i, j) with every other: each block is cropped around its centre, or padded with its
+/// mean; then the grid is interpolated bilinearly with aligned pixel centres. The result is symmetric, but
+/// may have small negative eigenvalues.
 ///
 /// # Errors
-/// If a kernel is even, or `covariance` not of the kernel `from`.
+/// If a kernel is even, or `covariance` does not belong to kernel size `from`.
 pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>, NetworkError> {
     check_kernel(from)?;
     check_kernel(to)?;
@@ -115,7 +115,7 @@ pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>,
         );
         return Err(candle_core::Error::Msg(text).into());
     }
-    // Pixels of the target before, or after, the source's.
+    // Pixels of the target before the source's, or cut off if negative.
     let offset = to as i64 / 2 - from as i64 / 2;
     let inside = |x: usize| {
         usize::try_from(x as i64 - offset)
@@ -135,7 +135,7 @@ pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>,
             _ => means[row],
         }
     });
-    // Neighbours of a target row or column in the source, and the second one's share.
+    // Neighbours of a target row or column in the source, and the weight of the second.
     let neighbours = |x: usize| {
         let at = ((x as f64 + 0.5) * from as f64 / to as f64 - 0.5).clamp(0.0, (from - 1) as f64);
         let below = at.floor() as usize;

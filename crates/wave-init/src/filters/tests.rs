@@ -20,7 +20,7 @@ fn trace(a: &Mat<f64>) -> f64 {
     (0..a.nrows()).map(|i| a[(i, i)]).sum()
 }
 
-/// The block construction of section 3.1.2, equation 3.10, by its own loops.
+/// The block construction of section 3.1.2, equation 3.10, in a separate implementation.
 fn by_blocks(k: usize, variance: f64) -> Mat<f64> {
     let r = k / 2;
     let bump = |i: usize, j: usize| {
@@ -97,7 +97,7 @@ fn sigma_grows_with_depth_as_the_papers_table_says() {
     };
     close(at(a2), [0.16, 0.68, 1.92]);
     assert_eq!(Schedule::default().at(0, 1), 0.08);
-    // ImageNet, frozen and thawed: 0.15 at the first layer, 0.775 and 0.9 at the last.
+    // ImageNet, frozen and trained filters: 0.15 at the first layer, 0.775 and 0.9 at the last.
     for (velocity, acceleration, last) in [(0.5, 0.25, 0.775), (0.25, 1.0, 0.9)] {
         let schedule = Schedule {
             start: 0.15,
@@ -118,7 +118,7 @@ fn drawn_filters_have_the_covariance() {
     let filters = sampler.draw(&mean, n, &mut rng(1)).unwrap();
     assert_eq!(filters.dims(), [n, 1, 5, 5]);
     let found = Statistics::of(&filters).unwrap();
-    // E |S - Σ|² = ((tr Σ)² + |Σ|²) / n for n draws
+    // E |S - Σ|² = ((tr Σ)² + |Σ|²) / n for n samples
     let expected = (trace(&sigma).powi(2) + sigma.norm_l2().powi(2)) / n as f64;
     let error = distance(&found.covariance, &sigma).powi(2);
     assert!(
@@ -163,7 +163,7 @@ fn statistics_between_layers_are_covariances_between_them() {
         .collect();
     for layer in &layers {
         let (_, values) = eigen(&layer.covariance).unwrap();
-        // Rank 5 of 9, by 6 filters.
+        // Rank 5 of 9, from 6 filters.
         assert!(values[..4].iter().all(|v| v.abs() < 1e-12) && values[8] > 0.0);
     }
     for (layer, own) in layers.iter().enumerate() {
@@ -198,7 +198,7 @@ fn a_resized_covariance_keeps_its_centre_and_its_symmetry() {
         let centre = to * to / 2;
         assert!((resized[(centre, centre)] - 0.5).abs() < 1e-12, "{to}");
     }
-    // A value of all pixels is that of all pixels of another kernel.
+    // A constant covariance stays constant for another kernel size.
     let all = Mat::from_fn(25, 25, |_, _| 2.0);
     let expected = Mat::from_fn(81, 81, |_, _| 2.0);
     assert!(distance(&resize(&all, 5, 9).unwrap(), &expected) < 1e-12);
@@ -233,7 +233,7 @@ fn convnext(depth: usize, width: usize, kernel: usize) -> Network {
     })
 }
 
-/// All and only the network's weights are there.
+/// Asserts that the weights are exactly the network's.
 fn check_weights(network: &Network, weights: &Weights) {
     wave_models::check_weights(weights, &network.parameters()).unwrap();
 }
@@ -350,7 +350,7 @@ fn a_convnext_starts_in_the_same_ways() {
         let filters = &own[&format!("blocks.{layer}.conv_dw.weight")];
         assert_eq!(values(filters), values(&filters_of(&mixed, layer)));
     }
-    // Either takes the other's.
+    // Each architecture can take the other's filters.
     let (copied, cost) = begin("filters", Some((&other, &mixed)), &choices).unwrap();
     assert_eq!(
         values(&copied["blocks.2.conv_dw.weight"]),

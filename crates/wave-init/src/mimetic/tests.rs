@@ -1,4 +1,4 @@
-//! The algebra is asserted on products, since the factors' signs are free together.
+//! The algebra is asserted on products, since the factors' signs are only determined jointly.
 
 use super::*;
 use crate::random::generator;
@@ -13,7 +13,7 @@ fn mat(tensor: &Tensor) -> Mat<f64> {
     Mat::from_fn(rows.len(), rows[0].len(), |i, j| f64::from(rows[i][j]))
 }
 
-/// W_Q and W_K of the paper, (d, k), beside the matrix A they factor.
+/// W_Q and W_K of the paper, (d, k), and the matrix A that they factor.
 fn head(width: usize, k: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f64>, Mat<f64>) {
     let (q, w) = query_key(width, k, mix, &mut generator(seed, 0)).unwrap();
     assert_eq!((q.dims(), w.dims()), (&[k, width][..], &[k, width][..]));
@@ -25,7 +25,7 @@ fn head(width: usize, k: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f6
     )
 }
 
-/// W_V and W_proj of the paper, (d, d), beside the matrix A they factor.
+/// W_V and W_proj of the paper, (d, d), and the matrix A that they factor.
 fn layer(width: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f64>, Mat<f64>) {
     let rng = &mut generator(seed, 0);
     let (v, proj) = value_projection(width, mix, VpLayout::Paper, rng).unwrap();
@@ -60,8 +60,8 @@ fn check_head(width: usize, k: usize, mix: (f64, f64), seed: u64) {
     let best = Mat::from_fn(width, k, |i, j| u[(i, j)] * s[j]) * v.transpose();
     assert!((&product - best).norm_l2() < 1e-5);
 
-    // Without trusting those vectors, Eckart and Young: only the best rank-k approximation leaves exactly the discarded singular
-    // values behind, in squares, and leaves nothing along the axes it keeps.
+    // Without relying on those vectors, Eckart and Young: only the best rank-k approximation leaves exactly
+    // the discarded singular values (squared) in the residual, and nothing along the axes it keeps.
     let rest = &a - &product;
     let discarded: f64 = s[k..].iter().map(|s| s * s).sum();
     assert!((rest.squared_norm_l2() - discarded).abs() < 1e-5);
@@ -91,7 +91,7 @@ fn value_times_projection_is_exact_and_balanced() {
 
 #[test]
 fn a_network_computes_the_paper_product() {
-    // Stored weights are outputs by inputs: the layer computes x vᵀ projᵀ, which must be x A.
+    // Stored weights are (outputs, inputs): the layer computes x vᵀ projᵀ, which must be x A.
     let (v, proj) = value_projection(48, VP, VpLayout::Paper, &mut generator(4, 0)).unwrap();
     let a = mixture(48, VP.0, -VP.1, &mut generator(4, 0));
     let x = crate::random::normal((5, 48), 1.0, &mut generator(4, 1)).unwrap();
@@ -127,7 +127,7 @@ fn equal_factors_have_a_diagonal_of_1_and_a_negative_one() {
 
 #[test]
 fn low_rank_dims_the_diagonal() {
-    // Diagonal mean of W_Q W_Kᵀ, averaged over heads.
+    // Mean of the diagonal of W_Q W_Kᵀ, averaged over heads.
     for (width, k, expected) in [
         (192, 64, 0.398),
         (64, 16, 0.32),
@@ -192,7 +192,7 @@ fn without_noise_every_head_gets_axes_of_its_own() {
     assert!((product - expected).norm_l2() < 1e-5);
 }
 
-/// Mean weight a token gives itself, over heads, for layer-normalised N(0, 1) tokens plus positions.
+/// Mean attention weight of a token on itself, over heads, for layer-normalised N(0, 1) tokens plus positions.
 fn self_attention(width: usize, heads: usize, grid: usize, mimetic: bool) -> f64 {
     let (n, k) = (grid * grid, width / heads);
     let positions = mat(&sinusoidal_positions(grid, width, 1.0)

@@ -1,9 +1,9 @@
-//! Auto-LG: the ancestor's layers that resemble a small network's most, and fresh ones.
+//! Auto-LG: the ancestor's layers most similar to a small network's, combined with fresh ones.
 //!
-//! Wang et al. 2023 train a pseudo-descendant, measure by learned gates how similar each of the
-//! ancestor's layers is to its own, and stack fresh layers on the chosen ones. The number, 4, follows from
-//! WAVE's parameter counts. Here the similarities are given. The layers with the largest are chosen,
-//! in their order, which is our reading.
+//! Wang et al. 2023 train a pseudo-descendant, measure by learned gates how similar each of the ancestor's
+//! layers is to its own, and stack fresh layers on the selected ones. Their number, 4, follows from WAVE's
+//! parameter counts. Here the similarities are given, and the layers with the largest are taken, in their
+//! original order, which is our interpretation.
 
 use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, largest, whole};
 use crate::error::finite;

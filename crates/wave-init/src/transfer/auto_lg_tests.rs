@@ -13,7 +13,7 @@ fn choices(similarity: &[f64], blocks: Option<usize>) -> Choices {
 fn the_most_similar_layers_lie_in_order_below_fresh_ones() {
     let (target, donors) = (shape(4, 16), [donor(shape(4, 16), 1)]);
     let fresh = fresh(&target);
-    // The lower one of equals.
+    // Ties go to the lower index.
     for (similarity, copied) in [
         ([0.7, 0.1, 0.8, 0.2], [0, 2]),
         ([0.1, 0.5, 0.2, 0.5], [1, 3]),

@@ -1,8 +1,8 @@
 //! Heru-LG: the last blocks of the ancestor on top of fresh lower layers.
 //!
-//! Wang et al. 2022 inherit the layers whose gradients stay large through lifelong training, which
-//! are the last ones. For transformers the number follows from WAVE's parameter counts: 3 blocks.
-//! A target with fewer layers than that gets only the last of them (our reading).
+//! Wang et al. 2022 inherit the layers whose gradients stay large during lifelong learning, which are the
+//! last ones. For transformers the number, 3 blocks, follows from WAVE's parameter counts. A target with
+//! fewer layers gets only the last of them (our interpretation).
 
 use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, whole};
 use crate::start::{Request, Start, StartMethod};

@@ -5,18 +5,17 @@
 //! width     W   -> [I; C_out] W [I, C_in^T]         b -> [I; C_out] b
 //! ```
 //!
-//! with W_k the small network's K layers, and C (D - d, d) for channels of the residual stream (one
-//! for the whole network), of Q, K and V (each layer its own) and of the MLP's hidden layer
-//! (each layer its own). Norms and biases mix over depth as their matrices do, and widen like
-//! outputs (Wang et al. 2023, sections 3.2 and 3.3).
+//! with W_k the small network's K layers, and C (D - d, d) for channels of the residual stream (one for the
+//! whole network), of Q, K and V, and of the MLP's hidden layer (one each per layer). Norms and biases are
+//! mixed over depth with their matrices, and widened like outputs (Wang et al. 2023, sections 3.2 and 3.3).
 //!
-//! [`grow`] is that function, and gradients flow to the operator (and to the small weights, if they
-//! are variables): its authors train the operator for 100 steps from [`operator_start`] with the
-//! small weights frozen. The start named `ligo` is grown by the untrained operator.
+//! [`grow`] is this function. Gradients flow to the operator (and to the small weights, if they are
+//! variables): its authors train the operator for 100 steps from [`operator_start`] with the small weights
+//! frozen. The method named `ligo` uses the untrained operator.
 //!
-//! The paper's networks are language models. Our reading for others: the patch embedding, positions,
-//! class token, final norm and classifier widen with the residual stream, and each of a block's six
-//! modules has its own depth weights.
+//! The paper's networks are language models. Our interpretation for vision transformers: the patch embedding,
+//! positions, class token, final norm and classifier are widened with the residual stream, and each of a
+//! block's six modules has its own depth weights.
 
 use super::{Carry, Stored, same, same_tokens};
 use crate::random::{generator, uniform};
@@ -28,7 +27,7 @@ use wave_models::{NetworkError, Weights, refuse};
 mod growth;
 pub use growth::grow;
 
-/// The modules of a block, each with depth weights of its own.
+/// The modules of a block, each with its own depth weights.
 const MODULES: [&str; 6] = [
     "norm1",
     "attn.qkv",
@@ -38,7 +37,7 @@ const MODULES: [&str; 6] = [
     "mlp.fc2",
 ];
 
-/// The largest weight, before normalisation, of the layers that a layer does not repeat.
+/// The maximum weight, before normalisation, of the layers that a layer does not copy.
 pub const NOISE: f64 = 0.03;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
@@ -61,14 +60,14 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
         &operator,
         target,
     )?;
-    // A classifier of other classes stays fresh.
+    // A classifier with a different number of classes stays fresh.
     let kept = |name: &str| !name.starts_with("head") || small.classes == target.classes;
     for (name, tensor) in unstack(&grown)? {
         if kept(&name) {
             carry.put(&name, &name, tensor)?;
         }
     }
-    // The values taken are the donor's, not the grown ones.
+    // The number of values taken is the donor's, not the grown network's.
     carry.taken = donor
         .weights()
         .iter()
@@ -87,11 +86,11 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
 /// | `width.{q,k,v}` | (L, D - d, d) |
 /// | `width.mlp` | (L, H - h, h) |
 ///
-/// Widths that stay have no tensor.
+/// Widths that do not change have no tensor.
 ///
 /// # Errors
-/// If the target is narrower than the small network, has other heads, patches or tokens, or a shape
-/// is impossible.
+/// If the target is narrower than the small network, differs in heads, patches or tokens, or a shape is
+/// invalid.
 pub fn operator_shapes(
     small: &VitShape,
     target: &VitShape,
@@ -129,9 +128,9 @@ pub fn operator_shapes(
     Ok(shapes)
 }
 
-/// The operator its authors start from: layer l repeats layer l mod K, with a little of the others
-/// (weights 1 and uniform up to `noise`, normalised to sum 1), and every new channel is a random
-/// average of the old (rows uniform in 0..1, normalised to sum 1).
+/// The authors' initial operator: layer l copies layer l mod K, with a little of the others (weights 1 and
+/// uniform up to `noise`, normalised to sum 1), and every new channel is a random average of the old ones
+/// (rows uniform in 0..1, normalised to sum 1).
 ///
 /// # Errors
 /// As [`operator_shapes`].
@@ -143,7 +142,7 @@ pub fn operator_start(
 ) -> std::result::Result<Weights, NetworkError> {
     let mut operator = Weights::new();
     for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
-        // Streams above the fresh network's, whose layers count from 1 << 32.
+        // Streams above the fresh network's, whose layer streams start at 1 << 32.
         let rng = &mut generator(seed, (1 << 60) + stream as u64);
         let draws = (uniform(dims.as_slice(), 0.5, rng)? + 0.5)?; // 0..1
         let rows = if name.starts_with("depth.") {
@@ -159,7 +158,7 @@ pub fn operator_start(
     Ok(operator)
 }
 
-/// One in row l and column l mod K: (L, K).
+/// 1 in row l and column l mod K: (L, K).
 fn repeat(small: usize, target: usize) -> Result<Tensor> {
     let values: Vec<f32> = (0..target * small)
         .map(|i| f32::from(u8::from((i / small) % small == i % small)))

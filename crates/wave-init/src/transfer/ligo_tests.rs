@@ -7,7 +7,7 @@ use crate::testing::{
 use candle_core::Var;
 use wave_models::vit;
 
-/// The operator that grows a network into itself; into a deeper one by repeating its layers.
+/// The operator that maps a network to itself, or to a deeper one that repeats its layers.
 fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, NetworkError> {
     operator_start(small, target, 0.0, 0)
 }
@@ -111,7 +111,7 @@ fn a_wider_network_contains_the_small_one_and_its_averages() {
     );
     let head = mul(&before["head.weight"], &t(&stream));
     assert_close(&values(&grown["head.weight"]), &values(&head), 1e-5);
-    // The old channels stay the same.
+    // The original channels stay the same.
     let corner = of(&grown, "attn.proj.weight");
     let corner = corner.narrow(0, 0, 16).unwrap().narrow(1, 0, 16).unwrap();
     assert_same("corner", &corner, &proj);
@@ -149,7 +149,7 @@ fn every_part_of_the_operator_learns() {
         let gradient = gradients.get(var).unwrap_or_else(|| panic!("{name}"));
         let norm = values(gradient).iter().map(|g| g * g).sum::<f32>();
         assert!(norm > 0.0, "{name} has no gradient");
-        // Along its own direction the loss changes as the gradient says.
+        // Along its own direction the loss changes as the gradient predicts.
         let mut direction: Weights = operator
             .iter()
             .map(|(name, var)| (name.clone(), var.zeros_like().unwrap()))

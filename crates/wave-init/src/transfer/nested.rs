@@ -1,10 +1,9 @@
-//! Slices of an elastic network whose smaller ones are its first heads and channels, as in HydraViT
-//! (Haberer et al. 2024) and MatFormer (Devvrit et al. 2024).
+//! Slices of an elastic network, whose subnetworks are its first heads and channels, as in HydraViT (Haberer
+//! et al. 2024) and MatFormer (Devvrit et al. 2024).
 //!
-//! The target is the donor's first channels of the residual stream, first heads and first hidden
-//! channels of the MLP; of the layers, the first or evenly spaced ones
-//! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be sliced.
-//! The slice is useful only if the whole was trained for it.
+//! The target takes the donor's first channels of the residual stream, first heads and first hidden channels
+//! of the MLP, and its first or evenly spaced layers ([`Choices::layers`](crate::Choices::layers)). Nothing
+//! is rescaled. Any transformer can be sliced, but the slice is useful only if the whole was trained for it.
 
 use super::{BLOCK_TENSORS, Carry, Stored, as_large, same};
 use crate::indices::Layers;
@@ -34,12 +33,12 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     Ok(carry.finish(Stored::Donor))
 }
 
-/// The slice of an elastic network that is a network of the shape of `target`: differentiable, so
-/// that training the slices trains the whole. Weights are stacked ([`stack`]), the returned ones too;
-/// tensors outside the blocks are sliced too, and have to fit.
+/// The slice of an elastic network with the shape of `target`. It is differentiable, so training the slices
+/// trains the whole. Weights are stacked ([`stack`]), and so is the result; tensors outside the blocks are
+/// sliced too, and must fit.
 ///
 /// # Errors
-/// If the target is larger, or has heads of another width.
+/// If the target is larger, or has heads of a different width.
 ///
 /// [`stack`]: wave_models::vit::stack
 pub fn slice(
@@ -78,12 +77,12 @@ fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), NetworkE
     same(METHOD.name, &[head_width])
 }
 
-/// Queries, keys and values lie in one tensor, one below the other.
+/// Number of equal segments: queries, keys and values are concatenated in one tensor.
 fn segments(name: &str) -> usize {
     if name.contains("attn.qkv") { 3 } else { 1 }
 }
 
-/// The first elements along the axes from `axis` on; along `axis` itself, of each of the equal
+/// The first elements along the axes from `axis` on; along `axis` itself, the first of each of the equal
 /// segments.
 fn first(tensor: &Tensor, dims: &[usize], axis: usize, segments: usize) -> Result<Tensor> {
     let (of, rows) = (tensor.dim(axis)? / segments, dims[axis] / segments);

@@ -99,7 +99,7 @@ fn a_differentiable_slice_is_the_start_and_reaches_every_weight_of_the_slice() {
         for (name, tensor) in vit::unstack(&slice).unwrap() {
             assert_same(&name, &tensor, &start.weights[&name]);
         }
-        // The gradient of the sum of all entries: one for each that is in the slice.
+        // The gradient of the sum of all entries: 1 for each entry in the slice.
         let sums = slice.values().map(|t| t.sum_all().unwrap());
         let sum = sums.reduce(|a, b| (a + b).unwrap()).unwrap();
         let gradients = sum.backward().unwrap();

@@ -1,7 +1,7 @@
-//! Only the attention and the position embedding of a trained model; everything else starts afresh.
+//! Only the attention and the position embedding of a trained model; everything else is freshly initialised.
 //!
-//! The upper reference of mimetic attention (thesis, section 3.2.5). The layers of a deeper donor are
-//! a choice: [`Choices::layers`](crate::Choices::layers).
+//! The upper bound for mimetic attention (thesis, section 3.2.5). [`Choices::layers`](crate::Choices::layers)
+//! selects the layers of a deeper donor.
 
 use super::{AS_IS, ATTENTION, Carry, Stored, at_least, whole};
 use crate::start::{Request, Start, StartMethod};

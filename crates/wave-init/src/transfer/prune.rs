@@ -1,15 +1,15 @@
-//! A trained network made smaller without training: structured pruning by least squares on images.
+//! Shrinks a trained network without training: structured pruning with least squares on images.
 //!
-//! 1. Layers: the first stays, and the layers that turn the tokens most.
-//! 2. Heads: the ones that write most to the residual stream stay. Within each, queries and keys keep
-//!    the leading directions of their products for the images seen, values those of the head's output.
-//! 3. MLP channels are removed one at a time, always the one whose output the others can best make up
-//!    for (Hassibi and Stork 1993, "Optimal brain surgeon", with the MLP's outputs as the loss).
+//! 1. Layers: the first is kept, and those that rotate the tokens most.
+//! 2. Heads: those that write most to the residual stream are kept. Within each, queries and keys keep the
+//!    leading directions of their products on the given images, and values those of the head's output.
+//! 3. MLP channels are removed one at a time, always the one for which the others can best compensate
+//!    (Hassibi and Stork 1993, "Optimal brain surgeon", with the MLP's outputs as the loss).
 //! 4. The residual stream keeps its leading directions (as in SliceGPT, Ashkboos et al. 2024).
-//! 5. Every matrix is fitted by least squares, from the first layer to the last, to the donor's values
-//!    for the same images. So each makes up for errors of the ones before it.
+//! 5. Every matrix is fitted by least squares, from the first layer to the last, to the donor's values on the
+//!    same images, so each compensates for errors of the previous ones.
 //!
-//! Gains and biases of norms move into the matrices that read them. No labels are used.
+//! Weights and biases of norms are folded into the matrices that read them. No labels are used.
 
 mod fit;
 mod narrow;
@@ -60,7 +60,7 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     Ok(carry.finish(Stored::Donor))
 }
 
-/// The weights of the target; without a classifier where it has other classes.
+/// The weights of the target; without a classifier if its number of classes differs.
 fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let network = Network::of(donor)?;
     let mut streams = network.embed(images)?;
@@ -102,11 +102,11 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     Ok(weights)
 }
 
-/// Statistics of the donor's streams, by layer and channel.
+/// Statistics of the donor's residual stream, by layer and channel.
 struct Seen {
-    /// The sum over tokens of 1 - cosine between the stream before and behind each layer.
+    /// The sum over tokens of 1 - cosine between the stream before and after each layer.
     turns: Vec<f64>,
-    /// (width, width): second moments of the layers' inputs.
+    /// (width, width): second moments of the inputs of attention and MLP.
     covariance: Mat<f64>,
 }
 
@@ -133,12 +133,12 @@ fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
     Ok(Seen { turns, covariance })
 }
 
-/// Input and output of a map in the new network, for a batch.
+/// Input and output of a linear map in the new network, for a batch.
 type Pair<'p> = dyn Fn(&Passage, &Tensor) -> Result<(Tensor, Tensor)> + 'p;
 
 impl Layer {
-    /// The layer with every matrix fitted to the values of `thin` on the donor's stream. `made` are the new
-    /// network's streams: before the layer, and afterwards behind it.
+    /// The layer with every matrix fitted to the values of `thin` on the donor's stream. `made` holds the new
+    /// network's streams: before the layer, and on return after it.
     fn fitted(
         mut self,
         network: &Network,

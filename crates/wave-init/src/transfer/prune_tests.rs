@@ -27,8 +27,8 @@ fn start(method: &str, target: &VitShape, donor: &Donor) -> Weights {
     find(method).unwrap().start(&request).unwrap().weights
 }
 
-/// Relative root mean square difference of the images' logits from the donor's, means over images taken
-/// away.
+/// Relative root mean square difference between the images' logits and the donor's, after subtracting means
+/// over images.
 fn difference(donor: &Donor, target: &VitShape, weights: &Weights) -> f64 {
     let logits = |shape: &VitShape, weights: &Weights| {
         let stacked = stack(weights, shape.depth).unwrap();

@@ -1,8 +1,8 @@
 //! Weight selection: a smaller network from evenly spaced elements of a larger one.
 //!
-//! Along each axis of a tensor the target takes the elements at the positions that
-//! [`uniform`] spaces; of the layers, the first ones (Xu et al. 2024,
-//! section 3). Nothing is rescaled. The classifier starts afresh.
+//! Along each axis of a tensor the target takes the elements at the evenly spaced positions of [`uniform`];
+//! of the layers, it takes the first ones (Xu et al. 2024, section 3). Nothing is rescaled. The classifier is
+//! freshly initialised.
 
 use super::{BLOCK_TENSORS, Carry, Stored, as_large};
 use crate::indices::uniform;

@@ -31,7 +31,7 @@ fn every_second_element_of_a_donor_twice_as_wide() {
     let bias = values(&of["blocks.0.norm1.bias"]);
     let expected: Vec<f32> = bias.into_iter().step_by(2).collect();
     assert_eq!(values(&start["blocks.0.norm1.bias"]), expected);
-    // The classifier starts afresh.
+    // The classifier is freshly initialised.
     let fresh = fresh(&target);
     assert_same("head", &start["head.weight"], &fresh["head.weight"]);
     let positions = values(&of["pos_embed"]).into_iter().step_by(2);

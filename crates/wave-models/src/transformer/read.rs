@@ -1,7 +1,7 @@
-//! Recognition of [`super`] by weights, timm's name and arguments.
+//! Recognition of [`super`] from weights, timm's name and arguments.
 //!
-//! Heads, epsilon, activation, pooling and rotation leave no trace in weights. They follow from timm's
-//! name or its arguments, so weights without a name are refused.
+//! Number of heads, epsilon, activation, pooling and rotary positions cannot be inferred from weights. They
+//! follow from timm's name or its arguments, so weights without a name are refused.
 
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, TransformerShape};
 use crate::check::unsupported;
@@ -10,7 +10,7 @@ use crate::{ShapeError, heads};
 use serde_json::Value;
 use wave_ancestors::table::{Known, agree, refuse_arguments};
 
-/// Arguments whose meaning is read off the weights, or here.
+/// Arguments whose values are inferred from the weights, or read here.
 const ARGUMENTS: [&str; 33] = [
     "img_size",
     "patch_size",
@@ -47,7 +47,7 @@ const ARGUMENTS: [&str; 33] = [
     "dynamic_img_size",
 ];
 
-/// Arguments of rotary positions, whose usual values follow from the name.
+/// Arguments of rotary positions, whose default values follow from the name.
 const OF_ROTARY: [&str; 5] = [
     "use_rot_pos_emb",
     "rope_type",
@@ -56,7 +56,7 @@ const OF_ROTARY: [&str; 5] = [
     "rope_rotate_half",
 ];
 
-/// Facts of a network that its name tells, beside its weights.
+/// Facts about a network that follow from its name, in addition to its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Named {
     family: &'static str,
@@ -66,7 +66,7 @@ struct Named {
     rotary: Option<Rotary>,
 }
 
-/// Facts told by a registered name of timm's, or its unsupported part.
+/// Facts that follow from a name that timm registers; the error names its unsupported part.
 fn named(name: &str) -> Result<Named, &'static str> {
     let has = |part: &str| name.contains(part);
     let starts = |part: &str| name.starts_with(part);
@@ -87,7 +87,7 @@ fn named(name: &str) -> Result<Named, &'static str> {
         false => Pooling::Mean,
     };
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
-    // transformers' `model_type`; the arguments tell the rest.
+    // transformers' `model_type`; the arguments give the rest.
     let of_transformers = match name {
         "vit" | "deit" | "vit_msn" => Some((vit.family, None)),
         "dinov2" | "dinov2_with_registers" => Some(("a DINOv2", None)),
@@ -200,7 +200,7 @@ fn named(name: &str) -> Result<Named, &'static str> {
     })
 }
 
-/// Differences from DeiT that only the name tells, no tensor and no argument.
+/// Differences from DeiT that only the name shows, no tensor and no argument.
 pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
     let found = || "by its name".to_owned();
     match named(name) {
@@ -214,7 +214,7 @@ pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
     }
 }
 
-/// The transformer of these weights, with `what` a plain one lacks, found by `found`.
+/// The transformer of these weights; `what` is the part that a plain one lacks, and `found` the evidence for it.
 pub(crate) fn recognise(
     known: Known,
     what: &str,
@@ -446,7 +446,7 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// The heads that arguments or the name tell.
+/// The number of heads that the arguments or the name give.
 fn heads(known: Known) -> Option<usize> {
     match known.args.get("num_heads") {
         Some(said) if !said.is_null() => known.size("num_heads").filter(|heads| *heads > 0),

@@ -3,7 +3,7 @@ use crate::Weights;
 use candle_core::{DType, Device, Tensor};
 use serde_json::Map;
 
-/// Names tell the same as timm's registry (`make_registered.py`).
+/// Names give the same facts as timm's registry (`make_registered.py`).
 #[test]
 fn names_tell_what_timm_registers() {
     let text = include_str!("../../tests/fixtures/registered.txt");

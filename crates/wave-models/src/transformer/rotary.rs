@@ -1,5 +1,5 @@
-//! Rotary positions of patches: queries and keys are rotated, two channels at a time, by angles that
-//! grow with a patch's row and column.
+//! Rotary position embedding of patches: queries and keys are rotated, two channels at a time, by angles
+//! that grow linearly with a patch's row and column.
 //!
 //! ```text
 //! angle = coordinate times frequency       row times each frequency, then column times each
@@ -9,20 +9,20 @@
 use candle_core::{D, Device, Result, Tensor};
 use std::f64::consts::TAU;
 
-/// Angles of coordinates, and the channels that are rotated together.
+/// Angles of the coordinates, and the pairs of channels that are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotary {
-    /// EVA-02's: coordinates as on a grid of so many patches, frequencies from 1 to 1 / 10,000,
+    /// EVA-02's: coordinates rescaled to the grid of the training images, frequencies from 1 to 1 / 10,000,
     /// neighbouring channels.
     Neighbours {
-        /// Patches along the side of the grid that it was trained on.
+        /// Patches along the side of the grid that the network was trained on.
         reference: usize,
     },
     /// DINOv3's: coordinates from -1 to 1, periods from 1 to 100, channels half a head apart.
     Halves,
 }
 
-/// Angles of a grid.
+/// Rotation angles of a grid of patches.
 pub(super) struct Angles {
     rotary: Rotary,
     /// Cosines and sines, (1, tokens, 1, half a head); tokens before the patches have angle 0.

@@ -10,7 +10,7 @@ use crate::{Activation, Weights, check_weights};
 use candle_core::{D, DType, Device, Result, Tensor};
 use wave_ancestors::in_parts;
 
-/// Images that pass through together.
+/// Images per forward pass.
 const IMAGES: usize = 32;
 
 /// Tokens (b, tokens, d) before the blocks.
@@ -23,7 +23,7 @@ pub(super) fn embed(
     let kernel = get(weights, "patch_embed.proj.weight")?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, kernel)?;
     let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
-    // One table for positions, patch bias and the tokens before the patches: (tokens, d).
+    // One table for positions, patch bias and the prefix tokens: (tokens, d).
     let bias = match shape.patch_bias {
         true => get(weights, "patch_embed.proj.bias")?.clone(),
         false => Tensor::zeros(d, kernel.dtype(), kernel.device())?,
@@ -52,13 +52,13 @@ fn norm(shape: &TransformerShape, weights: &Weights, name: &str, x: &Tensor) -> 
     Affine::stored(weights, name)?.norm(x, shape.norm_eps)
 }
 
-/// The weights with the layers of each kind joined.
+/// The weights with layers stacked by kind.
 pub(crate) fn stacked(shape: &TransformerShape, weights: &Weights) -> Result<Weights> {
     vit::stack_with(weights, shape.depth, shape.scales())
 }
 
-/// Arguments of [`wave_ops::blocks()`], from stacked weights. LayerScale is multiplied into the maps
-/// before it, which changes neither its gradient nor theirs.
+/// Arguments of [`wave_ops::blocks()`] from stacked weights. LayerScale is multiplied into the maps before
+/// it, which changes none of the gradients.
 pub(super) fn plain_parameters(
     shape: &TransformerShape,
     weights: &Weights,
@@ -84,7 +84,7 @@ pub(super) fn plain_parameters(
     vit::block_tensors(parameter)
 }
 
-/// Features (b, d) of the tokens (b, tokens, d) after the blocks, with attention pooling if it is given.
+/// Features (b, d) of the tokens (b, tokens, d) after the blocks; `latent` is the attention pooling, if there is any.
 pub(super) fn pooled(
     shape: &TransformerShape,
     weights: &Weights,
@@ -113,7 +113,7 @@ pub(super) fn pooled(
     }
 }
 
-/// Class scores of features.
+/// Logits of features.
 pub(super) fn head(
     shape: &TransformerShape,
     weights: &Weights,
@@ -124,10 +124,10 @@ pub(super) fn head(
     wave_ops::linear(features, weight, bias)
 }
 
-/// A block of any parts.
+/// A block with any of the optional parts.
 pub(super) struct Layer {
     norms: [Affine; 2],
-    /// Columns in the order head, part, channel; `1 / sqrt(head)` in the queries, or in their norm.
+    /// Columns in the order head, part, channel; the queries (or their norm) are scaled by `1 / sqrt(head)`.
     qkv: Affine,
     qk_norms: Option<[Affine; 2]>,
     attention_norm: Option<Affine>,
@@ -156,7 +156,7 @@ enum Blocks {
     Any(Vec<Layer>, Option<Angles>),
 }
 
-/// A transformer with its weights, which only runs.
+/// An inference-only transformer with its weights.
 pub(crate) struct Transformer {
     about: About,
     shape: TransformerShape,
@@ -369,7 +369,7 @@ impl Layer {
             columns(k.as_ref(), &qkv, 1, head),
             columns(None, &qkv, 2, head),
         );
-        // A text may have fewer tokens than the biases are for.
+        // A text may have fewer tokens than the bias covers.
         let bias = self.bias.narrow(1, 0, n)?.narrow(2, 0, n)?.contiguous()?;
         let mut mixed = frozen::attention(q, k, v, &bias, (head, head), none)?;
         if let Some(norm) = &self.attention_norm {
@@ -393,8 +393,8 @@ impl Layer {
     }
 }
 
-/// The columns of queries, keys or values, `part` of three: in a tensor of their own where they were
-/// changed, else among the columns of all three.
+/// The columns of queries, keys or values (`part` of three): in their own tensor if they were changed, else
+/// within the joint tensor.
 fn columns<'a>(own: Option<&'a Tensor>, all: &'a Tensor, part: usize, head: usize) -> Columns<'a> {
     match own {
         Some(tokens) => Columns {
@@ -410,7 +410,7 @@ fn columns<'a>(own: Option<&'a Tensor>, all: &'a Tensor, part: usize, head: usiz
     }
 }
 
-/// The activation of a linear map.
+/// A linear map followed by the activation.
 fn activated(between: Between, x: &Tensor, map: &Affine) -> Result<Tensor> {
     let identity = || map.linear(x, Activation::Identity);
     match between {
@@ -424,8 +424,8 @@ fn activated(between: Between, x: &Tensor, map: &Affine) -> Result<Tensor> {
     }
 }
 
-/// Rows (part, head, channel) of a map or bias in the order (head, part, channel), the queries' times
-/// `share`.
+/// Reorders the rows of a map or bias from (part, head, channel) to (head, part, channel), with queries
+/// scaled by `share`.
 fn by_head(rows: &Tensor, heads: usize, share: f64) -> Result<Tensor> {
     let d = rows.dim(0)? / 3;
     let rest: usize = rows.dims()[1..].iter().product();
@@ -437,9 +437,9 @@ fn by_head(rows: &Tensor, heads: usize, share: f64) -> Result<Tensor> {
         .reshape(rows.shape())
 }
 
-/// The biases of scores (heads, tokens, tokens), if there is a table of this kind: row `i` of it is of
-/// patches `dy` and `dx` apart, `i = (dy + g - 1) (2 g - 1) + dx + g - 1`, and the last three are of
-/// scores of the class token for patches, of patches for it, and of it for itself.
+/// Relative position biases (heads, tokens, tokens), if there is a table of this kind. Its row `i` is for
+/// patches `dy` and `dx` apart, `i = (dy + g - 1) (2 g - 1) + dx + g - 1`; the last three rows are for the
+/// class token attending to patches, patches attending to it, and it to itself.
 fn relative(
     shape: &TransformerShape,
     weights: &Weights,
@@ -490,7 +490,7 @@ impl Latent {
         })
     }
 
-    /// Attention pooling of patches (b, n, d): (b, d).
+    /// Attention pooling of patches (b, n, d), giving (b, d).
     fn run(&self, shape: &TransformerShape, patches: &Tensor) -> Result<Tensor> {
         let (b, n, d) = patches.dims3()?;
         let (heads, head, none) = (shape.heads, d / shape.heads, Activation::Identity);

@@ -1,4 +1,4 @@
-//! The blocks of [`super`] on tokens of text.
+//! The blocks of [`super`] on text tokens.
 
 use super::TransformerShape;
 use super::run::Layer;
@@ -6,10 +6,10 @@ use crate::Weights;
 use crate::fold::{Affine, get};
 use candle_core::{DType, Device, Result, Tensor};
 
-/// Attention bias of masked tokens: nothing is left of them after the softmax.
+/// Attention bias of masked tokens: their weight after the softmax is 0.
 const UNSEEN: f32 = -1e9;
 
-/// The blocks of a text tower with its weights, from tokens to their states.
+/// The blocks of a text tower with its weights, from token ids to hidden states.
 pub(crate) struct TextBlocks {
     shape: TransformerShape,
     /// (vocabulary, d)
@@ -22,7 +22,7 @@ pub(crate) struct TextBlocks {
 }
 
 impl TextBlocks {
-    /// The blocks of texts of up to `context` tokens, which see all tokens, or if `causal` the ones before them.
+    /// The blocks for texts of up to `context` tokens, with full attention or, if `causal`, causal attention.
     pub(crate) fn new(
         shape: &TransformerShape,
         context: usize,
@@ -43,7 +43,7 @@ impl TextBlocks {
         })
     }
 
-    /// The states (b, n, d) of tokens (b, n).
+    /// Hidden states (b, n, d) of tokens (b, n).
     pub(crate) fn run(&self, tokens: &Tensor) -> Result<Tensor> {
         let (b, n) = tokens.dims2()?;
         let x = self.tokens.index_select(&tokens.flatten_all()?, 0)?;

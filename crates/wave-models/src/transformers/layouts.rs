@@ -1,7 +1,7 @@
-//! The supported layouts of transformers: their names and their `config.json` in timm's terms.
+//! The supported layouts of transformers: their tensor names and `config.json` in timm's terms.
 //!
-//! A network is a row of [`LAYOUTS`]: the module that holds it, tables of names, and modules that no image
-//! passes through. Weights do not show heads, epsilon, activation and pooling: `config.json` tells them.
+//! A network is a row of [`LAYOUTS`]: its module, tables of names, and the modules that inference does not use.
+//! Weights do not show number of heads, epsilon, activation and pooling; they come from `config.json`.
 
 use super::{import, join, misfit, rename};
 use crate::check::{dims, unsupported};
@@ -17,7 +17,7 @@ mod tests;
 pub struct InTimm {
     /// timm's name, or `model_type`.
     pub name: String,
-    /// timm's `model_args`; of a plain vision transformer all of transformers' `config.json`.
+    /// timm's `model_args`; for a plain vision transformer all of transformers' `config.json`.
     pub args: Map<String, Value>,
     /// Weights under timm's names.
     pub weights: Weights,
@@ -27,17 +27,17 @@ type Names = &'static [(&'static str, &'static str)];
 
 /// A layout of a transformer.
 struct Layout {
-    /// `model_type` of the networks that have it.
+    /// The `model_type`s that use it.
     kinds: &'static [&'static str],
-    /// The module that holds the network, beside its classifier.
+    /// The module that holds the network without its classifier.
     module: &'static str,
-    /// Prefix before the number of a block.
+    /// Prefix before the block number.
     blocks: &'static str,
     /// Modules outside the blocks, transformers' name first. Longer names come first.
     outer: Names,
     /// Modules of a block.
     inner: Names,
-    /// The module of queries, keys and values, and their names in it; joined, if there is one.
+    /// The module of queries, keys and values, with their names in it; joined if there is one.
     thirds: Option<(&'static str, [&'static str; 3])>,
 }
 
@@ -45,12 +45,12 @@ const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query",
 
 const VIT_OUTER: Names = &[
     ("embeddings.cls_token", "cls_token"),
-    // A distillation token that no classifier sees is a register.
+    // A distillation token that no classifier reads is a register.
     ("embeddings.distillation_token", "reg_token"),
     ("embeddings.register_tokens", "reg_token"),
     ("embeddings.position_embeddings", "pos_embed"),
     ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
-    // BEiT's; elsewhere poolers are idle.
+    // BEiT's; other networks' poolers are unused.
     ("encoder.relative_position_bias", "rel_pos_bias"),
     ("pooler.layernorm", "fc_norm"),
     ("layernorm", "norm"),
@@ -99,7 +99,7 @@ const DINOV3_INNER: Names = &[
     ("mlp.down_proj", "mlp.fc2"),
 ];
 
-/// Towers of images and of texts.
+/// Image and text towers.
 const TOWER_OUTER: Names = &[
     ("embeddings.class_embedding", "cls_token"),
     ("embeddings.patch_embedding", "patch_embed.proj"),
@@ -187,23 +187,23 @@ const LAYOUTS: [Layout; 9] = [
     TOWER,
 ];
 
-/// True if no image passes through a tensor once the network is trained: tokens of masked training, poolers
-/// that only pretraining had, tables that count.
+/// True if a tensor is not used in the forward pass of the trained network: mask tokens, poolers used only in
+/// pretraining, index tables.
 fn idle(kind: &str, name: &str) -> bool {
     let part = |start: &str| name.starts_with(start);
     name.ends_with("embeddings.mask_token")
         || name.ends_with("relative_position_index")
         || name.ends_with("position_ids")
         || (["vit", "deit", "vit_msn"].contains(&kind) && part("pooler."))
-        // The classifier's own pooling takes the place of the tower's.
+        // The classifier's own pooling replaces the tower's.
         || (kind == "clip" && part("post_layernorm."))
         || (kind == "siglip" && part("head."))
 }
 
-/// The network of a directory of transformers, in timm's terms.
+/// The network of a transformers directory, in timm's terms.
 ///
 /// # Errors
-/// If its layout is not read, or a part of it is not.
+/// If its layout, or a part of it, is not supported.
 pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> {
     let kind = config["model_type"].as_str().unwrap_or_default();
     crate::unsupported::check(kind, &Weights::new())?;
@@ -236,7 +236,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
     let classifies = ["classifier.weight", "cls_classifier.weight"]
         .iter()
         .any(|name| weights.contains_key(*name));
-    // A plain vision transformer trains, and its contradictions are told by transformers' keys.
+    // A plain vision transformer is trainable, and errors about it use transformers' keys.
     if ["vit", "deit", "vit_msn"].contains(&kind) && classifies && args["act_layer"] == "gelu" {
         return Ok(InTimm {
             name: kind.into(),
@@ -253,7 +253,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
     Ok(found)
 }
 
-/// A tower of a CLIP or SigLIP under timm's names, from the tensors after `module`.
+/// A tower of a CLIP or SigLIP under timm's names, from the tensors under `module`.
 pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeError> {
     let own = weights.iter().filter_map(|(name, tensor)| {
         let inner = name.strip_prefix(module)?.strip_prefix('.')?;
@@ -262,8 +262,8 @@ pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeErr
     renamed("clip_vision_model", &TOWER, &own.collect())
 }
 
-/// The names of a vision transformer with the module before each: ViT-MSN's files have it before some, and
-/// networks without a classifier before none.
+/// The names of a vision transformer, each with its module prefix: ViT-MSN's files have it on some, and
+/// networks without a classifier on none.
 fn whole_names(kind: &str, weights: &Weights) -> Weights {
     let module = match kind {
         "deit" => "deit.",
@@ -358,8 +358,7 @@ fn arguments(
     Ok(args)
 }
 
-/// The weights under timm's names. Names of neither project are kept, for the check against a network to
-/// report.
+/// The weights under timm's names. Unknown names are kept and reported by the check against a network.
 fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
     let mut out = Weights::new();
     let inner = |name: &String| {
@@ -408,7 +407,7 @@ fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, Sh
     Ok(out)
 }
 
-/// Converts the weights that differ in more than names.
+/// Converts the weights that differ in more than their names.
 fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
     let changed =
         |name: &str, tensor: &Tensor, change: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
@@ -416,7 +415,7 @@ fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
         };
     match kind {
         "dinov2_with_registers" => {
-            // The class token's position is added to it; registers have none.
+            // The class token's position is added to it; registers have no positions.
             let [_, places, _] = dims(weights, "pos_embed")?;
             let (token, table) = (weights.get("cls_token"), weights.get("pos_embed"));
             if let (Some(token), Some(table), 2..) = (token, table, places) {

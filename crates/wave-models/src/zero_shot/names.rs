@@ -1,10 +1,10 @@
-//! Weights of CLIP and SigLIP: their names and shapes in transformers. `transformers/layouts.rs` has timm's.
+//! Names and shapes of the weights of CLIP and SigLIP in transformers. `transformers/layouts.rs` has timm's.
 
 use crate::check::affine;
 use crate::transformer::TransformerShape;
 
-/// Names and shapes of the tensors common to both towers, after `prefix`, with so many rows in the table of positions
-/// and the last norm of this name.
+/// Names and shapes of the tensors common to both towers, under `prefix`, with this many rows in the position
+/// table and this name for the last norm.
 pub(super) fn of_tower(
     prefix: &str,
     shape: &TransformerShape,
@@ -35,7 +35,7 @@ pub(super) fn of_tower(
     all
 }
 
-/// Names and shapes of CLIP's own of images, with patches (width, channels, patch, patch).
+/// Names and shapes specific to CLIP's image tower, with patches (width, channels, patch, patch).
 pub(super) fn of_clip_images(patches: [usize; 4]) -> Vec<(String, Vec<usize>)> {
     let d = patches[0];
     let name = |part: &str| format!("vision_model.{part}");
@@ -47,7 +47,7 @@ pub(super) fn of_clip_images(patches: [usize; 4]) -> Vec<(String, Vec<usize>)> {
     all
 }
 
-/// Names and shapes of SigLIP's own of images, with `hidden` channels in the MLP of its pooling.
+/// Names and shapes specific to SigLIP's image tower, with `hidden` channels in the MLP of its pooling.
 pub(super) fn of_siglip_images(patches: [usize; 4], hidden: usize) -> Vec<(String, Vec<usize>)> {
     let d = patches[0];
     let name = |part: &str| format!("vision_model.{part}");

@@ -1,7 +1,7 @@
-//! Recognition of [`super::DualEncoder`] by transformers' `config.json` and weights.
+//! Recognition of [`super::DualEncoder`] from transformers' `config.json` and weights.
 //!
-//! Sizes follow from weights; heads, activations, epsilons and the end of a text from the configuration, or
-//! from transformers' defaults where it says nothing.
+//! Sizes are inferred from weights; number of heads, activations, epsilons and the end of a text come from
+//! the configuration, or from transformers' defaults for missing keys.
 
 use super::names;
 use super::{DualEncoder, EndOfText, TextShape};
@@ -20,7 +20,7 @@ const TEXT: &str = "text_model";
 struct Usual {
     activation: &'static str,
     eps: f64,
-    /// Heads of the text tower.
+    /// Number of heads of the text tower.
     heads: usize,
 }
 
@@ -36,25 +36,25 @@ const SIGLIP: Usual = Usual {
     heads: 12,
 };
 
-/// Heads of both image towers where a configuration says nothing.
+/// Default number of heads of both image towers.
 const VISION_HEADS: usize = 12;
-/// The end of a text where a CLIP's configuration says nothing.
+/// Default end-of-text token of a CLIP.
 const CLIP_END: u64 = 49407;
-/// An `eos_token_id` that older CLIPs have and never meant.
+/// An `eos_token_id` in the configuration of older CLIPs that is not their actual end token.
 const LEGACY_END: u64 = 2;
 
 impl DualEncoder {
-    /// True if a `config.json` is of a CLIP or SigLIP, without a classifier.
+    /// True if a `config.json` describes a CLIP or SigLIP, without a classifier.
     pub fn is_one(config: &Value) -> bool {
         let class = config["architectures"][0].as_str().unwrap_or_default();
         matches!(config["model_type"].as_str(), Some("clip" | "siglip"))
             && !class.ends_with("ForImageClassification")
     }
 
-    /// The CLIP or SigLIP of transformers' `config.json` and weights.
+    /// Reads a CLIP or SigLIP from transformers' `config.json` and weights.
     ///
     /// # Errors
-    /// If it is neither, a part is none of these, or weights are missing, misshapen, too many, or contradict
+    /// If it is neither, has an unsupported part, or weights are missing, misshapen, too many, or contradict
     /// the configuration.
     pub fn read(config: &Value, weights: &Weights) -> Result<DualEncoder, ShapeError> {
         let clip = match config["model_type"].as_str() {
@@ -117,7 +117,7 @@ impl DualEncoder {
     }
 }
 
-/// A tensor of one value, whose shape is added to the expected ones.
+/// A scalar tensor, whose shape is added to the expected ones.
 fn scalar(
     weights: &Weights,
     name: &str,
@@ -138,7 +138,7 @@ fn scalar(
 
 type Named = Vec<(String, Vec<usize>)>;
 
-/// Sources of a CLIP or SigLIP.
+/// The configuration and weights of a CLIP or SigLIP.
 struct Of<'a> {
     config: &'a Value,
     weights: &'a Weights,
@@ -225,7 +225,7 @@ impl Of<'_> {
         Ok((text, all))
     }
 
-    /// The token whose state stands for a whole text.
+    /// The token whose hidden state represents the whole text.
     fn end(&self) -> Result<EndOfText, ShapeError> {
         if !self.clip {
             return Ok(EndOfText::Last);
@@ -341,7 +341,7 @@ impl Of<'_> {
         if self.clip { "clip" } else { "siglip" }
     }
 
-    /// For a value of the configuration that is none of those expected.
+    /// The error of a configuration value that is not among the expected ones.
     fn wrong(&self, path: &'static str, expected: &'static str) -> ShapeError {
         ShapeError::Choice {
             name: path,
@@ -350,8 +350,8 @@ impl Of<'_> {
         }
     }
 
-    /// A value of the configuration by `section.key`, or `key`; null is as good as absent. As transformers does, it takes
-    /// `text_config_dict` of older files, if there, for `text_config`.
+    /// A value of the configuration by `section.key`, or `key`; null counts as absent. Like transformers, it
+    /// prefers `text_config_dict` of older files to `text_config`, if present.
     fn value(&self, path: &str) -> Option<&Value> {
         let Some((section, key)) = path.split_once('.') else {
             return self.config.get(path).filter(|value| !value.is_null());
@@ -363,7 +363,7 @@ impl Of<'_> {
         section.get(key).filter(|value| !value.is_null())
     }
 
-    /// A number of the configuration, if it is there.
+    /// A number in the configuration, if present.
     fn number(&self, path: &'static str) -> Result<Option<usize>, ShapeError> {
         match self.value(path) {
             None => Ok(None),
@@ -374,7 +374,7 @@ impl Of<'_> {
         }
     }
 
-    /// Checks a size of the weights against the configuration's, if it says one and it matters.
+    /// Checks a size of the weights against the configuration's, if that gives one and it matters.
     fn said(&self, path: &'static str, found: usize, matters: bool) -> Result<(), ShapeError> {
         match self.number(path)? {
             Some(said) if said != found && matters => Err(ShapeError::Contradiction {

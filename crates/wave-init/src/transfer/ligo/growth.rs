@@ -5,12 +5,11 @@ use candle_core::{Result, Tensor};
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
 use wave_models::{NetworkError, Weights, refuse};
 
-/// Grows `small` by `operator` into the weights of a network of shape `target`.
+/// Grows `small` with `operator` into the weights of a network of shape `target`.
 ///
 /// # Shapes
-/// `small` and the result are stacked ([`wave_models::vit::stack`]), as
-/// [`wave_models::vit::logits`] takes them; `operator` is as
-/// [`operator_shapes`] says. The classifier keeps the classes of `small`.
+/// `small` and the result are stacked ([`wave_models::vit::stack`]), as for [`wave_models::vit::logits`]; the
+/// shapes of `operator` are given by [`operator_shapes`]. The classifier keeps the classes of `small`.
 ///
 /// # Errors
 /// As [`operator_shapes`]; or if a tensor of the operator is missing or
@@ -37,10 +36,10 @@ pub fn grow(
         let wide = match name.strip_prefix("blocks.") {
             Some(part) if BLOCK_TENSORS.contains(&part) => block(part, tensor, operator)?,
             _ => match name.as_str() {
-                // Channels of the stream come in: (classes, d).
+                // Input channels of the residual stream: (classes, d).
                 "head.weight" | "head_dist.weight" => widen(tensor, 1, stream)?,
                 "head.bias" | "head_dist.bias" => tensor.clone(),
-                // Channels of the stream come out, last in (1, n, d) and first elsewhere.
+                // Output channels of the stream: the last dimension of (1, n, d), otherwise the first.
                 "pos_embed" | "cls_token" | "dist_token" => widen(tensor, 2, stream)?,
                 _ => widen(tensor, 0, stream)?,
             },
@@ -50,7 +49,7 @@ pub fn grow(
     Ok(grown)
 }
 
-/// A tensor of all layers: (K, ..) to (L, ..).
+/// One kind of tensor for all layers: (K, ..) to (L, ..).
 fn block(part: &str, tensor: &Tensor, operator: &Weights) -> Result<Tensor> {
     let mixed = mix(tensor, &operator[&format!("depth.{}", module(part))])?; // (L, ..)
     let width = |name: &str| operator.get(&format!("width.{name}"));
@@ -91,7 +90,7 @@ fn widen(tensor: &Tensor, axis: usize, c: Option<&Tensor>) -> Result<Tensor> {
     let Some(c) = c else {
         return Ok(tensor.clone());
     };
-    // The axis comes last, where C is a matrix product.
+    // The axis is moved to the end, where applying C is a matrix product.
     let last = tensor.rank() - 1;
     let moved = tensor.transpose(axis, last)?.contiguous()?; // (.., d)
     let mut dims = moved.dims().to_vec();

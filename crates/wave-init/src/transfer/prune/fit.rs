@@ -1,4 +1,4 @@
-//! Least squares from moments that are summed batch by batch.
+//! Least squares from moments accumulated batch by batch.
 
 use crate::mimetic::tensor;
 use candle_core::{DType, Error, Result, Tensor};
@@ -7,9 +7,9 @@ use faer::{Mat, Side};
 use rayon::prelude::*;
 use wave_models::fold::Affine;
 
-/// Added to the variances of inputs in a fit, relative to their mean.
+/// Ridge on the variances of inputs in a fit, relative to their mean.
 const RIDGE: f64 = 1e-4;
-/// The same where the order of channels is sought, whose covariance is inverted as a whole.
+/// The same for the order in which channels are removed, where the whole covariance is inverted.
 const RIDGE_OF_ORDER: f64 = 1e-3;
 
 /// Sums of products of inputs x and outputs y over tokens.
@@ -17,11 +17,11 @@ const RIDGE_OF_ORDER: f64 = 1e-3;
 pub(super) struct Moments {
     /// (x 1)' (x 1 y): (inputs + 1, inputs + 1 + outputs)
     sums: Option<Mat<f64>>,
-    /// (tokens, 1): roots of the tokens' weights.
+    /// (tokens, 1): square roots of the tokens' weights.
     share: Option<Tensor>,
 }
 
-/// Moments around the means.
+/// Centred moments.
 struct Centred {
     /// Covariance of inputs (inputs, inputs).
     within: Mat<f64>,
@@ -34,7 +34,7 @@ struct Centred {
 }
 
 impl Moments {
-    /// Moments over weighted tokens; `share` (tokens, 1) holds the roots of the weights.
+    /// Moments over weighted tokens; `share` (tokens, 1) holds the square roots of the weights.
     pub(super) fn weighted(share: &Tensor) -> Moments {
         Moments {
             sums: None,
@@ -89,8 +89,8 @@ impl Moments {
         })
     }
 
-    /// The linear map nearest to `prior` that brings inputs nearest to outputs: ridge regression of the
-    /// prior's residuals.
+    /// The linear map from inputs to outputs with the smallest squared error, regularised towards `prior`:
+    /// ridge regression of the prior's residuals.
     pub(super) fn fit(&self, prior: &Affine) -> Result<Affine> {
         let c = self.centred()?;
         let prior = matrix(&prior.weight)?;
@@ -106,8 +106,8 @@ impl Moments {
         })
     }
 
-    /// The `count` inputs of `weight` that stay when one is removed at a time: the one that costs the outputs
-    /// least once the others make up for it.
+    /// The `count` inputs of `weight` that remain after removing one at a time, always the one with the smallest
+    /// effect on the outputs once the others compensate for it.
     pub(super) fn kept(&self, weight: &Tensor, count: usize) -> Result<Vec<u32>> {
         let within = self.centred()?.within;
         let inputs = within.nrows();
@@ -157,8 +157,8 @@ impl Moments {
     }
 }
 
-/// Result of `with` on the Cholesky factors of a covariance, with `ridge` times the mean variance added to its
-/// diagonal. If inputs vary so little that rounding makes it indefinite, more is added until it is not.
+/// Calls `with` on the Cholesky factors of a covariance, with `ridge` times the mean variance added to its
+/// diagonal. If rounding makes it indefinite, as the inputs vary too little, more is added until it is not.
 fn inverted(
     covariance: Mat<f64>,
     ridge: f64,
@@ -180,7 +180,7 @@ fn inverted(
     ))
 }
 
-/// A matrix of a tensor (rows, columns).
+/// Converts a tensor (rows, columns) to a matrix.
 pub(super) fn matrix(tensor: &Tensor) -> Result<Mat<f64>> {
     let (rows, columns) = tensor.dims2()?;
     let values = tensor.flatten_all()?.to_vec1::<f32>()?;

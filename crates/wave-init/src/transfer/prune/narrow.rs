@@ -8,16 +8,16 @@ use faer::{Mat, Side};
 use wave_models::Weights;
 use wave_models::fold::Affine;
 
-/// A map `R` from the donor's stream to a narrower one that keeps its leading directions. Streams of
-/// mean 0 over channels stay so, as the norms of both networks take the mean away.
+/// A map `R` from the donor's stream to a narrower one that keeps its leading directions. Streams with mean 0
+/// over channels keep it, as the norms of both networks subtract the mean.
 pub(super) struct Narrow {
-    /// (new, old); none for streams of the same width.
+    /// (new, old); `None` for streams of the same width.
     map: Option<Tensor>,
 }
 
 impl Narrow {
-    /// `R = H[:, 1..] P'`: P the leading directions of the stream, and H the reflection that takes the
-    /// first axis to the direction of the mean over channels.
+    /// `R = H[:, 1..] P'`, where P are the leading directions of the stream, and H is the reflection that
+    /// maps the first axis to the direction of the mean over channels.
     pub(super) fn new(covariance: &Mat<f64>, width: usize) -> Result<Narrow> {
         let old = covariance.nrows();
         if width == old {
@@ -37,7 +37,7 @@ impl Narrow {
         Ok(Narrow { map: Some(map) })
     }
 
-    /// A stream (.., new) of one (.., old).
+    /// Projects a stream (.., old) to (.., new).
     pub(super) fn of(&self, x: &Tensor) -> Result<Tensor> {
         match &self.map {
             None => Ok(x.clone()),
@@ -45,8 +45,8 @@ impl Narrow {
         }
     }
 
-    /// A map that reads the normalised stream. As the new one has its length in fewer channels, its norm
-    /// leaves it shorter.
+    /// A map that reads the normalised stream. It is rescaled, as the norm gives a stream with fewer channels
+    /// a smaller length.
     pub(super) fn read(&self, linear: &Affine) -> Result<Affine> {
         let weight = match &self.map {
             None => linear.weight.clone(),

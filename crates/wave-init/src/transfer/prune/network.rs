@@ -1,4 +1,4 @@
-//! A vision transformer whose norms have no gains and biases: the matrices that read them have taken both.
+//! A vision transformer whose norms have no weights and biases: they are folded into the matrices that read them.
 
 use crate::start::Donor;
 use candle_core::{D, Device, Result, Tensor};
@@ -6,10 +6,10 @@ use wave_models::Weights;
 use wave_models::fold::Affine;
 use wave_models::vit::{VitShape, embedded};
 
-/// Tokens that are looked at together.
+/// Tokens per forward pass.
 const AT_ONCE: usize = 8192;
 
-/// A map with a weight (outputs, inputs), with the gain and the bias of the norm before it in it.
+/// A linear map with a weight (outputs, inputs), with weight and bias of the preceding norm folded in.
 fn of_norm(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
     let own = Affine::stored(weights, name)?;
     let norm = Affine::stored(weights, norm)?;
@@ -20,12 +20,12 @@ fn of_norm(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
     })
 }
 
-/// The outputs of a map with a weight (outputs, inputs), for inputs (.., inputs).
+/// Applies a linear map with a weight (outputs, inputs) to inputs (.., inputs).
 pub(super) fn linear(map: &Affine, x: &Tensor) -> Result<Tensor> {
     wave_ops::linear(x, &map.weight, &map.bias)
 }
 
-/// A block without norms, whose gains and biases are in the matrices that read them.
+/// A block without norm parameters, which are folded into the matrices that read them.
 pub(super) struct Layer {
     /// (3 heads width-of-a-head, stream)
     pub(super) qkv: Affine,
@@ -44,25 +44,25 @@ impl Layer {
         wave_ops::stock::attention(qkv, self.heads)
     }
 
-    /// The MLP's hidden channels of a normalised stream.
+    /// The MLP's hidden channels for a normalised stream.
     pub(super) fn hidden(&self, h: &Tensor) -> Result<Tensor> {
         wave_ops::gelu(&linear(&self.fc1, h)?)
     }
 }
 
-/// The donor, without norms' gains and biases.
+/// The donor, with the weights and biases of norms folded.
 pub(super) struct Network<'d> {
     pub(super) shape: &'d VitShape,
     weights: &'d Weights,
     pub(super) layers: Vec<Layer>,
     /// The classifier, if there is one.
     pub(super) head: Option<Affine>,
-    /// (tokens, 1): the root of a token's weight in a fit. A class token weighs as much as all patches.
+    /// (tokens, 1): square root of a token's weight in a fit. A class token weighs as much as all patches together.
     pub(super) share: Tensor,
 }
 
 impl<'d> Network<'d> {
-    /// The donor's function.
+    /// The donor with its norms folded, which computes the same function.
     pub(super) fn of(donor: &'d Donor) -> Result<Network<'d>> {
         let (shape, weights) = (donor.shape(), donor.weights());
         let layer = |l: usize| {
@@ -102,13 +102,13 @@ impl<'d> Network<'d> {
         batches.collect()
     }
 
-    /// A stream of mean 0 and variance 1.
+    /// The stream normalised to mean 0 and variance 1.
     pub(super) fn norm(&self, x: &Tensor) -> Result<Tensor> {
         let gain = Tensor::ones(x.dim(D::Minus1)?, x.dtype(), x.device())?;
         wave_ops::layer_norm(x, &gain, &gain.zeros_like()?, self.shape.norm_eps)
     }
 
-    /// Input (b, width) of the classifier's norm.
+    /// Input (b, width) of the final norm.
     pub(super) fn pooled(&self, x: &Tensor) -> Result<Tensor> {
         match self.shape.class_token {
             true => x.narrow(1, 0, 1)?.squeeze(1),
@@ -116,7 +116,7 @@ impl<'d> Network<'d> {
         }
     }
 
-    /// The stream between attention and MLP of a layer, and behind it.
+    /// The stream between attention and MLP of a layer, and after the layer.
     pub(super) fn through(&self, layer: &Layer, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let attended = layer.attend(&linear(&layer.qkv, &self.norm(x)?)?)?;
         let middle = (x + linear(&layer.proj, &attended)?)?;
@@ -125,7 +125,7 @@ impl<'d> Network<'d> {
         Ok((middle, after))
     }
 
-    /// The streams through the layer `index`, and on through the layers before `next`.
+    /// Passes the streams through the layer `index`, and through the layers after it and before `next`.
     pub(super) fn pass(
         &self,
         streams: Vec<Tensor>,
@@ -147,12 +147,12 @@ impl<'d> Network<'d> {
     }
 }
 
-/// The donor's stream of a batch of images at a layer.
+/// The donor's residual stream for a batch of images at a layer.
 pub(super) struct Passage {
     /// Before the layer.
     pub(super) before: Tensor,
     /// Between its attention and its MLP.
     pub(super) middle: Tensor,
-    /// Before the layer that stays next, or at the end.
+    /// Before the next layer that is kept, or after the last.
     pub(super) after: Tensor,
 }

@@ -1,4 +1,4 @@
-//! Fewer and narrower heads, and fewer channels of the MLP.
+//! Fewer and narrower heads, and fewer hidden channels in the MLP.
 
 use super::super::largest;
 use super::fit::{Moments, matrix};
@@ -9,7 +9,7 @@ use faer::{Mat, MatRef, Side};
 use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 
-/// Added to second moments of a head, relative to their mean.
+/// Ridge on the second moments of a head, relative to their mean.
 const RIDGE: f64 = 1e-6;
 
 impl Layer {
@@ -55,7 +55,7 @@ impl Layer {
         if (heads, old) == (to.heads, new) {
             return Ok((self.qkv.clone(), self.proj.clone()));
         }
-        // Second moments of queries, keys and outputs, a matrix for each head.
+        // Second moments of queries, keys and outputs, one matrix per head.
         let mut sums = [(); 3].map(|()| vec![Mat::<f64>::zeros(old, old); heads]);
         for passage in passages {
             let qkv = linear(&self.qkv, &network.norm(&passage.before)?)?;
@@ -93,7 +93,7 @@ impl Layer {
         for (to, from) in kept.into_iter().enumerate() {
             let (q, k) = leading_scores(&queries[from], &keys[from], new)?;
             let (v, back) = leading_outputs(of_head(from), &outputs[from], new)?;
-            // A head's scores are divided by the root of its width.
+            // A head's scores are divided by the square root of its width.
             let q = q * faer::Scale((new as f64 / old as f64).sqrt());
             for (part, own) in [q, k, v].iter().enumerate() {
                 let (row, column) = (part * width + to * new, part * all + from * old);
@@ -117,10 +117,10 @@ impl Layer {
     }
 }
 
-/// Maps (new, old) of queries and keys whose products come closest to those of all `old` channels.
+/// Maps (new, old) of queries and keys whose products best approximate those of all `old` channels.
 ///
-/// With second moments `A² = E[q q']` and `B² = E[k k']` of independent queries and keys, the nearest products of
-/// rank n come from the leading singular vectors of `A B = U s V'`: `s^½ U' A^-1 q` and `s^½ V' B^-1 k`.
+/// With second moments `A² = E[q q']` and `B² = E[k k']` of independent queries and keys, the best products
+/// of rank n come from the leading singular vectors of `A B = U s V'`: `s^½ U' A^-1 q` and `s^½ V' B^-1 k`.
 fn leading_scores(queries: &Mat<f64>, keys: &Mat<f64>, new: usize) -> Result<(Mat<f64>, Mat<f64>)> {
     let old = queries.nrows();
     if new >= old {
@@ -134,8 +134,8 @@ fn leading_scores(queries: &Mat<f64>, keys: &Mat<f64>, new: usize) -> Result<(Ma
     Ok((scaled(svd.U()) * of_a, scaled(svd.V()) * of_b))
 }
 
-/// A map (new, old) of a head's outputs, and (old, new) back, after which `proj` (stream, old) writes nearly the same
-/// as before: the leading singular vectors of `proj E[o o']^½`.
+/// A map (new, old) of a head's outputs, and (old, new) back, after which `proj` (stream, old) writes nearly
+/// the same as before: from the leading singular vectors of `proj E[o o']^½`.
 fn leading_outputs(
     proj: MatRef<f64>,
     outputs: &Mat<f64>,
@@ -151,7 +151,7 @@ fn leading_outputs(
     Ok((vectors.transpose() * inverse, half * vectors))
 }
 
-/// The root of second moments, and its inverse.
+/// The square root of second moments, and its inverse.
 fn roots(moments: &Mat<f64>) -> Result<(Mat<f64>, Mat<f64>)> {
     let eigen = moments
         .self_adjoint_eigen(Side::Lower)

@@ -12,8 +12,8 @@
 //! | `..gamma`, `..mlp.grn`    | `..layer_scale_parameter`, `..grn`                 |
 //! | `head.norm`, `head.fc`    | `convnext.layernorm`, `classifier`                 |
 //!
-//! transformers adds its `layer_norm_eps` in the last norm of a ConvNeXt, by default 1e-12. Here it is timm's
-//! 1e-6 everywhere, as in the training of the published networks.
+//! transformers uses its `layer_norm_eps`, by default 1e-12, in the last norm of a ConvNeXt. Here it is
+//! timm's 1e-6 everywhere, as in the training of the published networks.
 
 use super::super::rename;
 use super::InTimm;
@@ -21,7 +21,7 @@ use crate::check::unsupported;
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value, json};
 
-/// The `model_type` of each.
+/// The supported `model_type`s.
 pub(super) const KINDS: [&str; 3] = ["resnet", "convnext", "convnextv2"];
 
 /// Registered ResNets: kind of blocks, number in each stage, name.
@@ -33,7 +33,7 @@ const RESNETS: [(&str, [usize; 4], &str); 5] = [
     ("bottleneck", [3, 8, 36, 3], "resnet152"),
 ];
 
-/// ConvNeXts that are registered: blocks in each stage, the first width, and the end of their name.
+/// Registered ConvNeXts: blocks in each stage, the first width, and the suffix of their name.
 const CONVNEXTS: [([usize; 4], usize, &str); 10] = [
     ([2, 2, 6, 2], 40, "atto"),
     ([2, 2, 6, 2], 48, "femto"),

@@ -4,7 +4,7 @@ use crate::testing::{self, assert_close};
 use candle_core::Device;
 use std::collections::BTreeMap;
 
-/// A case of `make_layouts.py`: its `config.json`, and weights under the names of its file.
+/// A case of `make_layouts.py`: its `config.json`, and its weights under the file's names.
 fn cases() -> BTreeMap<String, (Value, Weights)> {
     let text = include_str!("../../../tests/fixtures/layouts.json");
     let cases: BTreeMap<String, Value> = serde_json::from_str(text).unwrap();
@@ -54,7 +54,7 @@ fn every_layout_that_is_read_gives_the_outputs_of_transformers() {
             .unwrap()
             .to_scalar::<f32>()
             .unwrap();
-        // transformers' own epsilon in the last norm of a ConvNeXt is not read.
+        // transformers' own epsilon in the last norm of a ConvNeXt is ignored.
         let tolerance = if name.starts_with("convnext") {
             1e-3
         } else {
@@ -68,7 +68,7 @@ fn every_layout_that_is_read_gives_the_outputs_of_transformers() {
     }
 }
 
-/// Names before all others that wrappers of training put there are dropped, and others are told.
+/// Prefixes of training wrappers are removed; other prefixes are reported.
 #[test]
 fn wrappers_are_dropped_and_what_else_is_before_all_names_is_told() {
     let cases = cases();
@@ -107,7 +107,7 @@ fn wrappers_are_dropped_and_what_else_is_before_all_names_is_told() {
     );
 }
 
-/// Nothing of a file is passed over, and nothing of a configuration that matters.
+/// No tensor is silently ignored, and no configuration value that matters.
 #[test]
 fn what_does_not_belong_is_refused_by_name() {
     let cases = cases();
