@@ -64,7 +64,7 @@ impl RawImage {
         }
     }
 
-    /// Turned and mirrored.
+    /// The image with this orientation applied.
     pub(crate) fn oriented(self, orientation: Orientation) -> RawImage {
         if orientation == Orientation::NoTransforms {
             return self;
