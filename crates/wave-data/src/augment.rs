@@ -107,8 +107,8 @@ impl Augment {
         rng
     }
 
-    /// The placement of the first repeat of image `index` in view `view`, and of later ones, when the view
-    /// was shown `round` times before: a function of these and the seed alone.
+    /// The placement of image `index` in view `view` at its repeat `repeat`, when the view was shown `round`
+    /// times before: a function of these and the seed alone.
     pub(crate) fn place(
         &self,
         seed: u64,

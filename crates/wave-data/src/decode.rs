@@ -68,7 +68,7 @@ fn open(bytes: &[u8]) -> Result<(Box<dyn ImageDecoder + '_>, Orientation), Strin
     let content = Cursor::new(bytes);
     let mut decoder: Box<dyn ImageDecoder + '_> = match image::guess_format(bytes) {
         Ok(ImageFormat::Png) => {
-            // Pixels are not counted; `check_size` bounds them. A row of them is.
+            // The limit covers rows of pixels, not all pixels, which `check_size` bounds.
             let row = png_row(bytes).unwrap_or(0);
             limits.max_alloc = Some(MAX_AROUND + 2 * row);
             Box::new(PngDecoder::with_limits(content, limits).map_err(bad)?)

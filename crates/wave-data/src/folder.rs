@@ -105,7 +105,7 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
             ),
         ));
     }
-    // A single folder is more likely a container than a class; so is one of a few with images next to them.
+    // A single folder is more likely a container than a class; so is the only one with images, next to images.
     if folders.len() < 2 && labels::metadata(dir).is_none() {
         return Ok(None);
     }

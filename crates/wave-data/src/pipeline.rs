@@ -64,7 +64,7 @@ impl Pipeline {
         }
     }
 
-    /// The images in this order; broken ones are replaced by others with augmentation, else left out.
+    /// The images in this order; broken ones are replaced by others if there is a `variation`, else left out.
     pub(crate) fn batch(
         &self,
         showings: &[Showing],

@@ -285,7 +285,7 @@ struct Window {
     scale: f64,
     /// Pixels of the resized axis before the window.
     skipped: usize,
-    /// Number of its pixels after resizing, and border pixels before and after them.
+    /// Number of its pixels after resizing, then of border pixels before and after them.
     shown: usize,
     before: usize,
     after: usize,

@@ -18,7 +18,7 @@ const SHAPE: PopulationShape = PopulationShape {
     classes: 10,
 };
 
-/// The error of a score over so many networks, at most.
+/// Maximum error of a statistic over the networks.
 fn tolerance() -> f64 {
     3.0 / (SHAPE.networks as f64).sqrt()
 }
@@ -28,7 +28,7 @@ fn entry(t: &Tensor, row: usize, column: usize) -> f64 {
     entry.to_scalar().unwrap()
 }
 
-/// Entries that vary alone: no stripes, and no weight goes with another.
+/// Entries that vary independently: no stripes, and no correlated weights.
 fn assert_independent(layer: &LayerStatistics) {
     let stripes = [layer.stripes_fc1, layer.stripes_fc2];
     let close = |s: &f64| (s - 1.0).abs() < tolerance();
@@ -90,19 +90,19 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
         );
         assert!((layer.stripes_fc2 - 1.0).abs() < tolerance());
     }
-    // Equation 2 shifts all networks alike: over them nothing varies more than before.
+    // Equation 2 shifts all networks alike: the variance over networks is no larger than before.
     let weights = shifted(MlpMean::Eq2 { b: 1.0 });
     for layer in layers(&SHAPE, &weights).unwrap() {
         assert!((layer.stripes_fc1 - 1.0).abs() < tolerance());
     }
 }
 
-/// Networks whose weights obey rules that the statistics are to find.
+/// Networks whose weights obey rules that the statistics should detect.
 #[test]
 fn what_was_put_in_is_found() {
     let mut weights = draws();
     let name = |l: usize, w: &str| format!("blocks.{l}.{w}.weight");
-    // In layer 1 W2 is W1 transposed and turned around; in layer 2, that of layer 0 turned around.
+    // In layer 1, W2 is W1 transposed and negated; in layer 2, that of layer 0 negated.
     let opposed = weights[&name(1, "mlp.fc1")]
         .transpose(1, 2)
         .unwrap()
