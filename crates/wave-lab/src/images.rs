@@ -37,7 +37,7 @@ impl OnImages {
         self.optimisation.seed.unwrap_or(0)
     }
 
-    /// The data, normalised by all training images, with a batch of `networks` times the size.
+    /// The data, with its normalisation measured on all training images and `networks` times the batch size.
     pub(crate) fn open(&self, networks: usize, usual: usize, run: &Run) -> Result<Data> {
         let of_each = batch(&self.optimisation, usual)?;
         let dataset = data::open(self.images.data.as_deref(), &run.options.context)?;

@@ -38,7 +38,7 @@ const MOST_PIECES: usize = 1 << 12;
 pub enum DistributionFamily {
     /// Normal: two numbers for each tensor, `mean` and `std`.
     Normal,
-    /// Piecewise linear increasing quantile function with this number of pieces: `start`, `slopes` (pieces) and `scale`.
+    /// Piecewise linear increasing quantile function of this many pieces: `start`, `slopes` (pieces) and `scale`.
     Plif {
         /// K
         pieces: usize,
