@@ -4,7 +4,7 @@
 //! Commas, semicolons or tabs separate the columns, with quotes where a field contains one; without
 //! separators, the first white space after the file name does. This covers Kaggle's `LOC_val_solution.csv`
 //! (`ILSVRC2012_val_00000001,n01751748 ...`), Caffe's `val.txt` and a `metadata.csv` or `metadata.jsonl`
-//! beside images, as in the datasets library.
+//! next to images, as in the datasets library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(crate) fn find(part: &Path) -> Option<PathBuf> {
     found.or_else(|| metadata(part))
 }
 
-/// The metadata in the directory `part`, or beside it, if they have a column of labels.
+/// The metadata in the directory `part`, or next to it, if they have a column of labels.
 pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
     let name = part.file_name().unwrap_or_default().to_string_lossy();
     let above = part.parent().filter(|_| is_part(&name));

@@ -109,7 +109,7 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 ///
 /// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or of the directory that
 ///   the environment variable `WAVE_FASHION_MNIST` names
-/// - `shapes`: eight kinds of procedurally drawn figures, 6,000 for training and 1,000 for testing
+/// - `shapes`: eight kinds of procedurally generated figures, 6,000 for training and 1,000 for testing
 /// - a directory with four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each with or
 ///   without `.gz`
 /// - a directory with the binary files of CIFAR-10 or CIFAR-100

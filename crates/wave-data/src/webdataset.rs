@@ -1,7 +1,7 @@
 //! Tar shards (WebDataset): members `KEY.jpg` with `KEY.cls` (a number) or `KEY.json` (`label`).
 //!
 //! Opening lists the members of every shard, in parallel, with their offsets; images are
-//! then read in any order. Labels in `.cls` take precedence over `.json`. Beside the shards
+//! then read in any order. Labels in `.cls` take precedence over `.json`. Next to the shards
 //! `_info.json` may give the shards of each split, their numbers of images and the names of the
 //! classes (`class_names`).
 

@@ -307,8 +307,8 @@ fn describe_ancestor(
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 
-/// The `[ancestor]` table: a method of `wave init` with its settings, and the training. The data are the training's unless
-/// given otherwise. A normalisation outside the table does not apply, since a model may have its own.
+/// The `[ancestor]` table: a method of `wave init` with its settings, and the training. Unless given otherwise, the
+/// data are the training's. A normalisation outside the table does not apply, since a model may have its own.
 fn ancestor_table(recipe: &Recipe) -> Result<(String, Init, Finetune)> {
     let AncestorTable {
         method,

@@ -1,4 +1,4 @@
-//! `_info.json` beside shards: the shards of each split, and their numbers of images.
+//! `_info.json` next to shards: the shards of each split, and their numbers of images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::{DataError, pattern};
 
 pub(crate) const INFO: &str = "_info.json";
 
-/// Exists beside shards until all of them are written.
+/// Exists next to the shards until all of them are written.
 pub(crate) const INCOMPLETE: &str = "_incomplete";
 
 /// Maximum size of an `_info.json`.
@@ -82,7 +82,7 @@ impl Info {
         Some(part.files.clone())
     }
 
-    /// The files for training and testing: those of the patterns `TRAIN,TEST`, or of one pattern, whose files
+    /// The files for training and testing: the ones of the patterns `TRAIN,TEST`, or of one pattern, whose files
     /// `_info.json` or their names divide. If all are for training, the test set comes from an `_info.json`, or
     /// has the same name with `val`, `validation` or `test` instead of `train`, or is empty.
     pub(crate) fn parts(
