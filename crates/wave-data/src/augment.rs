@@ -54,7 +54,7 @@ impl Augment {
         repeats: 1,
     };
 
-    /// Refuses settings out of range for inputs of `side` pixels.
+    /// Rejects settings out of range for inputs of `side` pixels.
     pub(crate) fn check(&self, side: usize) -> Result<(), DataError> {
         if self.crop_padding > side {
             return Err(DataError::Settings(format!(

@@ -133,12 +133,12 @@ mod connected {
     use super::*;
     use wave_run::locate::absent;
 
-    /// Refuses: this build has no hub.
+    /// Always fails: this build has no hub.
     pub fn publish(_: &Path, _: &Publish, _: bool, _: &Context) -> Result<Value> {
         Err(absent())
     }
 
-    /// Refuses: this build has no hub.
+    /// Always fails: this build has no hub.
     pub fn pull(_: &str, _: Option<&Path>) -> Result<Value> {
         Err(absent())
     }

@@ -152,7 +152,7 @@ pub fn on_hub() -> Result<Value> {
     Ok(json!({ "templates": rows.collect::<Vec<_>>() }))
 }
 
-/// Refuses: this build has no hub.
+/// Always fails: this build has no hub.
 #[cfg(not(feature = "hub"))]
 pub fn on_hub() -> Result<Value> {
     Err(locate::absent())

@@ -1,5 +1,5 @@
-//! Training as a differentiable function of its initial weights: the gradient is the direction in which they
-//! have to change for the training to improve (DIMAML, section 2.1).
+//! Training as a differentiable function of its initial weights: the gradient shows how they would have to
+//! change for the training to improve (DIMAML, section 2.1).
 //!
 //! The objective is the area under the validation curve, `L = 1/|V| sum_{t in V} L_val(w_t)`, where
 //! `w_t` are the weights after t steps from `w_0`. A step maps weights and the optimiser's state

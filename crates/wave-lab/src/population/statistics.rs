@@ -68,8 +68,8 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
 pub struct NetworkStatistics {
     /// Names of the tensors, in the order of the forward pass.
     pub tensors: Vec<String>,
-    /// Root mean square correlation of the values of two tensors beyond chance, which is 1 / (n - 1) in the square
-    /// without any correlation; 0 if it is below. Pairs of a value with itself are left out.
+    /// Root mean square correlation of the values of two tensors beyond chance, whose square is 1 / (n - 1)
+    /// without any correlation; 0 if it is not above chance. Pairs of a value with itself are left out.
     /// (tensors, tensors).
     pub between: Tensor,
     /// The same for every bias with the weights of its own row, by the weight's name.

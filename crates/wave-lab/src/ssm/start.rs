@@ -40,7 +40,7 @@ const STEPS: (f64, f64) = (1e-3, 1e-1);
 const STEP_SHARE: f64 = 0.01;
 
 /// (alpha, beta) of mimetic attention, W_Q W_K^T = alpha Z + beta I and W_V W_O = alpha Z - beta I: chosen in the
-/// section 3.2.6 of the thesis on characters of the Penn Treebank.
+/// thesis (section 3.2.6) on characters of the Penn Treebank.
 const QK: (f64, f64) = (0.0, 0.5);
 const VP: (f64, f64) = (0.2, 0.2);
 
