@@ -11,7 +11,7 @@ use crate::DataError;
 pub struct BrokenImage {
     /// Its index in the source.
     pub index: u32,
-    /// Its file, or its place in a file.
+    /// Its file, or its position in a file.
     pub path: String,
     /// The error.
     pub problem: String,

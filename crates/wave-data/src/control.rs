@@ -1,4 +1,4 @@
-//! Controls: the images of another data set, altered so that their classes can still be told apart while
+//! Controls: the images of another data set, altered so that their classes remain distinguishable while
 //! the statistics of natural images are gone.
 //!
 //! They test the transfer of an initialisation from one kind of images to another: rotated by 90 degrees,

@@ -93,7 +93,7 @@ impl Tables {
         Ok(all)
     }
 
-    /// The row group of row `i`, and the row's place in it.
+    /// The row group of row `i`, and the row's index in it.
     fn place(&self, i: usize) -> Option<(&Group, usize)> {
         let after = self.groups.partition_point(|group| group.first <= i);
         let group = self.groups.get(after.checked_sub(1)?)?;

@@ -65,7 +65,7 @@ pub trait Source: Send + Sync {
         PassedOver::default()
     }
 
-    /// The name of image `i` in reports: its file, or its place in a file.
+    /// The name of image `i` in reports: its file, or its position in a file.
     fn name(&self, i: usize) -> String {
         format!("image {i}")
     }

@@ -20,7 +20,7 @@ const MOST_GROWTH: u64 = 32;
 /// .. this many bytes long.
 const MOST_NORMALISED: u64 = 1 << 26;
 
-/// A tokenizer, without the truncation and padding that its file may ask for.
+/// A tokenizer, without the truncation and padding that its file may specify.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: String,

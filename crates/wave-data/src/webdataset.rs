@@ -105,7 +105,7 @@ fn open(
     Ok(Dataset::new(name, train, test))
 }
 
-/// The place and class of an image.
+/// The position and class of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) shard: u32,

@@ -1,4 +1,4 @@
-//! Starts of transformers with positional attention: GPSA and convolutional biases, which the thesis
+//! Initialisation of transformers with positional attention: GPSA and convolutional biases, which the thesis
 //! compares with mimetic attention (section 3.2.5).
 //!
 //! The weights that a plain transformer also has start as in [`initialise`]. The others:

@@ -193,7 +193,7 @@ impl Trial {
         }
     }
 
-    /// The usual initialisation with norms by MetaInit, on normal inputs and random targets.
+    /// The default initialisation with norms by MetaInit, on normal inputs and random targets.
     fn with_metainit(&self, usual: Weights, seed: u64) -> Result<Weights> {
         let like = self.source.tests(Some(self.source.batch()))?;
         let Some(like) = like.first() else {

@@ -45,7 +45,7 @@ pub enum Optimiser {
 }
 
 impl Optimiser {
-    /// Adam with the usual decay rates.
+    /// Adam with the default decay rates.
     pub const ADAM: Optimiser = Optimiser::Adam { beta2: 0.999 };
 
     /// Number of state tensors per weight, all zero at first.
