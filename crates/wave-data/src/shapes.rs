@@ -121,7 +121,7 @@ impl Scene {
 }
 
 /// Signed distance from (x, y) to the outline of a figure that just fits into the unit disc,
-/// negative within. Near the outline it is a true distance; farther away only its sign is right.
+/// negative within. Near the outline it is a true distance; farther away at least its sign is correct.
 fn distance(class: usize, x: f32, y: f32) -> f32 {
     let r = x.hypot(y);
     match CLASSES[class] {
