@@ -13,35 +13,35 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, ResizedCrop};
 
-/// Augmentation: the random differences between views of an image.
+/// Augmentation settings: random transformations that differ between views of an image.
 ///
-/// In this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
-/// `crop_padding`; `flip`; normalisation; `erasing`; and of the whole batch `mixing`.
+/// Applied in this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
+/// `crop_padding`; `flip`; normalisation; `erasing`; and, on the whole batch, `mixing`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Augment {
-    /// The image gets a black border of so many pixels, then a random crop of the original size.
+    /// Pads the image with a black border of this many pixels, then crops it at random to its original size.
     pub crop_padding: usize,
-    /// True if half of the views are mirrored left to right.
+    /// If true, half of the views are mirrored left to right.
     pub flip: bool,
-    /// A random part of the image in place of the central square.
+    /// A random crop of the image instead of the central square.
     pub resized_crop: Option<ResizedCrop>,
     /// Random operations on colour and geometry.
     pub rand_augment: Option<RandAugment>,
-    /// One of grey, solarised and blurred (DeiT III's ThreeAugment).
+    /// DeiT III's ThreeAugment: one of grey, solarise and blur.
     pub three: bool,
     /// Random brightness, contrast, saturation and hue.
     pub colour_jitter: Option<ColourJitter>,
-    /// A random rectangle is covered.
+    /// Random erasing of a rectangle.
     pub erasing: Option<Erasing>,
     /// Mixup and CutMix; the batches then carry a [`Mix`](crate::Mix).
     pub mixing: Option<Mixing>,
-    /// Repeated augmentation (Hoffer et al. 2019): an epoch shows each image so many times in a row, and so
-    /// many times fewer images. At least 1, which is none.
+    /// Repeated augmentation (Hoffer et al. 2019): an epoch shows each image this many times in a row, and
+    /// proportionally fewer images. At least 1, which turns it off.
     pub repeats: usize,
 }
 
 impl Augment {
-    /// Varies nothing.
+    /// No augmentation.
     pub const NONE: Augment = Augment {
         crop_padding: 0,
         flip: false,
@@ -54,7 +54,7 @@ impl Augment {
         repeats: 1,
     };
 
-    /// Refuses settings out of range for inputs of `side` pixels.
+    /// Rejects settings out of range for inputs of `side` pixels.
     pub(crate) fn check(&self, side: usize) -> Result<(), DataError> {
         if self.crop_padding > side {
             return Err(DataError::Settings(format!(
@@ -80,12 +80,12 @@ impl Augment {
         outcome.map_err(DataError::Settings)
     }
 
-    /// True if pixels change, not only their places.
+    /// True if pixel values change, not only their positions.
     pub(crate) fn paints(&self) -> bool {
         self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
     }
 
-    /// Changes colour and geometry of a square; pixels from outside it have the colour `fill`.
+    /// Augments colour and geometry of a square; pixels from outside it get the colour `fill`.
     pub(crate) fn paint(&self, image: &mut RawImage, fill: [u8; 3], rng: &mut ChaCha8Rng) {
         if let Some(policy) = &self.rand_augment {
             policy.apply(image, fill, rng);
@@ -98,17 +98,17 @@ impl Augment {
         }
     }
 
-    /// The generator of all that [`place`](Self::place) does not draw.
+    /// The random generator for everything that [`place`](Self::place) does not sample.
     pub(crate) fn generator(seed: u64, view: u32, index: u32, repeat: u32) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(hash(seed));
         rng.set_stream(u64::from(view) << 32 | u64::from(index));
-        // A block of 2^20 words for each repeat; no image needs as many.
+        // Each repeat gets a block of 2^20 words; no image needs that many.
         rng.set_word_pos(u128::from(repeat) << 20);
         rng
     }
 
-    /// The placement of the first repeat of image `index` in view `view`, and of later ones, when the view
-    /// was shown `round` times before: a function of these and the seed alone.
+    /// The placement of image `index` in view `view` at its repeat `repeat`, when the view was shown `round`
+    /// times before: a function of these and the seed alone.
     pub(crate) fn place(
         &self,
         seed: u64,
@@ -141,7 +141,7 @@ impl Augment {
     }
 }
 
-/// The place of a square of pixels on a black canvas of the same size.
+/// The position of a square of pixels on a black canvas of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Placement {
     /// The canvas shows the square from this column on; columns outside it are black.
@@ -152,8 +152,8 @@ pub(crate) struct Placement {
     pub(crate) flip: bool,
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): the next of a stream of 64-bit numbers. Three numbers an
-/// image are too few to pay for the set-up of a larger generator.
+/// SplitMix64 (Steele, Lea and Flood 2014): the next of a stream of 64-bit numbers. With three numbers per
+/// image, a larger generator would not be worth its set-up.
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     hash(*state)
@@ -226,7 +226,7 @@ mod tests {
                 moved += usize::from((now.right, now.down) != (before.right, before.down));
             }
         }
-        // One shift of 81 is the last again.
+        // One shift in 81 repeats the previous one.
         assert!((2900..3000).contains(&moved), "{moved}");
     }
 

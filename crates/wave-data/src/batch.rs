@@ -9,7 +9,7 @@ pub struct Batch {
     pub labels: Vec<u32>,
     /// The index of each image in its source.
     pub indices: Vec<u32>,
-    /// Which variation of the images this is; 0 when nothing varies.
+    /// Index of the view (the random augmentation); 0 without augmentation.
     pub view: u32,
     /// Number of images.
     pub size: usize,
@@ -29,15 +29,15 @@ pub struct Batch {
 pub struct Mix {
     /// Positions in the batch.
     pub partners: Vec<u32>,
-    /// The part of an input that is its own, 0 to 1.
+    /// Weight of the input itself, 0 to 1.
     pub weight: f32,
 }
 
 impl Batch {
     /// Targets (size, classes): label-smoothed one-hot rows, mixed as the inputs were.
     ///
-    /// `smoothing` of each target is spread evenly over all classes, 0 to 1. Labels beyond `classes`
-    /// count for nothing.
+    /// `smoothing` of each target is spread evenly over all classes, 0 to 1. Labels of `classes` or more
+    /// are ignored.
     pub fn soft_targets(&self, classes: usize, smoothing: f32) -> Vec<f32> {
         let off = smoothing / classes.max(1) as f32;
         let mut targets = vec![off; self.size * classes];

@@ -11,19 +11,19 @@ use crate::DataError;
 pub struct BrokenImage {
     /// Its index in the source.
     pub index: u32,
-    /// Its file, or its place in a file.
+    /// Its file, or its position in a file.
     pub path: String,
     /// The error.
     pub problem: String,
 }
 
-/// By default one image in so many may be broken; or as many as [`FEW`], but not more than one in
+/// By default one image in this many may be broken; or [`FEW`] images, but not more than one in
 /// [`SHARE`].
 const RATE: usize = 1000;
 const FEW: usize = 10;
 const SHARE: usize = 10;
 
-/// An error lists at most so many.
+/// An error lists at most this many.
 const LISTED: usize = 20;
 
 /// The broken images found so far, and their limit.
@@ -34,15 +34,15 @@ pub struct BrokenImages {
 }
 
 impl BrokenImages {
-    /// Limit for `total` images: one in a thousand may be broken, or 10, but no more than a tenth; one
-    /// always may, unless there is no other.
+    /// Limit for `total` images: one in a thousand may be broken, or 10, but no more than a tenth; at least
+    /// one, unless it is the only image.
     pub fn new(total: usize) -> Self {
         let few = FEW.min(total / SHARE).max(1);
         let allowed = (total / RATE).max(few).min(total.saturating_sub(1));
         Self::at_most(allowed, total)
     }
 
-    /// Limit of `allowed` broken images of `total`.
+    /// A limit of `allowed` broken images out of `total`.
     pub(crate) fn at_most(allowed: usize, total: usize) -> Self {
         Self {
             allowed,
@@ -51,13 +51,13 @@ impl BrokenImages {
         }
     }
 
-    /// Notes that image `index` failed. An error if it is not the image's content that is at fault,
-    /// or if there are now too many.
+    /// Records that image `index` failed. An error if the cause is not the image's content,
+    /// or if there are now too many broken images.
     pub(crate) fn note(&self, index: u32, error: DataError) -> Result<(), DataError> {
         let DataError::Content { path, problem } = error else {
             return Err(error);
         };
-        // An entry is put there whole or not at all, so a poisoned lock guards nothing broken.
+        // Insertions are atomic, so the map behind a poisoned lock is still valid.
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.entry(index).or_insert_with(|| BrokenImage {
             index,

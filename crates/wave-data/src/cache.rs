@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Names the directory of the cache; empty turns it off.
+/// Environment variable with the cache directory; empty turns the cache off.
 const VARIABLE: &str = "WAVE_CACHE";
 
-/// A file or directory that changed so shortly before it was read may have changed again unnoticed.
+/// A file or directory changed less than this long before it was read may have changed again unnoticed.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`.
@@ -27,7 +27,7 @@ pub(crate) fn directory() -> Option<PathBuf> {
     }
 }
 
-/// The file of the cache `dir` for `path`.
+/// The cache file in `dir` for `path`.
 pub(crate) fn file(dir: &Path, path: &Path, kind: &str) -> PathBuf {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut hasher = DefaultHasher::new();
@@ -35,7 +35,7 @@ pub(crate) fn file(dir: &Path, path: &Path, kind: &str) -> PathBuf {
     dir.join(format!("{:016x}.{kind}", hasher.finish()))
 }
 
-/// A word that differs once `path` has changed, made of its length and the time of its last change; none
+/// A stamp of `path` from its length and modification time, which differs once it has changed; `None`
 /// if it changed just now.
 pub(crate) fn stamp(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;
@@ -52,17 +52,17 @@ pub(crate) fn stamp(path: &Path) -> Option<String> {
     ))
 }
 
-/// The content that [`remember`] wrote to a file of the cache; nothing if it is damaged.
+/// The content that [`remember`] wrote to a cache file; `None` if it is damaged.
 pub(crate) fn recall<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Writes a file of the cache. If it cannot be written, that costs time, nothing else.
+/// Writes a cache file. Failures are ignored: they only cost time.
 pub(crate) fn remember<T: Serialize>(path: &Path, content: &T) {
     let _ = write_atomically(path, |out| Ok(serde_json::to_writer(out, content)?));
 }
 
-/// Writes a file whole or not at all: under another name, synced, then renamed.
+/// Writes a file atomically: to a temporary name, synced, then renamed.
 pub(crate) fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -81,7 +81,7 @@ pub(crate) fn write_atomically(
         fs::rename(&temporary, path)
     })();
     if outcome.is_err() {
-        // A part of a file is no use; it may not even exist.
+        // A partial file is useless; it may not even exist.
         let _ = fs::remove_file(&temporary);
     }
     outcome

@@ -1,4 +1,4 @@
-//! Decodes every image of a source, and counts.
+//! Decodes every image of a source and counts the images.
 
 use rayon::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::{BrokenImage, DataError, Source};
 /// The content of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Each class and its number of images.
+    /// Each class with its number of images.
     pub classes: Vec<(String, usize)>,
     /// Images whose label is beyond the classes.
     pub unlabelled: usize,
@@ -15,8 +15,8 @@ pub struct Report {
     pub broken: Vec<BrokenImage>,
 }
 
-/// Counts the images of each class and decodes every image, in parallel. Memory is bounded by an
-/// image a thread.
+/// Counts the images of each class and decodes every image, in parallel. Memory is bounded by one
+/// image per thread.
 pub fn check(source: &dyn Source) -> Report {
     let mut counts = vec![0; source.class_names().len()];
     let mut unlabelled = 0;

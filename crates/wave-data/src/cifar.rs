@@ -1,5 +1,5 @@
 //! CIFAR-10 and CIFAR-100 in their binary version: a label (CIFAR-100: a coarse one, then the fine
-//! one that counts), then 32 x 32 red, green and blue values.
+//! one, which is used), then 32 x 32 red, green and blue values.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{DataError, Dataset};
 const SIDE: usize = 32;
 const VALUES: usize = 3 * SIDE * SIDE;
 
-/// Many times the data set; a longer file is something else.
+/// Many times the size of the data set; a longer file is not CIFAR.
 const MAX_BYTES: u64 = 4 << 30;
 
 /// Enough for a hundred names.
@@ -48,14 +48,14 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// The data set that `dir` holds a file of, by CIFAR's names.
+/// The data set of which `dir` holds at least one file, by CIFAR's file names.
 pub(crate) fn kind(dir: &Path) -> Option<&'static Kind> {
     KINDS
         .iter()
         .find(|kind| dir.join(kind.train[0]).is_file() || dir.join(kind.test).is_file())
 }
 
-/// Opens the binary files in `dir`: of CIFAR-10's five training files, all that are there.
+/// Opens the binary files in `dir`; of CIFAR-10's five training files, all that exist.
 pub(crate) fn open(dir: &Path, name: String, kind: &Kind) -> Result<Dataset, DataError> {
     let train: Vec<PathBuf> = kind.train.iter().map(|file| dir.join(file)).collect();
     let there = |file: &&PathBuf| *file == &train[0] || file.is_file();
@@ -107,7 +107,7 @@ fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Resu
     Ok(())
 }
 
-/// A name a line, or numbers if there is no such file.
+/// Class names, one per line, or numbers if there is no such file.
 fn read_names(path: &Path, classes: usize) -> Arc<[String]> {
     let text = read_whole(path, MAX_NAMES_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,7 +1,7 @@
-//! Controls: the images of another data set, altered so that their classes can still be told apart while
+//! Controls: the images of another data set, altered so that their classes remain distinguishable while
 //! the statistics of natural images are gone.
 //!
-//! They test the transfer of an initialisation from one kind of images to another: turned sideways,
+//! They test the transfer of an initialisation from one kind of images to another: rotated by 90 degrees,
 //! with dark and light exchanged, or with all pixels permuted, so that no neighbourhood is left.
 
 use crate::{DataError, Dataset, RawImage, Source};
@@ -17,13 +17,13 @@ pub const CONTROLS: [&str; 3] = ["inverted", "rotated", "shuffled"];
 /// Seed of the one permutation that all shuffled images share.
 const SEED: u64 = 0x5afe;
 
-/// The most controls of one another.
+/// Maximum nesting depth of controls.
 const MOST_NESTED: usize = 8;
 
-/// The change of an image.
+/// The transformation of an image.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
-    /// Dark for light.
+    /// Dark and light exchanged.
     Inverted,
     /// A quarter turn to the left.
     Rotated,
@@ -31,7 +31,7 @@ enum Change {
     Shuffled(Vec<u32>),
 }
 
-/// Images of another source, changed.
+/// Images of another source, transformed.
 struct Control {
     source: Arc<dyn Source>,
     change: Change,
@@ -72,7 +72,7 @@ fn split(spec: &str) -> Option<(&str, &str)> {
         .filter(|(kind, _)| CONTROLS.contains(kind))
 }
 
-/// A permutation of the pixels of images that are all of one size.
+/// A permutation of the pixels of images that all have one size.
 fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
     let Some((_, height, width)) = source.native_size() else {
         return Err(DataError::Settings(format!(

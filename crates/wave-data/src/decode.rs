@@ -9,24 +9,24 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lim
 use crate::raw_image::{MAX_BYTES, MAX_PIXELS, check_size};
 use crate::{DataError, RawImage, jpeg};
 
-/// A file is not read beyond this size.
+/// Files are not read beyond this size.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Bytes that colour profiles and texts of a file may take: they are not used, and small files may
-/// hold large ones, compressed.
+/// Maximum bytes of a file's colour profiles and texts: they are not used, and small files may hold
+/// large ones, compressed.
 const MAX_AROUND: u64 = 16 << 20;
 
 /// Decodes a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file, recognised by its content; of several images
 /// in it, the first.
 ///
-/// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as Pillow
-/// does, transparency is dropped (as `convert("RGB")` drops it), and 16-bit samples keep their high
-/// byte (where Pillow cuts off greys of 16 bits at 255, which makes nearly all of them white). An image whose EXIF data say how to hold it is turned that way. Colour profiles are not
-/// applied.
+/// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as in Pillow,
+/// transparency is dropped (as `convert("RGB")` does), and 16-bit samples keep their high byte (Pillow
+/// clips 16-bit greys at 255, which makes nearly all of them white). The EXIF orientation is applied,
+/// colour profiles are not.
 ///
 /// # Errors
-/// When the bytes are not such an image, are damaged or cut off, or declare more than 178,956,970
-/// pixels or one gigabyte of samples (found out before any is decoded). The message begins with
+/// When the bytes are not such an image, are damaged or truncated, or declare more than 178,956,970
+/// pixels or one gigabyte of samples (checked before decoding). The message begins with
 /// `path_for_errors`.
 pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError> {
     decode_content(bytes).map_err(|problem| DataError::Content {
@@ -35,7 +35,7 @@ pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError
     })
 }
 
-/// As [`decode`]; the error names the fault.
+/// Like [`decode`]; the error states the problem.
 fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(format!(
@@ -61,14 +61,14 @@ fn bad(error: image::ImageError) -> String {
     format!("not a readable image: {error}")
 }
 
-/// A decoder of a file, other than JPEG, of a bearable size, and how the image is to be held.
+/// A decoder for a file other than JPEG, of an acceptable size, and the orientation of the image.
 fn open(bytes: &[u8]) -> Result<(Box<dyn ImageDecoder + '_>, Orientation), String> {
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
     let content = Cursor::new(bytes);
     let mut decoder: Box<dyn ImageDecoder + '_> = match image::guess_format(bytes) {
         Ok(ImageFormat::Png) => {
-            // Pixels are not counted; `check_size` bounds them. A row of them is.
+            // The limit covers rows of pixels, not all pixels, which `check_size` bounds.
             let row = png_row(bytes).unwrap_or(0);
             limits.max_alloc = Some(MAX_AROUND + 2 * row);
             Box::new(PngDecoder::with_limits(content, limits).map_err(bad)?)
@@ -93,18 +93,18 @@ fn open(bytes: &[u8]) -> Result<(Box<dyn ImageDecoder + '_>, Orientation), Strin
     };
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into(), decoder.total_bytes())?;
-    // Damaged EXIF data are no reason to refuse the pixels.
+    // Damaged EXIF data are no reason to reject the pixels.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     Ok((decoder, orientation))
 }
 
-/// The bytes of a row of pixels of a PNG file, at most.
+/// Maximum bytes of a row of pixels in a PNG file.
 fn png_row(bytes: &[u8]) -> Option<u64> {
     let width = bytes.get(16..20)?.try_into().ok()?;
     Some(8 * u64::from(u32::from_be_bytes(width)).min(MAX_PIXELS))
 }
 
-/// The (height, width) of an image file as [`decode`] turns it, by its header.
+/// The (height, width) that [`decode`] gives for an image file, from its header.
 pub(crate) fn size(bytes: &[u8]) -> Option<(usize, usize)> {
     let (width, height, orientation) = if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
         let frame = jpeg::Frame::read(bytes).ok()?;

@@ -1,9 +1,9 @@
-//! Errors, and whose fault they are.
+//! Errors, divided into bad requests and failures.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Errors of data sets. Every message names the found and the expected.
+/// Errors of data sets. Every message states the found and the expected value.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// A directory is not laid out as a data set, or a file's content is malformed: truncated, of another
@@ -12,7 +12,7 @@ pub enum DataError {
     Content {
         /// The file or directory at fault.
         path: String,
-        /// Found and expected.
+        /// The found and the expected value.
         problem: String,
     },
     /// Too many images cannot be decoded.
@@ -27,26 +27,26 @@ pub enum DataError {
         total: usize,
         /// Broken images allowed.
         allowed: usize,
-        /// The first of them, a line each.
+        /// The first of them, one per line.
         list: String,
     },
-    /// A setting is out of range or does not fit the data, or the data spec (`--data`) names nothing that there
-    /// is.
+    /// A setting is out of range or does not fit the data, or the data spec (`--data`) names nothing that
+    /// exists.
     #[error("{0}")]
     Settings(String),
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The attempt, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
         /// The file or directory at fault.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
-        /// True while the data set is opened, false in the middle of the work.
+        /// True while the data set is being opened, false later.
         opening: bool,
     },
-    /// The background thread that makes batches could not start, or ended before its time.
+    /// The background thread that makes batches could not start, or ended early.
     #[error("the thread that loads images failed: {0}")]
     Worker(String),
 }
@@ -57,7 +57,7 @@ impl DataError {
         Self::io("read", path, true)
     }
 
-    /// `path` could not be read in the middle of the work.
+    /// `path` could not be read after the data set was opened.
     pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         Self::io("read", path, false)
     }
@@ -85,7 +85,7 @@ impl DataError {
     }
 
     /// True if the request was wrong (the spec, the layout, a file's content, a setting), false if
-    /// a sound request failed while working on it.
+    /// a valid request failed at run time.
     pub fn is_request(&self) -> bool {
         match self {
             Self::Content { .. } | Self::Settings(_) | Self::Broken { .. } => true,
@@ -95,7 +95,7 @@ impl DataError {
     }
 }
 
-/// Why a file could not be parsed, for a parser that does not know its path.
+/// The reason that a file could not be parsed, for a parser that does not know its path.
 #[derive(Debug)]
 pub(crate) enum Problem {
     Content(String),
@@ -103,7 +103,7 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// The same of the file `path`.
+    /// This problem as an error of the file `path`.
     pub(crate) fn of(self, path: &Path) -> DataError {
         match self {
             Self::Content(problem) => DataError::content(path, problem),
@@ -116,7 +116,7 @@ impl Problem {
 macro_rules! named {
     ($kind:ident, $what:literal, $($name:literal => $choice:ident),+) => {
         impl $kind {
-            /// Every choice.
+            /// All variants.
             pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$choice),+];
         }
 

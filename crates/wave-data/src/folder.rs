@@ -1,10 +1,10 @@
 //! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`, or one of them. Images may lie in
 //! folders below that of their class.
 //!
-//! Opening reads names only, large folders' from a cache. Files are read and decoded when their image is
-//! asked for. Without folders of classes the labels come from a table (`labels.rs`).
+//! Opening reads names only; names of large folders are cached. Files are read and decoded when their image
+//! is requested. Without class folders the labels come from a table (`labels.rs`).
 //!
-//! Images without either have no labels: a source without classes, for learning from images alone.
+//! With neither, images have no labels: a source without classes, for training on images alone.
 
 use std::io::Read;
 use std::iter::repeat;
@@ -20,7 +20,7 @@ use crate::{DataError, Dataset, Encoded, Source, cache, labels, listing};
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
 
-/// Folders of test images; the first that exists is taken.
+/// Folders of test images; the first that exists is used.
 const TEST: [&str; 3] = ["val", "validation", "test"];
 
 /// True if `dir` has a folder `train`, or one of test images.
@@ -91,8 +91,8 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     Ok(Dataset::new(name, train, test))
 }
 
-/// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory of
-/// test images, by its name, is for testing; any other is unsplit.
+/// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory
+/// named like test images is for testing; any other is unsplit.
 pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
     let found = listing::entries(dir)?;
     let folders = &found.folders;
@@ -105,7 +105,7 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
             ),
         ));
     }
-    // One folder is rather where the images are than a class; so is one of a few with images beside them.
+    // A single folder is more likely a container than a class; so is the only one with images, next to images.
     if folders.len() < 2 && labels::metadata(dir).is_none() {
         return Ok(None);
     }
@@ -129,12 +129,12 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
     }))
 }
 
-/// Opens `dir` if there are images in it or below: images without labels.
+/// Opens `dir` as unlabelled images, if there are images in it or below.
 pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
     Ok(walked(dir)?.map(|images| Dataset::trained(name, images)))
 }
 
-/// All images of a directory, as images without labels, if there are any.
+/// All images of a directory, unlabelled, if there are any.
 fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     let listed = listing::walk(dir)?;
     let mut folder = Folder {
@@ -145,8 +145,8 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     Ok((!folder.is_empty()).then_some(folder))
 }
 
-/// The labelled images of a part of a data set, if it has folders of classes or a table; of a part for
-/// testing, with the classes of the one for training.
+/// The labelled images of a split of a data set, if it has class folders or a table; a test split takes
+/// the classes of the training split.
 fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
     if found.folders.is_empty() {
@@ -187,7 +187,7 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
     Ok(Some(images))
 }
 
-/// Files and folders in `dir` besides the parts that are read and the tables of labels.
+/// Files and folders in `dir` other than the splits that are read and the label tables.
 fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
     let tables: Vec<String> = read
         .iter()
@@ -242,7 +242,7 @@ pub(crate) struct Folder {
     names: String,
     /// The end of each name.
     ends: Vec<u32>,
-    /// Which directory each image is in.
+    /// Index of each image's directory.
     places: Vec<u32>,
     labels: Vec<u32>,
     class_names: Arc<[String]>,
@@ -295,7 +295,7 @@ impl Source for Folder {
             let file = open_file(&path)?;
             let length = file.metadata()?.len().min(MAX_FILE_BYTES);
             let mut bytes = Vec::with_capacity(length as usize + 1);
-            // One byte more than is allowed is enough to refuse it.
+            // One byte over the limit is enough to reject it.
             file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };

@@ -110,7 +110,7 @@ fn test_images_alone_are_a_data_set() {
         let whole = open_at(&dir).unwrap();
         assert_eq!((whole.train.len(), whole.test.len()), (4, 2));
         fs::remove_dir_all(dir.path().join("train")).unwrap();
-        // The directory above, and that of the classes itself, by any name.
+        // The parent directory, and the directory of the classes itself, under any name.
         let flat = dir.path().join(part);
         let other = dir.path().join("other/photos");
         fs::create_dir_all(dir.path().join("other")).unwrap();
@@ -121,7 +121,7 @@ fn test_images_alone_are_a_data_set() {
             assert_eq!(data.test.class_names(), ["cat", "dog"]);
         }
         fs::rename(&flat, &other).unwrap();
-        // Nothing says that these are to be tested on.
+        // Nothing marks these as test images.
         let photos = testing::open(&other).unwrap();
         assert!(photos.unsplit);
         assert_eq!((photos.train.len(), photos.test.len()), (2, 0));
@@ -141,7 +141,7 @@ fn pipes_and_names_that_are_no_text_are_refused() {
         assert!(made.unwrap().success());
     };
     check_refused(pipe, &["train/cat: ", "`p.png`", "a pipe"]);
-    // Two classes that would be one in UTF-8.
+    // Two classes with the same name in lossy UTF-8.
     let twins = |dir: &Path| {
         for byte in [0xFE, 0xFF] {
             let name = std::ffi::OsStr::from_bytes(&[byte]).to_owned();
@@ -164,7 +164,7 @@ fn images_of_one_size_are_known_by_their_headers() {
         colour().save(dir.path().join("train").join(file)).unwrap();
     }
     assert_eq!(size(), Some((10, 20)));
-    // Turned as they are shown; broken images do not count.
+    // Sizes after the EXIF orientation; broken images do not count.
     let turned = include_bytes!("../tests/fixtures/turned.jpg");
     for file in ["cat/y.jpg", "cat/z.jpeg", "dog/a.PNG"] {
         fs::write(dir.path().join("train").join(file), turned).unwrap();
@@ -218,7 +218,7 @@ fn images_without_folders_have_no_labels() {
     for from in ["dog/b.webp", "dog/a.PNG", "cat/y.jpg"] {
         fs::rename(train.join(from), train.join(&from[4..])).unwrap();
     }
-    // Beside folders of classes they are strays.
+    // Next to class folders they are stray files.
     assert!(open_at(&dir).is_err());
     fs::remove_dir_all(train.join("cat")).unwrap();
     fs::remove_dir_all(train.join("dog")).unwrap();
@@ -255,7 +255,7 @@ fn images_below_class_folders_and_of_further_kinds_are_read() {
         colour().save(at(&format!("train/cat/{name}"))).unwrap();
     }
     fs::copy(at("train/cat/z.jpeg"), at("train/cat/z2.jfif")).unwrap();
-    // Left behind by systems: neither classes nor worth a word.
+    // Left behind by operating systems: neither classes nor reported.
     for name in [
         "train/__MACOSX/._0.png",
         "train/.ipynb_checkpoints/0.png",
@@ -318,7 +318,7 @@ fn a_table_of_metadata_labels_images_without_folders() {
         if file == "metadata.csv" {
             assert_eq!((data.test.len(), data.test.label(0)), (1, 1));
         } else {
-            // A test part without labels is no test part.
+            // A test split without labels is ignored.
             assert!(
                 data.unsplit && data.passed_over().count == 1,
                 "{}",

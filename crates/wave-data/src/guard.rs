@@ -1,15 +1,15 @@
-//! The door to parsers that panic on unexpected input.
+//! A wrapper for parsers that panic on unexpected input.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// True if a panic on this thread is the answer of a parser, and not to be printed.
+    /// True if a panic on this thread comes from a guarded parser and is not printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Result of `work`, or the message of its panic, which is not printed. Values that it changes are not to be
+/// Result of `work`, or the message of its panic, which is not printed. Values that it changes must not be
 /// used after an error.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();

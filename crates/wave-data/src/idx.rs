@@ -22,7 +22,7 @@ use crate::{DataError, Dataset};
 const IMAGES: &str = "images-idx3-ubyte";
 const LABELS: &str = "labels-idx1-ubyte";
 
-/// True if `dir` holds at least one file with an IDX data set's names.
+/// True if `dir` holds at least one file named as in an IDX data set.
 pub(crate) fn is_idx(dir: &Path) -> bool {
     ["train", "t10k"].iter().any(|part| {
         [IMAGES, LABELS]
@@ -92,7 +92,7 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
     })
 }
 
-/// The file of one part and kind, plain or else compressed.
+/// The file of one split and kind, uncompressed if it exists, else compressed.
 fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
     let plain = format!("{part}-{kind}");
     let compressed = format!("{plain}.gz");
@@ -118,7 +118,7 @@ fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
 struct Idx {
     /// Sizes, outermost first; none is 0.
     shape: Vec<usize>,
-    /// As many as the sizes multiply to.
+    /// Row by row; their number is the product of the sizes.
     values: Vec<u8>,
 }
 
@@ -188,7 +188,7 @@ fn read_number(file: &mut impl Read) -> Result<u32, Problem> {
     Ok(u32::from_be_bytes(bytes))
 }
 
-/// Damaged compression shows as an error while reading, like a failing disk.
+/// Corrupt compression surfaces as a read error, like a failing disk.
 fn describe(error: io::Error) -> Problem {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     match error.kind() {

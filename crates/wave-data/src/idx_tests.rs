@@ -31,7 +31,7 @@ fn labels(n: usize) -> Vec<u8> {
     file(0x801, &[n as u32], &values)
 }
 
-/// Writes a whole data set; labels go round from 0 to 9.
+/// Writes a whole data set; labels cycle from 0 to 9.
 pub(crate) fn write_idx(
     dir: &Path,
     train: usize,
@@ -71,7 +71,7 @@ fn plain_and_compressed_files_hold_the_same() {
     }
 }
 
-/// Replaces one file of a sound data set; opening it must fail with these words.
+/// Replaces one file of a valid data set; opening it must fail with this message.
 #[track_caller]
 fn check_refused(name: &str, bytes: Option<Vec<u8>>, expected: &[&str]) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! JPEG files: their headers, and decoding no larger than is needed.
+//! JPEG files: their headers, and decoding at no more than the required size.
 
 use std::io::Cursor;
 
@@ -13,26 +13,26 @@ use crate::raw_image::check_size;
 /// The header of a JPEG file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Frame {
-    /// As stored, before it is turned.
+    /// As stored, before the orientation is applied.
     pub(crate) width: usize,
-    /// As stored, before it is turned.
+    /// As stored, before the orientation is applied.
     pub(crate) height: usize,
     /// 1 (grey), 3 (colour) or 4 (CMYK).
     pub(crate) components: u8,
     /// The orientation in its EXIF data.
     pub(crate) orientation: Orientation,
-    /// True if [`decode_reduced`] knows its coding.
+    /// True if [`decode_reduced`] supports its coding.
     reducible: bool,
-    /// True if all of it is in one scan, line after line.
+    /// True if the whole image is in one scan, row by row.
     in_order: bool,
     /// The offset of the height in the file.
     height_at: usize,
-    /// Height of the blocks that are stored together, in pixels.
+    /// Height of a minimum coded unit (MCU), in pixels.
     block_height: usize,
 }
 
 impl Frame {
-    /// The frame of a sound file that need not be turned.
+    /// The frame of a valid file that needs no rotation.
     pub(crate) fn of_upright(bytes: &[u8]) -> Option<Frame> {
         if !bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
             return None;
@@ -88,7 +88,7 @@ impl Frame {
                             && matches!(components, 1 | 3),
                         in_order: matches!((marker, precision), (0xC0 | 0xC1, 8)),
                         height_at: begins + 1,
-                        // Each component's second byte holds its factors, the vertical one low.
+                        // Each component's second byte holds its sampling factors, the vertical one in the low bits.
                         block_height: segment[6..]
                             .chunks_exact(3)
                             .map(|component| 8 * usize::from(component[1] & 15).clamp(1, 4))
@@ -107,7 +107,7 @@ impl Frame {
             }
         }
         let frame = frame.ok_or("not a readable image: the JPEG file has no frame")?;
-        // Decoders make up the missing part of a truncated file.
+        // Decoders fill in the missing part of a truncated file.
         let scans = &bytes[at..];
         if !scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
             return Err(cut());
@@ -119,7 +119,7 @@ impl Frame {
     }
 }
 
-/// Decodes a whole file and turns it as its EXIF data say.
+/// Decodes a whole file and applies its EXIF orientation.
 pub(crate) fn decode(bytes: &[u8], frame: &Frame) -> Result<RawImage, String> {
     let bad = |error: zune_jpeg::errors::DecodeErrors| {
         format!("not a readable image: {error:?}").replace('"', "")
@@ -145,12 +145,12 @@ pub(crate) fn decode(bytes: &[u8], frame: &Frame) -> Result<RawImage, String> {
     Ok(image.oriented(frame.orientation))
 }
 
-/// Decodes no more than is needed of a file's first `rows` rows: an image of at least so many. It is
-/// not turned. The file is changed, and is then of no other use.
+/// Decodes little more than a file's first `rows` rows: an image of at least `rows` rows, without the
+/// EXIF orientation. The file's bytes are modified and cannot be reused.
 pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result<RawImage, String> {
     let mut top = *frame;
     top.orientation = Orientation::NoTransforms;
-    // One row more, for the colour of a row may depend on that of the next.
+    // One more row, since the colour of a row may depend on the next.
     let height = (rows + 1).next_multiple_of(frame.block_height);
     if frame.in_order && height < frame.height {
         // The rows of such a file do not depend on later ones.
@@ -161,7 +161,7 @@ pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result
 }
 
 /// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies; `None` if
-/// impossible. The image is not turned.
+/// impossible. The EXIF orientation is not applied.
 ///
 /// `factor` is 2, 4 or 8.
 pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Option<RawImage> {

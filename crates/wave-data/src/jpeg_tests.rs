@@ -28,7 +28,7 @@ const FILES: [(&str, &[u8]); 13] = [
     file!("moving.png"),
 ];
 
-/// JPEG's colour may be off by a few levels where it is stored at half the size; all else is exact
+/// JPEG's colour may be off by a few levels where chroma is stored at half size; all else is exact
 /// within one.
 #[test]
 fn files_hold_the_pixels_that_pillow_sees() {
@@ -63,7 +63,7 @@ fn a_file_that_was_cut_off_is_broken() {
         for keep in [3, 20, bytes.len() / 2, bytes.len() - 12] {
             let whole = bytes.len();
             let error = decode_any(&bytes[..keep], name);
-            // An animation's later frames and a PNG's last chunk are not looked at.
+            // An animation's later frames and a PNG's last chunk are not read.
             let unseen = keep > whole / 2 || name.starts_with("moving");
             assert!(
                 error.is_err() || (unseen && !name.ends_with("jpg")),
@@ -102,7 +102,7 @@ fn a_reduced_image_is_the_mean_of_the_full_one() {
     assert!(decode_reduced(cmyk, &Frame::read(cmyk).unwrap(), 2).is_none());
 }
 
-/// Rows decoded by themselves equal the whole's, for any chroma subsampling.
+/// Rows decoded alone equal the same rows of the whole image, for any chroma subsampling.
 #[test]
 fn the_top_of_a_file_is_decoded_as_in_the_whole() {
     for (name, file) in [

@@ -1,10 +1,10 @@
-//! Labels of images that are not in folders: a table with a line for each, of a file and its class.
+//! Labels of images that are not in class folders: a table with a line for each image, its file and its class.
 //!
 //! The file is named with or without its extension; the class is a training folder's name or its number.
-//! Commas, semicolons or tabs part the columns, with quotes where a field holds one; where there is none
-//! of them, the first white space after the file's name does. So Kaggle's `LOC_val_solution.csv`
+//! Commas, semicolons or tabs separate the columns, with quotes where a field contains one; without
+//! separators, the first white space after the file name does. This covers Kaggle's `LOC_val_solution.csv`
 //! (`ILSVRC2012_val_00000001,n01751748 ...`), Caffe's `val.txt` and a `metadata.csv` or `metadata.jsonl`
-//! beside images, as the library datasets has it, are all read.
+//! next to images, as in the datasets library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::DataError;
 use crate::listing::is_part;
 use crate::source::read_whole;
 
-/// Longer is no list of labels.
+/// A longer file is not a list of labels.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Labels are below it: a larger number is a mistake that would cost memory.
+/// Labels are below this: a larger number is a mistake that would cost memory.
 const MOST_CLASSES: u32 = 1_000_000;
 
-/// Headers of the column of files, and of that of classes.
+/// Header names of the file column, and of the class column.
 const FILES: [&str; 12] = [
     "file_name",
     "filename",
@@ -49,7 +49,7 @@ const CLASSES: [&str; 10] = [
     "predictionstring",
 ];
 
-/// Tables of files and labels among images, as the library datasets has them.
+/// Tables of files and labels among images, as in the datasets library.
 pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
 /// The files that may hold the labels of the directory `part`, if its name is text: `val.txt`, `val_labels.txt`,
@@ -67,13 +67,13 @@ pub fn label_files(part: &Path) -> Option<Vec<PathBuf>> {
     Some(beside.chain(within).collect())
 }
 
-/// The file of labels of the directory `part`, or metadata in it, if there is one.
+/// The label file of the directory `part`, or metadata in it, if there is one.
 pub(crate) fn find(part: &Path) -> Option<PathBuf> {
     let found = label_files(part)?.into_iter().find(|file| file.is_file());
     found.or_else(|| metadata(part))
 }
 
-/// The metadata in the directory `part`, or beside it, if they have a column of labels.
+/// The metadata in the directory `part`, or next to it, if they have a column of labels.
 pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
     let name = part.file_name().unwrap_or_default().to_string_lossy();
     let above = part.parent().filter(|_| is_part(&name));
@@ -95,7 +95,7 @@ pub(crate) fn read(
     labels.map_err(|problem| DataError::content(file, problem))
 }
 
-/// The classes that a file gives to `names`, images of `part`, sorted; of numbers, all up to the largest.
+/// The classes that a file gives to `names`, images of `part`, sorted; for numbers, all up to the largest.
 pub(crate) fn classes(
     file: &Path,
     part: &Path,
@@ -106,7 +106,7 @@ pub(crate) fn classes(
     let all: Result<BTreeSet<&str>, String> = all.map(|found| Ok(found?.1)).collect();
     let all = all.map_err(|problem| DataError::content(file, problem))?;
     let numbers: Option<Vec<u32>> = all.iter().map(|class| class.parse().ok()).collect();
-    // A number is a label: classes without an image keep theirs.
+    // Numbers are labels: classes without an image keep their number.
     Ok(
         match numbers.and_then(|numbers| numbers.into_iter().max()) {
             Some(largest) if largest < MOST_CLASSES => {
@@ -123,7 +123,7 @@ struct Table {
     /// The folder of the images.
     part: String,
     rows: BTreeMap<String, Vec<(usize, String)>>,
-    /// True if it says that there is a column of classes.
+    /// True if the file declares a class column.
     labelled: bool,
 }
 
@@ -230,7 +230,7 @@ impl Table {
     fn push(&mut self, line: usize, file: &str, class: String) {
         let file = file.trim();
         let mut above = file.rsplit(['/', '\\']).skip(1);
-        // One table may list the images of all parts.
+        // One table may list the images of all splits.
         if above
             .next()
             .is_some_and(|folder| is_part(folder) && folder != self.part)
@@ -282,7 +282,7 @@ impl Table {
     }
 }
 
-/// The class of `n01 3 4 5 6 n02 1 2 3 4`: classes, each with the four sides of a box.
+/// The class of `n01 3 4 5 6 n02 1 2 3 4`: classes, each followed by the four sides of a box.
 fn first_of_boxes(text: &str) -> Option<&str> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let sides = |boxed: &[&str]| {
@@ -299,8 +299,8 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
-/// The character that parts the columns: the one that comes first in every line that is not blank, outside
-/// quotes. None if lines differ, as they do if classes only happen to hold a comma.
+/// The column separator: the character that comes first in every line that is not blank, outside
+/// quotes. None if lines differ, as when class names merely contain a comma.
 fn separator(text: &str) -> Option<char> {
     let mut all: Option<char> = None;
     // The current line's first separator; true if there is anything else in it.
@@ -323,7 +323,7 @@ fn separator(text: &str) -> Option<char> {
     all.or(first)
 }
 
-/// The fields of each line, which quotes may spread over several; with the line's number.
+/// The fields of each record, with its line number; quoted fields may span several lines.
 fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, String> {
     let mut records = Vec::new();
     let (mut fields, mut field) = (Vec::new(), String::new());
@@ -341,7 +341,7 @@ fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, Str
                 line += usize::from(c == '\n');
                 field.push(c);
             }
-            // Elsewhere in a field a quote is a character like any other.
+            // Elsewhere in a field a quote is an ordinary character.
             Some('"') if field.trim().is_empty() => {
                 field.clear();
                 quote = Some(line);

@@ -4,11 +4,11 @@
 //!    images and one of test images, 8-bit pixels with labels.
 //! 2. [`subset`] and [`hold_out`] choose the images to use.
 //! 3. An [`Augment`] varies an image from view to view; a [`Transform`] resizes, crops and normalises it.
-//! 4. A [`Loader`] makes the training [`Batch`] of any step, a few of them ahead on other threads.
+//! 4. A [`Loader`] makes the training [`Batch`] of any step and prefetches a few on other threads.
 //! 5. [`evaluation_batches`] goes through a source once, in order and without augmentation.
 //!
 //! A training batch is a pure function of the data, the settings, a seed and the step's number. Threads
-//! decide when it is ready, never its content, so a run can stop at any step and resume bit by bit.
+//! decide when it is ready, never its content, so a run can stop at any step and resume bit for bit.
 //!
 //! ```
 //! use wave_data::{Augment, Loader, Transform};
@@ -92,7 +92,7 @@ pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 /// True if this build reads parquet files.
 pub const PARQUET: bool = cfg!(feature = "parquet");
 
-/// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
+/// Environment variable with the directory of Fashion-MNIST's four IDX files, instead of [`FASHION_MNIST_DIR`].
 const FASHION_MNIST_VARIABLE: &str = "WAVE_FASHION_MNIST";
 
 /// The directory of Debian's package `dataset-fashion-mnist`.
@@ -109,30 +109,30 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 ///
 /// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or of the directory that
 ///   the environment variable `WAVE_FASHION_MNIST` names
-/// - `shapes`: eight kinds of procedurally drawn figures, 6,000 for training and 1,000 for testing
+/// - `shapes`: eight kinds of procedurally generated figures, 6,000 for training and 1,000 for testing
 /// - a directory with four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each with or
 ///   without `.gz`
 /// - a directory with the binary files of CIFAR-10 or CIFAR-100
 /// - a directory with tar shards (WebDataset): the ones that its `_info.json` names, or `train*.tar` and
-///   `val*.tar` or `test*.tar`; or one of both. Truncated shards are refused, and shards with other
-///   numbers of images than `_info.json` says
+///   `val*.tar` or `test*.tar`, or only one of the two. Truncated shards are errors, and so are shards
+///   whose numbers of images differ from `_info.json`
 /// - a directory with `train/CLASS/*.jpg` (or further [`IMAGE_EXTENSIONS`], and in folders below) and the
 ///   same classes in `val/`, `validation/` or `test/`, or a `val/` of images with their labels in
-///   `val.txt` beside it; or parts with a [`METADATA`] table of files and labels in the place of folders
+///   `val.txt` beside it; or splits with a [`METADATA`] table of files and labels instead of folders
 /// - such a `train/` alone, or a directory of `CLASS/*.jpg`: [`unsplit`](Dataset::unsplit)
-/// - to test only: one of these without `train/`
-/// - a directory with images, or one whose `train/` is such: images without labels, a source without
-///   classes, and nothing to test on
-/// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` as Hugging Face keeps images, in
-///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. With one pattern, the test
+/// - for testing only: one of these without `train/`
+/// - a directory with images, or one whose `train/` has only images: unlabelled images, a source without
+///   classes and without test images
+/// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` in Hugging Face's layout for images, in
+///   builds with the feature `parquet`. `TRAIN,TEST` names both splits. With one pattern, the test
 ///   images are in the files whose names say so (`val`, `validation` or `test` is a word of them), or
-///   in files of the same name with such a word for `train`; or there are none
+///   in files of the same name with such a word instead of `train`; otherwise there are none
 ///
 /// - `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`: another data set with dark and light
-///   exchanged, a quarter turn to the left, or the pixels of every image permuted alike
+///   exchanged, a quarter turn to the left, or all images' pixels permuted in the same way
 ///
 /// Nothing is ever downloaded. IDX and CIFAR files are read whole; of image folders only the names,
-/// of shards only the images' places. Large ones' indices are kept in a cache, in
+/// of shards only the images' offsets. Indices of large data sets are cached, in
 /// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`; an empty `WAVE_CACHE` turns it off.
 ///
 /// # Errors

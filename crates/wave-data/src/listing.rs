@@ -1,7 +1,7 @@
 //! The files of an ImageFolder, listed in parallel; for large ones, the list is cached.
 //!
-//! The cache knows of each class folder when it last changed, so that a folder is listed again once a
-//! file was added, removed or renamed in it.
+//! The cache stores the modification time of each class folder, so that a folder is listed again once a
+//! file is added, removed or renamed in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ use rayon::prelude::*;
 use crate::source::{NO_FILE, PassedOver};
 use crate::{DataError, cache};
 
-/// The names of image files end so.
+/// Extensions of image files.
 pub const IMAGE_EXTENSIONS: [&str; 14] = [
     "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm", "pbm", "pnm", "jfif",
     "jpe",
 ];
 
-/// Files and folders that systems and programs leave behind: neither classes nor worth a word.
+/// Files and folders that systems and programs leave behind: neither classes nor reported.
 const JUNK: [&str; 8] = [
     "__MACOSX",
     "@eaDir",
@@ -30,7 +30,7 @@ const JUNK: [&str; 8] = [
     "Icon\r",
 ];
 
-/// Names that folders of other projects' parts have, in any case: they are no classes.
+/// Names of folders for splits in other projects, case-insensitive: they are not classes.
 const PARTS: [&str; 10] = [
     "train",
     "training",
@@ -44,18 +44,18 @@ const PARTS: [&str; 10] = [
     "dev",
 ];
 
-/// True if a folder is called as a part of a data set is.
+/// True if a folder is named like a split of a data set.
 pub(crate) fn is_part(name: &str) -> bool {
     PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
 }
 
-/// Fewer images are listed faster than the cache is worth.
+/// With fewer images, listing is too fast for the cache to be worth it.
 const CACHED_FROM: usize = 20_000;
 
-/// The kind of the cache's file. Another name for every change of the listing.
+/// The kind of the cache file; renamed whenever the listing changes.
 const CACHED: &str = "folder-index-3";
 
-/// Folders below folders beyond this depth are no data set.
+/// Maximum depth of nested folders.
 const DEEPEST: usize = 32;
 
 /// Content of a folder.
@@ -63,13 +63,13 @@ const DEEPEST: usize = 32;
 pub(crate) struct Listed {
     /// Images, by their path in it.
     pub(crate) names: Vec<String>,
-    /// True if all that matters lies directly in it.
+    /// True if everything relevant lies directly in it.
     flat: bool,
     pub(crate) passed_over: PassedOver,
 }
 
-/// The images in `dir` and the folders below it: a folder's own sorted, then its folders'. Links are
-/// followed, but not into a folder that they lie in.
+/// The images in `dir` and the folders below it: a folder's own, sorted, then its subfolders'. Links are
+/// followed, but not into a folder that contains them.
 pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
     let mut listed = Listed {
         flat: true,
@@ -109,7 +109,7 @@ fn walk_into(
     Ok(())
 }
 
-/// The image files in `dir` and the folders below it, sorted, without the hidden. Links to folders are
+/// The image files in `dir` and the folders below it, sorted, without hidden ones. Links to folders are
 /// followed.
 ///
 /// # Errors
@@ -131,7 +131,7 @@ pub(crate) fn images(
     let known: Option<BTreeMap<String, (String, Vec<String>)>> =
         file.as_ref().and_then(|file| cache::recall(file));
     let known = known.unwrap_or_default();
-    // In parallel, for on a network each folder takes a while to answer.
+    // In parallel, since each folder is slow to list over a network.
     let listed: Vec<Result<Class, DataError>> = classes
         .par_iter()
         .map(|class| {
@@ -148,7 +148,7 @@ pub(crate) fn images(
                 }),
                 _ => {
                     let listed = walk(&dir)?;
-                    // The time of a folder tells nothing of the folders below it.
+                    // A folder's modification time says nothing about its subfolders.
                     let plain = listed.flat && listed.passed_over.count == 0;
                     Ok(Class {
                         stamp: stamp.filter(|_| plain),
@@ -180,7 +180,7 @@ pub(crate) fn images(
 struct Class {
     listed: Listed,
     stamp: Option<String>,
-    /// True if the cache did not know it.
+    /// True if it was not in the cache.
     new: bool,
 }
 
@@ -189,7 +189,7 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
     extension.is_some_and(|e| IMAGE_EXTENSIONS.iter().any(|known| e == *known))
 }
 
-/// True if a file tells people of the data.
+/// True if a file is documentation of the data.
 fn is_about(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["readme", "license", "licence"]
@@ -197,7 +197,7 @@ fn is_about(name: &str) -> bool {
         .any(|word| name.starts_with(word))
 }
 
-/// Names in a folder, sorted, without hidden ones and ones of no data set.
+/// Names in a folder, sorted, without hidden ones and ones that belong to no data set.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) folders: Vec<String>,
@@ -206,7 +206,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// The files in `dir` that are neither images nor `read`, and worth a word.
+    /// The files in `dir` that are neither images nor in `read`, and worth reporting.
     pub(crate) fn strays(&self, dir: &Path, read: &[&str]) -> PassedOver {
         let mut passed_over = PassedOver::default();
         let others = self.others.iter();
@@ -242,7 +242,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
             let problem = format!("holds `{shown}`, {NO_FILE}");
             return Err(DataError::content(dir, problem));
         };
-        // Replaced characters would make one name of several.
+        // Lossy conversion could merge several names into one.
         list.push(name.into_string().map_err(|name| {
             let problem = format!(
                 "holds `{}`, whose name is not UTF-8; rename it",

@@ -11,7 +11,7 @@ use crate::prefetch::prefetch;
 use crate::source::permutation;
 use crate::{Augment, Batch, DataError, Source, Transform};
 
-/// Sets the draws of a batch's mixing apart from its images'.
+/// Separates the random numbers of a batch's mixing from its images'.
 const MIXING: u64 = 0x6D69_7869_6E67;
 
 /// An epoch, and its images in order.
@@ -26,20 +26,20 @@ pub struct Loader {
     batch: usize,
     views: Option<u32>,
     seed: u64,
-    /// Seed of the variations, if views repeat.
+    /// Seed of the augmentation, if views repeat.
     view_seed: u64,
-    /// The rows of the whole batch that are made, ascending.
+    /// Rows of the whole batch that this loader makes, ascending.
     rows: Arc<[usize]>,
     /// Broken images found so far, and their limit.
     broken: Arc<BrokenImages>,
-    /// The order of the epoch that was last asked for.
+    /// The order of the last requested epoch.
     order: Arc<Mutex<Option<Order>>>,
 }
 
 impl Loader {
-    /// Batches of `batch` of the images `indices` of `source`, reshuffled every epoch.
+    /// Batches of `batch` images, from the images `indices` of `source`, reshuffled every epoch.
     ///
-    /// `views` is the number of different variations of an image: `Some(n)` repeats them every `n`
+    /// `views` is the number of different augmentations of an image: `Some(n)` repeats them every `n`
     /// epochs (so that an ancestor's outputs can be cached), `None` never does.
     ///
     /// # Errors
@@ -91,11 +91,11 @@ impl Loader {
         })
     }
 
-    /// The same steps, but of each batch only the images of rank `rank` of `size`, as they are in the
-    /// whole: equal shares, in which images that are mixed with each other stay together.
+    /// The same steps, with only the images of rank `rank` of `size` from each batch, exactly as in the
+    /// whole batch: equal shares, in which images that are mixed with each other stay together.
     ///
     /// # Errors
-    /// When the batch has no equal shares, or, where images are mixed, none of an even number.
+    /// When the batch does not divide into equal shares or, with mixing, into shares of an even size.
     pub fn share(&self, rank: usize, size: usize) -> Result<Loader, DataError> {
         let b = self.batch;
         if rank >= size || !b.is_multiple_of(size) {
@@ -108,7 +108,7 @@ impl Loader {
         let rows = if self.augment.mixing.is_none() || size == 1 {
             (rank * n..(rank + 1) * n).collect()
         } else if n.is_multiple_of(2) {
-            // Row i is mixed with row b - 1 - i: in a share too, mirrored about its middle.
+            // Row i is mixed with row b - 1 - i, in a share too: its rows are mirrored about the middle.
             let first = rank * (n / 2)..(rank + 1) * (n / 2);
             first
                 .clone()
@@ -132,12 +132,12 @@ impl Loader {
         &self.rows
     }
 
-    /// Images of a whole batch.
+    /// Number of images in a whole batch.
     pub fn batch_size(&self) -> usize {
         self.batch
     }
 
-    /// The same images in the same order; where views repeat, with the variations of another seed
+    /// The same images in the same order; if views repeat, with the augmentations of another seed
     /// than 0.
     pub fn with_view_seed(mut self, seed: u64) -> Loader {
         self.view_seed = seed;
@@ -158,11 +158,11 @@ impl Loader {
     /// The batch of `step`, counted from 0 across epochs.
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
-    /// view is the epoch modulo the number of views; seed, view and image determine the variation
-    /// (if views repeat, the view seed instead, so that results on them serve other seeds). A view that
-    /// comes round again is mirrored left to right every second time if
+    /// view is the epoch modulo the number of views; seed, view and image determine the augmentation
+    /// (if views repeat, the view seed instead, so that results on them serve other seeds). A repeated view
+    /// is mirrored left to right every second time if
     /// [`Augment::flip`](crate::Augment::flip) is set, and shifts within
-    /// [`Augment::crop_padding`](crate::Augment::crop_padding) are drawn anew each time, so that outputs of a network
+    /// [`Augment::crop_padding`](crate::Augment::crop_padding) are sampled anew each time, so that outputs of a network
     /// on the views serve many more images.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Loader {
         prefetch(from, to, move |step| loader.batch(step))
     }
 
-    /// The images `indices` of the source as `view` varies them, in this order: the very pixels that
+    /// The images `indices` of the source in the augmentation of `view`, in this order: exactly the pixels that
     /// [`batch`](Self::batch) shows in the first epoch of that view, before they are mixed.
     ///
     /// # Errors
@@ -227,7 +227,7 @@ impl Loader {
     }
 
     fn order(&self, epoch: u64) -> Arc<[u32]> {
-        // A value is put there whole or not at all, so a poisoned lock guards nothing broken.
+        // Assignments are atomic, so the value behind a poisoned lock is still valid.
         let mut known = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, order)) if *of == epoch => order.clone(),

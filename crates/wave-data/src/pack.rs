@@ -19,7 +19,7 @@ pub struct Packed {
     pub shards: Vec<PathBuf>,
     /// Images in them.
     pub images: usize,
-    /// Their length in bytes.
+    /// Their total size in bytes.
     pub bytes: u64,
 }
 
@@ -28,11 +28,11 @@ pub struct Packed {
 /// is written, `out/_incomplete` keeps the shards from being opened; after a failure it stays, and `out`
 /// may be packed again.
 ///
-/// Every file appears whole or not at all.
+/// Every file is written atomically.
 ///
 /// # Errors
 /// When `out` already holds a packed data set, when `shard_bytes` is less than 64 KiB, when an image
-/// cannot be read, or when a file cannot be written. Damaged images are copied like sound ones: see
+/// cannot be read, or when a file cannot be written. Damaged images are copied like valid ones: see
 /// [`check`](crate::check()).
 pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, DataError> {
     if shard_bytes < 1 << 16 {
@@ -47,7 +47,7 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
             format!("already holds a packed data set ({INFO}); choose another directory"),
         ));
     }
-    // A packing that ends before its time leaves this, and is not mistaken for a data set.
+    // An interrupted run leaves this behind, so that its output is not mistaken for a data set.
     let incomplete = out.join(INCOMPLETE);
     write_atomically(&incomplete, |file| {
         writeln!(file, "not all shards are written")
@@ -90,7 +90,7 @@ fn shard_name(prefix: &str, k: usize) -> String {
     format!("{prefix}-{k:05}.tar")
 }
 
-/// Writes one part and returns the number of images in each of its shards.
+/// Writes one split and returns the number of images in each of its shards.
 fn pack_source(
     source: &dyn Source,
     out: &Path,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::check_refused;
 
-/// Images of another source, of which one cannot be had.
+/// Images of another source, one of which cannot be read.
 struct Failing(std::sync::Arc<dyn Source>);
 
 impl Source for Failing {

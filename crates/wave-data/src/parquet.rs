@@ -1,8 +1,8 @@
-//! Parquet files as Hugging Face keeps images: a column `image` of `{bytes, path}`, or of bytes, and
+//! Parquet files in Hugging Face's layout for images: a column `image` of `{bytes, path}`, or of bytes, and
 //! a column `label` of whole numbers.
 //!
-//! Opening reads footers and labels. An image is read from its own page: pages before it in its row
-//! group are passed over by their headers.
+//! Opening reads footers and labels. An image is read from its own page: earlier pages of its row
+//! group are skipped by their headers.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -24,7 +24,7 @@ use crate::source::{name_of, no_image, open_file};
 use crate::webdataset::{Info, check_label};
 use crate::{DataError, Dataset, Encoded, Source, pattern};
 
-/// Values of a column that are read at once.
+/// Number of values of a column that are read at a time.
 const BATCH: usize = 4096;
 
 /// Opens files by pattern: see [`Info::parts`].
@@ -42,7 +42,7 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     Ok(Dataset::new(name, train, test))
 }
 
-/// A row group: rows that lie together.
+/// A row group: rows that are stored together.
 struct Group {
     file: u32,
     group: usize,
@@ -54,7 +54,7 @@ struct Group {
 struct Table {
     path: PathBuf,
     metadata: ParquetMetaData,
-    /// Which column holds the images' bytes.
+    /// Index of the column with the images' bytes.
     images: usize,
 }
 
@@ -93,7 +93,7 @@ impl Tables {
         Ok(all)
     }
 
-    /// The row group of row `i`, and the row's place in it.
+    /// The row group of row `i`, and the row's index in it.
     fn place(&self, i: usize) -> Option<(&Group, usize)> {
         let after = self.groups.partition_point(|group| group.first <= i);
         let group = self.groups.get(after.checked_sub(1)?)?;
@@ -153,9 +153,9 @@ impl Source for Tables {
     }
 }
 
-/// A file that may be damaged: to read beyond its end, or to ask for more than it holds, is an error. The
-/// reader of the format would make room for the size in a header, and skip a promised list element by
-/// element, though the file has ended.
+/// A file that may be damaged: reading beyond its end, or asking for more than it holds, is an error. The
+/// parquet reader would allocate the size stated in a header, and skip a declared list element by
+/// element, even past the end of the file.
 struct Sound {
     file: File,
     len: u64,
@@ -196,7 +196,7 @@ impl ChunkReader for Sound {
     }
 }
 
-/// A reader whose end is an error.
+/// A reader that treats the end of its input as an error.
 struct Strict<R>(R);
 
 impl<R: Read> Read for Strict<R> {
@@ -294,7 +294,7 @@ fn column<R: ChunkReader + 'static>(
     Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
 }
 
-/// Up to `rows` values, read in parts, so that memory grows with the values really there.
+/// Up to `rows` values, read in chunks, so that memory grows with the values actually there.
 fn read_values<T: DataType>(
     column: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -326,7 +326,7 @@ fn describe(error: ParquetError) -> String {
     format!("is no sound parquet file: {error}")
 }
 
-/// The reader of the format asserts that files are sound; a damaged one is no reason to end.
+/// The parquet reader panics on damaged files, which must not end the process.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     crate::guard::guarded(work)
         .unwrap_or_else(|_| Err("is no sound parquet file: it contradicts itself".to_owned()))

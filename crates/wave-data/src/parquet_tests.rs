@@ -37,7 +37,7 @@ fn write(rows: usize, without: Option<usize>) -> Vec<u8> {
                 column.write_batch(&labels, Some(&levels), None).unwrap();
             } else {
                 let there = group.iter().filter(|&&i| Some(i) != without || kind == 1);
-                // Something of each row's own after the image, so that no two are equal.
+                // A suffix for each row after the image, so that no two are equal.
                 let value = |&i: &usize| ByteArray::from([&png[..], &i.to_le_bytes()].concat());
                 let values: Vec<ByteArray> = there.map(value).collect();
                 let level = |&i: &usize| {

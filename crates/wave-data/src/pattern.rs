@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::DataError;
 
-/// A pattern stands for at most so many files.
+/// A pattern stands for at most this many files.
 const MAX_FILES: usize = 1_000_000;
 
-/// True if `spec` can name shards: files that end in `extension`, or a pattern of such.
+/// True if `spec` can name shards: files that end in `extension`, or a pattern of them.
 pub(crate) fn matches(spec: &str, extension: &str) -> bool {
     spec.to_ascii_lowercase().ends_with(extension)
 }
@@ -26,8 +26,8 @@ pub(crate) fn split(spec: &str) -> (&str, Option<&str>) {
     (spec, None)
 }
 
-/// The files that a pattern names, in order: braces as in a shell (every name must be there), `*` in
-/// a file's name (any that are there).
+/// The files that a pattern names, in order: braces as in a shell (every file must exist), `*` in
+/// a file's name (any that exist).
 pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     for name in braces(pattern)? {
@@ -137,7 +137,7 @@ pub(crate) fn is_test(file: &Path) -> bool {
     is_test && !words.any(|word| word.eq_ignore_ascii_case("train"))
 }
 
-/// The files of the test set that goes with a training set by its name, if there are any: `train` becomes
+/// The files of the test set that matches a training set's name, if there are any: `train` becomes
 /// `val`, `validation` or `test`, and every number a `*`.
 pub(crate) fn companion(pattern: &str) -> Option<Vec<PathBuf>> {
     let path = Path::new(pattern);

@@ -11,10 +11,10 @@ use crate::jpeg;
 use crate::transform::{Normaliser, resize_rectangle};
 use crate::{Augment, Batch, DataError, RawImage, ResizedCrop, Source, Transform};
 
-/// Broken images in a row before a replacement is given up.
+/// Consecutive broken images before giving up on a replacement.
 const REPLACEMENTS: u64 = 16;
 
-/// An image's index in its source, and which of its repeats is shown.
+/// An image's index in its source, and the number of its repeat.
 pub(crate) type Showing = (u32, u32);
 
 /// Images that are shown once.
@@ -27,18 +27,18 @@ pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// Times that the view was shown before.
+    /// Number of times that the view was shown before.
     pub(crate) round: u32,
     /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],
 }
 
-/// A source and the way from its images to input.
+/// A source and the steps from its images to network input.
 pub(crate) struct Pipeline {
     source: Arc<dyn Source>,
     pub(crate) transform: Transform,
     normaliser: Normaliser,
-    /// True if several threads share a batch, since an image takes long enough to prepare.
+    /// True if images take so long to prepare that several threads share a batch.
     heavy: bool,
 }
 
@@ -64,7 +64,7 @@ impl Pipeline {
         }
     }
 
-    /// Images in this order; broken ones are replaced by others if they are varied, else left out.
+    /// The images in this order; broken ones are replaced by others if there is a `variation`, else left out.
     pub(crate) fn batch(
         &self,
         showings: &[Showing],
@@ -85,7 +85,7 @@ impl Pipeline {
         };
         let mut indices: Vec<u32> = showings.iter().map(|&(i, _)| i).collect();
         let mut left_out = Vec::new();
-        // In the batch's order, whichever thread was first.
+        // In batch order, whichever thread finished first.
         let parts = outcomes.into_iter().zip(images.chunks_exact_mut(len));
         for (k, (outcome, out)) in parts.enumerate() {
             match (outcome, variation) {
@@ -116,7 +116,7 @@ impl Pipeline {
         })
     }
 
-    /// Puts another image in place of a broken one, always the same, and returns its index.
+    /// Replaces a broken image by another, always the same, and returns its index.
     fn replace(
         &self,
         (broken, repeat): Showing,
@@ -186,7 +186,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// A random part of an image as a square (s, s, 1 or 3), decoded no larger than it needs to be.
+    /// A random crop of an image as a square (s, s, 1 or 3), decoded no larger than necessary.
     fn cropped(
         &self,
         i: usize,
@@ -198,7 +198,7 @@ impl Pipeline {
         let (image, rectangle, factor) = if let Some(encoded) = &mut encoded
             && let Some(frame) = jpeg::Frame::of_upright(&encoded.bytes)
         {
-            // The crop is drawn from the size that the file declares.
+            // The crop is sampled for the size that the file declares.
             let rectangle = crop.draw(frame.width, frame.height, rng);
             let factor = rectangle.reduction(s);
             let reduced = (factor > 1)
@@ -242,12 +242,12 @@ impl Pipeline {
     }
 }
 
-/// The images `indices` of `source` in this order, unvaried, `batch` at a time; the last batch may be
+/// The images `indices` of `source` in this order, without augmentation, `batch` at a time; the last batch may be
 /// smaller.
 ///
-/// Broken images are noted in `broken` and left out: of their batch, which is smaller, only the sound
-/// images are evaluated. A setting or index out of range gives one error and no batch; an image that
-/// cannot be read, or a broken one too many, an error in place of its batch.
+/// Broken images are recorded in `broken` and left out, which makes their batch smaller.
+/// A setting or index out of range gives one error and no batch; an image that
+/// cannot be read, or one broken image too many, gives an error instead of its batch.
 pub fn evaluation_batches(
     source: &Arc<dyn Source>,
     indices: &[u32],

@@ -5,10 +5,10 @@ use std::thread::{self, JoinHandle};
 
 use crate::{Batch, DataError};
 
-/// Batches that are ready and waiting, at most.
+/// Maximum number of batches that are ready in advance.
 pub(crate) const PREFETCHED: usize = 4;
 
-/// The batches that `make` gives for the steps `from..to`, made ahead.
+/// The batches that `make` returns for the steps `from..to`, computed ahead.
 pub(crate) fn prefetch(
     from: u64,
     to: u64,
@@ -58,7 +58,7 @@ impl Drop for Prefetch {
     fn drop(&mut self) {
         self.receiver = None; // a thread that waits to send gives up
         if let Some(worker) = self.worker.take() {
-            // Its end no longer matters, panic or not.
+            // Its result no longer matters, panic or not.
             let _ = worker.join();
         }
     }

@@ -64,7 +64,7 @@ impl RawImage {
         }
     }
 
-    /// Turned and mirrored.
+    /// The image with this orientation applied.
     pub(crate) fn oriented(self, orientation: Orientation) -> RawImage {
         if orientation == Orientation::NoTransforms {
             return self;
@@ -87,7 +87,7 @@ impl RawImage {
     }
 }
 
-/// Refuses decompression bombs.
+/// Rejects decompression bombs.
 pub(crate) fn check_size(width: u64, height: u64, bytes: u64) -> Result<(), String> {
     let pixels = width * height;
     if pixels == 0 || pixels > MAX_PIXELS || bytes > MAX_BYTES {

@@ -12,7 +12,7 @@ use crate::error::named;
 pub enum Interpolation {
     /// The nearest pixel, without antialiasing.
     Nearest,
-    /// The mean of all pixels beneath.
+    /// The mean of all covered pixels.
     Box,
     /// A triangle over two pixels.
     Bilinear,
@@ -66,14 +66,14 @@ named!(
     "bicubic" => Bicubic, "lanczos" => Lanczos
 );
 
-/// Binary digits of a weight after the point, as in Pillow.
+/// Fractional bits of a weight, as in Pillow.
 const DIGITS: u32 = 22;
-/// Rows that are turned together, so that writes stay in a few lines of the cache.
+/// Rows that are transposed together, so that writes stay within a few cache lines.
 const BLOCK: usize = 32;
-/// Bytes of a line that are added up together.
+/// Bytes of a line that are summed together.
 const LANES: usize = 64;
 
-/// A rectangle of 8-bit pixels that lie in an image, line by line.
+/// A rectangle of 8-bit pixels in an image, row by row.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     /// (height, width, channels) of the whole image; there may be more after it.
@@ -106,7 +106,7 @@ impl<'a> View<'a> {
         &self.pixels[begin..begin + self.size.0 * self.channels]
     }
 
-    /// The rectangle on its side: (width, height, channels).
+    /// The transposed rectangle: (width, height, channels).
     fn transposed(&self) -> Vec<u8> {
         let ((w, h), c) = (self.size, self.channels);
         let mut out = vec![0; w * h * c];
@@ -130,7 +130,7 @@ pub(crate) enum Axis {
     Rows,
 }
 
-/// Makes one axis of the rectangle anew; nothing outside the rectangle counts.
+/// Resamples one axis of the rectangle; pixels outside the rectangle are ignored.
 /// (height, taps, channels) or (taps, width, channels)
 pub(crate) fn resample(view: View, axis: Axis, taps: &[Taps]) -> Vec<u8> {
     let ((w, h), c) = (view.size, view.channels);
@@ -145,15 +145,15 @@ pub(crate) fn resample(view: View, axis: Axis, taps: &[Taps]) -> Vec<u8> {
     }
 }
 
-/// The pixels that one pixel of the result is made of.
+/// The source pixels of one output pixel, with their weights.
 pub(crate) struct Taps {
     first: usize,
     /// In units of `2^-DIGITS`; they add up to about 1.
     weights: Vec<i32>,
 }
 
-/// The nearest pixels of `size` from pixel `skipped` of the resized axis on, `to` of them, where
-/// `scale` pixels become one and the first `cut` are not there.
+/// The nearest of `size` pixels for each of `to` pixels of the resized axis from pixel `skipped` on, where
+/// `scale` pixels become one and the first `cut` are missing.
 pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: usize) -> Vec<Taps> {
     let mut centre = scale * 0.5;
     let mut all = Vec::with_capacity(to);
@@ -170,15 +170,15 @@ pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: u
     all
 }
 
-/// Filter taps of each of `to` pixels, if the part `(start, length)` of `size` pixels along an axis
-/// becomes them.
+/// Filter taps of each of `to` pixels to which the part `(start, length)` of `size` pixels along an axis
+/// is resized.
 pub(crate) fn taps(
     size: usize,
     (start, length): (f64, f64),
     to: usize,
     by: Interpolation,
 ) -> Result<Vec<Taps>, DataError> {
-    // Rounding may have moved the end by a hair.
+    // Rounding may have moved the end slightly.
     if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
         return Err(DataError::Settings(format!(
             "cannot resize {length} pixels from {start} on, of {size}, to {to}: they are not there"
@@ -189,7 +189,7 @@ pub(crate) fn taps(
     let reach = by.reach() * widened;
     let tap = |i: usize| {
         let centre = start + (i as f64 + 0.5) * scale;
-        // As Pillow rounds: towards zero.
+        // Rounded towards zero, as in Pillow.
         let first = (centre - reach + 0.5).max(0.0) as usize;
         let end = ((centre + reach + 0.5) as usize).min(size);
         let weights = (first..end).map(|x| by.at((x as f64 - centre + 0.5) / widened));
@@ -217,7 +217,7 @@ fn bicubic(x: f64) -> f64 {
 /// Weighted sums of lines of `n` bytes: (taps, n)
 fn sums<'a>(taps: &[Taps], n: usize, line: impl Fn(usize) -> &'a [u8]) -> Vec<u8> {
     let mut out = vec![0; taps.len() * n];
-    // On the widest registers that this processor has.
+    // On the widest SIMD registers of this CPU.
     pulp::Arch::new().dispatch(|| {
         for (tap, out) in taps.iter().zip(out.chunks_exact_mut(n.max(1))) {
             let lines: Vec<&[u8]> = (tap.first..tap.first + tap.weights.len())

@@ -1,7 +1,7 @@
 //! A procedural data set: grey images of eight kinds of figures.
 //!
-//! A figure has a random place, size, angle, contrast and polarity, on an uneven and noisy ground.
-//! No pixel says anything of the class by itself, so a linear classifier fails where a network that
+//! A figure has a random position, size, angle, contrast and polarity, on an uneven and noisy background.
+//! No single pixel carries information on the class, so a linear classifier fails where a network that
 //! can relate pixels succeeds. The same program makes the same images on every run.
 
 use std::f32::consts::{PI, TAU};
@@ -18,14 +18,14 @@ const SIDE: usize = 28;
 const TRAIN: usize = 6000;
 const TEST: usize = 1000;
 const SEED: u64 = 0x5AA9E5;
-/// The stream of random numbers of the first test image; that of training is 0.
+/// The random stream of the first test image; the first training image has 0.
 const FIRST_TEST: u64 = 1 << 32;
 
 const CLASSES: [&str; 8] = [
     "disc", "ring", "square", "frame", "triangle", "cross", "star", "stripes",
 ];
 
-/// Draws the whole data set: 6,000 training and 1,000 test images of 28 x 28 pixels, the classes in
+/// Renders the whole data set: 6,000 training and 1,000 test images of 28 x 28 pixels, the classes in
 /// turn.
 pub(crate) fn open() -> Dataset {
     let class_names: Arc<[String]> = CLASSES.map(str::to_owned).into();
@@ -54,7 +54,7 @@ struct Scene {
     angle: f32,
     ground: f32,
     contrast: f32,
-    /// Brightness gained from the middle to the border of the image, to the right and down.
+    /// Brightness gradient from the centre to the border of the image, to the right and down.
     slope: (f32, f32),
     noise: f32,
     rng: ChaCha8Rng,
@@ -98,7 +98,7 @@ impl Scene {
                 let (x, y) = (column as f32 + 0.5, row as f32 + 0.5);
                 let uneven = (self.slope.0 * (x - half) + self.slope.1 * (y - half)) / half;
                 let figure = self.contrast * self.coverage(self.class, x, y);
-                // Four bytes add up to nearly a normal variable: mean 510, standard deviation 147.8.
+                // The sum of four bytes is nearly normal: mean 510, standard deviation 147.8.
                 let bytes: [u8; 4] = self.rng.random();
                 let sum: i32 = bytes.iter().map(|&b| i32::from(b)).sum();
                 let noise = self.noise * (sum - 510) as f32 / 147.8;
@@ -109,7 +109,7 @@ impl Scene {
         pixels
     }
 
-    /// Share of the pixel around (x, y) that a figure of `class` covers in this pose: 0 to 1.
+    /// Fraction of the pixel around (x, y) that a figure of `class` covers in this pose: 0 to 1.
     fn coverage(&self, class: usize, x: f32, y: f32) -> f32 {
         let (sin, cos) = self.angle.sin_cos();
         let (x, y) = (x - self.centre.0, y - self.centre.1);
@@ -121,7 +121,7 @@ impl Scene {
 }
 
 /// Signed distance from (x, y) to the outline of a figure that just fits into the unit disc,
-/// negative within. Near the outline it is a true distance, farther off at least its sign is right.
+/// negative within. Near the outline it is a true distance; farther away at least its sign is correct.
 fn distance(class: usize, x: f32, y: f32) -> f32 {
     let r = x.hypot(y);
     match CLASSES[class] {

@@ -25,7 +25,7 @@ fn it_is_complete_balanced_and_repeatable() {
 
 #[test]
 fn who_knows_the_pose_knows_the_class() {
-    // The most that can be asked of a classifier: compare with all eight figures in the true pose.
+    // An upper bound for classifiers: comparison with all eight figures in the true pose.
     let data = open();
     let right = (0..TEST).filter(|&i| {
         let scene = Scene::new(FIRST_TEST, i);
@@ -108,7 +108,7 @@ fn a_linear_classifier_fails() {
         right.count() as f64 / n as f64
     };
     let (on_train, on_test) = (accuracy(&*data.train, 2000), accuracy(&*data.test, TEST));
-    // It does learn: it partly remembers the training images, above the 12.5 % of guessing.
+    // It does learn: it partly memorises the training images, above the 12.5 % of guessing.
     assert!(on_train > 0.25, "{on_train}");
     assert!(on_test < 0.6, "{on_test}");
 }

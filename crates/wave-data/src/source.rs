@@ -12,10 +12,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{DataError, RawImage, decode};
 
-/// Headers that [`common_size`] looks at.
+/// Number of headers that [`common_size`] reads.
 const SAMPLED: usize = 16;
 
-/// Images, nearly always labelled, each addressed by its index, in memory or read on demand.
+/// Images, usually labelled, each addressed by its index, in memory or read on demand.
 pub trait Source: Send + Sync {
     /// Number of images.
     fn len(&self) -> usize;
@@ -65,7 +65,7 @@ pub trait Source: Send + Sync {
         PassedOver::default()
     }
 
-    /// The name of image `i` in reports: its file, or its place in a file.
+    /// The name of image `i` in reports: its file, or its position in a file.
     fn name(&self, i: usize) -> String {
         format!("image {i}")
     }
@@ -98,7 +98,7 @@ impl Encoded {
     }
 }
 
-/// Number of passed-over paths that are named.
+/// Number of skipped paths that are listed.
 const NAMED: usize = 5;
 
 /// Files and folders of a data set that are not read.
@@ -145,13 +145,13 @@ pub struct Dataset {
     pub train: Arc<dyn Source>,
     /// The test images; an image folder's are in `val/`.
     pub test: Arc<dyn Source>,
-    /// True if nothing says which of the training images are to be tested on, as in a directory of class
+    /// True if the data set does not say which of its images are for testing, as in a directory of class
     /// folders alone.
     pub unsplit: bool,
 }
 
 impl Dataset {
-    /// Images of both parts.
+    /// Images of both splits.
     pub(crate) fn new(
         name: String,
         train: impl Source + 'static,
@@ -177,7 +177,7 @@ impl Dataset {
         Self::new(name, train, test)
     }
 
-    /// Files and folders among the images of both parts that are not read.
+    /// Files and folders among the images of both splits that are not read.
     pub fn passed_over(&self) -> PassedOver {
         let mut all = self.train.passed_over();
         all.append(&self.test.passed_over());
@@ -185,8 +185,8 @@ impl Dataset {
     }
 }
 
-/// The (height, width) in pixels of the images where all are of one size: as it is declared, or as the
-/// headers of a few images have it, evenly spread over the source.
+/// The (height, width) in pixels of the images if all have one size: as declared, or by the headers of
+/// a few images, evenly spaced over the source.
 pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
     if let Some((_, height, width)) = source.native_size() {
         return Some((height, width));
@@ -226,7 +226,7 @@ pub fn hold_out(mut indices: Vec<u32>, n: usize) -> (Vec<u32>, Vec<u32>) {
     (indices, held_out)
 }
 
-/// No epoch has this number, so a subset's order is unlike that of every epoch.
+/// No epoch has this number, so a subset's order differs from every epoch's.
 const SUBSET_STREAM: u64 = u64::MAX;
 
 /// The shuffle of `items` that `seed` and `stream` determine.
@@ -308,7 +308,7 @@ pub(crate) fn no_image(i: usize, len: usize) -> DataError {
     DataError::Settings(format!("image {i} does not exist: the source has {len}"))
 }
 
-/// Opens a regular file. To open a pipe would wait until somebody writes to it, and a device may never
+/// Opens a regular file. Opening a pipe would block until something writes to it, and a device may never
 /// end.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let about = std::fs::metadata(path)?;

@@ -6,7 +6,7 @@ use crate::error::Problem;
 
 pub(crate) const BLOCK: u64 = 512;
 
-/// No name is longer.
+/// Maximum length of a name.
 const MAX_NAME: u64 = 1 << 16;
 
 /// A regular file in an archive.
@@ -29,7 +29,7 @@ impl From<io::Error> for Problem {
 
 /// Lists the regular files of an archive, reading headers only.
 ///
-/// An archive ends with two empty blocks and whole blocks of padding: one without was cut off, perhaps
+/// An archive ends with two empty blocks and whole blocks of padding: one without was truncated, perhaps
 /// between two members.
 pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Problem> {
     let end = archive.seek(SeekFrom::End(0))?;
@@ -93,7 +93,7 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
                     }
                 }
             }
-            // Directories, links and all others: nothing of interest follows from them.
+            // Directories, links and all others are ignored.
             _ => (long_name, long_size) = (None, None),
         }
         at = next;
@@ -136,7 +136,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Records `LENGTH KEY=VALUE\n`, up to a malformed one.
+/// Records `LENGTH KEY=VALUE\n`, up to the first malformed one.
 fn pax_records(mut content: &[u8]) -> Vec<(String, String)> {
     let mut records = Vec::new();
     loop {

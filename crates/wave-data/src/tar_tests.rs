@@ -74,7 +74,7 @@ fn an_archive_that_is_cut_anywhere_is_refused() {
     for length in 0..sound.len() {
         check_refused(&sound[..length], "truncated");
     }
-    // Others fill the last record up.
+    // Other programs pad the last record.
     sound.resize(10_240, 0);
     assert_eq!(list(&mut Cursor::new(&sound)).unwrap().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! Text as tokens, by a `tokenizer.json` of the library tokenizers: byte-pair encoding, words, unigrams.
+//! Tokenization by a `tokenizer.json` of the tokenizers library: byte-pair encoding, words, unigrams.
 
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use crate::DataError;
 use crate::guard::guarded;
 use crate::source::read_whole;
 
-/// The longest `tokenizer.json`: the largest published vocabularies take a tenth of it.
+/// Maximum size of a `tokenizer.json`: the largest published vocabularies take a tenth of it.
 const MOST_BYTES: u64 = 1 << 28;
 
 /// Published tokenizers nest eight deep.
 const DEEPEST: usize = 64;
 
-/// A text may become so many times as long by normalising, or ..
+/// Normalisation may make a text this many times as long, or ..
 const MOST_GROWTH: u64 = 32;
-/// .. so many bytes long.
+/// .. this many bytes long.
 const MOST_NORMALISED: u64 = 1 << 26;
 
-/// A tokenizer, without the truncation and padding that its file may ask for.
+/// A tokenizer, without the truncation and padding that its file may specify.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: String,
@@ -34,7 +34,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// If there is no such file, or it is not one.
+    /// If the file does not exist or is not a tokenizer.
     pub fn read(path: &Path) -> Result<Tokenizer, DataError> {
         let bytes = read_whole(path, MOST_BYTES)?;
         let wrong = |why: String| {
@@ -66,7 +66,7 @@ impl Tokenizer {
         })
     }
 
-    /// The same, with texts truncated to so many tokens, begin and end tokens included.
+    /// The same, with texts truncated to `tokens` tokens, begin and end tokens included.
     ///
     /// # Errors
     /// If the tokens at begin and end leave no room.
@@ -120,22 +120,22 @@ impl Tokenizer {
         &self.path
     }
 
-    /// The number of a token.
+    /// The id of a token.
     pub fn token(&self, text: &str) -> Option<u32> {
         self.inner.token_to_id(text)
     }
 
-    /// The token that its file pads with, if it does.
+    /// The id of the file's padding token, if it has one.
     pub fn padding(&self) -> Option<u32> {
         self.padding
     }
 }
 
-/// Checks the limits on a file that the library trusts it with: bounded depth, and tables that are as long
-/// as they say. Returns the normalizer.
+/// Checks limits on a file that the library does not check: bounded depth, and tables that are as long
+/// as they declare. Returns the normalizer.
 fn look_over(json: &[u8]) -> Result<Value, String> {
     let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    // With the number of brackets and braces around each.
+    // Each with its nesting depth in brackets and braces.
     let mut steps = vec![(&whole, 0)];
     while let Some((step, depth)) = steps.pop() {
         if let Some(table) = step["precompiled_charsmap"].as_str() {
@@ -154,7 +154,7 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
     Ok(normalizer.unwrap_or_default())
 }
 
-/// A table in base 64: the length of its trie in four bytes, the trie, texts. The library makes room for the
+/// A table in base 64: the length of its trie in four bytes, the trie, texts. The library allocates the
 /// stated length.
 fn check_charsmap(table: &str) -> Result<(), String> {
     let digit = |byte: u8| match byte {
@@ -183,7 +183,7 @@ fn check_charsmap(table: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The most bytes that a normalizer makes of `length`, but for the growth of Unicode's own forms.
+/// Maximum bytes that a normalizer makes of `length`, without the growth by Unicode normalisation forms.
 fn longest(step: &Value, length: u64) -> u64 {
     let bytes = |key: &str| step[key].as_str().map_or(0, |text| text.len() as u64);
     match step["type"].as_str() {
@@ -196,7 +196,7 @@ fn longest(step: &Value, length: u64) -> u64 {
             let content = bytes("content");
             let found = step["pattern"]["String"].as_str().map_or(0, str::len) as u64;
             match found {
-                // An expression may match anywhere, even nothing.
+                // An expression may match anywhere, even the empty string.
                 0 => length.saturating_add(length.saturating_add(1).saturating_mul(content)),
                 _ => length.max(
                     (length / found)

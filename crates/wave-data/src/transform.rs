@@ -2,7 +2,7 @@
 //!
 //! The steps are timm's for evaluation: the shorter side to `floor(image_size / crop_pct)`
 //! with Pillow's antialiased bicubic filter, the central square of `image_size` pixels, and
-//! `(x / 255 - mean) / std`. Other filters, and other ways to a square, are [`Interpolation`] and
+//! `(x / 255 - mean) / std`. Other filters, and other ways to make a square, are [`Interpolation`] and
 //! [`CropMode`]. Only the pixels that the crop keeps are ever computed.
 
 use std::borrow::Cow;
@@ -23,13 +23,13 @@ pub struct Transform {
     pub channels: usize,
     /// Subtracted from each channel, on a scale where black is 0 and white is 1.
     pub mean: Vec<f32>,
-    /// Each channel is then divided by it; above 0.
+    /// Divisor of each channel after that; above 0.
     pub std: Vec<f32>,
-    /// The part of the resized image's shorter side that the crop keeps: 0.01 to 1.
+    /// The fraction of the resized image's shorter side that the crop keeps: 0.01 to 1.
     pub crop_pct: f32,
-    /// The filter that images are resized with.
+    /// The filter for resizing images.
     pub interpolation: Interpolation,
-    /// The way to a square image.
+    /// The method for making a square image.
     pub crop_mode: CropMode,
     /// The rounding of the crop's offset where the margin is odd.
     pub crop_offset: CropOffset,
@@ -56,7 +56,7 @@ impl CropOffset {
 
 named!(CropOffset, "crop_offset", "half_to_even" => HalfToEven, "floor" => Floor);
 
-/// The way to a square image, by timm's names. With `s = floor(image_size / crop_pct)`:
+/// The method for making a square image, by timm's names. With `s = floor(image_size / crop_pct)`:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CropMode {
     /// The shorter side becomes s; the middle is kept.
@@ -64,12 +64,12 @@ pub enum CropMode {
     Center,
     /// Both sides become s, for any proportions; the middle is kept.
     Squash,
-    /// The longer side becomes s; the middle is kept, and borders of the mean colour added.
+    /// The longer side becomes s; the middle is kept, and padded with the mean colour.
     Border,
 }
 
 impl CropMode {
-    /// The sizes of the resized image, of one of `size`.
+    /// The size of the resized image, for an image of `size`.
     fn resized(self, size: [usize; 2], side: u64) -> [u64; 2] {
         let [w, h] = size;
         match self {
@@ -91,11 +91,11 @@ named!(CropMode, "crop_mode", "center" => Center, "squash" => Squash, "border" =
 
 const MAX_IMAGE_SIZE: usize = 8192;
 
-/// Normalisation is estimated from at most so many images.
+/// Normalisation is estimated from at most this many images.
 const MAX_MEASURED: usize = 10_000;
 
 impl Transform {
-    /// The whole of each image, as far as a square holds it: the shorter side to `image_size`.
+    /// As much of each image as a square holds: the shorter side is resized to `image_size`.
     pub fn new(image_size: usize, mean: Vec<f32>, std: Vec<f32>) -> Self {
         Self {
             image_size,
@@ -109,7 +109,7 @@ impl Transform {
         }
     }
 
-    /// The network input of one image as it is evaluated: (channels, image_size, image_size).
+    /// The network input of one image in evaluation: (channels, image_size, image_size).
     ///
     /// A grey image of the input's own size, with `crop_pct` 1 and one channel, passes through
     /// exactly.
@@ -175,7 +175,7 @@ impl Transform {
 
     /// The shorter side before the crop, as Python's `floor(image_size / crop_pct)`.
     fn resized_side(&self) -> u64 {
-        // The decimal number that was meant: in 32 bits 0.8 is a little more, and 224 / 0.8 would
+        // The intended decimal number: in 32 bits 0.8 is a little more, and 224 / 0.8 would
         // come out as 279.
         let crop_pct = (f64::from(self.crop_pct) * 1e6).round() / 1e6;
         (self.image_size as f64 / crop_pct).floor() as u64
@@ -198,7 +198,7 @@ impl Transform {
         if columns.keeps_all() && rows.keeps_all() {
             return Ok(pixels);
         }
-        // Two calls, width before height, with a rounding to 8 bits between them: so does Pillow.
+        // Two calls, width before height, with rounding to 8 bits between them, as in Pillow.
         let (first, end) = rows.support(by);
         let (wide, high) = (columns.shown, rows.shown);
         let strip = View {
@@ -240,9 +240,9 @@ impl Transform {
     }
 }
 
-/// Resizes a rectangle of an image to a square, as Pillow resizes a crop: nothing outside it counts.
-/// `reduced` is the factor by which the image was decoded smaller than the one that the
-/// rectangle is of. (side, side, channels)
+/// Resizes a rectangle of an image to a square, as Pillow resizes a crop: pixels outside it are ignored.
+/// `reduced` is the factor by which the image was downscaled on decoding, relative to the one that the
+/// rectangle refers to. (side, side, channels)
 pub(crate) fn resize_rectangle(
     image: &RawImage,
     rectangle: Rectangle,
@@ -281,18 +281,18 @@ struct Window {
     side: usize,
     start: f64,
     length: f64,
-    /// Pixels of the original for one of the resized.
+    /// Pixels of the original per pixel of the resized image.
     scale: f64,
     /// Pixels of the resized axis before the window.
     skipped: usize,
-    /// Pixels that it becomes, and a border's before and after them.
+    /// Number of its pixels after resizing, then of border pixels before and after them.
     shown: usize,
     before: usize,
     after: usize,
 }
 
 impl Window {
-    /// Resizing takes `side` to `resized`; then `crop` central pixels stay, fewer if there are fewer.
+    /// Resizes `side` to `resized`; then `crop` central pixels are kept, fewer if there are fewer.
     fn new(side: usize, resized: u64, crop: usize, rule: CropOffset) -> Self {
         let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
         let resized = resized as f64;
@@ -396,7 +396,7 @@ impl Normaliser {
     }
 }
 
-/// The table's values for one of `C` channels. The distance between two is known to the compiler.
+/// The table's values for one of `C` channels. The stride is a compile-time constant.
 fn look_up<const C: usize>(table: &[f32; 256], pixels: &[u8], channel: usize, out: &mut [f32]) {
     for (value, pixel) in out.iter_mut().zip(pixels.as_chunks::<C>().0) {
         *value = table[usize::from(pixel[channel])];
@@ -431,7 +431,7 @@ pub fn measure_normalisation(
     }
     let measured = indices.len().min(MAX_MEASURED);
     let broken = BrokenImages::new(measured);
-    // Whole numbers add up to the same in any order.
+    // Integer sums do not depend on the order.
     let mut sums = vec![(0u64, 0u64); channels];
     for k in 0..measured {
         let i = indices[k * indices.len() / measured];

@@ -110,7 +110,7 @@ fn interpolations_and_crop_modes_are_timms() {
         let image = pattern(w, h, c);
         let found = transform.square(&image).unwrap();
         let expected: Vec<u8> = serde_json::from_value(case["pixels"].clone()).unwrap();
-        // A pixel between two levels may fall to either side; nearest ones are copies.
+        // A pixel between two levels may round either way; nearest-neighbour pixels are copies.
         let allowed = u8::from(transform.interpolation != Interpolation::Nearest);
         let differs = |(f, e): (&u8, &u8)| f.abs_diff(*e) > allowed;
         assert_eq!(found.len(), expected.len(), "{transform:?}");

@@ -1,7 +1,7 @@
 //! Tar shards (WebDataset): members `KEY.jpg` with `KEY.cls` (a number) or `KEY.json` (`label`).
 //!
-//! Opening lists the members of every shard, in parallel, and remembers where they are; images are
-//! then read from any place of any shard. Labels in `.cls` go before `.json`. Beside the shards
+//! Opening lists the members of every shard, in parallel, with their offsets; images are
+//! then read in any order. Labels in `.cls` take precedence over `.json`. Next to the shards
 //! `_info.json` may give the shards of each split, their numbers of images and the names of the
 //! classes (`class_names`).
 
@@ -26,13 +26,13 @@ mod info;
 pub(crate) use info::{INCOMPLETE, INFO, Info};
 use info::{TEST, TRAIN};
 
-/// Images of any kind are called so.
+/// The extension of images of any format.
 const IMAGE: &str = "img";
 
-/// A label's file is not longer.
+/// Maximum size of a label file.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
-/// The kind of cache file of a shard. Another name for every change of the accepted files.
+/// The kind of a shard's cache file; renamed whenever the accepted files change.
 const CACHED: &str = "tar-index-4";
 
 /// True if `dir` holds tar shards.
@@ -105,7 +105,7 @@ fn open(
     Ok(Dataset::new(name, train, test))
 }
 
-/// The place and class of an image.
+/// The position and class of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) shard: u32,
@@ -205,7 +205,7 @@ impl Source for Shards {
     }
 }
 
-/// The samples of a shard, from the cache if it knows them.
+/// The samples of a shard, from the cache if it has them.
 fn index(file: &Path, shard: u32, cache: Option<&Path>) -> Result<Vec<Sample>, DataError> {
     let known = cache.and_then(|dir| {
         let stamp = cache::stamp(file)?;
@@ -268,7 +268,7 @@ pub(crate) fn parse(archive: &mut (impl Read + Seek), shard: u32) -> Result<Vec<
     Ok(samples)
 }
 
-/// Notes the label of a key, which has only one.
+/// Records the label of a key, which has only one.
 fn label<'a>(
     labels: &mut BTreeMap<&'a str, &'a Member>,
     key: &'a str,

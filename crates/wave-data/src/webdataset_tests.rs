@@ -104,7 +104,7 @@ fn a_shard_that_is_cut_anywhere_is_refused() {
 fn shards_hold_what_their_description_says() {
     let dir = packed();
     let path = |name: &str| dir.path().join(name);
-    // A whole archive of fewer images.
+    // A complete archive with fewer images.
     let (shard, other) = (path("train-00000.tar"), path("val-00000.tar"));
     let sound = std::fs::read(&shard).unwrap();
     std::fs::copy(&other, &shard).unwrap();

@@ -1,4 +1,4 @@
-//! `wave-lab attention`: a transformer with positions in its attention is started and trained (thesis,
+//! `wave-lab attention`: initialises and trains a transformer with positions in its attention (thesis,
 //! section 3.2.4).
 
 pub mod network;
@@ -16,7 +16,7 @@ use wave_models::vit::VitShape;
 use wave_run::settings::{DEFAULT_BATCH, Duration};
 use wave_run::train::Defaults;
 
-/// Defaults of `wave finetune`.
+/// The defaults of `wave finetune`.
 const DEFAULTS: Defaults = Defaults {
     duration: Duration::Epochs(10.0),
     lr: 5e-4,

@@ -65,7 +65,7 @@ impl<S: Args + Serialize + DeserializeOwned + Default> Of<S> {
 /// No other thread of the process may run yet.
 pub unsafe fn main() -> ExitCode {
     let cli = Cli::parse();
-    // candle's own elementwise operators spin on a second set of threads, one per core, beside ours.
+    // candle's own elementwise operators spin on a second set of threads, one per core, next to ours.
     if std::env::var_os("CANDLE_NUM_THREADS").is_none() {
         // SAFETY: no other thread runs, as this function requires, and parsing starts none.
         unsafe { std::env::set_var("CANDLE_NUM_THREADS", "1") };

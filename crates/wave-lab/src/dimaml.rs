@@ -1,5 +1,5 @@
-//! `wave-lab dimaml`: a distribution for each weight tensor of a small network, learned by
-//! back-propagation through its training (DIMAML), and compared with other starts on another task.
+//! `wave-lab dimaml`: a distribution for each weight tensor of a small network, learned by backpropagation
+//! through its training (DIMAML), and compared with other initialisations on another task.
 //!
 //! `model.safetensors` holds the parameters (`mean.NAME`, `std.NAME`; or `start.NAME`, `slopes.NAME`,
 //! `scale.NAME`; or `constant.NAME`, a single number).
@@ -44,11 +44,11 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     }))
 }
 
-/// Places of a quantile function in its chart.
+/// Number of points of a quantile function in its chart.
 const PLACES: usize = 100;
 
-/// Draws the quantile functions of learned matrices and kernels, beside the uniform's that they began as. Each is
-/// shown less its mean, in its standard deviation.
+/// Plots the quantile functions of learned matrices and kernels, with the uniform one that they started from. Each
+/// is standardised: minus its mean, divided by its standard deviation.
 fn draw_quantiles(
     plan: &Plan,
     moments: &[(String, f64, f64)],

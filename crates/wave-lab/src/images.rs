@@ -1,4 +1,4 @@
-//! Training of a classifier of images, given as a function of its weights.
+//! Training of an image classifier, given as a function of its weights.
 
 use crate::run::{Run, batch, variables};
 use anyhow::Result;
@@ -14,10 +14,10 @@ use wave_run::train::{
 };
 use wave_train::{Examples as _, MicroBatch, Scores, Variable};
 
-/// Test images read at once.
+/// Batch size of test images.
 const TEST_BATCH: usize = 250;
 
-/// Test images of each of several networks at once.
+/// Batch size of test images per network, with several networks.
 const TESTED: usize = 16;
 
 /// Settings of data and training.
@@ -37,7 +37,7 @@ impl OnImages {
         self.optimisation.seed.unwrap_or(0)
     }
 
-    /// The data, its normalisation measured on all training images, with `networks` times the batch.
+    /// The data, with its normalisation measured on all training images and `networks` times the batch size.
     pub(crate) fn open(&self, networks: usize, usual: usize, run: &Run) -> Result<Data> {
         let of_each = batch(&self.optimisation, usual)?;
         let dataset = data::open(self.images.data.as_deref(), &run.options.context)?;
@@ -67,7 +67,7 @@ pub(crate) struct Classifier<'a> {
     pub(crate) data: Data,
     resolved: Resolved,
     weights: Weights,
-    /// Networks, which take the images of a batch in turn.
+    /// Number of networks, which take the images of a batch in turn.
     networks: usize,
     logits: &'a dyn Fn(&Weights, &Tensor) -> candle_core::Result<Tensor>,
 }

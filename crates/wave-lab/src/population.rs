@@ -1,4 +1,4 @@
-//! `wave-lab population`: many small networks that are trained as one, each on images of its own, and the
+//! `wave-lab population`: many small networks that are trained as one, each on its own images, and the
 //! statistics of their weights.
 
 mod inspect;
@@ -23,7 +23,7 @@ const DEFAULTS: Defaults = Defaults {
     weight_decay: 0.01,
 };
 
-/// The usual number of images of each network in a step.
+/// Default number of images per network in a step.
 const BATCH: usize = 16;
 
 /// The kinds of small networks.

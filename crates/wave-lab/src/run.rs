@@ -1,4 +1,4 @@
-//! The parts that the papers share: settings from a recipe, variables, and the files of a result.
+//! The parts that the papers share: settings from a recipe, variables, and result files.
 
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -80,12 +80,12 @@ pub(crate) fn panel(name: String, t: &Tensor) -> Result<Panel> {
     Ok((name, rows, columns, values))
 }
 
-/// The number of values in tensors.
+/// Number of values in all tensors.
 pub(crate) fn count(tensors: &Weights) -> usize {
     tensors.values().map(Tensor::elem_count).sum()
 }
 
-/// A weight of these dimensions.
+/// A weight with these dimensions.
 pub(crate) fn weight<'a>(
     weights: &'a Weights,
     name: &str,
@@ -102,7 +102,7 @@ pub(crate) fn weight<'a>(
     }
 }
 
-/// Refuses weights of these shapes if all together have more than `at_most` values.
+/// Rejects weights of these shapes if they have more than `at_most` values in total.
 pub(crate) fn at_most<'a>(
     at_most: usize,
     name: &'static str,
@@ -132,7 +132,7 @@ pub(crate) fn inverse_softplus(y: f64) -> f64 {
     y + (-(-y).exp_m1()).ln()
 }
 
-/// The settings in a recipe, its tables being headings alone, and the flags, which come first.
+/// The settings in a recipe, whose tables are only headings, overridden by the flags.
 pub(crate) fn settings<T>(recipe: &Path, flags: &T) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,
@@ -155,7 +155,7 @@ where
     narrow(&all, "this paper")
 }
 
-/// The number of examples of a step.
+/// The number of examples per step.
 pub(crate) fn batch(optimisation: &Optimisation, usual: usize) -> Result<usize> {
     match optimisation.batch {
         None => Ok(usual),

@@ -1,5 +1,5 @@
-//! `wave-lab ssm`: a sequence network is started, trained on a task or a text, and tested at multiples of
-//! its length; the attention maps of its layers are drawn (thesis, section 3.3.1).
+//! `wave-lab ssm`: initialises a sequence network, trains it on a task or a text, tests it at multiples of
+//! its training length, and plots the attention maps of its layers (thesis, section 3.3.1).
 
 pub mod network;
 pub mod start;
@@ -31,16 +31,16 @@ const DEFAULTS: Defaults = Defaults {
     weight_decay: 0.1,
 };
 
-/// The usual number of sequences in a step.
+/// Default number of sequences in a step.
 const BATCH: usize = 32;
 
-/// The usual number of test sequences of each length.
+/// Default number of test sequences for each length.
 const TESTS: usize = 512;
 
-/// Sequences of a test batch.
+/// Batch size of test sequences.
 const TEST_BATCH: usize = 32;
 
-/// Multiples of the longest training length for tests.
+/// Test lengths, as multiples of the longest training length.
 const FACTORS: [usize; 3] = [1, 2, 4];
 
 /// The architecture with layers of two kinds.
@@ -208,7 +208,7 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
 struct TaskData {
     task: Task,
     loader: TaskLoader,
-    /// Test sequences of each length.
+    /// Number of test sequences for each length.
     tests: usize,
     context: Context,
 }
@@ -233,7 +233,7 @@ impl TrainingData for TaskData {
     }
 }
 
-/// A sequence network with all that its training needs.
+/// A sequence network with everything that its training needs.
 struct Network {
     shape: SequenceShape,
     weights: Weights,
@@ -242,7 +242,7 @@ struct Network {
 }
 
 impl Network {
-    /// Scores at a length, and the share of sequences without a mistake.
+    /// Scores at a length, and the fraction of sequences without a mistake.
     fn scores(&self, weights: &Weights, length: usize) -> Result<(Scores, f64)> {
         let tests = self
             .data
@@ -253,7 +253,7 @@ impl Network {
         })
     }
 
-    /// Scores at multiples of the longest training length, as far as the task has such sequences.
+    /// Scores at multiples of the longest training length, where the task has sequences that long.
     fn lengths(&self, weights: &Weights) -> Result<Vec<Value>> {
         let task = &self.data.task;
         FACTORS
@@ -278,7 +278,7 @@ impl Network {
             .collect()
     }
 
-    /// Draws the attention map of each layer that has one, on one test sequence.
+    /// Plots the attention map of each layer that has one, on one test sequence.
     fn draw_maps(&self, weights: &Weights, run: &Run) -> Result<()> {
         let task = &self.data.task;
         let tokens = &task.test_batches(task.lengths.1, 1, 1)[0].tokens;

@@ -14,13 +14,13 @@ pub(crate) fn values(t: &Tensor) -> Vec<f64> {
     flat.to_vec1().unwrap()
 }
 
-/// The expected values of a case in a file of `tests/fixtures`.
+/// The expected values of a case from a file of `tests/fixtures`.
 pub(crate) fn fixture(file: &str, case: &str) -> Tensor {
     let path = format!("{}/tests/fixtures/{file}", env!("CARGO_MANIFEST_DIR"));
     candle_core::safetensors::load(path, &Device::Cpu).unwrap()[case].clone()
 }
 
-/// Numbers without a pattern, in -1..1.
+/// Irregular numbers in -1..1.
 pub(crate) fn noise(shape: &[usize], seed: u64) -> Tensor {
     let n = shape.iter().product::<usize>() as u64;
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -34,7 +34,7 @@ pub(crate) fn noise(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
-/// In double precision.
+/// The weights in double precision.
 pub(crate) fn double(weights: Weights) -> Weights {
     let double = |(name, t): (String, Tensor)| (name, t.to_dtype(DType::F64).unwrap());
     weights.into_iter().map(double).collect()
@@ -52,8 +52,8 @@ pub(crate) fn gradients(at: &Weights, f: impl Fn(&Weights) -> Tensor) -> Weights
     found.collect()
 }
 
-/// Checks gradients at some `entries` of each tensor of so many values against central differences of `f` with this
-/// `step`: their difference is below `tolerance` times the slope, or times `least`. Returns the slopes.
+/// Checks gradients at some `entries` of each tensor with this many values against central differences of `f` with this
+/// `step`: they differ by less than `tolerance` times the slope, or times `least`. Returns the slopes.
 #[track_caller]
 pub(crate) fn check_slopes(
     at: &Weights,

@@ -12,7 +12,7 @@ use wave_run::settings::Output;
 use wave_stages::layout::Layout;
 use wave_stages::model::Model;
 
-/// Writes the model of `from` to `out`, in the layout and precision of `output`. Returns the output of
+/// Writes the model in `from` to `out`, in the layout and precision of `output`. Returns the output of
 /// `--json`.
 ///
 /// # Errors

@@ -42,7 +42,7 @@ mod connected {
     use wave_stages::model::Model;
     use wave_stages::{delta, origin, templates};
 
-    /// Publishes a template or model directory as one commit. Returns the output of `--json`.
+    /// Publishes a template or model directory as a single commit. Returns the output of `--json`.
     pub fn publish(
         dir: &Path,
         settings: &Publish,
@@ -61,7 +61,7 @@ mod connected {
                 dir.display()
             )));
         }
-        // Without a card, the plan makes one.
+        // Without a card, the plan generates one.
         let card = card.map(|card| origin::published(&card, &repo.to_string(), license));
         let card = card.map(|card| match dir.join(wave_hub::PICTURE_FILE).is_file() {
             true => origin::illustrated(&card),
@@ -96,19 +96,19 @@ mod connected {
         Ok(result)
     }
 
-    /// Reads an artefact as its users will, so that only valid ones are published.
+    /// Reads an artefact as a user's program would, so that only valid ones are published.
     fn check(dir: &Path, context: &Context) -> Result<()> {
         match wave_hub::directory_kind(dir)? {
             Kind::Templates => drop(templates::read(dir)?),
             Kind::Delta => drop(delta::fetch(dir, context)?),
             Kind::Model => drop(Model::read(dir, context)?),
-            // This layout also holds other networks than those of images.
+            // This layout also holds networks for other inputs than images.
             Kind::Transformers => {}
         }
         Ok(())
     }
 
-    /// Downloads an artefact, to `out` if given, else into the cache. Returns the output of `--json`.
+    /// Downloads an artefact, to `out` if given, else to the cache. Returns the output of `--json`.
     pub fn pull(name: &str, out: Option<&Path>) -> Result<Value> {
         let name: HubName = name.parse()?;
         let settings = HubSettings::from_env()?;
@@ -133,12 +133,12 @@ mod connected {
     use super::*;
     use wave_run::locate::absent;
 
-    /// Refuses: this build has no hub.
+    /// Always fails: this build has no hub.
     pub fn publish(_: &Path, _: &Publish, _: bool, _: &Context) -> Result<Value> {
         Err(absent())
     }
 
-    /// Refuses: this build has no hub.
+    /// Always fails: this build has no hub.
     pub fn pull(_: &str, _: Option<&Path>) -> Result<Value> {
         Err(absent())
     }

@@ -1,4 +1,4 @@
-//! `wave inspect`: contents of a directory or file, in numbers and pictures.
+//! `wave inspect`: the contents of a directory or file, as numbers and plots.
 
 use anyhow::Result;
 use candle_core::Tensor;
@@ -31,8 +31,8 @@ mod towers;
 
 pub(crate) use page::sides;
 
-/// Describes a template directory, a model directory or a safetensors file; draws heat maps, recorded accuracies
-/// and attention maps, and writes all of it as one page. Returns the output of `--json`.
+/// Describes a template directory, a model directory or a safetensors file; plots heat maps, recorded accuracies
+/// and attention maps, and writes all of them to one page. Returns the output of `--json`.
 pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value> {
     let (plots, html) = (asked.plots.as_deref(), asked.html.as_deref());
     let place = &wave_run::locate::locate(path, context)?;
@@ -79,7 +79,7 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
     Ok(out)
 }
 
-/// Contents of a directory or file.
+/// The contents of a directory or file.
 #[derive(Default)]
 struct Found {
     /// The output of `--json`.
@@ -132,7 +132,7 @@ impl Found {
         Ok(found)
     }
 
-    /// A plot of the accuracies that a template directory recorded.
+    /// A plot of the accuracies recorded in a template directory.
     fn surface(&self) -> Result<Option<String>> {
         match &self.templates {
             Some(templates) => Surface::new(&templates.config.accuracies).plot(),
@@ -215,7 +215,7 @@ fn describe_delta(delta: &DeltaDir) -> Value {
     })
 }
 
-/// A model, with its tensors as in the file, since some are renamed or filled in on reading.
+/// A model, with its tensors as stored in the file, since some are renamed or filled in on reading.
 fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights) -> Result<Value> {
     let (channels, side) = model.network.input();
     let steps = preprocessing::of(path, channels, side)?;
@@ -255,7 +255,7 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
     Ok(all)
 }
 
-/// The tokens that the classifier sees.
+/// The tokens that the classifier reads.
 fn pooling(shape: &VitShape) -> &'static str {
     match (shape.distilled, shape.class_token) {
         (true, _) => "class and distillation tokens",
@@ -264,20 +264,20 @@ fn pooling(shape: &VitShape) -> &'static str {
     }
 }
 
-/// The steps that prepare images, with the origin of each value.
+/// The preprocessing steps, with the origin of each value.
 fn describe_steps(steps: &Preprocessing) -> Value {
     let steps = steps.described();
     let row = |(step, value, source): &(&str, String, &Source)| json!({"step": step, "value": value, "from": source.to_string()});
     steps.iter().map(row).collect()
 }
 
-/// A family without its article.
+/// A family name without its article.
 fn architecture(family: &str) -> &str {
     let short = family.strip_prefix("an ").or(family.strip_prefix("a "));
     short.unwrap_or(family)
 }
 
-/// Parameters by origin, as far as known.
+/// Number of parameters by origin, as far as known.
 fn ledger(model: &Model, scalers: usize) -> Value {
     match model.provenance.get("parameters") {
         Some(from_templates) => from_templates.clone(),

@@ -9,9 +9,9 @@
 //! W_l = sum_i  S_{l,i} (x) T_i          T_i: (t, t) shared by all layers, S_{l,i}: (rows/t, cols/t)
 //! ```
 //!
-//! Each stage is a function, a subcommand and a table of a recipe, all of the same name; the only link
-//! between stages is a directory. [`guide`] has commands and programs for each task, [`methods`] all
-//! ways to start a model. [`cli`] is the command line, [`run`] runs the stages of a recipe in order,
+//! Each stage is a function, a subcommand and a table of a recipe, all with the same name; the only link
+//! between stages is a directory. [`guide`] has commands and programs for each task, [`methods`] lists all
+//! ways to initialise a model. [`cli`] is the command line, [`run`] runs the stages of a recipe in order,
 //! [`inspect`] and [`predict`] examine the results, [`hub`] publishes and downloads them.
 //!
 //! ```

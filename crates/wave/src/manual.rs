@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_run::paths;
 
-/// Writes a page for the program and one for each of its commands into `dir`, under the names that
-/// `man` looks for: `wave.1`, `wave-expand.1`, `wave-data-check.1`. Returns the output of `--json`.
+/// Writes a page for the program and one for each of its commands into `dir`, under the names that `man`
+/// expects: `wave.1`, `wave-expand.1`, `wave-data-check.1`. Returns the output of `--json`.
 pub fn write(command: Command, dir: &Path) -> Result<Value> {
     wave_hub::prepare_out(dir)?;
     let mut command = command.disable_help_subcommand(true);

@@ -13,19 +13,19 @@ use wave_stages::classifier::Class;
 use wave_stages::model::Model;
 use wave_stages::zero_shot;
 
-/// Classes listed for an image.
+/// Number of classes listed per image.
 const TOP: usize = 5;
 
 /// The key of the images that could not be read, each with its error.
 pub(crate) const BROKEN: &str = "broken";
 
-/// Classifies image files, and all images in directories. `heads` are the model's attention heads,
-/// where its config.json does not give them, `classes` the names of those of a CLIP or SigLIP. Writes a table with a line for each image to the file
-/// `csv`, if given. Returns the output of `--json`.
+/// Classifies image files, and all images in directories. `heads` is the model's number of attention heads, if its
+/// config.json does not give it; `classes` are the class names for a CLIP or SigLIP. Writes a table with a
+/// line per image to the file `csv`, if given. Returns the output of `--json`.
 ///
 /// # Errors
-/// If there is no such model, no image can be read, or logits are not finite. Images that cannot be read beside others
-/// are listed under `broken`.
+/// If there is no such model, no image can be read, or logits are not finite. If only some images cannot be read,
+/// they are listed under `broken`.
 pub fn predict(
     dir: &Path,
     heads: Option<usize>,
@@ -62,7 +62,7 @@ impl Picture {
     }
 }
 
-/// [`predict`] by a model in memory.
+/// [`predict`] with a model in memory.
 pub fn classify(
     model: &Model,
     images: Vec<Picture>,
@@ -126,7 +126,7 @@ pub fn check(result: &Value) -> Result<()> {
     )
 }
 
-/// The named files, and all images in the named directories, sorted. Each directory has to hold some.
+/// The named files, and all images in the named directories, sorted. Each directory must contain some.
 pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -166,7 +166,7 @@ fn prediction(image: &str, logits: &[f32], classes: &[Class]) -> Value {
     })
 }
 
-/// Predictions for people: the most probable classes of each image, by name or number.
+/// Predictions as text: the most probable classes of each image, by name or number.
 pub(crate) fn text(predictions: &[Value]) -> String {
     let mut text = String::new();
     for prediction in predictions {
@@ -197,7 +197,7 @@ fn table(predictions: &[Value]) -> String {
     text
 }
 
-/// A field of CSV.
+/// A CSV field.
 fn quoted(text: Option<&str>) -> String {
     let text = text.unwrap_or_default();
     match text.contains([',', '"', '\n', '\r']) {

@@ -1,4 +1,4 @@
-//! `wave run`: the stages of a recipe in order, and with a `[bench]` table the comparison of `wave
+//! `wave run`: runs the stages of a recipe in order, and with a `[bench]` table the comparison of `wave
 //! bench`.
 //!
 //! The output directory holds one directory per stage and a report:
@@ -75,12 +75,12 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         let ancestor = toml::Value::String(dir.display().to_string());
         let condense = Table::from_iter([("ancestor".to_owned(), ancestor)]);
         let mut table = Table::from_iter([("condense".to_owned(), condense.into())]);
-        // A table of the recipe may name another ancestor, which it keeps.
+        // A table of the recipe may name another ancestor; then it keeps that.
         merge(&mut table, &recipe.table);
         recipe.table = table;
     }
     if recipe.has("bench") {
-        // The old output is already removed; artefacts that cells share are made once.
+        // The old output is already removed; artefacts shared by cells are made only once.
         let options = Options {
             resume: true,
             overwrite: false,
@@ -113,7 +113,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
 
 /// Prepares `out` for a recipe, and locks it.
 fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
-    // Stages name each other's directories as text in recipes.
+    // Recipes refer to the directories of other stages as text.
     if out.to_str().is_none() {
         return Err(request(format!(
             "--out {} is not UTF-8, which the paths of a recipe have to be; choose another --out",
@@ -148,7 +148,7 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     Ok(lock)
 }
 
-/// Removes the results of earlier runs in `out`, so that a stage not yet reached before a kill does not
+/// Removes the results of earlier runs in `out`, so that after a kill a stage not yet reached does not
 /// look complete.
 fn start_over(out: &Path) -> Result<()> {
     let entries = |dir: &str| -> Result<Vec<PathBuf>> {
@@ -175,7 +175,7 @@ fn start_over(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The values of all keys with this name.
+/// The values of all keys of this name.
 fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     let mut all = Vec::new();
     for (key, value) in table {
@@ -188,7 +188,7 @@ fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     all
 }
 
-/// Refuses errors that would otherwise appear after hours of training.
+/// Rejects settings whose errors would otherwise appear only after hours of training.
 fn check(recipe: &Recipe, context: &Context) -> Result<()> {
     check_layouts(recipe, context)?;
     if recipe.has("bench") {
@@ -213,7 +213,7 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
     condense::check(&settings).context("[condense]")
 }
 
-/// Refuses a format that cannot hold a stage's model.
+/// Rejects a format that cannot hold a stage's model.
 fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
     if recipe.has("ancestor") {
         let (method, start, finetune) = ancestor_table(recipe)?;
@@ -245,7 +245,7 @@ pub fn describe(recipe: &Recipe, context: &Context) -> Result<String> {
     Ok(text)
 }
 
-/// The plans of the stages, each of what the one before will make.
+/// The plans of the stages, each based on the output of the one before.
 fn describe_stages(
     recipe: &Recipe,
     ancestor: Option<Arc<Ancestor>>,
@@ -281,7 +281,7 @@ fn describe_stages(
     Ok(text)
 }
 
-/// The plan of a fine-tuning of a model that is still to be made.
+/// The plan for fine-tuning a model that does not exist yet.
 fn describe_finetune(model: Model, settings: &Finetune, context: &Context) -> Result<String> {
     let plan = FinetunePlan::new(settings)?;
     let path = plan.ancestor.as_deref();
@@ -289,7 +289,7 @@ fn describe_finetune(model: Model, settings: &Finetune, context: &Context) -> Re
     Prepared::new(model, ancestor, plan, None, context)?.describe()
 }
 
-/// The plan of the ancestor that a recipe trains, and the untrained ancestor.
+/// The plan for the ancestor that a recipe trains, and the untrained ancestor.
 fn describe_ancestor(
     recipe: &Recipe,
     context: &Context,
@@ -307,8 +307,8 @@ fn describe_ancestor(
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 
-/// The `[ancestor]` table: a method of `wave init` and its settings, with the data of the training unless given
-/// otherwise, and the training. A normalisation outside it does not apply, since a model may bring its own.
+/// The `[ancestor]` table: a method of `wave init` with its settings, and the training. Unless given otherwise, the
+/// data are the training's. A normalisation outside the table does not apply, since a model may have its own.
 fn ancestor_table(recipe: &Recipe) -> Result<(String, Init, Finetune)> {
     let AncestorTable {
         method,

@@ -1,4 +1,4 @@
-//! Template sets: those that come with the command, and the list of `wave templates`.
+//! Template sets: the ones included in the command, and the list of `wave templates`.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -42,13 +42,13 @@ macro_rules! shipped {
 /// The first set is the default.
 const SETS: [Shipped; 2] = [shipped!("cifar-10"), shipped!("fashion-mnist")];
 
-/// The names of the sets that come with the command.
+/// The names of the sets included in the command.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SETS.iter().map(|set| set.name)
 }
 
-/// The templates of a user's argument: a path, a name on a hub, or the name of a set that comes with the command;
-/// without an argument, the first of these.
+/// The templates for a user's argument: a path, a name on a hub, or the name of a set included in the command;
+/// without an argument, the first of these sets.
 ///
 /// # Errors
 /// If there is none with this name, or an embedded set cannot be unpacked.
@@ -71,7 +71,7 @@ pub fn resolve(name: Option<&Path>, context: &Context) -> Result<Source> {
     }
 }
 
-/// An embedded set as a directory in the user's cache, whose files are compared with the set.
+/// An embedded set as a directory in the user's cache, whose files are compared with the embedded ones.
 fn unpacked(set: &Shipped, context: &Context) -> Result<PathBuf> {
     let dir = cache()?.join("templates").join(set.name);
     context.first_then_others(|| {
@@ -103,8 +103,8 @@ fn cache() -> Result<PathBuf> {
     }
 }
 
-/// The available templates: those that come with the command, those in the directory `templates` and in
-/// the cache of downloads, and those that `dirs` are or hold. Returns the output of `--json`.
+/// The available templates: the ones included in the command, in the directory `templates` and in the
+/// download cache, and in `dirs` (or directories in these). Returns the output of `--json`.
 pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     let mut rows = Vec::new();
     for set in &SETS {
@@ -152,7 +152,7 @@ pub fn on_hub() -> Result<Value> {
     Ok(json!({ "templates": rows.collect::<Vec<_>>() }))
 }
 
-/// Refuses: this build has no hub.
+/// Always fails: this build has no hub.
 #[cfg(not(feature = "hub"))]
 pub fn on_hub() -> Result<Value> {
     Err(locate::absent())
@@ -189,7 +189,7 @@ fn is_set(dir: &Path) -> bool {
     dir.is_dir() && wave_hub::directory_kind(dir).is_ok_and(|kind| kind == Kind::Templates)
 }
 
-/// A row of the list: sizes with recorded accuracies, and these.
+/// A row of the list: name, data and classes, with the ranges of recorded sizes and accuracies.
 fn row(name: &str, found: &TemplateDir) -> Value {
     let config = &found.config;
     let recorded = &config.accuracies;

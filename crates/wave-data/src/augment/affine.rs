@@ -5,7 +5,7 @@ use crate::RawImage;
 /// A map from output to input positions: `x' = a x + b y + c`, `y' = d x + e y + f`.
 pub(crate) type Affine = [f64; 6];
 
-/// Turns about the centre, anticlockwise.
+/// Rotates about the centre, anticlockwise.
 pub(crate) fn rotation(degrees: f64, width: usize, height: usize) -> Affine {
     let (sin, cos) = (-degrees.to_radians()).sin_cos();
     let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
@@ -13,7 +13,7 @@ pub(crate) fn rotation(degrees: f64, width: usize, height: usize) -> Affine {
     [cos, sin, c, -sin, cos, f]
 }
 
-/// Resamples; pixels from outside the image have the colour `fill`.
+/// Resamples; pixels from outside the image get the colour `fill`.
 ///
 /// The kernel is Pillow's for transforms, the cubic with a = -1. The border is repeated beyond the
 /// image.
@@ -41,14 +41,14 @@ pub(crate) fn transform(image: &RawImage, map: &Affine, fill: [u8; 3]) -> RawIma
                     }
                 }
             }
-            // Cut off, as Pillow does; whole numbers must survive the arithmetic in 32 bits.
+            // Truncated, as in Pillow; the offset keeps whole numbers exact despite 32-bit rounding.
             pixels.extend(value[..n].iter().map(|x| (x + 1e-4) as u8));
         }
     }
     RawImage { pixels, ..*image }
 }
 
-/// The four pixels about position `t` of an axis, and their weights.
+/// The four pixels around position `t` of an axis, and their weights.
 fn neighbours(t: f64, length: usize) -> ([usize; 4], [f32; 4]) {
     let first = t.floor();
     let x = (t - first) as f32;

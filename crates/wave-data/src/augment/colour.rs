@@ -17,7 +17,7 @@ pub struct ColourJitter {
     pub contrast: f32,
     /// Saturation likewise.
     pub saturation: f32,
-    /// The hue is turned by a part of the colour circle uniform in `± hue`: 0 to 0.5.
+    /// Hue shift, uniform in `± hue`, as a fraction of the colour circle: 0 to 0.5.
     pub hue: f32,
 }
 
@@ -51,7 +51,7 @@ impl ColourJitter {
     }
 }
 
-/// `from + factor (to - from)`, cut off to a whole number of 0 to 255.
+/// `from + factor (to - from)`, truncated to an integer in 0 to 255.
 fn blend(from: u8, to: u8, factor: f32) -> u8 {
     (f32::from(from) + factor * (f32::from(to) - f32::from(from))) as u8
 }
@@ -72,7 +72,7 @@ pub(crate) fn contrast(image: &mut RawImage, factor: f32) {
     map(image, |x| blend(mean, x, factor));
 }
 
-/// Blends with the grey image: 0 is grey, in as many channels.
+/// Blends with the grey image: 0 is grey, with the same number of channels.
 pub(crate) fn saturation(image: &mut RawImage, factor: f32) {
     if image.channels == 3 {
         let grey = luma(&image.pixels);
@@ -82,7 +82,7 @@ pub(crate) fn saturation(image: &mut RawImage, factor: f32) {
     }
 }
 
-/// Blends with a smoothed image (3 x 3, the centre weighing 5 of 13); the border stays.
+/// Blends with a smoothed image (3 x 3, centre weight 5/13); the border is unchanged.
 pub(crate) fn sharpness(image: &mut RawImage, factor: f32) {
     let (w, h, c) = (image.width, image.height, image.channels);
     if w < 3 || h < 3 {
@@ -101,7 +101,7 @@ pub(crate) fn sharpness(image: &mut RawImage, factor: f32) {
     }
 }
 
-/// Turns the hue by a part of the colour circle, -0.5 to 0.5, in Pillow's 8-bit HSV.
+/// Shifts the hue by a fraction of the colour circle, -0.5 to 0.5, in Pillow's 8-bit HSV.
 pub(crate) fn hue(image: &mut RawImage, turn: f32) {
     if image.channels != 3 {
         return;
@@ -163,7 +163,7 @@ pub(crate) fn posterise(image: &mut RawImage, bits: u32) {
     map(image, |x| x & mask);
 }
 
-/// Inverts the values from a threshold on.
+/// Inverts the values at or above a threshold.
 pub(crate) fn solarise(image: &mut RawImage, threshold: u32) {
     map(
         image,
@@ -190,7 +190,7 @@ pub(crate) fn auto_contrast(image: &mut RawImage) {
     });
 }
 
-/// Makes each channel's values about equally frequent.
+/// Equalises the histogram of each channel.
 pub(crate) fn equalise(image: &mut RawImage) {
     tabulate(image, |histogram| {
         let same = std::array::from_fn(|x| x as u8);
@@ -218,7 +218,7 @@ fn map(image: &mut RawImage, value: impl Fn(u8) -> u8) {
         .for_each(|x| *x = table[usize::from(*x)]);
 }
 
-/// Maps each channel by the table that `make` makes of its histogram.
+/// Maps each channel through the table that `make` builds from its histogram.
 fn tabulate(image: &mut RawImage, make: impl Fn(&[u32; 256]) -> [u8; 256]) {
     let c = image.channels;
     for k in 0..c {

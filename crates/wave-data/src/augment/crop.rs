@@ -1,4 +1,4 @@
-//! The random resized crop of Szegedy et al. 2014, as torchvision's `RandomResizedCrop` draws it.
+//! The random resized crop of Szegedy et al. 2014, sampled as in torchvision's `RandomResizedCrop`.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -6,9 +6,9 @@ use rand_chacha::ChaCha8Rng;
 /// A crop of random area and shape, resized to the input's size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResizedCrop {
-    /// The least and the greatest part of the image's area, above 0, at most 1.
+    /// Minimum and maximum fraction of the image's area, above 0, at most 1.
     pub scale: (f64, f64),
-    /// The least and the greatest ratio of width to height, above 0.
+    /// Minimum and maximum ratio of width to height, above 0.
     pub ratio: (f64, f64),
 }
 
@@ -44,7 +44,7 @@ impl ResizedCrop {
         ))
     }
 
-    /// Ten attempts to fit a crop into the image, then the largest central one of a shape allowed.
+    /// Tries ten random crops; if none fits into the image, the largest central crop of an allowed shape.
     pub(crate) fn draw(&self, width: usize, height: usize, rng: &mut ChaCha8Rng) -> Rectangle {
         let area = (width * height) as f64;
         let (low, high) = self.ratio;
@@ -79,7 +79,7 @@ impl ResizedCrop {
 }
 
 impl Rectangle {
-    /// Largest factor by which the image may be decoded smaller and still fill `side` pixels: 1, 2, 4 or 8.
+    /// Largest factor by which the image may be downscaled on decoding and still fill `side` pixels: 1, 2, 4 or 8.
     pub(crate) fn reduction(&self, side: usize) -> usize {
         let spare = self.width.min(self.height) / side.max(1);
         [8, 4, 2].into_iter().find(|&f| f <= spare).unwrap_or(1)

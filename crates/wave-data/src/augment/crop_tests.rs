@@ -25,7 +25,7 @@ fn crops_are_distributed_as_torchvisions() {
             *sum += x;
         }
     }
-    // The means of 20,000 draws differ by at most about 1.5 %.
+    // The means of 20,000 samples differ by at most about 1.5 %.
     for (sum, expected) in sums.into_iter().zip(expected.as_array().unwrap()) {
         let (mean, expected) = (sum / n as f64, expected.as_f64().unwrap());
         assert!(

@@ -4,20 +4,20 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-/// Covers a random rectangle of some inputs.
+/// Erases a random rectangle of some inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Erasing {
-    /// Probability of an input being varied at all, 0 to 1.
+    /// Probability that an input is changed, 0 to 1.
     pub probability: f64,
-    /// The least and the greatest part of the area that is covered, within 0 to 1.
+    /// Minimum and maximum fraction of the area that is erased, within 0 to 1.
     pub area: (f64, f64),
-    /// The least ratio of height to width; the greatest is its inverse. Above 0, at most 1.
+    /// Minimum ratio of height to width; the maximum is its inverse. Above 0, at most 1.
     pub aspect: f64,
-    /// Its filling.
+    /// Fill of the rectangle.
     pub fill: EraseFill,
 }
 
-/// The filling of a random rectangle, in units of the normalised input.
+/// Fill of an erased rectangle, in units of the normalised input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EraseFill {
     /// 0, the mean colour (timm's `const`).
@@ -29,7 +29,7 @@ pub enum EraseFill {
 }
 
 impl Default for Erasing {
-    /// DeiT's: a quarter of the inputs, noise over 2 % to a third of the area.
+    /// DeiT's defaults: a quarter of the inputs, noise over 2 % to a third of the area.
     fn default() -> Self {
         Self {
             probability: 0.25,
@@ -58,7 +58,7 @@ impl Erasing {
         ))
     }
 
-    /// Varies an input (channels, side, side).
+    /// Applies random erasing to an input (channels, side, side).
     pub(crate) fn apply(&self, input: &mut [f32], side: usize, rng: &mut ChaCha8Rng) {
         if rng.random::<f64>() >= self.probability {
             return;
@@ -80,7 +80,7 @@ impl Erasing {
         }
     }
 
-    /// (top, left, height, width); nothing if ten draws do not fit.
+    /// (top, left, height, width); `None` if none of ten samples fits.
     fn rectangle(&self, side: usize, rng: &mut ChaCha8Rng) -> Option<(usize, usize, usize, usize)> {
         let limit = self.aspect.ln().abs();
         (0..10).find_map(|_| {

@@ -1,5 +1,5 @@
 //! Mixup (Zhang et al. 2017) and CutMix (Yun et al. 2019) of a whole batch, as timm's `Mixup` in its
-//! mode `batch`: input i is mixed with input b - 1 - i, by one weight for all.
+//! mode `batch`: input i is mixed with input b - 1 - i, with one weight for all.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -7,21 +7,21 @@ use rand_distr::{Beta, Distribution};
 
 use crate::{Batch, Mix};
 
-/// Mixup and CutMix, and their odds.
+/// Mixup and CutMix, and their probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
     /// Both parameters of the Beta distribution of Mixup's weight; 0 turns Mixup off.
     pub mixup: f64,
     /// Both parameters of the Beta distribution of CutMix's weight; 0 turns CutMix off.
     pub cutmix: f64,
-    /// Probability of a batch being mixed at all, 0 to 1.
+    /// Probability that a batch is mixed, 0 to 1.
     pub probability: f64,
     /// Probability of CutMix if both are on, 0 to 1.
     pub switch: f64,
 }
 
 impl Default for Mixing {
-    /// DeiT's: Mixup with 0.8 or CutMix with 1, one of them always.
+    /// DeiT's defaults: Mixup with 0.8 or CutMix with 1; every batch gets one of them.
     fn default() -> Self {
         Self {
             mixup: 0.8,
@@ -78,8 +78,8 @@ impl Mixing {
     }
 }
 
-/// (top, bottom, left, right): a part `1 - weight` of the area about a uniform centre, cut off at
-/// the border.
+/// (top, bottom, left, right): a fraction `1 - weight` of the area around a uniformly sampled centre,
+/// clipped at the border.
 fn rectangle(weight: f64, s: usize, rng: &mut ChaCha8Rng) -> (usize, usize, usize, usize) {
     let cut = (s as f64 * (1.0 - weight).max(0.0).sqrt()) as usize;
     let mut range = || {

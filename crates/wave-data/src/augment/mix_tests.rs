@@ -2,7 +2,7 @@ use rand::SeedableRng;
 
 use super::*;
 
-/// Image i is all i; labels go round.
+/// Every pixel of image i is i; labels cycle.
 fn batch(size: usize) -> Batch {
     Batch {
         images: (0..size).flat_map(|i| [i as f32; 3 * 32 * 32]).collect(),

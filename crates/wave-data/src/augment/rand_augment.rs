@@ -10,19 +10,19 @@ use super::affine::{rotation, transform};
 use super::colour;
 use crate::{DataError, RawImage};
 
-/// Some operations in a row, drawn with replacement from timm's fifteen.
+/// A sequence of operations, sampled with replacement from timm's fifteen.
 ///
 /// Parsed from timm's notation, such as `rand-m9-mstd0.5-inc1`; `n2` (operations) and `p0.5` (probability
 /// of each) may be added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandAugment {
-    /// Operations drawn for an image.
+    /// Number of operations per image.
     pub operations: usize,
-    /// With which each is applied, 0 to 1.
+    /// Probability that each is applied, 0 to 1.
     pub probability: f64,
     /// Mean strength on a scale of 0 to 10.
     pub magnitude: f64,
-    /// Standard deviation of the strength, which is then cut off to 0 to 10.
+    /// Standard deviation of the strength, which is then clamped to 0 to 10.
     pub deviation: f64,
     /// True if every operation grows stronger with the magnitude (timm's `inc1`).
     pub increasing: bool,
@@ -85,7 +85,7 @@ impl RandAugment {
     pub(crate) fn apply(&self, image: &mut RawImage, fill: [u8; 3], rng: &mut ChaCha8Rng) {
         for _ in 0..self.operations {
             let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
-            // Drawn even if not needed, so that no draw depends on an earlier one.
+            // Sampled even if not needed, so that no sample depends on an earlier one.
             let applied = rng.random::<f64>() < self.probability;
             let negative = rng.random::<bool>();
             let drawn = Normal::new(self.magnitude, self.deviation).map(|n| n.sample(rng));

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::colour;
 use crate::RawImage;
 
-/// One of the three, each with probability a third.
+/// Applies one of the three, each with probability 1/3.
 pub(crate) fn apply(image: &mut RawImage, rng: &mut ChaCha8Rng) {
     let (which, radius) = (rng.random_range(0..3), rng.random_range(0.1..2.0));
     match which {
@@ -49,7 +49,7 @@ pub(crate) fn blur(image: &mut RawImage, radius: f32) {
     }
 }
 
-/// Means over 2 radius + 1 pixels in fixed point; beyond the ends, the ends repeat.
+/// Moving average over 2 radius + 1 pixels in fixed point; end pixels repeat beyond the ends.
 fn box_blur(line: &mut [u8], radius: f32) {
     let whole = radius as usize;
     let inner = ((1u32 << 24) as f32 / (radius * 2.0 + 1.0)) as u32;

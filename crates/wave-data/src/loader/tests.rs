@@ -121,7 +121,7 @@ fn an_augmented_image_is_a_shifted_and_perhaps_mirrored_one() {
     for view in 0..20 {
         let batch = loader.view_images(&[7], view).unwrap();
         let pixels = source.image(7).unwrap().pixels;
-        // All that there may be: 3 x 3 crops of the image on black, either way round.
+        // All possible results: 3 x 3 shifts of the image on black, mirrored or not.
         let candidates = (-1..=1).flat_map(|down| (-1..=1).map(move |right| (right, down)));
         let found = candidates
             .flat_map(|shift| [(shift, false), (shift, true)])

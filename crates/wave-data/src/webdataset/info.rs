@@ -1,4 +1,4 @@
-//! `_info.json` beside shards: the shards of each split, and their numbers of images.
+//! `_info.json` next to shards: the shards of each split, and their numbers of images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::{DataError, pattern};
 
 pub(crate) const INFO: &str = "_info.json";
 
-/// Stands beside shards for as long as not all of them are written.
+/// Exists next to the shards until all of them are written.
 pub(crate) const INCOMPLETE: &str = "_incomplete";
 
-/// An `_info.json` is not longer.
+/// Maximum size of an `_info.json`.
 const MAX_INFO_BYTES: u64 = 1 << 28;
 
 /// The split of training images.
@@ -33,9 +33,9 @@ pub(crate) struct Info {
 /// A split, as `_info.json` describes it.
 struct SplitInfo {
     files: Vec<PathBuf>,
-    /// Images in each of them; empty where that is not said.
+    /// Images in each of them; empty if not given.
     lengths: Vec<u64>,
-    /// Images in all of them, where that is said.
+    /// Images in all of them, if given.
     images: Option<u64>,
 }
 
@@ -76,15 +76,15 @@ impl Info {
         })
     }
 
-    /// The shards of the first of these splits that there is.
+    /// The shards of the first of these splits that exists.
     pub(super) fn files(&self, names: &[&str]) -> Option<Vec<PathBuf>> {
         let part = names.iter().find_map(|&name| self.splits.get(name))?;
         Some(part.files.clone())
     }
 
-    /// The files to train and to test on: those of the patterns `TRAIN,TEST`, or of one pattern, whose files
-    /// `_info.json` or their names divide. If all are to train on, the test set comes from an `_info.json`, or
-    /// has the same name with `val`, `validation` or `test` for `train`, or is empty.
+    /// The files for training and testing: the ones of the patterns `TRAIN,TEST`, or of one pattern, whose files
+    /// `_info.json` or their names divide. If all are for training, the test set comes from an `_info.json`, or
+    /// has the same name with `val`, `validation` or `test` instead of `train`, or is empty.
     pub(crate) fn parts(
         &self,
         files: Vec<PathBuf>,
@@ -174,7 +174,7 @@ impl SplitInfo {
     }
 }
 
-/// The strings of a list; of anything else, none.
+/// The strings of a list; empty for anything else.
 fn strings(list: &Value) -> Vec<String> {
     let items = list.as_array().into_iter().flatten();
     items.filter_map(|s| Some(s.as_str()?.to_owned())).collect()

@@ -8,14 +8,14 @@
 //! convolution-positive    A = softmax(q kᵀ / sqrt(d/h)) + softmax(γ C)
 //! ```
 //!
-//! GPSA is the gated attention of d'Ascoli et al. 2021 (ConViT): a gate g for each head, s the logistic
-//! function, and rows normalised to add up to 1. Δ is the offset from the query's patch to the key's.
+//! GPSA is the gated attention of d'Ascoli et al. 2021 (ConViT): g is a gate for each head, s the logistic
+//! function, and rows are normalised to sum to 1. Δ is the offset from the query's patch to the key's.
 //!
-//! C (n, n) is doubly block circulant: `C[a, b]` depends on the offset from patch a to patch b alone,
-//! which wraps around the grid's edges. It is the matrix of a circular convolution with k x k taps. Our
+//! C (n, n) is doubly block circulant: `C[a, b]` depends only on the offset from patch a to patch b, which
+//! wraps around the grid's edges. It is the matrix of a circular convolution with k x k taps. Our
 //! reading: the taps are trained, each head has its own, and a layer has one γ.
 //!
-//! All else is the transformer of [`wave_models::vit`] without a class token, in stock operators. GPSA has
+//! Everything else is the transformer of [`wave_models::vit`] without a class token, in stock operators. GPSA uses
 //! timm's names for ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
 //! a side, `d` width, `h` heads, `k` taps along a side.
 
@@ -28,7 +28,7 @@ use wave_models::vit::VitShape;
 use wave_models::{ShapeError, Weights, checked_images};
 use wave_ops::{gelu, layer_norm, linear, patchify, stock};
 
-/// A way for positions to enter the attention.
+/// The way in which positions enter the attention.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PositionalAttention {
@@ -44,7 +44,7 @@ pub enum PositionalAttention {
 }
 
 impl PositionalAttention {
-    /// The name of a layer's positions among its weights.
+    /// The name of a layer's positional weights.
     pub(super) fn own_name(self) -> &'static str {
         match self {
             PositionalAttention::Gpsa => "pos_proj",
@@ -61,7 +61,7 @@ pub struct PositionalShape {
     /// The transformer; without a class token.
     pub vit: VitShape,
     pub attention: PositionalAttention,
-    /// Taps of a convolution along a side, at most as many as patches; 0 for GPSA.
+    /// Taps of a convolution along a side, at most the number of patches; 0 for GPSA.
     pub kernel: usize,
 }
 
@@ -90,7 +90,7 @@ impl PositionalShape {
     }
 }
 
-/// Offsets (g² g², 3) from each patch (row, slowly) to each: Δx, Δy and the squared distance.
+/// Offsets (g² g², 3) from each patch (row, slow index) to each patch: Δx, Δy and the squared distance.
 pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let n = grid * grid;
     let offset = |a: usize, b: usize| b as f64 - a as f64;
@@ -107,8 +107,8 @@ pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     Tensor::from_vec(values, (n * n, 3), device)?.to_dtype(dtype)
 }
 
-/// The doubly block circulant matrices of taps: `C[a, b] = taps[r + Δy, r + Δx]`, r = ⌊k/2⌋, where the
-/// offset from patch a to patch b, wrapped around the grid, is one of the taps', and 0 elsewhere.
+/// The doubly block circulant matrices of taps: `C[a, b] = taps[r + Δy, r + Δx]`, r = ⌊k/2⌋, if the
+/// offset from patch a to patch b, wrapped around the grid, lies within the taps, and 0 elsewhere.
 ///
 /// # Shapes
 /// (h, k, k) gives (h, g², g²).
@@ -118,7 +118,7 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
         candle_core::bail!("{k} taps on a grid of {grid} patches; use at most {grid}");
     }
     let n = grid * grid;
-    // From the first tap, so that wrapped offsets are not negative.
+    // Counted from the first tap, so that wrapped offsets are not negative.
     let tap = |from: usize, to: usize| (to + grid + k / 2 - from) % grid;
     let index: Vec<u32> = (0..n * n)
         .map(|at| {
@@ -135,7 +135,7 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
     taps.index_select(&index, 1)?.reshape((h, n, n))
 }
 
-/// Class scores.
+/// Logits.
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
@@ -165,7 +165,7 @@ pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Re
     layers.linear(&pooled, "head", (vit.classes, d))
 }
 
-/// The attention of (b, n, d), before the projection.
+/// The attention output for (b, n, d), before the projection.
 fn attention(layers: PositionalLayers, u: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (d, h) = (shape.vit.width, shape.vit.heads);

@@ -52,7 +52,7 @@ fn logits_equal_those_of_timm_and_torch() {
 }
 
 /// Exact: C is doubly block circulant. Moving both patches by the same offset, around the edges, does not
-/// change it, and blocks of one offset between rows of patches are equal.
+/// change it, and blocks with the same offset between rows of patches are equal.
 #[test]
 fn convolutions_are_doubly_block_circulant() {
     for (k, g) in [(3, 4), (2, 3), (5, 5), (1, 4), (4, 7)] {
@@ -65,7 +65,7 @@ fn convolutions_are_doubly_block_circulant() {
                 assert_eq!(c[head][at(y, x)][at(to_y, to_x)], moved);
             }
         }
-        // Every row holds every tap once, and nothing else.
+        // Every row contains every tap once, and nothing else.
         let taps: f32 = values(&tensor("taps", &[2, k, k]))[..k * k]
             .iter()
             .map(|v| *v as f32)
@@ -102,7 +102,7 @@ fn offsets_are_those_from_query_to_key() {
     assert_eq!(all[8 * 9 + 3], [-2.0, -1.0, 5.0]);
 }
 
-/// Exact: a gate mixes two maps whose rows add up to 1, and the rows add up to 1 again.
+/// Exact: a gate mixes two maps whose rows sum to 1, so its rows sum to 1 too.
 #[test]
 fn gated_rows_add_up_to_one() {
     let shape = shape(PositionalAttention::Gpsa);
@@ -119,7 +119,7 @@ fn gated_rows_add_up_to_one() {
     for sum in values(&found.sum(3).unwrap()) {
         assert!((sum - 1.0).abs() < 1e-6, "{sum}");
     }
-    // An open gate leaves the positions alone, the same for every image; a closed one the content.
+    // An open gate leaves only the positions, the same for every image; a closed one only the content.
     let gate = |value: f32| Tensor::full(value, 3, &CPU).unwrap();
     weights.insert("blocks.1.attn.gating_param".into(), gate(40.0));
     let open = rows(&weights);
@@ -130,7 +130,7 @@ fn gated_rows_add_up_to_one() {
 }
 
 impl PositionalShape {
-    /// Name and shape of every weight: timm's, but for the convolutions.
+    /// Name and shape of every weight: timm's, except for the convolutions.
     pub(crate) fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (d, h, k) = (self.vit.width, self.vit.heads, self.kernel);
         let gpsa = self.attention == PositionalAttention::Gpsa;

@@ -1,7 +1,7 @@
-//! Starts of transformers with positional attention: GPSA and convolutional biases, which the thesis
+//! Initialisation of transformers with positional attention: GPSA and convolutional biases, which the thesis
 //! compares with mimetic attention (section 3.2.5).
 //!
-//! The weights of a plain transformer start as there ([`initialise`]). The others:
+//! The weights that a plain transformer also has start as in [`initialise`]. The others:
 //!
 //! ```text
 //! default    pos_proj as all matrices, gates 1; taps uniform within ±1/k, γ = 1
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The local map of head p is softmax(−‖Δ − (i − c, j − c)‖²), up to terms that a softmax does not see.
-//! Each head attends to one patch nearby, as the taps of a convolution of K x K do (d'Ascoli et al. 2021,
+//! Each head attends to one nearby patch, like the taps of a K x K convolution (d'Ascoli et al. 2021,
 //! section 3.2, with locality strength 1). Heads beyond K² have no such patch and keep the default; of 8
-//! heads these are 4.
+//! heads, this affects 4.
 
 use super::network::{PositionalAttention, PositionalShape};
 use candle_core::{DType, Device, Tensor};
@@ -22,10 +22,10 @@ use wave_init::random::{of_layer, truncated_normal, uniform};
 use wave_init::{DirectMethod, DirectOptions, Positions, initialise};
 use wave_models::{NetworkError, Refusal, Weights};
 
-/// Standard deviation of drawn `pos_proj`, timm's.
+/// Standard deviation of sampled `pos_proj`, as in timm.
 const STD: f64 = 0.02;
 
-/// The stream of a layer that these weights are drawn from; the transformer's own are others.
+/// The random stream of a layer that these weights use; the transformer's own weights use others.
 const STREAM: u64 = 15;
 
 /// Ways to start a transformer with positional attention.
@@ -84,7 +84,7 @@ pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weigh
     Ok(weights)
 }
 
-/// The start of the weights that a plain transformer has too.
+/// The options for the weights that a plain transformer also has.
 fn options(method: Method, shape: &PositionalShape) -> DirectOptions {
     let mut options = DirectOptions::new(match method {
         Method::Mimetic => DirectMethod::Mimetic,

@@ -44,7 +44,7 @@ fn rows(t: &Tensor) -> Vec<Vec<f32>> {
 #[test]
 fn local_heads_are_those_of_the_authors() {
     // >>> gpsa = timm.models.convit.GPSA(24, 4); gpsa.local_init(); gpsa.pos_proj.weight
-    // and the same of GPSA(72, 9): all pairs of these, and -1.
+    // and the same for GPSA(72, 9): all pairs of these, and -1.
     for (heads, axis) in [
         (4, &[-1.0, 1.0][..]),
         (9, &[-2.0, 0.0, 2.0]),
@@ -63,7 +63,7 @@ fn local_heads_are_those_of_the_authors() {
             for (found, expected) in found.iter().zip(&expected) {
                 assert_eq!(found, expected);
             }
-            // Heads beyond a square start as by default: 4 of 8.
+            // Heads beyond a square keep the default start: 4 of 8.
             let rest = rows(&plain[&at("pos_proj.weight")]);
             assert_eq!(found[expected.len()..], rest[expected.len()..]);
             let eye = Tensor::eye(8 * heads, DType::F32, &Device::Cpu).unwrap();
@@ -77,7 +77,7 @@ fn local_heads_are_those_of_the_authors() {
     }
 }
 
-/// Exact: the scores of a local head are -|offset - its own|^2, up to a constant.
+/// Exact: the scores of a local head are -|offset - own offset|^2, up to a constant.
 #[test]
 fn a_local_head_looks_at_its_tap() {
     let shape = shape(PositionalAttention::Gpsa, 9);

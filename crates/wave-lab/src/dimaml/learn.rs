@@ -15,7 +15,7 @@ use wave_run::train::step_generator;
 /// The paper's decay rate (appendix B.1).
 const ADAM: Optimiser = Optimiser::Adam { beta2: 0.997 };
 
-/// Number of training runs in a row without a finite gradient after which learning fails.
+/// Number of consecutive training runs without a finite gradient after which learning fails.
 const PATIENCE: u32 = 10;
 
 /// A learned parameter with the first and second moments of Adam.

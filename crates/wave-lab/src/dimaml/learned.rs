@@ -7,12 +7,12 @@
 //!          Q(x) = start + sum_{j < k} softplus(v_j) + softplus(v_k) (K x - k),   k = floor(K x)
 //! ```
 //!
-//! Q is a quantile function, piecewise linear and increasing on K equal pieces. (The paper speaks of
+//! Q is a quantile function, piecewise linear and increasing, with K pieces of equal length. (The paper has
 //! K + 1 pieces between K + 1 points; there are K.) A standard deviation may become negative, as in the
 //! authors' code: the distribution is symmetric.
 //!
-//! Parameters start from the moments, or the range, of the usual start's tensors. A tensor that starts
-//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: its distribution has
+//! Parameters start from the moments, or the range, of the default initialisation's tensors. A tensor that is
+//! initialised to a constant (norms, zeros of Fixup, a single bias) stays constant: its distribution has
 //! no width to learn.
 
 pub mod baselines;
@@ -26,10 +26,10 @@ use wave_init::random::{generator, standard_normal, uniform};
 use wave_models::fold::get;
 use wave_models::{NetworkError, Weights, refuse};
 
-/// Pieces of a quantile function where nothing else is said: the authors' code.
+/// Default number of pieces of a quantile function, from the authors' code.
 pub const PIECES: usize = 100;
 
-/// The most pieces that a quantile function may have: sums over them are products with a square of
+/// Maximum number of pieces of a quantile function: sums over them are products with a square matrix of
 /// as many rows.
 const MOST_PIECES: usize = 1 << 12;
 
@@ -38,7 +38,7 @@ const MOST_PIECES: usize = 1 << 12;
 pub enum DistributionFamily {
     /// Normal: two numbers for each tensor, `mean` and `std`.
     Normal,
-    /// Piecewise linear increasing quantiles of this number of pieces: `start`, `slopes` (pieces) and `scale`.
+    /// Piecewise linear increasing quantile function of this many pieces: `start`, `slopes` (pieces) and `scale`.
     Plif {
         /// K
         pieces: usize,
@@ -46,7 +46,7 @@ pub enum DistributionFamily {
 }
 
 impl DistributionFamily {
-    /// Checks that there are such distributions.
+    /// Checks that the family is valid.
     pub fn validate(self) -> std::result::Result<(), NetworkError> {
         match self {
             DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
@@ -57,7 +57,7 @@ impl DistributionFamily {
     }
 }
 
-/// The usual start of a small network: every tensor from a stream of its own.
+/// The default initialisation of a small network: every tensor from its own random stream.
 pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
     let tensors = parameters.iter().enumerate();
     let tensor = |(i, p): (usize, &Parameter)| {
@@ -73,11 +73,11 @@ pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
     tensors.map(tensor).collect()
 }
 
-/// Parameters of the distributions of a start's tensors: `KIND.NAME` for each tensor `NAME`, all
+/// Initial parameters of the distributions, from initialised tensors: `KIND.NAME` for each tensor `NAME`, all
 /// `f32`.
 ///
-/// Normal ones have its mean and standard deviation; quantiles are the uniform's between ±1/2, times its
-/// range, the authors' start. A constant tensor is kept as `constant.NAME`.
+/// Normal ones have the tensor's mean and standard deviation; quantiles are the uniform's between ±1/2, times
+/// its range, as in the authors' code. A constant tensor is kept as `constant.NAME`.
 pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, t) in start {
@@ -113,10 +113,10 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
     Ok(all)
 }
 
-/// The random part of a draw: names and shapes, and `z` for each tensor that is not constant.
+/// The random part of a sample: names and shapes, and `z` for each tensor that is not constant.
 pub type Noise = Vec<(String, Vec<usize>, Option<Tensor>)>;
 
-/// Numbers for tensors of these names and shapes, each from a stream of its own.
+/// Random numbers for tensors of these names and shapes, each from its own stream.
 pub fn noise(
     family: DistributionFamily,
     shapes: Vec<(String, Vec<usize>)>,
@@ -141,7 +141,7 @@ fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Res
     Tensor::from_vec(values, n, &Device::Cpu)
 }
 
-/// Weights by name, in the type of the parameters, as a differentiable function of these.
+/// Weights by name, in the dtype of the parameters, as a differentiable function of them.
 pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, dims, z) in noise {
@@ -162,7 +162,7 @@ pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) 
     Ok(all)
 }
 
-/// Q at the places `x` (n) in 0..=1, of `start` (1) and the slopes `v` (pieces), in the type of these.
+/// Q at the points `x` (n) in 0..=1, for `start` (1) and the slopes `v` (pieces), in their dtype.
 pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
     let (pieces, places) = (v.elem_count(), x.elem_count());
     let x: Vec<f64> = x.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
@@ -213,7 +213,7 @@ pub fn moments(
     Ok(all)
 }
 
-/// The quantiles of a piecewise linear distribution in the middles of `n` equal parts of 0..=1.
+/// The quantiles of a piecewise linear distribution at the midpoints of `n` equal parts of 0..=1.
 pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>> {
     let x: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
     let x = Tensor::from_vec(x, n, &Device::Cpu)?;

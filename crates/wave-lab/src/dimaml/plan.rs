@@ -1,4 +1,4 @@
-//! The plan of learned distributions: settings checked, data and network read.
+//! The plan of learned distributions: checked settings, loaded data and network.
 
 use super::learned::{self, DistributionFamily};
 use super::problem::Source;
@@ -134,7 +134,7 @@ fn inner(own: &Settings) -> Result<Unrolled> {
     })
 }
 
-/// The steps with a validation: every so many, and always the last.
+/// The steps with a validation: every `every`-th, and always the last.
 pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
     let every = every.unwrap_or(1);
     if steps == 0 || every == 0 || steps > 100_000 {

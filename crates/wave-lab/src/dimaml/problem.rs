@@ -17,7 +17,7 @@ use wave_train::Examples as _;
 /// Default number of examples in a batch.
 const BATCH: usize = 128;
 
-/// Default number of examples for the curve of a test.
+/// Default number of examples for a test curve.
 const TESTS: usize = 512;
 
 /// Separates the random numbers of validation examples from training's.
@@ -25,7 +25,7 @@ const VALIDATION: u64 = 0x7661_6c69;
 
 /// Images, or sequences of a task.
 pub(super) enum Source {
-    /// Images; validation is on held-out images, or else on the test images.
+    /// Images; validation uses held-out images, or else the test images.
     Images(Box<Data>),
     /// A task, and the number of sequences in a batch.
     Tokens(Task, usize),
@@ -120,7 +120,7 @@ impl Source {
         }
     }
 
-    /// The examples for the curve of a test, the same for all initialisations and seeds: the first test
+    /// The examples for a test curve, the same for all initialisations and seeds: the first test
     /// images, or test sequences of the longest length.
     pub(super) fn tests(&self, limit: Option<usize>) -> Result<Vec<Examples>> {
         let limit = limit.unwrap_or(TESTS).max(1);

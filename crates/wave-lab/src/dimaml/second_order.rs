@@ -1,8 +1,8 @@
-//! Gradients of gradients from stock candle.
+//! Second-order gradients with stock candle.
 //!
-//! candle cuts the graph of a gradient off, unless the environment says `CANDLE_GRAD_DO_NOT_DETACH=1`
-//! when a thread takes its first gradient; the thread never looks again. This file is the one place
-//! that says so, to a thread of its own, before the program starts others: they go on without the
+//! candle detaches the graph of a gradient, unless `CANDLE_GRAD_DO_NOT_DETACH=1` is set in the environment
+//! when a thread takes its first gradient; the thread never checks again. This file is the only place that
+//! sets it, for a single thread, before the program starts others: they continue without these
 //! graphs, which cost memory.
 
 use candle_core::{Device, Result, Tensor, Var};
@@ -10,24 +10,24 @@ use candle_core::{Device, Result, Tensor, Var};
 /// The variable that candle reads.
 const VARIABLE: &str = "CANDLE_GRAD_DO_NOT_DETACH";
 
-/// Stack of the thread. candle walks graphs by recursion, and the graph of a gradient's gradient is
+/// Stack size of the thread. candle walks graphs recursively, and the graph of a second-order gradient is
 /// thousands of operators deep; only the used part of the stack takes memory.
 const STACK: usize = 1 << 30;
 
-/// Runs `work` on a thread on which gradients have gradients.
+/// Runs `work` on a thread on which gradients are differentiable.
 ///
 /// The operators of the loss have to be candle's own, or [`wave_ops::stock`]: the fused ones (`f32` on
-/// the CPU) have one derivative, and gradients of that are errors or zero.
+/// the CPU) have only first derivatives; differentiating these gives errors or zero.
 ///
 /// # Errors
-/// If the thread cannot be started, or candle cuts gradients off all the same.
+/// If the thread cannot be started, or candle detaches gradients anyway.
 ///
 /// # Panics
 /// If `work` does.
 ///
 /// # Safety
-/// Until `work` begins, no other thread of the process reads or writes the environment, unless by
-/// [`mod@std::env`]. A program meets that by calling this first, before it starts a thread of its own.
+/// Until `work` begins, no other thread of the process may read or write the environment, except through
+/// [`mod@std::env`]. A program ensures this by calling this first, before it starts any thread.
 pub unsafe fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     let (first, taken) = std::sync::mpsc::sync_channel(1);
     let before = std::env::var_os(VARIABLE);
@@ -36,18 +36,18 @@ pub unsafe fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T
         let on_thread = move || -> Result<T> {
             let checked = check();
             let _ = first.send(());
-            // The environment is as it was from here on.
+            // From here on, the environment is restored.
             let _ = may_begin.recv();
             checked?;
             Ok(work())
         };
-        // SAFETY: by this function's own condition.
+        // SAFETY: by this function's own safety condition.
         unsafe { std::env::set_var(VARIABLE, "1") };
         let thread = std::thread::Builder::new()
             .name("second-order".into())
             .stack_size(STACK)
             .spawn_scoped(scope, on_thread);
-        // If there is no thread, or it panics, its end of the channel is gone.
+        // If there is no thread, or it panics, its end of the channel is closed.
         let _ = taken.recv();
         match before {
             // SAFETY: as above; the new thread waits.
@@ -63,7 +63,7 @@ pub unsafe fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T
     })
 }
 
-/// Checks that gradients have gradients on this thread: the second derivative of x³ at 2 is 12.
+/// Checks that gradients are differentiable on this thread: the second derivative of x³ at 2 is 12.
 pub(crate) fn check() -> Result<()> {
     let x = Var::new(2f64, &Device::Cpu)?;
     let gradient =
@@ -83,8 +83,8 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// While it lives, no other test changes the environment variables that candle reads: for tests that
-    /// take a first gradient on their thread and expect none of it.
+    /// While it is held, no other test changes the environment variables that candle reads: for tests that
+    /// take the first gradient on their thread and never differentiate it.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,7 +93,7 @@ pub(crate) mod tests {
     /// For tests, which are threads of one process.
     pub(crate) fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
         let _one = alone();
-        // SAFETY: no test here reads the environment but by `std::env`, nor does the C library for it.
+        // SAFETY: tests here read the environment only through `std::env`, and the C library does not read it for them.
         unsafe { super::second_order(work) }
     }
 

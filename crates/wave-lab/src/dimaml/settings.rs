@@ -1,4 +1,4 @@
-//! Settings: a network, the training of it that is differentiated, and the tests.
+//! Settings: a network, its differentiated training, and the tests.
 
 use super::unrolled::Gradient;
 use clap::{Args, ValueEnum};
@@ -14,7 +14,7 @@ pub enum Method {
     Plif,
 }
 
-/// Networks whose starts are learned.
+/// Networks whose initialisation is learned.
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arch {
@@ -24,7 +24,7 @@ pub enum Arch {
     Lstm,
 }
 
-/// Optimisers of trainings that are differentiated.
+/// Optimisers of the differentiated training.
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum InnerOptimiser {

@@ -1,8 +1,8 @@
-//! Networks small enough to differentiate their training. Initialisers are learned on them.
+//! Networks small enough to differentiate through their training. Initialisers are learned on them.
 //!
-//! Each is one file: its sizes, the names, shapes and usual starts of its weights, and its loss. They
-//! are written in candle's own operators, since the gradients of fused ones have no gradients. They
-//! compute in the type of their weights.
+//! Each is one file: its sizes, the names, shapes and default initialisation of its weights, and its loss. They
+//! use candle's own operators, since gradients of the fused ones are not differentiable. They
+//! compute in the dtype of their weights.
 
 pub mod autoencoder;
 pub mod fixup;
@@ -17,10 +17,10 @@ pub use autoencoder::AutoencoderShape;
 pub use fixup::FixupShape;
 pub use lstm::LstmShape;
 
-/// The most values that all weights may have.
+/// Maximum number of values in all weights together.
 const MOST_VALUES: usize = 1 << 26;
 
-/// The usual start of a weight: PyTorch's defaults, which the papers call Kaiming's where they are
+/// The default initialisation of a weight: PyTorch's defaults, which the papers call Kaiming's where they are
 /// uniform.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Usual {
@@ -28,7 +28,7 @@ pub enum Usual {
     Uniform(f64),
     /// Normal with this standard deviation.
     Normal(f64),
-    /// This number everywhere: norms, and tensors that Fixup makes zero.
+    /// This number everywhere: norms, and tensors that Fixup sets to zero.
     Constant(f64),
 }
 
@@ -57,7 +57,7 @@ impl Parameters {
         self.0.push(Parameter { name, dims, usual });
     }
 
-    /// Weight and bias of an affine map, with PyTorch's start.
+    /// Weight and bias of an affine map, with PyTorch's initialisation.
     fn map(&mut self, name: &str, outputs: usize, inputs: usize) {
         let usual = Usual::of_inputs(inputs);
         self.add(format!("{name}.weight"), &[outputs, inputs], usual);
@@ -73,7 +73,7 @@ pub struct Examples {
     /// A class for each image; for tokens, the next token after each of the positions: (b, positions). An
     /// autoencoder needs none.
     pub targets: Vec<u32>,
-    /// The positions whose predictions count, the same in each sequence.
+    /// The positions at which predictions count, the same in each sequence.
     pub positions: Vec<u32>,
 }
 
@@ -115,8 +115,8 @@ impl Small {
         all.map(|p| (p.name, p.dims)).collect()
     }
 
-    /// The network for a task of so many classes or tokens, with images as this one sees: that of other
-    /// classes has another head, that of other tokens another embedding too.
+    /// The network for a task with this number of classes or tokens, for images of the same shape: another number
+    /// of classes needs another head, another vocabulary also another embedding.
     pub fn on(&self, classes: Option<usize>, vocabulary: Option<usize>) -> Small {
         let mut other = self.clone();
         match (&mut other, classes, vocabulary) {

@@ -124,7 +124,7 @@ fn every_second_pixel_of_a_convolution_is_a_stride_of_2() {
     }
 }
 
-/// The cell of PyTorch, from its formulas in plain numbers.
+/// PyTorch's LSTM cell, computed from its formulas in plain numbers.
 #[test]
 fn an_lstm_is_the_recurrence_of_its_formulas() {
     let [.., (network, examples)] = networks();

@@ -61,7 +61,7 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
     ]
 }
 
-/// The whole chain, from the parameters of distributions through the training of a network:
+/// End to end, from the parameters of distributions through the training of a network:
 /// meta-gradients against central differences in f64 (< 1e-4), for m = 1 and m = 5.
 #[test]
 fn distributions_follow_the_slope_of_the_area_under_the_curve() {
@@ -74,7 +74,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
             let first = double(learned::first_parameters(family, &start).unwrap());
             let noise = learned::noise(family, network.shapes(), &first, 1).unwrap();
             let loss = |of: unrolled::Phase, w: &Weights| {
-                // Validation sees the examples upside down, so that they differ but are of the same
+                // Validation uses the examples upside down, so that they differ but are of the same
                 // kind.
                 let mut examples = examples.clone();
                 if matches!(of, unrolled::Phase::Validation(_)) {

@@ -20,10 +20,10 @@ use wave_run::terminal::tell;
 
 const LEARNED: &str = "learned";
 
-/// Separates the random examples of MetaInit from all others.
+/// Separates MetaInit's random examples from all others.
 const NOISE: u64 = 0x6d65_7461;
 
-/// The curves of all training runs.
+/// The learning curves of all training runs.
 pub(super) struct Tests {
     data: String,
     seeds: Vec<u64>,
@@ -39,7 +39,7 @@ fn against(settings: &Settings) -> Vec<String> {
     own.unwrap_or_else(|| vec!["usual".into()])
 }
 
-/// Refuses unknown names before any work.
+/// Rejects unknown names before any work.
 pub(super) fn check(settings: &Settings, plan: &Plan) -> Result<()> {
     for name in against(settings) {
         let (start, _) = tuned(&name, plan.inner.optimiser)?;
@@ -63,8 +63,8 @@ pub(super) fn check(settings: &Settings, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Name and optimiser of an initialisation, `NAME` or `NAME@lars=TRUST`; without an optimiser `NAME@learned-rates`: the
-/// usual one on gradients that are scaled, tensor by tensor and step by step, to the update rates of the training
+/// Name and optimiser of an initialisation, `NAME` or `NAME@lars=TRUST`; no optimiser for `NAME@learned-rates`: the
+/// default one with gradients rescaled, per tensor and step, to the update rates of the training
 /// from the learned start on the same batches (DIMAML LR, figure 3).
 fn tuned(name: &str, usual: Optimiser) -> Result<(&str, Option<Optimiser>)> {
     let Some((start, other)) = name.split_once('@') else {
@@ -117,7 +117,7 @@ pub(super) fn tests(
     own.images.hold_out = None;
     let open = |like| Source::open(&tests.data, &own, like, &run.options.context);
     let mut source = open(None)?;
-    // Images of another size or other channels are prepared as the meta-training images.
+    // Images of another size or number of channels are prepared like the meta-training images.
     let image = |source: &Source| source.frame().map(|(side, channels, _)| (side, channels));
     if image(&source) != image(&plan.source) {
         source = open(plan.source.images().map(|data| data.transform.clone()))?;
@@ -164,7 +164,7 @@ pub(super) fn tests(
 }
 
 /// The task of the tests. Its network has as many outputs as the task has classes or tokens: the
-/// distribution of a head's weights is one of numbers, for any number of them.
+/// distribution of a head's weights is per weight, so it fits any number of them.
 struct Trial {
     family: DistributionFamily,
     network: Small,
@@ -193,7 +193,7 @@ impl Trial {
         }
     }
 
-    /// The usual initialisation with norms by MetaInit, on normal inputs and random targets.
+    /// The default initialisation with norms by MetaInit, on normal inputs and random targets.
     fn with_metainit(&self, usual: Weights, seed: u64) -> Result<Weights> {
         let like = self.source.tests(Some(self.source.batch()))?;
         let Some(like) = like.first() else {
@@ -218,18 +218,18 @@ impl Trial {
             };
             Ok(gradient_quotient(weights, |w| self.network.loss(w, &examples))?.1)
         };
-        // The settings of the copies of the paper's code.
+        // The settings from copies of the paper's code.
         Ok(metainit(&usual, 500, [0.1, 0.9], slope)?)
     }
 }
 
-/// A weight by an initialisation that differs from the usual one in it.
+/// A weight by an initialisation, if it differs from the default for this weight.
 fn redrawn(kind: &str, p: &Parameter, seed: u64, stream: u64) -> Result<Option<Tensor>> {
-    // PyTorch's bound is 1 / sqrt(fan-in); deviations for rectifiers are sqrt(2) times as much.
+    // PyTorch's bound is 1 / sqrt(fan-in); standard deviations for ReLUs are sqrt(2) times as much.
     let gain = 2f64.sqrt();
     let dims = p.dims.as_slice();
     Ok(Some(match (kind, p.usual) {
-        // The maps of the hidden state alone, the start of recurrent networks.
+        // Only the hidden-to-hidden maps, a common initialisation of recurrent networks.
         ("orthogonal-hidden", _) if p.name.ends_with(".hidden") => {
             delta_orthogonal(dims, 1.0, seed, stream)?
         }
@@ -244,7 +244,7 @@ fn redrawn(kind: &str, p: &Parameter, seed: u64, stream: u64) -> Result<Option<T
     }))
 }
 
-/// Mean and sample standard deviation (0 of a single value).
+/// Mean and sample standard deviation (0 for a single value).
 fn mean_and_std(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -317,7 +317,7 @@ impl Tests {
         Ok(())
     }
 
-    /// Update rates of the matrices from the learned initialisation and the first other one, with the
+    /// Update rates of the matrices from the learned initialisation and the first other one, for the
     /// first seed (DIMAML, figure 4).
     fn update_rates(&self) -> Vec<(String, Vec<(f64, f64)>)> {
         let mut lines = Vec::new();

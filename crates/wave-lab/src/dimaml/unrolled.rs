@@ -1,5 +1,5 @@
-//! Training as a differentiable function of its initial weights: the gradient says how they would have to
-//! change for the training to go better (DIMAML, section 2.1).
+//! Training as a differentiable function of its initial weights: the gradient shows how they would have to
+//! change for the training to improve (DIMAML, section 2.1).
 //!
 //! The objective is the area under the validation curve, `L = 1/|V| sum_{t in V} L_val(w_t)`, where
 //! `w_t` are the weights after t steps from `w_0`. A step maps weights and the optimiser's state
@@ -12,9 +12,9 @@
 //!                            a_{t-1} = (dF_t/dx)^T a_t
 //! ```
 //!
-//! Each of these products is one backward pass through one step, whose graph has the loss' gradient in
-//! it: the graph of the whole training is never there. Only every m-th state is kept on the way forward
-//! (gradient checkpointing); the others are computed again, m at a time, and bit by bit the same.
+//! Each of these products is one backward pass through one step, whose graph includes the gradient of the
+//! loss: the graph of the whole training never exists. Only every m-th state is kept in the forward pass
+//! (gradient checkpointing); the others are recomputed, m at a time, bit for bit.
 
 mod optimiser;
 mod quotient;
@@ -30,19 +30,19 @@ pub use optimiser::Optimiser;
 use optimiser::norm;
 pub use quotient::gradient_quotient;
 
-/// The examples that a loss is taken on.
+/// The examples that a loss is computed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The training batch of a step, counted from 1.
     Training(u64),
-    /// The validation examples after so many steps.
+    /// The validation examples after this many steps.
     Validation(u64),
 }
 
 /// Form of the gradient with respect to the start: the gradient itself, through all steps; the mean gradient of the
-/// validation losses where they are taken, as if no step had changed another (first-order MAML: Finn, Abbeel and
-/// Levine 2017, section 5.2); or the start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018,
-/// algorithm 2).
+/// validation losses at the weights where they are computed, ignoring the steps in between (first-order MAML: Finn,
+/// Abbeel and Levine 2017, section 5.2); or the initial weights minus the final ones (Reptile: Nichol, Achiam and
+/// Schulman 2018, algorithm 2).
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gradient {
@@ -52,13 +52,13 @@ pub enum Gradient {
     Reptile,
 }
 
-/// A training whose start can be differentiated.
+/// A training that is differentiable with respect to its initial weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unrolled {
     pub optimiser: Optimiser,
     pub learning_rate: f64,
     pub steps: u64,
-    /// Steps after which the loss is taken on validation examples, ascending; at least one.
+    /// Steps after which the validation loss is computed, ascending; at least one.
     pub validate: Vec<u64>,
     /// Every m-th state is kept; at least 1.
     pub checkpoint: u64,
@@ -67,7 +67,7 @@ pub struct Unrolled {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Steps done and validation loss there.
+    /// Number of steps and the validation loss after them.
     pub losses: Vec<(u64, f64)>,
     /// Update rate of each weight in each step, in the order of names: |gradient| / |weight| before the step
     /// (DIMAML, appendix C.1). Infinite for a weight that is zero.
@@ -77,9 +77,9 @@ pub struct Curve {
 /// The objective and its gradient.
 #[derive(Clone, Debug)]
 pub struct MetaGradient {
-    /// Steps done and validation loss there.
+    /// Number of steps and the validation loss after them.
     pub losses: Vec<(u64, f64)>,
-    /// Derivatives of their mean with respect to the start, by name.
+    /// Derivatives of the mean loss with respect to the initial weights, by name.
     pub(crate) of: Weights,
 }
 
@@ -88,14 +88,14 @@ pub fn area(losses: &[(u64, f64)]) -> f64 {
     losses.iter().map(|(_, loss)| loss).sum::<f64>() / losses.len() as f64
 }
 
-/// Weights, and for each of the optimiser's slots a tensor for each weight; or an adjoint of these.
+/// Weights, and for each of the optimiser's slots a tensor per weight; or an adjoint of these.
 type Point = Vec<Vec<Tensor>>;
 
 impl Unrolled {
-    /// The curve of a training from `start`. `loss` is a pure function of the examples and the
-    /// weights: asked twice it answers the same. `rates`, if given, are the [update
-    /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Gradients of weights
-    /// that are zero in either training stay the same.
+    /// The learning curve of a training from `start`. `loss` is a pure function of the examples and the
+    /// weights: the same arguments give the same result. `rates`, if given, are the [update
+    /// rates](Curve::update_rates) of another training: every gradient is rescaled to them. Gradients of weights
+    /// that are zero in either training are unchanged.
     pub fn curve(
         &self,
         start: &Weights,
@@ -133,9 +133,9 @@ impl Unrolled {
         Ok(curve)
     }
 
-    /// The objective's gradient with respect to `start`; `loss` as for [`curve`](Self::curve), of
-    /// operators that have second derivatives. Has to run inside [`second_order`](super::second_order()).
-    /// (Neither matters to [`Gradient::FirstOrder`] and [`Gradient::Reptile`].)
+    /// The objective's gradient with respect to `start`; `loss` as for [`curve`](Self::curve), with
+    /// operators that have second derivatives. Must run inside [`second_order`](super::second_order()).
+    /// (Neither applies to [`Gradient::FirstOrder`] and [`Gradient::Reptile`].)
     pub fn meta_gradient(
         &self,
         start: &Weights,
@@ -245,7 +245,7 @@ impl Unrolled {
         Ok(after)
     }
 
-    /// The state after step `t`, which `loss` has the gradient of.
+    /// The state after step `t`, with the gradient of `loss`.
     fn advance(
         &self,
         t: u64,
@@ -258,7 +258,7 @@ impl Unrolled {
         self.step(t, before, &gradients(&value, &weights)?.1)
     }
 
-    /// Adds the gradients of one validation to their mean.
+    /// Adds the gradients of one validation to the mean.
     fn add_mean(&self, sum: &mut [Tensor], gradients: Vec<Tensor>) -> Result<()> {
         for (sum, g) in sum.iter_mut().zip(gradients) {
             *sum = (&*sum + (g / self.validate.len() as f64)?)?;
@@ -302,7 +302,7 @@ fn zeros(like: &[Tensor]) -> Result<Vec<Tensor>> {
     like.iter().map(Tensor::zeros_like).collect()
 }
 
-/// Fresh variables of these values.
+/// New variables with these values.
 fn variables(values: &[Tensor]) -> Result<Vec<Var>> {
     values.iter().map(Var::from_tensor).collect()
 }
@@ -314,7 +314,7 @@ fn named(names: &[&String], weights: &[Var]) -> Weights {
         .collect()
 }
 
-/// A loss and its gradients, without their graphs; zero for weights that it does not depend on.
+/// A loss and its gradients, detached; zero for weights that it does not depend on.
 fn gradients(loss: &Tensor, weights: &[Var]) -> Result<(f64, Vec<Tensor>)> {
     let mut store = loss.backward()?;
     let taken = |v: &Var| Ok(gradient_of(&mut store, v)?.detach());

@@ -23,7 +23,7 @@ const ALL: [Optimiser; 4] = [
     },
 ];
 
-/// An autoencoder with a layer norm, of other examples at every step; GELU and ReLU are in it.
+/// An autoencoder with a layer norm, on different examples at every step; it contains GELU and ReLU.
 fn loss(phase: Phase, w: &Weights) -> Result<Tensor> {
     let x = match phase {
         Phase::Training(t) => noise(&[6, 5], t),
@@ -139,14 +139,14 @@ fn lars_steps_by_a_share_of_the_weight() {
         assert!((values(&v[0])[i] - expected).abs() < 1e-12);
         assert!((values(&next)[i] - (w - expected)).abs() < 1e-12);
     }
-    // From zero it moves as plain descent.
+    // From zero it moves as in plain gradient descent.
     let (next, _) = of(0.0, 0.0)
         .update(2.0, 1, &zero, &g, std::slice::from_ref(&zero))
         .unwrap();
     assert_eq!(values(&next), values(&(g * -2.0).unwrap()));
 }
 
-/// The quotient from its formula, with the Hessian from central differences of the gradient; and its
+/// The quotient from its formula, with the Hessian from central differences of the gradient; its
 /// derivatives against its own central differences.
 #[test]
 fn the_gradient_quotient_and_its_slopes() {
@@ -257,7 +257,7 @@ fn gradients_are_scaled_to_the_rates_of_another_training() {
         gradient: Gradient::Full,
     };
     let wanted = run.curve(&start(), None, loss).unwrap().update_rates;
-    // Its own rates change nothing but rounding.
+    // Rescaling to its own rates changes only rounding.
     let own = run.curve(&start(), Some(&wanted), loss).unwrap();
     let plain = run.curve(&start(), None, loss).unwrap();
     assert!((area(&own.losses) - area(&plain.losses)).abs() < 1e-9);

@@ -10,7 +10,7 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use wave_models::Weights;
 
-/// Hidden channels in the picture of a covariance; further ones look the same.
+/// Hidden channels in the picture of a covariance; the others look the same.
 const SHOWN: usize = 4;
 
 /// Statistics over the networks, in numbers.
@@ -36,7 +36,7 @@ pub(super) fn statistics(shape: &PopulationShape, weights: &Weights) -> Result<V
     }))
 }
 
-/// Draws correlations over the networks.
+/// Plots correlations over the networks.
 pub(super) fn draw(shape: &PopulationShape, weights: &Weights, run: &Run) -> Result<()> {
     let found = layers(shape, weights)?;
     let across = across_layers(shape, weights)?;

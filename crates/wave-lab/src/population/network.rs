@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Weights are stacked over the networks, their leading dimension. In an activation the channels of all
-//! networks lie side by side. A depthwise convolution takes them for one wide image. The other maps are
-//! [`wave_ops::linear_each`]. No network sees another's weights or images.
+//! networks are adjacent. A depthwise convolution treats them as one wide image. The other maps are
+//! [`wave_ops::linear_each`]. No network depends on another's weights or images.
 //!
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
@@ -31,7 +31,7 @@ use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 /// Added to variances in layer norms, as in ConvNeXt.
 const EPS: f64 = 1e-6;
 
-/// The most values that all weights may have.
+/// Maximum number of values in all weights together.
 const MOST_VALUES: usize = u32::MAX as usize;
 
 /// Token mixer of a block.
@@ -51,7 +51,7 @@ pub enum Mixer {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PopulationShape {
     pub networks: usize,
-    /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
+    /// Height and width of the square images, in pixels. They are cropped at the bottom and right to a
     /// whole number of patches.
     pub image_size: usize,
     pub channels: usize,
@@ -106,7 +106,7 @@ impl PopulationShape {
         self.image_size / self.patch.max(1)
     }
 
-    /// Name and shape of every weight; the leading dimension is the networks'.
+    /// Name and shape of every weight; the leading dimension is the number of networks.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (n, h) = (self.networks, self.width);
         let inputs = self.channels * self.patch * self.patch;
@@ -152,7 +152,7 @@ fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
     ]
 }
 
-/// Class scores of the images of all networks.
+/// Logits for the images of all networks.
 ///
 /// # Shapes
 /// `images` (b n, channels, height, width) gives (b n, classes); row i n + j is for network j.
@@ -208,8 +208,8 @@ impl<'a> WeightsOf<'a> {
         get(self.weights, name)
     }
 
-    /// Channels of each network without mean and of unit variance: the norm's own scale and shift differ
-    /// between networks, and become part of the map after it. (.., n h) or (.., n, h) to (places, n, h).
+    /// Each network's channels, normalised to mean 0 and variance 1: the norm's own scale and shift differ
+    /// between networks, and are folded into the next map. (.., n h) or (.., n, h) to (places, n, h).
     fn normed(&self, x: &Tensor) -> Result<Tensor> {
         let (n, h) = (self.shape.networks, self.shape.width);
         let unit = Tensor::ones(h, x.dtype(), x.device())?;
@@ -227,7 +227,7 @@ impl<'a> WeightsOf<'a> {
         depthwise_conv(&pixels, &kernels, &bias)?.reshape(x.dims())
     }
 
-    /// The attention of a block after its norm, (b, g g, n, h) to the same.
+    /// The attention of a block, after its norm, (b, g g, n, h) to the same.
     fn attention(&self, block: &str, heads: usize, x: &Tensor) -> Result<Tensor> {
         let (b, t, n, h) = x.dims4()?;
         let (w, bias) = self.after_norm(&format!("{block}norm1"), &format!("{block}attn.qkv"))?;

@@ -14,7 +14,7 @@ const SHAPE: PopulationShape = PopulationShape {
     classes: 4,
 };
 
-/// The same as transformers.
+/// The same for transformers.
 const TRANSFORMERS: PopulationShape = PopulationShape {
     mixer: Mixer::Attention { heads: 2 },
     width: 6,
@@ -25,7 +25,7 @@ fn weights(shape: &PopulationShape) -> Weights {
     testing::weights(&shape.parameters())
 }
 
-/// One network from stock candle, for images (b, channels, side, side).
+/// One network in stock candle, for images (b, channels, side, side).
 fn alone(shape: &PopulationShape, weights: &Weights, network: usize, images: &Tensor) -> Tensor {
     match shape.mixer {
         Mixer::Convolution { .. } => convnext_alone(weights, network, images),
@@ -103,7 +103,7 @@ fn convnext_alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor 
     stock::linear(&normed, &w("head.weight"), &w("head.bias")).unwrap()
 }
 
-/// Images of every network in turn, and the images of one network.
+/// Images of all networks, interleaved, and the images of one network.
 fn images(b: usize) -> (Tensor, impl Fn(usize) -> Tensor) {
     let all = testing::images(3 * b, 2, 9);
     let own = all.clone();

@@ -1,20 +1,20 @@
-//! The start of a population of small networks (thesis, section 3.4): PyTorch's default, weights and biases
-//! uniform between ±1/sqrt(inputs), norms the identity, positions small.
+//! The initialisation of a population of small networks (thesis, section 3.4): PyTorch's default, with weights and
+//! biases uniform between ±1/sqrt(inputs), norms the identity, and small positions.
 
 use super::network::PopulationShape;
 use candle_core::{DType, Device, Tensor};
 use wave_init::random::{generator, uniform};
 use wave_models::{NetworkError, Weights};
 
-/// Positions of a transformer are uniform between these two, as small as timm's of deviation 0.02.
+/// Bound of the uniform positions of a transformer, about as small as timm's standard deviation of 0.02.
 const POSITIONS: f64 = 0.035;
 
-/// The most tensors of a network that draw from a stream each.
+/// Maximum number of tensors of a network, each of which uses a random stream.
 const STREAMS: u64 = 1 << 24;
 
-/// Weights of a population.
+/// Initial weights of a population.
 ///
-/// Every network draws from generators of its own: network 3 of 4 equals network 3 of 500.
+/// Every network uses its own random generators: network 3 of 4 equals network 3 of 500.
 pub fn start(shape: &PopulationShape, seed: u64) -> Result<Weights, NetworkError> {
     shape.validate()?;
     let mut weights = Weights::new();

@@ -18,7 +18,7 @@ const SHAPE: PopulationShape = PopulationShape {
     classes: 10,
 };
 
-/// The error of a score over so many networks, at most.
+/// Maximum error of a statistic over the networks.
 fn tolerance() -> f64 {
     3.0 / (SHAPE.networks as f64).sqrt()
 }
@@ -28,7 +28,7 @@ fn entry(t: &Tensor, row: usize, column: usize) -> f64 {
     entry.to_scalar().unwrap()
 }
 
-/// Entries that vary alone: no stripes, and no weight goes with another.
+/// Entries that vary independently: no stripes, and no correlated weights.
 fn assert_independent(layer: &LayerStatistics) {
     let stripes = [layer.stripes_fc1, layer.stripes_fc2];
     let close = |s: &f64| (s - 1.0).abs() < tolerance();
@@ -90,19 +90,19 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
         );
         assert!((layer.stripes_fc2 - 1.0).abs() < tolerance());
     }
-    // Equation 2 shifts all networks alike: over them nothing varies more than before.
+    // Equation 2 shifts all networks alike: the variance over networks is no larger than before.
     let weights = shifted(MlpMean::Eq2 { b: 1.0 });
     for layer in layers(&SHAPE, &weights).unwrap() {
         assert!((layer.stripes_fc1 - 1.0).abs() < tolerance());
     }
 }
 
-/// Networks whose weights obey rules that the statistics are to find.
+/// Networks whose weights obey rules that the statistics should detect.
 #[test]
 fn what_was_put_in_is_found() {
     let mut weights = draws();
     let name = |l: usize, w: &str| format!("blocks.{l}.{w}.weight");
-    // In layer 1 W2 is W1 transposed and turned around; in layer 2, that of layer 0 turned around.
+    // In layer 1, W2 is W1 transposed and negated; in layer 2, that of layer 0 negated.
     let opposed = weights[&name(1, "mlp.fc1")]
         .transpose(1, 2)
         .unwrap()
@@ -111,7 +111,7 @@ fn what_was_put_in_is_found() {
     weights.insert(name(1, "mlp.fc2"), opposed.contiguous().unwrap());
     let opposed = weights[&name(0, "mlp.fc2")].neg().unwrap();
     weights.insert(name(2, "mlp.fc2"), opposed);
-    // There the centre of a filter is the entry of W2 W1 that it meets, turned around.
+    // There the centre of a filter is its channel's diagonal entry of W2 W1, negated.
     let (w1, w2) = (&weights[&name(2, "mlp.fc1")], &weights[&name(2, "mlp.fc2")]);
     let own = (w2 * w1.transpose(1, 2).unwrap()).unwrap().sum(2).unwrap(); // (n, h)
     let middle = own.neg().unwrap().reshape((SHAPE.networks, 16, 1, 1));
@@ -133,7 +133,7 @@ fn what_was_put_in_is_found() {
 #[test]
 fn correlations_over_the_whole_network_are_those_put_in() {
     let mut weights = draws();
-    // A bias is the sum of its row of 16 weights, a layer's W2 is another's turned around.
+    // A bias is the sum of its row of 16 weights; a layer's W2 is another's, negated.
     let sum = weights["blocks.0.mlp.fc1.weight"].sum(2).unwrap();
     weights.insert("blocks.0.mlp.fc1.bias".into(), sum);
     let opposed = weights["blocks.0.mlp.fc2.weight"].neg().unwrap();
@@ -144,7 +144,7 @@ fn correlations_over_the_whole_network_are_those_put_in() {
     let biased = ["blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1.bias"].map(place);
     for (a, row) in found.between.to_vec2::<f64>().unwrap().iter().enumerate() {
         for (b, found) in row.iter().enumerate() {
-            // One of 512 values is meant, or one of 32 rows by 1/4.
+            // Either one value of 512 correlates, or one row of 32, by 1/4.
             let expected = match [a.min(b), a.max(b)] {
                 both if both == pair => 1.0 / 512f64.sqrt(),
                 both if both == biased => 0.25 / 32f64.sqrt(),

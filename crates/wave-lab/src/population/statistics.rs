@@ -1,10 +1,10 @@
 //! Covariances of weights over a population of networks (thesis, sections 3.4.1 and 3.4.3).
 //!
-//! W1 (m, h) and W2 (h, m) of a layer meet in its m hidden channels. A hidden channel has a row of W1 and
-//! a column of W2: 2 h values. Networks that differ by the order of their hidden channels are the same.
-//! So the covariance of all 2 h m values consists of two matrices (2 h, 2 h): that within a hidden
-//! channel and that between two of them. Both are averaged over channels, so that hundreds of networks
-//! show as much as thousands without.
+//! W1 (m, h) and W2 (h, m) of a layer share m hidden channels. A hidden channel has a row of W1 and
+//! a column of W2: 2 h values. Networks that differ only in the order of their hidden channels are equivalent.
+//! So the covariance of all 2 h m values consists of two matrices (2 h, 2 h): one within a hidden
+//! channel and one between two of them. Both are averaged over channels, so that hundreds of networks
+//! show as much as thousands without averaging.
 //!
 //! ```text
 //! stripe score     s = m Var(mean over rows of W1) / Var(entry)       1 for independent entries,
@@ -22,14 +22,14 @@ use wave_models::fold::get;
 /// Statistics of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]
 pub struct LayerStatistics {
-    /// Stripe score of W1: of the entries in a column, which multiply the same input.
+    /// Stripe score of W1: for entries in the same column, which multiply the same input.
     pub stripes_fc1: f64,
-    /// Stripe score of W2: of the entries in a row, which sum to the same output.
+    /// Stripe score of W2: for entries in the same row, which sum to the same output.
     pub stripes_fc2: f64,
-    /// Correlation of an entry of W1 with the one of W2 between the same two channels: the diagonal
+    /// Correlation of an entry of W1 with the entry of W2 between the same two channels: the diagonal
     /// of Corr(W1, W2^T).
     pub fc1_fc2: f64,
-    /// ConvNeXts only: correlation of each pixel of a filter with the entry of W2 W1 that leads from its
+    /// ConvNeXts only: correlation of each pixel of a filter with the entry of W2 W1 that maps its
     /// channel to itself, (k, k).
     pub filter_product: Option<Tensor>,
     /// Correlation of the 2 h weights of a hidden channel, its row of W1 and then its column of W2,
@@ -39,7 +39,7 @@ pub struct LayerStatistics {
     pub between: Tensor,
 }
 
-/// The middle of a matrix (k, k).
+/// The centre of a matrix (k, k).
 pub fn centre(of_pixels: &Tensor) -> Result<f64> {
     let (k, wide) = of_pixels.dims2()?;
     of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
@@ -51,8 +51,8 @@ pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerSta
         .collect()
 }
 
-/// Correlation over networks and channels of the mean over hidden channels of W2 in every layer with
-/// that of every other layer: (depth, depth).
+/// Correlation over networks and channels of the mean of W2 over hidden channels, between every pair of
+/// layers: (depth, depth).
 pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tensor> {
     let means = (0..shape.depth).map(|layer| {
         let w2 = centred(shape, weights, &format!("blocks.{layer}.mlp.fc2.weight"))?;
@@ -63,26 +63,26 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
     scaled(&covariance, &covariance)
 }
 
-/// Correlations of all weights of the networks, across tensors (figure 3.39).
+/// Correlations of all weights of a network, across tensors (figure 3.39).
 #[derive(Clone, Debug)]
 pub struct NetworkStatistics {
     /// Names of the tensors, in the order of the forward pass.
     pub tensors: Vec<String>,
-    /// Root mean square correlation of the values of two tensors beyond chance, 1 / (n - 1) of its square
-    /// without any correlation; 0 if there is less. Pairs of a value with itself are left out.
+    /// Root mean square correlation of the values of two tensors beyond chance, whose square is 1 / (n - 1)
+    /// without any correlation; 0 if it is not above chance. Pairs of a value with itself are left out.
     /// (tensors, tensors).
     pub between: Tensor,
-    /// The same of every bias with the weights of its own row, by the weight's name.
+    /// The same for every bias with the weights of its own row, by the weight's name.
     pub bias_with_row: BTreeMap<String, f64>,
-    /// Correlations of at most [`SHOWN`] evenly spaced values of a network with each other, as the forward
-    /// pass has them; the diagonal is 0.
+    /// Correlations between at most [`SHOWN`] evenly spaced values of a network, in the order of the forward
+    /// pass; the diagonal is 0.
     pub shown: Tensor,
 }
 
-/// Values in [`NetworkStatistics::shown`].
+/// Maximum number of values in [`NetworkStatistics::shown`].
 pub const SHOWN: usize = 800;
 
-/// Correlations over the whole of a network. Values that are the same in all networks have none.
+/// Correlations over a whole network. Values that are the same in all networks have none.
 pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStatistics> {
     let n = shape.networks;
     let chance = 1.0 / (n as f64 - 1.0);
@@ -92,7 +92,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
         let t = standardised(&centred(shape, weights, &name)?.flatten_from(1)?)?;
         tensors.push((name, t));
     }
-    // Number of values that vary: each is of norm 1.
+    // Number of values that vary: each has norm 1.
     let counts: Vec<f64> = tensors
         .iter()
         .map(|(_, t)| t.sqr()?.sum_all()?.to_scalar::<f64>())
@@ -138,7 +138,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
     })
 }
 
-/// The sum of all squares of X' Y, of X (n, p) and Y (n, q): that of X X' times Y Y', where that is less work.
+/// The sum of all squares of X' Y, for X (n, p) and Y (n, q); by X X' and Y Y' where that is less work.
 fn squares(x: &Tensor, y: &Tensor) -> Result<f64> {
     let ((n, p), (_, q)) = (x.dims2()?, y.dims2()?);
     let products = if n * (p + q) < p * q {
@@ -149,15 +149,15 @@ fn squares(x: &Tensor, y: &Tensor) -> Result<f64> {
     products.sum_all()?.to_scalar()
 }
 
-/// Columns of mean 0 (n, values) over their norm; zero columns stay 0.
+/// Columns of mean 0 (n, values) divided by their norm; zero columns stay 0.
 fn standardised(centred: &Tensor) -> Result<Tensor> {
     let norm = centred.sqr()?.sum_keepdim(0)?.sqrt()?;
     let none = norm.le(1e-12)?.to_dtype(DType::F64)?;
     centred.broadcast_div(&(norm + none)?)
 }
 
-/// Correlations of the weights of the first hidden channels of a layer with each other: their rows of W1,
-/// then their columns of W2, (2 h c, 2 h c). No average over channels is taken, so that n networks show no
+/// Correlations between the weights of the first hidden channels of a layer: their rows of W1,
+/// then their columns of W2, (2 h c, 2 h c). Channels are not averaged, so n networks cannot resolve a
 /// correlation below 1 / sqrt(n - 1).
 pub fn of_channels(
     shape: &PopulationShape,
@@ -231,7 +231,7 @@ fn values(weights: &Weights, name: &str) -> Result<Tensor> {
     get(weights, name)?.to_dtype(DType::F64)
 }
 
-/// A weight without its mean over the networks.
+/// A weight minus its mean over the networks.
 fn centred(shape: &PopulationShape, weights: &Weights, name: &str) -> Result<Tensor> {
     if shape.networks < 2 {
         candle_core::bail!("variances over networks need at least 2, found 1");
@@ -246,7 +246,7 @@ fn trace(t: &Tensor) -> Result<f64> {
     (t * eye)?.sum_all()?.to_scalar()
 }
 
-/// A covariance over the standard deviations on the diagonal of another.
+/// A covariance divided by the standard deviations from the diagonal of another.
 fn scaled(covariance: &Tensor, variances: &Tensor) -> Result<Tensor> {
     let eye = Tensor::eye(variances.dim(0)?, variances.dtype(), variances.device())?;
     let deviations = (variances * eye)?.sum(1)?.sqrt()?; // (d)

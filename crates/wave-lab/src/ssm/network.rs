@@ -24,7 +24,7 @@ use parts::{project, sinusoidal_positions};
 use wave_models::Weights;
 use wave_ops::rms_norm;
 
-/// Scores of every possible next token at some positions, the same of every sequence.
+/// Logits of the next token at some positions, the same for every sequence.
 ///
 /// # Shapes
 /// `tokens` (b, t) and `positions` (m) of `u32` give (b, m, vocabulary).
@@ -39,8 +39,8 @@ pub fn logits_at(
     head(shape, weights, &x.index_select(&positions, 1)?)
 }
 
-/// The attention maps for one sequence, each with its layer (an MLP has none): the weight of each position (column) in
-/// each (row), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
+/// The attention maps for one sequence, each with its layer (an MLP has none): the weight of each position (column)
+/// for each position (row), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
 ///
 /// # Shapes
 /// `tokens` (t) gives a matrix (t, t) for each layer that mixes positions.
@@ -64,7 +64,7 @@ pub fn attention_maps(
     Ok(maps)
 }
 
-/// The output of the layers, (b, t, d). `seen` is shown the input of each mixer.
+/// The output of the layers, (b, t, d). `seen` is called with the input of each mixer.
 fn hidden(
     shape: &SequenceShape,
     weights: &Weights,
@@ -118,7 +118,7 @@ fn head(shape: &SequenceShape, weights: &Weights, x: &Tensor) -> Result<Tensor> 
     project(&rms_norm(x, scale, shape.norm_eps)?, w)
 }
 
-/// One layer's weights, and the network they are of.
+/// One layer's weights, and the network that they belong to.
 #[derive(Clone, Copy)]
 struct Layer<'a> {
     shape: &'a SequenceShape,

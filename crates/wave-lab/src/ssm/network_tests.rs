@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 
 const CPU: Device = Device::Cpu;
 
-/// Scores (b, t, vocabulary) of every possible next token at every position.
+/// Logits (b, t, vocabulary) of the next token at every position.
 fn logits(shape: &SequenceShape, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
     let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
     head(shape, weights, &x)
@@ -71,7 +71,7 @@ fn positions_are_those_of_a_vanilla_transformer() {
     {
         assert!((found - expected).abs() < 1e-6, "{found} {expected}");
     }
-    // They tell equal tokens apart: without them all positions of one token look alike.
+    // They distinguish equal tokens: without them all positions of one token look alike.
     let same = Tensor::full(3u32, (1, 5), &CPU).unwrap();
     let spread = |positions| {
         let shape = SequenceShape {
@@ -85,7 +85,7 @@ fn positions_are_those_of_a_vanilla_transformer() {
     assert!(spread(false) < 1e-6 && spread(true) > 1e-3);
 }
 
-/// Values between -1 and 1 from a rule.
+/// Deterministic values between -1 and 1.
 fn values(name: &str, dims: &[usize]) -> Tensor {
     let n: usize = dims.iter().product();
     let scale = 1.0 / 6f64.sqrt(); // the rule's own bound for matrices of one column
@@ -130,7 +130,7 @@ fn without_decay_and_with_steps_of_one_it_is_linear_attention() {
     let step = Tensor::ones((b, t, 2), DType::F32, &CPU).unwrap();
     let a = Tensor::zeros(2, DType::F32, &CPU).unwrap();
     let found = matrix(&step, &a, &input, &output).unwrap();
-    // Equation 3.38: the products of C and B, of the past only.
+    // Equation 3.38: the products of C and B, for past positions only.
     let products = output.matmul(&input.t().unwrap()).unwrap();
     let mut products = products.flatten_all().unwrap().to_vec1::<f32>().unwrap();
     for (at, product) in products.iter_mut().enumerate() {
@@ -164,7 +164,7 @@ fn no_position_sees_a_later_one() {
     }
 }
 
-/// The mean matrix of Mamba's channels maps one input, the same in every channel, to the layer's mean
+/// The mean matrix over Mamba's channels maps one input, the same in every channel, to the layer's mean
 /// output.
 #[test]
 fn maps_of_mamba_are_means_over_channels() {

@@ -1,9 +1,9 @@
-//! Starts of sequence networks: state space layers that begin as linear attention (Trockman,
+//! Initialisation of sequence networks: state space layers that begin as linear attention (Trockman,
 //! Harutyunyan, Kolter, Kumar and Bhojanapalli 2024, "Mimetic Initialization Helps State Space Models
 //! Learn to Recall"; the thesis' section 3.3.2), and [mimetic attention](wave_init::mimetic) in language
 //! models (its section 3.2.6).
 //!
-//! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
+//! By default every layer is initialised as by its authors: linear maps as in PyTorch, A from -16 to
 //! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Change`], make it mimetic:
 //!
 //! ```text
@@ -13,11 +13,11 @@
 //! convolution  last tap 1, all else 0, no bias            so that the layer sees its tokens unmixed
 //! ```
 //!
-//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). The first
-//! entry of each of Mamba's states begins at `A_log = 0` and stays at A = -1 for every c. The thesis
-//! passes over it, and so does this.
+//! With the first two, the layer is linear attention with queries C and keys B (equation 3.38). The first
+//! entry of each of Mamba's states has `A_log = 0` and stays at A = -1 for every c. The thesis
+//! ignores this, and so does this code.
 //!
-//! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
+//! Attention layers are mimetic if no layer is a state space layer; in the thesis' hybrids they are not.
 
 use super::network::{Mixer, SequenceShape};
 use crate::run::inverse_softplus;
@@ -32,19 +32,19 @@ use wave_models::{NetworkError, Refusal, Weights, refuse};
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
 const EMBEDDING: f64 = 0.02;
 
-/// Least and most of the first step sizes, which are log-uniform between them.
+/// Minimum and maximum of the initial step sizes, which are log-uniform between them.
 const STEPS: (f64, f64) = (1e-3, 1e-1);
 
-/// The share of the map to step sizes that `step` leaves. The thesis says "about 0"; at 0 itself neither of
+/// The factor by which `step` scales the map to step sizes. The thesis says "about 0"; at exactly 0 neither of
 /// Mamba's two factors would have a gradient.
 const STEP_SHARE: f64 = 0.01;
 
 /// (alpha, beta) of mimetic attention, W_Q W_K^T = alpha Z + beta I and W_V W_O = alpha Z - beta I: chosen in the
-/// thesis' section 3.2.6 on characters of the Penn Treebank.
+/// thesis (section 3.2.6) on characters of the Penn Treebank.
 const QK: (f64, f64) = (0.0, 0.5);
 const VP: (f64, f64) = (0.2, 0.2);
 
-/// Streams of randomness of a layer's attention: one for values and projection, one for each head's
+/// Random streams of a layer's attention: one for values and projection, one for each head's
 /// queries and keys.
 const VALUE_PROJECTION: u64 = 10;
 const FIRST_HEAD: u64 = 16;
@@ -68,7 +68,7 @@ impl Change {
     ];
 
     /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
-    /// to which it does harm; none where there is no state space.
+    /// where it hurts; none for layers without a state space.
     pub fn usual(mixer: Mixer) -> &'static [Change] {
         match mixer {
             Mixer::Mamba2 => &Change::ALL,
@@ -106,7 +106,7 @@ impl Default for SequenceChoices {
     }
 }
 
-/// The layer of a trained network that every layer begins as.
+/// The layer of a trained network that every layer is copied from.
 #[derive(Clone, Copy, Debug)]
 pub struct Donor<'a> {
     pub shape: &'a SequenceShape,
@@ -115,8 +115,8 @@ pub struct Donor<'a> {
     pub layer: usize,
 }
 
-/// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
-/// own, so that all methods draw the same numbers where they agree.
+/// Initial weights of a sequence network by this method. Every tensor uses its own random
+/// generator, so that all methods sample the same numbers where they agree.
 pub fn start(
     method: &str,
     shape: &SequenceShape,
@@ -181,7 +181,7 @@ fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<
     Ok(())
 }
 
-/// A weight as the layer's authors start it.
+/// A weight as the layer's authors initialise it.
 fn default(
     shape: &SequenceShape,
     name: &str,
@@ -200,7 +200,7 @@ fn default(
     };
     let n = dims.iter().product();
     Ok(match weight {
-        // As large as the positions added to it.
+        // On the scale of the positions added to it.
         "backbone.embeddings.weight" if shape.positions => normal(dims, 1.0, rng)?,
         "backbone.embeddings.weight" => normal(dims, EMBEDDING, rng)?,
         "mixer.A_log" if mamba2 => {
@@ -215,9 +215,9 @@ fn default(
         }
         "mixer.D" => vector(vec![1.0; n])?,
         _ if weight.contains("norm") => vector(vec![1.0; n])?,
-        // A bias is drawn within the bounds of its weight: of as many taps.
+        // A bias has the bounds of its weight, which depend on the number of taps.
         "mixer.conv1d.bias" => uniform(dims, 1.0 / (shape.kernel as f64).sqrt(), rng)?,
-        // Residual branches are made smaller, so that depth does not make their sum larger.
+        // Residual branches are scaled down, so that their sum does not grow with depth.
         "mixer.out_proj.weight" | "mixer.o_proj.weight" | "mixer.fc2.weight" => {
             uniform(dims, by_inputs / (shape.depth() as f64).sqrt(), rng)?
         }
@@ -261,7 +261,7 @@ fn mimetic(
 }
 
 /// Makes a layer's attention mimetic, head by head. Without a random part (alpha 0) the singular values
-/// of Q and K are all alike, and every head gets random axes of its own.
+/// of Q and K are all equal, and every head gets its own random axes.
 fn attention(
     shape: &SequenceShape,
     weights: &mut Weights,
@@ -287,7 +287,7 @@ fn attention(
     Ok(())
 }
 
-/// Changes a layer by one part.
+/// Applies one part to a layer.
 fn apply(
     part: Change,
     shape: &SequenceShape,
@@ -297,7 +297,7 @@ fn apply(
     power: f64,
 ) -> Result<(), NetworkError> {
     let (e, n) = (shape.inner, shape.state);
-    // The weight, and its rows, that hold B, C and the map to steps.
+    // The weight, and its rows, for B, C and the map to steps.
     let (maps, input, bias) = match mixer {
         Mixer::Mamba2 => ("in_proj.weight", 2 * e, "dt_bias"),
         _ => ("x_proj.weight", shape.step_rank, "dt_proj.bias"),

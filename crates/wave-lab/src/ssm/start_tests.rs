@@ -120,7 +120,7 @@ fn part_correlation_ties_outputs_to_inputs() {
         for i in 0..b.len() {
             assert!((c[i] - 0.5 * (b[i] + c_before[i])).abs() < 1e-7);
         }
-        // Independent entries with deviation s: correlation 1/sqrt(2), and W_C^T W_B has N s²/2 on its
+        // Independent entries with standard deviation s: correlation 1/sqrt(2), and W_C^T W_B has N s²/2 on its
         // diagonal.
         assert!((correlation(&b, &c) - 0.5f64.sqrt()).abs() < 0.02);
         assert!(correlation(&b, &c_before).abs() < 0.03);
@@ -223,8 +223,8 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
     squares.sqrt()
 }
 
-/// Exact: with alpha 0 the product of Q and K of each head is beta times a projection, of random axes of
-/// its own; W_V W_O = alpha Z - beta I.
+/// Exact: with alpha 0 the product of Q and K of each head is beta times a projection onto its own random
+/// axes; W_V W_O = alpha Z - beta I.
 #[test]
 fn attention_of_a_transformer_is_mimetic_head_by_head() {
     let shape = transformer();

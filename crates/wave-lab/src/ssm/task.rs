@@ -1,8 +1,8 @@
-//! Tasks on sequences of tokens, drawn anew for every batch, on which state space models are tested
+//! Tasks on sequences of tokens, sampled anew for every batch, for testing state space models
 //! (thesis, section 3.3.1).
 //!
-//! A network reads the beginning of a sequence and predicts the rest, token by token; only the answer's
-//! tokens and the end count:
+//! A network reads the beginning of a sequence and predicts the rest, token by token; only the tokens of
+//! the answer and the end count:
 //!
 //! ```text
 //! copy     $ s | s .             s of random symbols
@@ -17,8 +17,8 @@
 //! text:FILE                      nine tenths to train on, the last tenth for tests
 //! ```
 //!
-//! Every batch is a pure function of the task, the seed and the step, and all of its sequences are of
-//! one length. Test sequences are the same for every seed.
+//! Every batch is a pure function of the task, the seed and the step, and all of its sequences have
+//! the same length. Test sequences are the same for every seed.
 
 mod text;
 
@@ -37,19 +37,19 @@ use wave_data::DataError;
 use wave_run::error::request;
 use wave_train::{Alone, Batches, Examples, Scores, Tally};
 
-/// The tokens that are no symbols: `$`, `|` and `.`; symbols come after them.
+/// The tokens that are not symbols: `$`, `|` and `.`; symbols come after them.
 const BEGIN: u32 = 0;
 const BAR: u32 = 1;
 const END: u32 = 2;
 const FIRST_SYMBOL: u32 = 3;
 
-/// The prefix of the specification of a text.
+/// The prefix of a text's specification.
 const TEXT: &str = "text:";
 
 /// Sequences in an epoch. Networks are tested after each epoch.
 pub const EPOCH: usize = 12_800;
 
-/// The longest string and the largest number of symbols.
+/// Maximum length of a string and number of symbols.
 const MOST: usize = 1 << 16;
 
 /// Seed of the test sequences.
@@ -66,13 +66,13 @@ pub enum TaskKind {
     Text(Arc<Text>),
 }
 
-/// A task of a length and a number of symbols.
+/// A task with its lengths and its number of symbols.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     pub kind: TaskKind,
-    /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
+    /// Minimum and maximum number of symbols (for recall: pairs) of a training string; sampled for each batch.
     pub lengths: (usize, usize),
-    /// Number of different symbols; for recall, of keys and of values; of a text, of tokens.
+    /// Number of different symbols; for recall, of keys and of values; for a text, of tokens.
     pub symbols: usize,
 }
 
@@ -98,10 +98,10 @@ impl FromStr for Task {
     type Err = Error;
 
     /// Reads `copy`, `stack`, `recall` or `sort`, alone or with sizes: `copy:length=16,symbols=16`, or a
-    /// range of lengths, `copy:length=8..16`. The usual sizes are 16 and 16, for `sort` 16 and 512.
+    /// range of lengths, `copy:length=8..16`. The defaults are 16 and 16, for `sort` 16 and 512.
     ///
-    /// Or `text:FILE`, which is read at once, in windows of 64 characters or, with `text:FILE,length=128`,
-    /// of others.
+    /// Or `text:FILE`, which is read immediately, in windows of 64 characters or, with `text:FILE,length=128`,
+    /// of another length.
     fn from_str(spec: &str) -> Result<Task> {
         let wrong = |why: String| {
             request(format!(
@@ -185,8 +185,8 @@ impl Task {
         }
     }
 
-    /// True if there are strings of this length: where symbols may not repeat, up to their number; of a
-    /// text, up to a tenth of it.
+    /// True if there are strings of this length: up to the number of symbols where they may not repeat; up to
+    /// a tenth of a text.
     pub fn has(&self, length: usize) -> bool {
         match &self.kind {
             TaskKind::Copy | TaskKind::Stack => true,
@@ -206,7 +206,7 @@ impl Task {
                 TaskKind::Recall => Sequence::recall(length, self.symbols, rng),
                 TaskKind::Sort => Sequence::sort(length, self.symbols, rng),
             };
-            // The position before a token predicts it; nothing follows the last.
+            // Each token is predicted at the position before it; nothing follows the last.
             let inputs = &tokens[..tokens.len() - 1];
             batch.tokens.extend(inputs);
             batch.targets.extend(answers.iter().map(|at| tokens[*at]));
@@ -216,7 +216,7 @@ impl Task {
         batch
     }
 
-    /// The `n` test sequences of a length, in batches of at most `batch`; of a text fewer if it has fewer.
+    /// The `n` test sequences of a length, in batches of at most `batch`; fewer if a text has fewer.
     pub fn test_batches(&self, length: usize, n: usize, batch: usize) -> Vec<TokenBatch> {
         if let TaskKind::Text(text) = &self.kind {
             return text.tests(length, n, batch);
@@ -231,7 +231,7 @@ impl Task {
     }
 }
 
-/// One sequence, and where in it the answer's tokens are.
+/// One sequence, and the positions of the answer's tokens in it.
 struct Sequence {
     tokens: Vec<u32>,
     /// None of them is 0.
@@ -239,7 +239,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// `$ question | answer .`; all after the bar counts.
+    /// `$ question | answer .`; everything after the bar counts.
     fn new(question: &[u32], answer: &[u32]) -> Sequence {
         let mut tokens = vec![BEGIN];
         tokens.extend(question);
@@ -253,7 +253,7 @@ impl Sequence {
         }
     }
 
-    /// A string of symbols, each as likely as the others, and again.
+    /// A string of uniformly sampled symbols, then the same string again.
     fn copy(length: usize, symbols: usize, backwards: bool, rng: &mut ChaCha8Rng) -> Sequence {
         let symbol = |_| FIRST_SYMBOL + rng.random_range(0..symbols as u32);
         let string: Vec<u32> = (0..length).map(symbol).collect();
@@ -264,8 +264,8 @@ impl Sequence {
         Sequence::new(&string, &answer)
     }
 
-    /// Every key is given once and asked for once. Values are other symbols than keys, and may repeat. Which
-    /// key is asked for next cannot be known: only values and the end count.
+    /// Every key is given once and queried once. Values are other symbols than keys, and may repeat. The next
+    /// query cannot be predicted: only values and the end count.
     fn recall(pairs: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
         let values = FIRST_SYMBOL + symbols as u32;
         let keys = different(pairs, symbols, rng);
@@ -299,14 +299,14 @@ fn different(n: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Vec<u32> {
     all.iter().map(|symbol| FIRST_SYMBOL + symbol).collect()
 }
 
-/// Sequences of tokens, and the targets of prediction.
+/// Sequences of tokens, and the prediction targets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenBatch {
     /// (size, length of a sequence)
     pub tokens: Vec<u32>,
-    /// The positions whose predictions count, the same in every sequence.
+    /// The positions at which predictions count, the same in every sequence.
     pub positions: Vec<u32>,
-    /// The tokens after them: (size, positions)
+    /// The tokens after these positions: (size, positions)
     pub targets: Vec<u32>,
     pub size: usize,
 }
@@ -320,7 +320,7 @@ pub struct TaskLoader {
 }
 
 impl TaskLoader {
-    /// Batches of so many sequences.
+    /// Batches of `batch` sequences.
     pub fn new(task: Task, batch: usize, seed: u64) -> Result<TaskLoader> {
         if !(1..=EPOCH).contains(&batch) {
             return Err(request(format!(
@@ -348,7 +348,7 @@ impl Batches for TaskLoader {
         EPOCH / self.rows.len()
     }
 
-    /// One process trains.
+    /// Training runs in one process.
     fn share(&self, _: usize, _: usize) -> Result<TaskLoader, DataError> {
         Ok(self.clone())
     }
@@ -361,7 +361,7 @@ impl Batches for TaskLoader {
         &self.rows
     }
 
-    // A batch takes microseconds to draw: no thread is ahead.
+    // Sampling a batch takes microseconds: no thread prefetches.
     fn prefetch(&self, from: u64, to: u64) -> impl Iterator<Item = Result<TokenBatch, DataError>> {
         (from..to).map(|step| Ok(self.batch(step)))
     }
@@ -395,8 +395,8 @@ impl Examples for TokenBatch {
     }
 }
 
-/// Scores of `logits` (tokens (b, t) and positions (m) to (b, m, vocabulary)) over batches, and the share of
-/// sequences all of whose tokens have the highest score.
+/// Scores of `logits` (tokens (b, t) and positions (m) to (b, m, vocabulary)) over batches, and the fraction of
+/// sequences in which every token has the highest score.
 pub(super) fn evaluate(
     batches: &[TokenBatch],
     logits: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,

@@ -95,7 +95,7 @@ fn test_sequences_come_in_batches_of_any_size() {
     };
     assert_eq!(all(10), all(3));
     assert_eq!(all(4).len(), 10 * 18);
-    // Not even with their own seed does training see them.
+    // Training never includes them, even with their seed.
     let task = "copy:length=9".parse::<Task>().unwrap();
     let tests = task.test_batches(9, 1, 1).remove(0);
     let loader = TaskLoader::new(task, 1, TEST_SEED).unwrap();

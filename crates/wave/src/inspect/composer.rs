@@ -11,15 +11,15 @@ use wave_learngene::{Learngene, Part};
 use wave_stages::budget::Surface;
 use wave_stages::templates::TemplateDir;
 
-/// Numbers of a learngene up to this many are in the page as f32, ...
+/// Learngenes with up to this many values are embedded in the page as f32, ...
 const MOST_SINGLES: usize = 1 << 20;
-/// ... up to this many as f16; those of a larger one are left out, so that a page stays at a few megabytes.
+/// ... up to this many as f16; larger ones are left out, so that a page stays at a few megabytes.
 const MOST_HALVES: usize = 1 << 22;
-/// Width up to which models are composed, at least.
+/// Minimum of the largest width to which models are composed.
 const WIDEST: usize = 576;
 
-/// The first screen of a template directory's page: a size to choose, its numbers and its command, a layer as
-/// templates times scalers, and a picture to classify.
+/// The first screen of a template directory's page: a size to choose, its numbers and command, a layer as the product
+/// of templates and scalers, and an image to classify.
 pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
     let auxiliary = &templates.learngene.auxiliary;
     let step = auxiliary.head_width();
@@ -83,7 +83,7 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
     Ok(body + &script("composer-data", &data, include_str!("composer.js")))
 }
 
-/// True if the page's script runs models of these templates.
+/// True if the page's script can run models of these templates.
 fn runs(templates: &TemplateDir) -> bool {
     let gene = &templates.learngene;
     let known = |name: &String| {
@@ -101,7 +101,7 @@ fn runs(templates: &TemplateDir) -> bool {
     !gene.auxiliary.distilled && gene.auxiliary.classes > 0 && gene.inherited.keys().all(known)
 }
 
-/// Numbers that the script needs: sizes with their expected accuracies, templates, scalers and inherited weights.
+/// The data that the script needs: sizes with their expected accuracies, templates, scalers and inherited weights.
 fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value> {
     let gene = &templates.learngene;
     let config = &templates.config;
@@ -146,7 +146,7 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         Ok(json!({ "offset": offset, "shape": t.dims() }))
     };
     let mut level = |gene: &Learngene, depth: usize, width: usize| -> Result<Value> {
-        // Once for each set, which parts may share.
+        // Once for each set, since parts may share a set.
         let sets = gene.templates.iter();
         let sets = sets.map(|(set, t)| Ok((set.clone(), put(t)?)));
         let sets: Map<String, Value> = sets.collect::<Result<_>>()?;
@@ -190,7 +190,7 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
             .collect(),
         false => config.label_names.clone(),
     };
-    // The directory's name, not its path here.
+    // The directory's name, not its local path.
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok(json!({
         "name": name.to_string_lossy(),

@@ -1,6 +1,6 @@
-//! A small set of HTML elements. All text is escaped; only these functions make markup.
+//! A small set of HTML elements. All text is escaped; only these functions generate markup.
 
-/// One column on a telephone, as many pictures side by side as fit elsewhere.
+/// One column on phones; elsewhere as many pictures side by side as fit.
 const STYLE: &str = "
 :root { color-scheme: light dark; }
 body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; }
@@ -76,7 +76,7 @@ pub(super) fn verbatim(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape(text))
 }
 
-/// Markup that the reader unfolds.
+/// Markup that the reader can unfold.
 pub(super) fn details(summary: &str, body: &str) -> String {
     format!(
         "<details>\n<summary>{}</summary>\n{body}</details>\n",
@@ -115,12 +115,12 @@ pub(super) fn picture(png: &[u8], caption: &str) -> String {
     )
 }
 
-/// The colours of heat maps, between their least and their largest value.
+/// The colour scale of heat maps, from their smallest to their largest value.
 pub(super) const COLOUR_SCALE: &str = "<p>lowest<span class=\"scale\"></span>highest</p>\n";
 
-/// A script, beside an element of JSON with this `id` that it reads.
+/// A script, with a JSON element with this `id` that it reads.
 pub(super) fn script(id: &str, data: &serde_json::Value, code: &str) -> String {
-    // In a script only `<` could end it, and in JSON it occurs in strings alone.
+    // In a script only `<` could end it, and in JSON it occurs only in strings.
     let data = data.to_string().replace('<', "\\u003c");
     let id = escape(id);
     format!(

@@ -10,9 +10,9 @@ use std::path::Path;
 use wave_run::plot::{self, Chart, Series, Unit};
 use wave_stages::model::Model;
 
-/// Largest number of rows and columns of a drawn matrix, ...
+/// Maximum number of rows and columns of a plotted matrix, ...
 const LARGEST_SIDE: usize = 192;
-/// ... and fewer where there are many matrices, so that a page stays at a few megabytes.
+/// ... and fewer with many matrices, so that a page stays at a few megabytes.
 const MOST_PIXELS: usize = 600_000;
 
 /// Titles of curves, with their keys in the log.
@@ -25,7 +25,7 @@ const CURVES: [(&str, &str); 6] = [
     ("Images per second", "images_per_second"),
 ];
 
-/// The page of what was found at `path`, with its recorded accuracies as SVG and the log of its run.
+/// The page for the contents of `path`, with its recorded accuracies as SVG and the log of its run.
 pub(super) fn page(
     path: &Path,
     found: &Found,
@@ -40,7 +40,7 @@ pub(super) fn page(
     let empty = Map::new();
     let summary = found.summary.as_object().unwrap_or(&empty);
     let facts = facts(summary);
-    // A size to choose comes first.
+    // The choice of a size comes first.
     let mut body = match composer.is_empty() {
         true => facts,
         false => composer.clone() + &details("Properties", &facts),
@@ -90,7 +90,7 @@ pub(super) fn page(
     Ok(document(&name.to_string_lossy(), &body))
 }
 
-/// The values that are single words or numbers.
+/// The values that are single strings or numbers.
 fn facts(summary: &Map<String, Value>) -> String {
     let rows = summary.iter().filter_map(|(key, value)| {
         let text = match value {

@@ -18,7 +18,7 @@ pub(super) struct Picture {
     pub(super) name: String,
     /// Caption.
     pub(super) title: String,
-    /// Panels in a row.
+    /// Number of panels in a row.
     pub(super) columns: usize,
     /// The matrices.
     pub(super) panels: Vec<Panel>,
@@ -38,7 +38,7 @@ pub(super) fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
     gene.templates.iter().map(picture).collect()
 }
 
-/// The scaler bank: a panel for each anchor and part.
+/// The scaler bank: a panel per anchor and part.
 pub(super) fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
     let mut by_layer = BTreeMap::new();
     for (part, bank) in &gene.bank {
@@ -50,7 +50,7 @@ pub(super) fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
     scaler_picture("bank", title, "anchor", &by_layer)
 }
 
-/// The scalers of a model, `scalers.{layer}.{part}`: a panel for each.
+/// The scalers of a model, `scalers.{layer}.{part}`: a panel for each tensor.
 pub(super) fn scalers(scalers: &Weights) -> Result<Vec<Picture>> {
     let by_layer = scalers
         .iter()
@@ -84,8 +84,8 @@ fn scaler_picture(
     }])
 }
 
-/// Matrices (N, r, c) as one, on one scale: left to right, then down, separated by lines of NaN, and
-/// about as wide as high.
+/// Tiles the matrices (N, r, c) into one, with a common scale: left to right, then down, separated by lines of NaN,
+/// about as wide as it is high.
 fn mosaic(name: String, t: &Tensor) -> Result<Panel> {
     let (n, r, c) = t.dims3()?;
     let values: Vec<f32> = t.flatten_all()?.to_vec1()?;
@@ -144,10 +144,10 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
     ])
 }
 
-/// Images that attention maps are averaged over.
+/// Number of images that attention maps are averaged over.
 pub(super) const MAP_IMAGES: usize = 64;
 
-/// Attention of each token (row) to each other (column) in each layer, averaged over heads and images (thesis,
+/// Attention of each token (row) to every token (column) in each layer, averaged over heads and images (thesis,
 /// figure 3.18).
 pub(super) fn attention_maps(
     shape: &VitShape,
@@ -169,8 +169,8 @@ pub(super) fn attention_maps(
     })
 }
 
-/// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel,
-/// of networks with such filters.
+/// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel, of
+/// networks that have such filters.
 pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Picture>> {
     let (stem, filters): (_, Vec<String>) = match network {
         Network::ConvMixer(shape) => {
@@ -217,7 +217,7 @@ fn panel(name: String, t: &Tensor) -> Result<Panel> {
     Ok((name, rows, cols, t.flatten_all()?.to_vec1()?))
 }
 
-/// At most `most` evenly spread rows and columns of a matrix, and their stride.
+/// At most `most` evenly spaced rows and columns of a matrix, and their stride.
 pub(super) fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
     let (name, rows, cols, values) = panel;
     let stride = (*rows.max(cols)).div_ceil(most.max(1)).max(1);

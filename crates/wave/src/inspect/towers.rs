@@ -1,4 +1,4 @@
-//! A CLIP or SigLIP, whose classes are texts yet to be named.
+//! A CLIP or SigLIP model, whose classes are given later as texts.
 
 use super::{architecture, decimals, describe_steps, shapes};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use wave_models::transformer::TransformerShape;
 use wave_stages::model::decimal;
 use wave_stages::{preprocessing, towers, zero_shot};
 
-/// The output of `--json` of a directory that holds one.
+/// The output of `--json` for a directory that holds one.
 pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let Some((_, dual)) = towers::read(dir)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Broken images: left out of evaluation, replaced in training, and too many refused.
+//! Broken images: left out in evaluation, replaced in training; too many are an error.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn evaluation_leaves_broken_images_out_and_notes_them() {
     assert!(batches.iter().all(|b| b.labels.len() == b.size));
     assert_eq!(broken.len(), 1);
     assert!(broken[0].path.ends_with("003.jpg"), "{broken:?}");
-    // Without the one image nothing is left.
+    // Without its only image nothing is left.
     assert!(evaluate(&[3]).0.is_err());
 }
 

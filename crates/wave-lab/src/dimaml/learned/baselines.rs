@@ -1,20 +1,20 @@
 //! The baselines of learned initialisers (DIMAML, section 3): MetaInit and delta-orthogonal filters.
-//! (Fixup is the usual start of [`super::super::small::fixup`].)
+//! (Fixup is the default initialisation of [`super::super::small::fixup`].)
 
 use candle_core::{DType, Device, Result, Tensor};
 use faer::Mat;
 use wave_init::random::{generator, standard_normal};
 use wave_models::Weights;
 
-/// The least norm that MetaInit gives a tensor: at 0 its direction would be lost.
+/// The smallest norm that MetaInit gives a tensor: at 0 its direction would be lost.
 const LEAST_NORM: f64 = 1e-5;
 
-/// MetaInit (Dauphin and Schoenholz 2019, algorithm 1): changes the norms of all tensors of rank 2 and
-/// more, and nothing but these, so that the gradient quotient falls.
+/// MetaInit (Dauphin and Schoenholz 2019, algorithm 1): changes only the norms of all tensors of rank 2 and
+/// more, so that the gradient quotient falls.
 ///
-/// `slope` answers the step and the weights with the derivatives of the quotient with respect to them
-/// ([`gradient_quotient`](crate::dimaml::unrolled::gradient_quotient)). A norm moves by the sign of its
-/// derivative, at a learning rate and with momentum.
+/// `slope` maps the step and the weights to the derivatives of the quotient with respect to the weights
+/// ([`gradient_quotient`](crate::dimaml::unrolled::gradient_quotient)). A norm is updated by the sign of its
+/// derivative, with a learning rate and momentum.
 pub fn metainit(
     start: &Weights,
     steps: u64,
@@ -36,7 +36,7 @@ pub fn metainit(
             let Some(slope) = slopes.get(name) else {
                 continue;
             };
-            // d/dnorm of the weight is its direction.
+            // The derivative of the weight with respect to its norm is its direction.
             let slope = dot(slope, direction)?;
             let sign = if slope == 0.0 { 0.0 } else { slope.signum() };
             *change = momentum * *change - learning_rate * sign;
@@ -52,10 +52,10 @@ fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
     product.sum_all()?.to_scalar()
 }
 
-/// Delta-orthogonal filters (out, in, k, k): `gain` times a matrix with orthonormal columns in the
-/// middle, zeros around it (Xiao et al. 2018, algorithm 2). With more inputs than outputs its rows are
-/// orthonormal instead: our reading, since the paper does not make such layers. A matrix (out, in) is
-/// its own middle.
+/// Delta-orthogonal filters (out, in, k, k): `gain` times a matrix with orthonormal columns at the
+/// centre, zeros around it (Xiao et al. 2018, algorithm 2). With more inputs than outputs its rows are
+/// orthonormal instead: our reading, since the paper has no such layers. A matrix (out, in) is
+/// its own centre.
 pub fn delta_orthogonal(dims: &[usize], gain: f64, seed: u64, stream: u64) -> Result<Tensor> {
     let (out, inp, side) = match *dims {
         [out, inp] if out * inp > 0 => (out, inp, 1),
@@ -117,7 +117,7 @@ mod tests {
         assert!(delta_orthogonal(&[4], 1.0, 0, 0).is_err());
     }
 
-    /// "Assert direction W/‖W‖ unchanged", and that the norms go where the slope says.
+    /// "Assert direction W/‖W‖ unchanged", and that the norms move as the slope says.
     #[test]
     fn metainit_changes_norms_alone() {
         let t = |values: &[f64]| Tensor::from_slice(values, (values.len() / 2, 2), &Device::Cpu);

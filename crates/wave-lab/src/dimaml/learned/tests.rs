@@ -25,7 +25,7 @@ proptest! {
         let ends = q(&[0.0, 1.0]);
         prop_assert_eq!(ends[0], start);
         prop_assert!((ends[1] - start - all).abs() < 1e-12 * all.max(1.0));
-        // Between the ends of a piece it is the line of its formula.
+        // Between the ends of a piece it is linear, by its formula.
         for x in places {
             let k = slopes.len() as f64;
             let piece = ((k * x) as usize).min(slopes.len() - 1);
@@ -94,7 +94,7 @@ fn the_first_distributions_are_those_of_the_start() {
                 "{name}"
             );
         }
-        // A seed names the numbers.
+        // A seed determines the numbers.
         let again = noise(family, shapes(&start), &parameters, 5).unwrap();
         let again = weights(family, &parameters, &again).unwrap();
         assert_eq!(values(&again["b.weight"]), values(&drawn["b.weight"]));
@@ -104,7 +104,7 @@ fn the_first_distributions_are_those_of_the_start() {
     }
 }
 
-/// The slope of `<a, w>` with respect to every parameter, against central differences.
+/// The gradient of `<a, w>` with respect to every parameter, against central differences.
 #[test]
 fn weights_are_differentiable_in_their_parameters() {
     let start = start();

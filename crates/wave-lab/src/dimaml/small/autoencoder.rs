@@ -1,4 +1,4 @@
-//! The convolutional autoencoder of DIMAML (section 3.1; Ghosh et al. 2020), of any number of layers.
+//! The convolutional autoencoder of DIMAML (section 3.1; Ghosh et al. 2020), with any number of layers.
 //!
 //! ```text
 //! encoder   x = relu(norm(conv(x)))            5 x 5, stride 2, padding 1, once for each width
@@ -7,7 +7,7 @@
 //! loss      mean (x - image)²
 //! ```
 //!
-//! Norms are batch norms with the statistics of the batch at hand, in training and in validation. There
+//! Norms are batch norms with the statistics of the current batch, in training and in validation. There
 //! are no running statistics.
 
 use super::{Parameter, Parameters, Usual};
@@ -32,7 +32,7 @@ pub struct AutoencoderShape {
     pub channels: usize,
     /// Channels after each convolution.
     pub widths: Vec<usize>,
-    /// Numbers between encoder and decoder.
+    /// Size of the latent vector.
     pub latent: usize,
 }
 
@@ -57,7 +57,7 @@ impl AutoencoderShape {
         Ok(())
     }
 
-    /// Side of the image before the first, and after each, convolution.
+    /// Side of the image before the first convolution and after each.
     fn sides(&self) -> Vec<usize> {
         let mut sides = vec![self.image_size];
         for _ in &self.widths {
@@ -67,7 +67,7 @@ impl AutoencoderShape {
         sides
     }
 
-    /// Channels before the first, and after each, convolution.
+    /// Channels before the first convolution and after each.
     fn channels(&self) -> Vec<usize> {
         [&[self.channels], &self.widths[..]].concat()
     }
@@ -88,7 +88,7 @@ impl AutoencoderShape {
         all.map("decoder.latent", features, self.latent);
         for l in (0..layers).rev() {
             let (at, from, to) = (format!("decoder.{l}"), channels[l + 1], channels[l]);
-            // PyTorch takes the second dimension for the inputs here too.
+            // Here too, PyTorch takes the second dimension as the fan-in.
             let usual = Usual::of_inputs(to * taps);
             all.add(format!("{at}.weight"), &[from, to, KERNEL, KERNEL], usual);
             match l {
@@ -152,7 +152,7 @@ pub fn reconstruct(shape: &AutoencoderShape, weights: &Weights, images: &Tensor)
     Ok(x)
 }
 
-/// `x` (b, c, h, w) with mean 0 and variance 1 in each channel.
+/// `x` (b, c, h, w) normalised to mean 0 and variance 1 in each channel.
 fn batch_norm(x: &Tensor) -> Result<Tensor> {
     let centred = x.broadcast_sub(&x.mean_keepdim((0, 2, 3))?)?;
     let var = centred.sqr()?.mean_keepdim((0, 2, 3))?;

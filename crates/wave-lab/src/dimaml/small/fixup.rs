@@ -1,4 +1,4 @@
-//! A residual network without norms, in the form that Fixup starts (Zhang et al. 2019, figure 1).
+//! A residual network without norms, in the form that Fixup initialises (Zhang et al. 2019, figure 1).
 //!
 //! ```text
 //! stem    x = relu(conv(x) + b)                            3 x 3, stride 2
@@ -7,9 +7,9 @@
 //! head    logits = W (mean over pixels + b) + c
 //! ```
 //!
-//! Each stage after the first begins by halving the resolution and doubling the channels: 4 stages of 2
-//! blocks are a ResNet-18. `b`, `b1` to `b4` and `s` are single numbers. The usual start of this network is Fixup's
-//! (Kaiming's, B^(-1/2) of it in the first convolution of the B blocks, and zero in the second and in
+//! Each stage after the first begins by halving the resolution and doubling the channels: 4 stages with 2
+//! blocks each are a ResNet-18. `b`, `b1` to `b4` and `s` are scalars. The default initialisation is Fixup's
+//! (Kaiming's, scaled by B^(-1/2) in the first convolution of the B blocks, and zero in the second and in
 //! the head), so that every residual branch is 0.
 
 use super::{Parameter, Parameters, Usual};
@@ -33,7 +33,7 @@ pub struct FixupShape {
 }
 
 impl FixupShape {
-    /// Channels into and out of block `l`, which are other numbers where a stage begins that halves the
+    /// Channels into and out of block `l`, which differ where a stage begins that halves the
     /// resolution.
     fn channels_of(&self, l: usize) -> (usize, usize) {
         let of_stage = self.blocks / self.stages;
@@ -92,7 +92,7 @@ impl FixupShape {
     }
 }
 
-/// Class scores (b, classes) of `images` (b, c, h, w).
+/// Logits (b, classes) of `images` (b, c, h, w).
 pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let w = |name: &str| get(weights, name);
     let (c, size) = (shape.channels, shape.image_size);
@@ -114,7 +114,7 @@ pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<
     stock::linear(&x, w("head.weight")?, w("head.bias")?)
 }
 
-/// The residual branch of block `l`, which may halve the resolution.
+/// The residual branch of block `l`, which halves the resolution if `halves`.
 pub fn branch(weights: &Weights, l: usize, x: &Tensor, halves: bool) -> Result<Tensor> {
     let w = |name: &str| get(weights, &format!("blocks.{l}.{name}"));
     let shifted = |x: &Tensor, name: &str| x.broadcast_add(w(name)?);

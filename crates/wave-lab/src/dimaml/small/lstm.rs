@@ -1,4 +1,4 @@
-//! A language model of characters: an embedding, LSTM layers, an affine map to logits (DIMAML, section
+//! A character-level language model: an embedding, LSTM layers, an affine map to logits (DIMAML, section
 //! 3.3 and appendix B.3; Hochreiter and Schmidhuber 1997).
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! c = f c + i g                        h = o tanh(c)
 //! ```
 //!
-//! Every gate has its own tensors, and so its own distributions.
+//! Every gate has its own tensors, and therefore its own distributions.
 
 use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};

@@ -8,7 +8,7 @@ const BETA1: f64 = 0.9;
 /// Added to the root of Adam's second moment.
 const EPS: f64 = 1e-8;
 
-/// The rule of a step, in the words of the papers:
+/// The update rule of a step, in the papers' notation:
 ///
 /// ```text
 /// Sgd    v = rho v + g + wd w          w = w - lr v            (Nesterov: w - lr (g + wd w + rho v))
@@ -22,7 +22,7 @@ pub enum Optimiser {
     Sgd {
         /// rho
         momentum: f64,
-        /// True if a step looks ahead, in PyTorch's form.
+        /// True for Nesterov momentum, in PyTorch's form.
         nesterov: bool,
         /// wd, of all weights.
         weight_decay: f64,
@@ -32,23 +32,23 @@ pub enum Optimiser {
         /// b2
         beta2: f64,
     },
-    /// Layer-wise rates: You et al. 2017, algorithm 1. A tensor whose norm or gradient is zero takes
-    /// r = 1: it would never leave zero otherwise.
+    /// Layer-wise rates: You et al. 2017, algorithm 1. A tensor whose norm or gradient is zero uses
+    /// r = 1: otherwise it would never leave zero.
     Lars {
         /// rho
         momentum: f64,
         /// wd, of all weights.
         weight_decay: f64,
-        /// Rate of a step relative to the size of the weights.
+        /// Trust coefficient: the size of a step relative to the size of the weights.
         trust: f64,
     },
 }
 
 impl Optimiser {
-    /// Adam with the usual decay rates.
+    /// Adam with the default decay rates.
     pub const ADAM: Optimiser = Optimiser::Adam { beta2: 0.999 };
 
-    /// Tensors that it keeps for each weight, all zero at first.
+    /// Number of state tensors per weight, all zero at first.
     pub fn slots(&self) -> usize {
         match self {
             Optimiser::Sgd { .. } | Optimiser::Lars { .. } => 1,
@@ -117,8 +117,8 @@ fn decayed(g: &Tensor, w: &Tensor, weight_decay: f64) -> Result<Tensor> {
     }
 }
 
-/// The root, with slope 0 at 0: there Adam's step has the slope of its numerator alone, and the root's
-/// own, infinite one would make it not a number.
+/// The square root, with slope 0 at 0: there Adam's step has the slope of its numerator alone, and the
+/// root's own infinite slope would make it NaN.
 fn root(x: &Tensor) -> Result<Tensor> {
     let positive = x.gt(0.0)?;
     let safe = positive.where_cond(x, &x.ones_like()?)?;

@@ -1,4 +1,4 @@
-//! The gradient quotient, which MetaInit makes small: how much a step turns the gradient.
+//! The gradient quotient, which MetaInit minimises: how much a step changes the gradient.
 
 use candle_core::{Result, Tensor};
 use wave_models::Weights;
@@ -10,13 +10,13 @@ use super::{gradient_of, scalar, variables};
 const EPS: f64 = 1e-5;
 
 /// The gradient quotient and its derivatives with respect to the weights (Dauphin and Schoenholz 2019,
-/// equation 1), where g and H are gradient and Hessian of `loss` and n the number of values:
+/// equation 1), where g and H are the gradient and Hessian of `loss` and n the number of values:
 ///
 /// ```text
 /// GQ = 1/n sum |(g - H g) / (g + eps sign(g)) - 1|
 /// ```
 ///
-/// The derivatives are third derivatives of the loss. Has to run inside
+/// The derivatives are third derivatives of the loss. Must run inside
 /// [`second_order`](super::super::second_order()).
 pub fn gradient_quotient(
     weights: &Weights,

@@ -1,5 +1,5 @@
-//! Causal attention. Softmax attention is the second layer of hybrids (section 3.3.2) and, with an MLP
-//! after it, of transformers (section 3.2.6). Linear attention is compared with state space layers
+//! Causal attention. Softmax attention is the second layer of hybrids (section 3.3.2) and, followed by an
+//! MLP, a layer of transformers (section 3.2.6). Linear attention is compared with state space layers
 //! (section 3.3.3).
 //!
 //! ```text
@@ -25,7 +25,7 @@ pub(super) fn softmax(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
 }
 
-/// The attention matrix (b, h, t, t); every row adds up to 1.
+/// The attention matrix (b, h, t, t); every row sums to 1.
 pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let q = heads(layer, u, "q_proj.weight")?;
     let k = heads(layer, u, "k_proj.weight")?;
@@ -35,7 +35,7 @@ pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     stock::softmax(&scores.broadcast_add(&mask)?)
 }
 
-/// A map (d, d) of (b, t, d), the channels of each head apart: (b, h, t, d / h).
+/// A map (d, d) of (b, t, d), split into heads: (b, h, t, d / h).
 fn heads(layer: Layer, u: &Tensor, weight: &str) -> Result<Tensor> {
     let (d, h) = (layer.shape.width, layer.shape.attention_heads);
     let (b, t, _) = u.dims3()?;
@@ -53,7 +53,7 @@ pub(super) fn linear(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
 }
 
-/// The attention matrix (b, t, t), of queries and keys of `state` channels.
+/// The attention matrix (b, t, t), with queries and keys of `state` channels.
 pub(super) fn linear_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let dims = [layer.shape.state, layer.shape.width];
     let q = project(u, layer.of_mixer("q_proj.weight", &dims)?)?;

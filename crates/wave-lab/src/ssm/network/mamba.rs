@@ -17,7 +17,7 @@ use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::selective_scan;
 
-/// The layer's projections, before it mixes.
+/// The layer's projections, before mixing.
 struct Pieces {
     gate: Tensor,   // (b, t, e)
     x: Tensor,      // (b, t, e)
@@ -77,7 +77,7 @@ pub(super) fn mean_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     (1..n).try_fold(part(0)?, |sum, k| sum + part(k)?)
 }
 
-/// The state space layer's output for ones in every channel, averaged over channels:
+/// The state space layer's output for an input of ones in every channel, averaged over channels:
 /// (b, t).
 #[cfg(test)]
 pub(super) fn mean_response(layer: Layer, u: &Tensor) -> Result<Tensor> {

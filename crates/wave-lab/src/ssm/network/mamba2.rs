@@ -10,7 +10,7 @@
 //! ```
 //!
 //! with `A = -exp(A_log)`, a number for each head. M is equation 3.34, whose printed mask
-//! `1{i <= j}` is the other way round.
+//! `1{i <= j}` is transposed.
 
 use super::Layer;
 use super::parts::{causal_convolution, decays, project};
@@ -18,8 +18,8 @@ use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
 
-/// The state space layer as a matrix for each head (equation 3.34): row i holds the weights of the earlier
-/// positions in position i.
+/// The state space layer as a matrix for each head (equation 3.34): row i holds the weights of the positions up to
+/// i in the output at position i.
 ///
 /// # Shapes
 /// `step` (b, t, h), all above 0; `a` (h), all below 0; `input` B and `output` C (b, t, n); the result
@@ -33,7 +33,7 @@ pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Res
         .broadcast_mul(&step.unsqueeze(2)?)
 }
 
-/// The layer's projections, before it mixes.
+/// The layer's projections, before mixing.
 struct Pieces {
     gate: Tensor,   // (b, t, e)
     x: Tensor,      // (b, h, t, e / h)

@@ -1,4 +1,4 @@
-//! Pieces of several mixers.
+//! Parts shared by several mixers.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use wave_ops::linear;
@@ -9,7 +9,7 @@ pub(super) fn project(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     linear(x, w, &none)
 }
 
-/// A depthwise convolution over positions that sees only the past: the last tap is the position's own.
+/// A causal depthwise convolution over positions: the last tap applies to the position itself.
 ///
 /// # Shapes
 /// `x` (b, t, channels), `weight` (channels, 1, taps), `bias` (channels) give (b, t, channels).
@@ -18,7 +18,7 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
     wave_ops::causal_convolution(x, &weight.reshape((channels, taps))?, bias)
 }
 
-/// The positions of a vanilla transformer (Vaswani et al. 2017, section 3.5), one row for each of `t`
+/// The sinusoidal positions of the original transformer (Vaswani et al. 2017, section 3.5), one row for each of `t`
 /// positions: `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
 ///
 /// # Shapes
@@ -36,14 +36,14 @@ pub fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -
 /// `exp(log_i - log_j)` for each position i (row) and every one j up to it, else 0: (.., t) gives (.., t, t).
 pub(super) fn decays(log: &Tensor) -> Result<Tensor> {
     let mask = causal_mask(log.dim(D::Minus1)?, log.dtype(), log.device())?;
-    // The mask comes first: above the diagonal the exponential would overflow.
+    // The mask is applied first: above the diagonal the exponential would overflow.
     log.unsqueeze(D::Minus1)?
         .broadcast_sub(&log.unsqueeze(D::Minus2)?)?
         .broadcast_add(&mask)?
         .exp()
 }
 
-/// (t, t): 0 where a row may look at a column, at its own position and before, else minus infinity.
+/// (t, t): 0 where a row may attend to a column, at its own position and before, else minus infinity.
 pub(super) fn causal_mask(t: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let entry = |i: usize| match i % t <= i / t {
         true => 0.0,

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use wave_models::ShapeError;
 use wave_models::check::{divides, sizes};
 
-/// The most values that all weights may have.
+/// Maximum number of values in all weights together.
 const MOST_VALUES: usize = u32::MAX as usize;
 
-/// A layer, between its norm and its skip.
+/// A layer, between its norm and its skip connection.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mixer {
@@ -32,7 +32,7 @@ pub struct SequenceShape {
     /// Channels of a token.
     pub width: usize,
     pub mixers: Vec<Mixer>,
-    /// Channels inside a state space layer: twice the width, as a rule.
+    /// Channels inside a state space layer: usually twice the width.
     pub inner: usize,
     /// Size N of the state of each channel, and of the queries and keys of linear attention.
     pub state: usize,
@@ -59,7 +59,7 @@ pub(super) fn name(layer: usize, weight: &str) -> String {
 }
 
 impl SequenceShape {
-    /// The usual shape for a vocabulary, a depth and a width: the same mixer in every layer, twice
+    /// The default shape for a vocabulary, a depth and a width: the same mixer in every layer, twice
     /// the width inside, heads of 64 channels (or all of them), a state of 16 for Mamba and 128 for
     /// Mamba-2, 4 taps.
     pub fn new(vocabulary: usize, depth: usize, width: usize, mixer: Mixer) -> SequenceShape {
@@ -80,8 +80,8 @@ impl SequenceShape {
         }
     }
 
-    /// A transformer's shape: in each block attention and an MLP, heads of 64 channels (or all of them),
-    /// and sinusoidal positions, as in the thesis' section 3.2.6.
+    /// A transformer's shape: attention and an MLP in each block, heads of 64 channels (or all of them),
+    /// and sinusoidal positions, as in section 3.2.6 of the thesis.
     pub fn transformer(vocabulary: usize, blocks: usize, width: usize) -> SequenceShape {
         SequenceShape {
             mixers: [Mixer::Attention, Mixer::Mlp].repeat(blocks),

@@ -1,4 +1,4 @@
-//! The next character of a text: every position predicts the one after it.
+//! Prediction of the next character of a text, at every position.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use wave_run::error::request;
 
 use super::TokenBatch;
 
-/// The longest text, in bytes: a character takes four bytes in memory.
+/// Maximum length of a text, in bytes: a character takes four bytes in memory.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// One part in so many, the last, is for tests.
+/// The last of this many equal parts is for tests.
 const PARTS: usize = 10;
 
-/// A text as tokens: every character that there is, in the order of Unicode; a token is an index. The part
-/// that is trained on comes before the part that is tested on.
+/// A text as tokens: its distinct characters, in Unicode order; a token is an index into them. The part
+/// for training comes before the part for tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
     pub(super) path: String,
@@ -27,7 +27,7 @@ pub struct Text {
 
 impl Text {
     /// Reads a text file, or the plain files of a directory in the order of their names, one after
-    /// another; links are left out, since they name files again.
+    /// another; links are skipped, since their targets could be read twice.
     pub fn read(path: &str) -> Result<Text> {
         let mut text = String::new();
         for file in files(Path::new(path))? {
@@ -54,18 +54,18 @@ impl Text {
         })
     }
 
-    /// The nine tenths that are trained on, and the last tenth.
+    /// The first nine tenths, for training, and the last tenth, for tests.
     fn parts(&self) -> (&[u32], &[u32]) {
         let last = self.tokens.len() / PARTS;
         self.tokens.split_at(self.tokens.len() - last)
     }
 
-    /// True if both parts hold a window of so many tokens and the one after it.
+    /// True if both parts hold a window of this many tokens and the one after it.
     pub(super) fn has(&self, length: usize) -> bool {
         self.parts().1.len() > length
     }
 
-    /// Windows that begin anywhere in the training part.
+    /// Windows from random positions of the training part.
     pub(super) fn draw(&self, n: usize, length: usize, rng: &mut ChaCha8Rng) -> TokenBatch {
         let part = self.parts().0;
         let begin = |_| rng.random_range(0..part.len() - length);
@@ -83,7 +83,7 @@ impl Text {
     }
 }
 
-/// The windows that begin at these places.
+/// The windows that begin at these positions.
 fn windows(part: &[u32], begins: &[usize], length: usize) -> TokenBatch {
     let from = |shift: usize| {
         let all = begins.iter().map(move |at| at + shift);
