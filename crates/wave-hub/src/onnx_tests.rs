@@ -1,5 +1,5 @@
-//! The content of the file, read back field by field. Whether it computes the right numbers is
-//! checked from outside, with an ONNX runtime and timm: `tests/python/check_onnx.py`.
+//! The content of the file, read back field by field. The numbers that it computes are checked from outside, with an
+//! ONNX runtime and timm: `tests/python/check_onnx.py`.
 
 use std::collections::BTreeSet;
 use std::fs;

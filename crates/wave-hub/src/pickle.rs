@@ -1,4 +1,4 @@
-//! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code of theirs.
+//! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code from them.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
@@ -29,8 +29,8 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
     Ok(start.starts_with(b"PK\x03\x04") && start.get(8) != Some(&b'{'))
 }
 
-/// The tensors of a state dict, or of a checkpoint that holds one; `module.`, which training on several devices puts
-/// before each name, goes.
+/// The tensors of a state dict, or of a checkpoint that holds one; the prefix `module.`, which training on several
+/// devices adds to each name, is removed.
 ///
 /// # Errors
 /// [`HubError::Malformed`] when the file is no such archive, holds no tensors or one of another element type.

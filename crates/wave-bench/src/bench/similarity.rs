@@ -12,9 +12,9 @@ use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 
-/// Largest number of images for the comparison.
+/// Maximum number of images in the comparison.
 const IMAGES: usize = 1024;
-/// Images of a forward pass.
+/// Images per forward pass.
 const BATCH: usize = 256;
 
 /// The similarity of each layer of `large`, 0 to 1, on training images.

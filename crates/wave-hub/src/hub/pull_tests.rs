@@ -106,7 +106,7 @@ fn content_that_another_commit_has_is_not_downloaded_again() {
         (hub.count("GET /get/"), hub.count("GET /o/n/resolve/")),
         (0, 0)
     );
-    // But it is not believed, and what another program has begun is left alone.
+    // But its content is checked, and partial downloads of other programs are left alone.
     let weights = sha256_file(&dir.join("model.safetensors")).unwrap();
     let blobs = settings.cache.join("models--o--n/blobs");
     let begun = blobs.join(format!("{weights}.incomplete"));
