@@ -53,7 +53,7 @@ pub use table::{Component, Grid};
 pub struct Cell {
     /// The method's name.
     pub method: String,
-    /// The data set's name; empty where there is only one.
+    /// The data set's name; empty if there is only one.
     pub dataset: String,
     /// Number of blocks.
     pub depth: usize,

@@ -27,7 +27,7 @@ mod tables;
 pub struct Row {
     /// The method's name.
     pub method: String,
-    /// The data set of its fine-tuning; empty where there is only one.
+    /// The data set of its fine-tuning; empty if there is only one.
     pub dataset: String,
     /// Number of blocks.
     pub depth: usize,
@@ -77,7 +77,7 @@ pub struct Rates {
     pub method: String,
     /// The chosen learning rate.
     pub lr: f64,
-    /// Learning rates with held-out accuracies; empty where the recipe gives the rate.
+    /// Learning rates with held-out accuracies; empty if the recipe gives the rate.
     pub grid: Vec<(f64, f64)>,
 }
 
@@ -121,8 +121,8 @@ pub struct Findings<'a> {
     pub templates: Vec<WithoutData>,
     /// Epochs of the ancestor's training.
     pub ancestor_epochs: f64,
-    /// Compute that a method spends once for all sizes or, without a method, that the ancestor's training took, in
-    /// epochs of a model of this depth and width with as many multiply-adds.
+    /// Multiply-adds that a method spends once for all sizes (without a method, that the ancestor's training took), as
+    /// epochs of a model of this depth and width.
     pub shared_work: &'a Work<'a>,
 }
 

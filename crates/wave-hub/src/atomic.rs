@@ -168,7 +168,7 @@ fn temporary_file(dir: &Path) -> io::Result<(NamedTempFile, Known)> {
 }
 
 /// A directory in `dir` that is removed with its content by [`remove_own_temporaries`] or when it is dropped. If
-/// `alone`, nobody else creates them there, and leftovers of killed processes are removed first.
+/// `alone`, no other process creates such directories there, and leftovers of killed processes are removed.
 #[cfg(feature = "hub")]
 pub(crate) fn temporary_dir(dir: &Path, alone: bool) -> io::Result<(TempDir, Known)> {
     let left = fs::read_dir(dir)?.flatten();
@@ -256,7 +256,7 @@ impl Staged {
     }
 }
 
-/// Makes the names in `dir` survive a power cut, where the file system can.
+/// Makes the names in `dir` survive a power cut, if the file system can.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), HubError> {
     // Windows cannot open a directory as a file; its renames are journalled.
     if cfg!(unix) {

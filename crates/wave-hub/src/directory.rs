@@ -96,7 +96,7 @@ impl fmt::Display for Kind {
 /// The kind of the artefact in `dir`, by its `config.json`.
 ///
 /// # Errors
-/// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is no directory, is incomplete,
+/// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is not a directory, is incomplete,
 /// or is of no kind.
 pub fn directory_kind(dir: &Path) -> Result<Kind, HubError> {
     read_config(dir).map(|(kind, _)| kind)
@@ -152,8 +152,8 @@ pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<Path
     }
 }
 
-/// Writes an artefact: weights by the names of their files, the card, `more` files and `config`, to which the digests of
-/// the weights are added. All of them are on disk under temporary names before the first gets its own.
+/// Writes an artefact: weights by file name, the card, `more` files and `config`, to which the digests of the weights
+/// are added. All of them are on disk under temporary names before the first gets its own.
 pub(crate) fn write_artefact<C: Serialize>(
     dir: &Path,
     weights: &[(&'static str, Option<&Weights>)],

@@ -1,8 +1,8 @@
 //! The header of a safetensors file: 8 bytes of little-endian length, then JSON, then the data.
 //!
-//! The errors of the `safetensors` crate do not always name the tensor, and its sum of offsets may overflow on a hostile
-//! file, so headers are checked here. It also takes the metadata as a `HashMap`, whose order changes from run to
-//! run, so headers are laid out here: metadata first, in key order, then the tensors.
+//! The errors of the `safetensors` crate do not always name the tensor, and its sum of offsets may overflow on a
+//! hostile file, so headers are checked here. It also takes the metadata as a `HashMap`, whose order differs between
+//! runs, so headers are built here: metadata first, in key order, then the tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;

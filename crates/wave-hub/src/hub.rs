@@ -7,20 +7,20 @@
 //!
 //! Nothing here runs unless a name says `hf:` or a caller publishes.
 //!
-//! # Beside hf-hub
+//! # Additions to hf-hub
 //!
 //! The files here add what hf-hub 1.0.0 lacks, and each part is removed once hf-hub has it:
 //!
 //! | own | why | file |
 //! |---|---|---|
-//! | every file compared with its checksum, in a cache of hf-hub's own, before it moves to the shared one | hf-hub stores the answer to a file's GET whatever its status, and checks no content | `pull.rs` |
+//! | every file compared with its checksum, in a cache of hf-hub's own, before it moves to the shared one | hf-hub stores the response to a file's GET whatever its status, and checks no content | `pull.rs` |
 //! | one lock for all downloads from a repository | hf-hub gives up on a file's lock after 10 seconds | `cache.rs` |
-//! | attempts, `Retry-After`, timeouts, errors with a remedy and without signed addresses | hf-hub tries again without regard for `Retry-After`, and waits for ever for an answer | `client.rs` |
-//! | the list of a repository's files, limited in length and time | hf-hub reads an answer until memory ends | `client.rs`, `ask` |
-//! | offline use, and what says that a download is complete | hf-hub does not read `HF_HUB_OFFLINE`; its snapshot may lack files | `cache.rs`, `settings.rs` |
+//! | attempts, `Retry-After`, timeouts, errors with a remedy and without signed addresses | hf-hub retries without regard for `Retry-After`, and has no read timeout | `client.rs` |
+//! | the list of a repository's files, limited in length and time | hf-hub reads a response of any length | `client.rs`, `ask` |
+//! | offline use, and a mark of complete downloads | hf-hub does not read `HF_HUB_OFFLINE`; its snapshot may lack files | `cache.rs`, `settings.rs` |
 //! | a Git LFS batch request before the commit | without Xet hf-hub sends weights as base64 in the commit, with a warning only | `publish.rs`, `check_storage` |
 //! | pull requests: opened as a draft, then committed to as `refs/pr/N` | `create_pr` asks for write access to `main` (<https://github.com/huggingface/hf-hub/pull/199>, merged, unreleased) | `publish.rs`, `propose` |
-//! | dry run, scan for secrets, what is an artefact | wave's business | `plan.rs`, `publish.rs`, `hub.rs` |
+//! | dry run, scan for secrets, rules for artefacts | specific to wave | `plan.rs`, `publish.rs`, `hub.rs` |
 //!
 //! Lost with wave's own client: resuming a large file within a command
 //! (<https://github.com/huggingface/hf-hub/issues/196>), Git LFS uploads, pull requests to another branch than

@@ -3,7 +3,7 @@
 //! Stages exchange directories, and this crate reads and writes them:
 //!
 //! - a **model directory** in timm's layout ([`read_model`], [`write_model`]): `model.safetensors`,
-//!   `config.json` and a card, with `model.onnx` beside them if asked for;
+//!   `config.json` and a card, with `model.onnx` if requested;
 //! - the same in transformers' layout ([`read_transformers`], [`write_transformers`]);
 //! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
 //!   `config.json` and a card;

@@ -45,10 +45,10 @@ pub struct ModelConfig {
     /// One name per class, in the order of the logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_names: Option<Vec<String>>,
-    /// The rounding of a crop's offset, where it is not timm's ([`crate::FLOOR`]). timm ignores it.
+    /// The rounding of a crop's offset, if it is not timm's ([`crate::FLOOR`]). timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_offset: Option<String>,
-    /// Added to variances in layer norms, where it is not what timm's network adds. timm ignores it.
+    /// Added to variances in layer norms, if it is not what timm's network adds. timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_norm_eps: Option<f64>,
     /// Provenance: recipe, ancestor, data, seed. timm ignores it.
@@ -83,7 +83,7 @@ pub struct PretrainedCfg {
     pub std: Vec<f64>,
     /// As in [`ModelConfig`].
     pub num_classes: usize,
-    /// The height and width of the last feature map, where there is one.
+    /// The height and width of the last feature map, if there is one.
     pub pool_size: Option<[usize; 2]>,
     /// The module(s) that see the image's channels.
     pub first_conv: Option<ModuleNames>,
@@ -163,17 +163,17 @@ pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, Hu
     Ok(weights)
 }
 
-/// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`, the
-/// graph `model.onnx` if its sizes and metadata are given, and `config.json`.
+/// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`,
+/// the graph `model.onnx` if its sizes and metadata are given, and `config.json`.
 ///
 /// Everything is on disk under temporary names before the first file gets its own, and `config.json` comes last, so a
 /// directory that has one is complete. Files that an earlier model left next to its weights (scalers, an ONNX graph,
 /// transformers' preprocessing) are removed, unless they are written again; other files in `dir` are left alone.
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when the content contradicts itself, `float` cannot hold a weight or an ONNX file the graph;
-/// [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the failure
-/// falls between two renames, neither has anything else changed.
+/// [`HubError::Unwritable`] when the content contradicts itself, `float` cannot hold a weight, or an ONNX file cannot
+/// hold the graph; [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind;
+/// unless the failure falls between two renames, nothing else has changed either.
 pub fn write_model(
     dir: &Path,
     config: &ModelConfig,

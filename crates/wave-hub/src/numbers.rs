@@ -1,8 +1,8 @@
 //! The numbers and rules of preprocessing, checked in one place for models and templates alike.
 
-/// How torchvision, and so timm, rounds half a pixel of a crop's offset.
+/// Rounding of half a pixel of a crop's offset in torchvision, and so in timm.
 pub const HALF_TO_EVEN: &str = "half_to_even";
-/// How transformers rounds it.
+/// Rounding of it in transformers.
 pub const FLOOR: &str = "floor";
 
 /// Range of the crop's side over the resized image's.

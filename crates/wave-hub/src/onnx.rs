@@ -8,7 +8,7 @@
 //! or bf16, under their name with the type appended, are widened by Cast nodes, which runtimes
 //! fold away when they load the file.
 //!
-//! The schema is onnx.proto's; field numbers stand beside their names in `schema`.
+//! The schema is onnx.proto's; field numbers are next to their names in `schema`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

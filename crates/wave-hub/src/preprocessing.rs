@@ -77,7 +77,7 @@ pub struct Preprocessing {
     /// the middle taken; `border`: the longer side is. `none`: the shorter side is resized to size, and nothing is
     /// cut.
     pub crop_mode: Told<String>,
-    /// The rounding of the crop's offset where the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
+    /// The rounding of the crop's offset if the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
     pub crop_offset: Told<String>,
     /// Subtracted from each channel, in units of 0..=1; one value a channel.
     pub mean: Told<Vec<f64>>,

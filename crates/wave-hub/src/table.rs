@@ -47,7 +47,7 @@ pub fn write_table(
 /// checksum.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is no such table or its content does
+/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is not such a table or its content does
 /// not match its checksum; [`HubError::Io`] when it cannot be read.
 pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let remedy = "the file is damaged: remove it or copy it again";

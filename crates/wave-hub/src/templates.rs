@@ -310,7 +310,7 @@ pub(crate) fn check_results(
     }
 }
 
-/// Refuses tensors of a level, whose names begin with `prefix`, that contradict the configuration; adds the names of its
+/// Refuses tensors of a level, with names after `prefix`, that contradict the configuration; adds the names of its
 /// templates and scalers to `expected`.
 fn check_level(
     config: &TemplateConfig,

@@ -18,7 +18,7 @@ use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights, pickle};
 
-/// Reads a safetensors file, or a `.pth` file of PyTorch that holds tensors alone, into CPU memory: the tensors, and the
+/// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
 /// header's metadata.
 ///
 /// f32 is kept bit for bit, f16 and bf16 are widened to f32, and i64 scalars named

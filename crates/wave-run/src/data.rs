@@ -44,7 +44,7 @@ pub struct Data {
     pub augment: Augment,
     /// Seed of repeated augmentations.
     pub view_seed: u64,
-    /// Class names; empty where the images have no labels.
+    /// Class names; empty if the images have no labels.
     pub class_names: Vec<String>,
     /// Number of images in a training step.
     pub batch: usize,
@@ -71,8 +71,8 @@ impl Data {
         Ok(data)
     }
 
-    /// As [`Data::open`], for a stage that uses no labels. Where the data does not have as many classes
-    /// as `names`, its classes are `names` and it has no test images.
+    /// As [`Data::open`], for a stage that uses no labels. If the data has another number of classes than
+    /// `names`, its classes are `names` and it has no test images.
     pub fn open_unlabelled(
         plan: &DataPlan,
         input: Input,
@@ -242,7 +242,7 @@ impl Data {
 /// The images of a batch: (images, channels, side, side).
 ///
 /// # Errors
-/// If they are not as many as the batch says.
+/// If their number differs from the batch's.
 pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
     let (channels, side) = (batch.channels, batch.image_size);
     let shape = (batch.size, channels, side, side);

@@ -76,7 +76,7 @@ impl Memory {
         }
     }
 
-    /// Bytes of so many trained values of any kind.
+    /// Bytes of this many trained values of any kind.
     pub fn of_values(values: usize) -> u64 {
         COPIES * FLOAT * values as u64
     }

@@ -172,8 +172,8 @@ impl RunDir {
         Ok(entries.iter().filter_map(score).collect())
     }
 
-    /// Starts saving the state; returns true if it did. It does not while another is being written, unless this is to
-    /// be the `last`, and only on the first rank.
+    /// Starts saving the state; returns true if it did. It skips the state while another is being written, unless
+    /// this is the `last`, and on all ranks but the first.
     ///
     /// # Errors
     /// If this state, with `last`, or an earlier one could not be written.

@@ -23,7 +23,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, steers)
 }
 
-/// A cell of a table: text on one line, cut where no column is wide enough.
+/// A cell of a table: text on one line, cut if no column is wide enough.
 pub fn cell(text: &str) -> String {
     let text = one_line(text);
     match text.char_indices().nth(WIDEST) {
@@ -83,7 +83,7 @@ pub fn detail(text: impl FnOnce() -> String) {
     }
 }
 
-/// Prints a result on stdout. A reader that closes early is no error.
+/// Prints a result on stdout. A reader that closes early is not an error.
 ///
 /// # Errors
 /// If stdout cannot be written for another reason.

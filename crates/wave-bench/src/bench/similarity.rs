@@ -67,7 +67,7 @@ fn layer(shape: &VitShape, weights: &Weights, batches: &[Tensor]) -> Result<Tens
     Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
 }
 
-/// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 where one is constant.
+/// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 if one is constant.
 fn alignment(x: &Tensor, y: &Tensor) -> Result<f64> {
     let norm = |a: &Tensor, b: &Tensor| -> Result<f64> {
         let product = a.t()?.matmul(b)?;

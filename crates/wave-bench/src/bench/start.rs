@@ -245,7 +245,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
         .sum::<usize>()
 }
 
-/// Direct pretraining: trains each model by itself before its fine-tuning. If a donor was trained in the same way,
+/// Direct pretraining: trains the model by itself before its fine-tuning. If a donor was trained in the same way,
 /// its result is reused.
 fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());

@@ -49,7 +49,7 @@ enum Crossing {
 }
 
 impl Crossing {
-    /// The crossing of the method's line with the rival's; `reached` is false where the rival's line is only a lower bound.
+    /// The crossing of the method's line with the rival's; `reached` is false if the latter is a lower bound.
     fn new(method: Line, rival: Line, reached: bool) -> Crossing {
         let ahead = method.shared - rival.shared;
         let saved = rival.each - method.each;

@@ -82,7 +82,7 @@ fn variants<'a>(findings: &'a Findings, subject: &str) -> BTreeSet<&'a str> {
     methods.map(String::as_str).collect()
 }
 
-/// The sizes where the subject is first, and its distance to the best other method.
+/// The sizes where the subject is first, and its lead over the best other method.
 pub(super) fn lead(page: &mut Page, found: &Found, dataset: &str) {
     let subject = &found.findings.subject;
     if found.summaries.on(dataset, subject).next().is_none() {

@@ -178,8 +178,8 @@ impl Cost {
 
 /// The cost of each method with rows, in the recipe's order.
 ///
-/// A method whose stored values differ between sizes stores them for each size; so does one that trains
-/// each model and stores as many values as it has, or records none.
+/// A method whose stored values differ between sizes stores them for each size. So does a method that trains each
+/// model and stores as many values as the model has, or records none.
 pub(super) fn costs(findings: &Findings, summaries: &Summaries) -> Vec<Cost> {
     let cost = |method: &String| {
         let of: Vec<&Summary> = summaries.of(method).collect();

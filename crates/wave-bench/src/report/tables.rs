@@ -5,7 +5,7 @@ use super::page::{Cell, Page};
 use super::summary::{Cost, Length, Size, Summaries, Summary, is_same_length, words};
 use super::{Found, number, plural, seeds};
 
-/// Up to this number, methods are columns and sizes rows; beyond, the reverse.
+/// Up to this number of methods, methods are columns and sizes rows; beyond, the reverse.
 const MOST_COLUMNS: usize = 6;
 
 /// For each data set: the accuracies, and the lead of the subject.

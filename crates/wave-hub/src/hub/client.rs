@@ -87,7 +87,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// The wait before attempt number `attempt` + 1, where the hub asks for none.
+    /// The wait before attempt number `attempt` + 1, if the hub asks for none.
     pub(super) fn pause(&self, attempt: u32) -> Duration {
         let factor = 1 << attempt.saturating_sub(1).min(5);
         let pause = self.settings.retry_delay.saturating_mul(factor);

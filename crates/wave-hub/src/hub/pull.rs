@@ -68,7 +68,7 @@ pub fn resolve(
 }
 
 /// Downloads the artefact files of the model repository `name` that the cache does not hold yet, and returns their
-/// place. A revision that is a commit, once complete in the cache, needs no network; offline, nothing does, and a
+/// location. A revision that is a commit, once complete in the cache, needs no network; offline, nothing does, and a
 /// branch means its last known commit.
 ///
 /// # Errors
@@ -445,7 +445,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Compares content with the hub's checksum: SHA-256 for large files, git's for small ones. Returns any other content found.
+/// Compares content with the hub's checksum (SHA-256 for large files, git's for small ones). Returns a mismatch.
 fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
     if !path.exists() {
         return Ok(Some("nothing".to_owned()));

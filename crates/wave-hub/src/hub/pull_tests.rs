@@ -27,7 +27,7 @@ fn check_same(a: &Path, b: &Path) {
     check_equal(&read_model(a).unwrap().1, &read_model(b).unwrap().1);
 }
 
-/// Every regular file below `dir` that is no lock.
+/// Every regular file below `dir` that is not a lock.
 fn all_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten() {

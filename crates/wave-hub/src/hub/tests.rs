@@ -22,7 +22,7 @@ pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
 pub(crate) const XET_TOKEN: &str = "a_token_for_xet_alone";
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// Progress that nobody looks at.
+/// Progress that is ignored.
 pub(crate) fn quiet() -> OnProgress {
     Arc::new(|_| ())
 }
@@ -92,7 +92,7 @@ pub(crate) enum Host {
 pub(crate) enum Fault {
     /// A status with headers and a JSON body.
     Status(u16, &'static [(&'static str, &'static str)], String),
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     Cut(usize),
     /// One byte of the body is wrong.
     Flip,

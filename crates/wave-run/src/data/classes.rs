@@ -17,7 +17,7 @@ impl TestImages {
         }
     }
 
-    /// Refuses a model whose class names differ from those of the data, where both are known: its outputs would keep
+    /// Refuses a model whose class names differ from those of the data, if both are known: its outputs would keep
     /// the wrong names.
     pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
         match difference(&self.spec, &self.class_names, names) {

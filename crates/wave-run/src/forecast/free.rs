@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes free for this process, where the system reports them: of the machine, within the limits of its control
+/// Bytes free for this process, if the system reports them: of the machine, within the limits of its control
 /// groups, and within its own (`ulimit -v`, `ulimit -d`).
 pub fn available() -> Option<u64> {
     free(&|path| fs::read_to_string(path).ok())

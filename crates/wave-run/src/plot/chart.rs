@@ -1,10 +1,10 @@
-//! Charts: curves and marks over common axes, as SVG on white, with names beside the lines' ends.
+//! Charts: curves and marks over common axes, as SVG on white, with names next to the lines' ends.
 
 use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// A curve, or a mark where there is one point.
+/// A curve, or a mark if there is one point.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name.
@@ -43,7 +43,7 @@ pub struct Chart<'a> {
     pub title: &'a str,
     /// The name of the horizontal axis.
     pub x_label: &'a str,
-    /// The name of the vertical axis; empty where the title says it.
+    /// The name of the vertical axis; empty if the title says it.
     pub y_label: &'a str,
     /// The unit of the vertical axis.
     pub unit: Unit,
@@ -204,7 +204,7 @@ struct Curve<'a> {
     strong: bool,
     colour: Rgb,
     line: Vec<(f64, f64)>,
-    /// Outline of the shaded area; empty where there is none.
+    /// Outline of the shaded area; empty if there is none.
     outline: Vec<(f64, f64)>,
 }
 

@@ -180,7 +180,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let _measured = doing(Work::Tests);
         let now = self.values(state)?;
         let plan = self.train_run.resolved;
-        // If the best values are kept or patience counts, one score of the whole decides.
+        // Keeping the best values, and patience, need one score of the whole.
         let all = match plan.keep_best || plan.patience.is_some() {
             true => vec![(String::new(), self.trainable.score(&now)?)],
             false => self.trainable.scores_at(&now, p.step)?,

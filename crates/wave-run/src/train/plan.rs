@@ -71,7 +71,7 @@ pub struct TrainingPlan {
     pub warmup_epochs: Option<f64>,
     /// Peak learning rate.
     pub lr: f64,
-    /// Learning-rate schedule; the comments on warm-up and final rate are for a cosine.
+    /// Learning-rate schedule; `warmup_epochs` and `min_lr_ratio` are described for a cosine.
     pub lr_schedule: LrSchedule,
     /// Final learning rate as a fraction of the peak.
     pub min_lr_ratio: f64,
