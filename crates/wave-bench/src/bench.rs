@@ -1,5 +1,5 @@
-//! `wave bench`: a comparison of ways to start a model, over methods, sizes, data sets and seeds, with
-//! equal data, epochs and order of batches.
+//! `wave bench`: compares ways to initialise a model, over methods, sizes, data sets and seeds, with equal data,
+//! epochs and batch order.
 //!
 //! ```text
 //! OUT/donors/NAME-C/      models that methods take weights from
@@ -9,7 +9,7 @@
 //! OUT/report.md, rows.json, *.svg
 //! ```
 //!
-//! Complete runs are not repeated. Failures are reported, and the rest goes on.
+//! Completed runs are not repeated. A failed run is reported, and the others continue.
 
 use crate::report::{self, Failure, Findings, Rates, Row};
 use anyhow::{Context as _, Result};
@@ -48,22 +48,22 @@ use cells::{lock, run_cells};
 pub use frame::Frame;
 pub use table::{Component, Grid};
 
-/// One training.
+/// One training run.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The method's name.
     pub method: String,
-    /// The data set's name; empty where there is only one.
+    /// The data set's name; empty if there is only one.
     pub dataset: String,
-    /// Blocks.
+    /// Number of blocks.
     pub depth: usize,
-    /// Channels of a token.
+    /// Token width, in channels.
     pub width: usize,
     /// Seed.
     pub seed: u64,
     /// Peak learning rate.
     pub lr: f64,
-    /// In a trial of the learning rate: images held out, and epochs.
+    /// In a learning-rate trial: number of held-out images, and epochs.
     pub trial: Option<(usize, f64)>,
 }
 
@@ -85,7 +85,7 @@ impl Cell {
     }
 }
 
-/// Inputs of all runs of the grid.
+/// Inputs shared by all runs of the grid.
 pub struct Bench<'a> {
     recipe: &'a Recipe,
     grid: Grid,
@@ -139,7 +139,7 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
         failures.extend(failed);
         Ok(rows)
     };
-    // Learning rates: each method on held-out images, at one size.
+    // Learning-rate trials: each method on held-out images, at one size.
     let trials = run(&bench.trials()?)?;
     let rates = bench.choose_rates(&trials)?;
     let rows = run(&bench.cells(&rates)?)?;
@@ -163,8 +163,8 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
     Ok(json!({ "out": paths::text(out), "rows": rows, "report": report }))
 }
 
-/// The output of `--dry-run`, with the condensation unless all methods have given templates. `ancestor`
-/// is the one that the recipe trains.
+/// The output of `--dry-run`, including the condensation unless all methods use existing templates. `ancestor` is the
+/// one that the recipe trains.
 pub fn describe(
     recipe: &Recipe,
     ancestor: Option<Arc<Ancestor>>,
@@ -187,7 +187,7 @@ pub fn describe(
     Ok(text)
 }
 
-/// Refuses a method that lacks an ancestor to condense, before any training, naming the method.
+/// Checks, before any training, that no method lacks an ancestor to condense; the error names the method.
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
     let trained = recipe.has("ancestor");
@@ -215,7 +215,7 @@ impl Bench<'_> {
         self.lock.map_or(Ok(()), Lock::check)
     }
 
-    /// `[finetune]` with the settings of a cell's data set, and then those of `table`.
+    /// `[finetune]`, overridden by the settings of the cell's data set, then by `table`.
     fn finetune_table(&self, cell: &Cell, table: &Table) -> Result<Finetune> {
         let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
         let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
@@ -223,7 +223,7 @@ impl Bench<'_> {
         self.recipe.stage("finetune", Some(&merged))
     }
 
-    /// The data of a training, as input for the models of the grid.
+    /// Opens the data of a training, preprocessed for the models of the grid.
     fn open_data(&self, training: &Training) -> Result<Data> {
         let input = Input::Like(self.frame.transform.clone());
         Data::open(&DataPlan::new(training)?, input, self.context())
@@ -256,7 +256,7 @@ impl Bench<'_> {
         })
     }
 
-    /// A cell at the size of the trials.
+    /// A cell at the size of the learning-rate trials.
     fn tried(&self, method: &str, dataset: &str) -> Cell {
         let bench = &self.grid.bench;
         let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
@@ -366,7 +366,7 @@ impl Bench<'_> {
     /// Hash of everything that determines a cell's row.
     fn fingerprint(&self, cell: &Cell) -> Result<String> {
         let method = self.grid.method(&cell.method)?;
-        // Without the ancestor's path: its digest is below.
+        // Leave out the ancestor's path; its digest is added below.
         let mut settings = self.finetune(cell)?;
         settings.ancestor = None;
         settings.outputs.cache = None;
@@ -463,14 +463,14 @@ impl Bench<'_> {
         })
     }
 
-    /// Lock of a pretrained model, which trials of several rates share.
+    /// Lock of a pretrained model, shared by trials of several learning rates.
     fn pretraining(&self, name: &str) -> Arc<Mutex<()>> {
         let mut all = lock(&self.pretraining);
         all.entry(name.into()).or_default().clone()
     }
 
-    /// Work in images times multiply-adds: of each method's artefacts for all sizes, and, without a
-    /// name, of the ancestor's training.
+    /// Compute cost in images times multiply-adds: of each method's artefacts for all sizes and, under `None`, of the
+    /// ancestor's training.
     fn shared_work(&self, ancestor: Option<&Model>) -> Result<BTreeMap<Option<String>, f64>> {
         let mut all = BTreeMap::new();
         for (name, method) in &self.grid.methods {

@@ -1,14 +1,14 @@
-//! `wave bench`: a comparison of ways to start models.
+//! `wave bench`: compares ways to initialise models.
 //!
 //! 1. [`bench::Grid`] reads the `[bench]` table: methods, sizes, data sets, seeds.
 //! 2. Donors and templates are made once for all sizes.
-//! 3. [`bench::Frame`] is what all models share: image size, classes, the auxiliary's shape.
-//! 4. A [`bench::Cell`] is one training. It starts as its method says, and is fine-tuned as all others are.
-//! 5. Learning rates are tried on held-out images, each method's own.
-//! 6. A cell's row goes to disk, with a fingerprint of everything that determines it. What is there does not
-//!    run again.
-//! 7. [`report`] makes means, deviations, paired differences and break-even points of the rows: `report.md`,
-//!    with plots beside it.
+//! 3. [`bench::Frame`] holds what all models share: image size, classes, the auxiliary's shape.
+//! 4. A [`bench::Cell`] is one training: initialised by its method, then fine-tuned in the same way as all others.
+//! 5. Each method's learning rate is chosen by trials on held-out images.
+//! 6. A cell's row is written to disk with a fingerprint of everything that determines it. Existing rows are not
+//!    computed again.
+//! 7. [`report`] turns the rows into means, deviations, paired differences and break-even points: `report.md`,
+//!    with plots next to it.
 //!
 //! ```
 //! use wave_bench::bench::Grid;

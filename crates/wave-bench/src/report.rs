@@ -1,7 +1,7 @@
-//! The report of a bench: `report.md`, and plots as SVG. `rows.json` beside it is what other programs read.
+//! The report of a bench: `report.md`, and plots as SVG. Other programs read `rows.json`, next to it.
 //!
-//! Rows of single trainings become statistics (`summary.rs`), and those the sections of a page (`page.rs`):
-//! tables (`tables.rs`, `gains.rs`), curves (`curves.rs`), break-even points (`break_even.rs`) and plots
+//! Rows of single trainings are aggregated into statistics (`summary.rs`), which become the sections of a page
+//! (`page.rs`): tables (`tables.rs`, `gains.rs`), curves (`curves.rs`), break-even points (`break_even.rs`) and plots
 //! (`plots.rs`).
 
 use anyhow::Result;
@@ -22,16 +22,16 @@ mod statistics;
 mod summary;
 mod tables;
 
-/// One training of the grid.
+/// One training run of the grid.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Row {
     /// The method's name.
     pub method: String,
-    /// The data set of its fine-tuning; empty where there is only one.
+    /// The data set of its fine-tuning; empty if there is only one.
     pub dataset: String,
-    /// Blocks.
+    /// Number of blocks.
     pub depth: usize,
-    /// Channels of a token.
+    /// Token width, in channels.
     pub width: usize,
     /// Seed.
     pub seed: u64,
@@ -41,11 +41,11 @@ pub struct Row {
     pub top1: f64,
     /// Accuracy before fine-tuning.
     pub start_top1: f64,
-    /// Values inherited before fine-tuning.
+    /// Number of values inherited before fine-tuning.
     pub transferred_parameters: usize,
-    /// Values stored to start a model of any size by this method.
+    /// Number of values stored to initialise a model of any size with this method.
     pub stored_parameters: usize,
-    /// Scalers fitted before fine-tuning.
+    /// Number of scalers fitted before fine-tuning.
     pub scalers_fitted: usize,
     /// Epochs spent once for all sizes (condensing, training a donor), without the ancestor's.
     pub shared_epochs: f64,
@@ -77,7 +77,7 @@ pub struct Rates {
     pub method: String,
     /// The chosen learning rate.
     pub lr: f64,
-    /// Learning rates with held-out accuracies; empty where the recipe gives the rate.
+    /// Learning rates with held-out accuracies; empty if the recipe gives the rate.
     pub grid: Vec<(f64, f64)>,
 }
 
@@ -101,11 +101,11 @@ pub struct Findings<'a> {
     pub datasets: Vec<String>,
     /// Parameters of a model, given depth and width.
     pub parameters: &'a dyn Fn(usize, usize) -> usize,
-    /// Multiply-adds of an image, given depth and width.
+    /// Multiply-adds per image, given depth and width.
     pub multiply_adds: &'a dyn Fn(usize, usize) -> usize,
     /// Seeds of each method at each size.
     pub seeds: Vec<u64>,
-    /// Condensations of each method, with seeds of their own.
+    /// Condensations per method, each with its own seed.
     pub condensations: usize,
     /// The learning rate of each method.
     pub rates: Vec<Rates>,
@@ -117,17 +117,17 @@ pub struct Findings<'a> {
     pub ablations: BTreeMap<String, Vec<String>>,
     /// Pairs of a method and its rival, whose curves are compared.
     pub break_even: Vec<(String, String)>,
-    /// The templates of the models.
+    /// Accuracies without data, for each template directory of the bench.
     pub templates: Vec<WithoutData>,
     /// Epochs of the ancestor's training.
     pub ancestor_epochs: f64,
-    /// Epochs of a model of this depth and width that have as many multiply-adds as a method spends
-    /// once for all sizes, or, without a method, as the ancestor's training.
+    /// Multiply-adds that a method spends once for all sizes (without a method, that the ancestor's training took), as
+    /// epochs of a model of this depth and width.
     pub shared_work: &'a Work<'a>,
 }
 
 impl Findings<'_> {
-    /// Every data set with every size.
+    /// All pairs of a data set and a size.
     fn places(&self) -> impl Iterator<Item = (&str, Size)> {
         let datasets = self.datasets.iter();
         datasets.flat_map(move |dataset| self.sizes.iter().map(move |size| (&**dataset, *size)))
@@ -203,19 +203,19 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
 /// The title of the first section.
 const SHORT: &str = "In short";
 
-/// The subject beside the most accurate other method, on average over the sizes that both have.
+/// Compares the subject with the most accurate other method, on average over the sizes that both have.
 fn sentence(found: &Found, dataset: &str) -> Option<String> {
     let subject = &found.findings.subject;
     let own = || found.summaries.on(dataset, subject);
     let compared = |rival: &String| {
         let pairs = own().filter_map(|s| Some((s, found.summaries.get(dataset, rival, s.size)?)));
-        // A longer training is another question.
+        // Compare only trainings of equal length.
         let pairs: Vec<_> = pairs.filter(|(a, b)| a.epochs == b.epochs).collect();
         let lead = pairs.iter().map(|(a, b)| a.top1 - b.top1).sum::<f64>() / pairs.len() as f64;
         (!pairs.is_empty()).then_some((rival.clone(), lead, pairs))
     };
     let others = found.findings.methods.iter().filter(|m| *m != subject);
-    // The one with the most sizes in common, and of several the most accurate.
+    // The rival with the most sizes in common; among several, the most accurate.
     let (rival, lead, pairs) = others
         .filter_map(compared)
         .min_by(|a, b| b.2.len().cmp(&a.2.len()).then(a.1.total_cmp(&b.1)))?;

@@ -45,7 +45,7 @@ fn few_methods_are_columns() {
              method there, mimetic, with 85.1 %.",
         ],
     );
-    // A start and an end are no curve.
+    // Two points, start and end, are not a curve.
     assert_eq!(
         files.keys().collect::<Vec<_>>(),
         ["report.md", "sizes-work.svg", "sizes.svg"]

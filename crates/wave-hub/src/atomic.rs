@@ -36,7 +36,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
 /// [`HubError::Io`].
 pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     let failed = || HubError::io("write", path);
-    // A file opened anew has a place of its own, and would write over what stdout already printed.
+    // A file opened again has its own offset, and would overwrite what stdout already printed.
     match path.to_str() {
         Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") if cfg!(unix) => {
             let mut out = io::stdout().lock();
@@ -61,7 +61,7 @@ pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     write_atomic(&target, bytes)
 }
 
-/// The end of a chain of links, which need not be there.
+/// The end of a chain of links, which need not exist.
 fn followed(path: &Path) -> io::Result<PathBuf> {
     const LINKS: usize = 40;
     let mut path = path.to_owned();
@@ -74,7 +74,7 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("a circle of links"))
 }
 
-/// Creates the directory `dir`, with its parents, and proves that files can be written there.
+/// Creates the directory `dir`, with its parents, and checks that files can be written there.
 ///
 /// # Errors
 /// [`HubError::Io`] naming the directory and the cause.
@@ -83,7 +83,7 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     let (probe, _known) =
         temporary_file(dir).map_err(HubError::io("write to the directory", dir))?;
     match probe.close() {
-        // Whoever works there may have taken it for a dead process's.
+        // A process that works there may have removed it as a leftover of a dead process.
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
             Err(HubError::io("remove a file from the directory", dir)(cause))
         }
@@ -91,8 +91,8 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     }
 }
 
-/// Removes the temporary files that killed processes left in `dir`, if it is there. For whoever alone writes there:
-/// those of a living process look the same.
+/// Removes the temporary files that killed processes left in `dir`, if it exists. Only for the sole writer of `dir`:
+/// the temporary files of a running process look the same.
 ///
 /// # Errors
 /// [`HubError::Io`] when the directory cannot be read or a file not removed.
@@ -116,11 +116,11 @@ fn is_temporary(entry: &fs::DirEntry) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
-/// Temporary files that have no name yet, and temporary directories.
+/// Temporary files that are not yet renamed, and temporary directories.
 static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Removes the temporary files of this process, for one that is about to end in the middle of its
-/// work. Whoever begins a new one waits from then on for as long as the result lives.
+/// Removes the temporary files of this process, when it is about to end in the middle of its work. Creating new ones
+/// blocks for as long as the result lives.
 pub fn remove_own_temporaries() -> impl Drop {
     let files = temporary_files();
     for path in &*files {
@@ -137,7 +137,7 @@ fn temporary_files() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The place of a file or directory that [`remove_own_temporaries`] knows until this is dropped.
+/// The path of a file or directory that [`remove_own_temporaries`] knows until this is dropped.
 pub(crate) struct Known(PathBuf);
 
 impl Drop for Known {
@@ -146,7 +146,7 @@ impl Drop for Known {
     }
 }
 
-/// A file or directory in `dir` by a name of its own.
+/// A file or directory in `dir` with a unique name.
 fn temporary<T: AsRef<Path>>(
     dir: &Path,
     make: impl FnOnce(&mut Builder<'_, '_>, &Path) -> io::Result<T>,
@@ -167,8 +167,8 @@ fn temporary_file(dir: &Path) -> io::Result<(NamedTempFile, Known)> {
     })
 }
 
-/// A directory in `dir` that is removed with all that is in it, by [`remove_own_temporaries`] or when it is dropped. Those
-/// that killed processes left are removed if `alone` says that nobody else makes them there.
+/// A directory in `dir` that is removed with its content by [`remove_own_temporaries`] or when it is dropped. If
+/// `alone`, no other process creates such directories there, and leftovers of killed processes are removed.
 #[cfg(feature = "hub")]
 pub(crate) fn temporary_dir(dir: &Path, alone: bool) -> io::Result<(TempDir, Known)> {
     let left = fs::read_dir(dir)?.flatten();
@@ -181,7 +181,7 @@ pub(crate) fn temporary_dir(dir: &Path, alone: bool) -> io::Result<(TempDir, Kno
     temporary(dir, |builder, dir| builder.tempdir_in(dir))
 }
 
-/// A complete, synced file that does not have its name yet. Dropping it removes it.
+/// A complete, synced file under a temporary name. Dropping it removes it.
 pub(crate) struct Staged {
     file: NamedTempFile,
     target: PathBuf,
@@ -189,8 +189,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Writes the future content of `path` under a temporary name beside it, in a directory that is
-    /// made if need be.
+    /// Writes the future content of `path` under a temporary name next to it, and creates the directory if needed.
     pub(crate) fn new(
         path: &Path,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
@@ -201,7 +200,7 @@ impl Staged {
         Self::beside(path, fill)
     }
 
-    /// [`Staged::new`] in a directory that exists: what was removed or renamed meanwhile does not come back.
+    /// [`Staged::new`] in an existing directory, which is not created again if it was removed or renamed meanwhile.
     pub(crate) fn beside(
         path: &Path,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
@@ -224,14 +223,14 @@ impl Staged {
         })
     }
 
-    /// [`Staged::new`] for content that is at hand.
+    /// [`Staged::new`] for content in memory.
     pub(crate) fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self, HubError> {
         Self::new(path, |file| {
             file.write_all(bytes).map_err(HubError::io("write", path))
         })
     }
 
-    /// Gives the file its name, for good.
+    /// Renames the file to its final name, and syncs the directory.
     pub(crate) fn commit_synced(self) -> Result<(), HubError> {
         let dir = parent_of(&self.target).to_owned();
         self.commit()?;
@@ -243,12 +242,12 @@ impl Staged {
         self.target.file_name()?.to_str()
     }
 
-    /// Where its content is until then.
+    /// The temporary path of its content.
     pub(crate) fn content(&self) -> &Path {
         self.file.path()
     }
 
-    /// Gives the file its name. The directory still has to be synced.
+    /// Renames the file to its final name. The directory still has to be synced.
     pub(crate) fn commit(self) -> Result<(), HubError> {
         let named = self.file.persist(&self.target);
         named
@@ -257,7 +256,7 @@ impl Staged {
     }
 }
 
-/// Makes the names in `dir` survive a power cut, where the file system can.
+/// Makes the names in `dir` survive a power cut, if the file system can.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), HubError> {
     // Windows cannot open a directory as a file; its renames are journalled.
     if cfg!(unix) {

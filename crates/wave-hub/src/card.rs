@@ -9,21 +9,21 @@ mod sections;
 
 pub use sections::{PAPER, card_interface, card_timm, card_transformers, millions};
 
-/// Longer cards are not looked through.
+/// Longer cards are not searched.
 const MOST_READ: u64 = 1 << 20;
 
 /// A measured accuracy, for the head's `model-index`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CardResult {
-    /// The data set as the hub knows it, or by its name here.
+    /// The identifier of the data set on the hub, or its name here.
     pub dataset: String,
     /// The measure, such as `top-1 at 6 x 64`.
     pub name: String,
-    /// Share of the images that are classified correctly, 0 to 1.
+    /// Fraction of the images that are classified correctly, 0 to 1.
     pub accuracy: f64,
 }
 
-/// The YAML head of a card. What is `None` or empty is left out.
+/// The YAML head of a card. Fields that are `None` or empty are left out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CardFront {
     /// SPDX-like identifier, as hubs spell it: `apache-2.0`.
@@ -66,8 +66,8 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
     card
 }
 
-/// The licence of the weights in a directory: as its card says, or else its `config.json`, at the top or, as timm
-/// has it, in `pretrained_cfg`.
+/// The licence of the weights in a directory: from its card, or else its `config.json`, at the top level or, as in
+/// timm, in `pretrained_cfg`.
 pub fn stated_license(dir: &Path) -> Option<String> {
     let of_config = || {
         let config: serde_json::Value = crate::read_json(&dir.join(CONFIG_FILE)).ok()?;
@@ -116,7 +116,7 @@ pub fn with_license(card: &str, license: &str) -> String {
     format!("---\nlicense: {}\n{kept}---\n{body}", scalar(license))
 }
 
-/// The YAML head, and what follows it.
+/// The YAML head, and the rest.
 fn split(card: &str) -> Option<(&str, &str)> {
     let rest = card
         .strip_prefix("---\n")
@@ -178,7 +178,7 @@ fn push_results(card: &mut String, title: &str, front: &CardFront) {
     }
 }
 
-/// `text` as a YAML string: bare where no reader could take it for anything else.
+/// `text` as a YAML string, unquoted if no reader could misread it.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     let words = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];

@@ -1,6 +1,6 @@
 //! The delta directory: `delta.safetensors`, `config.json` and a card.
 //!
-//! Tensors of `delta.safetensors`, of which only the classifier has to be there:
+//! Tensors of `delta.safetensors`; only the classifier is required:
 //!
 //! - `bank.{a}.{part}`: differences of scalers, at A anchors of relative depth 0..=1;
 //! - `auxiliary.{name}`: differences of weights that are not composed, those of blocks at the same anchors;
@@ -27,7 +27,7 @@ pub struct DeltaConfig {
     pub format_version: u32,
     /// SHA-256 of the `templates.safetensors` that the delta changes, as 64 lower-case hexadecimal digits.
     pub templates_sha256: String,
-    /// The tensors that it has, those of blocks without their anchor; empty in older files.
+    /// The tensors of the delta, block tensors without their anchor; empty in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<String>,
     /// Anchors of the delta.
@@ -122,7 +122,7 @@ impl Versioned for DeltaConfig {
     }
 }
 
-/// The tensor of a learngene that a stored name is of.
+/// The learngene tensor that a stored name belongs to.
 fn kind(name: &str) -> String {
     match name.split('.').collect::<Vec<_>>()[..] {
         ["bank", _, part] => format!("bank.{part}"),
@@ -132,7 +132,7 @@ fn kind(name: &str) -> String {
     }
 }
 
-/// The stored names of a tensor of a learngene: one for each anchor, or one.
+/// The stored names of a learngene tensor: one for each anchor, or a single one.
 fn stored(kind: &str, anchors: usize) -> Vec<String> {
     let each = |prefix: &str, rest: &str| -> Vec<String> {
         (0..anchors)

@@ -39,7 +39,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// True if a text has nothing but lower-case hexadecimal digits.
+/// True if a text has only lower-case hexadecimal digits.
 pub(crate) fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| b"0123456789abcdef".contains(&b))
 }

@@ -1,5 +1,5 @@
-//! The files of an artefact directory, its kinds, and how one is replaced. `config.json` has the digests of the weight
-//! files that were written with it; files that other tools wrote have none, and are not compared.
+//! The files of an artefact directory, its kinds, and the replacement of an artefact. `config.json` has the digests
+//! of the weight files that were written with it; files written by other tools have none, and are not checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) const CONFIG_FILE: &str = "config.json";
 pub(crate) const CARD_FILE: &str = "README.md";
 /// A picture for the card, which people may add.
 pub const PICTURE_FILE: &str = "picture.png";
-/// A program beside templates that makes models of them without wave.
+/// A program next to templates that expands models from them without wave.
 pub(crate) const EXPAND_FILE: &str = "expand.py";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
@@ -30,18 +30,18 @@ pub(crate) const WEIGHT_FILES: [&str; 3] = [MODEL_FILE, TEMPLATES_FILE, DELTA_FI
 /// The key of `config.json` that names files and their digests.
 pub(crate) const DIGESTS: &str = "digests";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
-/// The same and that of texts in one, as transformers 5 writes it.
+/// The processors of images and of texts in one file, as transformers 5 writes it.
 pub(crate) const PROCESSOR_FILE: &str = "processor_config.json";
 /// The file of the tokenizer.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The scalers that an expanded model was composed from.
 pub(crate) const SCALERS_FILE: &str = "scalers.safetensors";
-/// A model as an ONNX graph, beside its directory's other files.
+/// A model as an ONNX graph, next to its directory's other files.
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
-/// Files beside a model's weights in one layout or another. Left by an earlier model, they would
-/// contradict the new one.
+/// Files next to a model's weights in one layout or another. Left by an earlier model, they would contradict the new
+/// one.
 const COMPANIONS: [&str; 5] = [
     SCALERS_FILE,
     ONNX_FILE,
@@ -65,7 +65,7 @@ pub const ARTEFACT_FILES: [&str; 11] = [
     TOKENIZER_FILE,
 ];
 
-/// Files that only people read: an artefact is the same with others.
+/// Files that only people read: changing them does not change the artefact.
 pub const UNREAD_FILES: [&str; 2] = [CARD_FILE, EXPAND_FILE];
 
 /// The kind of an artefact directory.
@@ -73,7 +73,7 @@ pub const UNREAD_FILES: [&str; 2] = [CARD_FILE, EXPAND_FILE];
 pub enum Kind {
     /// A model that timm can load: `model.safetensors` and its `config.json`.
     Model,
-    /// A model in transformers' native layout: the same files, and other words in `config.json`.
+    /// A model in transformers' native layout: the same files, with other keys in `config.json`.
     Transformers,
     /// Weight templates to expand models from: `templates.safetensors` and its `config.json`.
     Templates,
@@ -93,10 +93,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Tells what kind of artefact `dir` holds, by its `config.json`.
+/// The kind of the artefact in `dir`, by its `config.json`.
 ///
 /// # Errors
-/// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is no directory, is incomplete,
+/// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is not a directory, is incomplete,
 /// or is of no kind.
 pub fn directory_kind(dir: &Path) -> Result<Kind, HubError> {
     read_config(dir).map(|(kind, _)| kind)
@@ -141,7 +141,7 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
     }
 }
 
-/// The path of `name` in `dir`, which its `config.json` promises to be there.
+/// The path of `name` in `dir`, which must exist according to its `config.json`.
 pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<PathBuf, HubError> {
     let path = dir.join(name);
     if path.exists() {
@@ -152,8 +152,8 @@ pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<Path
     }
 }
 
-/// Writes an artefact: weights by the names of their files, the card, `more` files and `config`, to which the digests of
-/// the weights are added. All of them are on disk under temporary names before the first gets its own.
+/// Writes an artefact: weights by file name, the card, `more` files and `config`, to which the digests of the weights
+/// are added. All of them are on disk under temporary names before the first gets its own.
 pub(crate) fn write_artefact<C: Serialize>(
     dir: &Path,
     weights: &[(&'static str, Option<&Weights>)],
@@ -182,9 +182,8 @@ pub(crate) fn write_artefact<C: Serialize>(
     commit_directory(dir, files)
 }
 
-/// Names every staged file, `config.json` last. An old `config.json` goes first, and with it what
-/// stood beside its model and is not replaced, so that at no moment a directory with one holds
-/// files that do not belong together.
+/// Renames all staged files, `config.json` last. An old `config.json` is removed first, then the files of its model
+/// that are not replaced, so that a directory with a `config.json` never holds files that do not belong together.
 pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), HubError> {
     let is = |name: &'static str| move |file: &Staged| file.name() == Some(name);
     let remove = |name: &str| {
@@ -209,9 +208,9 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
     config.into_iter().try_for_each(Staged::commit_synced)
 }
 
-/// Checks the weights of the artefact in `dir` against the digest in its `config.json`, if it has one. For a
-/// reader that has found all tensors: a name that is wrong is told better by that. Scalers have a reader of
-/// their own ([`read_scalers`](crate::read_scalers)).
+/// Checks the weights of the artefact in `dir` against the digest in its `config.json`, if it has one. Call it after
+/// all tensors were found, since a wrong name has a clearer error there. Scalers have their own reader
+/// ([`read_scalers`](crate::read_scalers)).
 ///
 /// # Errors
 /// [`HubError::Malformed`] when the file has another content than was written; [`HubError::Missing`] and
@@ -222,7 +221,7 @@ pub fn check_digests(dir: &Path) -> Result<(), HubError> {
         .try_for_each(|name| check_digest(dir, name))
 }
 
-/// Checks the file `name` in `dir`, if it is there, against the digest in the `config.json` beside it.
+/// Checks the file `name` in `dir`, if it exists, against the digest in the `config.json` next to it.
 pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
     let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
     if !file.is_file() || !path.is_file() {
@@ -289,7 +288,7 @@ mod tests {
                 Kind::Delta,
             ),
             (r#"{"model_type": "vit"}"#, Kind::Transformers),
-            // timm's directories may say both, and are timm's.
+            // timm's directories may have both keys, and count as timm's.
             (r#"{"model_type": "vit", "architecture": "x"}"#, Kind::Model),
         ] {
             fs::write(&config, text).unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn element_types(
     }
 }
 
-/// True if a tensor of this name counts positions, as older files of transformers and timm do.
+/// True if a tensor of this name holds position indices, as in older files of transformers and timm.
 fn is_places(name: &str) -> bool {
     let last = name.rsplit('.').next();
     last.is_some_and(|last| ["position_ids", "relative_position_index"].contains(&last))

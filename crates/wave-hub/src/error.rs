@@ -1,4 +1,4 @@
-//! Errors between memory and disk.
+//! Errors of reading and writing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub enum HubError {
     Missing {
         /// The path looked for.
         path: PathBuf,
-        /// Found in its place.
+        /// The content found in its place.
         found: String,
         /// The remedy.
         remedy: String,
@@ -42,17 +42,17 @@ pub enum HubError {
     Io {
         /// The attempt, as a verb.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// The answer.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// A hub, or the way to it, refused. No secret is ever part of this.
+    /// A hub, or the network, refused. No secret is ever part of this.
     #[error("{about}: {found}; {remedy}")]
     Remote {
         /// The repository, or the file in it.
         about: String,
-        /// The event.
+        /// The failure.
         found: String,
         /// The remedy.
         remedy: String,
@@ -66,7 +66,7 @@ pub enum HubError {
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// The answer.
+        /// The error of candle.
         cause: Box<candle_core::Error>,
     },
 }

@@ -4,9 +4,9 @@
 //! CRC of the message. Each record is written in one piece when it is logged, so a killed run loses
 //! nothing but, at worst, a torn last record.
 //!
-//! Every session of a run has a file of its own, which readers take in the order of their names. That of a resumed run
-//! starts with an event that tells readers to forget what the files before it say of later steps. Those stay as they
-//! are: TensorBoard may have read them already, and goes on where it was.
+//! Every session of a run has its own file, and readers take the files in the order of their names. The file of a
+//! resumed run starts with an event that tells readers to discard later steps of the files before it. Earlier files
+//! stay unchanged: TensorBoard may have read them already, and continues where it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -44,8 +44,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts the events of a run in `dir`, creating it with its parents; those of an earlier run
-    /// are lost.
+    /// Starts the events of a run in `dir`, creating it with its parents; the events of an earlier run are lost.
     ///
     /// # Errors
     /// [`HubError::Io`] when they cannot be written.
@@ -56,8 +55,8 @@ impl EventWriter {
         Self::begin(&dir.join(EVENTS_FILE), &[version()])
     }
 
-    /// Continues the events in `dir` after `step`, the last step that counts; starts them if there
-    /// are none. Readers forget what was logged later.
+    /// Continues the events in `dir` after `step`, the last step that counts; starts them if there are none. Readers
+    /// discard later events.
     ///
     /// # Errors
     /// [`HubError::Io`] when they cannot be written.
@@ -103,10 +102,10 @@ impl EventWriter {
         written.map_err(HubError::io("write", &self.path))
     }
 
-    /// Puts everything logged safely on disk. Readers see it without this.
+    /// Syncs everything logged to disk. Readers see it even without this.
     ///
     /// # Errors
-    /// [`HubError::Io`] when the disk refuses.
+    /// [`HubError::Io`] when the sync fails.
     pub fn sync(&self) -> Result<(), HubError> {
         self.file
             .sync_data()
@@ -142,7 +141,7 @@ fn version() -> Message {
     now().text(FILE_VERSION, VERSION)
 }
 
-/// An event that so far has but its time.
+/// An event with only its time.
 fn now() -> Message {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = since.map_or(0.0, |time| time.as_secs_f64());

@@ -91,13 +91,13 @@ fn a_resumed_run_forgets_what_came_after_its_checkpoint() {
     for step in 3..300 {
         writer.scalars(step, &[("loss", 30.0)]).unwrap();
     }
-    // One that logs nothing before it is resumed.
+    // A session that logs nothing before it is resumed.
     EventWriter::resume(dir, 200).unwrap();
     let mut writer = EventWriter::resume(dir, 3).unwrap();
     writer.scalars(4, &[("loss", 40.0)]).unwrap();
     let expected = [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)];
     assert_eq!(series(dir, "loss"), expected);
-    // From before its first session's end.
+    // Resume from before the end of the first session.
     let mut writer = EventWriter::resume(dir, 1).unwrap();
     writer.scalars(2, &[("loss", 20.0)]).unwrap();
     assert_eq!(series(dir, "loss"), [(0, 0.0), (1, 1.0), (2, 20.0)]);

@@ -89,7 +89,7 @@ pub(crate) fn read_start(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
     Ok(start)
 }
 
-/// Refuses what cannot be read to its end: nothing, a directory, a pipe, a device.
+/// Refuses a path that cannot be read to its end: missing, a directory, a pipe or a device.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), HubError> {
     let (found, remedy) = match fs::metadata(path) {
         Ok(about) if about.is_file() => return Ok(()),

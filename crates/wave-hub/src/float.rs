@@ -21,7 +21,7 @@ pub enum FloatType {
 }
 
 impl FloatType {
-    /// Bytes of a number.
+    /// Bytes per number.
     pub fn bytes(self) -> usize {
         self.dtype().size_in_bytes()
     }

@@ -1,8 +1,8 @@
 //! The header of a safetensors file: 8 bytes of little-endian length, then JSON, then the data.
 //!
-//! The errors of the `safetensors` crate do not always name the tensor, and its sum of offsets may overflow on a hostile
-//! file, so headers are checked here. It also takes the metadata as a `HashMap`, whose order changes from run to
-//! run, so headers are laid out here: metadata first, in key order, then the tensors.
+//! The errors of the `safetensors` crate do not always name the tensor, and its sum of offsets may overflow on a
+//! hostile file, so headers are checked here. It also takes the metadata as a `HashMap`, whose order differs between
+//! runs, so headers are built here: metadata first, in key order, then the tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ const LENGTH_BYTES: usize = 8;
 const MAX_HEADER: u64 = 100_000_000;
 const COPY_AGAIN: &str = "the file is damaged or cut short: copy, download or write it again";
 
-/// A file taken apart.
+/// A parsed file.
 pub(crate) struct Parsed<'a> {
     /// In name order.
     pub(crate) tensors: BTreeMap<String, TensorView<'a>>,
@@ -28,7 +28,7 @@ pub(crate) struct Parsed<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Takes `bytes`, the content of the file `path`, apart.
+/// Parses `bytes`, the content of the file `path`.
 pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubError> {
     taken_apart(bytes).map_err(|found| match another_format(bytes) {
         Some((found, remedy)) => HubError::malformed(path, found, remedy),
@@ -154,8 +154,8 @@ fn check_entry(name: &str, info: &TensorInfo, held: usize) -> Result<(), String>
     Ok(())
 }
 
-/// Recognises what people mistake for safetensors. Only asked once the file is known not to be:
-/// a good file may begin with any of these bytes, since they are its header's length.
+/// Recognises formats that people mistake for safetensors. Called only once the file is known to be invalid: a valid
+/// file may begin with any of these bytes, since they are its header's length.
 fn another_format(bytes: &[u8]) -> Option<(String, &'static str)> {
     let convert = "load it in Python and save the weights with `safetensors.torch.save_file`";
     if bytes.get(LENGTH_BYTES) == Some(&b'{') {

@@ -1,35 +1,34 @@
-//! Artefacts in transit: pulling from and publishing to a hub that speaks Hugging Face's API, by the crate
-//! hf-hub.
+//! Pulling artefacts from and publishing them to a hub that speaks Hugging Face's API, with the crate hf-hub.
 //!
-//! The cache is the one that Python's `huggingface_hub` keeps, with the same environment
-//! variables; either side finds what the other downloaded. Of a model only artefact files are downloaded or
-//! sent: no pickles, and no code but wave's own `expand.py`, which is sent with templates and never downloaded. Whatever is downloaded is compared with the hub's own checksum
-//! before it gets its name. The token goes to the hub's own address only, and into no message.
+//! The cache is the one of Python's `huggingface_hub`, with the same environment variables; each finds what the other
+//! downloaded. Only artefact files of a model are downloaded or sent: no pickles, and no code but wave's own
+//! `expand.py`, which is sent with templates and never downloaded. Every download is compared with the hub's checksum
+//! before it gets its name. The token is sent only to the hub's own address, and appears in no message.
 //!
 //! Nothing here runs unless a name says `hf:` or a caller publishes.
 //!
-//! # Beside hf-hub
+//! # Additions to hf-hub
 //!
-//! The files here are what hf-hub 1.0.0 lacks, and each part goes when hf-hub has it:
+//! The files here add what hf-hub 1.0.0 lacks, and each part is removed once hf-hub has it:
 //!
 //! | own | why | file |
 //! |---|---|---|
-//! | every file compared with its checksum, in a cache of hf-hub's own, before it moves to the shared one | hf-hub stores the answer to a file's GET whatever its status, and checks no content | `pull.rs` |
+//! | every file compared with its checksum, in a cache of hf-hub's own, before it moves to the shared one | hf-hub stores the response to a file's GET whatever its status, and checks no content | `pull.rs` |
 //! | one lock for all downloads from a repository | hf-hub gives up on a file's lock after 10 seconds | `cache.rs` |
-//! | attempts, `Retry-After`, timeouts, errors with a remedy and without signed addresses | hf-hub tries again without regard for `Retry-After`, and waits for ever for an answer | `client.rs` |
-//! | the list of a repository's files, limited in length and time | hf-hub reads an answer until memory ends | `client.rs`, `ask` |
-//! | offline use, and what says that a download is complete | hf-hub does not read `HF_HUB_OFFLINE`; its snapshot may lack files | `cache.rs`, `settings.rs` |
+//! | attempts, `Retry-After`, timeouts, errors with a remedy and without signed addresses | hf-hub retries without regard for `Retry-After`, and has no read timeout | `client.rs` |
+//! | the list of a repository's files, limited in length and time | hf-hub reads a response of any length | `client.rs`, `ask` |
+//! | offline use, and a mark of complete downloads | hf-hub does not read `HF_HUB_OFFLINE`; its snapshot may lack files | `cache.rs`, `settings.rs` |
 //! | a Git LFS batch request before the commit | without Xet hf-hub sends weights as base64 in the commit, with a warning only | `publish.rs`, `check_storage` |
 //! | pull requests: opened as a draft, then committed to as `refs/pr/N` | `create_pr` asks for write access to `main` (<https://github.com/huggingface/hf-hub/pull/199>, merged, unreleased) | `publish.rs`, `propose` |
-//! | dry run, scan for secrets, what is an artefact | wave's business | `plan.rs`, `publish.rs`, `hub.rs` |
+//! | dry run, scan for secrets, rules for artefacts | specific to wave | `plan.rs`, `publish.rs`, `hub.rs` |
 //!
-//! Given up with the own client: resuming a large file within a command
-//! (<https://github.com/huggingface/hf-hub/issues/196>), Git LFS uploads, pull requests to another branch than `main`,
-//! the end of a body that is longer than the hub said, and the refusal of unencrypted addresses for uploads.
+//! Lost with wave's own client: resuming a large file within a command
+//! (<https://github.com/huggingface/hf-hub/issues/196>), Git LFS uploads, pull requests to another branch than
+//! `main`, cutting a body that is longer than the hub said, and the refusal of unencrypted addresses for uploads.
 //!
-//! Two weaknesses of hf-hub 1.0.0 that nothing around it can mend: it takes the headers `ETag` and `X-Repo-Commit` as
-//! file names unchecked, so that a hub which lies can write outside the cache (`HF_ENDPOINT` has to be trusted); and its
-//! HEAD requests have no timeout.
+//! Two weaknesses of hf-hub 1.0.0 cannot be fixed from outside: it takes the headers `ETag` and `X-Repo-Commit` as
+//! file names unchecked, so that a malicious hub can write outside the cache (`HF_ENDPOINT` has to be trusted); and
+//! its HEAD requests have no timeout.
 //!
 //! TLS is rustls with aws-lc, which is what hf-hub's defaults turn on; there is no feature to choose another.
 
@@ -63,14 +62,14 @@ pub struct Progress<'a> {
     pub file: &'a str,
     /// Bytes transferred.
     pub done: u64,
-    /// Bytes in all; 0 where the hub does not say.
+    /// Total bytes; 0 if the hub does not say.
     pub total: u64,
 }
 
 /// Called as files are transferred, several at a time, from other threads.
 pub type OnProgress = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
-/// Hands hf-hub's events on.
+/// Forwards hf-hub's events.
 struct Events(OnProgress);
 
 impl ProgressHandler for Events {
@@ -109,7 +108,7 @@ fn is_artefact_file(name: &str) -> bool {
     plain && (fixed.contains(&name) || kinds.iter().any(|kind| name.ends_with(kind)))
 }
 
-/// True if a name is that of a pickle, or of what commonly holds one: reading it may run code.
+/// True if a name is that of a pickle, or of a format that often contains one: reading it may run code.
 fn is_pickle_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [

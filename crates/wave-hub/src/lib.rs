@@ -1,9 +1,9 @@
-//! Artefacts at rest: safetensors, JSON, atomic writes, model cards.
+//! Artefacts on disk: safetensors, JSON, atomic writes, model cards.
 //!
-//! Stages hand each other directories, and this crate reads and writes them:
+//! Stages exchange directories, and this crate reads and writes them:
 //!
 //! - a **model directory** in timm's layout ([`read_model`], [`write_model`]): `model.safetensors`,
-//!   `config.json` and a card, with `model.onnx` beside them if asked for;
+//!   `config.json` and a card, with `model.onnx` if requested;
 //! - the same in transformers' layout ([`read_transformers`], [`write_transformers`]);
 //! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
 //!   `config.json` and a card;
@@ -12,13 +12,13 @@
 //!
 //! To write one, its files are staged under temporary names and synced, the old `config.json` is
 //! removed, the files are renamed, and the new `config.json` comes last. So a file is complete or absent,
-//! and a directory with a `config.json` is complete. The same content gives the same bytes, whatever the
-//! run or the machine. To read one, `config.json` tells its kind; every reader answers any bytes with a
-//! value or a [`HubError`], never a panic.
+//! and a directory with a `config.json` is complete. The same content gives the same bytes, whatever the run or the
+//! machine. On reading, `config.json` gives the kind; for any bytes, a reader returns a value or a [`HubError`], and
+//! never panics.
 //!
-//! Besides there are tables with a checksum ([`write_table`]), TensorBoard's event files
-//! ([`EventWriter`]) and, with the feature `hub`, downloads from a hub and publishing to it. The crate
-//! knows names, shapes and element types, but no network.
+//! There are also tables with a checksum ([`write_table`]), TensorBoard's event files ([`EventWriter`]) and, with the
+//! feature `hub`, downloads from a hub and publishing to it. The crate knows names, shapes and element types, but
+//! nothing about networks.
 //!
 //! ```
 //! use candle_core::{Device, Tensor};

@@ -20,7 +20,7 @@ use crate::onnx::{self, VitSizes};
 use crate::tensors::read_weights;
 use crate::{FloatType, HubError, Weights};
 
-/// The most classes that are named by their numbers.
+/// Maximum number of classes that are named by their numbers.
 const MOST_NAMED: u64 = 1 << 20;
 
 /// A model's `config.json`.
@@ -45,10 +45,10 @@ pub struct ModelConfig {
     /// One name per class, in the order of the logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_names: Option<Vec<String>>,
-    /// The rounding of a crop's offset, where it is not timm's ([`crate::FLOOR`]). timm ignores it.
+    /// The rounding of a crop's offset, if it is not timm's ([`crate::FLOOR`]). timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_offset: Option<String>,
-    /// Added to variances in layer norms, where it is not what timm's network adds. timm ignores it.
+    /// Added to variances in layer norms, if it is not what timm's network adds. timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_norm_eps: Option<f64>,
     /// Provenance: recipe, ancestor, data, seed. timm ignores it.
@@ -61,7 +61,7 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PretrainedCfg {
-    /// Which set of weights this is. Empty when the file does not say.
+    /// The name of this set of weights. Empty when the file does not say.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tag: String,
     /// True if the weights need a loader of their own.
@@ -83,7 +83,7 @@ pub struct PretrainedCfg {
     pub std: Vec<f64>,
     /// As in [`ModelConfig`].
     pub num_classes: usize,
-    /// The height and width of the last feature map, where there is one.
+    /// The height and width of the last feature map, if there is one.
     pub pool_size: Option<[usize; 2]>,
     /// The module(s) that see the image's channels.
     pub first_conv: Option<ModuleNames>,
@@ -163,18 +163,17 @@ pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, Hu
     Ok(weights)
 }
 
-/// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`, the
-/// graph `model.onnx` if its sizes and metadata are given, and `config.json`.
+/// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`,
+/// the graph `model.onnx` if its sizes and metadata are given, and `config.json`.
 ///
-/// Everything is on disk under temporary names before the first file gets its own, and
-/// `config.json` comes last, so a directory that has one is complete. What an earlier model left
-/// beside its weights (scalers, an ONNX graph, transformers' preprocessing) goes, unless it is
-/// written anew; other files in `dir` are left alone.
+/// Everything is on disk under temporary names before the first file gets its own, and `config.json` comes last, so a
+/// directory that has one is complete. Files that an earlier model left next to its weights (scalers, an ONNX graph,
+/// transformers' preprocessing) are removed, unless they are written again; other files in `dir` are left alone.
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when the content contradicts itself, `float` cannot hold a weight or an ONNX file the graph;
-/// [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the failure
-/// falls between two renames, neither has anything else changed.
+/// [`HubError::Unwritable`] when the content contradicts itself, `float` cannot hold a weight, or an ONNX file cannot
+/// hold the graph; [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind;
+/// unless the failure falls between two renames, nothing else has changed either.
 pub fn write_model(
     dir: &Path,
     config: &ModelConfig,
@@ -248,8 +247,8 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
         .collect())
 }
 
-/// Turns names by the numbers of classes, which timm writes where numbers have gaps, into names in order. A class
-/// without a name has its number.
+/// Turns names keyed by class number, which timm writes if the numbers have gaps, into names in order. A class
+/// without a name gets its number.
 fn names_in_order(config: &mut Value) -> Result<(), String> {
     let classes = config["num_classes"].as_u64().unwrap_or(0);
     let Some(named) = config["label_names"].as_object() else {
@@ -275,7 +274,7 @@ fn names_in_order(config: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses what no model can be.
+/// Refuses configurations that no model can have.
 fn check(config: &ModelConfig) -> Result<(), String> {
     let classes = config.num_classes;
     if let Some(names) = &config.label_names
@@ -295,7 +294,7 @@ fn check(config: &ModelConfig) -> Result<(), String> {
     check_prepared(&config.pretrained_cfg)
 }
 
-/// Refuses preprocessing that no image can take.
+/// Refuses preprocessing that no image can undergo.
 pub(crate) fn check_prepared(prepared: &PretrainedCfg) -> Result<(), String> {
     check_numbers(&prepared.mean, &prepared.std, prepared.crop_pct)?;
     let (channels, n) = (prepared.input_size[0], prepared.mean.len());

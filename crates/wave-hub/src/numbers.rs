@@ -1,16 +1,16 @@
 //! The numbers and rules of preprocessing, checked in one place for models and templates alike.
 
-/// How torchvision, and so timm, rounds half a pixel of a crop's offset.
+/// Rounding of half a pixel of a crop's offset in torchvision, and so in timm.
 pub const HALF_TO_EVEN: &str = "half_to_even";
-/// How transformers rounds it.
+/// Rounding of it in transformers.
 pub const FLOOR: &str = "floor";
 
-/// The sides of a crop over those of the resized image.
+/// Range of the crop's side over the resized image's.
 const CROP_PCT: std::ops::RangeInclusive<f64> = 0.01..=1.0;
-/// Deviations, as settings may give them too.
+/// Range of standard deviations, for settings too.
 const STD: std::ops::RangeInclusive<f64> = 1e-4..=1.0;
 
-/// Refuses numbers no image can be prepared with: the one check, of models and templates alike.
+/// Refuses numbers that no image can be prepared with: the one check, for models and templates alike.
 pub(crate) fn check_numbers(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<(), String> {
     if mean.len() != std.len() {
         let (m, s) = (mean.len(), std.len());

@@ -3,12 +3,12 @@
 //! The graph uses operator set 17, the first with LayerNormalization, and states GELU by its
 //! definition (the operator came later). It takes `images` (batch, channels, side, side),
 //! normalised as the model expects, and gives `logits` (batch, classes); the batch is free.
-//! Weights keep timm's names, save that the matrices of the blocks are stored transposed, as
-//! MatMul wants them, under the name with `_t` appended. It computes in f32; weights stored as f16
+//! Weights keep timm's names, except that the matrices of the blocks are stored transposed, as
+//! MatMul expects them, under the name with `_t` appended. It computes in f32; weights stored as f16
 //! or bf16, under their name with the type appended, are widened by Cast nodes, which runtimes
 //! fold away when they load the file.
 //!
-//! The schema is onnx.proto's; field numbers stand beside their names in `schema`.
+//! The schema is onnx.proto's; field numbers are next to their names in `schema`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

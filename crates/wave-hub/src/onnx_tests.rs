@@ -1,5 +1,5 @@
-//! The content of the file, read back field by field. Whether it computes the right numbers is
-//! checked from outside, with an ONNX runtime and timm: `tests/python/check_onnx.py`.
+//! The content of the file, read back field by field. The numbers that it computes are checked from outside, with an
+//! ONNX runtime and timm: `tests/python/check_onnx.py`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -74,7 +74,7 @@ fn texts(message: &[u8], field: u32) -> Vec<String> {
     all(message, field).iter().map(Field::text).collect()
 }
 
-/// Element type, name, and dimensions (0 where free) of a `ValueInfoProto`.
+/// Element type, name, and dimensions (0 if free) of a `ValueInfoProto`.
 fn value(message: &[u8]) -> (String, i64, Vec<i64>) {
     let tensor = one(one(message, 2).bytes(), 1);
     let dims = all(one(tensor.bytes(), 2).bytes(), 1);

@@ -1,4 +1,4 @@
-//! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code of theirs.
+//! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code from them.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
@@ -11,7 +11,7 @@ use crate::element::element_types;
 use crate::files::read_start;
 use crate::{HubError, Weights};
 
-/// Keys under which checkpoints keep the weights, in timm's order: averaged ones first. A plain state dict has none of these.
+/// Keys of the weights in checkpoints, in timm's order: averaged ones first. A plain state dict has none of these.
 const KEYS: [Option<&str>; 5] = [
     None,
     Some("state_dict_ema"),
@@ -29,11 +29,11 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
     Ok(start.starts_with(b"PK\x03\x04") && start.get(8) != Some(&b'{'))
 }
 
-/// The tensors of a state dict, or of a checkpoint that holds one; `module.`, which training on several devices puts
-/// before each name, goes.
+/// The tensors of a state dict, or of a checkpoint that holds one; the prefix `module.`, which training on several
+/// devices adds to each name, is removed.
 ///
 /// # Errors
-/// [`HubError::Malformed`] when the file is no such archive, holds no tensors or one of another element type.
+/// [`HubError::Malformed`] when the file is not such an archive, holds no tensors or one of another element type.
 pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     let about = fs::metadata(path).map_err(HubError::io("read", path))?;
     let damaged = || Err("it is damaged".to_owned());

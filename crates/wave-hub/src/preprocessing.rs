@@ -23,13 +23,13 @@ pub use export::Processor;
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A file says it, under these keys.
+    /// Given by a file, under these keys.
     File(String),
-    /// The files leave it out, and mean the default of this class.
+    /// Left out by the files, which means the default of this class.
     Class(String),
-    /// The weights show it.
+    /// Derived from the weights.
     Weights,
-    /// Nothing tells it; why this value was taken.
+    /// Not given anywhere; the reason for this value.
     Assumed(String),
 }
 
@@ -73,11 +73,11 @@ pub struct Preprocessing {
     pub interpolation: Told<String>,
     /// The side of the crop over the shorter side of the resized image; 1 when nothing is cut.
     pub crop_pct: Told<f64>,
-    /// `center`: the shorter side is resized to size/`crop_pct` and the middle taken; `squash`:
-    /// both sides are, and the middle taken; `border`: the longer side is. `none`: the shorter side is
-    /// resized to size, and nothing is cut.
+    /// `center`: the shorter side is resized to size/`crop_pct` and the middle taken; `squash`: both sides are, and
+    /// the middle taken; `border`: the longer side is. `none`: the shorter side is resized to size, and nothing is
+    /// cut.
     pub crop_mode: Told<String>,
-    /// The rounding of the crop's offset where the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
+    /// The rounding of the crop's offset if the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
     pub crop_offset: Told<String>,
     /// Subtracted from each channel, in units of 0..=1; one value a channel.
     pub mean: Told<Vec<f64>>,
@@ -143,8 +143,8 @@ impl Preprocessing {
     }
 }
 
-/// Reads how the model in `dir` wants its images: timm's `pretrained_cfg` in the `config.json` of a
-/// directory in timm's layout; in transformers', the `image_processor` of `processor_config.json`, else
+/// Reads the preprocessing of the model in `dir`: timm's `pretrained_cfg` in the `config.json` of a directory in
+/// timm's layout; in transformers', the `image_processor` of `processor_config.json`, else
 /// `preprocessor_config.json`, with the defaults of their class. Without these files, the defaults of the
 /// class that transformers has for the `model_type` are assumed.
 ///
@@ -171,7 +171,7 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
         if let Some(key) = key {
             match steps.get_mut(key) {
                 Some(inner) => steps = inner.take(),
-                // Older ones are of texts alone.
+                // Older ones are for text only.
                 None => continue,
             }
         }

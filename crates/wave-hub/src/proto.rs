@@ -57,7 +57,7 @@ impl Message {
         self
     }
 
-    /// The content of a field that was opened.
+    /// Appends the content of a field that was opened.
     pub(crate) fn then(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The provenance of a template set. Its fields are those that other stages act on; the record itself is kept as it was
-/// read, in its order, with whatever else it holds.
+/// The provenance of a template set. Its fields are the ones that other stages use; the record itself is kept as it
+/// was read, in its order, with any other keys.
 ///
 /// ```
 /// use serde_json::json;
@@ -19,17 +19,17 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Value", into = "Value")]
 pub struct Provenance {
-    /// The least and the most layers condensed; empty if they are not told.
+    /// Minimum and maximum number of layers condensed; empty if not recorded.
     pub depths: Vec<usize>,
-    /// Widths condensed; empty if they are not told.
+    /// Widths condensed; empty if not recorded.
     pub widths: Vec<usize>,
-    /// MLP ratios that steps drew beside the auxiliary's.
+    /// MLP ratios that steps sampled in addition to the auxiliary's.
     pub mlp_ratios: Vec<f64>,
-    /// Head widths that steps drew beside the auxiliary's.
+    /// Head widths that steps sampled in addition to the auxiliary's.
     pub head_widths: Vec<usize>,
-    /// Image sides that steps drew beside the auxiliary's.
+    /// Image sides that steps sampled in addition to the auxiliary's.
     pub image_sizes: Vec<usize>,
-    /// Patch sides that steps drew beside the auxiliary's.
+    /// Patch sides that steps sampled in addition to the auxiliary's.
     pub patches: Vec<usize>,
     /// Training data.
     pub data: Option<String>,
@@ -41,12 +41,12 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// All of it, for cards.
+    /// The whole record, for cards.
     pub fn record(&self) -> &Value {
         &self.record
     }
 
-    /// Epochs of the condensation and, before them, of those that it grew from.
+    /// Epochs of the condensations that it grew from, if any, and then of its own.
     pub fn all_epochs(&self) -> Vec<f64> {
         let before = self.grown.iter().flat_map(|before| before.all_epochs());
         before.chain([self.epochs]).collect()

@@ -1,4 +1,4 @@
-//! `scalers.safetensors`: the scalers that an expanded model was composed from, beside its weights.
+//! `scalers.safetensors`: the scalers that an expanded model was composed from, next to its weights.
 //!
 //! It holds `scalers.{layer}.{part}` for every layer and part, and nothing else.
 
@@ -14,7 +14,7 @@ use crate::{HubError, Weights};
 /// The scalers of a model of `depth` layers in `dir`, if it has any.
 ///
 /// # Errors
-/// [`HubError::Malformed`] naming a tensor that is missing or none of these, or when the file is broken;
+/// [`HubError::Malformed`] naming a tensor that is missing or unexpected, or when the file is broken;
 /// [`HubError::Io`] when it cannot be read.
 pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubError> {
     let path = dir.join(SCALERS_FILE);

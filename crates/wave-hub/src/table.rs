@@ -47,8 +47,8 @@ pub fn write_table(
 /// checksum.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is no such table or
-/// its content is not that of its checksum; [`HubError::Io`] when it cannot be read.
+/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is not such a table or its content does
+/// not match its checksum; [`HubError::Io`] when it cannot be read.
 pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let remedy = "the file is damaged: remove it or copy it again";
     let damaged = |found: String| HubError::malformed(path, found, remedy);

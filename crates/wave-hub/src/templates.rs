@@ -1,5 +1,5 @@
-//! The template directory: `templates.safetensors`, `config.json`, a card, and a program that makes models of them with
-//! numpy alone.
+//! The template directory: `templates.safetensors`, `config.json`, a card, and a program that expands models from
+//! them with only numpy.
 //!
 //! Tensors of `templates.safetensors`, with N templates in a set and template size t:
 //!
@@ -7,7 +7,7 @@
 //! - `bank.{k}.{part}` of shape (N, rows/t, cols/t): the scalers of anchor k, for every part;
 //! - `auxiliary.{name}`: the weights of the auxiliary that are not composed.
 //!
-//! Where there are levels of size these are the last level's; the same names after `levels.{i}.` are those of level i.
+//! With levels of size, these are the last level's; the same names after `levels.{i}.` are those of level i.
 //!
 //! A part (`qkv`, `proj`, `fc1`, `fc2`) takes its templates from one set; parts may share one.
 
@@ -36,20 +36,20 @@ pub(crate) const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
 pub struct TemplateConfig {
     /// [`FORMAT_VERSION`](crate::FORMAT_VERSION).
     pub format_version: u32,
-    /// The product of a scaler and a template: `tile` for S (x) T, `interleave` for T (x) S.
+    /// The Kronecker product of a scaler and a template: `tile` for S (x) T, `interleave` for T (x) S.
     pub kronecker: String,
     /// The side t of every template.
     pub template_size: usize,
     /// Templates in each set.
     pub counts: BTreeMap<String, usize>,
-    /// Which set each part takes its templates from.
+    /// The set that each part takes its templates from.
     pub sets: BTreeMap<String, String>,
-    /// Levels of size, the smallest first, where models of some sizes have values of their own.
+    /// Levels of size, the smallest first, if models of some sizes have their own values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<LevelConfig>,
     /// Anchors of the scaler bank, at relative depths 0..=1.
     pub anchors: usize,
-    /// The relative depth of layer l of L: `l/(L-1)`, which is meant where nothing is said, or `l/L`.
+    /// The relative depth of layer l of L: `l/(L-1)`, the default, or `l/L`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth_rule: Option<String>,
     /// The shape of the auxiliary: depth, width, heads and the like.
@@ -75,7 +75,7 @@ pub struct TemplateConfig {
     /// The filter that images are resized with, in timm's words; `bicubic` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpolation: Option<String>,
-    /// The way to a square image, in timm's words; `center` if absent.
+    /// Crop mode, in timm's words; `center` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_mode: Option<String>,
     /// The rounding of a crop's offset, [`crate::FLOOR`]; [`crate::HALF_TO_EVEN`] if absent.
@@ -114,12 +114,12 @@ impl TemplateConfig {
     }
 }
 
-/// Models up to a size, those of smaller levels apart.
+/// Models up to a size, except those of smaller levels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LevelConfig {
-    /// The most layers.
+    /// Maximum number of layers.
     pub depth: usize,
-    /// The most channels of a token.
+    /// Maximum width of the tokens.
     pub width: usize,
     /// Templates of each set.
     pub counts: BTreeMap<String, usize>,
@@ -140,7 +140,7 @@ pub struct ShapeAccuracy {
     pub image_size: usize,
     /// The side of a patch, in pixels.
     pub patch: usize,
-    /// The share of images whose most probable class is right, in 0..=1.
+    /// Top-1 accuracy, in 0..=1.
     pub top1: f64,
 }
 
@@ -151,9 +151,9 @@ pub struct Accuracy {
     pub depth: usize,
     /// Width of the tokens.
     pub width: usize,
-    /// The share of images whose most probable class is right, in 0..=1.
+    /// Top-1 accuracy, in 0..=1.
     pub top1: f64,
-    /// Under which circumstances, in words.
+    /// The conditions of the measurement, in words.
     pub condition: String,
 }
 
@@ -289,7 +289,7 @@ impl Versioned for TemplateConfig {
     }
 }
 
-/// Refuses names of other classes than there are, and accuracies that are no share.
+/// Refuses a wrong number of class names, and accuracies outside 0..=1.
 pub(crate) fn check_results(
     label_names: &[String],
     classes: usize,
@@ -310,7 +310,7 @@ pub(crate) fn check_results(
     }
 }
 
-/// Refuses tensors of a level, whose names begin with `prefix`, that contradict the configuration; adds the names of its
+/// Refuses tensors of a level, with names after `prefix`, that contradict the configuration; adds the names of its
 /// templates and scalers to `expected`.
 fn check_level(
     config: &TemplateConfig,

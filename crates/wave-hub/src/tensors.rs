@@ -1,10 +1,10 @@
 //! Weight maps as safetensors files.
 //!
-//! # Which element types
-//! Weights are f32 in memory. On disk f32, f16 and bf16 are accepted, and the narrow two widened.
-//! The integers that belong to weights are batch normalisation's step count, `num_batches_tracked`, an i64
-//! scalar, and the `position_ids` and `relative_position_index` of older files, which are read only. All else is refused by name: an f64 or an integer tensor
-//! in a weight file is a mistake that is cheaper to hear about here than in a matrix product.
+//! # Element types
+//! Weights are f32 in memory. On disk f32, f16 and bf16 are accepted, and the narrow two widened. Accepted integers
+//! are batch normalisation's step count, `num_batches_tracked`, an i64 scalar, and the `position_ids` and
+//! `relative_position_index` of older files, which are read only. All other types are refused by name: an f64 or an
+//! integer tensor in a weight file is a mistake that is cheaper to report here than in a matrix product.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights, pickle};
 
-/// Reads a safetensors file, or a `.pth` file of PyTorch that holds tensors alone, into CPU memory: the tensors, and the
+/// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
 /// header's metadata.
 ///
 /// f32 is kept bit for bit, f16 and bf16 are widened to f32, and i64 scalars named
@@ -79,9 +79,8 @@ fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
 /// Writes a safetensors file, whole or not at all. The same weights and metadata give the same
 /// bytes, whatever the tensors' strides and device.
 ///
-/// The element types are those [`read_tensors`] reads. Tensors lie in name order, save that the
-/// widest element type comes first, as the format's own writers have it, so that each tensor
-/// is aligned.
+/// The element types are those [`read_tensors`] reads. Tensors lie in name order, except that the widest element type
+/// comes first, as in files of the format's own writers, so that each tensor is aligned.
 ///
 /// # Errors
 /// [`HubError::Unwritable`] when a tensor could not be read back; [`HubError::Io`] and

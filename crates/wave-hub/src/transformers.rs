@@ -17,11 +17,11 @@ use crate::float::cast;
 use crate::model::read_model_weights;
 use crate::{FloatType, HubError, Weights};
 
-/// The file that lists the parts of weights too large for one.
+/// The index of weights that are split over several files.
 const INDEX_FILE: &str = "model.safetensors.index.json";
 
-/// Reads a model in transformers' native layout: `config.json` as it is, and the weights under
-/// the names they have there. How to prepare images: [`crate::read_preprocessing`].
+/// Reads a model in transformers' native layout: `config.json` as it is, and the weights under the names they have
+/// there. For the preparation of images, see [`crate::read_preprocessing`].
 ///
 /// # Errors
 /// [`HubError::Missing`] when a file is not there, [`HubError::Malformed`] when one is broken or
@@ -46,8 +46,8 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
 /// its own. Other files are treated as by [`crate::write_model`].
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when `config` has no `model_type`, or the weights have no place in
-/// `float`; [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file
+/// [`HubError::Unwritable`] when `config` has no `model_type`, or the weights do not fit `float`; [`HubError::Io`]
+/// and [`HubError::Tensor`] when the work fails. No temporary file
 /// stays behind; unless the failure falls between two renames, neither has anything else changed.
 pub fn write_transformers(
     dir: &Path,

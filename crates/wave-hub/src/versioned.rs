@@ -21,17 +21,17 @@ pub(crate) trait Versioned: Serialize + DeserializeOwned {
     const KIND: Kind;
     /// The file of its weights.
     const FILE: &'static str;
-    /// Its content, in errors.
+    /// A noun for its content, in errors.
     const NOUN: &'static str;
     /// The stage that writes it.
     const VERB: &'static str;
 
     fn version(&self) -> u32;
 
-    /// Refuses a configuration that cannot be.
+    /// Refuses an invalid configuration.
     fn check(&self) -> Result<(), String>;
 
-    /// Refuses tensors that contradict the configuration, and any that it does not speak of.
+    /// Refuses tensors that contradict the configuration, and tensors that it does not list.
     fn check_weights(&self, weights: &Weights) -> Result<(), String>;
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn write<C: Versioned>(
     write_artefact(dir, &[(C::FILE, Some(&weights))], card, more, config)
 }
 
-/// Asked before anything else of the file is believed: other versions may look otherwise.
+/// Called before the rest of the file is used: other versions may have another format.
 fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
     let found = match version {
         Some(version) if version.as_u64() == Some(u64::from(FORMAT_VERSION)) => return Ok(()),
@@ -115,9 +115,9 @@ pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<(), String> {
     }
 }
 
-/// Refuses weights that are not those expected, each of them: what is looked up by name alone may be passed over.
+/// Checks that the names of the weights are exactly those expected: a lookup by name would miss unexpected ones.
 pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Result<(), String> {
-    // A tensor by another name is told by that: both names differ from what is expected.
+    // A misnamed tensor is reported by its own name, not as a missing one.
     if let Some(name) = weights.keys().find(|name| !expected.contains(*name)) {
         return Err(format!(
             "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"

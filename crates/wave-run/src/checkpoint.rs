@@ -1,8 +1,8 @@
-//! Checkpoints of a training: its latest state, the one before, and the best values.
+//! Checkpoints of a training: the latest state, the previous one, and the best values.
 //!
-//! A thread writes them from a copy, so that no step waits for the disk. The state before is kept until
-//! the latest is safely on disk, and replaces it where its checksum is wrong. A state also names the
-//! inputs of its run, which cannot go on with others.
+//! A thread writes them from a copy, so that no step waits for the disk. The previous state is kept until the latest
+//! is safely on disk, and is used if the latest has a wrong checksum. A state also records the inputs of its run,
+//! which cannot resume with others.
 
 use crate::error::request;
 use crate::paths;
@@ -20,7 +20,7 @@ const LATEST: &str = "checkpoint.safetensors";
 const BEFORE: &str = "checkpoint-before.safetensors";
 const BEST: &str = "best.safetensors";
 
-/// The metadata's key of the tensors' names and shapes, which the file's checksum leaves out.
+/// Metadata key of the tensors' names and shapes, which the file's checksum does not cover.
 const NAMES: &str = "names";
 
 type Metadata = BTreeMap<String, String>;
@@ -33,16 +33,16 @@ pub struct Checkpoints {
     writing: Option<JoinHandle<Result<()>>>,
 }
 
-/// The values of the epoch that tested best.
+/// The values of the epoch with the best test accuracy.
 pub struct Best {
     /// Their accuracy, 0 to 1.
     pub top1: f64,
-    /// By name of variable.
+    /// Values by variable name.
     pub values: Weights,
 }
 
 impl Best {
-    /// A copy of values, which training goes on to change.
+    /// Copies values that training will go on to change.
     pub fn copy(values: &Weights, top1: f64) -> Result<Best> {
         let copy =
             |(name, t): (&String, &Tensor)| Ok((name.clone(), t.copy()?.to_device(&Device::Cpu)?));
@@ -50,7 +50,7 @@ impl Best {
         Ok(Best { top1, values })
     }
 
-    /// Gives every rank the values of the first.
+    /// Broadcasts the first rank's values to every rank.
     pub fn of_first(
         best: Option<Best>,
         variables: &[Variable],
@@ -80,7 +80,7 @@ impl Best {
 }
 
 impl Checkpoints {
-    /// The checkpoints in `dir`, which save `about` with every state.
+    /// The checkpoints in `dir`; `about` is saved with every state.
     pub fn new(dir: &Path, about: Metadata) -> Checkpoints {
         Checkpoints {
             dir: dir.to_path_buf(),
@@ -96,7 +96,7 @@ impl Checkpoints {
             .any(|name| self.dir.join(name).exists())
     }
 
-    /// Reads the latest intact state, if there is any, to continue from it.
+    /// Reads the latest intact state, if any, to resume from it.
     ///
     /// # Errors
     /// If there are states and all are damaged.
@@ -132,7 +132,7 @@ impl Checkpoints {
     /// Removes all checkpoints.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If a file cannot be removed.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join(); // whatever became of it
@@ -152,8 +152,8 @@ impl Checkpoints {
         }
     }
 
-    /// Begins to save a state, unless another is being written, and returns whether it did. With `last`
-    /// it waits, and the state is always saved.
+    /// Starts saving a state, unless another is being written; returns true if it did. With `last` it waits, and
+    /// always saves the state.
     ///
     /// # Errors
     /// If this state, with `last`, or an earlier one could not be written.
@@ -212,7 +212,7 @@ pub struct Found {
     weights: Weights,
     /// Metadata of the run that saved the state.
     pub about: Metadata,
-    /// The error in the later state, if that one is damaged.
+    /// The error in the latest state, if that one is damaged.
     pub broken: Option<String>,
 }
 
@@ -229,7 +229,7 @@ impl Found {
 
 impl Drop for Checkpoints {
     fn drop(&mut self) {
-        // The last state is complete even where training failed.
+        // Wait, so that the last state is complete even if training failed.
         let _ = self.wait();
     }
 }
@@ -238,7 +238,7 @@ fn write_state(dir: &Path, weights: &Weights, metadata: Metadata, step: u64) -> 
     let (latest, before) = (dir.join(LATEST), dir.join(BEFORE));
     if latest.exists() {
         let _ = fs::remove_file(&before);
-        // A hard link; a file system without links goes without the earlier state.
+        // A hard link; on a file system without links, the previous state is not kept.
         let _ = fs::hard_link(&latest, &before);
     }
     write_whole(&latest, weights, metadata).with_context(|| match latest.exists() {

@@ -16,7 +16,7 @@ fn about() -> Metadata {
     [("inputs".to_string(), "{}".to_string())].into()
 }
 
-/// A directory with the states of steps 1 and 2, whose values are their steps.
+/// A directory with the states of steps 1 and 2; the values of each are its step.
 fn saved() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut checkpoints = Checkpoints::new(dir.path(), about());

@@ -1,11 +1,11 @@
-//! Where a run takes place: its device, the processes that share it, and its interruption.
+//! The context of a run: its device, its ranks, and its interruption.
 //!
 //! Artefacts are read and written on the host. Weights move to the device before a network runs
 //! ([`Context::place`]) or trains (`train::variable`); images follow the weights, targets the logits.
 //!
-//! Every rank reads the same settings and files and runs the same stages. Each computes its share of
-//! every batch, of the ancestor's outputs and of the test images (`wave_train::Ranks`). Work that
-//! happens once, such as writing, is for the first rank while the others wait: [`Context::on_first`].
+//! Every rank reads the same settings and files and runs the same stages. Each computes its part of every batch, of
+//! the ancestor's outputs and of the test images (`wave_train::Ranks`). Work to be done once, such as writing, is
+//! done by the first rank while the others wait: [`Context::on_first`].
 
 use crate::error::request;
 use crate::interrupt::Interruption;
@@ -27,7 +27,7 @@ struct Shared {
 }
 
 impl Default for Context {
-    /// The processor, in one process that nothing interrupts.
+    /// The CPU, in a single process that nothing interrupts.
     fn default() -> Context {
         Context::new(Device::Cpu, Box::new(Alone), Interruption::default())
     }
@@ -47,7 +47,7 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    /// A context of these parts.
+    /// Creates a context from its parts.
     pub fn new(
         device: Device,
         ranks: Box<dyn Ranks + Send>,
@@ -83,7 +83,7 @@ impl Context {
             .collect()
     }
 
-    /// True if any rank was interrupted, which then holds for all.
+    /// True on all ranks if any rank was interrupted.
     pub fn interrupted(&self) -> bool {
         let stop = self.ranks().any(self.interruption().requested());
         if stop {
@@ -119,14 +119,14 @@ impl Context {
         Ok(())
     }
 
-    /// Does work on the first rank, then on the others, which find its results, such as a download.
+    /// Does work on the first rank, then on the others, which reuse its results, such as a download.
     pub fn first_then_others<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = self.is_first().then(&work).transpose()?;
         self.ranks().wait();
         done.map_or_else(work, Ok)
     }
 
-    /// Means of weights over the ranks.
+    /// Averages weights over the ranks.
     pub fn mean(&self, weights: Weights) -> candle_core::Result<Weights> {
         let ranks = self.ranks();
         if ranks.size() == 1 {

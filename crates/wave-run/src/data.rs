@@ -44,9 +44,9 @@ pub struct Data {
     pub augment: Augment,
     /// Seed of repeated augmentations.
     pub view_seed: u64,
-    /// Class names; empty where the images have no labels.
+    /// Class names; empty if the images have no labels.
     pub class_names: Vec<String>,
-    /// Images of a training step.
+    /// Number of images in a training step.
     pub batch: usize,
     /// One more than the largest training index; 0 without training images.
     pub source_images: usize,
@@ -71,8 +71,8 @@ impl Data {
         Ok(data)
     }
 
-    /// As [`Data::open`], for a stage that uses no labels. Where the data does not have as many classes
-    /// as `names`, its classes are `names` and it has no test images.
+    /// As [`Data::open`], for a stage that uses no labels. If the data has another number of classes than
+    /// `names`, its classes are `names` and it has no test images.
     pub fn open_unlabelled(
         plan: &DataPlan,
         input: Input,
@@ -94,13 +94,13 @@ impl Data {
         Ok(data)
     }
 
-    /// The training images as those of a test: each once, without augmentation.
+    /// The training images as test images: each once, without augmentation.
     pub fn training_images(&self) -> TestImages {
         let images = (self.train.clone(), self.train_indices.clone());
         TestImages::new(&self.spec, images, &self.transform, &self.tests.context)
     }
 
-    /// True if images are tested on that were held out of those for training.
+    /// True if the test images were held out of the training images.
     pub fn tests_on_training_images(&self) -> bool {
         Arc::ptr_eq(&self.tests.source, &self.train)
     }
@@ -120,7 +120,7 @@ impl Data {
         Data::open_for(plan, input, None, context)
     }
 
-    /// As [`Data::open_any`]. Images are tested on only if they have so many `classes`, if given.
+    /// As [`Data::open_any`]. If `classes` is given, data with another number of classes gets no test images.
     fn open_for(
         plan: &DataPlan,
         input: Input,
@@ -242,7 +242,7 @@ impl Data {
 /// The images of a batch: (images, channels, side, side).
 ///
 /// # Errors
-/// If they are not as many as the batch says.
+/// If their number differs from the batch's.
 pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
     let (channels, side) = (batch.channels, batch.image_size);
     let shape = (batch.size, channels, side, side);
@@ -257,17 +257,17 @@ fn unlabelled(spec: &str) -> anyhow::Error {
     ))
 }
 
-/// Per cent of the images that are held out of data that nobody has split.
+/// Percentage of the images to hold out of data without a split.
 const HELD_OUT: usize = 15;
 
-/// Number of images to hold out of data that nothing splits.
+/// Number of images to hold out of data without a split.
 pub(crate) fn share(plan: &DataPlan, dataset: &Dataset) -> Option<usize> {
     let n = dataset.train.len();
     let splits = dataset.unsplit && plan.hold_out.is_none() && n > 1;
     splits.then(|| (n * HELD_OUT).div_ceil(100))
 }
 
-/// Notes on stderr what lies among the images and is not read.
+/// Prints a note about files in the data that are not read.
 fn tell_passed_over(dataset: &Dataset) {
     let passed_over = dataset.passed_over();
     if passed_over.count > 0 {
@@ -281,8 +281,8 @@ fn tell_passed_over(dataset: &Dataset) {
 /// A source, and indices of its images.
 type Subset = (Arc<dyn Source>, Vec<u32>);
 
-/// The training images that settings choose, and the test images with their source. `share` is the number of images to
-/// hold out that nobody asked for.
+/// The training images that the settings select, and the test images with their source. `share` is the number of
+/// images held out by default.
 fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Vec<u32>, Subset)> {
     let mut train = wave_data::subset(dataset.train.len(), None, plan.seed);
     let test = match (plan.hold_out, share) {
@@ -297,7 +297,7 @@ fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Ve
             train = rest;
             (dataset.train.clone(), held_out)
         }
-        // The same images for every seed: what one stage trains on, no other tests on.
+        // The same images for every seed, so that no stage tests on images that another trained on.
         (None, Some(n)) => {
             let order = wave_data::subset(dataset.train.len(), None, 0);
             let (_, held_out) = wave_data::hold_out(order, n);
@@ -315,7 +315,7 @@ fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Ve
     Ok((train, test))
 }
 
-/// Notes on stderr that images of one size are resized by more than a factor of two.
+/// Prints a note if images of one size are resized by more than a factor of two.
 fn tell_size(source: &dyn Source, transform: &Transform) {
     let Some((height, width)) = wave_data::common_size(source) else {
         return;
@@ -342,13 +342,13 @@ pub enum Input {
     Size {
         /// Side of the image in pixels.
         image_size: usize,
-        /// Colour channels; those of the images if not given, or 3 where images may differ.
+        /// Colour channels; by default those of the images, or 3 if the images may differ.
         channels: Option<usize>,
     },
 }
 
-/// Side of the images in pixels where all have one size: as declared, else at most 224, to which larger
-/// photographs are reduced.
+/// Side of the images in pixels if all have one size: as declared, else at most 224; larger photographs are resized
+/// to that.
 pub fn image_side(dataset: &Dataset) -> Option<usize> {
     match dataset.train.native_size() {
         Some((_, height, _)) => Some(height),
@@ -359,17 +359,17 @@ pub fn image_side(dataset: &Dataset) -> Option<usize> {
     }
 }
 
-/// Side of the images in pixels where neither settings nor data give one.
+/// Default side of the images in pixels, if neither settings nor data give one.
 pub const DEFAULT_SIDE: usize = 224;
 
-/// Number of images whose content enters the digest of a data set that is too large to be read.
+/// Number of images sampled for the digest of a data set that is too large to read in full.
 const SAMPLES: usize = 64;
 
-/// Bytes of images that are read whole for a digest: under a second of work.
+/// Data of at most this many bytes is read in full for its digest, in under a second.
 const READ_WHOLE: u64 = 64 << 20;
 
-/// Identity of some images of a source: their names, labels and sizes, and the content of all of them up to 64 MB; of
-/// more, the content of a few, evenly spread, and when each file was changed.
+/// Identity of some images of a source: their names, labels and sizes, and their content if it is at most 64 MB;
+/// otherwise the content of a few, evenly spread, and the modification time of each file.
 pub fn identity(source: &dyn Source, images: &[u32]) -> String {
     let native = source.native_size().map(|(c, h, w)| (c * h * w) as u64);
     let size = |i: &u32| source.file_size(*i as usize).or(native);
@@ -388,7 +388,7 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
     let line = |(i, size): (&u32, &Option<u64>)| {
         let i = *i as usize;
         let name = source.name(i);
-        // Without the path of the data and the folder of the class, which is the label.
+        // Leave out the path of the data and the folder of the class, which is the label.
         let name = name.rsplit(std::path::MAIN_SEPARATOR).next();
         let name = name.unwrap_or_default();
         let changed = source.modified(i).filter(|_| !whole);
@@ -413,7 +413,7 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
 
 /// The digest of an image's file, or of its pixels.
 fn content(source: &dyn Source, i: usize) -> String {
-    // Broken images are the loader's concern.
+    // Broken images are handled by the loader.
     let bytes = match source.encoded(i) {
         Ok(Some(file)) => file.bytes,
         Ok(None) => source

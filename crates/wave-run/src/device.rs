@@ -1,4 +1,4 @@
-//! Names of devices: the processor, or a GPU in builds with the feature `cuda`.
+//! Names of devices: the CPU, or a GPU in builds with the feature `cuda`.
 
 use crate::error::request;
 use anyhow::Result;

@@ -16,7 +16,7 @@ impl fmt::Display for Request {
 
 impl std::error::Error for Request {}
 
-/// An error that blames the request.
+/// An error for a wrong request.
 pub fn request(message: impl Into<String>) -> anyhow::Error {
     Request(message.into()).into()
 }
@@ -30,7 +30,7 @@ pub fn describe(error: &anyhow::Error) -> String {
     format!("{error:#}{}", hint.unwrap_or_default())
 }
 
-/// The refusal that a cause is, if it is one.
+/// The cause as a `Refusal`, if it is one.
 fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refusal> {
     match cause.downcast_ref() {
         Some(NetworkError::Refused(refusal)) => Some(refusal),
@@ -43,9 +43,9 @@ fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
 pub enum ErrorKind {
     /// The request was wrong: a size, a setting, or an input file. The message says what was expected.
     Request,
-    /// The work was asked to stop. Its state is saved.
+    /// The run was interrupted. Its state is saved.
     Interrupted,
-    /// The request was right, and the work failed: no disk, no memory, no network.
+    /// The request was right, but the work failed: no disk, no memory, no network.
     Failed,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for Error {
     }
 }
 
-// The message has all causes, so there is no source that would repeat them.
+// The message has all causes; a source would only repeat them.
 impl std::error::Error for Error {}
 
 /// The kind of any error here.
@@ -108,7 +108,7 @@ pub fn kind(error: &anyhow::Error) -> ErrorKind {
                 .is_some_and(|e| e.is_request())
             || match cause.downcast_ref() {
                 Some(wave_train::TrainError::Mismatch(_)) => true,
-                // In the chain it hides the error of the data.
+                // It hides the data error in the chain of causes.
                 Some(wave_train::TrainError::Data(error)) => error.is_request(),
                 _ => false,
             };

@@ -21,24 +21,24 @@ pub use network::of_forward;
 
 /// Bytes of a number in f32.
 const FLOAT: u64 = 4;
-/// Memory of the program beside its tensors.
+/// Memory of the program apart from its tensors.
 const PROGRAM: u64 = 64 << 20;
-/// Copies of trained values: as read, prepared, the variables, gradients, two moments, a checkpoint in
-/// progress, and what the optimiser is about to replace. Measured: 9.2 to 9.8.
+/// Copies of trained values: as read, prepared, the variables, gradients, two moments, a checkpoint in progress, and
+/// values that the optimiser is about to replace. Measured: 9.2 to 9.8.
 const COPIES: u64 = 10;
 /// Copies of weights composed in each step, with their gradients. Measured: 2.5 to 3.6.
 const COMPOSED: u64 = 4;
 /// Copies of weights that are made and written without training. Measured: 1.7 to 2.
 const MADE: u64 = 2;
-/// Batches in the loader.
+/// Batches held by the loader.
 const BATCHES_AHEAD: u64 = 6;
-/// Share of the available memory that an automatic batch may fill.
+/// Fraction of the available memory that an automatic batch may use.
 const FILL: f64 = 0.7;
 /// The largest automatic batch.
 const LARGEST: usize = 1024;
-/// Images of a test batch.
+/// Images per test batch.
 const TEST_BATCH: usize = 250;
-/// Memory of the images of a forward pass.
+/// Memory for the images of a forward pass.
 const RUN_BYTES: u64 = 2 << 30;
 
 /// Peak memory of training, in bytes.
@@ -76,12 +76,12 @@ impl Memory {
         }
     }
 
-    /// Bytes of so many trained values of any kind.
+    /// Bytes of this many trained values of any kind.
     pub fn of_values(values: usize) -> u64 {
         COPIES * FLOAT * values as u64
     }
 
-    /// With a frozen network that sees the images of each step.
+    /// Adds a frozen network that sees the images of each step.
     pub fn beside(self, ancestor: &Network) -> Memory {
         let shown = of_forward(ancestor);
         Memory {
@@ -91,7 +91,7 @@ impl Memory {
         }
     }
 
-    /// Bytes of a step of `images`, with `at_once` of them at a time.
+    /// Bytes of a step of `images`, computed `at_once` at a time.
     pub fn of_step(self, images: usize, at_once: usize) -> u64 {
         let step = self.image.saturating_mul(at_once as u64);
         let tests = self.tested.saturating_mul(test_batch(self.tested) as u64);
@@ -132,7 +132,7 @@ pub fn test_batch(bytes: u64) -> usize {
     at_once(bytes, TEST_BATCH)
 }
 
-/// Images of a forward pass, given the bytes of each: the usual number, or fewer where they are large.
+/// Images per forward pass, given the bytes of each: the usual number, or fewer if they are large.
 pub fn at_once(bytes: u64, usual: usize) -> usize {
     (RUN_BYTES / bytes.max(1)).clamp(1, usual as u64) as usize
 }
@@ -173,7 +173,7 @@ impl Step {
         })
     }
 
-    /// A step of so many images in parts.
+    /// A step of `images` images, computed in `parts`.
     pub fn of_images(memory: Memory, images: usize, parts: usize, context: &Context) -> Step {
         Step {
             memory,
@@ -236,7 +236,7 @@ impl Step {
         })
     }
 
-    /// Refuses a step that takes more memory than is free, naming the sizes that would fit.
+    /// Refuses a step that needs more memory than is free, naming the sizes that would fit.
     pub fn check(&self) -> Result<()> {
         let wrong = free(&self.context).and_then(|free| self.beyond(free));
         match (self.context.ranks().any(wrong.is_some()), wrong) {
@@ -246,7 +246,7 @@ impl Step {
         }
     }
 
-    /// Memory in a plan, which may be for another machine.
+    /// Memory of the step, in words, for a plan that may be for another machine.
     pub fn words(&self) -> String {
         let beyond = free(&self.context).and_then(|free| self.beyond(free));
         let beyond = beyond.map_or(String::new(), |wrong| format!("TOO MUCH HERE: {wrong}\n"));
@@ -256,7 +256,7 @@ impl Step {
         )
     }
 
-    /// True if so many images fit at once, to time them.
+    /// True if this many images fit in memory at once, so that they can be timed.
     pub fn can_time(&self, images: usize) -> bool {
         free(&self.context).is_none_or(|free| self.memory.of_step(images, images) <= free)
     }
@@ -267,7 +267,7 @@ fn free(context: &Context) -> Option<u64> {
     available().filter(|_| context.device().is_cpu())
 }
 
-/// Refuses to make a network whose weights take more memory than is free, naming both sizes.
+/// Refuses to create a network whose weights need more memory than is free, naming both sizes.
 pub fn check_network(network: &Network) -> Result<()> {
     let values = values(network);
     let needed = PROGRAM + (MADE * FLOAT).saturating_mul(values as u64);
@@ -283,11 +283,11 @@ pub fn check_network(network: &Network) -> Result<()> {
     }
 }
 
-/// Refuses to look at more images at once than fit in memory, with their tokens at six places of a transformer.
-/// Measured, for 500 images of 224 pixels in a DeiT-Ti: 0.84 GB, of 0.82 expected.
+/// Refuses to process more images at once than fit in memory, counting their tokens at six points of a transformer.
+/// Measured for 500 images of 224 pixels in a DeiT-Ti: 0.84 GB, where 0.82 were expected.
 ///
 /// # Errors
-/// Naming how many fit.
+/// If they do not fit, naming how many do.
 pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
     let pixels = shape.channels * shape.image_size * shape.image_size;
     let tokens = shape.tokens() * shape.width;
@@ -328,8 +328,8 @@ pub fn checkpoint(values: usize, averaged: bool) -> u64 {
     (if averaged { 4 } else { 3 }) * FLOAT * values as u64
 }
 
-/// Replaces `batch = "auto"` by a number: that of the `earlier` run in a directory whose settings are
-/// repeated, or the largest that fits in memory. Returns it as a setting if it was automatic.
+/// Replaces `batch = "auto"` by a number: the batch of the `earlier` run in a directory whose settings are repeated,
+/// or the largest that fits in memory. Returns it as a setting if it was automatic.
 ///
 /// # Errors
 /// If nothing fits, or the free memory is unknown.

@@ -1,6 +1,6 @@
 //! Suggestions for misspelt names.
 
-/// The name of `known` nearest to `given`, if any is near enough.
+/// The name of `known` nearest to `given`, if any is close enough.
 ///
 /// Near means at most one wrong, missing, extra or exchanged character for every three of `given`,
 /// regardless of case.
@@ -16,7 +16,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// [`nearest`] as the end of an error message; empty where nothing is near.
+/// [`nearest`] as the end of an error message; empty if nothing is near.
 pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(given, known) {
         Some(name) => format!("; did you mean {name}?"),

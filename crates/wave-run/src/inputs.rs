@@ -83,7 +83,7 @@ impl Inputs {
         .place(spec)
     }
 
-    /// Adds the properties of images that decide a model's input and classes.
+    /// Adds the properties of images that determine a model's input and classes.
     pub fn frame(self, transform: &Transform, class_names: &[String]) -> Inputs {
         let (mean, std) = (&transform.mean, &transform.std);
         let classes = match class_names.join(", ") {
@@ -119,7 +119,7 @@ impl Inputs {
         &self.identity
     }
 
-    /// Checks that output in `out` leaves the inputs as they are.
+    /// Checks that writing to `out` leaves the inputs unchanged.
     ///
     /// # Errors
     /// If `out` is one of them or lies within the data, under any spelling.

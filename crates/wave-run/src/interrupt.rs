@@ -1,9 +1,9 @@
-//! Handling of Ctrl-C, and of trainings that save their state first.
+//! Handling of Ctrl-C, and of trainings that save their state before they stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A request to stop, and whether anything saves its state then; clones are the same one.
+/// A request to stop, and the number of trainings that save their state then; clones share both.
 #[derive(Clone, Default)]
 pub struct Interruption(Arc<State>);
 
@@ -15,7 +15,7 @@ struct State {
 }
 
 impl Interruption {
-    /// Requests that every training saves and stops. Returns whether that was requested before.
+    /// Requests every training to save and stop. Returns true if that was requested before.
     pub fn request(&self) -> bool {
         self.0.requested.swap(true, Ordering::SeqCst)
     }

@@ -2,15 +2,15 @@
 //!
 //! 1. [`settings`] declares every key once, as flag and as recipe key. [`recipe`] merges a file, overrides
 //!    and flags into the settings of a stage.
-//! 2. [`data::DataPlan`] and [`train::TrainingPlan`] say what settings mean. [`data`] opens images,
-//!    [`forecast`] says what a step takes of memory.
+//! 2. [`data::DataPlan`] and [`train::TrainingPlan`] resolve the settings. [`data`] opens images,
+//!    [`forecast`] estimates the memory of a step.
 //! 3. [`inputs`] knows artefacts by their content, [`locate`] finds them here or on a hub.
-//! 4. [`run_dir::fill`] lets work fill a directory once: [`lock`], [`log`], [`checkpoint`]s, result.
+//! 4. [`run_dir::fill`] fills a directory once: [`lock`], [`log`], [`checkpoint`]s, result.
 //! 5. [`train::train`] trains a [`train::Trainable`] there; it tests, logs and saves on the way.
 //! 6. [`context::Context`] is handed down from the command: the [`device`], the [`ranks`] that train
 //!    together, and [`interrupt`]ion by Ctrl-C.
-//! 7. [`terminal`] is the one way to stderr and stdout, [`progress`] what is said there, [`error`] whose
-//!    fault a failure is; [`plot`] draws.
+//! 7. [`terminal`] writes to stderr and stdout, [`progress`] reports progress there, [`error`] classifies
+//!    failures; [`plot`] draws.
 //!
 //! ```
 //! use wave_run::recipe::Recipe;

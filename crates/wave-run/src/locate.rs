@@ -5,8 +5,8 @@ use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The `config.json` of a directory or of a name on a hub; null where it cannot be read, since those
-/// who read the directory report the error.
+/// The `config.json` of a directory or of a name on a hub; null if it cannot be read, since readers of the directory
+/// report the error.
 ///
 /// # Errors
 /// If a name on a hub cannot be fetched.
@@ -69,7 +69,7 @@ mod connected {
         }
     }
 
-    /// Does what transfers files, and shows how far it is.
+    /// Runs `work`, which transfers files, and shows its progress.
     pub fn with_progress<T>(work: impl FnOnce(&OnProgress) -> T) -> T {
         let shown = Arc::new(Transfers::default());
         let told = shown.clone();
@@ -88,7 +88,7 @@ mod connected {
     use super::*;
     use crate::error::request;
 
-    /// The refusal of names on a hub.
+    /// The error for names on a hub.
     pub fn absent() -> anyhow::Error {
         request("this build has no hub: build it with the feature `hub`")
     }

@@ -15,8 +15,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Creates `out`, locks it, and removes the temporary files that killed processes left there: whatever writes
-    /// an artefact opens its directory in this way.
+    /// Creates `out`, locks it, and removes the temporary files that killed processes left there. Every writer of an
+    /// artefact opens its directory in this way.
     ///
     /// # Errors
     /// If `out` is not writable, or another process holds the lock.
@@ -37,7 +37,7 @@ impl Lock {
                 file.set_len(0).with_context(cannot)?;
                 writeln!(file, "{}", std::process::id()).with_context(cannot)?;
             }
-            // A file system without locks goes without.
+            // On a file system without locks, there is none.
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
             Err(TryLockError::WouldBlock) => return Err(busy(out, &mut file)),
@@ -48,8 +48,8 @@ impl Lock {
         Ok(Lock { file, path })
     }
 
-    /// Checks that the directory is still the locked one: once removed or replaced, it may be another
-    /// process's.
+    /// Checks that the directory is still the locked one: after a removal or replacement, it may belong to another
+    /// process.
     pub fn check(&self) -> Result<()> {
         let known = fs::metadata(&self.path).is_ok_and(|there| {
             self.file
@@ -88,7 +88,7 @@ fn path_in(out: &Path) -> PathBuf {
 
 fn busy(out: &Path, lock: &mut fs::File) -> anyhow::Error {
     let mut text = String::new();
-    // The other process may not have written its number yet.
+    // The other process may not have written its process id yet.
     let _ = lock.read_to_string(&mut text);
     let pid = text.trim().parse::<u32>().ok();
     let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));

@@ -1,7 +1,7 @@
-//! The log of a run, in three files with the same content: objects, a table, and scalars for TensorBoard.
+//! The log of a run, in three files with the same content: JSON lines, CSV, and scalars for TensorBoard.
 //!
-//! A resumed run drops the entries after its checkpoint, since it makes them again. Speeds and times of
-//! day differ from run to run; all else is the same for the same settings, interrupted or not.
+//! A resumed run drops the entries after its checkpoint, since it writes them again. Speeds and timestamps differ
+//! between runs; all else is the same for the same settings, interrupted or not.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,9 +12,9 @@ use std::path::Path;
 use wave_hub::EventWriter;
 use wave_hub::HubError;
 
-/// The file that is read back.
+/// The file that wave reads back.
 pub const LOG_FILE: &str = "log.jsonl";
-/// The same as a table.
+/// The same as CSV.
 pub const CSV_FILE: &str = "log.csv";
 
 /// Keys of entries, which are also the table's columns, with TensorBoard's tags.
@@ -95,7 +95,7 @@ impl Log {
     /// Flushes everything to disk, so that no checkpoint is ahead of its log.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If a file cannot be synced.
     pub fn sync(&self) -> Result<()> {
         for (file, name) in [(&self.jsonl, LOG_FILE), (&self.csv, CSV_FILE)] {
             file.sync_data()

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Works in `out`, or in a new directory named after `name` and the time.
 ///
 /// # Errors
-/// If a run shall continue and `out` is not given, or the new directory cannot be made; and those of the work.
+/// If a run is to resume and `out` is not given, the new directory cannot be created, or the work fails.
 pub fn work_in<T>(
     out: Option<&Path>,
     name: &str,

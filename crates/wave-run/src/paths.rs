@@ -5,13 +5,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-/// A path for people and for JSON, with U+FFFD for what is not UTF-8.
+/// A path as text for messages and JSON, with U+FFFD in place of invalid UTF-8.
 pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// `path` with `suffix` after its name. A name may have dots, which are no extension: `my.v1` and `my.v2` with one
-/// suffix are two places.
+/// `path` with `suffix` appended to its name. Dots in a name do not start an extension: `my.v1` and `my.v2` with the
+/// same suffix stay different.
 pub fn appended(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(suffix);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A message to a watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A task is so far.
+    /// Progress of a task.
     Step {
         /// Number of the task, unique in this process.
         task: u64,
@@ -21,28 +21,28 @@ pub enum Event {
         label: String,
         /// Steps done.
         done: u64,
-        /// Steps in all.
+        /// Total number of steps.
         total: u64,
-        /// Time left, and what the task says of itself.
+        /// Time left, and the task's own message.
         text: String,
     },
     /// A task ended.
     End {
-        /// Its number.
+        /// Number of the task.
         task: u64,
     },
-    /// A line that stays.
+    /// A permanent line.
     Line(String),
 }
 
-/// Receives the progress of one thread's work, in the place of stderr.
+/// Receives the progress of one thread's work, instead of stderr.
 pub type Watcher = Arc<dyn Fn(Event) + Send + Sync>;
 
 thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// Does work on this thread whose progress and notes go to `watcher`, if there is one.
+/// Runs `work` on this thread, and sends its progress and notes to `watcher`, if any.
 pub fn watched<T>(watcher: Option<Watcher>, work: impl FnOnce() -> T) -> T {
     WATCHER.set(watcher);
     let done = work();
@@ -54,7 +54,7 @@ fn watcher() -> Option<Watcher> {
     WATCHER.with_borrow(Clone::clone)
 }
 
-/// A line to the watcher of this thread, or to stderr.
+/// Prints a line to the watcher of this thread, or to stderr.
 fn put(text: &str) {
     match watcher() {
         Some(watcher) => watcher(Event::Line(printable(text).into_owned())),
@@ -101,18 +101,18 @@ pub fn note(text: &str) {
     }
 }
 
-/// A task of several reports, each a part of its work: they tell the time left in all of it.
+/// A task with several reports, each for a part of its work: they show the time left for all of it.
 #[derive(Clone, Copy)]
 struct Whole {
-    /// Shares of the work at which the part begins and ends.
+    /// Fractions of the work at which the part begins and ends.
     part: (f64, f64),
-    /// Time and share of the first report.
+    /// Time and fraction of the first report.
     began: Option<(Instant, f64)>,
     /// Seconds that earlier parts spent on other passes.
     passes: f64,
 }
 
-/// A report that is no part of another task.
+/// A report that is not part of another task.
 const ALONE: Whole = Whole {
     part: (0.0, 1.0),
     began: None,
@@ -123,7 +123,7 @@ thread_local! {
     static WHOLE: Cell<Option<Whole>> = const { Cell::new(None) };
 }
 
-/// Does the works of these sizes in turn, as parts of one task.
+/// Runs parts of these sizes in turn, as one task.
 ///
 /// # Errors
 /// The first error of a part.
@@ -142,12 +142,12 @@ pub fn parts<E>(sizes: &[f64], mut part: impl FnMut(usize) -> Result<(), E>) -> 
     result
 }
 
-/// Seconds of passes over all images beside a task's own steps, such as an ancestor's.
+/// Seconds of passes over all images in addition to a task's own steps, such as an ancestor's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Passes {
-    /// Spent on those that were done.
+    /// Spent on completed passes.
     pub spent: f64,
-    /// Expected for those to come.
+    /// Expected for the remaining passes.
     pub ahead: f64,
 }
 
@@ -166,7 +166,7 @@ pub struct Report {
     passes: Passes,
 }
 
-/// The bars of this process, so that one that begins while another lasts has a line of its own.
+/// The bars of this process, so that concurrent bars have separate lines.
 static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// A duration in seconds, minutes or hours.
@@ -224,7 +224,7 @@ impl Report {
         self.step_of(done, share, Passes::default(), images_per_step, message);
     }
 
-    /// Reports `done` steps, which are this share of all the work, beside passes, with a message.
+    /// Reports `done` steps, which are the fraction `share` of all the work, apart from passes, with a message.
     pub fn step_of(
         &mut self,
         done: u64,
@@ -238,7 +238,7 @@ impl Report {
         let (from, to) = self.whole.part;
         let share = from + share * (to - from);
         let (began, before) = *self.whole.began.get_or_insert((self.started, share));
-        // The first step, whose share is not counted, tells nothing yet.
+        // The first step, whose share is not counted, gives no estimate yet.
         let left = match share > before {
             true => {
                 let steps = began.elapsed().as_secs_f64() - self.whole.passes - passes.spent;
@@ -274,7 +274,7 @@ impl Report {
         }
     }
 
-    /// Prints a line that stays.
+    /// Prints a permanent line.
     pub fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(&format!("{} {text}", self.label))),
@@ -302,17 +302,17 @@ impl Drop for Report {
     }
 }
 
-/// Progress of files that come or go, several at a time: a bar of all their bytes on a terminal.
+/// Progress of file transfers, several at a time: on a terminal, one bar for all bytes.
 pub struct Transfers(Mutex<Files>);
 
 struct Files {
     bar: Option<ProgressBar>,
-    /// That of the thread that began the transfers, which other threads do.
+    /// The watcher of the thread that started the transfers, which run on other threads.
     watcher: Option<Watcher>,
     task: u64,
     shown: bool,
     last_line: Instant,
-    /// Bytes done and in all of each file.
+    /// Bytes done and total bytes of each file.
     files: BTreeMap<String, (u64, u64)>,
     /// Their sums.
     done: u64,
@@ -346,7 +346,7 @@ impl Transfers {
         all.show(file);
     }
 
-    /// Ends the bar, with a line on what was transferred.
+    /// Ends the bar, with a summary line.
     pub fn finish(&self) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bar) = all.bar.take() {
@@ -484,7 +484,7 @@ mod tests {
         }
     }
 
-    /// A pass is no part of the pace, and passes to come are added.
+    /// A pass does not count towards the pace, and remaining passes are added.
     #[test]
     fn passes_are_told_apart() {
         let told = told(|| {

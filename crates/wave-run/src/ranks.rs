@@ -22,7 +22,7 @@ mod nccl;
 /// that.
 const AFTER_THE_FIRST: Duration = Duration::from_secs(3);
 
-/// The connection to the other processes, for the life of this one.
+/// The connection to the other processes, for the lifetime of this one.
 #[derive(Default)]
 pub struct World {
     #[cfg(feature = "mpi")]
@@ -192,11 +192,11 @@ enum Launcher {
     Mpi { size: usize },
     /// torchrun, with several ranks.
     Torchrun(Torchrun),
-    /// srun, with several tasks that have no way to each other.
+    /// srun, with several tasks that cannot communicate.
     Tasks { size: usize },
 }
 
-/// Place of a process among those of torchrun.
+/// Place of a process that torchrun started.
 #[derive(Debug, PartialEq)]
 struct Torchrun {
     rank: usize,
@@ -232,8 +232,8 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
     }
 }
 
-/// True of a batch script of Slurm, which has the number of tasks of its job and is itself the only one: no
-/// step of srun began it.
+/// True in a Slurm batch script: it sees the number of tasks of its job, but is a single process that no step of srun
+/// started.
 fn is_batch_script(variable: &impl Fn(&str) -> Option<String>) -> bool {
     variable("SLURM_JOB_ID").is_some() && variable("SLURM_STEP_NUM_TASKS").is_none()
 }
@@ -261,7 +261,7 @@ mod tests {
         check(&[("PMI_SIZE", "3")], Launcher::Mpi { size: 3 });
         check(&[("OMPI_COMM_WORLD_SIZE", "1")], Launcher::None);
         check(&[("PMI_SIZE", "many")], Launcher::None);
-        // Tasks that nothing joins, of a step by itself and within a job.
+        // Tasks that cannot communicate, in a step by itself and within a job.
         let step = [("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8")];
         check(&step, Launcher::Tasks { size: 8 });
         let job = [("SLURM_JOB_ID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];

@@ -17,9 +17,9 @@ pub struct Recipe {
     pub name: String,
     /// Path of the file.
     pub path: Option<PathBuf>,
-    /// Everything in it.
+    /// The whole content.
     pub table: Table,
-    /// Begins errors.
+    /// Prefix of error messages.
     whose: String,
 }
 
@@ -79,7 +79,7 @@ impl Recipe {
         Recipe::new(stem, Some(path.into()), table, whose, overrides)
     }
 
-    /// A recipe without a file, such as one that a program makes.
+    /// A recipe without a file, such as one made by a program.
     pub fn of_table(table: Table) -> Result<Recipe> {
         Recipe::new("recipe".into(), None, table, "the recipe".into(), &[])
     }
@@ -109,7 +109,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Takes these images in the place of `data`, outside all tables and within each stage's.
+    /// Sets `data` at the top level, and removes it from the table of each stage.
     pub fn set_data(&mut self, data: String) {
         for (name, table) in &mut self.table {
             if let Value::Table(own) = table
@@ -181,7 +181,7 @@ impl Recipe {
     }
 }
 
-/// The settings of a stage from a table like its own. `whose` begins errors; `ignored` keys may be unknown.
+/// The settings of a stage from a table like its own. `whose` is the prefix of errors; `ignored` keys may be unknown.
 ///
 /// # Errors
 /// If another key is unknown, or a value has the wrong type or is out of its range.
@@ -190,7 +190,7 @@ where
     T: Serialize + DeserializeOwned + Default,
 {
     let settings: T = given.clone().try_into().map_err(|e: toml::de::Error| {
-        // Flattened tables lose the key of an error, so each key is tried alone.
+        // Flattened tables lose the key of an error, so each key is tried by itself.
         let wrong = given.iter().find(|(key, value)| {
             let alone: Table = [((*key).clone(), (*value).clone())].into_iter().collect();
             alone.try_into::<T>().is_err()
@@ -227,7 +227,7 @@ fn suggestion<T: Serialize + Default>(key: &str) -> String {
     did_you_mean(name, names.map(String::as_str))
 }
 
-/// Settings as a type with only those that apply to `what`.
+/// Converts settings to a type that has only the settings that apply to `what`.
 ///
 /// # Errors
 /// If any other is set.

@@ -1,4 +1,4 @@
-//! `OUT/run/`: files of a run beside its artefact, which FORMATS.md lists.
+//! `OUT/run/`: files of a run in addition to its artefact, listed in FORMATS.md.
 //!
 //! An earlier run in OUT is never overwritten by mistake. A complete run with the same settings and inputs is
 //! not repeated: its result is returned. Any other content is refused, unless an unfinished run
@@ -27,14 +27,14 @@ const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"]
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
 
-/// The settings of a stage as a recipe has them, which its command takes: `[stage]` and its keys.
+/// The settings of a stage as a recipe that its command accepts: `[stage]` and its keys.
 pub fn of_stage(stage: &str, settings: &Table) -> Table {
     [(stage.to_owned(), settings.clone().into())]
         .into_iter()
         .collect()
 }
 
-/// The keys of a stage in a recipe, or the keys alone.
+/// The keys of a stage in a recipe, or the keys themselves if there is no stage.
 pub(crate) fn keys(recipe: &Table) -> &Table {
     match recipe.values().next() {
         Some(toml::Value::Table(stage)) if recipe.len() == 1 => stage,
@@ -45,7 +45,7 @@ pub(crate) fn keys(recipe: &Table) -> &Table {
 /// Options outside the recipe.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the run takes place.
+    /// The context of the run.
     pub context: Context,
     /// Continue an interrupted run.
     pub resume: bool,
@@ -58,7 +58,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// `out`, if the settings of the run there are repeated: it continues, or is complete.
+    /// `out`, if the run there is resumed or complete, so that its settings are repeated.
     pub fn repeated<'a>(&self, out: &'a Path) -> Option<&'a Path> {
         let complete = || !self.overwrite && out.join("run/result.json").exists();
         (self.resume || complete()).then_some(out)
@@ -75,7 +75,7 @@ pub struct RunDir {
 struct Open {
     log: Log,
     checkpoints: Checkpoints,
-    /// The state to go on from.
+    /// The state to resume from.
     found: Option<Found>,
     inputs: BTreeMap<String, String>,
     lock: Lock,
@@ -172,8 +172,8 @@ impl RunDir {
         Ok(entries.iter().filter_map(score).collect())
     }
 
-    /// Begins to save the state, and says whether it did: not while another is being written, unless
-    /// this is to be the `last`, and on the first rank alone.
+    /// Starts saving the state; returns true if it did. It skips the state while another is being written, unless
+    /// this is the `last`, and on all ranks but the first.
     ///
     /// # Errors
     /// If this state, with `last`, or an earlier one could not be written.
@@ -333,8 +333,8 @@ fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
         .take_while(|dir| dir.is_dir())
 }
 
-/// Prepares `out` for a run whose level `at` comes first, and locks it meanwhile: all that would be refused of `out`
-/// itself is refused now, not after the level's training.
+/// Prepares `out` for a run that trains level `at` first, and locks it meanwhile: problems with `out` itself are
+/// reported now, not after the level's training.
 ///
 /// # Errors
 /// As [`fill`].
@@ -478,8 +478,7 @@ fn warn(out: &Path, found: &Found, threads: &str, verbosity: Verbosity) {
     }
 }
 
-/// Size and digest of each file of the artefact in `out`; of those that people may edit, only their
-/// presence.
+/// Size and digest of each file of the artefact in `out`; for files that people may edit, only their presence.
 fn artefact(out: &Path) -> Result<Value> {
     let mut files = serde_json::Map::new();
     for name in wave_hub::ARTEFACT_FILES {

@@ -1,4 +1,4 @@
-//! The one way to the terminal: messages on stderr, results on stdout.
+//! Terminal output: messages on stderr, results on stdout.
 
 use anyhow::{Context, Result};
 use std::borrow::Cow;
@@ -18,12 +18,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !['\n', '\t'].contains(&c) && steers(c))
 }
 
-/// [`printable`] text that stays on its line: a name with a line break is no second row.
+/// [`printable`] text on a single line: a name with a line break does not start a new row.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, steers)
 }
 
-/// A cell of a table: text on one line, cut where no column is wide enough.
+/// A cell of a table: text on one line, cut if no column is wide enough.
 pub fn cell(text: &str) -> String {
     let text = one_line(text);
     match text.char_indices().nth(WIDEST) {
@@ -38,7 +38,7 @@ pub fn column<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
     widths.max().unwrap_or(0).min(WIDEST)
 }
 
-/// True if a character does more on a terminal than to be seen.
+/// True if a character controls the terminal instead of being shown.
 fn steers(c: char) -> bool {
     match c {
         // These change the direction of text, or break lines.
@@ -83,7 +83,7 @@ pub fn detail(text: impl FnOnce() -> String) {
     }
 }
 
-/// Prints a result on stdout. A reader that closes early is no error.
+/// Prints a result on stdout. A reader that closes early is not an error.
 ///
 /// # Errors
 /// If stdout cannot be written for another reason.

@@ -1,4 +1,4 @@
-//! The threads that a command works on.
+//! The threads of a command.
 
 use crate::error::request;
 use anyhow::{Context as _, Result};
@@ -7,10 +7,10 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// Largest accepted number of threads; more would be a mistake.
 const MOST_THREADS: usize = 1024;
 
-/// A pool of so many threads; without a number, as many as rayon's variable says, or one per core.
+/// A pool of `given` threads; by default, as many as rayon's variable says, or one per core.
 ///
 /// # Errors
-/// If the number is 0 or out of all reason, or the threads cannot be started.
+/// If the number is 0 or too large, or the threads cannot be started.
 pub fn pool(given: Option<usize>) -> Result<ThreadPool> {
     let mut pool = ThreadPoolBuilder::new();
     if let Some(threads) = number(given)? {

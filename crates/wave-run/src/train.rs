@@ -18,10 +18,10 @@ mod plan;
 
 pub use plan::{Defaults, Resolved, TrainingData, TrainingPlan};
 
-/// A variable of a network on a device, with the learning rate and weight decay of its name.
+/// A variable of a network on a device, with the learning rate and weight decay for its name.
 ///
-/// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is
-/// that of a stacked weight whose rows are layers, for the layer-wise decay of the rate.
+/// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is the number of
+/// layers in the rows of a stacked weight, for layer-wise learning-rate decay.
 pub fn variable(
     name: &str,
     t: &Tensor,
@@ -53,8 +53,8 @@ pub fn variable(
     })
 }
 
-/// As which matrices Muon moves a tensor: those of blocks, whose leading axes `stacked` count layers; all templates (N, t, t)
-/// of a set as N rows; all scalers (K, N, r, c) of a part as N rows. The filters of depthwise convolutions are none.
+/// The matrices that Muon updates a tensor as: weights of blocks, whose `stacked` leading axes count layers; all
+/// templates (N, t, t) of a set as N rows; all scalers (K, N, r, c) of a part as N rows. None for depthwise filters.
 fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> {
     let one = |rows| Matrices { stacked: 0, rows };
     match (name, stacked) {
@@ -71,7 +71,7 @@ fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> 
     }
 }
 
-/// The variables as a weight map that tracks gradients, except of frozen ones.
+/// The variables as a weight map that tracks gradients, except for frozen ones.
 pub fn tracked(variables: &[Variable]) -> Weights {
     let tensor = |v: &Variable| match v.rate.is_frozen() {
         true => v.var.as_detached_tensor(), // of the same values, whatever becomes of them
@@ -83,9 +83,9 @@ pub fn tracked(variables: &[Variable]) -> Weights {
         .collect()
 }
 
-/// A thing to train: its values, its objective and its measure.
+/// A trainable model: its values, its loss and its evaluation.
 pub trait Trainable {
-    /// The batches that it is trained on.
+    /// The batches that it trains on.
     type Batch;
 
     /// The initial values, on the device.
@@ -94,7 +94,7 @@ pub trait Trainable {
     /// If they do not fit on the device.
     fn variables(&self, device: &Device) -> Result<Vec<Variable>>;
 
-    /// The objective on a part of a step's batch.
+    /// The loss on a part of a step's batch.
     fn loss(
         &self,
         live: &Parameters,
@@ -103,19 +103,19 @@ pub trait Trainable {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor>;
 
-    /// Moves the variables after step `step`, counted from 0, to where they may be. By default anywhere.
+    /// Projects the variables to their allowed values after step `step`, counted from 0. By default, all are allowed.
     fn constrain(&self, _: &Parameters, _step: u64) -> candle_core::Result<()> {
         Ok(())
     }
 
-    /// Measures given values.
+    /// Evaluates the given values.
     ///
     /// # Errors
     /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
 
-    /// Measures the values after some of the steps, of several models by name where steps train several, the most
-    /// telling last.
+    /// Evaluates the values after some of the steps; if steps train several models, each by name, the most
+    /// informative last.
     ///
     /// # Errors
     /// If a test example cannot be read.
@@ -123,24 +123,24 @@ pub trait Trainable {
         Ok(vec![(String::new(), self.score(values)?)])
     }
 
-    /// The share of the work of all `steps` that is done after `step` of them.
+    /// The fraction of the work of all `steps` that is done after `step` of them.
     fn share_done(&self, step: u64, steps: u64) -> f64 {
         step as f64 / steps.max(1) as f64
     }
 
-    /// Passes beside the steps, after `step` of all `steps`. By default none.
+    /// Passes in addition to the steps, after `step` of all `steps`. None by default.
     fn passes(&self, _step: u64, _steps: u64) -> Passes {
         Passes::default()
     }
 }
 
-/// A training: on which data, for how long, and when it is tested.
+/// A training: its data, its settings, and when it is tested.
 pub struct TrainRun<'a, D> {
-    /// Shown beside the progress.
+    /// Label of the progress report.
     pub label: &'a str,
-    /// The data that it trains on.
+    /// The training data.
     pub data: &'a D,
-    /// How.
+    /// The resolved settings.
     pub resolved: &'a Resolved,
     /// True if it is tested after every epoch, not only at the end.
     pub every_epoch: bool,
@@ -150,12 +150,12 @@ pub struct TrainRun<'a, D> {
 pub struct Parameters {
     /// The variables of the optimiser.
     pub variables: Vec<Variable>,
-    /// The same as a weight map that tracks gradients, except of frozen ones.
+    /// The same as a weight map that tracks gradients, except for frozen ones.
     pub weights: Weights,
 }
 
 impl Parameters {
-    /// These variables.
+    /// The parameters with these variables.
     pub fn new(variables: Vec<Variable>) -> Parameters {
         Parameters {
             weights: tracked(&variables),
@@ -174,15 +174,15 @@ pub struct Outcome {
     pub curve: Vec<(f64, f64)>,
     /// Steps taken: all, unless patience or time ran out.
     pub steps: u64,
-    /// Passes over the training examples in them.
+    /// Passes over the training examples in these steps.
     pub epochs: f64,
     /// Why training stopped before its last step, if it did.
     pub stopped: Option<String>,
-    /// Where the time went, if asked.
+    /// Time profile, if requested.
     pub profile: Option<Value>,
 }
 
-/// Where the time of a training on so many images went, as a result prints it.
+/// The time profile of a training on this many images, as printed in a result.
 fn profiled(times: &Profile, images: u64) -> Value {
     let total = times.total.as_secs_f64().max(1e-9);
     let row = |(name, time): &(&str, Duration)| {
@@ -196,14 +196,13 @@ fn profiled(times: &Profile, images: u64) -> Value {
     })
 }
 
-/// To millionths.
+/// Rounds to six decimals.
 fn rounded(value: f64) -> f64 {
     (1e6 * value).round() / 1e6
 }
 
 impl Outcome {
-    /// Says in a result why training stopped, if it did before its last step, and where the time went, if
-    /// that was asked.
+    /// Adds to a result why training stopped early, if it did, and the time profile, if requested.
     pub fn tell(&self, result: &mut Value) {
         if let Some(why) = &self.stopped {
             result["stopped"] = json!(why);
@@ -291,7 +290,7 @@ where
     Ok(outcome)
 }
 
-/// The random generator of the size that a step of an elastic training draws.
+/// The random generator that samples the size of a step in an elastic training.
 pub fn size_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
     step_generator(seed ^ 0xe1a5, step)
 }

@@ -34,8 +34,8 @@ pub(super) struct Artefacts {
 }
 
 impl Artefacts {
-    /// Trains the donors and condensations that are not complete in `out`. A failure is remembered, and
-    /// fails the runs that depend on it.
+    /// Trains the donors and condensations that are not complete in `out`. A failure is recorded, and fails the runs
+    /// that depend on it.
     pub(super) fn make(
         recipe: &Recipe,
         grid: &Grid,
@@ -143,7 +143,7 @@ impl Artefacts {
 }
 
 impl Bench<'_> {
-    /// The donor that began with the weights of this model directory, and trained by these settings.
+    /// The donor that started from the weights in the model directory `begun` and was trained with these settings.
     pub(super) fn donor_like(&self, begun: &Path, settings: &Finetune) -> Result<Option<&Path>> {
         for (name, donor) in &self.grid.bench.donors {
             let (None, Some(Ok(dirs))) = (&donor.model, self.artefacts.donors.get(name)) else {
@@ -160,7 +160,7 @@ impl Bench<'_> {
         Ok(None)
     }
 
-    /// Images times multiply-adds of a donor's training; zero for a given one.
+    /// Images times multiply-adds spent to train a donor; zero for an existing model.
     pub(super) fn donor_work(&self, name: &str) -> Result<f64> {
         let donor = self.donor(name, 0)?;
         let settings: Finetune = self.grid.bench.donors[name].finetune.clone().try_into()?;
@@ -192,7 +192,7 @@ impl Bench<'_> {
     }
 }
 
-/// Makes artefacts by name; the first error of one takes its place in `made`.
+/// Makes artefacts by name; for a failed one, `made` gets its first error instead.
 fn all<T: Sync>(
     work: &[(String, T)],
     jobs: usize,
@@ -218,7 +218,7 @@ fn made<'a>(made: Option<&'a StageOutput>, name: &str, seed: u64) -> Result<&'a 
     }
 }
 
-/// A given artefact: a directory, or a name on a hub.
+/// An existing artefact: a directory, or a name on a hub.
 fn given(name: &str, context: &Context) -> StageOutput {
     let path = locate::locate(Path::new(name), context);
     path.map(|path| vec![path])
@@ -269,7 +269,7 @@ fn train_donor(
     Ok(())
 }
 
-/// Writes a model beside `dir`, where its training goes. Returns its directory.
+/// Writes the initial model of the training in `dir` next to that directory. Returns the model's directory.
 pub(super) fn begin(model: &Model, note: &str, dir: &Path) -> Result<PathBuf> {
     let begun = started(dir);
     let _lock = Lock::take(&begun)?;
@@ -277,7 +277,7 @@ pub(super) fn begin(model: &Model, note: &str, dir: &Path) -> Result<PathBuf> {
     Ok(begun)
 }
 
-/// The model before the training in `dir`.
+/// Directory of the initial model of the training in `dir`.
 fn started(dir: &Path) -> PathBuf {
     paths::appended(dir, ".start")
 }

@@ -1,4 +1,4 @@
-//! Runs of a grid, side by side.
+//! Runs the cells of a grid in parallel.
 
 use super::{Bench, Cell, Failure, Row};
 use anyhow::Result;
@@ -54,7 +54,7 @@ pub(super) fn run_cells(
     Ok((rows, failures))
 }
 
-/// A cell's row, and whether it was run for it.
+/// A cell's row, and true if the cell was run now, not read from disk.
 fn cell_row(bench: &Bench, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
     let fingerprint = bench.fingerprint(cell)?;
     if let Some(row) = saved(path).filter(|row| row.fingerprint == fingerprint) {
@@ -71,7 +71,7 @@ fn cell_row(bench: &Bench, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
 /// The key of a row's digest in its file.
 const DIGEST: &str = "sha256";
 
-/// The row in a file, if it is as it was written: one that was edited is made again.
+/// Reads the row in a file if its digest matches; an edited row is computed again.
 fn saved(path: &Path) -> Option<Row> {
     let mut value: Value = serde_json::from_str(&wave_hub::read_text(path).ok()?).ok()?;
     let digest = value.as_object_mut()?.remove(DIGEST)?;
@@ -82,8 +82,8 @@ fn digest_of(row: &Value) -> String {
     wave_hub::sha256_hex(row.to_string().as_bytes())
 }
 
-/// The results of `work` on every item, in their order, on `jobs` threads that share the cores; after a failure
-/// no more items start.
+/// Runs `work` on every item, on `jobs` threads that share the cores, and returns the results in order. After a
+/// failure, no further items start.
 pub(super) fn parallel<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,
@@ -128,7 +128,7 @@ pub(super) fn parallel<T: Sync, R: Send>(
     }
 }
 
-/// The content of a mutex, also after a panic of another thread: every change here is a single insertion.
+/// Locks a mutex, even after a panic of another thread: every change here is a single insertion.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

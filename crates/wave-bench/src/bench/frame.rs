@@ -13,7 +13,7 @@ use wave_stages::ancestor::Ancestors;
 use wave_stages::condense;
 use wave_stages::model::{Model, Network};
 
-/// Common properties of all models of a grid: the auxiliary's shape apart from depth and width, input,
+/// Properties shared by all models of a grid: the auxiliary's shape except depth and width, the input, and the
 /// classes.
 pub struct Frame {
     pub(super) auxiliary: VitShape,
@@ -21,11 +21,11 @@ pub struct Frame {
     pub(super) label_names: Vec<String>,
     /// Directory of the ancestor for condensation.
     pub(super) ancestor: Option<String>,
-    /// Names of its classes, where it is a CLIP or SigLIP.
+    /// The ancestor's class names, if it is a CLIP or SigLIP.
     pub(super) classes: ZeroShot,
-    /// Directory of its outputs, if they are kept.
+    /// Directory where the ancestor's outputs are cached, if they are.
     pub(super) cache: Option<String>,
-    /// Training images.
+    /// Number of training images.
     pub(super) images: usize,
 }
 
@@ -52,7 +52,7 @@ impl Frame {
         })
     }
 
-    /// Lets a fine-tuning distil from the ancestor too.
+    /// Makes a fine-tuning distil from the ancestor too.
     pub(super) fn distil(&self, settings: &mut Finetune) -> Result<()> {
         let ancestor = self.ancestor.clone().ok_or_else(|| {
             request(
@@ -66,7 +66,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Lets a training keep the ancestor's outputs where all do, unless it names a place of its own.
+    /// Makes a training cache the ancestor's outputs in the shared directory, unless it sets its own.
     pub(super) fn keep_outputs(&self, outputs: &mut Outputs) {
         outputs.cache = outputs.cache.take().or_else(|| self.cache.clone());
     }

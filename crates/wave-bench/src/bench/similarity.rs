@@ -12,9 +12,9 @@ use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 
-/// Largest number of images for the comparison.
+/// Maximum number of images in the comparison.
 const IMAGES: usize = 1024;
-/// Images of a forward pass.
+/// Images per forward pass.
 const BATCH: usize = 256;
 
 /// The similarity of each layer of `large`, 0 to 1, on training images.
@@ -67,7 +67,7 @@ fn layer(shape: &VitShape, weights: &Weights, batches: &[Tensor]) -> Result<Tens
     Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
 }
 
-/// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 where one is constant.
+/// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 if one is constant.
 fn alignment(x: &Tensor, y: &Tensor) -> Result<f64> {
     let norm = |a: &Tensor, b: &Tensor| -> Result<f64> {
         let product = a.t()?.matmul(b)?;

@@ -28,11 +28,11 @@ const OPERATOR_STEPS: i64 = 100;
 /// A model before fine-tuning.
 pub(super) struct Start {
     pub(super) model: Model,
-    /// Trained values inherited, each counted once.
+    /// Number of inherited trained values, each counted once.
     pub(super) transferred: usize,
-    /// Values stored to start models of every size by this method.
+    /// Number of values stored to initialise models of every size with this method.
     pub(super) stored: usize,
-    /// Scalers fitted to data.
+    /// Number of scalers fitted to data.
     pub(super) fitted: usize,
     /// Epochs spent once, for all models.
     pub(super) shared_epochs: f64,
@@ -123,7 +123,7 @@ fn by_initialisation(
         };
         let label = format!("operator of {}", cell.file_name());
         let grown = growth.grow(&label, &bench.options)?;
-        // A classifier of other classes is initialised anew.
+        // A classifier with other classes is reinitialised.
         let kept = small.shape().classes == shape.classes;
         start.model.weights.extend(
             grown
@@ -152,7 +152,7 @@ fn from_templates(
     let of_cell = &settings.training;
     training.optimisation.seed = Some(cell.seed);
     training.images.hold_out = of_cell.images.hold_out;
-    // The images of the fine-tuning, or as many of them as the method asks for.
+    // The fine-tuning images, or as many of them as the method requests.
     training.images.data.clone_from(&of_cell.images.data);
     if !method.expand.contains_key("train_limit") {
         training.images.train_limit = of_cell.images.train_limit;
@@ -208,7 +208,7 @@ fn from_templates(
     Ok(start)
 }
 
-/// Epochs of the condensation, and of the donor that it distilled.
+/// Epochs of the condensation, plus the epochs of the donor that it distilled.
 fn shared_epochs(
     bench: &Bench,
     templates: &TemplateDir,
@@ -223,7 +223,7 @@ fn shared_epochs(
     Ok(own + donor)
 }
 
-/// Number of values that a model of this shape inherits: of some components, or of all.
+/// Number of values that a model of this shape inherits: from the given components, or from all of them.
 fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) -> usize {
     let plan = &gene.used_by(shape).plan;
     let is_taken = |name: &str| inherited.is_none_or(|all| all.iter().any(|c| c.holds(name)));
@@ -245,8 +245,8 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
         .sum::<usize>()
 }
 
-/// Direct pretraining: trains the model alone, before its fine-tuning. The result of a donor's training is not
-/// made again.
+/// Direct pretraining: trains the model by itself before its fine-tuning. If a donor was trained in the same way,
+/// its result is reused.
 fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());
     let mut settings: Finetune = bench.recipe.stage("finetune", Some(&table))?;
@@ -254,7 +254,7 @@ fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> 
     if distil.unwrap_or(false) {
         bench.frame.distil(&mut settings)?;
     }
-    // Shared between trials of learning rates and the run of the same seed.
+    // Shared by learning-rate trials and the run with the same seed.
     let name = cell.of_size();
     let pretraining = bench.pretraining(&name);
     let _alone = lock(&pretraining);

@@ -19,19 +19,19 @@ pub struct Bench {
     /// Seeds of shuffling, augmentation and initialisation.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// Condensations of each method, and trainings of each donor, with seeds of their own; the seeds of
-    /// cells take them in turn.
+    /// Condensations per method, and trainings per donor, each with its own seed; the seeds of cells cycle through
+    /// them.
     #[serde(default = "one")]
     pub condensations: usize,
-    /// Trainings in parallel, which share the threads.
+    /// Number of trainings in parallel, which share the threads.
     #[serde(default = "one")]
     pub jobs: usize,
-    /// Directory in which every training that distils keeps the ancestor's outputs, or finds them.
+    /// Directory where every training that distils caches the ancestor's outputs.
     pub cache: Option<String>,
-    /// Learning rates to try for methods that set none.
+    /// Learning rates to try for methods that do not set one.
     #[serde(default)]
     pub learning_rates: Vec<f64>,
-    /// The size of these trials.
+    /// Model size in these trials.
     pub tune_at: Option<(usize, usize)>,
     /// Training images held out for these trials.
     #[serde(default = "held_out")]
@@ -43,8 +43,8 @@ pub struct Bench {
     /// Methods to list side by side in further tables, by title.
     #[serde(default)]
     pub ablations: BTreeMap<String, Vec<String>>,
-    /// Pairs of a method and its rival, to compare from how many models on the first reaches an
-    /// accuracy at lower cost.
+    /// Pairs of a method and its rival: the report says from how many models on the method reaches an accuracy at a
+    /// lower cost.
     #[serde(default)]
     pub break_even: Vec<(String, String)>,
     /// Data sets to fine-tune on, each with changes to `[finetune]`; without any, the data of
@@ -58,22 +58,22 @@ pub struct Bench {
     pub methods: Table,
 }
 
-/// A transformer from which methods take weights: given, or initialised and trained.
+/// A transformer from which methods take weights: an existing model, or one initialised and trained here.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DonorTable {
-    /// Directory of a given model, which costs nothing.
+    /// Directory of an existing model, which adds no cost.
     pub model: Option<String>,
-    /// Blocks.
+    /// Number of blocks.
     pub depth: Option<usize>,
-    /// Channels of a token.
+    /// Token width, in channels.
     pub width: Option<usize>,
-    /// Method of its initialisation [default: mimetic].
+    /// Initialisation method [default: mimetic].
     pub start: Option<String>,
     /// Also distil from the condensation's ancestor.
     #[serde(default)]
     pub distil: bool,
-    /// True if it counts as given, so that no method pays for its training.
+    /// True if it counts as an existing model, so that its training cost is not counted for any method.
     #[serde(default)]
     pub given: bool,
     /// Changes to `[finetune]`.
@@ -87,11 +87,11 @@ pub struct DonorTable {
 pub struct Method {
     /// `templates`, or a method of `wave init`.
     pub start: String,
-    /// A given template directory instead of a condensation.
+    /// An existing template directory to use instead of a condensation.
     pub templates: Option<String>,
     /// The donor to take weights from, by name; for templates, the ancestor.
     pub donor: Option<String>,
-    /// For `auto-lg`: another donor, a small network, whose layers the donor's are compared with.
+    /// For `auto-lg`: a second donor, a small network; the layers of `donor` are compared with its layers.
     pub resembles: Option<String>,
     /// Sizes; all by default.
     pub sizes: Option<Vec<(usize, usize)>>,
@@ -109,11 +109,11 @@ pub struct Method {
     pub rest: Option<String>,
     /// Train the operator of `ligo` first: changes to `[finetune]` [default: 100 steps].
     pub operator: Option<Table>,
-    /// Train each model alone first (direct pretraining): changes to `[finetune]`. Where a donor began and trained in the
-    /// same way, it is that model.
+    /// Train each model by itself first (direct pretraining): changes to `[finetune]`. A donor that was initialised
+    /// and trained in the same way is reused.
     pub pretrain: Option<Table>,
-    /// Changes to `pretrain` at some sizes, by names such as `2x64`: epochs, where each model is trained
-    /// for as long a time.
+    /// Changes to `pretrain` at some sizes, by names such as `2x64`: for example epochs, so that each size trains for
+    /// the same time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pretrain_at: BTreeMap<String, Table>,
     /// Changes to `[condense]`.
@@ -131,25 +131,25 @@ pub struct Method {
 }
 
 impl Method {
-    /// True if it runs at a size of the table.
+    /// True if the method runs at this size of the table.
     pub fn takes_size(&self, size: &(usize, usize)) -> bool {
         self.sizes.as_ref().is_none_or(|sizes| sizes.contains(size))
     }
 
-    /// True if it runs on a data set of the table.
+    /// True if the method runs on this data set of the table.
     pub fn takes_data(&self, name: &String) -> bool {
         self.datasets
             .as_ref()
             .is_none_or(|names| names.contains(name))
     }
 
-    /// True if it needs a condensation of the bench.
+    /// True if the method needs a condensation made by the bench.
     pub(super) fn condenses(&self) -> bool {
         self.start == TEMPLATES && self.templates.is_none()
     }
 
-    /// The seed of values that it draws beside those it takes from a trained model, whose own first values
-    /// were drawn with seeds as small: a hash (FNV-1a) of the seed and its start. The seed itself where it takes none.
+    /// The seed for newly sampled values: if the method also inherits trained values, which came from seeds as small,
+    /// an FNV-1a hash of its start and the seed; otherwise the seed itself.
     pub(super) fn fresh_seed(&self, seed: u64) -> u64 {
         if self.donor.is_none() && self.start != TEMPLATES {
             return seed;
@@ -160,7 +160,7 @@ impl Method {
         })
     }
 
-    /// True if its models learn from the condensation's ancestor, in fine-tuning or before.
+    /// True if its models distil from the condensation's ancestor, in fine-tuning or before.
     pub(super) fn distils(&self) -> bool {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
         self.distil || before.and_then(|value| value.as_bool()) == Some(true)
@@ -220,7 +220,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Runs of all methods, without trials of learning rates.
+    /// Number of runs of all methods, without learning-rate trials.
     pub fn runs(&self) -> usize {
         let runs = self.methods.iter().map(|(_, method)| {
             let sizes = self.bench.sizes.iter();

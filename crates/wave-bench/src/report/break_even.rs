@@ -1,8 +1,8 @@
 //! Break-even points: the number of models from which one method is cheaper than another.
 //!
-//! n models cost `shared + n (own + tuned)` epochs of a model of that size: spent once for all models,
-//! before the fine-tuning of each, and in fine-tuning up to an accuracy. What is spent once trains
-//! networks of other sizes, and counts as the epochs with as many multiply-adds.
+//! n models cost `shared + n (own + tuned)` epochs of a model of that size: `shared` once for all models, `own`
+//! before the fine-tuning of each, and `tuned` in fine-tuning up to an accuracy. The shared epochs train networks of
+//! other sizes, and are converted to this size by multiply-adds.
 
 use super::curves::{Reach, value_at};
 use super::page::Page;
@@ -19,7 +19,7 @@ impl Line {
         }
     }
 
-    /// With the ancestor's epochs among those spent once.
+    /// Adds the ancestor's epochs to the shared ones.
     fn with_ancestor(self, findings: &Findings, size: Size) -> Line {
         Line {
             shared: self.shared + (findings.shared_work)(None, size),
@@ -49,7 +49,7 @@ enum Crossing {
 }
 
 impl Crossing {
-    /// The crossing of the method's line with the rival's; `reached` is false where the rival's line is only a lower bound.
+    /// The crossing of the method's line with the rival's; `reached` is false if the latter is a lower bound.
     fn new(method: Line, rival: Line, reached: bool) -> Crossing {
         let ahead = method.shared - rival.shared;
         let saved = rival.each - method.each;
@@ -82,7 +82,7 @@ impl Crossing {
     }
 }
 
-/// Methods asked for the accuracy that the first of them has after an epoch.
+/// Methods compared at the accuracy that the first of them has after an epoch.
 struct Race {
     target: f64,
     epoch: f64,
@@ -91,7 +91,7 @@ struct Race {
 }
 
 impl Race {
-    /// Nothing if one of them has no curve, or the first none at that epoch.
+    /// `None` if any of them has no curve, or the first one's curve does not cover that epoch.
     fn new(findings: &Findings, methods: &[&Summary], epoch: f64) -> Option<Race> {
         let target = value_at(&methods.first()?.curve, epoch)?;
         let reaches = methods.iter().map(|s| Reach::new(s, target));
@@ -178,8 +178,8 @@ fn row(findings: &Findings, [own, other]: [&Summary; 2], race: &Race) -> Vec<Str
     ]
 }
 
-/// The first epoch, and the end of the shortest curve; nothing if a curve is empty. Methods without
-/// fine-tuning do not count.
+/// The first epoch, and the end of the shortest curve; empty if a curve is empty. Methods without fine-tuning are
+/// ignored.
 fn target_epochs(summaries: &[&Summary]) -> Vec<f64> {
     let ends = summaries.iter().map(|s| Some(s.curve.last()?.0));
     let ends = ends.collect::<Option<Vec<f64>>>().unwrap_or_default();
@@ -188,9 +188,8 @@ fn target_epochs(summaries: &[&Summary]) -> Vec<f64> {
     first.into_iter().chain(end).collect()
 }
 
-/// Plots of total epochs against the number of models, for each method of the pairs at each size: its own,
-/// with and without the ancestor, its rivals', and those of direct pretraining, known by a name such as
-/// "Direct PT".
+/// Plots total epochs against the number of models, for each method of the pairs at each size: the method itself,
+/// with and without the ancestor, its rivals, and direct pretraining, recognised by a name such as "Direct PT".
 fn totals(page: &mut Page, found: &Found) -> Result<()> {
     let findings = found.findings;
     let direct = found.costs.iter();

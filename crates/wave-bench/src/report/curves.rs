@@ -4,10 +4,10 @@ use super::page::Page;
 use super::summary::{Summaries, Summary};
 use super::{Found, number};
 
-/// Most points of a curve that is also given in numbers.
+/// Maximum number of points of a curve that is also listed in numbers.
 const MOST_POINTS: usize = 21;
 
-/// An epoch, or the last of a curve that does not reach the target.
+/// The epoch at which a curve reaches a target, or its last epoch if it does not.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Reach {
     /// Epoch where the target is reached; otherwise the length of the curve.
@@ -16,7 +16,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// The reach of a summary's curve; nothing of an empty one.
+    /// The reach of a summary's curve; `None` if it is empty.
     pub(super) fn new(summary: &Summary, target: f64) -> Option<Reach> {
         let last = summary.curve.last()?.0;
         let at = first_reach(&summary.curve, target);
@@ -35,8 +35,8 @@ impl Reach {
     }
 }
 
-/// The first epoch at which a curve of `(epoch, accuracy, deviation)` reaches the target, interpolated
-/// linearly; nothing if it never does.
+/// The first epoch at which a curve of `(epoch, accuracy, deviation)` reaches the target, interpolated linearly;
+/// `None` if it never does.
 fn first_reach(curve: &[(f64, f64, f64)], target: f64) -> Option<f64> {
     let i = curve.iter().position(|&(_, y, _)| y >= target)?;
     let (x, y, _) = curve[i];
@@ -52,7 +52,7 @@ fn first_reach(curve: &[(f64, f64, f64)], target: f64) -> Option<f64> {
     })
 }
 
-/// The accuracy of a curve at an epoch, interpolated linearly; nothing outside.
+/// The accuracy of a curve at an epoch, interpolated linearly; `None` outside the curve.
 pub(super) fn value_at(curve: &[(f64, f64, f64)], epoch: f64) -> Option<f64> {
     let i = curve.iter().position(|&(x, ..)| x >= epoch)?;
     let (x, y, _) = curve[i];
@@ -63,7 +63,7 @@ pub(super) fn value_at(curve: &[(f64, f64, f64)], epoch: f64) -> Option<f64> {
     Some(y0 + (y - y0) * (epoch - x0) / (x - x0))
 }
 
-/// The curves in numbers, where they are short.
+/// Lists short curves in numbers.
 pub(super) fn numbers(page: &mut Page, summaries: &Summaries) {
     let written = |s: &&Summary| s.is_long() && s.curve.len() <= MOST_POINTS;
     let item = |s: &Summary| {
@@ -80,8 +80,8 @@ pub(super) fn numbers(page: &mut Page, summaries: &Summaries) {
     }
 }
 
-/// A table for each size at which a method was tested during training: epochs of each method to the final
-/// accuracy of the subject, and to the round percentages below it.
+/// A table for each size at which a method was tested during training: epochs that each method needs to reach the
+/// subject's final accuracy, and the round percentages below it.
 pub(super) fn targets(page: &mut Page, found: &Found) {
     let mut intro = Some((
         "Epochs to an accuracy",
@@ -123,7 +123,7 @@ pub(super) fn targets(page: &mut Page, found: &Found) {
 fn accuracies(end: f64) -> Vec<f64> {
     const STEP: f64 = 5.0;
 
-    // A point less, up to rounding errors.
+    // One percentage point less, up to rounding errors.
     let below = ((100.0 * end - 1.0 + 1e-9) / STEP).floor();
     let round = (0..3)
         .map(|i| (below - f64::from(i)) * STEP / 100.0)

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 pub(super) struct Gain {
     pub(super) size: Size,
     pub(super) rival: String,
-    /// True where the rival is the best of the baselines alone: methods that are neither trained beforehand nor
-    /// variants of the subject.
+    /// True if the rival is the best of the baselines only: methods that are neither pretrained nor variants of the
+    /// subject.
     pub(super) of_baselines: bool,
     /// Mean accuracy of the subject minus the rival's, over all seeds of each.
     pub(super) difference: f64,
@@ -23,8 +23,8 @@ pub(super) struct Gain {
     pub(super) pairs: usize,
 }
 
-/// The subject against the best other method at each size. Where that one trains each model beforehand
-/// or is a variant of the subject, also against the best of the remaining ones.
+/// Compares the subject with the best other method at each size. If that method pretrains each model or is a variant
+/// of the subject, also with the best of the remaining ones.
 pub(super) fn gains(found: &Found, dataset: &str) -> Vec<Gain> {
     let (findings, summaries) = (found.findings, &found.summaries);
     let subject = &findings.subject;
@@ -75,14 +75,14 @@ fn gain(own: &Summary, rival: &Summary, of_baselines: bool) -> Gain {
     }
 }
 
-/// Methods beside the subject in an ablation.
+/// Methods listed together with the subject in an ablation.
 fn variants<'a>(findings: &'a Findings, subject: &str) -> BTreeSet<&'a str> {
     let with_subject = |methods: &&Vec<String>| methods.iter().any(|m| m == subject);
     let methods = findings.ablations.values().filter(with_subject).flatten();
     methods.map(String::as_str).collect()
 }
 
-/// The sizes where the subject is first, and its distance to the best other method.
+/// The sizes where the subject is first, and its lead over the best other method.
 pub(super) fn lead(page: &mut Page, found: &Found, dataset: &str) {
     let subject = &found.findings.subject;
     if found.summaries.on(dataset, subject).next().is_none() {

@@ -1,4 +1,4 @@
-//! The page of a report, in GitHub's Markdown, with its plots in files beside it.
+//! The page of a report, in GitHub's Markdown, with its plots in files next to it.
 //!
 //! Text is plain: markup in it is escaped here.
 
@@ -42,7 +42,7 @@ impl<'a> Page<'a> {
         self.text += &format!("\n{}\n", escape(text));
     }
 
-    /// A section, if it has a title, and its first paragraph, before the first of what may come to nothing.
+    /// Writes the section title, if not empty, and the introduction, once and before the first item.
     pub(super) fn once(&mut self, intro: &mut Option<(&str, &str)>) {
         if let Some((title, text)) = intro.take() {
             if !title.is_empty() {
@@ -84,7 +84,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// A picture, written to a file named after `parts`, those that are not empty.
+    /// An image, written to a file named after the non-empty `parts`.
     pub(super) fn plot(&mut self, parts: &[&str], title: &str, svg: &str) -> Result<()> {
         let parts: Vec<&str> = parts.iter().copied().filter(|p| !p.is_empty()).collect();
         // No character that paths or links treat specially.

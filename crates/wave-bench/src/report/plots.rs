@@ -6,9 +6,9 @@ use super::{Found, number, statistics};
 use anyhow::Result;
 use wave_run::plot::{Chart, Series, Unit};
 
-/// Largest number of models in the plot of total epochs.
+/// Maximum number of models in the plot of total epochs.
 const MOST_MODELS: usize = 20;
-/// Methods in colours of their own; of more, the others are grey.
+/// Number of methods with their own colour; the others are grey.
 const STRONG: usize = 4;
 
 /// Epochs for models of one size.
@@ -23,8 +23,8 @@ pub(super) struct Line {
 /// Name and `(x, mean, standard deviation)` of a curve.
 type Band = (String, Vec<(f64, f64, f64)>);
 
-/// A chart of accuracies. Of many methods the subject, its rivals for break-even and those that are most
-/// accurate on average have colours.
+/// A chart of accuracies. With many methods, only the subject, its break-even rivals and the methods that are most
+/// accurate on average are coloured.
 fn accuracies(
     found: &Found,
     (dataset, question): (&str, &str),
@@ -54,7 +54,7 @@ fn accuracies(
     chart.svg()
 }
 
-/// The methods of these curves that have colours, the most important first.
+/// The coloured methods among these curves, the most important first.
 fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
     let subject = &found.findings.subject;
     let mean = |name: &str| {
@@ -79,8 +79,8 @@ fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
     strong
 }
 
-/// Accuracy against epoch, for each size at which a method was tested during training. Says whether there
-/// is any.
+/// Plots accuracy against epoch, for each size at which a method was tested during training. Returns true if there is
+/// any.
 pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
     let mut intro = Some((
         "Accuracy by epoch",
@@ -111,7 +111,7 @@ pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
     Ok(intro.is_none())
 }
 
-/// Leaves out starts below half of everything after them on any curve: those of untrained models would
+/// Drops starting points below half of everything after them on any curve: the accuracy of untrained models would
 /// compress the rest of the plot.
 fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
     let later = series.iter().flat_map(|(_, curve)| curve.iter().skip(1));
@@ -124,8 +124,8 @@ fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
     series
 }
 
-/// Final accuracy against parameters, and against multiply-adds, for each data set and the methods with
-/// several sizes; in a section with the title, if there is one.
+/// Plots final accuracy against parameters, and against multiply-adds, for each data set and the methods with several
+/// sizes, under the title `section` unless it is empty.
 pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()> {
     let mut intro = Some((
         section,
@@ -133,7 +133,7 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()>
     ));
     let parameters = |s: &Summary| (found.findings.parameters)(s.size.0, s.size.1) as f64 / 1e3;
     let work = |s: &Summary| (found.findings.multiply_adds)(s.size.0, s.size.1) as f64 / 1e6;
-    // File name, name, label, and the place of a summary.
+    // File name, name, label, and the x value of a summary.
     type Axis<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&Summary) -> f64);
     let axes: [Axis; 2] = [
         ("sizes", "parameters", "thousand parameters", &parameters),
@@ -166,8 +166,8 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()>
     Ok(())
 }
 
-/// Accuracy against stored values, for each data set: at the size that most methods have, those that
-/// store anything, with the fewest epochs of fine-tuning.
+/// Plots accuracy against stored values for each data set, at the size that most methods have: methods that store
+/// values, with the fewest epochs of fine-tuning.
 pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
     let mut intro = Some((
         "Accuracy by what is kept",
@@ -207,12 +207,12 @@ pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// A summary at a place of a horizontal axis.
+/// A summary as a point at `x`.
 fn point(x: f64, s: &Summary) -> (f64, f64, f64) {
     (x, s.top1, s.deviation.unwrap_or(0.0))
 }
 
-/// Total epochs, up to an accuracy that `own` has after an epoch, against the number of models.
+/// Plots total epochs to the accuracy that `own` has after an epoch, against the number of models.
 pub(super) fn totals(
     page: &mut Page,
     own: &Summary,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::f64::consts::FRAC_2_PI;
 
-/// The arithmetic mean, or nothing without values.
+/// The arithmetic mean, or `None` without values.
 pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The sample standard deviation (divided by n - 1), or nothing for fewer than two values.
+/// The sample standard deviation (divided by n - 1), or `None` for fewer than two values.
 pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     let n = values.len();
     let m = mean(values).filter(|_| n > 1)?;
@@ -16,15 +16,15 @@ pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     Some((squares / (n - 1) as f64).sqrt())
 }
 
-/// The first less the second, seed by seed, for the seeds that both have.
+/// The first minus the second, for each seed that both have.
 pub(super) fn differences(first: &BTreeMap<u64, f64>, second: &BTreeMap<u64, f64>) -> Vec<f64> {
     let pairs = first.iter();
     let pairs = pairs.filter_map(|(seed, value)| Some(value - second.get(seed)?));
     pairs.collect()
 }
 
-/// Student's t and its two-sided probability, of these differences being around 0; nothing of a single one,
-/// or where all are equal.
+/// Student's t and the two-sided p-value for a mean difference of 0; `None` for fewer than two differences, or if all
+/// are equal.
 pub(super) fn paired(differences: &[f64]) -> Option<(f64, f64)> {
     let n = differences.len();
     // Accuracies are fractions of images: smaller spreads are rounding errors.
@@ -33,8 +33,8 @@ pub(super) fn paired(differences: &[f64]) -> Option<(f64, f64)> {
     Some((t, two_sided(t, n - 1)))
 }
 
-/// The probability of a Student t at least as far from 0: for whole degrees of freedom a finite sum
-/// (Abramowitz and Stegun, 26.7.3 and 26.7.4), with an error of 1e-15.
+/// The two-sided p-value of Student's t: for integer degrees of freedom a finite sum (Abramowitz and Stegun, 26.7.3
+/// and 26.7.4), with an error of 1e-15.
 fn two_sided(t: f64, freedom: usize) -> f64 {
     let angle = (t.abs() / (freedom as f64).sqrt()).atan();
     let (sin, cos) = angle.sin_cos();

@@ -19,7 +19,7 @@ pub(super) struct Summary {
     pub(super) epochs: f64,
     /// Mean final accuracy, 0..=1.
     pub(super) top1: f64,
-    /// Its sample standard deviation; none of a single run.
+    /// Its sample standard deviation; `None` for a single run.
     pub(super) deviation: Option<f64>,
     /// Mean accuracy before fine-tuning.
     pub(super) start_top1: f64,
@@ -28,7 +28,7 @@ pub(super) struct Summary {
     pub(super) scalers_fitted: usize,
     pub(super) shared_epochs: f64,
     pub(super) own_epochs: f64,
-    /// Epoch, mean accuracy, standard deviation (0 of a single run).
+    /// Epoch, mean accuracy, standard deviation (0 for a single run).
     pub(super) curve: Vec<(f64, f64, f64)>,
     /// Final accuracy by seed.
     pub(super) top1_by_seed: BTreeMap<u64, f64>,
@@ -46,7 +46,7 @@ impl Summary {
     }
 }
 
-/// A text about a data set, which has no name where there is only one.
+/// A text with the name of its data set in front, unless the name is empty.
 pub(super) fn on(dataset: &str, text: &str) -> String {
     match dataset {
         "" => text.to_owned(),
@@ -108,7 +108,7 @@ impl Summaries {
         self.of(method).filter(move |s| s.dataset == dataset)
     }
 
-    /// The best accuracy among some, without NaN.
+    /// The best accuracy among the candidates, ignoring NaN.
     pub(super) fn best<'a>(candidates: impl Iterator<Item = &'a Summary>) -> Option<&'a Summary> {
         let finite = candidates.filter(|s| s.top1.is_finite());
         finite.reduce(|best, s| if best.top1 >= s.top1 { best } else { s })
@@ -158,16 +158,16 @@ pub(super) struct Cost {
     pub(super) shared_epochs: f64,
     /// Epochs spent for each model before fine-tuning, mean over sizes.
     pub(super) own_epochs: f64,
-    /// Values inherited, mean over sizes.
+    /// Mean number of inherited values over sizes.
     pub(super) transferred_parameters: f64,
-    /// Values stored to start a model, mean over sizes.
+    /// Mean number of values stored to initialise a model, over sizes.
     pub(super) stored_parameters: f64,
-    /// True if each size stores values of its own.
+    /// True if each size stores its own values.
     pub(super) stored_for_each_size: bool,
 }
 
 impl Cost {
-    /// Values stored for models of so many sizes.
+    /// Number of values stored for models of this many sizes.
     pub(super) fn stored_for(&self, sizes: usize) -> f64 {
         match self.stored_for_each_size {
             true => self.stored_parameters * sizes as f64,
@@ -178,8 +178,8 @@ impl Cost {
 
 /// The cost of each method with rows, in the recipe's order.
 ///
-/// A method whose stored values differ between sizes stores them for each size; so does one that trains
-/// each model and stores as many values as it has, or records none.
+/// A method whose stored values differ between sizes stores them for each size. So does a method that trains each
+/// model and stores as many values as the model has, or records none.
 pub(super) fn costs(findings: &Findings, summaries: &Summaries) -> Vec<Cost> {
     let cost = |method: &String| {
         let of: Vec<&Summary> = summaries.of(method).collect();
@@ -209,7 +209,7 @@ pub(super) fn costs(findings: &Findings, summaries: &Summaries) -> Vec<Cost> {
     findings.methods.iter().filter_map(cost).collect()
 }
 
-/// Methods that are compared: those with as many epochs of fine-tuning.
+/// Methods that are compared with each other: they have equal epochs of fine-tuning.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Length {
     /// Epochs of fine-tuning.

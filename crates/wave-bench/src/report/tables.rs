@@ -5,7 +5,7 @@ use super::page::{Cell, Page};
 use super::summary::{Cost, Length, Size, Summaries, Summary, is_same_length, words};
 use super::{Found, number, plural, seeds};
 
-/// Up to this number, methods are columns and sizes rows; beyond, the reverse.
+/// Up to this number of methods, methods are columns and sizes rows; beyond, the reverse.
 const MOST_COLUMNS: usize = 6;
 
 /// For each data set: the accuracies, and the lead of the subject.
@@ -85,7 +85,7 @@ fn by_size(page: &mut Page, found: &Found, dataset: &str) {
     page.table(&columns, findings.sizes.iter().map(row));
 }
 
-/// A table with a row for each method of one length, under that length.
+/// A table with a row for each method with one length of fine-tuning, under that length.
 fn by_method(page: &mut Page, found: &Found, dataset: &str, length: &Length) {
     let sizes = sizes_of(found, dataset, &length.methods);
     if sizes.is_empty() {
@@ -148,7 +148,7 @@ fn sizes_of(found: &Found, dataset: &str, methods: &[String]) -> Vec<Size> {
     found.findings.sizes.iter().copied().filter(has).collect()
 }
 
-/// A cell for each method at a size, the best in bold; empty without rows.
+/// A cell for each method at a size, the best in bold; empty if the method has no rows.
 fn accuracies(found: &Found, dataset: &str, size: Size, methods: &[String]) -> Vec<Cell> {
     let cells = methods.iter();
     let cells: Vec<Option<&Summary>> = cells

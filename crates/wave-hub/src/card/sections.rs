@@ -6,7 +6,7 @@ use crate::Preprocessing;
 pub const PAPER: &str = "The method is WAVE: *Weight Templates for Adaptive Initialization of Variable-sized Models*, Feng, \
      Xie, Wang and Geng, CVPR 2025, [arXiv 2406.17503](https://arxiv.org/abs/2406.17503).\n";
 
-/// The most classes that a card names.
+/// Maximum number of classes that a card names.
 const MOST_NAMED: usize = 100;
 
 /// The classes, in the order of the logits, and the steps that prepare an image.
@@ -36,7 +36,7 @@ pub fn card_interface(label_names: &[String], classes: usize, steps: &Preprocess
     text
 }
 
-/// From an image to a class by timm, which knows the model by this name.
+/// Example code that classifies an image with timm, which loads the model by this name.
 pub fn card_timm(name: &str, channels: usize, classes: usize) -> String {
     let mode = if channels == 1 { "L" } else { "RGB" };
     let mut text = format!(
@@ -56,10 +56,10 @@ pub fn card_timm(name: &str, channels: usize, classes: usize) -> String {
     text
 }
 
-/// The same by transformers, of the model in the directory or repository `DIR`.
+/// The same with transformers, for the model in the directory or repository `DIR`.
 pub fn card_transformers(channels: usize) -> String {
     let (array, image) = match channels {
-        // It takes grey images as arrays alone.
+        // It accepts grey images only as arrays.
         1 => (
             "import numpy\n",
             "numpy.asarray(Image.open(\"image.png\").convert(\"L\"))[None]",
@@ -81,7 +81,7 @@ pub fn millions(n: usize) -> String {
     format!("{:.2} M", n as f64 / 1e6)
 }
 
-/// Text in the type of code, on its line.
+/// Text as inline code, on a single line.
 fn code(text: &str) -> String {
     let plain = |c: char| if c.is_control() || c == '`' { ' ' } else { c };
     format!("`{}`", text.chars().map(plain).collect::<String>())

@@ -110,7 +110,7 @@ fn tensors_that_do_not_belong_are_refused() {
         wrong.extend(weights(&[(name, shape)]));
         refused(&wrong, &config(), part);
     }
-    // A tensor that the configuration names, or that another anchor has, is missed by name.
+    // A missing tensor is named if the configuration lists it, or if another anchor has it.
     let listed = DeltaConfig {
         tensors: [
             "bank.qkv",

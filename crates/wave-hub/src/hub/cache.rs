@@ -90,8 +90,8 @@ impl<'a> Cache<'a> {
         held.then_some((commit, dir))
     }
 
-    /// Waits until no other wave downloads from this repository, and keeps others waiting until the result
-    /// is dropped. File systems that know no locks go without.
+    /// Waits until no other wave downloads from this repository, and keeps others waiting until the result is
+    /// dropped. `None` on file systems without locks.
     pub(super) fn lock(&self) -> Result<Option<File>, HubError> {
         let dir = self.root.join(".locks").join(&self.folder);
         prepare_out(&dir)?;
@@ -106,7 +106,7 @@ impl<'a> Cache<'a> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(HubError::io("create the directory", dir))?;
         }
-        // A link to nothing is in the way of a good one.
+        // A dangling link would be in the way of a good one.
         let _ = fs::remove_file(&path);
         #[cfg(unix)]
         let linked = {
@@ -122,7 +122,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// For a name that the cache does not hold.
+    /// The error for a name that the cache does not hold.
     pub(super) fn absent(&self, name: &HubName) -> HubError {
         HubError::missing(
             &self.dir(),

@@ -1,5 +1,5 @@
-//! hf-hub's client, and what it lacks around a call: waits as long as the hub asks for, timeouts, and errors
-//! that name a remedy and no secret.
+//! hf-hub's client, with what it lacks around a call: the waits that a hub asks for, timeouts, and errors that name a
+//! remedy and no secret.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read};
@@ -16,15 +16,15 @@ use super::HubSettings;
 use crate::HubError;
 
 const USER_AGENT: &str = concat!("wave/", env!("CARGO_PKG_VERSION"));
-/// A hub that asks for more patience than this gets an error instead.
+/// If a hub asks for a longer wait than this, the call fails.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// hf-hub itself waits for ever.
+/// hf-hub itself has no read timeout.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Bytes of an answer of the API. A repository of a million files lists them in about a hundred megabytes.
+/// Maximum bytes of an API response. A repository of a million files lists them in about a hundred megabytes.
 const MAX_ANSWER: u64 = 256 << 20;
-/// Time of an answer as a whole: a byte now and then is no progress.
+/// Maximum time of a whole response: a slow trickle of bytes is no progress.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
 
 /// A connection to the hub.
@@ -38,7 +38,7 @@ impl<'a> Client<'a> {
     pub(super) fn new(settings: &'a HubSettings, cache: &Path) -> Result<Self, HubError> {
         let http = reqwest::Client::builder()
             .user_agent(USER_AGENT)
-            // An encrypted hub cannot send us to an unencrypted host.
+            // An encrypted hub cannot redirect to an unencrypted host.
             .https_only(settings.endpoint.starts_with("https:"))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
@@ -49,7 +49,7 @@ impl<'a> Client<'a> {
                 .user_agent(USER_AGENT)
                 .endpoint(&settings.endpoint)
                 .cache_dir(cache)
-                // Attempts are counted here: hf-hub's own do not heed Retry-After.
+                // Retries are done here: hf-hub's own ignore Retry-After.
                 .retry_max_attempts(0);
             if let Some(token) = &settings.token {
                 builder = builder.token(token.secret());
@@ -62,7 +62,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Makes a call, again where the trouble may pass. An error names `about`: the repository, or a file in it.
+    /// Makes a call, and retries transient failures. An error names `about`: the repository, or a file in it.
     pub(super) fn call<T, E: Into<Failure>>(
         &self,
         about: &str,
@@ -87,15 +87,15 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// The wait before attempt number `attempt` + 1, where the hub asks for none.
+    /// The wait before attempt number `attempt` + 1, if the hub asks for none.
     pub(super) fn pause(&self, attempt: u32) -> Duration {
         let factor = 1 << attempt.saturating_sub(1).min(5);
         let pause = self.settings.retry_delay.saturating_mul(factor);
         pause.min(MAX_WAIT)
     }
 
-    /// A request that hf-hub has no method for, or whose answer it would read until memory ends: POST of a body of this
-    /// kind, else GET. The answer is limited in length and time. The token goes to the hub's own address only.
+    /// A request that hf-hub has no method for, or whose response it would read without limit: POST of a body of this
+    /// kind, else GET. The response is limited in length and time. The token is sent only to the hub's own address.
     pub(super) fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -140,13 +140,13 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// An error for an answer that the API does not have.
+    /// An error for a response that does not fit the API.
     pub(super) fn unexpected(&self, about: &str, found: &str) -> HubError {
         explain(self.settings, about, Failure::Nonsense(found.to_owned()), 1)
     }
 }
 
-/// All of `answer`, of at most so many bytes and within this time.
+/// Reads all of `answer`, at most `most` bytes and within `time`.
 fn read_limited(answer: &mut impl Read, most: u64, time: Duration) -> Result<Vec<u8>, Failure> {
     let began = Instant::now();
     let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
@@ -189,16 +189,16 @@ pub(super) enum Failure {
         said: Option<String>,
         wait: Option<Duration>,
     },
-    /// No whole answer came.
+    /// No complete response arrived.
     Wire { cause: String, again: bool },
-    /// The answer is none that the API has.
+    /// The response does not fit the API.
     Nonsense(String),
     /// A file on this machine could not be read or written.
     Local(std::io::Error),
 }
 
 impl Failure {
-    /// True if another attempt may do better.
+    /// True if a retry may succeed.
     fn may_pass(&self) -> bool {
         match self {
             Self::Answer { status, .. } => {
@@ -239,7 +239,7 @@ impl From<HFError> for Failure {
                 cause: "a file of the same content takes long".to_owned(),
                 again: true,
             },
-            // hf-xet has its own attempts.
+            // hf-xet does its own retries.
             other => Self::Wire {
                 cause: without_queries(&other.to_string()),
                 again: false,
@@ -269,7 +269,7 @@ impl From<reqwest::Error> for Failure {
     }
 }
 
-/// `text` with what follows a `?` in its addresses cut off: signatures are secrets.
+/// `text` without the query strings of its URLs: signatures are secrets.
 fn without_queries(text: &str) -> String {
     let words = text.split(' ').map(|word| match word.contains("://") {
         true => word.split('?').next().unwrap_or(word),
@@ -278,7 +278,7 @@ fn without_queries(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// `Retry-After` in seconds; as a date it is passed over.
+/// `Retry-After` in seconds; a date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
     seconds.ok().map(Duration::from_secs)

@@ -86,7 +86,7 @@ impl FromStr for HubName {
     }
 }
 
-/// Refuses what git would, and what would leave the cache's directory.
+/// Refuses revisions that git would refuse, and any that would escape the cache's directory.
 pub(super) fn check_revision(revision: &str) -> Result<(), HubError> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || "\\~^:?*[@".contains(c);
     let part = |part: &str| part.is_empty() || part.starts_with(['.', '-']) || part.ends_with('.');
@@ -104,7 +104,7 @@ pub(super) fn check_revision(revision: &str) -> Result<(), HubError> {
     Ok(())
 }
 
-/// True if `revision` is a commit's own name, which never comes to mean another.
+/// True if `revision` is a commit hash, whose meaning never changes.
 pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && is_hex(revision)
 }

@@ -12,7 +12,7 @@ use crate::{
     read_templates, read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
-/// Names beside an artefact that are no part of it, and are not sent.
+/// Names in an artefact's directory that are not part of it, and are not sent.
 const LEFT_OUT: [&str; 4] = ["run", ".cache", ".git", ".gitattributes"];
 
 /// The files that publishing a directory would send, and those it would not.
@@ -36,7 +36,7 @@ pub struct PlannedFile {
     pub(super) content: Content,
 }
 
-/// The place of a file's bytes.
+/// The source of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     Disk(PathBuf),
@@ -83,9 +83,9 @@ impl Plan {
     }
 }
 
-/// Checks that `dir` is a sound artefact and nothing else, and lists what publishing it would
-/// send. `card` replaces the directory's `README.md`; with neither, a short one is made. With templates goes the
-/// `expand.py` of this version, and no other code. Needs no network.
+/// Checks that `dir` is a sound artefact and nothing else, and lists what publishing it would send. `card` replaces
+/// the directory's `README.md`; with neither, a short one is made. Templates are sent with the `expand.py` of this
+/// version, and no other code. Needs no network.
 ///
 /// # Errors
 /// [`HubError::Missing`] and [`HubError::Malformed`] when the artefact cannot be read, its card
@@ -145,7 +145,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
     Ok(Plan { files, left_out })
 }
 
-/// Reads the whole artefact, as whoever pulls it will.
+/// Reads the whole artefact, as a later pull will.
 fn check_readable(dir: &Path) -> Result<Kind, HubError> {
     let kind = directory_kind(dir)?;
     match kind {
@@ -191,7 +191,7 @@ fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
 /// True if a file starts as pickles do, or the zip archives that hold them.
 fn holds_pickle(path: &Path) -> Result<bool, HubError> {
     if path.extension() == Some("safetensors".as_ref()) || !path.is_file() {
-        // Has been read: it is what it says, though its length may look like anything.
+        // Already read and valid, though its header length may look like another format.
         return Ok(false);
     }
     let start = read_start(path, 4)?;

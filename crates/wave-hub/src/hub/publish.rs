@@ -89,7 +89,7 @@ pub fn publish(
     Ok(Published { plan, commit, url })
 }
 
-/// Refuses what is no branch, and a branch to propose a change to: pull requests are to `main`.
+/// Refuses a name that is not a branch, and any branch for a pull request: pull requests are to `main`.
 fn check_branch(options: &PublishOptions) -> Result<(), HubError> {
     let Some(branch) = &options.revision else {
         return Ok(());
@@ -120,7 +120,7 @@ fn check_settings(settings: &HubSettings) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Refuses files with the token in them: a run's settings may have found their way there.
+/// Refuses files that contain the token: a run's settings may have ended up there.
 fn check_secrets(settings: &HubSettings, dir: &Path, plan: &Plan) -> Result<(), HubError> {
     let Some(token) = &settings.token else {
         return Ok(());
@@ -156,7 +156,7 @@ impl Hub<'_> {
         self.client.hub.model(&self.repo.owner, &self.repo.name)
     }
 
-    /// Creates what is not there: the repository, the branch.
+    /// Creates the repository and the branch if they do not exist.
     fn prepare(&self, private: bool, branch: &str) -> Result<(), HubError> {
         let (client, about) = (&self.client, &self.about);
         let repo = self.model();

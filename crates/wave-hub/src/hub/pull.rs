@@ -1,8 +1,8 @@
 //! From the hub to the cache, and from the cache to a directory.
 //!
-//! hf-hub downloads into a cache of its own beside the blobs of the shared one. A file goes from there to the
-//! shared cache when its content has been compared with the hub's checksum, so that no program ever finds
-//! there what hf-hub 1.0.0 stores of an error page or of a wrong answer.
+//! hf-hub downloads into its own cache, next to the blobs of the shared one. A file moves to the shared cache only
+//! once its content matches the hub's checksum, so that no program ever finds an error page or a wrong response
+//! there, which hf-hub 1.0.0 would store.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,9 +26,9 @@ use crate::{HubError, prepare_out, sha256_file};
 
 /// Files downloaded at a time.
 const AT_A_TIME: usize = 8;
-/// Bytes of a name in a directory, on common file systems.
+/// Maximum bytes of a file name, on common file systems.
 const MAX_NAME: usize = 255;
-/// Bytes of a file that a hub may announce; the largest of Hugging Face's have a tenth.
+/// Maximum size of a file that a hub may announce, in bytes; the largest on Hugging Face have a tenth of it.
 const MAX_SIZE: u64 = 5_000_000_000_000;
 
 /// A repository's files in the cache.
@@ -38,11 +38,11 @@ pub struct Pulled {
     pub dir: PathBuf,
     /// The commit that the revision meant.
     pub commit: String,
-    /// Files of the repository that were not wanted and were left there.
+    /// Files of the repository that were not wanted, and not downloaded.
     pub skipped: Vec<String>,
 }
 
-/// Why a repository's files are of no use.
+/// Why a repository's files cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Its content, and the expected one.
@@ -67,15 +67,15 @@ pub fn resolve(
     pull(settings, &name.parse()?, progress).map(|pulled| pulled.dir)
 }
 
-/// Downloads the artefact files of the model repository `name` that the cache does not hold yet, and tells
-/// where they are. A revision that is a commit, once complete in the cache, needs no network; offline,
-/// nothing does, and a branch means what it last meant.
+/// Downloads the artefact files of the model repository `name` that the cache does not hold yet, and returns their
+/// location. A revision that is a commit, once complete in the cache, needs no network; offline, nothing does, and a
+/// branch means its last known commit.
 ///
 /// # Errors
 /// [`HubError::Missing`] when offline and not cached; [`HubError::Malformed`] when the repository
 /// holds no artefact or lies about its files; [`HubError::Remote`] when the hub or the network
-/// refuses, or a checksum is wrong; [`HubError::Io`] when the cache cannot be written. What was
-/// not complete leaves no file behind.
+/// refuses, or a checksum is wrong; [`HubError::Io`] when the cache cannot be written. An incomplete download leaves
+/// no file behind.
 pub fn pull(
     settings: &HubSettings,
     name: &HubName,
@@ -94,8 +94,7 @@ pub fn pull(
     download(settings, RepoTypeAny::Model, name, &choose, progress)
 }
 
-/// [`pull()`] for a data set repository, of whose files `choose` says which are wanted. Files may lie in
-/// folders.
+/// [`pull()`] for a data set repository, of which `choose` selects the wanted files. Files may lie in folders.
 ///
 /// # Errors
 /// As [`pull()`], and when `choose` refuses.
@@ -110,12 +109,12 @@ pub fn pull_data(
         return Ok(pulled);
     }
     let pulled = download(settings, RepoTypeAny::Dataset, name, choose, progress)?;
-    // That all of it is there is noted for the commit too.
+    // Note for the commit too that the download is complete.
     cache.remember(&pulled.commit, &pulled.commit)?;
     Ok(pulled)
 }
 
-/// The cached download of a name that needs no hub: offline, or a commit's own.
+/// The cached download of a name, if no hub is needed: offline, or for a commit hash.
 fn at_hand(
     settings: &HubSettings,
     name: &HubName,
@@ -309,7 +308,7 @@ impl<'a> Transfer<'a> {
         let (dir, blobs) = (cache.dir(), cache.blobs());
         prepare_out(&blobs)?;
         let lock = cache.lock()?;
-        // Who has the lock is alone.
+        // The holder of the lock is the only writer.
         let staging = temporary_dir(&dir, lock.is_some()).map_err(HubError::io("write", &dir))?;
         let cache_dir = staging.0.path();
         let own = Cache::new(cache_dir, kind, &name.repo);
@@ -317,7 +316,7 @@ impl<'a> Transfer<'a> {
         fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
         // A file that the cache holds under another commit is not downloaded again.
         for blob in fs::read_dir(&blobs).into_iter().flatten().flatten() {
-            // Not what another program has begun.
+            // Skip partial downloads of other programs.
             if matches!(blob.file_name().len(), 40 | 64) {
                 let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
             }
@@ -379,7 +378,7 @@ impl<'a> Transfer<'a> {
         Err(HubError::remote(&about, found, remedy, false))
     }
 
-    /// Downloads one file and moves it to the cache, or tells what was sent in place of its content.
+    /// Downloads one file and moves it to the cache, or returns what was sent instead of its content.
     fn fetch_once(&self, file: &str, about: &str) -> Result<Option<String>, HubError> {
         let announced = Arc::new(AtomicU64::new(0));
         let (most, tell) = (announced.clone(), self.progress.clone());
@@ -411,7 +410,7 @@ impl<'a> Transfer<'a> {
             for path in [&pointer, &blob] {
                 let _ = fs::remove_file(path);
             }
-            // Another program's work, which would be found again.
+            // A wrong file of another program, which would be found again.
             if verify(&shared, &etag)?.is_some() {
                 let _ = fs::remove_file(&shared);
             }
@@ -419,7 +418,7 @@ impl<'a> Transfer<'a> {
         }
         let synced = fs::File::open(&blob).and_then(|content| content.sync_all());
         synced.map_err(HubError::io("sync", &blob))?;
-        // A second name, for the next file of this content.
+        // A second link, for the next file with this content.
         if fs::hard_link(&blob, &shared).is_err() && !shared.exists() {
             fs::rename(&blob, &shared).map_err(HubError::io("write", &shared))?;
         }
@@ -435,7 +434,7 @@ impl<'a> Transfer<'a> {
         {
             return Ok(etag.to_owned());
         }
-        // Where there are no links, the pointer is a copy.
+        // On file systems without links, the pointer is a copy.
         let names = [sha256_file(pointer)?, git_hash_of(pointer)?];
         let mut names = names.into_iter();
         let known = names.find(|name| self.staged.join(name).exists());
@@ -446,7 +445,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Compares content with the hub's checksum: SHA-256 for large files, git's for small ones. Tells what was found instead.
+/// Compares content with the hub's checksum (SHA-256 for large files, git's for small ones). Returns a mismatch.
 fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
     if !path.exists() {
         return Ok(Some("nothing".to_owned()));
@@ -454,7 +453,7 @@ fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
     let (kind, found) = match etag.len() {
         64 => ("SHA-256", sha256_file(path)?),
         40 => ("git hash", git_hash_of(path)?),
-        // Any other name of the content could not be compared with it.
+        // No other kind of checksum can be compared with the content.
         _ => {
             let found = "a file without a checksum (an ETag of 40 or 64 hexadecimal digits)";
             return Ok(Some(found.to_owned()));
@@ -467,13 +466,13 @@ fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
     Ok((found != etag.to_ascii_lowercase()).then(wrong))
 }
 
-/// The name that git gives to a file's content.
+/// The hash that git gives to a file's content.
 fn git_hash_of(path: &Path) -> Result<String, HubError> {
     let bytes = fs::read(path).map_err(HubError::io("read", path))?;
     Ok(git_hash(&bytes))
 }
 
-/// The name that git gives to content.
+/// The hash that git gives to content.
 pub(super) fn git_hash(bytes: &[u8]) -> String {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", bytes.len()));

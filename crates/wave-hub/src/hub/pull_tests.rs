@@ -27,7 +27,7 @@ fn check_same(a: &Path, b: &Path) {
     check_equal(&read_model(a).unwrap().1, &read_model(b).unwrap().1);
 }
 
-/// Every regular file below `dir` that is no lock.
+/// Every regular file below `dir` that is not a lock.
 fn all_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten() {
@@ -106,7 +106,7 @@ fn content_that_another_commit_has_is_not_downloaded_again() {
         (hub.count("GET /get/"), hub.count("GET /o/n/resolve/")),
         (0, 0)
     );
-    // But it is not believed, and what another program has begun is left alone.
+    // But its content is checked, and partial downloads of other programs are left alone.
     let weights = sha256_file(&dir.join("model.safetensors")).unwrap();
     let blobs = settings.cache.join("models--o--n/blobs");
     let begun = blobs.join(format!("{weights}.incomplete"));

@@ -4,7 +4,7 @@ use super::HubSettings;
 use super::client::Client;
 use crate::HubError;
 
-/// More results than this are not asked for.
+/// Maximum number of results.
 const MOST: usize = 100;
 
 /// A model repository that a search found.
@@ -20,7 +20,7 @@ pub struct Found {
     pub datasets: Vec<String>,
 }
 
-/// The 100 most downloaded model repositories with all of `tags`, the rarest last.
+/// The 100 most downloaded model repositories with all of `tags`, of which the last should be the rarest.
 ///
 /// # Errors
 /// [`HubError::Remote`] when offline, or when the hub or the network refuses.

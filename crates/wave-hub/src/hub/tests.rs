@@ -1,6 +1,6 @@
-//! A hub for the tests: as much of the API as hf-hub and this crate speak, on the loopback interface, with
-//! faults on demand. Large files lie with a second host, as they do on the real one. A third is Xet's storage,
-//! which takes whatever is sent and gives nothing back: what hf-xet sends there is hf-xet's own business.
+//! A hub for the tests: as much of the API as hf-hub and this crate use, on the loopback interface, with faults on
+//! demand. Large files are on a second host, as they are on the real one. A third is Xet's storage, which accepts
+//! anything and returns nothing: the data that hf-xet sends there is not checked here.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,13 +22,13 @@ pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
 pub(crate) const XET_TOKEN: &str = "a_token_for_xet_alone";
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// Progress that nobody looks at.
+/// Progress that is ignored.
 pub(crate) fn quiet() -> OnProgress {
     Arc::new(|_| ())
 }
 
-/// Runs the test `name` in a process of its own whose `HF_HOME` is below `root`, since hf-xet has no other
-/// setting for where it keeps things. True in that process, which has to do the work.
+/// Runs the test `name` in a process of its own whose `HF_HOME` is below `root`, since hf-xet has no other setting
+/// for its directory. Returns true in that process, which has to do the work.
 pub(crate) fn with_a_home_of_its_own(root: &Path, name: &str) -> bool {
     const MARK: &str = "WAVE_HUB_TEST_HOME";
     if std::env::var_os(MARK).is_some() {
@@ -82,9 +82,9 @@ impl Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     Hub,
-    /// That of large files.
+    /// The host of large files.
     Storage,
-    /// That of large files in Xet's way.
+    /// The host of large files with Xet.
     Xet,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Host {
 pub(crate) enum Fault {
     /// A status with headers and a JSON body.
     Status(u16, &'static [(&'static str, &'static str)], String),
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     Cut(usize),
     /// One byte of the body is wrong.
     Flip,
@@ -104,14 +104,14 @@ pub(crate) struct State {
     pub(crate) private: Option<bool>,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     pub(crate) commits: Vec<String>,
-    /// The way in which large files are taken, if not Xet's.
+    /// The transfer method of large files, if not Xet's.
     pub(crate) transfer: Option<&'static str>,
-    /// True if large files are to be had by Xet.
+    /// True if large files can be downloaded with Xet.
     pub(crate) xet: bool,
     pub(crate) branches: Vec<String>,
-    /// The list of models, whatever is asked for.
+    /// The list of models, for any query.
     pub(crate) listed: Vec<Value>,
-    /// For the next request whose method and path contain the words.
+    /// Faults for the next request whose method and path contain the words.
     pub(crate) faults: Vec<(&'static str, Fault)>,
     pub(crate) seen: Vec<Seen>,
     /// True if checksums are in upper case.
@@ -256,7 +256,7 @@ fn read(stream: &TcpStream, host: Host) -> Option<Seen> {
     })
 }
 
-/// Sends a reply, of whose body no more than `kept` bytes.
+/// Sends a reply, with at most `kept` bytes of its body.
 fn write(mut stream: TcpStream, reply: &Reply, kept: usize) {
     let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
     for (name, value) in &reply.headers {
@@ -437,7 +437,7 @@ fn answer_storage(state: &mut State, seen: &Seen, path: &str) -> Reply {
     }
 }
 
-/// Xet's storage: uploads without grants, shards by the older of two ways, nothing to be had back.
+/// Xet's storage: uploads without grants, shards by the older of two ways, no downloads.
 fn answer_xet(seen: &Seen, path: &str) -> Reply {
     match &*seen.method {
         "POST" if path == "/v1/shards" => ok(json!({ "result": 1 })),

@@ -297,7 +297,7 @@ fn a_flipped_bit_is_told_by_the_digest_and_files_without_one_are_not_compared() 
     json["digests"] = json!(["x"]);
     crate::write_json(&config, &json).unwrap();
     check_refused(crate::check_digests(dir), &["`digests` is [\"x\"]"]);
-    // Other tools write none, and other names are none of an artefact's.
+    // Other tools write no digests, and other names are not an artefact's.
     for digests in [Value::Null, json!({"../x.safetensors": "0"})] {
         json["digests"] = digests;
         crate::write_json(&config, &json).unwrap();

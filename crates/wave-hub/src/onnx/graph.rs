@@ -9,7 +9,7 @@ use super::schema::{self, Attribute};
 use crate::proto::Message;
 use crate::{FloatType, Weights};
 
-/// A graph: its nodes in the order of execution, and the constants they take.
+/// A graph: its nodes in the order of execution, and their constants.
 #[derive(Default)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Message>,
@@ -57,7 +57,7 @@ impl Graph {
     }
 }
 
-/// The whole network, of timm's weights, all of type `float`.
+/// The whole network, from timm's weights, all of type `float`.
 pub(super) fn vit(
     sizes: &VitSizes,
     weights: &Weights,
@@ -90,15 +90,15 @@ pub(super) fn vit(
     Ok(graph)
 }
 
-/// The constants by the names that nodes take them by.
+/// The constants, by the names that nodes use.
 fn constants(sizes: &VitSizes) -> Vec<Message> {
     let (d, heads) = (sizes.width as i64, sizes.heads as i64);
     let patches = (sizes.grid() * sizes.grid()) as i64;
     let list = |name: &str, values: &[i64]| schema::integers(name, &[values.len()], values);
     let mut all = vec![
-        // Takes (b, n, d) apart.
+        // Splits (b, n, d) into heads.
         list("shape.split_heads", &[0, 0, heads, d / heads]),
-        // Puts (b, n, h, e) together.
+        // Joins the heads of (b, n, h, e).
         list("shape.join_heads", &[0, 0, d]),
         // q, k and v.
         list("shape.thirds", &[d, d, d]),

@@ -6,13 +6,13 @@ pub(super) struct Class {
     pub(super) size: Extent,
     /// A bare number for `size` means both sides, not the shorter one.
     pub(super) square: bool,
-    /// The sides of the crop, and whether it is made unless a file says.
+    /// The sides of the crop, and true if it is made by default.
     pub(super) crop: Option<(usize, bool)>,
     pub(super) resize: Resize,
     pub(super) resample: &'static str,
     /// Mean and deviation of each channel.
     pub(super) norm: ([f64; 3], [f64; 3]),
-    /// Each `model_type` that transformers takes the class for, where no file names one.
+    /// Each `model_type` that transformers uses the class for, if no file names one.
     pub(super) models: &'static str,
 }
 

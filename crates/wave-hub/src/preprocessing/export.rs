@@ -1,4 +1,4 @@
-//! Preprocessing in the words of transformers.
+//! Preprocessing in transformers' format.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ pub(super) const RESAMPLE: [&str; 6] = [
     "nearest", "lanczos", "bilinear", "bicubic", "box", "hamming",
 ];
 
-/// The class of transformers that takes timm's steps by timm itself.
+/// The class of transformers that applies timm's steps with timm itself.
 pub(super) const OF_TIMM: &str = "TimmWrapperImageProcessor";
 
 /// The description of the steps for transformers.
@@ -23,14 +23,14 @@ pub struct Processor {
 }
 
 impl Preprocessing {
-    /// The description by which transformers takes the same steps, as [`super::read_preprocessing`] reads it back.
+    /// The description of the same steps for transformers, as [`super::read_preprocessing`] reads it back.
     ///
-    /// transformers' own classes round a crop's offset down. Where these steps round half to even and the
-    /// margin of some image may differ by that, or add borders, the class is the one that lets timm do it. The
-    /// keys of the nearest class of its own are written beside, for readers that know no other.
+    /// transformers' own classes round a crop's offset down. If these steps round half to even and the margin of some
+    /// image may differ by that, or if they add borders, the class is the one that lets timm do it. The keys of the
+    /// nearest class of transformers' own are written too, for readers that know no other.
     ///
     /// # Errors
-    /// For steps that neither takes.
+    /// For steps that neither supports.
     pub fn processor(&self) -> Result<Processor, String> {
         let by = &self.interpolation.value;
         let Some(resample) = RESAMPLE.iter().position(|name| name == by) else {

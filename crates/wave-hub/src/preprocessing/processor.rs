@@ -9,7 +9,7 @@ use crate::PretrainedCfg;
 use crate::directory::CONFIG_FILE;
 use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
 
-/// Steps that are taken, or leave pixels as they are.
+/// Steps that are supported, or leave pixels as they are.
 const KNOWN_STEPS: [&str; 7] = [
     "do_resize",
     "do_center_crop",
@@ -63,7 +63,7 @@ pub(super) fn assumed(config: &Value) -> Result<Preprocessing, String> {
     Ok(steps)
 }
 
-/// The name of the class in a file, without what tells how it is implemented.
+/// The name of the class in a file, without the suffix of its implementation.
 fn type_name(keys: &Map<String, Value>) -> Result<Option<String>, String> {
     for key in ["image_processor_type", "feature_extractor_type"] {
         match keys.get(key) {
@@ -115,7 +115,7 @@ fn channels(config: &Value) -> Result<Option<usize>, String> {
     }
 }
 
-/// timm's steps. Where keys of other classes stand beside them, they have to say the same.
+/// timm's steps. Keys of other classes have to agree with them.
 fn of_timm(keys: &Map<String, Value>, config: &Value, file: &str) -> Result<Preprocessing, String> {
     let (said, at) = match keys.get("pretrained_cfg") {
         Some(said) => (said, file),
@@ -161,7 +161,7 @@ struct File<'a> {
     keys: &'a Map<String, Value>,
     file: &'a str,
     class: &'a Class,
-    /// The origin of what the file leaves out.
+    /// The source of values that the file leaves out.
     unsaid: Source,
 }
 
@@ -209,7 +209,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// A key's value; null is as good as absent, as transformers reads it.
+    /// A key's value; null counts as absent, as in transformers.
     fn get(&self, key: &str) -> Option<&Value> {
         self.keys.get(key).filter(|value| !value.is_null())
     }
@@ -222,7 +222,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// The origin of what `keys` decide together.
+    /// The source of a value that `keys` decide together.
     fn source(&self, keys: &[&str]) -> Source {
         let (said, left): (Vec<&str>, Vec<&str>) =
             keys.iter().partition(|key| self.get(key).is_some());
@@ -239,7 +239,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Refuses what matters and is not supported, by name.
+    /// Refuses steps that change pixels and are not supported, by name.
     fn refuse(&self) -> Result<(), String> {
         let plain = match self.get("rescale_factor") {
             None => true,

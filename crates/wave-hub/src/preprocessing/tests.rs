@@ -44,14 +44,14 @@ fn timms_words_are_read_with_their_origin() {
             "crop_mode": "squash", "mean": [0.5], "std": [0.25],
         },
     });
-    // A directory of timm's means what its config says, whatever lies beside it.
+    // A directory of timm's means what its config says, whatever other files it has.
     let steps = read(config, json!({"size": 7})).unwrap();
     assert_eq!(geometry(&steps), ([28, 32], 0.9, "squash"));
     assert_eq!(steps.crop_offset.value, HALF_TO_EVEN);
     assert_eq!(steps.mean.value, [0.5; 3]);
     let said = Source::File("config.json: pretrained_cfg.mean".to_owned());
     assert_eq!(steps.mean.source, said);
-    // Null is as good as absent.
+    // Null counts as absent.
     assert_eq!(steps.interpolation.value, "bicubic");
     assert!(matches!(steps.interpolation.source, Source::Class(_)));
 }
@@ -222,7 +222,7 @@ fn the_processor_of_transformers_5_comes_before_the_older_file() {
             .to_string()
             .starts_with("processor_config.json: ")
     );
-    // An older file of that name is of texts alone.
+    // An older file of that name is for text only.
     let texts = json!({"processor_class": "CLIPProcessor"});
     let files = [(PROCESSOR_FILE, texts), (PREPROCESSOR_FILE, other)];
     let steps = read_files(config, &files).unwrap();

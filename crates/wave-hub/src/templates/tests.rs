@@ -121,7 +121,7 @@ fn other_format_versions_are_refused() {
         read_templates(root.path()),
         &["`format_version` is missing"],
     );
-    // A later version may look otherwise: that it is later is all there is to say.
+    // A later version may have another format: the error only says that it is later.
     fs::write(root.path().join(CONFIG_FILE), r#"{"format_version": 9}"#).unwrap();
     check_refused(read_templates(root.path()), &["is 9, expected 1", "newer"]);
 }

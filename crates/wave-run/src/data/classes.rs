@@ -1,4 +1,4 @@
-//! Classes of a model beside those of data: as many, and under the same names.
+//! Checks that the classes of a model match those of the data, in number and in name.
 
 use super::TestImages;
 use crate::error::request;
@@ -17,8 +17,8 @@ impl TestImages {
         }
     }
 
-    /// Refuses a model whose class names differ from those of the data, where both are known: its outputs would keep
-    /// the wrong ones.
+    /// Refuses a model whose class names differ from those of the data, if both are known: its outputs would keep
+    /// the wrong names.
     pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
         match difference(&self.spec, &self.class_names, names) {
             None => Ok(()),
@@ -34,7 +34,7 @@ impl TestImages {
     }
 }
 
-/// The first difference between the names of as many classes, if both are known.
+/// The first difference between two lists of class names of equal length, if both are known.
 fn difference(spec: &str, own: &[String], names: &[String]) -> Option<String> {
     if own.len() != names.len() || are_numbers(own) || are_numbers(names) {
         return None;
@@ -55,8 +55,8 @@ fn difference(spec: &str, own: &[String], names: &[String]) -> Option<String> {
     ))
 }
 
-/// True of names that only number the classes: by digits, by transformers' `LABEL_7`, or by WordNet's `n01440764`. They
-/// say nothing about how others name the same classes.
+/// True if names only number the classes: digits, transformers' `LABEL_7`, or WordNet's `n01440764`. Other sources
+/// may name the same classes differently.
 fn are_numbers(names: &[String]) -> bool {
     names.iter().all(|name| {
         let wordnet = name.strip_prefix('n').filter(|rest| rest.len() == 8);
@@ -100,7 +100,7 @@ mod tests {
             &["bag", "cat", "boot"],
             Some("class 1 is boot in D, cat in the model (the same names in another order)"),
         );
-        // Scripts without letters of ASCII differ too.
+        // Names in other scripts than ASCII differ too.
         check(
             &["猫", "犬"],
             &["犬", "猫"],

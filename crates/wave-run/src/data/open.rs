@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::path::Path;
 use wave_data::{CONTROLS, Dataset};
 
-/// Opens the data of `--data`: of several names, separated by `|`, the first that exists.
+/// Opens the data of `--data`; of several names, separated by `|`, the first that exists.
 ///
 /// # Errors
 /// If none exists, or ranks find different data.
@@ -77,8 +77,7 @@ fn open_on_hub(_: &str, _: &str) -> Result<Dataset> {
     Err(crate::locate::absent())
 }
 
-/// A suggestion in the place of a missing data set: one that is built in, or the content of the
-/// directory.
+/// A suggestion for a missing data set: one that is built in, or the content of the directory.
 fn meant(name: &str) -> Option<String> {
     let (controls, of) = controls(name);
     let path = Path::new(of);

@@ -4,20 +4,20 @@ use crate::settings::{self, AugmentationValues, BatchSize, Images, OptimisationV
 use anyhow::Result;
 use wave_data::{Augment, ColourJitter, Erasing, Mixing, ResizedCrop};
 
-/// The settings of the data, with every gap filled that the images themselves do not fill.
+/// The data settings with defaults filled in, except for values that depend on the images.
 #[derive(Clone, Debug)]
 pub struct DataPlan {
     /// Value of `--data`, if given.
     pub spec: Option<String>,
-    /// Training images at most.
+    /// Maximum number of training images.
     pub train_limit: Option<usize>,
-    /// Test images at most.
+    /// Maximum number of test images.
     pub test_limit: Option<usize>,
-    /// Training images held out to test on.
+    /// Number of training images to hold out for testing.
     pub hold_out: Option<usize>,
     /// Mean and standard deviation of each channel, if given.
     pub normalisation: [Option<Vec<f64>>; 2],
-    /// Images of a training step.
+    /// Images per training step.
     pub batch: BatchSize,
     /// Augmentation of training images.
     pub augment: Augment,
@@ -52,7 +52,7 @@ impl DataPlan {
         })
     }
 
-    /// Images without augmentation, for no steps.
+    /// A plan for images without augmentation or training steps.
     ///
     /// # Errors
     /// As [`DataPlan::new`].
@@ -74,7 +74,7 @@ impl DataPlan {
     }
 }
 
-/// Augmentation by the settings.
+/// The augmentation with these settings.
 pub fn augment(settings: AugmentationValues) -> Result<Augment> {
     let mixing = Mixing {
         mixup: settings.mixup,

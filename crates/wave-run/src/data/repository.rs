@@ -1,4 +1,4 @@
-//! Data sets on a hub: which files of a repository wave reads, and what `--data` calls them once they are here.
+//! Data sets on a hub: the files of a repository that wave reads, and the `--data` name of the downloaded files.
 
 use crate::error::request;
 use crate::locate::with_progress;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use wave_data::Dataset;
 use wave_hub::hub::{HubName, HubSettings, Refusal, pull_data};
 
-/// Parts of a data set by the words that name them. The first of the last two is what is tested on.
+/// Words that identify the splits of a data set. Validation is used for testing if present, else test.
 const TRAIN: [&str; 1] = ["train"];
 const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
 const TEST: [&str; 1] = ["test"];
@@ -16,7 +16,7 @@ const TEST: [&str; 1] = ["test"];
 /// Folders of an ImageFolder.
 const FOLDERS: [&str; 4] = ["train", "val", "validation", "test"];
 
-/// Opens `OWNER/NAME[@REV]`, altered by `controls`, downloading what is not in the cache.
+/// Opens `OWNER/NAME[@REV]` with `controls` applied, and downloads files that are not in the cache.
 pub(super) fn open(controls: &str, name: &str) -> Result<Dataset> {
     let name: HubName = name.parse()?;
     let settings = HubSettings::from_env()?;
@@ -36,7 +36,7 @@ pub(super) fn open(controls: &str, name: &str) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// The files below a directory, by their names from there.
+/// The files below a directory, by their relative names.
 fn files_below(dir: &Path, prefix: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir.join(prefix)).into_iter().flatten();
     let mut files = Vec::new();
@@ -55,8 +55,8 @@ fn files_below(dir: &Path, prefix: &Path) -> Vec<String> {
 #[derive(Debug, PartialEq)]
 struct Chosen {
     files: Vec<String>,
-    /// A directory of the repository, or a pattern for what is trained on, a line break and another for what is
-    /// tested on.
+    /// A directory of the repository, or two patterns separated by a line break: the training files and the test
+    /// files.
     spec: String,
 }
 
@@ -103,7 +103,7 @@ fn folder(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// A folder as it stands before the names in it.
+/// A folder as a prefix of the names in it.
 fn before(folder: &str) -> String {
     match folder {
         "" => String::new(),
@@ -117,7 +117,7 @@ fn says(name: &str, words: &[&str]) -> bool {
     all.any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-/// The files of one split: those whose name has one of the words, or whose folder is called so.
+/// The files of one split: their name contains one of the words, or their folder is named so.
 fn split_of<'a>(shards: &[&'a str], words: &[&str]) -> Vec<&'a str> {
     let is_of = |shard: &&&str| {
         let (dir, name) = folder(shard);
@@ -176,7 +176,7 @@ fn pattern(files: &[&str]) -> String {
     format!("{}{{{}}}.{ending}", before(dir), names.join(","))
 }
 
-/// Images in folders, with the lists of labels that may lie beside them.
+/// Image folders, with any lists of labels next to them.
 fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
     let root = |image: &&str| {
         let parts: Vec<&str> = image.split('/').collect();
@@ -186,7 +186,7 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
     let roots: BTreeSet<String> = images.iter().filter_map(root).collect();
     let mut roots = roots.into_iter();
     let (Some(root), None) = (roots.next(), roots.next()) else {
-        // Folders of classes, or images alone.
+        // Class folders, or images alone.
         return Ok(Chosen {
             files: images.iter().map(|image| (*image).to_owned()).collect(),
             spec: String::new(),

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use wave_data::{BrokenImage, BrokenImages, Source, Transform};
 use wave_train::Ranks;
 
-/// Number of broken images that are named on stderr.
+/// Maximum number of broken images that are named on stderr.
 const NAMED: usize = 5;
 
-/// Images for measurement only.
+/// Images for evaluation only.
 #[derive(Clone)]
 pub struct TestImages {
     /// The specification that opened them.
@@ -30,7 +30,7 @@ pub struct TestImages {
     pub class_names: Vec<String>,
     /// Broken images among them, which are left out.
     pub broken: Arc<BrokenImages>,
-    /// The context, whose ranks divide the images.
+    /// The context; its ranks divide the images among them.
     pub context: Context,
 }
 
@@ -110,7 +110,7 @@ impl TestImages {
         wave_data::evaluation_batches(source, &indices, transform, at_once, &self.broken)
     }
 
-    /// Refuses to measure an accuracy without images.
+    /// Fails if there are no images to measure an accuracy on.
     pub fn check(&self) -> Result<()> {
         match self.indices.is_empty() {
             false => Ok(()),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes free for this process, where the system reports them: of the machine, within the limits of its control
+/// Bytes free for this process, if the system reports them: of the machine, within the limits of its control
 /// groups, and within its own (`ulimit -v`, `ulimit -d`).
 pub fn available() -> Option<u64> {
     free(&|path| fs::read_to_string(path).ok())
@@ -55,7 +55,7 @@ fn of_process(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     both.into_iter().filter_map(left).min()
 }
 
-/// The least memory free in a group of `/proc/self/cgroup` and those above it.
+/// The least free memory of a cgroup in `/proc/self/cgroup` and its parents.
 fn of_group(line: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);

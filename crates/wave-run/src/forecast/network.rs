@@ -1,4 +1,4 @@
-//! Memory of an example during training and inference, in bytes.
+//! Memory per example during training and inference, in bytes.
 //!
 //! The leading terms count what each operator keeps for its gradient. The rest, gradients and scratch
 //! memory, is fitted to measured peaks of resident memory, some of which are in the test.
@@ -8,7 +8,7 @@ use wave_models::Network;
 use wave_models::transformer::TransformerShape;
 use wave_ops::Mode;
 
-/// Bytes of an image in a training step.
+/// Bytes per image in a training step.
 pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
     let kept = match network {
         Network::Vit(s) => transformer((s.tokens(), s.depth, s.width, s.hidden()), mode),
@@ -33,7 +33,7 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
     bytes(kept + pixels(network))
 }
 
-/// Bytes of an image in a forward pass alone.
+/// Bytes per image in a forward pass alone.
 pub fn of_forward(network: &Network) -> u64 {
     let kept = match network {
         Network::Vit(shape) => (shape.tokens() * (8 * shape.width + shape.hidden())) as f64,
@@ -50,7 +50,7 @@ pub fn of_forward(network: &Network) -> u64 {
     bytes(kept + 2.0 * pixels(network))
 }
 
-/// Numbers of an image in a transformer of any parts.
+/// Numbers per image in a transformer of any parts.
 fn tower(s: &TransformerShape) -> f64 {
     s.tokens() as f64 * (10 * s.width + 2 * s.hidden) as f64
 }
@@ -71,7 +71,7 @@ fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
     1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m
 }
 
-/// Patches of an image.
+/// Number of patches of an image.
 fn places(side: usize, patch: usize) -> f64 {
     let grid = side / patch.max(1);
     (grid * grid) as f64

@@ -1,10 +1,10 @@
-//! Charts: curves and marks over common axes, as SVG on white, with names beside the lines' ends.
+//! Charts: curves and marks over common axes, as SVG on white, with names next to the lines' ends.
 
 use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// A curve, or a mark where there is one point.
+/// A curve, or a mark if there is one point.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name.
@@ -43,11 +43,11 @@ pub struct Chart<'a> {
     pub title: &'a str,
     /// The name of the horizontal axis.
     pub x_label: &'a str,
-    /// The name of the vertical axis; empty where the title says it.
+    /// The name of the vertical axis; empty if the title says it.
     pub y_label: &'a str,
     /// The unit of the vertical axis.
     pub unit: Unit,
-    /// The curves, the most important first: nothing is drawn over it.
+    /// The curves, the most important first: it is drawn on top.
     pub series: &'a [Series],
 }
 
@@ -70,14 +70,14 @@ const GRID: Rgb = (224, 224, 224);
 const SIZE: (u32, u32) = (640, 420);
 const NARROW: (u32, u32) = (400, 260);
 const TITLE_HEIGHT: i32 = 40;
-/// Font sizes of names, and the least distance of two of them.
+/// Font size of names, and the minimum distance between two of them.
 const NAME: i32 = 14;
 const NAME_STEP: f64 = 16.0;
-/// About the width of a letter of a name.
+/// Approximate width of a letter in a name.
 const LETTER: f64 = 7.4;
 /// Room for a line from a curve's end to its name.
 const LEADER: i32 = 22;
-/// A curve of more points gets no marks.
+/// A curve with more points gets no marks.
 const MOST_MARKED: usize = 24;
 
 impl Chart<'_> {
@@ -96,7 +96,7 @@ impl Chart<'_> {
         })
     }
 
-    /// The chart without names, as wide as a telephone.
+    /// The chart without names, as narrow as a phone screen.
     pub fn narrow(&self) -> Result<String> {
         self.picture(NARROW, |root| {
             let (_, below) = root.split_vertically(32);
@@ -104,7 +104,7 @@ impl Chart<'_> {
         })
     }
 
-    /// White with the title, and what `draw` draws below it.
+    /// A white picture with the title, and the output of `draw` below it.
     fn picture(
         &self,
         size: (u32, u32),
@@ -204,7 +204,7 @@ struct Curve<'a> {
     strong: bool,
     colour: Rgb,
     line: Vec<(f64, f64)>,
-    /// Outline of the shaded area; empty where there is none.
+    /// Outline of the shaded area; empty if there is none.
     outline: Vec<(f64, f64)>,
 }
 
@@ -273,7 +273,7 @@ fn rgb((r, g, b): Rgb) -> RGBColor {
     RGBColor(r, g, b)
 }
 
-/// Text of so many pixels.
+/// Text with this font size in pixels.
 fn text(size: i32, colour: Rgb) -> TextStyle<'static> {
     const OF_PIXEL: f64 = 1.24; // what plotters divides by
     let colour = rgb(colour);

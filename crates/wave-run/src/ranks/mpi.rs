@@ -1,4 +1,4 @@
-//! Ranks that talk over MPI.
+//! Ranks that communicate over MPI.
 
 use anyhow::{Context, Result, bail};
 use mpi::Threading;
@@ -9,7 +9,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Equivalence, Root};
 use std::mem::ManuallyDrop;
 use wave_train::Ranks;
 
-/// Values of one message, which bounds the scratch memory of sums.
+/// Values per message, which bounds the scratch memory of sums.
 const MESSAGE: usize = 1 << 22;
 
 /// MPI, from initialisation to finalisation. Finalising waits for all ranks, so a process that fails or

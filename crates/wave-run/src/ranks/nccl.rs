@@ -36,7 +36,7 @@ pub(super) fn meet_at_master(variable: impl Fn(&str) -> Option<String>) -> Resul
     Ok(())
 }
 
-/// The ranks, each with a GPU of its own.
+/// The ranks, each with its own GPU.
 pub(super) struct Nccl {
     rank: usize,
     size: usize,
@@ -51,7 +51,7 @@ struct Communicator(Comm);
 unsafe impl Send for Communicator {}
 
 impl Nccl {
-    /// Joins the ranks of `others`, to which the first sends the id.
+    /// Joins the ranks of `others`; the first broadcasts the id.
     pub(super) fn among(others: &dyn Ranks, device: &CudaDevice) -> Result<Nccl> {
         let mut name = [0f32; ID];
         if others.rank() == 0 {
@@ -82,7 +82,7 @@ impl Nccl {
         })
     }
 
-    /// Runs a collective on values of the host, through the device.
+    /// Runs a collective on host values, through the device.
     fn with_host<T: WithDType>(&self, values: &mut [T], what: What) -> candle_core::Result<()> {
         let there = Tensor::from_slice(values, values.len(), &self.device)?;
         self.collective(&there, what)?;
@@ -90,7 +90,7 @@ impl Nccl {
         Ok(())
     }
 
-    /// Runs a collective on a contiguous tensor of the device, in place.
+    /// Runs a collective on a contiguous device tensor, in place.
     fn collective(&self, values: &Tensor, what: What) -> candle_core::Result<()> {
         let communicator = self.communicator.lock();
         let communicator = communicator.unwrap_or_else(|poisoned| poisoned.into_inner());

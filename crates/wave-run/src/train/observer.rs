@@ -1,4 +1,4 @@
-//! The observer beside the steps of a training: its log, tests and checkpoints.
+//! The observer of a training: its log, tests and checkpoints.
 
 use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
@@ -134,7 +134,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         due && self.train_run.data.has_tests()
     }
 
-    /// Says in [`Observer::stopped`] whether patience or time has run out; on all ranks alike.
+    /// Sets [`Observer::stopped`] if patience or time has run out; the same on all ranks.
     pub(super) fn stop_early(&mut self, step: u64) {
         let resolved = self.train_run.resolved;
         let (patience, time_limit) = (resolved.patience, resolved.time_limit);
@@ -180,7 +180,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let _measured = doing(Work::Tests);
         let now = self.values(state)?;
         let plan = self.train_run.resolved;
-        // The whole is kept, and has to get better.
+        // Keeping the best values, and patience, need one score of the whole.
         let all = match plan.keep_best || plan.patience.is_some() {
             true => vec![(String::new(), self.trainable.score(&now)?)],
             false => self.trainable.scores_at(&now, p.step)?,
@@ -217,7 +217,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         }
     }
 
-    /// Saves the state when it is due, and always where training is to `stop`.
+    /// Saves the state when it is due, and always if training is to `stop`.
     fn save(&mut self, p: &Progress, state: &State, stop: bool) -> Result<()> {
         let _measured = doing(Work::Checkpoints);
         let Some(run) = self.run.as_deref_mut() else {
@@ -227,7 +227,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let every = |n: u64| p.step.is_multiple_of(n);
         let due = stop || p.epoch_ends || resolved.checkpoint_steps.is_some_and(every);
         if due {
-            // Here all ranks come at the same step.
+            // All ranks get here at the same step.
             state.check(&self.live.variables, self.context.ranks())?;
         }
         let passed = |time| self.saved.elapsed() >= time;

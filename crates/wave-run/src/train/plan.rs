@@ -1,4 +1,4 @@
-//! The settings of training: as given, with every gap filled, and on their data.
+//! Training settings: as given, with defaults filled in, and resolved for their data.
 
 use crate::context::Context;
 use crate::data::Data;
@@ -13,7 +13,7 @@ use std::ops::Deref;
 use wave_ops::Mode;
 use wave_train::{Batches, Schedule};
 
-/// Values of a stage for settings that are not given.
+/// Defaults of a stage for settings that are not given.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
     /// Duration of training.
@@ -24,7 +24,7 @@ pub struct Defaults {
     pub weight_decay: f64,
 }
 
-/// The data of a stage, as the loop sees it.
+/// The data of a stage, as the training loop sees it.
 pub trait TrainingData {
     /// Source of its batches.
     type Batches: Batches;
@@ -35,10 +35,10 @@ pub trait TrainingData {
     /// True if there is anything to test on.
     fn has_tests(&self) -> bool;
 
-    /// True if examples are mixed in pairs, which stay together when a step is divided into parts.
+    /// True if examples are mixed in pairs, which must stay together when a step is divided into parts.
     fn in_pairs(&self) -> bool;
 
-    /// The context, among whose ranks the batches are divided.
+    /// The context; its ranks divide the batches among them.
     fn context(&self) -> &Context;
 }
 
@@ -62,22 +62,22 @@ impl TrainingData for Data {
     }
 }
 
-/// The settings of training, with every gap filled that the data does not fill.
+/// The training settings with defaults filled in, except for values that depend on the data.
 #[derive(Clone, Debug)]
 pub struct TrainingPlan {
     /// Duration of training.
     pub duration: Duration,
-    /// Epochs of the rising learning rate; a twentieth of the training if `None`.
+    /// Warm-up epochs of the learning rate; a twentieth of the training if `None`.
     pub warmup_epochs: Option<f64>,
     /// Peak learning rate.
     pub lr: f64,
-    /// Learning rate over the training; what is said of warm-up and last rate is of a cosine.
+    /// Learning-rate schedule; `warmup_epochs` and `min_lr_ratio` are described for a cosine.
     pub lr_schedule: LrSchedule,
-    /// Last learning rate as a fraction of the peak.
+    /// Final learning rate as a fraction of the peak.
     pub min_lr_ratio: f64,
     /// Weight decay of matrices.
     pub weight_decay: f32,
-    /// Largest norm of the gradient.
+    /// Maximum norm of the gradient.
     pub clip: f64,
     /// Decay of the moving average, if kept.
     pub ema: Option<f64>,
@@ -91,11 +91,11 @@ pub struct TrainingPlan {
     pub checkpoint_steps: Option<u64>,
     /// Time between two checkpoints, if any.
     pub checkpoint_every: Option<std::time::Duration>,
-    /// True if the values that tested best are kept instead of the last.
+    /// True if the values with the best test accuracy are kept instead of the last.
     pub keep_best: bool,
-    /// Epochs between two tests; 0 tests at the end alone.
+    /// Epochs between two tests; 0 tests only at the end.
     pub test_epochs: u64,
-    /// Tests in a row, none better than an earlier one, after which training stops.
+    /// Training stops after this many consecutive tests without a better result.
     pub patience: Option<usize>,
     /// Time after which training stops.
     pub time_limit: Option<std::time::Duration>,
@@ -103,11 +103,11 @@ pub struct TrainingPlan {
     pub accumulate: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// True if Muon moves matrices.
+    /// True if Muon updates matrices.
     pub muon: bool,
     /// Precision of a transformer's blocks.
     pub precision: PrecisionChoice,
-    /// True if a transformer's activations are computed again in the backward pass.
+    /// True if a transformer's activations are recomputed in the backward pass.
     pub recompute: bool,
 }
 
@@ -177,7 +177,7 @@ impl TrainingPlan {
     /// Precision and recomputation of a transformer's blocks on the device.
     ///
     /// # Errors
-    /// If it cannot compute that way.
+    /// If the device cannot compute that way.
     pub fn mode(&self, context: &Context) -> Result<Mode> {
         settings::mode(self.precision, self.recompute, context.device())
     }
