@@ -7,7 +7,6 @@ use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 
-use super::*;
 use crate::testing;
 
 const SCHEMA: &str = "message schema {
