@@ -426,9 +426,8 @@ impl Bench<'_> {
         Step::new(memory, &data, &resolved)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
         let before = score::score(&model.network, &weights, &data.tests)?;
-        let ancestor =
-            self.ancestors
-                .get(plan.ancestor.as_deref(), &plan.classes, self.context())?;
+        let (named, classes) = (plan.given.ancestor.as_deref(), &plan.given.zero_shot);
+        let ancestor = self.ancestors.get(named, classes, self.context())?;
         let cache = plan.open_cache(ancestor.as_deref(), &data)?;
         let tuning = Tuning {
             plan: &plan,

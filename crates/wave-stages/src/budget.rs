@@ -56,13 +56,22 @@ pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usiz
     Ok((given("depth", depth)?, given("width", width)?))
 }
 
-/// The limits on parameters, multiply-adds and milliseconds of a model, all of which must hold.
-pub(crate) fn limits(settings: &Expand) -> Result<[Option<f64>; 3]> {
-    Ok([
-        settings.max_params.as_deref().map(count).transpose()?,
-        settings.max_macs.as_deref().map(count).transpose()?,
-        settings.max_latency_ms,
-    ])
+/// Limits on a model, all of which must hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Limits {
+    parameters: Option<f64>,
+    multiply_adds: Option<f64>,
+    latency_ms: Option<f64>,
+}
+
+impl Limits {
+    pub(crate) fn new(settings: &Expand) -> Result<Limits> {
+        Ok(Limits {
+            parameters: settings.max_params.as_deref().map(count).transpose()?,
+            multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
+            latency_ms: settings.max_latency_ms,
+        })
+    }
 }
 
 /// The shape of this size with the given settings.
@@ -88,15 +97,14 @@ pub(crate) fn shape(
 pub(crate) fn choose(
     templates: &TemplateDir,
     given: &ExpandValues,
-    limits: [Option<f64>; 3],
+    limits: Limits,
     context: &Context,
 ) -> Result<Option<Vec<Candidate>>> {
-    let [values, work, latency] = limits;
-    if limits == [None; 3] {
+    if limits == Limits::default() {
         return Ok(None);
     }
     let ranks = context.ranks().size();
-    if latency.is_some() && ranks > 1 {
+    if limits.latency_ms.is_some() && ranks > 1 {
         return Err(request(format!(
             "max_latency_ms measures in one process, and {ranks} ranks were started; choose the \
              size first, without mpirun"
@@ -111,10 +119,12 @@ pub(crate) fn choose(
     let surface = Surface::new(&templates.config.accuracies);
     let candidates = surface.candidates(gene, given)?;
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
-    let small = |c: &&Candidate| within(c.parameters, values) && within(c.multiply_adds, work);
+    let small = |c: &&Candidate| {
+        within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
+    };
     let mut chosen: Vec<Candidate> = Vec::new();
     for mut candidate in ranked(candidates.iter().filter(small).cloned().collect()) {
-        if let Some(most) = latency {
+        if let Some(most) = limits.latency_ms {
             let size = (candidate.depth, candidate.width);
             let found = latency_ms(gene, &shape(given, gene, size, None)?)?;
             candidate.latency_ms = Some(found);
@@ -141,7 +151,9 @@ pub(crate) fn choose(
                 c.width,
                 c.parameters,
                 c.multiply_adds,
-                latency.map_or("", |_| " (see wave speed for its time)"),
+                limits
+                    .latency_ms
+                    .map_or("", |_| " (see wave speed for its time)"),
             ),
         }));
     }

@@ -59,7 +59,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     let mut inputs = inputs.images(plan.data.spec.as_deref(), data);
     if let Some(ancestor) = ancestor {
         origin = origin::both(&origin, &ancestor.origin);
-        inputs = ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?;
+        inputs = ancestor.with_inputs(plan.given.ancestor.as_deref(), inputs)?;
     }
     let recipe = run_dir::of_stage("finetune", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {

@@ -5,42 +5,58 @@ use crate::budget::Surface;
 use wave_hub::{Provenance, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
 
-/// Names of the recorded properties of a shape, for messages.
-const NAMES: [&str; 6] = [
-    "depth",
-    "width",
-    "head width",
-    "MLP ratio",
-    "image size",
-    "patch",
-];
-
-/// Indices of depth and width. For all others the auxiliary's value was condensed too, even if never sampled.
-const DEPTH: usize = 0;
-const WIDTH: usize = 1;
-
-fn properties(shape: &VitShape) -> [f64; 6] {
-    [
-        shape.depth as f64,
-        shape.width as f64,
-        shape.head_width() as f64,
-        shape.mlp_ratio,
-        shape.image_size as f64,
-        shape.patch as f64,
-    ]
+/// A recorded property of a shape.
+struct Property {
+    /// Its name in messages.
+    name: &'static str,
+    /// The sampled values, as far as they are recorded.
+    sampled: fn(&Provenance) -> Vec<f64>,
+    /// True if the auxiliary's value was condensed too, even if never sampled.
+    own: bool,
+    of: fn(&VitShape) -> f64,
 }
 
-/// The sampled values of each property, as far as they are recorded.
-fn drawn(told: &Provenance) -> [Vec<f64>; 6] {
-    let numbers = |sizes: &[usize]| sizes.iter().map(|n| *n as f64).collect();
-    [
-        numbers(&told.depths),
-        numbers(&told.widths),
-        numbers(&told.head_widths),
-        told.mlp_ratios.clone(),
-        numbers(&told.image_sizes),
-        numbers(&told.patches),
-    ]
+const PROPERTIES: [Property; 6] = [
+    Property {
+        name: "depth",
+        sampled: |provenance| numbers(&provenance.depths),
+        own: false,
+        of: |shape| shape.depth as f64,
+    },
+    Property {
+        name: "width",
+        sampled: |provenance| numbers(&provenance.widths),
+        own: false,
+        of: |shape| shape.width as f64,
+    },
+    Property {
+        name: "head width",
+        sampled: |provenance| numbers(&provenance.head_widths),
+        own: true,
+        of: |shape| shape.head_width() as f64,
+    },
+    Property {
+        name: "MLP ratio",
+        sampled: |provenance| provenance.mlp_ratios.clone(),
+        own: true,
+        of: |shape| shape.mlp_ratio,
+    },
+    Property {
+        name: "image size",
+        sampled: |provenance| numbers(&provenance.image_sizes),
+        own: true,
+        of: |shape| shape.image_size as f64,
+    },
+    Property {
+        name: "patch",
+        sampled: |provenance| numbers(&provenance.patches),
+        own: true,
+        of: |shape| shape.patch as f64,
+    },
+];
+
+fn numbers(sizes: &[usize]) -> Vec<f64> {
+    sizes.iter().map(|n| *n as f64).collect()
 }
 
 /// The record of a template directory.
@@ -74,8 +90,7 @@ impl<'a> Record<'a> {
         if differing.is_empty() {
             return self.surface.expected(depth, width);
         }
-        let values = properties(shape);
-        let losses = differing.into_iter().map(|p| self.loss(p, values[p]));
+        let losses = differing.into_iter().map(|p| self.loss(p, (p.of)(shape)));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
         let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
         Some((top1, "estimated from shapes that differ in one thing each"))
@@ -85,7 +100,8 @@ impl<'a> Record<'a> {
     /// accuracy, if recorded.
     pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
-        for (property, value) in properties(shape).into_iter().enumerate() {
+        for property in &PROPERTIES {
+            let value = (property.of)(shape);
             let (least, most) = self.condensed(property);
             if (least..=most).contains(&value) {
                 continue;
@@ -99,9 +115,9 @@ impl<'a> Record<'a> {
                 Some(loss) => format!("about {:.1} points lower", 100.0 * loss),
                 None => "no accuracy is recorded there".to_owned(),
             };
-            let name = NAMES[property];
+            let name = property.name;
             let mut line = format!("{name} {value}, condensed {condensed}: {cost}");
-            if property == WIDTH && value > most {
+            if name == "width" && value > most {
                 line += &format!(
                     "; at {:.1} times the widest, blocks repeat: expect the accuracy of width {most}; fine-tune to gain from the size",
                     value / most
@@ -125,23 +141,22 @@ impl<'a> Record<'a> {
     }
 
     /// Properties in which a shape differs from the shapes whose accuracy the surface holds.
-    fn differing(&self, shape: &VitShape) -> Vec<usize> {
-        let own = properties(shape);
-        let plain = properties(&self.auxiliary.with_size(shape.depth, shape.width));
+    fn differing(&self, shape: &VitShape) -> Vec<&'static Property> {
+        let plain = self.auxiliary.with_size(shape.depth, shape.width);
         let known = self.surface.nearest_size(shape.depth, shape.width);
-        let outside = |property: &usize| match *property {
-            DEPTH => known.map(|(depth, _)| depth) != Some(shape.depth),
-            WIDTH => known.map(|(_, width)| width) != Some(shape.width),
-            property => own[property] != plain[property],
+        let outside = |property: &&Property| match property.name {
+            "depth" => known.map(|(depth, _)| depth) != Some(shape.depth),
+            "width" => known.map(|(_, width)| width) != Some(shape.width),
+            _ => (property.of)(shape) != (property.of)(&plain),
         };
-        (0..NAMES.len()).filter(outside).collect()
+        PROPERTIES.iter().filter(outside).collect()
     }
 
     /// The smallest and the largest condensed value of a property.
-    fn condensed(&self, property: usize) -> (f64, f64) {
-        let mut all = drawn(self.provenance)[property].clone();
-        if property > WIDTH || all.is_empty() {
-            all.push(properties(self.auxiliary)[property]);
+    fn condensed(&self, property: &Property) -> (f64, f64) {
+        let mut all = (property.sampled)(self.provenance);
+        if property.own || all.is_empty() {
+            all.push((property.of)(self.auxiliary));
         }
         let least = all.iter().copied().fold(f64::INFINITY, f64::min);
         let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -150,13 +165,15 @@ impl<'a> Record<'a> {
 
     /// The loss of accuracy of models that differ in this property alone, interpolated between the
     /// measured values; outside their range, that of the nearest.
-    fn loss(&self, property: usize, value: f64) -> Option<f64> {
+    fn loss(&self, property: &Property, value: f64) -> Option<f64> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for entry in self.shapes {
             let shape = self.shape_of(entry);
-            if self.differing(&shape) == [property] {
+            if let [only] = self.differing(&shape)[..]
+                && only.name == property.name
+            {
                 let plain = self.surface.nearest(entry.depth, entry.width)?;
-                points.push((properties(&shape)[property], plain - entry.top1));
+                points.push(((property.of)(&shape), plain - entry.top1));
             }
         }
         if points.is_empty() {
@@ -176,12 +193,12 @@ impl<'a> Record<'a> {
     }
 
     /// The value of a property nearest to `value` at which nothing is lost.
-    fn without_loss(&self, property: usize, value: f64) -> Option<f64> {
+    fn without_loss(&self, property: &Property, value: f64) -> Option<f64> {
         let nearest = self.surface.nearest_size(value as usize, value as usize);
-        match property {
-            DEPTH => nearest.map(|(depth, _)| depth as f64),
-            WIDTH => nearest.map(|(_, width)| width as f64),
-            _ => Some(properties(self.auxiliary)[property]),
+        match property.name {
+            "depth" => nearest.map(|(depth, _)| depth as f64),
+            "width" => nearest.map(|(_, width)| width as f64),
+            _ => Some((property.of)(self.auxiliary)),
         }
     }
 }

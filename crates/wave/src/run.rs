@@ -284,8 +284,8 @@ fn describe_stages(
 /// The plan for fine-tuning a model that does not exist yet.
 fn describe_finetune(model: Model, settings: &Finetune, context: &Context) -> Result<String> {
     let plan = FinetunePlan::new(settings)?;
-    let path = plan.ancestor.as_deref();
-    let ancestor = ancestor::planned(path, &plan.classes, context)?;
+    let path = plan.given.ancestor.as_deref();
+    let ancestor = ancestor::planned(path, &plan.given.zero_shot, context)?;
     Prepared::new(model, ancestor, plan, None, context)?.describe()
 }
 

@@ -1,7 +1,7 @@
 //! The plan of an expansion, its size chosen and checked.
 
 use super::DEFAULTS;
-use crate::budget::{self, Candidate};
+use crate::budget::{self, Candidate, Limits};
 use crate::templates::TemplateDir;
 use anyhow::Result;
 use toml::Table;
@@ -20,8 +20,8 @@ use wave_run::train::TrainingPlan;
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// The limits on parameters, multiply-adds and milliseconds, if a size is to be chosen.
-    limits: [Option<f64>; 3],
+    /// The limits within which a size is chosen, if any.
+    limits: Limits,
     /// All other settings.
     pub(super) given: ExpandValues,
     /// Data to fit scalers on, if any.
@@ -42,7 +42,7 @@ impl ExpandPlan {
         let training = TrainingPlan::new(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
-            limits: budget::limits(settings)?,
+            limits: Limits::new(settings)?,
             given: settings.clone().into(),
             data: DataPlan::new(&settings.training)?,
             duration: epochs

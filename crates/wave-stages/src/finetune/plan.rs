@@ -12,7 +12,7 @@ use wave_models::vit::VitShape;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Elastic, Finetune, FinetuneValues, ZeroShot};
+use wave_run::settings::{self, Elastic, Finetune, FinetuneValues};
 use wave_run::train::TrainingPlan;
 
 /// The settings for fine-tuning, checked.
@@ -20,17 +20,13 @@ use wave_run::train::TrainingPlan;
 pub struct FinetunePlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// A frozen model to distil from as well.
-    pub ancestor: Option<String>,
-    /// Names of its classes, where it is a CLIP or SigLIP.
-    pub classes: ZeroShot,
     pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
     pub(super) beside: Beside,
     /// The growth of slices, if given.
     pub(super) elastic: Elastic,
-    /// All other settings.
-    pub(super) given: FinetuneValues,
+    /// The settings with their defaults.
+    pub given: FinetuneValues,
     pub(super) data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
@@ -44,24 +40,22 @@ impl FinetunePlan {
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
         zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
-        let own = FinetuneValues::from(settings.clone());
+        let given = FinetuneValues::from(settings.clone());
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
             table: to_table(settings)?,
-            ancestor: own.ancestor.clone(),
-            classes: own.zero_shot.clone(),
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
-                kl_weight: own.kl_weight,
-                temperature: own.temperature,
+                kl_weight: given.kl_weight,
+                temperature: given.temperature,
             },
             beside: Beside {
-                layer_scale: own.layer_scale,
-                mlp_scalar: own.mlp_scalar,
+                layer_scale: given.layer_scale,
+                mlp_scalar: given.mlp_scalar,
             },
             elastic: settings.elastic.clone(),
-            given: own,
+            given,
             data,
             training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })

@@ -44,7 +44,8 @@ impl Prepared {
     ) -> Result<Prepared> {
         let model = Model::read(model, context)?;
         let ancestors = Ancestors::default();
-        let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
+        let given = &plan.given;
+        let ancestor = ancestors.get(given.ancestor.as_deref(), &given.zero_shot, context)?;
         Prepared::new(model, ancestor, plan, earlier, context)
     }
 
