@@ -97,11 +97,14 @@ fn output_and_gradients(
     std::iter::once(flat(&y)).chain(gradients).collect()
 }
 
-/// The norm of each tensor's difference over its norm, or over 0.1 per value.
+/// The norm of each tensor's difference over its norm, or over 0.1 per value of the output or of
+/// the gradient, whichever has more. A short gradient sums over the output, and its terms may cancel.
 fn relative_errors(got: &[Vec<f64>], want: &[Vec<f64>]) -> Vec<f64> {
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
+    let outputs = want[0].len();
     let error = |(got, want): (&Vec<f64>, &Vec<f64>)| {
-        let size = norm(&mut want.iter().copied()).max(0.1 * (want.len() as f64).sqrt());
+        let values = want.len().max(outputs) as f64;
+        let size = norm(&mut want.iter().copied()).max(0.1 * values.sqrt());
         norm(&mut got.iter().zip(want).map(|(g, w)| g - w)) / size
     };
     got.iter().zip(want).map(error).collect()
