@@ -2,7 +2,7 @@
 //!
 //! The papers add it to PyTorch's default: weights and biases of linear layers uniform in ±1/sqrt(inputs).
 //! Here that applies to all four linear layers of a block (our interpretation; the papers mention only the
-//! MLP). Their results are for equation 2 (section 3.4.2), without a value for its offset: half the standard
+//! MLP), or to the MLP's two where the rest is mimetic attention (figure 2 of the MLP paper). Their results are for equation 2 (section 3.4.2), without a value for its offset: half the standard
 //! deviation of the weights is our choice, from the middle of the useful range. Other shifts can be set by
 //! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
@@ -28,14 +28,20 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> Result<Start, NetworkError> {
     let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
     let shift = request.choices.mlp_mean.unwrap_or(DEFAULT_SHIFT);
-    let mut weights = request.closed_form(DirectMethod::Timm)?;
+    let rest = request.choices.rest;
+    let mut weights = request.closed_form(rest)?;
+    let layers = [
+        ("mlp.fc1", Stream::Fc1, Stream::Fc1Bias, (m, d)),
+        ("mlp.fc2", Stream::Fc2, Stream::Fc2Bias, (d, m)),
+        ("attn.qkv", Stream::Qkv, Stream::QkvBias, (3 * d, d)),
+        ("attn.proj", Stream::Proj, Stream::ProjBias, (d, d)),
+    ];
+    let default = match rest {
+        DirectMethod::Mimetic => &layers[..2],
+        _ => &layers[..],
+    };
     for layer in 0..request.shape.depth {
-        for (name, weight, bias, (out, inp)) in [
-            ("attn.qkv", Stream::Qkv, Stream::QkvBias, (3 * d, d)),
-            ("attn.proj", Stream::Proj, Stream::ProjBias, (d, d)),
-            ("mlp.fc1", Stream::Fc1, Stream::Fc1Bias, (m, d)),
-            ("mlp.fc2", Stream::Fc2, Stream::Fc2Bias, (d, m)),
-        ] {
+        for &(name, weight, bias, (out, inp)) in default {
             let bound = 1.0 / (inp as f64).sqrt();
             let matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight, 0))?;
             let vector = uniform(out, bound, &mut inner(seed, layer, bias, 0))?;

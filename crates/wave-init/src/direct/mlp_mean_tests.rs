@@ -29,6 +29,29 @@ fn linear_layers_are_uniform_with_their_biases() {
     }
 }
 
+/// Figure 2 of the paper: the shift joins mimetic attention, and the MLP stays PyTorch's.
+#[test]
+fn mimetic_attention_may_be_the_rest() {
+    let choices = changed(Choices::default(), |c| {
+        c.rest = crate::DirectMethod::Mimetic;
+        c.mlp_mean = Some(MlpMean::Eq2 { b: 2.0 });
+    });
+    let start = |method: &str, choices: &Choices| {
+        let start = try_start(method, &shape(2, 32), &[], choices).unwrap();
+        start.weights
+    };
+    let (joined, mimetic) = (start("mlp-mean", &choices), start("mimetic", &choices));
+    let alone = shifted(MlpMean::Eq2 { b: 2.0 });
+    for (name, tensor) in &joined {
+        let mlp = name.contains("mlp");
+        assert_same(
+            name,
+            tensor,
+            if mlp { &alone[name] } else { &mimetic[name] },
+        );
+    }
+}
+
 #[test]
 fn only_the_first_mlp_matrix_is_shifted_by_identical_rows() {
     let (plain, usual) = (shifted(MlpMean::None), shifted(MlpMean::Eq1 { sigma: 0.5 }));

@@ -56,7 +56,7 @@ const OF_MIMETIC: [Applies; 4] = [
 ];
 
 /// Methods without a donor that leave some weights to `rest`; methods with a donor do as well.
-const LEAVE_A_REST: [&str; 3] = ["mimetic", "layerscale", "zero"];
+const LEAVE_A_REST: [&str; 4] = ["mimetic", "mlp-mean", "layerscale", "zero"];
 
 /// The settings of an image network; refuses any that do not apply to its architecture or method.
 pub fn own(method: &str, given: &Table) -> Result<Init> {
