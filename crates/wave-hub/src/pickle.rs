@@ -1,8 +1,10 @@
 //! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code from them.
 
+use std::cell::Cell;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::Once;
 
 use candle_core::Tensor;
 use candle_core::pickle::{PthTensors, TensorInfo};
@@ -81,12 +83,22 @@ fn read_keys(path: &Path, file_bytes: usize) -> Result<Vec<(String, Tensor)>, St
     Err("it holds no tensors by name".to_owned())
 }
 
-/// The result of `work`, or nothing if it panics, as candle's reader does on some damaged files.
+/// The result of `work`, or nothing if it panics, as candle's reader does on some damaged files. The hook of panics is
+/// set once and is silent on this thread alone, so that other threads still print theirs.
 fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
+    thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                others(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(work));
-    panic::set_hook(hook);
+    QUIET.set(before);
     result.ok()
 }
 
@@ -103,6 +115,31 @@ mod tests {
     fn names(path: &Path) -> Vec<String> {
         let (weights, _) = crate::read_tensors(path).unwrap();
         weights.into_keys().collect()
+    }
+
+    /// Two threads that silence a panic at once leave the hook of all others in place.
+    #[test]
+    fn panics_elsewhere_are_still_seen() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static SEEN: AtomicUsize = AtomicUsize::new(0);
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if info.payload().downcast_ref() == Some(&"seen") {
+                SEEN.fetch_add(1, Ordering::Relaxed);
+            } else {
+                others(info);
+            }
+        }));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    (0..50).for_each(|_| assert!(quietly(|| panic!("unseen")).is_none()))
+                });
+            }
+        });
+        let panicked = std::thread::spawn(|| panic::panic_any("seen")).join();
+        assert!(panicked.is_err());
+        assert_eq!(SEEN.load(Ordering::Relaxed), 1);
     }
 
     /// `torch.save(torch.nn.Linear(3, 2).state_dict())`, and a checkpoint of timm's shape.
