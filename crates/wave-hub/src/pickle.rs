@@ -117,7 +117,7 @@ mod tests {
         weights.into_keys().collect()
     }
 
-    /// Two threads that silence a panic at once leave the hook of all others in place.
+    /// While one thread reads, a panic of another one reaches its hook.
     #[test]
     fn panics_elsewhere_are_still_seen() {
         use std::sync::atomic::{AtomicUsize, Ordering};
@@ -130,15 +130,11 @@ mod tests {
                 others(info);
             }
         }));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    (0..50).for_each(|_| assert!(quietly(|| panic!("unseen")).is_none()))
-                });
-            }
-        });
-        let panicked = std::thread::spawn(|| panic::panic_any("seen")).join();
-        assert!(panicked.is_err());
+        quietly(|| {
+            let panicked = std::thread::spawn(|| panic::panic_any("seen")).join();
+            assert!(panicked.is_err());
+        })
+        .unwrap();
         assert_eq!(SEEN.load(Ordering::Relaxed), 1);
     }
 
