@@ -229,7 +229,7 @@ fn every_stage_of_a_recipe_is_planned() {
         "3 steps",
         "[finetune]",
         "5 steps",
-        "free on the disk of runs",
+        "free on the disk that holds runs",
     ] {
         assert!(plan.contains(part), "no `{part}` in {plan}");
     }

@@ -27,22 +27,22 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)]
 pub struct Settings {
-    /// Attention [default: gpsa]
+    /// Kind of attention [default: gpsa]
     #[arg(long, value_name = "A")]
     arch: Option<PositionalAttention>,
-    /// Start [default: mimetic]
+    /// Initialisation method [default: mimetic]
     #[arg(long, value_name = "START")]
     method: Option<Method>,
-    /// Blocks [default: 6]
+    /// Number of blocks [default: 6]
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
-    /// Channels of a token [default: 64]
+    /// Channels per token [default: 64]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Heads [default: 4]
+    /// Number of attention heads [default: 4]
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
-    /// Side of a patch in pixels [default: 7]
+    /// Patch size in pixels [default: 7]
     #[arg(long, value_name = "N")]
     patch: Option<usize>,
     #[command(flatten)]

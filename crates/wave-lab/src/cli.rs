@@ -14,40 +14,41 @@ use wave_run::progress::{self, Verbosity};
 use wave_run::run_dir::Options;
 use wave_run::terminal::{self, tell};
 
-/// The papers beside WAVE: each command starts, trains and measures networks as one paper does.
+/// Papers other than WAVE: each command initialises, trains and measures networks as in one paper.
 #[derive(Parser)]
 #[command(name = "wave-lab", version, about, max_term_width = 100)]
 #[command(after_help = "Example: wave-lab dimaml recipes/papers/dimaml.toml --out runs/dimaml")]
 struct Cli {
     #[command(subcommand)]
     paper: Paper,
-    /// Directory to write: result.json, weights and pictures
+    /// Output directory for result.json, weights and pictures
     #[arg(long, global = true, value_name = "DIR", default_value = "runs/lab")]
     out: PathBuf,
-    /// Threads [default: one per core]
+    /// Number of threads [default: one per core]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Print the result only
+    /// Print only the result
     #[arg(short, long, global = true)]
     quiet: bool,
 }
 
 #[derive(Subcommand)]
 enum Paper {
-    /// Sequence networks: mimetic starts of Mamba, Mamba-2 and transformers (thesis, sections 3.2.6 and 3.3)
+    /// Sequence models: mimetic initialisation of Mamba, Mamba-2 and transformers (thesis, sections 3.2.6 and
+    /// 3.3)
     Ssm(Of<ssm::Settings>),
-    /// Populations of small networks, and statistics of their weights (thesis, section 3.4)
+    /// Populations of small networks and statistics of their weights (thesis, section 3.4)
     Population(Of<population::Settings>),
-    /// Positions in the attention: GPSA, and convolutions (thesis, section 3.2.4)
+    /// Positional attention: GPSA and convolutions (thesis, section 3.2.4)
     Attention(Of<attention::Settings>),
-    /// Distributions of first weights, learned through whole trainings (DIMAML)
+    /// Distributions of initial weights, learned through whole training runs (DIMAML)
     Dimaml(Of<dimaml::Settings>),
 }
 
 // Without a description of its own: clap would print it as the command's.
 #[derive(Args)]
 struct Of<S: Args> {
-    /// The recipe
+    /// Recipe file (TOML)
     recipe: PathBuf,
     #[command(flatten)]
     flags: Box<S>,

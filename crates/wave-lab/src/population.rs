@@ -41,19 +41,19 @@ pub enum Arch {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)]
 pub struct Settings {
-    /// Its networks [default: convnext]
+    /// Architecture of the networks [default: convnext]
     #[arg(long, value_name = "A")]
     arch: Option<Arch>,
-    /// Networks [default: 500]
+    /// Number of networks [default: 500]
     #[arg(long, value_name = "N")]
     networks: Option<usize>,
-    /// Blocks of each [default: 4]
+    /// Number of blocks per network [default: 4]
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
-    /// Channels of each; the MLPs have twice as many [default: 16]
+    /// Width of each network; the MLPs have twice as many hidden channels [default: 16]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Side of a patch in pixels [default: 7]
+    /// Patch size in pixels [default: 7]
     #[arg(long, value_name = "N")]
     patch: Option<usize>,
     #[command(flatten)]

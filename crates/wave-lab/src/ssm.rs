@@ -50,46 +50,46 @@ const TRANSFORMER: &str = "transformer";
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)]
 pub struct Settings {
-    /// Start: default, as the layers' authors; mimetic; or pretrained-layer, every layer that of --from
-    /// [default: mimetic]
+    /// Initialisation method: default, as by the layers' authors; mimetic; or pretrained-layer, which
+    /// copies one layer of --from to every layer [default: mimetic]
     #[arg(long, value_name = "START")]
     method: Option<String>,
-    /// Layers: mamba2, mamba, attention, linear-attention or transformer [default: mamba2]
+    /// Kind of layers: mamba2, mamba, attention, linear-attention or transformer [default: mamba2]
     #[arg(long, value_name = "A")]
     arch: Option<String>,
-    /// Layers, of a transformer pairs of attention and MLP [default: 2]
+    /// Number of layers; for a transformer, pairs of attention and MLP [default: 2]
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
-    /// Channels of a token [default: 64]
+    /// Channels per token [default: 64]
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Heads [default: of mamba2 width / 32, of attention width / 64]
+    /// Number of heads [default: width / 32 for mamba2, width / 64 for attention]
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
-    /// Task: copy, stack, recall or sort with sizes, such as copy:length=8..16,symbols=16; or text:FILE
+    /// Task: copy, stack, recall or sort, with sizes such as copy:length=8..16,symbols=16; or text:FILE
     #[arg(long, value_name = "TASK")]
     data: Option<String>,
-    /// Size of the state of each channel [default: 128 for mamba2, 16 for mamba], and of the queries
-    /// and keys of linear attention
+    /// State size of each channel, and size of the queries and keys of linear attention [default: 16 for
+    /// mamba, else 128]
     #[arg(long, value_name = "N")]
     state: Option<usize>,
-    /// Layers, counted from 0, that are softmax attention instead: a hybrid
+    /// Layers to replace with softmax attention, counted from 0: a hybrid
     #[arg(long, value_name = "N", value_delimiter = ',')]
     attention_layers: Option<Vec<usize>>,
-    /// Parts of a mimetic start: state, step, correlation, convolution [default: all for mamba2, the
-    /// first three for mamba]
+    /// Parts of the mimetic initialisation: state, step, correlation, convolution [default: all for
+    /// mamba2, the first three for mamba]
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     parts: Option<Vec<String>>,
-    /// Factor c of part state, A = -exp(-c A_log); the thesis takes 2, 4 or 8 [default: 8]
+    /// Factor c in part state, A = -exp(-c A_log); the thesis uses 2, 4 or 8 [default: 8]
     #[arg(long, value_name = "X")]
     state_power: Option<f64>,
-    /// Output of an earlier run, for pretrained-layer
+    /// Output directory of an earlier run, for pretrained-layer
     #[arg(long, value_name = "DIR")]
     from: Option<String>,
-    /// Layer of --from, counted from 0, that every layer is a copy of
+    /// Layer of --from to copy to every layer, counted from 0
     #[arg(long, value_name = "N")]
     donor_layer: Option<usize>,
-    /// Test sequences of each length [default: 512]
+    /// Number of test sequences per length [default: 512]
     #[arg(long, value_name = "N")]
     test_limit: Option<usize>,
     #[command(flatten)]

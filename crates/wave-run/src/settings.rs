@@ -26,13 +26,13 @@ pub use values::*;
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub struct Pictures {
-    /// Draw heat maps into this directory
+    /// Write heat maps to this directory
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Write one HTML page: pictures, parameters and training curves
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Also draw attention maps of a vision transformer, averaged over heads and 64 test images of this data
+    /// Also draw attention maps of a vision transformer, averaged over heads and 64 test images from this data
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
 }
@@ -41,11 +41,11 @@ keys! {
     /// Keys of every stage that writes a model.
     #[command(next_help_heading = "Output")]
     Output => OutputValues {
-        /// Layout of the model directory: timm; transformers (native ViT, needs a class token); or onnx
-        /// (timm's, with a graph in model.onnx) [default: timm]
+        /// Layout of the model directory: timm; transformers (native ViT, needs a class token); or onnx (timm's, plus a
+        /// graph in model.onnx) [default: timm]
         #[arg(long, value_name = "LAYOUT")]
         format: Format = Format::Timm;
-        /// Number format of the stored weights [default: f32]
+        /// Data type of the stored weights [default: f32]
         #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
         dtype: String;
     }
@@ -54,69 +54,68 @@ keys! {
 keys! {
     /// Keys of `wave condense`.
     Condense => CondenseValues {
-        /// Frozen model to distil: a model directory; CLIP and SigLIP also need --labels
+        /// Pretrained model to distil: a model directory; CLIP and SigLIP also need --labels
         #[arg(long, value_name = "A")]
         ancestor: String;
-        /// Time budget in minutes, tests included: settings not given are planned for it by rates measured on this machine
+        /// Time budget in minutes, including tests; unset settings are planned from speeds measured on this machine
         /// [default without a recipe: 60]
         #[arg(long, value_name = "N")]
         minutes: f64, 0.01..=1e6;
-        /// Smallest and largest model of the --minutes plan, as layers x width [default: 2x64..12x192]
+        /// Smallest and largest model in the --minutes plan, as layers x width [default: 2x64..12x192]
         #[arg(long, value_name = "SIZES")]
         sizes: ModelSizes;
-        /// Extend a template set to larger models; existing sizes are unchanged. Auxiliary and template size stay those of
-        /// the set
+        /// Template set to extend to larger models. It keeps its existing models, auxiliary and template size
         #[arg(long, value_name = "TEMPLATES")]
         grow: String;
-        /// Depths of the auxiliary: one number for plain WAVE; least and most for an elastic condensation, which samples
-        /// one per step
+        /// Depths of the auxiliary: one number for plain WAVE; minimum and maximum for an elastic condensation, which
+        /// samples a depth per step
         #[arg(long, value_name = "N", value_delimiter = ',')]
         depths: Vec<usize>, 1.0..=10_000.0;
         /// Widths of the auxiliary; each step samples one
         #[arg(long, value_name = "N", value_delimiter = ',')]
         widths: Vec<usize>, 1.0..=1e6;
-        /// Trained parameters: weights (composed weights, projected onto templates after each step); or factors (templates
-        /// and scalers, as in the paper) [default: weights; factors with a key that weights do not allow]
+        /// Trained parameters: weights (composed weights, projected onto the templates after each step); or factors
+        /// (templates and scalers, as in the paper) [default: weights; factors if another key requires it]
         #[arg(long, value_name = "WHAT")]
         train: Trained;
-        /// Rows and columns of a template [default: the auxiliary's narrowest width]
+        /// Number of rows and columns of a template [default: the auxiliary's smallest width]
         #[arg(long, value_name = "T")]
         template_size: usize, 1.0..=65_536.0;
-        /// Number of templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or as many values
-        /// in smaller ones; with --grow as many more of the widest]
+        /// Number of templates for qkv, proj, fc1 and fc2 [default: 24 in total of the auxiliary's smallest width, or
+        /// as many values in smaller ones; with --grow as many more of the largest width]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         templates: Vec<usize>, 1.0..=1e6;
         /// Share one set of templates between fc1 and fc2 [default: false]
         #[arg(long, value_name = "BOOL")]
         share_mlp: bool = false;
-        /// Number format of the template directory [default: f32]
+        /// Data type of the template directory [default: f32]
         #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
         dtype: String;
         /// Order of the Kronecker product [default: tile]
         #[arg(long, value_name = "ORDER", value_parser = ["tile", "interleave"])]
         kronecker: String = "tile".to_owned();
-        /// Scaler anchors over the depth [default: the auxiliary's depth]
+        /// Number of scaler anchors over the depth [default: the auxiliary's depth]
         #[arg(long, value_name = "K")]
         anchors: usize, 1.0..=10_000.0;
-        /// Template initialiser: mimetic (attention products like a trained network's, sinusoidal positions); or xavier
-        /// (independent numbers) [default: mimetic]
+        /// Template initialiser: mimetic (attention products as in trained networks, sinusoidal position embedding); or
+        /// xavier (independent random weights) [default: mimetic]
         #[arg(long, value_name = "START")]
         template_start: TemplateStart = TemplateStart::Mimetic;
-        /// Scaler initialiser: ramp, telg (a base and a slope), share (one block for all layers) or random. Frozen by
-        /// --scaler-lr-ratio 0: telg with 2 anchors is then TLEG (layer l of L is B + (l/L) A), share with 1 is Share Init
-        /// [default: ramp]
+        /// Scaler initialiser: ramp, telg (a base and a slope), share (one block for all layers) or random.
+        /// --scaler-lr-ratio 0 freezes the scalers: telg with 2 anchors is then TLEG (layer l of L is B + (l/L) A),
+        /// share with 1 anchor is Share Init [default: ramp]
         #[arg(long, value_name = "START")]
         scaler_start: ScalerStart = ScalerStart::Ramp;
         /// Distillation target: scores (class probabilities); or features (the classifier's input, through a linear map
-        /// dropped afterwards), which gives templates of backbones without classifier and labels [default: scores; features
-        /// of an ancestor without a classifier]
+        /// dropped afterwards), for backbone templates without classifier or labels [default: scores; features if the
+        /// ancestor has no classifier]
         #[arg(long, value_name = "WHAT")]
         ancestor_output: AncestorOutput;
         /// Weight of the KL divergence from the ancestor [default: 1]
         #[arg(long, value_name = "X")]
         kl_weight: f64 = 1.0, 0.0..=1e6;
-        /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory of images, classes
-        /// are the ancestor's, without tests [default: 1]
+        /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory of images, the
+        /// classes are the ancestor's, and there are no tests [default: 1]
         #[arg(long, value_name = "X")]
         ce_weight: f64 = 1.0, 0.0..=1e6;
         /// Distillation temperature [default: 1]
@@ -125,8 +124,7 @@ keys! {
         /// Learning rate of the scalers, relative to --lr [default: 1]
         #[arg(long, value_name = "X")]
         scaler_lr_ratio: f64, 0.0..=1000.0;
-        /// Condensations one after another, each with its changes to these keys; each grows the templates of the one
-        /// before.
+        /// Successive condensations, each with its changes to these keys. Each one grows the previous templates.
         #[arg(skip)]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         levels: Vec<Table>;
@@ -145,19 +143,19 @@ keys! {
 keys! {
     /// The auxiliary's shape, `[condense.auxiliary]`.
     Auxiliary => AuxiliaryValues {
-        /// Blocks.
+        /// Number of blocks.
         depth: usize;
-        /// Channels of a token.
+        /// Channels per token.
         width: usize;
-        /// Channels of a head.
+        /// Channels per head.
         head_width: usize;
-        /// Side of a patch in pixels.
+        /// Patch size in pixels.
         patch: usize;
-        /// Side of the image in pixels.
+        /// Image size in pixels.
         image_size: usize;
-        /// Hidden channels of the MLP over the width.
+        /// MLP ratio: hidden channels / width.
         mlp_ratio: f64, 0.001..=1000.0;
-        /// A class token is classified instead of the mean token.
+        /// True to use a class token instead of average pooling.
         class_token: bool;
     }
 }
@@ -179,49 +177,50 @@ impl From<&VitShape> for Auxiliary {
 keys! {
     /// Keys of `wave expand`.
     Expand => ExpandValues {
-        /// Blocks of the model
+        /// Number of blocks
         #[arg(long, value_name = "N")]
         depth: usize;
-        /// Channels of a token; a multiple of the templates' head width
+        /// Channels per token; a multiple of the templates' head width
         #[arg(long, value_name = "N")]
         width: usize;
-        /// Attention heads [default: width / the templates' head width]
+        /// Number of attention heads [default: width / the templates' head width]
         #[arg(long, value_name = "N")]
         heads: usize;
-        /// Hidden channels of the MLP over the width [default: the templates']
+        /// MLP ratio: hidden channels / width [default: the templates']
         #[arg(long, value_name = "X")]
         mlp_ratio: f64, 0.001..=1000.0;
-        /// Side of an image in pixels: positions are resized [default: the templates']
+        /// Image size in pixels; the position embedding is resized to match [default: the templates']
         #[arg(long, value_name = "N")]
         image_size: usize;
-        /// Side of a patch in pixels: patch embeddings and positions are resized [default: the
-        /// templates']
+        /// Patch size in pixels; patch and position embeddings are resized to match [default: the templates']
         #[arg(long, value_name = "N")]
         patch: usize;
-        /// Instead of a size: the most accurate within a parameter budget, such as 8M, by the accuracies recorded with
-        /// the templates
+        /// Parameter budget instead of a size, such as 8M: makes the most accurate model within it, by the accuracies
+        /// recorded with the templates
         #[arg(long, value_name = "N")]
         max_params: String;
-        /// Instead of a size: the most accurate within a budget of multiply-adds (MACs) per image, such as 1.2G
+        /// Budget of multiply-adds (MACs) per image instead of a size, such as 1.2G: makes the most accurate model
+        /// within it
         #[arg(long, value_name = "N", alias = "max-flops")]
         max_macs: String;
-        /// Instead of a size: the most accurate within a latency for one image, measured on this machine
+        /// Latency limit for one image, measured on this machine, instead of a size: makes the most accurate model
+        /// within it
         #[arg(long, value_name = "MS")]
         max_latency_ms: f64, 1e-9..=1e9;
-        /// Templates used, of a set with levels: the number of one of its levels [default: that of the first level that
-        /// holds the size]
+        /// Number of templates to use from a set with levels: the number in one of its levels [default: the first level
+        /// that covers the size]
         #[arg(long, value_name = "N")]
         templates_used: usize;
-        /// Delta to apply first, made by `wave adapt` from these templates: a directory or hf:OWNER/NAME
+        /// Delta to apply first, made from these templates by `wave adapt`: a directory or hf:OWNER/NAME
         #[arg(long, value_name = "DELTA")]
         delta: String;
-        /// Scaler initialiser: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
+        /// Scaler initialiser: bank (interpolated) or random (as worded in the WAVE paper) [default: bank]
         #[arg(long, value_name = "START")]
         scalers: FirstScalers = FirstScalers::Bank;
         /// Initialiser of the blocks' norms and biases: inherit (interpolated), mimetic or timm [default: inherit]
         #[arg(long, value_name = "FROM")]
         fill: Fill = Fill::Inherit;
-        /// Learning rate of the head while scalers are fitted, relative to --lr; 0 freezes it [default: 0.1]
+        /// Learning rate of the head while scalers are fitted, relative to --lr; 0 freezes the head [default: 0.1]
         #[arg(long, value_name = "X")]
         head_lr_ratio: f64 = 0.1, 0.0..=1000.0;
     } with {
@@ -233,30 +232,30 @@ keys! {
 keys! {
     /// Keys of `wave adapt`.
     Adapt => AdaptValues {
-        /// Least and greatest depth that a step samples; one number for both [default: those condensed]
+        /// Minimum and maximum depth to sample at each step; one number sets both [default: the condensed depths]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         depths: Vec<usize>, 1.0..=10_000.0;
-        /// Widths that a step samples from [default: those condensed]
+        /// Widths to sample from at each step [default: the condensed widths]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         widths: Vec<usize>, 1.0..=1e6;
-        /// Anchors of the delta over the depth: more fit better, in a larger file [default: 2; with --whole true those of
-        /// the templates]
+        /// Number of anchors of the delta over the depth; more fit better but need a larger file [default: 2; with
+        /// --whole true the templates']
         #[arg(long, value_name = "K")]
         anchors: usize, 1.0..=10_000.0;
-        /// Weights trained beside scalers and classifier, by parts of their names, such as norm, bias, patch_embed or
+        /// Weights to train besides scalers and classifier, by parts of their names, such as norm, bias, patch_embed or
         /// pos_embed [default: norm; with --whole true all]
         #[arg(long, value_name = "TEXT", value_delimiter = ',')]
         adapts: Vec<String>;
-        /// Rank of the template differences in the delta; 0 freezes the templates [default: 1; with --whole true 0]
+        /// Rank of the template updates in the delta; 0 freezes the templates [default: 1; with --whole true 0]
         #[arg(long, value_name = "R")]
         template_rank: usize, 0.0..=65_536.0;
-        /// Write adapted templates, a whole template directory, instead of a delta [default: false]
+        /// Write a whole template directory with adapted templates instead of a delta [default: false]
         #[arg(long, value_name = "BOOL")]
         whole: bool = false;
         /// Learning rate of the scalers, relative to --lr [default: 1]
         #[arg(long, value_name = "X")]
         scaler_lr_ratio: f64 = 1.0, 0.0..=1000.0;
-        /// Number format of the output [default: f16; with --whole true f32]
+        /// Data type of the output [default: f16; with --whole true f32]
         #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
         dtype: String;
     } with {
@@ -272,60 +271,60 @@ keys! {
         /// Architecture: vit, convmixer or convnext [default: vit]
         #[arg(long, value_name = "A")]
         arch: String = "vit".to_owned();
-        /// Blocks [default: the sum of --stages]
+        /// Number of blocks [default: the sum of --stages]
         #[arg(long, value_name = "N")]
         depth: usize;
-        /// Channels of a token
+        /// Channels per token
         #[arg(long, value_name = "N")]
         width: usize;
-        /// Attention heads [default: width / 64, or width / the head width of --from; for prune those of --from, if they
-        /// divide the width]
+        /// Number of attention heads [default: width / 64, or width / the head width of --from; for prune the number of
+        /// --from, or the next lower one that divides the width]
         #[arg(long, value_name = "N")]
         heads: usize;
-        /// Hidden channels of the MLP over the width [default: 4, or that of --from]
+        /// MLP ratio: hidden channels / width [default: 4, or the ratio of --from]
         #[arg(long, value_name = "X")]
         mlp_ratio: f64, 0.001..=1000.0;
-        /// Side of a patch in pixels [default: 16, or 7 for convmixer and convnext, if that divides the image into at least
-        /// 4 x 4; else 7, 4 or the largest up to 16 that does]
+        /// Patch size in pixels [default: 16 (7 for convmixer and convnext) if it divides the image into at least 4 x 4
+        /// patches; else 7, 4 or the largest up to 16 that does]
         #[arg(long, value_name = "N")]
         patch: usize;
-        /// Side of the image in pixels [default: that of the --data images, if all have one size of at most 224; else 224]
+        /// Image size in pixels [default: the size of the --data images if all have the same, at most 224; else 224]
         #[arg(long, value_name = "N")]
         image_size: usize;
-        /// Colour channels
+        /// Number of colour channels
         #[arg(long, value_name = "N")]
         channels: usize;
-        /// Classes
+        /// Number of classes
         #[arg(long, value_name = "N")]
         classes: usize;
-        /// Side of a depthwise kernel (convmixer, convnext)
+        /// Kernel size of the depthwise convolutions (convmixer, convnext)
         #[arg(long, value_name = "N")]
         kernel: usize;
-        /// Activation of a convmixer [default: gelu]
+        /// Activation function of a convmixer [default: gelu]
         #[arg(long, value_name = "NAME")]
         activation: MixerActivation;
-        /// Blocks of each of a convnext's four stages, such as 2,2,6,2. Each stage halves the resolution and doubles the
-        /// width; --width is the first's [default: one stage, isotropic]
+        /// Number of blocks in each of a convnext's four stages, such as 2,2,6,2. Each later stage halves the
+        /// resolution and doubles the width; --width is for the first [default: one stage, isotropic]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         stages: Vec<usize>;
-        /// Dilation of depthwise kernels (convmixer): a digit for all layers, one per layer (11223333), or a schedule A to H
-        /// of the thesis [default: 1]
+        /// Dilation of the depthwise convolutions (convmixer): one digit for all layers, one digit per layer
+        /// (11223333), or a schedule A to H from the thesis [default: 1]
         #[arg(long, value_name = "D")]
         dilation: String;
-        /// Variance of the Gaussian bump in `covariance` filters, in pixels²: its start at the first layer, velocity and
+        /// Variance of the Gaussian bump in `covariance` filters, in pixels²: value at the first layer, velocity and
         /// acceleration over depth [default: 0.08,0.37,2.9]
         #[arg(long, value_name = "X", value_delimiter = ',')]
         filter_variance: Vec<f64>;
-        /// Halve that variance with every halving of the resolution (convnext with --stages) [default: false]
+        /// Halve --filter-variance each time the resolution halves (convnext with --stages) [default: false]
         #[arg(long, value_name = "BOOL")]
         sawtooth: bool;
-        /// Treatment of a covariance's negative eigenvalues: clip or absolute [default: clip]
+        /// Treatment of negative eigenvalues of a covariance: clip or absolute [default: clip]
         #[arg(long, value_name = "HOW")]
         negative: String;
-        /// Replace covariances of filters by the nearest Kronecker squares [default: false]
+        /// Replace each filter covariance with the nearest Kronecker square [default: false]
         #[arg(long, value_name = "BOOL")]
         factored: bool = false;
-        /// Classify a class token instead of the mean token
+        /// Use a class token instead of average pooling
         #[arg(long, value_name = "BOOL")]
         class_token: bool;
         /// Position embedding [default: sinusoidal for mimetic]
@@ -334,13 +333,13 @@ keys! {
         /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
         #[arg(long, value_name = "X")]
         position_scale: f64;
-        /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number per input; or eq2=B, one for all. Baselines
-        /// of the papers: bias=B, a constant bias; or half, (W1 - W2^T)/2. SIGMA and B are in standard deviations of the
-        /// layer's weights [default: none; for mlp-mean eq2=0.5]
+        /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal random number per input; or eq2=B, one number
+        /// for all. Baselines from the papers: bias=B, a constant bias; or half, (W1 - W2^T)/2. SIGMA and B are
+        /// multiples of the standard deviation of the layer's weights [default: none; for mlp-mean eq2=0.5]
         #[arg(long, value_name = "SHIFT")]
         mlp_mean: String;
-        /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them to --rest
-        /// [default: 0.7,0.7]
+        /// Mixing factors of mimetic queries and keys: alpha,beta in W_Q W_K^T = alpha Z + beta I; 0,0 uses --rest
+        /// instead [default: 0.7,0.7]
         #[arg(
             long,
             value_name = "X",
@@ -348,8 +347,8 @@ keys! {
             allow_negative_numbers = true
         )]
         qk: Vec<f64>;
-        /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them to --rest
-        /// [default: 0.4,0.4]
+        /// Mixing factors of mimetic values and projection: alpha,beta in W_V W_proj = alpha Z - beta I; 0,0 uses
+        /// --rest instead [default: 0.4,0.4]
         #[arg(
             long,
             value_name = "X",
@@ -357,44 +356,45 @@ keys! {
             allow_negative_numbers = true
         )]
         vp: Vec<f64>;
-        /// Mimetic attention: products (factored, near the identity and its negative); or equal (one random matrix as query
-        /// and key, another as value and, negated, projection) [default: products]
+        /// Mimetic attention: products (factors of products near the identity and its negative); or equal (one random
+        /// matrix for queries and keys; another for values and, negated, for the projection) [default: products]
         #[arg(long, value_name = "WHAT")]
         mimetic: String;
-        /// Layout of mimetic V and projection: paper or code [default: paper]
+        /// Layout of mimetic values and projection: paper or code [default: paper]
         #[arg(long, value_name = "LAYOUT")]
         vp_layout: String;
-        /// Scale of layerscale, 0 to 1 [default: 0.1]
+        /// Factor gamma of layerscale, 0 to 1 [default: 0.1]
         #[arg(long, value_name = "X")]
         gamma: f64, 0.0..=1.0;
-        /// Weights set to zero: query-key, attention (values and projection too), or blocks (all matrices of a block)
-        /// [default: attention]
+        /// Matrices that zero initialises: query-key, attention (also values and projection), or blocks (all matrices
+        /// of a block) [default: attention]
         #[arg(long, value_name = "WHAT")]
         zero: String;
-        /// Target of layerscale [default: branch]
+        /// Path of a residual block that layerscale scales [default: branch]
         #[arg(long, value_name = "WHAT")]
         scaled: Scaled;
-        /// Initialiser of the weights that a method leaves alone: he, timm, xavier or mimetic; for mimetic and layerscale
-        /// timm or xavier [default: timm]
+        /// Initialiser of the weights that the method does not set: he, timm, xavier or mimetic; for mimetic and
+        /// layerscale timm or xavier [default: timm]
         #[arg(long, value_name = "METHOD")]
         rest: String;
-        /// Layers taken from a deeper --from: first or uniform [default: first]
+        /// Layers to take from a deeper --from: first or uniform (evenly spaced) [default: first]
         #[arg(long, value_name = "WHICH")]
         layers: String;
-        /// Blocks taken by heru-lg and auto-lg [default: 3 and 4]
+        /// Number of blocks that heru-lg and auto-lg take from --from [default: 3 and 4]
         #[arg(long, value_name = "N")]
         blocks: usize;
-        /// Similarity of each layer of --from to a small network's, for auto-lg
+        /// Similarity of each layer of --from to the layers of a small network, for auto-lg
         #[arg(long, value_name = "X", value_delimiter = ',')]
         similarity: Vec<f64>;
-        /// Model or template directory to take image size, patch, channels, classes and normalisation from; the donor of
-        /// methods such as weight-selection
+        /// Model or template directory that sets image size, patch size, channels, classes and normalisation; the donor
+        /// for methods such as weight-selection
         #[arg(long, value_name = "DIR")]
         from: String;
-        /// Data to take image size, channels, classes and normalisation from; for prune, calibration images, without labels
+        /// Data that sets image size, channels, classes and normalisation; for prune, calibration images, which need no
+        /// labels
         #[arg(long, value_name = "D")]
         data: String;
-        /// Calibration images of prune: the first N of a seeded shuffle of --data [default: 500]
+        /// Number of calibration images for prune: the first N of a seeded shuffle of --data [default: 500]
         #[arg(long, value_name = "N")]
         train_limit: usize, 1.0..=1e12;
         /// Random seed [default: 0]
@@ -408,28 +408,28 @@ keys! {
 keys! {
     /// Keys of `wave finetune`.
     Finetune => FinetuneValues {
-        /// Also distil from this frozen model directory; CLIP and SigLIP need --labels
+        /// Ancestor to also distil from: a model directory; CLIP and SigLIP need --labels
         #[arg(long, value_name = "A")]
         ancestor: String;
         /// Weight of the KL divergence from the ancestor [default: 1]
         #[arg(long, value_name = "X")]
         kl_weight: f64 = 1.0, 0.0..=1e6;
-        /// Temperature of the distillation [default: 1]
+        /// Distillation temperature [default: 1]
         #[arg(long, value_name = "X")]
         temperature: f64 = 1.0, 0.01..=1000.0;
-        /// Replace the head, for other classes than the model's [default: false]
+        /// Replace the classifier, for classes other than the model's [default: false]
         #[arg(long, value_name = "BOOL")]
         new_head: bool = false;
-        /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight, the filters of
-        /// ConvMixer and ConvNeXt. Transformers' names have no layer number: blocks.attn.qkv.weight
+        /// Freeze weights whose names contain one of these strings, such as .fn.0.weight or .conv_dw.weight, the
+        /// filters of ConvMixer and ConvNeXt. The names of a transformer have no layer number: blocks.attn.qkv.weight
         #[arg(long, value_name = "TEXT", value_delimiter = ',')]
         freeze: Vec<String> = Vec::new();
-        /// LayerScale: train a factor per channel of every residual branch of a transformer, from X (0.1 for few layers,
-        /// down to 1e-6 for many). Merged into the weights at the end
+        /// LayerScale: train a factor per channel of every residual branch of a transformer, starting at X (0.1 for few
+        /// layers, down to 1e-6 for many). The factors are merged into the weights at the end
         #[arg(long, value_name = "X")]
         layer_scale: f64, 0.0..=1.0;
-        /// Train a scalar per transformer layer, from X, added to the MLP's first matrix: a baseline of mimetic MLPs
-        /// (thesis, section 3.4.2)
+        /// Train a scalar per transformer layer, starting at X and added to the MLP's first matrix: a baseline for
+        /// mimetic MLPs (thesis, section 3.4.2)
         #[arg(long, value_name = "X", allow_negative_numbers = true)]
         mlp_scalar: f64, -1000.0..=1000.0;
         /// Train slices for `wave init nested`: each step samples a depth between these two numbers and trains evenly spaced
@@ -451,27 +451,26 @@ keys! {
 keys! {
     /// Keys of `wave eval`: test examples and metrics.
     Eval => EvalValues {
-        /// Attention heads of a transformer whose config.json lacks them
+        /// Number of attention heads of a transformer whose config.json lacks it
         #[arg(long, value_name = "N")]
         heads: usize;
-        /// Images, or a task of a sequence network, as for `wave finetune` [default for sequence networks and
-        /// populations: their training data]
+        /// Images, as for `wave finetune`
         #[arg(long, value_name = "D")]
         data: String;
         /// Test on the first N images of a seeded shuffle [default: all]
         #[arg(long, value_name = "N")]
         test_limit: usize;
-        /// Test on the N training images that `wave finetune --hold-out N` keeps apart
+        /// Test on the N held-out images of `wave finetune --hold-out N`
         #[arg(long, value_name = "N")]
         hold_out: usize;
-        /// Evaluate features instead of class scores: accuracy of the N nearest training images (20 is usual), and of
-        /// a linear probe. Needs no classifier
+        /// Evaluate features instead of class scores: accuracy of N nearest neighbours (20 is usual) and of a linear
+        /// probe. The model needs no classifier
         #[arg(long, value_name = "N")]
         knn: usize;
-        /// With --knn: at most N training images [default: all]
+        /// With --knn: use at most N training images [default: all]
         #[arg(long, value_name = "N")]
         train_limit: usize;
-        /// Seed of the shuffle [default: 0]
+        /// Random seed of the shuffle [default: 0]
         #[arg(long, value_name = "N")]
         seed: u64 = 0;
     } with {
@@ -498,47 +497,47 @@ keys! {
         /// Workload [default: train]
         #[arg(long, value_name = "MODE")]
         mode: SpeedMode = SpeedMode::Train;
-        /// Side of the image in pixels [default: 224]
+        /// Image size in pixels [default: 224]
         #[arg(long, value_name = "N")]
         image: usize = 224;
-        /// Colour channels [default: 3]
+        /// Number of colour channels [default: 3]
         #[arg(long, value_name = "N")]
         channels: usize = 3;
-        /// Side of a patch in pixels [default: 16]
+        /// Patch size in pixels [default: 16]
         #[arg(long, value_name = "N")]
         patch: usize = 16;
-        /// Blocks [default: 12]
+        /// Number of blocks [default: 12]
         #[arg(long, value_name = "N")]
         depth: usize = 12;
-        /// Channels of a token [default: 192]
+        /// Channels per token [default: 192]
         #[arg(long, value_name = "N")]
         width: usize = 192;
-        /// Attention heads [default: width / 64]
+        /// Number of attention heads [default: width / 64]
         #[arg(long, value_name = "N")]
         heads: usize;
-        /// Hidden channels of the MLP over the width [default: 4]
+        /// MLP ratio: hidden channels / width [default: 4]
         #[arg(long, value_name = "X")]
         mlp_ratio: f64 = 4.0;
-        /// Classes [default: 1000]
+        /// Number of classes [default: 1000]
         #[arg(long, value_name = "N")]
         classes: usize = 1000;
-        /// Classify a class token instead of the mean token [default: true]
+        /// Use a class token instead of average pooling [default: true]
         #[arg(long, value_name = "BOOL")]
         class_token: bool = true;
-        /// Images in a step [default: 16]
+        /// Batch size [default: 16]
         #[arg(long, value_name = "N")]
         batch: usize = 16;
-        /// Steps to measure [default: 10]
+        /// Number of steps to measure [default: 10]
         #[arg(long, value_name = "N")]
         steps: usize = 10;
-        /// Also measure the processor's peak rate of multiply-adds, and the fraction that the workload reaches [default: false]
+        /// Also measure the processor's peak multiply-add rate, and the fraction of it that the workload reaches
+        /// [default: false]
         #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         peak: bool = false;
         /// Precision of the blocks' matrix products [default: f32]
         #[arg(long, value_name = "P")]
         precision: PrecisionChoice = PrecisionChoice::F32;
-        /// Activation checkpointing: compute a block's activations again in the backward pass
-        /// [default: false]
+        /// Activation checkpointing: recompute a block's activations in the backward pass [default: false]
         #[arg(long, value_name = "BOOL")]
         recompute: bool = false;
     }

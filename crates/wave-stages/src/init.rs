@@ -36,16 +36,16 @@ fn method_line(name: &str, description: &str) -> String {
 
 /// Text on the methods in `wave init --help`.
 pub fn help() -> String {
-    let mut text = String::from("Methods, for a vit:\n");
+    let mut text = String::from("Methods for --arch vit:\n");
     for method in METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "Those from weight-selection to prune take weights from the model of --from.\n\n";
-    text += "For a convmixer or a convnext:\n";
+    text += "The methods from weight-selection to prune take weights from the --from model.\n\n";
+    text += "Methods for --arch convmixer and convnext:\n";
     for method in filters::METHODS {
         text += &method_line(method.name, method.description);
     }
-    text + "The last two take them from the model of --from.\n"
+    text + "The last two take filters or their statistics from the --from model.\n"
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns the output of `--json`.

@@ -10,23 +10,23 @@ use wave_run::context::Context;
 #[derive(clap::Args, Deserialize, Clone, Debug)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Publish {
-    /// The repository: OWNER/NAME
+    /// Repository: OWNER/NAME
     #[arg(long, value_name = "OWNER/NAME")]
     pub repo: String,
-    /// Hide the repository from others, if it has to be created
+    /// Make the repository private, if it has to be created
     #[arg(long)]
     pub private: bool,
-    /// Commit to this branch, created if it is not there [default: main]
+    /// Branch to commit to, created if missing [default: main]
     #[arg(long, value_name = "BRANCH")]
     pub revision: Option<String>,
-    /// Propose the commit to main as a pull request, a draft until you publish it there
+    /// Open a pull request to main instead of committing; it stays a draft until you publish it
     #[arg(long, conflicts_with = "revision")]
     pub create_pr: bool,
-    /// The commit's first line
+    /// First line of the commit message
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// The licence that the card names, as the hub spells it: apache-2.0, cc-by-4.0 [default: that of the
-    /// model that the weights go back to, if its card names one]
+    /// Licence to name in the card, by the hub's identifier: apache-2.0, cc-by-4.0 [default: the licence
+    /// of the model that the weights derive from, if its card names one]
     #[arg(long, value_name = "ID")]
     pub license: Option<String>,
 }

@@ -22,18 +22,19 @@ macro_rules! direct {
 
 pub(crate) const HE: StartMethod = direct!(
     He,
-    "Kaiming normal: standard deviation sqrt(2 / inputs) (He et al. 2015, section 2.2)"
+    "Kaiming normal: standard deviation sqrt(2 / fan-in) (He et al. 2015, section 2.2)"
 );
 pub(crate) const TIMM: StartMethod = direct!(
     Timm,
-    "truncated normal, standard deviation 0.02, the default of DeiT and timm (Touvron et al. 2021, section 6)"
+    "truncated normal with standard deviation 0.02, the default in DeiT and timm (Touvron et al. \
+     2021, section 6)"
 );
 pub(crate) const XAVIER: StartMethod = direct!(
     Xavier,
-    "uniform between ±sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16)"
+    "uniform in ±sqrt(6 / (fan-in + fan-out)) (Glorot and Bengio 2010, equation 16)"
 );
 pub(crate) const MIMETIC: StartMethod = direct!(
     Mimetic,
-    "attention that mimics a trained network: Q.K near the identity, V.proj near its negative (Trockman and Kolter \
-     2023, section 4)"
+    "attention as in trained networks: W_Q W_K^T near the identity, W_V W_proj near its negative \
+     (Trockman and Kolter 2023, section 4)"
 );

@@ -26,8 +26,8 @@ const LARGEST: f64 = 1e6;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "layerscale",
-    description: "mimetic Q and K, and residual branches scaled by gamma (Touvron et al. 2021; \
-                  thesis, section 3.2.5)",
+    description: "mimetic queries and keys, and residual branches scaled by gamma (Touvron et al. \
+                  2021; thesis, section 3.2.5)",
     donors: 0,
     images: false,
     run: start,

@@ -22,8 +22,9 @@ use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "zero",
-    description: "ZerO: identity and Hadamard matrices instead of random numbers in the attention, or \
-                  in all of a block (--zero; Zhao et al. 2022, algorithm 1; thesis, section 3.2.5)",
+    description: "ZerO: identity and Hadamard matrices instead of random weights in the attention, \
+                  or in whole blocks (--zero; Zhao et al. 2022, algorithm 1; thesis, section \
+                  3.2.5)",
     donors: 0,
     images: false,
     run: start,

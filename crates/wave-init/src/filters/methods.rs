@@ -89,25 +89,25 @@ pub struct FilterMethod {
 pub const METHODS: [FilterMethod; 4] = [
     FilterMethod {
         name: "default",
-        description: "PyTorch's own: uniform, ±1/sqrt(inputs)",
+        description: "PyTorch's default: uniform in ±1/sqrt(fan-in)",
         donor: false,
     },
     FilterMethod {
         name: "covariance",
-        description: "filters with the covariance of trained ones, in closed form (thesis, section \
-                      3.1.2)",
+        description: "filters with the covariance of trained filters, in closed form (thesis, \
+                      section 3.1.2)",
         donor: false,
     },
     FilterMethod {
         name: "covariance-transfer",
-        description: "filters with mean and covariance of a trained network's, of any depth, width, \
-                      patch and kernel (thesis, section 3.1.1)",
+        description: "filters with the mean and covariance of a trained network's filters, for any \
+                      depth, width, patch and kernel size (thesis, section 3.1.1)",
         donor: true,
     },
     FilterMethod {
         name: "filters",
-        description: "the filters of a trained network, copied: what the others are measured against \
-                      (thesis, section 3.1.1)",
+        description: "the filters of a trained network, copied: the reference for the other \
+                      methods (thesis, section 3.1.1)",
         donor: true,
     },
 ];

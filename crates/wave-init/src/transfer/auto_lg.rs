@@ -12,8 +12,8 @@ use wave_models::{NetworkError, refuse};
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "auto-lg",
-    description: "the donor's 4 layers of the largest --similarity, below fresh ones: our reading of \
-                  Auto-LG (Wang et al. 2023), whose gates are learned",
+    description: "the donor's 4 layers with the largest --similarity, below newly initialised \
+                  ones: our interpretation of Auto-LG (Wang et al. 2023), which learns gates",
     donors: 1,
     images: false,
     run: start,

@@ -10,8 +10,8 @@ use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "heru-lg",
-    description: "the donor's last 3 blocks on top of fresh ones: our reading of Heru-LG (Wang et al. \
-                  2022), which looks at gradients",
+    description: "the donor's last 3 blocks on top of newly initialised ones: our interpretation \
+                  of Heru-LG (Wang et al. 2022), which selects blocks by gradients",
     donors: 1,
     images: false,
     run: start,

@@ -42,8 +42,8 @@ pub const NOISE: f64 = 0.03;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "ligo",
-    description: "a smaller donor grown in depth and width by LiGO's operator, untrained (Wang et al. \
-                  2023, section 3)",
+    description: "a smaller donor grown in depth and width by LiGO's untrained operator (Wang et \
+                  al. 2023, section 3)",
     donors: 1,
     images: false,
     run: start,

@@ -9,8 +9,8 @@ use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "pretrained-attention",
-    description: "the donor's attention and position embedding, all else afresh (thesis, section \
-                  3.2.5)",
+    description: "the donor's attention and position embedding; all other weights are initialised \
+                  anew (thesis, section 3.2.5)",
     donors: 1,
     images: false,
     run: start,

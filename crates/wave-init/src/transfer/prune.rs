@@ -30,8 +30,8 @@ use wave_models::{NetworkError, Weights, refuse};
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "prune",
-    description: "a larger donor made smaller without training: drops the layers, heads and channels that \
-                  matter least, and fits the rest to the donor's activations on images of --data",
+    description: "a larger donor pruned without training: drops the least important layers, heads \
+                  and channels, and fits the rest to the donor's activations on images of --data",
     donors: 1,
     images: true,
     run: start,

@@ -32,14 +32,14 @@ use wave_ops::{gelu, layer_norm, linear, patchify, stock};
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PositionalAttention {
-    /// A second attention map, of offsets, behind a gate.
+    /// A second attention map, over offsets, added through a gate.
     #[default]
     Gpsa,
-    /// A convolution within the softmax.
+    /// A convolution inside the softmax.
     ConvolutionInside,
-    /// A convolution beside the softmax.
+    /// A convolution outside the softmax.
     ConvolutionOutside,
-    /// A convolution beside the softmax, positive by a softmax of its own.
+    /// A convolution outside the softmax, made positive by its own softmax.
     ConvolutionPositive,
 }
 

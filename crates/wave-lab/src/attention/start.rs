@@ -32,11 +32,12 @@ const STREAM: u64 = 15;
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// timm's default for transformers; taps as PyTorch draws them, gates and gamma 1
+    /// timm's default for transformers; PyTorch's default for convolution kernels; gates and gamma 1
     Default,
-    /// gpsa only: heads that look at one neighbour each, V the identity (d'Ascoli et al. 2021, section 3.2)
+    /// gpsa only: each head attends to one neighbour, and V is the identity (d'Ascoli et al. 2021, section
+    /// 3.2)
     Local,
-    /// Mimetic attention; in gpsa its V and projection, with local heads (thesis, table 3.4)
+    /// Mimetic attention; in gpsa, mimetic V and projection with local heads (thesis, table 3.4)
     #[default]
     Mimetic,
 }

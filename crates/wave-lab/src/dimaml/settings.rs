@@ -41,82 +41,84 @@ pub struct Settings {
     /// Distribution of each weight tensor: normal or plif (DIMAML, section 2) [default: normal]
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
-    /// Network whose start is learned: autoencoder, fixup (a residual network), or lstm (on a task). Without other
-    /// settings it is learned as DIMAML does, section 3: 2000 steps at rate 1e-4, of lstm 3e-4 [default: autoencoder]
+    /// Network whose initialisation is learned: autoencoder, fixup (a residual network), or lstm (on a
+    /// task). The other defaults follow DIMAML, section 3: 2000 steps at learning rate 1e-4, for lstm
+    /// 3e-4 [default: autoencoder]
     #[arg(long, value_name = "A")]
     pub arch: Option<Arch>,
     /// Channels of an autoencoder's convolutions [default: 8,16]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub conv_widths: Option<Vec<usize>>,
-    /// Numbers between encoder and decoder [default: 16]
+    /// Latent dimension, between encoder and decoder [default: 16]
     #[arg(long, value_name = "N")]
     pub latent: Option<usize>,
-    /// Channels of fixup (16) or of lstm (32)
+    /// Width: channels of fixup or lstm [default: 16 for fixup, 32 for lstm]
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
-    /// Blocks of fixup (2), layers of lstm (2)
+    /// Number of blocks of fixup, or of layers of lstm [default: 2]
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
-    /// Stages of fixup, each further one of half the resolution and twice the channels: 4 with 8 blocks are a
-    /// ResNet-18 [default: 1]
+    /// Number of stages of fixup; each later stage has half the resolution and twice the channels. 4
+    /// stages with 8 blocks are a ResNet-18 [default: 1]
     #[arg(long, value_name = "N")]
     pub stages: Option<usize>,
-    /// Pieces of a plif quantile function [default: 100]
+    /// Number of pieces of a plif quantile function [default: 100]
     #[arg(long, value_name = "K")]
     pub pieces: Option<usize>,
-    /// Steps of the training that is differentiated [default: 600 of autoencoder, 200 of fixup and lstm]
+    /// Number of inner training steps, which are differentiated [default: 600 for autoencoder, 200 for
+    /// fixup and lstm]
     #[arg(long, value_name = "N")]
     pub inner_steps: Option<u64>,
-    /// Its optimiser: sgd, nesterov, adam or lars [default: sgd of autoencoder, nesterov of
-    /// fixup, adam of lstm]
+    /// Inner optimiser: sgd, nesterov, adam or lars [default: sgd for autoencoder, nesterov for fixup,
+    /// adam for lstm]
     #[arg(long, value_name = "O")]
     pub optimiser: Option<InnerOptimiser>,
-    /// Its learning rate, the same in every step [default: 0.01; 0.1 of fixup, 0.001 of lstm]
+    /// Inner learning rate, constant over the steps [default: 0.01; 0.1 for fixup, 0.001 for lstm]
     #[arg(long, value_name = "X")]
     pub inner_lr: Option<f64>,
     /// Momentum of sgd, nesterov and lars [default: 0.9]
     #[arg(long, value_name = "X")]
     pub momentum: Option<f64>,
-    /// Weight decay of sgd, nesterov and lars, of all weights [default: 0; 5e-4 of
-    /// fixup]
+    /// Inner weight decay of all weights, for sgd, nesterov and lars [default: 0; 5e-4 for fixup]
     #[arg(long, value_name = "X")]
     pub inner_weight_decay: Option<f64>,
     /// Trust coefficient of lars [default: 0.001]
     #[arg(long, value_name = "X")]
     pub trust: Option<f64>,
-    /// Steps between two validations [default: 1, all steps]
+    /// Validate every N steps [default: 1]
     #[arg(long, value_name = "N")]
     pub validate_every: Option<u64>,
-    /// Keep every N-th state for the backward pass, and recompute the others [default: 5]
+    /// Keep every N-th state for the backward pass and recompute the others [default: 5]
     #[arg(long, value_name = "N")]
     pub keep_every: Option<u64>,
-    /// Gradient with respect to the start: full, through the whole training (DIMAML); first-order, of the
-    /// validation losses alone (first-order MAML); or reptile, the way back from the training's end
-    /// [default: full]
+    /// Gradient with respect to the initial weights: full, through the whole training (DIMAML);
+    /// first-order, of the validation losses only (first-order MAML); or reptile, the initial minus the
+    /// final weights [default: full]
     #[arg(long, value_name = "WHICH")]
     pub gradient: Option<Gradient>,
-    /// Task that the learned start is tested on, and others beside it. Its classes or tokens may be
-    /// others; its images are prepared as --data's [default: --data]
+    /// Task on which the learned initialisation and --against are tested. Its classes or tokens may
+    /// differ; its images are preprocessed as for --data [default: --data]
     #[arg(long, value_name = "D")]
     pub test_data: Option<String>,
-    /// Steps of a test [default: --inner-steps]
+    /// Number of training steps of a test [default: --inner-steps]
     #[arg(long, value_name = "N")]
     pub test_steps: Option<u64>,
-    /// Seeds of the tests; none, no tests [default: 0,1,2]
+    /// Random seeds of the tests; an empty list disables tests [default: 0,1,2]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub test_seeds: Option<Vec<u64>>,
-    /// Starts that the learned one is tested against: usual, kaiming, metainit, delta-orthogonal, of lstm also
-    /// orthogonal-hidden; usual@lars=TRUST, the usual start with layer-wise rates; usual@learned-rates, the usual
-    /// start with gradients scaled to the update rates of the learned one [default: usual]
+    /// Initialisations to compare with the learned one: usual, kaiming, metainit, delta-orthogonal, for
+    /// lstm also orthogonal-hidden; usual@lars=TRUST, usual with layer-wise learning rates;
+    /// usual@learned-rates, usual with gradients scaled to the update rates of the learned one
+    /// [default: usual]
     #[arg(long, value_name = "S", value_delimiter = ',')]
     pub against: Option<Vec<String>>,
-    /// Trainings to learn from [default: 2000]
+    /// Number of outer steps, each a whole inner training [default: 2000]
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Examples of a step, and of a validation [default: 128]
+    /// Batch size in training and validation [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Learning rate of the distributions [default: 1e-4; 3e-4 of lstm]
+    /// Learning rate of the distributions [default: 1e-4; 3e-4 for lstm]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
     /// Gradient-norm clipping threshold [default: 10]

@@ -44,52 +44,52 @@ keys! {
     /// Duration and optimiser.
     #[command(next_help_heading = "Training")]
     Optimisation => OptimisationValues {
-        /// Passes over the training images (or give --steps)
+        /// Epochs: passes over the training images (or give --steps)
         #[arg(long, value_name = "N")]
         epochs: f64, 0.0..=1e6;
-        /// Optimiser steps (or give --epochs)
+        /// Number of optimiser steps (or give --epochs)
         #[arg(long, value_name = "N")]
         steps: u64, 0.0..=1e12;
-        /// Global batch: a number, or auto, the largest power of two up to 1024 that fits in memory. Choose the
+        /// Global batch size: a number, or auto (the largest power of two up to 1024 that fits in memory). Choose the
         /// learning rate to match [default: 128]
         #[arg(long, value_name = "N")]
         batch: BatchSize = BatchSize::Images(DEFAULT_BATCH), 1.0..=1e9;
-        /// Gradient accumulation over N micro-batches, for less memory. N divides the batch, or a rank's share of it. Batch
-        /// norms of a ConvMixer see one micro-batch at a time [default: 1]
+        /// Gradient accumulation over N micro-batches, to save memory. N must divide the batch, or each rank's share of
+        /// it. Batch norms of a ConvMixer see one micro-batch at a time [default: 1]
         #[arg(long, value_name = "N")]
         accumulate: usize = 1, 1.0..=1e9;
-        /// Peak learning rate of AdamW and Muon [default: 0.0005; of expand 0.01]
+        /// Peak learning rate of AdamW and Muon [default: 0.0005; for expand 0.01]
         #[arg(long, value_name = "X")]
         lr: f64, 0.0..=100.0;
-        /// Learning-rate schedule: cosine with warm-up; or triangular, linear from 0 to the peak at 2/5, a twentieth of
-        /// it at 4/5, and 0 [default: cosine]
+        /// Learning-rate schedule: cosine with warm-up; or triangular (linear from 0 to the peak at 2/5 of training, to
+        /// a twentieth of it at 4/5, to 0 at the end) [default: cosine]
         #[arg(long, value_name = "SHAPE")]
         lr_schedule: LrSchedule = LrSchedule::Cosine;
         /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
         #[arg(long, value_name = "X")]
         min_lr_ratio: f64 = 0.01, 0.0..=1.0;
-        /// Weight decay of matrices (never of biases, norms and positions) [default: 0.05; of expand 0]
+        /// Weight decay of matrices (never of biases, norms or position embeddings) [default: 0.05; for expand 0]
         #[arg(long, value_name = "X")]
         weight_decay: f64, 0.0..=100.0;
-        /// Warm-up epochs of the learning rate [default: a twentieth of the training]
+        /// Learning-rate warm-up, in epochs [default: a twentieth of training]
         #[arg(long, value_name = "X")]
         warmup_epochs: f64, 0.0..=1e6;
         /// Label smoothing, 0 to 1 [default: 0]
         #[arg(long, value_name = "X")]
         label_smoothing: f64 = 0.0, 0.0..=1.0;
-        /// Decay of an EMA of the weights; the average is written [default: none]
+        /// Decay of the EMA of the weights; the averaged weights are written [default: none]
         #[arg(long, value_name = "X")]
         ema: f64, 0.0..=1.0;
         /// Gradient-norm clipping threshold [default: 1]
         #[arg(long, value_name = "X")]
         clip: f64 = 1.0, 1e-9..=1e9;
-        /// Test after every N epochs, and at the end; 0 at the end alone [default: 1]
+        /// Test every N epochs and at the end; 0 tests only at the end [default: 1]
         #[arg(long, value_name = "N")]
         test_epochs: u64 = 1, 0.0..=1e6;
-        /// Early stopping: patience in tests (see --test-epochs); best with --keep best and --hold-out [default: never]
+        /// Early-stopping patience, in tests (see --test-epochs); use with --keep best and --hold-out [default: none]
         #[arg(long, value_name = "N")]
         patience: usize, 1.0..=1e6;
-        /// Time limit in minutes; the model so far is written [default: never]
+        /// Time limit in minutes; the model trained so far is written [default: none]
         #[arg(long, value_name = "MINUTES")]
         time_limit: f64, 0.0..=1e6;
         /// Random seed [default: 0]
@@ -109,17 +109,17 @@ keys! {
         /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
         #[arg(long, value_name = "X")]
         layer_decay: f64 = 1.0, 0.0..=1.0;
-        /// Muon for the matrices of blocks, templates and scalers: orthogonalises their momentum before each step. AdamW
-        /// trains the rest. Several times fewer epochs if much is left to learn [default: true where a condensation trains
-        /// weights, else false]
+        /// Use Muon for the matrices of blocks, templates and scalers: it orthogonalises their momentum before each
+        /// step. AdamW trains the rest. Needs several times fewer epochs if much is left to learn [default: true for a
+        /// condensation that trains weights, else false]
         #[arg(long, value_name = "BOOL")]
         muon: bool;
-        /// Precision of a transformer's matrix products in training; auto is bf16 where the processor
-        /// multiplies bf16 faster [default: f32]
+        /// Precision of a transformer's matrix products in training; auto uses bf16 where the processor multiplies it
+        /// faster [default: f32]
         #[arg(long, value_name = "P")]
         precision: PrecisionChoice = PrecisionChoice::F32;
-        /// Activation checkpointing: recompute a block's activations in the backward pass. Same values, less memory, a third
-        /// more time [default: false]
+        /// Activation checkpointing: recompute a block's activations in the backward pass. Same results, less memory, a
+        /// third more time [default: false]
         #[arg(long, value_name = "BOOL")]
         recompute: bool = false;
     }
@@ -135,16 +135,16 @@ keys! {
         /// Random horizontal flips [default: false]
         #[arg(long, value_name = "BOOL")]
         flip: bool = false;
-        /// RandomResizedCrop: least fraction of the image's area, 0 to 1 (0.08 is usual) [default: none]
+        /// RandomResizedCrop: minimum fraction of the image's area, 0 to 1 (0.08 is usual) [default: none]
         #[arg(long, value_name = "X")]
         resized_crop: f64, 1e-4..=1.0;
         /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
         #[arg(long, value_name = "POLICY")]
         rand_augment: String;
-        /// 3-Augment of DeiT III: greyscale, solarisation or Gaussian blur [default: false]
+        /// 3-Augment (DeiT III): greyscale, solarisation or Gaussian blur [default: false]
         #[arg(long, value_name = "BOOL")]
         three_augment: bool = false;
-        /// Colour jitter: largest relative change of brightness, contrast and saturation [default: 0]
+        /// Colour jitter: maximum relative change of brightness, contrast and saturation [default: 0]
         #[arg(long, value_name = "X")]
         colour_jitter: f32, 0.0..=1.0;
         /// Random erasing: probability of replacing a rectangle with noise [default: 0]
@@ -156,15 +156,15 @@ keys! {
         /// CutMix alpha (1 is usual) [default: 0]
         #[arg(long, value_name = "X")]
         cutmix: f64 = 0.0, 0.0..=100.0;
-        /// Repeated augmentation: augmented copies of each image in a row [default: 1]
+        /// Repeated augmentation: number of consecutive augmented copies of each image [default: 1]
         #[arg(long, value_name = "N")]
         repeats: usize = 1, 1.0..=1000.0;
-        /// Number of augmented versions of each image, taken in turn; later rounds are mirrored (--flip) and shifted
-        /// (--crop-padding) anew, with the ancestor's outputs of the first [default: a new one each epoch]
+        /// Number of augmented versions of each image, used in turn. Later rounds flip (--flip) and shift
+        /// (--crop-padding) them again but reuse the ancestor's outputs [default: a new version each epoch]
         #[arg(long, value_name = "N")]
         views: u32, 1.0..=u32::MAX as f64;
-        /// Seed of the augmented versions of --views and --cache; independent of --seed, so that runs
-        /// share a cache [default: 0]
+        /// Random seed of the augmented versions (--views, --cache); independent of --seed, so that runs share a cache
+        /// [default: 0]
         #[arg(long, value_name = "N")]
         view_seed: u64 = 0;
     }
@@ -174,13 +174,14 @@ keys! {
     /// Checkpoints, and the weights written at the end.
     #[command(next_help_heading = "Checkpoints")]
     Checkpointing => CheckpointingValues {
-        /// Also checkpoint every N steps, beside after every epoch
+        /// Also save a checkpoint every N steps, not only after every epoch
         #[arg(long, value_name = "N")]
         checkpoint_steps: u64;
-        /// Also checkpoint every X minutes; 0 never [default: 10]
+        /// Also save a checkpoint every X minutes; 0 never [default: 10]
         #[arg(long, value_name = "X")]
         checkpoint_minutes: f64 = 10.0, 0.0..=1e6;
-        /// Weights written: last, or best by test accuracy (with --hold-out, to keep the test images unseen) [default: last]
+        /// Weights to write: last, or best by test accuracy (add --hold-out to keep the test images unseen)
+        /// [default: last]
         #[arg(long, value_name = "WHICH")]
         keep: Keep = Keep::Last;
     }
@@ -188,13 +189,13 @@ keys! {
 
 keys! {
     /// Keys of every command whose steps sample from `--depths` and `--widths`.
-    #[command(next_help_heading = "Sizes of a step")]
+    #[command(next_help_heading = "Sampled sizes")]
     Elastic => ElasticValues {
-        /// Fraction of training, 0 to 1, over which sampled sizes grow from the smallest (curriculum) [default: 0.9; of
-        /// finetune 0]
+        /// Curriculum: fraction of training, 0 to 1, over which the sampled sizes grow from the smallest [default: 0.9;
+        /// for finetune 0]
         #[arg(long, value_name = "X")]
         growth: f64, 0.0..=1.0;
-        /// Exponent of the growth curve: 1 is linear, more stays small for longer [default: 3]
+        /// Exponent of the growth curve: 1 is linear; larger values stay small for longer [default: 3]
         #[arg(long, value_name = "P")]
         growth_power: f64 = 3.0, 0.01..=100.0;
     }
@@ -202,22 +203,23 @@ keys! {
 
 keys! {
     /// Keys of `wave condense` and `adapt` for shapes sampled beside depth and width.
-    #[command(next_help_heading = "Shapes of a step")]
+    #[command(next_help_heading = "Sampled shapes")]
     Variants => VariantsValues {
-        /// MLP ratios (hidden channels over width) that some models of a step sample from [default: the auxiliary's]
+        /// MLP ratios (hidden channels / width) to sample for some of the models [default: the auxiliary's]
         #[arg(long, value_name = "X", value_delimiter = ',')]
         mlp_ratios: Vec<f64> = Vec::new(), 0.001..=1000.0;
-        /// Head widths that some models of a step sample from, of those that divide their width [default: the auxiliary's]
+        /// Head widths to sample for some of the models, if they divide the width [default: the auxiliary's]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         head_widths: Vec<usize> = Vec::new(), 1.0..=1e6;
-        /// Image sides in pixels that some models of a step sample from; images are resized [default: the auxiliary's]
+        /// Image sizes in pixels to sample for some of the models; images are resized [default: the auxiliary's]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         image_sizes: Vec<usize> = Vec::new(), 1.0..=100_000.0;
-        /// Patch sides in pixels that some models of a step sample from, of those that divide their images [default: the
+        /// Patch sizes in pixels to sample for some of the models, if they divide the image size [default: the
         /// auxiliary's]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         patches: Vec<usize> = Vec::new(), 1.0..=100_000.0;
-        /// Fraction of models, 0 to 1, that sample from these lists; the rest are like the auxiliary [default: 0.5]
+        /// Fraction of the models, 0 to 1, whose shape is sampled from these lists; the others are like the auxiliary
+        /// [default: 0.5]
         #[arg(long, value_name = "X")]
         variant_share: f64 = 0.5, 0.0..=1.0;
     }
@@ -226,12 +228,13 @@ keys! {
 keys! {
     /// Keys of every command that distils an ancestor.
     Outputs => OutputsValues {
-        /// Cache the ancestor's outputs in this directory: it runs once per image and view (see --views; without it
-        /// each epoch is a view). Runs with other templates, sizes and seeds reuse them. Not with --mixup, --cutmix or
-        /// --repeats
+        /// Cache directory for the ancestor's outputs: the ancestor runs once per image and view (see --views; without
+        /// it each epoch is a view). Runs with other templates, sizes and seeds reuse them. Not with --mixup, --cutmix
+        /// or --repeats
         #[arg(long, value_name = "DIR")]
         cache: String;
-        /// Most probable classes cached per image, or all; other classes share the remaining probability [default: 16]
+        /// Number of most probable classes to cache per image, or all; other classes share the remaining probability
+        /// [default: 16]
         #[arg(long, value_name = "K")]
         cache_top: Top = Top::Most(16);
     }
@@ -242,11 +245,11 @@ keys! {
     #[derive(Eq, PartialOrd, Ord)]
     #[command(next_help_heading = "CLIP and SigLIP")]
     ZeroShot => ZeroShotValues {
-        /// Class names of a CLIP or SigLIP, embedded by its text tower: a text file, one name a line, in the order of
-        /// the data's classes if it has any
+        /// Class names for CLIP or SigLIP, embedded by its text tower: a text file with one name per line, in the order
+        /// of the data's classes if it has any
         #[arg(long, value_name = "FILE")]
         labels: String;
-        /// Prompt, with {} for the class name. May be given several times: their embeddings are averaged
+        /// Prompt, with {} for the class name. Repeat the flag to average the embeddings of several prompts
         /// [default: "a photo of a {}."]
         #[arg(long, value_name = "TEXT")]
         prompt: Vec<String>;

@@ -59,11 +59,11 @@ pub(super) fn command() -> clap::Command {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Common")]
 pub(super) struct Common {
-    /// Device: cpu; in builds with the feature cuda also cuda or cuda:N [with cuda, each of several processes on a
-    /// machine takes its own]
+    /// Device: cpu; in builds with the feature cuda also cuda or cuda:N (with cuda, each rank on a machine uses
+    /// its own GPU)
     #[arg(long, global = true, default_value = "cpu", value_name = "D")]
     pub(super) device: String,
-    /// Threads [default: one per core]
+    /// Number of threads [default: one per core]
     #[arg(long, global = true, value_name = "N")]
     pub(super) threads: Option<usize>,
     /// Print one JSON object on stdout
@@ -72,7 +72,7 @@ pub(super) struct Common {
     /// Print errors only; with --json also the result
     #[arg(short, long, global = true)]
     pub(super) quiet: bool,
-    /// Also print the settings, the data found, tensors, and the time and memory taken
+    /// Also print settings, data, tensors, and the time and memory used
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub(super) verbose: bool,
 }
@@ -85,19 +85,19 @@ pub(super) struct Makes {
     /// Output directory [default: runs/NAME-DATE-TIME, in UTC]
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Continue the interrupted run in --out. Finished work is never repeated
+    /// Resume the interrupted run in --out. Finished work is not repeated
     #[arg(long)]
     pub(super) resume: bool,
-    /// Replace the content of --out: an unfinished or another run, or a foreign artefact
+    /// Replace the contents of --out: an unfinished run, another run, or files that wave did not write
     #[arg(long, conflicts_with = "resume")]
     pub(super) overwrite: bool,
     /// Override a recipe key: table.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<String>,
-    /// Print the plan and do nothing
+    /// Print the plan without running it
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Profile training: time of products, attention, composition, ancestor, loading, tests
+    /// Profile training: time of matrix products, attention, composition, ancestor, loading, tests
     #[arg(long)]
     pub(super) profile: bool,
 }
@@ -106,9 +106,9 @@ pub(super) struct Makes {
 #[derive(Args)]
 #[group(skip)]
 pub(super) struct Whole {
-    /// The recipe
+    /// Recipe file (TOML)
     pub(super) recipe: PathBuf,
-    /// Images, in the place of the recipe's `data`
+    /// Images, instead of the recipe's `data`
     #[arg(long, value_name = "D", help_heading = "Images")]
     pub(super) data: Option<String>,
     #[command(flatten)]
@@ -117,23 +117,23 @@ pub(super) struct Whole {
 
 #[derive(Subcommand)]
 pub(super) enum Command {
-    /// Run all stages that a recipe names, in order
+    /// Run all stages of a recipe in order
     #[command(after_help = "Example: wave run recipes/quickstart.toml --out quickstart")]
     Run(Whole),
-    /// Compare ways to start models: the methods, sizes, data sets and seeds of the recipe's [bench]
-    /// table. Skips finished runs in --out
+    /// Compare initialisation methods at the sizes, data sets and seeds in the recipe's [bench] table. Skips
+    /// finished runs in --out
     #[command(after_help = "Example: wave bench recipes/bench/shapes.toml --out bench")]
     Bench(Whole),
-    /// Distil an ancestor into weight templates. Without a recipe, settings not given are planned for --minutes
+    /// Distil an ancestor into weight templates. Without a recipe, unset settings are planned for --minutes
     #[command(
         after_help = "Example: wave condense --ancestor ancestors/deit --data photos --minutes 60 --out mine"
     )]
     Condense {
-        /// The recipe
+        /// Recipe file (TOML)
         recipe: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Condense>,
-        /// Print the recipe planned for --minutes and do nothing else
+        /// Print the recipe planned for --minutes without running it
         #[arg(long)]
         print_recipe: bool,
         #[command(flatten)]
@@ -142,7 +142,7 @@ pub(super) enum Command {
     /// Make a model of any depth and width from weight templates
     #[command(after_help = "Example: wave expand --depth 6 --width 576 --out model")]
     Expand {
-        /// A template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, shipped
+        /// Template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, bundled
         /// with wave like fashion-mnist]
         templates: Option<PathBuf>,
         #[command(flatten)]
@@ -150,14 +150,14 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Adapt weight templates to other data once, for models of all sizes
+    /// Adapt weight templates to other data, once for models of all sizes
     #[command(
         after_help = "Example: wave adapt templates/fashion-mnist --data photos --train-limit 1000 --out \
                       photos-delta\n         wave expand templates/fashion-mnist --delta photos-delta \
                       --depth 6 --width 96 --out model"
     )]
     Adapt {
-        /// A template directory, hf:OWNER/NAME, or a name listed by `wave templates`
+        /// Template directory, hf:OWNER/NAME, or a name listed by `wave templates`
         templates: PathBuf,
         /// Take settings from the `[adapt]` table of this recipe
         #[arg(long, value_name = "R")]
@@ -167,7 +167,7 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Initialise a model in closed form, from a size alone or a trained model (not `git init`)
+    /// Initialise a model without training, from its size alone or from a trained model
     #[command(after_help = wave_stages::init::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
                             --data fashion-mnist --out start")]
     Init {
@@ -183,7 +183,7 @@ pub(super) enum Command {
         after_help = "Example: wave finetune model --data fashion-mnist --epochs 1 --out tuned"
     )]
     Finetune {
-        /// A model directory, or a safetensors file
+        /// Model directory or safetensors file
         model: PathBuf,
         /// Take settings from the `[finetune]` table of this recipe
         #[arg(long, value_name = "R")]
@@ -196,7 +196,7 @@ pub(super) enum Command {
     /// Measure a model's accuracy
     #[command(after_help = "Example: wave eval tuned --data fashion-mnist")]
     Eval {
-        /// A model directory, or a safetensors file
+        /// Model directory or safetensors file
         model: PathBuf,
         #[command(flatten)]
         settings: Eval,
@@ -204,64 +204,64 @@ pub(super) enum Command {
     /// Classify images
     #[command(after_help = "Example: wave predict tuned shirt.png photos/ --csv labels.csv")]
     Predict {
-        /// A model directory, or a safetensors file
+        /// Model directory or safetensors file
         model: PathBuf,
-        /// Attention heads of a transformer whose config.json lacks them
+        /// Number of attention heads of a transformer whose config.json lacks it
         #[arg(long, value_name = "N")]
         heads: Option<usize>,
         /// JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files, or directories of images
         #[arg(required = true)]
         images: Vec<PathBuf>,
-        /// Also write a CSV table with a line per image: image, index, label, probability
+        /// Also write a CSV file with one row per image: image, index, label, probability
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
         #[command(flatten)]
         classes: ZeroShot,
     },
-    /// Write a model in another layout or precision: the same weights, without data
+    /// Convert a model to another layout or precision, without data
     #[command(
         after_help = "Example: wave convert tuned --format transformers --dtype bf16 --out tuned-bf16"
     )]
     Convert {
-        /// A model directory, or a safetensors file
+        /// Model directory or safetensors file
         model: PathBuf,
         #[command(flatten)]
         output: Output,
         #[command(flatten)]
         run: Makes,
     },
-    /// Show the content of a directory or file
+    /// Show the contents of a directory or file
     #[command(after_help = "Example: wave inspect tuned --html tuned.html")]
     Inspect {
-        /// A template directory, a model directory or a safetensors file
+        /// Template directory, model directory or safetensors file
         path: PathBuf,
         #[command(flatten)]
         pictures: Pictures,
     },
-    /// List local template sets: shipped with wave, in ./templates, and downloaded
+    /// List local template sets: bundled with wave, in ./templates, and downloaded
     #[command(after_help = "Example: wave templates")]
     Templates {
-        /// Template directories, or directories that hold some
+        /// Template directories, or directories that contain some
         dirs: Vec<PathBuf>,
-        /// List the most downloaded on the Hugging Face hub instead, by their tags
+        /// List the most downloaded sets on the Hugging Face hub instead, found by their tags
         #[arg(long, conflicts_with = "dirs")]
         hub: bool,
     },
-    /// Send a template or model directory to a hub, as one commit
+    /// Upload a template or model directory to a hub as one commit
     #[command(after_help = "Example: wave publish model --repo you/model --dry-run")]
     Publish {
-        /// The directory
+        /// Template or model directory
         dir: PathBuf,
         #[command(flatten)]
         settings: hub::Publish,
-        /// List the files to send, and send nothing
+        /// List the files to upload without uploading them
         #[arg(long)]
         dry_run: bool,
     },
-    /// Download templates or a model, to --out or the cache that Python shares
+    /// Download templates or a model to --out, or to the cache shared with Python
     #[command(after_help = "Example: wave pull you/model --out model")]
     Pull {
-        /// The repository: OWNER/NAME, or OWNER/NAME@REV
+        /// Repository: OWNER/NAME or OWNER/NAME@REV
         name: String,
         /// Output directory [default: the cache]
         #[arg(long, value_name = "DIR")]
@@ -273,7 +273,7 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: DataCommand,
     },
-    /// Measure how fast this machine trains, runs and condenses a transformer
+    /// Benchmark training, inference or condensation of a transformer on this machine
     #[command(
         after_help = "Example: wave speed --mode train --depth 12 --width 192 --precision bf16"
     )]
@@ -281,25 +281,25 @@ pub(super) enum Command {
         #[command(flatten)]
         settings: Box<Speed>,
     },
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     #[command(
         after_help = "Example: wave completions bash > ~/.local/share/bash-completion/completions/wave"
     )]
     Completions {
-        /// bash, zsh, fish, elvish or powershell
+        /// Shell that the script is for
         shell: clap_complete::Shell,
     },
     /// Write a manual page for every command: wave.1, wave-expand.1, ...
     #[command(after_help = "Example: wave man ~/.local/share/man/man1")]
     Man {
-        /// The directory to write
+        /// Output directory
         dir: PathBuf,
     },
 }
 
 #[derive(Subcommand)]
 pub(super) enum DataCommand {
-    /// Decode every image and count the classes
+    /// Decode every image and count the images of each class
     #[command(after_help = "Example: wave data check photos")]
     Check {
         /// Images, as for --data
@@ -310,9 +310,9 @@ pub(super) enum DataCommand {
     Pack {
         /// Images, as for --data
         data: String,
-        /// The directory to write
+        /// Output directory
         into: PathBuf,
-        /// Size of a shard in MiB
+        /// Shard size in MiB
         #[arg(long, value_name = "N", default_value_t = 256)]
         shard_mb: u64,
     },

@@ -177,7 +177,7 @@ impl Make {
             let mut plan = describe()?;
             if let Some(free) = forecast::on_disk(out) {
                 let free = forecast::bytes(free as f64);
-                plan += &format!("{free} free on the disk of {}\n", out.display());
+                plan += &format!("{free} free on the disk that holds {}\n", out.display());
             }
             return Ok(Done::Plan(plan));
         }

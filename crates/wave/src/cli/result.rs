@@ -25,7 +25,7 @@ pub(super) fn text(result: &Value, verbose: bool) -> String {
         && result["kind"] != "tensors"
     {
         let n = tensors.len();
-        map.insert("tensors".into(), format!("{n}, listed by -v").into());
+        map.insert("tensors".into(), format!("{n}, listed with -v").into());
     }
     let card = result["card"]
         .as_str()
@@ -262,7 +262,10 @@ tensors
         assert_eq!(text(&result, true), expected);
         assert_eq!(text(&json!({ "report": "# All" }), true), "# All");
         let short = text(&result, false);
-        assert!(short.ends_with("tensors     2, listed by -v\n"), "{short}");
+        assert!(
+            short.ends_with("tensors     2, listed with -v\n"),
+            "{short}"
+        );
     }
 
     #[test]
