@@ -81,7 +81,7 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
     let plan = |args: &str| {
         let plan = place.stdout(&format!("{args} --dry-run"));
-        for part in ["memory of a step", "a checkpoint", "here"] {
+        for part in ["memory per step", "a checkpoint", "here"] {
             assert!(plan.contains(part), "no {part} for {args}: {plan}");
         }
         plan
@@ -105,7 +105,7 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     let taught = plan("condense r.toml --kl-weight 1 --ancestor c --steps 80");
     assert!(taught.contains("of 512 that it is shown"), "{taught}");
     let fitted = place.stdout(&format!("expand t --depth 2 --width 32 {steps} --dry-run"));
-    assert!(fitted.contains("memory of a step"), "{fitted}");
+    assert!(fitted.contains("memory per step"), "{fitted}");
 }
 
 #[test]

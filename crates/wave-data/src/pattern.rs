@@ -62,7 +62,7 @@ fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
                 return fail("expected numbers, as in {00000..00099}");
             };
             if from > to || to - from >= MAX_FILES {
-                return fail("expected an ascending range of less than a million files");
+                return fail("expected an ascending range of fewer than a million files");
             }
             let width = first.len();
             if width > 255 {

@@ -254,7 +254,7 @@ impl Step {
             format!("DOES NOT FIT HERE: {wrong}\n")
         });
         format!(
-            "memory of a step about {}\n{beyond}",
+            "memory per step: about {}\n{beyond}",
             bytes(self.bytes() as f64)
         )
     }

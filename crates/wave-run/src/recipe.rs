@@ -141,7 +141,8 @@ impl Recipe {
             };
             if !names.contains(&key.as_str()) {
                 return Err(request(format!(
-                    "{}: unknown key {key}{}; the tables are {}, and the keys outside a table {}",
+                    "{}: unknown key {key}{}; expected a table ({}) or a key outside the tables \
+                     ({})",
                     self.whose,
                     did_you_mean(key, names.iter().copied()),
                     TABLES.join(", "),

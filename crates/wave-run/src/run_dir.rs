@@ -356,7 +356,8 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
     match begun && completed(&level(out, at).join("run"))?.is_none() {
         false => Ok(lock),
         true => Err(request(format!(
-            "{} holds a run without level {at} of this one; choose another --out, or start over with --overwrite",
+            "{} holds a run without level {at}; choose another --out, or start over with \
+             --overwrite",
             out.display()
         ))),
     }

@@ -301,7 +301,7 @@ fn explain(settings: &HubSettings, about: &str, failure: Failure, attempts: u32)
             false,
         ),
         Failure::Wire { cause, .. } => remote(
-            format!("no connection to {endpoint}, or it was cut: {cause}"),
+            format!("no connection to {endpoint}, or it was lost: {cause}"),
             "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 works from the cache",
             false,
         ),

@@ -210,7 +210,7 @@ fn a_cut_connection_is_tried_again_and_leaves_nothing() {
     for _ in 0..3 {
         hub.fault("GET /get/", Fault::Cut(10));
     }
-    let error = check_failed(&hub, &settings, &["model.safetensors", "was cut"]);
+    let error = check_failed(&hub, &settings, &["model.safetensors", "was lost"]);
     assert!(!error.is_request());
     hub.fault("GET /get/", Fault::Cut(1000));
     hub.fault("GET /get/", Fault::Cut(0));
