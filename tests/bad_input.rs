@@ -183,7 +183,7 @@ fn wrong_recipes() {
             line("sizes_per_step = 2\n"),
             "sizes_per_step was removed in version 0.1.0: several sizes",
         ),
-        (line("larger = \"deviations\"\n"), "changed no accuracy"),
+        (line("larger = \"deviations\"\n"), "did not change accuracy"),
         (line("method = \"factorise\"\n"), "random weights"),
         (line("template_start = \"he\"\n"), "template_start"),
     ] {

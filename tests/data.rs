@@ -29,7 +29,7 @@ fn broken_images_are_named_and_counted() {
     assert_eq!(result["broken_images"], 2);
     for part in [
         "1 training image is broken and is replaced: two/train/a/3.png",
-        "1 test image is broken and is left out of the accuracy: two/val/b/2.png",
+        "1 test image is broken and is excluded from the accuracy: two/val/b/2.png",
     ] {
         assert_eq!(stderr.matches(part).count(), 1, "no `{part}` in: {stderr}");
     }
@@ -82,15 +82,12 @@ fn test_images_alone_are_evaluated_and_not_trained_on() {
             "finetune m --steps 1 --batch 2 --out o",
             "init timm --depth 1 --width 32 --out o",
         ] {
-            place.refused(
-                &format!("{command} --data {data}"),
-                &["no images to train on"],
-            );
+            place.refused(&format!("{command} --data {data}"), &["no training images"]);
         }
     }
     // Without images there is no accuracy.
     place.write("tar/x.tar", place.bytes("shards/train-00000.tar"));
-    place.refused("eval m --data tar/x.tar", &["no images to test on"]);
+    place.refused("eval m --data tar/x.tar", &["no test images"]);
     let held_out = place.json("eval m --data tar/x.tar --hold-out 5");
     assert_eq!(held_out["images"], 5);
 }
@@ -114,7 +111,7 @@ fn shards_that_are_cut_off_are_refused() {
     place.write("shards/train-00000.tar", shard);
     place.json("data check shards");
     place.write("shards/_incomplete", "");
-    place.refused("data check shards", &["not packed to the end"]);
+    place.refused("data check shards", &["not completely packed"]);
 }
 
 #[test]
@@ -153,7 +150,7 @@ fn models_start_at_the_size_of_the_images() {
     let (_, stderr) = place.texts(&format!("{large} --image-size 96"));
     assert_eq!(
         stderr,
-        "images of 32 x 32 are enlarged 3 times to 96 x 96\n"
+        "images of 32 x 32 are enlarged by a factor of 3 to 96 x 96\n"
     );
     let (_, stderr) = place.texts(&format!("{large} --image-size 64 --overwrite"));
     assert_eq!(stderr, "");
@@ -284,8 +281,8 @@ fn folders_of_classes_alone_are_split() {
     let tune = "finetune m --data photos --batch 4 --epochs 1 --json";
     let (stdout, stderr) = place.texts(&format!("{tune} --out f"));
     for part in [
-        "4 of its 24 are held out (15 %, the same for every seed)",
-        "not read: 1: photos/a/scan.heic",
+        "4 of its 24 images are held out (15 %, the same for every seed)",
+        "ignored files and folders: 1: photos/a/scan.heic",
     ] {
         assert_eq!(stderr.matches(part).count(), 1, "no `{part}` in: {stderr}");
     }
@@ -296,7 +293,7 @@ fn folders_of_classes_alone_are_split() {
     // Whoever only tests has them all tested.
     let (stdout, stderr) = place.texts("eval f --data photos --json");
     assert!(
-        stdout.contains("\"images\":24") && stderr.contains("all 24 are tested on"),
+        stdout.contains("\"images\":24") && stderr.contains("all 24 images are tested"),
         "{stdout} {stderr}"
     );
     let check = place.json("data check photos");

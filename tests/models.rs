@@ -85,7 +85,11 @@ fn weights_that_are_not_finite_are_refused_everywhere() {
         place.fails(
             command,
             2,
-            &["model.safetensors", tensor, "1 values of 3072"],
+            &[
+                "model.safetensors",
+                tensor,
+                "1 NaN or infinite values out of 3072",
+            ],
         );
     }
     spoil(

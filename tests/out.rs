@@ -67,7 +67,7 @@ fn a_complete_run_without_its_artefact_is_not_done() {
     let model = place.bytes("o/model.safetensors");
     let mut changed = model.clone();
     *changed.last_mut().unwrap() ^= 1;
-    for (content, expected) in [(&model[..100], "100 bytes"), (&changed, "another content")] {
+    for (content, expected) in [(&model[..100], "100 bytes"), (&changed, "has changed")] {
         place.write("o/model.safetensors", content);
         for again in ["", "--resume"] {
             let parts = ["o", "model.safetensors", expected, "--overwrite"];
@@ -144,7 +144,7 @@ fn no_run_writes_over_what_it_reads() {
             for how in &hows[..if out == input { 3 } else { 1 }] {
                 place.refused(
                     &format!("{args} --out {out} {how}"),
-                    &["overwritten", "--out"],
+                    &["would overwrite", "--out"],
                 );
             }
         }
@@ -270,7 +270,7 @@ fn a_state_with_a_wrong_bit_gives_way_and_that_is_told() {
     std::fs::write(&latest, bytes).unwrap();
     let stderr = place.texts(&format!("{command} --threads 1 --resume")).1;
     assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
-    assert!(stderr.contains("state before"), "{stderr}");
+    assert!(stderr.contains("previous state"), "{stderr}");
     assert_same(&place.path("whole"), &place.path("o"));
     assert!(!latest.exists() && !place.path(before).exists());
 }

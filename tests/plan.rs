@@ -81,7 +81,7 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
     let plan = |args: &str| {
         let plan = place.stdout(&format!("{args} --dry-run"));
-        for part in ["memory of a step", "a checkpoint", "here"] {
+        for part in ["memory per step", "a checkpoint", "here"] {
             assert!(plan.contains(part), "no {part} for {args}: {plan}");
         }
         plan
@@ -91,7 +91,7 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
         let alone = plan(&format!("finetune {model} {steps}"));
         assert!(alone.contains("5 steps with batch = 32"), "{alone}");
         assert!(
-            alone.contains("256 images, 64 to test on, 8 classes"),
+            alone.contains("256 training images, 64 test images, 8 classes"),
             "{alone}"
         );
         let taught = plan(&format!("finetune {model} {steps} --ancestor c"));
@@ -105,7 +105,7 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     let taught = plan("condense r.toml --kl-weight 1 --ancestor c --steps 80");
     assert!(taught.contains("of 512 that it is shown"), "{taught}");
     let fitted = place.stdout(&format!("expand t --depth 2 --width 32 {steps} --dry-run"));
-    assert!(fitted.contains("memory of a step"), "{fitted}");
+    assert!(fitted.contains("memory per step"), "{fitted}");
 }
 
 #[test]
@@ -119,25 +119,25 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
         let size = "--depth 1 --image-size 224 --channels 1 --classes 8";
         place.json(&format!("init {args} {size} --out {name}"));
         let command = format!("finetune {name} --data shapes --batch 5120 --out o");
-        let needles = ["batch = 5120", "are free", "--accumulate"];
+        let needles = ["batch = 5120", "is free", "--accumulate"];
         place.refused(&command, &needles);
         if name == "conv" {
             // A plan may be for another machine.
             let plan = place.stdout(&format!("{command} --dry-run"));
-            assert!(plan.contains("TOO MUCH HERE"), "{plan}");
+            assert!(plan.contains("DOES NOT FIT HERE"), "{plan}");
         }
     }
     let large = "--batch 4096 --image-size 448 --patch 4 --out o";
     let expand = format!("expand t --depth 8 --width 160 --data shapes --steps 1 {large}");
-    place.refused(&expand, &["batch = 4096", "are free"]);
+    place.refused(&expand, &["batch = 4096", "is free"]);
     let large = "--batch 4096 --train-limit 5000 --widths 1024 --set condense.auxiliary.width=1024";
     let condense = format!("condense r.toml {large} --set condense.auxiliary.patch=1 --out o");
-    place.refused(&condense, &["batch = 4096", "are free"]);
+    place.refused(&condense, &["batch = 4096", "is free"]);
     let large = "timm --depth 1 --width 256 --heads 8 --patch 1 --image-size 112";
     place.json(&format!("init {large} --channels 1 --classes 8 --out wide"));
     let prune =
         "init prune --from wide --depth 1 --width 64 --data shapes --train-limit 4096 --out o";
-    place.refused(prune, &["4096 images at once", "are free", "--train-limit"]);
+    place.refused(prune, &["4096 images at once", "is free", "--train-limit"]);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn sizes_beyond_this_machine_are_refused() {
         "init timm --depth 12 --width 102400 --patch 7 --data shapes",
         "condense r.toml --template-size 40000",
     ] {
-        place.refused(&format!("{args} --out o"), &["are free"]);
+        place.refused(&format!("{args} --out o"), &["is free"]);
     }
     for args in [
         "expand t --depth 12 --width 100000",
@@ -208,7 +208,7 @@ fn the_normalisation_of_a_model_stays() {
         let command = format!("{stage} --data shapes --test-limit 8");
         place.refused(
             &format!("{command} --mean 0.9 --std 0.01"),
-            &["mean = [0.9]", "leave out"],
+            &["mean = [0.9]", "remove"],
         );
     }
     let same = format!("--mean {} --std {}", own("mean"), own("std"));

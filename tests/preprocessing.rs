@@ -140,7 +140,7 @@ fn what_nothing_tells_is_a_warning() {
     });
     let told = place.texts("predict m a.png").1;
     assert!(
-        told.contains("config.json says nothing of images"),
+        told.contains("config.json does not describe preprocessing"),
         "{told}"
     );
 }

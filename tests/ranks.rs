@@ -285,11 +285,11 @@ fn requests_that_need_one_process_are_refused() {
         ),
         (
             tune("--batch 34 --mixup 1"),
-            &["shares of 17", "multiple of 4"],
+            &["17 images", "multiple of 4"],
         ),
         (
             tune("--batch 32 --accumulate 3"),
-            &["the 16 that", "2 ranks"],
+            &["the 16 images", "2 ranks"],
         ),
     ] {
         let output = run(&place, 2, &args);

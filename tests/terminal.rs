@@ -114,7 +114,7 @@ fn quiet_prints_errors_alone_and_verbose_says_more() {
     for said in [
         "[finetune] of finetune",
         "train_limit = 256",
-        "shapes: 256 training images, 64 to test on, 8 classes",
+        "shapes: 256 training images, 64 test images, 8 classes",
         "steps 0 to 8 of batch 32",
         " s] ",
         "done on 1 threads",

@@ -236,7 +236,7 @@ fn incomplete_and_foreign_directories_are_refused() {
     std::fs::remove_file(place.path("clip/tokenizer.json")).unwrap();
     place.refused(predict, &["clip has no tokenizer.json", "save_pretrained"]);
     place.write("clip/tokenizer.json", "{}");
-    place.refused(predict, &["tokenizer.json: is no tokenizer"]);
+    place.refused(predict, &["tokenizer.json: is not a tokenizer"]);
     // SigLIP's has no token of the number that ends a text in this CLIP.
     place.write("clip/tokenizer.json", place.bytes("siglip/tokenizer.json"));
     place.refused(predict, &["has no end", "eos_token_id", "of this model"]);

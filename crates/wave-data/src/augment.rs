@@ -58,8 +58,8 @@ impl Augment {
     pub(crate) fn check(&self, side: usize) -> Result<(), DataError> {
         if self.crop_padding > side {
             return Err(DataError::Settings(format!(
-                "a border of {} pixels (crop_padding) is wider than the image of {side}: use at \
-                 most {side}",
+                "crop_padding = {} is more than the image size of {side} pixels: use at most \
+                 {side}",
                 self.crop_padding
             )));
         }

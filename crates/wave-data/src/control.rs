@@ -43,7 +43,7 @@ pub(crate) fn open(spec: &str) -> Option<Result<Dataset, DataError>> {
     let nested = std::iter::successors(Some(of), |of| Some(split(of)?.1)).count();
     if nested > MOST_NESTED {
         return Some(Err(DataError::Settings(format!(
-            "{nested} controls of one another ({}:...): expected at most {MOST_NESTED}",
+            "{nested} nested controls ({}:...): expected at most {MOST_NESTED}",
             CONTROLS.join(":, ")
         ))));
     }
@@ -76,8 +76,8 @@ fn split(spec: &str) -> Option<(&str, &str)> {
 fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
     let Some((_, height, width)) = source.native_size() else {
         return Err(DataError::Settings(format!(
-            "`{spec}`: pixels are shuffled alike in all images, and these have different sizes; use \
-             data of one size, such as shuffled:fashion-mnist, or rotated: or inverted:"
+            "`{spec}`: all images share one pixel shuffle, but these have different sizes; use \
+             data of one size, such as shuffled:fashion-mnist, or use rotated: or inverted:"
         )));
     };
     let mut order: Vec<u32> = (0..(height * width) as u32).collect();

@@ -74,8 +74,8 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
             return Err(DataError::content(
                 dir,
                 format!(
-                    "has folders `train` and `{other}`, but neither `val` nor `test`; call the one of \
-                     test images `val`"
+                    "has folders `train` and `{other}`, but neither `val` nor `test`; name the \
+                     folder of test images `val`"
                 ),
             ));
         }
@@ -100,8 +100,8 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
         return Err(DataError::content(
             dir,
             format!(
-                "has a folder `{part}`, but no `train`, `val` or `test`; call those of training and \
-                 test images `train` and `val`"
+                "has a folder `{part}`, but no `train`, `val` or `test`; name the folders of \
+                 training and test images `train` and `val`"
             ),
         ));
     }
@@ -227,9 +227,9 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
 fn no_folder(part: &Path) -> DataError {
     DataError::content(
         part,
-        "has no folder in it; expected one for each class (or images, and a file of labels: in it \
-         metadata.csv, or, of `val`, beside it val.txt, val_labels.txt or val.csv, with a name and a \
-         class a line)",
+        "has no subfolders; expected one for each class (or images and a file of labels: \
+         metadata.csv in it or, for `val`, val.txt, val_labels.txt or val.csv beside it, with a \
+         name and a class per line)",
     )
 }
 

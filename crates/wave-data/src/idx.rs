@@ -55,7 +55,7 @@ pub(crate) fn open(
         return Err(DataError::content(
             dir,
             format!(
-                "a label {highest}, but {name} has {} classes; expected labels from 0",
+                "has a label {highest}, but {name} has {} classes; expected labels from 0",
                 names.len()
             ),
         ));
@@ -74,7 +74,7 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
         return Err(DataError::content(
             dir,
             format!(
-                "{} images in {} but {} labels in {}; expected as many of either",
+                "{} images in {} but {} labels in {}; expected equal numbers",
                 images.shape[0],
                 file_name(&images_path),
                 labels.shape[0],
@@ -103,7 +103,7 @@ fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
         .ok_or_else(|| {
             DataError::content(
                 dir,
-                format!("neither {plain} nor {compressed} is there; expected one of them"),
+                format!("neither {plain} nor {compressed} exists; expected one of them"),
             )
         })
 }
@@ -139,8 +139,8 @@ fn parse_plain(mut file: impl Read, dimensions: usize) -> Result<Idx, Problem> {
     let magic = read_number(&mut file)?;
     if magic != expected_magic {
         return content(format!(
-            "begins with {magic:#010x}; expected {expected_magic:#010x}, the mark of an IDX file of \
-             bytes with {dimensions} dimension(s), or gzip's 0x1f8b"
+            "begins with {magic:#010x}; expected {expected_magic:#010x}, the magic number of an \
+             IDX file of bytes with {dimensions} dimension(s), or gzip's 0x1f8b"
         ));
     }
     let mut shape = Vec::with_capacity(dimensions);
@@ -155,7 +155,7 @@ fn parse_plain(mut file: impl Read, dimensions: usize) -> Result<Idx, Problem> {
     };
     if declared == 0 {
         return content(format!(
-            "declares the sizes {shape:?}; expected at least one of each"
+            "declares the sizes {shape:?}; expected at least one in each dimension"
         ));
     }
     let mut values = Vec::new();

@@ -157,7 +157,7 @@ impl Table {
                 continue;
             }
             let row: Value = serde_json::from_str(text)
-                .map_err(|error| format!("line {line}: is no JSON ({error})"))?;
+                .map_err(|error| format!("line {line}: is not JSON ({error})"))?;
             let of = |keys: &[&str]| keys.iter().map(|key| &row[key]).find(|v| !v.is_null());
             if let (Some(Value::String(file)), Some(class)) = (of(&FILES), of(&CLASSES)) {
                 let class = class
@@ -272,8 +272,8 @@ impl Table {
             let found = of(class).or_else(|| of(first_of_boxes(class)?));
             found.ok_or_else(|| {
                 format!(
-                    "line {line}: `{class}` is no class; expected a training folder's name or a \
-                     number of 0 to {}",
+                    "line {line}: `{class}` is not a class; expected a training folder's name or a \
+                     number from 0 to {}",
                     classes.len().saturating_sub(1)
                 )
             })
@@ -349,7 +349,7 @@ fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, Str
             Some(c) if c == separator => fields.push(std::mem::take(&mut field)),
             None | Some('\n') => {
                 if let (None, Some(begun)) = (c, quote) {
-                    return Err(format!("line {begun}: a quote begins and does not end"));
+                    return Err(format!("line {begun}: a quote is not closed"));
                 }
                 if field.ends_with('\r') {
                     field.pop();

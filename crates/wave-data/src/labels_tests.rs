@@ -28,11 +28,11 @@ fn what_is_wrong_is_named() {
         ("v_1.JPEG 1", "does not name v_2.JPEG"),
         ("v_1 1\nv_2 dog", "line 2: `dog`"),
         ("v_1 1\nv_2 dog", "0 to 2"),
-        ("v_1 1\nv_2 3", "`3` is no class"),
+        ("v_1 1\nv_2 3", "`3` is not a class"),
         ("v_1,n01\nv_1,n02\nv_2,n10", "two classes"),
-        ("v_1,\"n01\nv_2,n10", "does not end"),
+        ("v_1,\"n01\nv_2,n10", "is not closed"),
         // The first word of something unknown is not its class.
-        ("v_1,n01 b\nv_2,n10", "`n01 b` is no class"),
+        ("v_1,n01 b\nv_2,n10", "`n01 b` is not a class"),
     ] {
         let problem = parsed(text).unwrap_err();
         assert!(problem.contains(part), "{problem}");

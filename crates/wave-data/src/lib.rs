@@ -102,8 +102,8 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
     IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz), CIFAR's binary \
     files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.jpg and the same \
     classes in val/, validation/ or test/; or CLASS/ alone, which is split; to test only, val/CLASS/ \
-    alone), or images alone, without labels, in it or in its train/; or files: a/{00000..00099}.tar or a/*.parquet, also \
-    as TRAIN,TEST; any of them after inverted:, rotated: or shuffled:";
+    alone), or unlabelled images, in it or in its train/; or files: a/{00000..00099}.tar or \
+    a/*.parquet, also as TRAIN,TEST; any of them may follow inverted:, rotated: or shuffled:";
 
 /// Opens the data set that `spec` names, the value of `--data`.
 ///
@@ -160,7 +160,7 @@ fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
     if !dir.is_dir() {
         let blame = match named {
             Some(_) => format!("which the environment variable {FASHION_MNIST_VARIABLE} names"),
-            None => "where Debian's package `dataset-fashion-mnist` puts it".to_owned(),
+            None => "where Debian's package `dataset-fashion-mnist` installs it".to_owned(),
         };
         return Err(DataError::Settings(format!(
             "Fashion-MNIST is not in {}, {blame}: install it (`apt-get install \
@@ -202,7 +202,7 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     let dir = Path::new(spec);
     if spec.is_empty() || !dir.exists() {
         return Err(DataError::Settings(format!(
-            "`{spec}` names no data set and no directory: {ACCEPTED}"
+            "`{spec}` is neither a data set nor a directory: {ACCEPTED}"
         )));
     }
     if !dir.is_dir() {

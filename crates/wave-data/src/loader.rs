@@ -66,7 +66,8 @@ impl Loader {
         }
         if views == Some(0) {
             return Err(DataError::Settings(
-                "0 views of each image: expected at least 1, or none for ever new ones".to_owned(),
+                "0 views of each image: expected at least 1, or unset for endless new ones"
+                    .to_owned(),
             ));
         }
         augment.check(pipeline.transform.image_size)?;
@@ -100,7 +101,7 @@ impl Loader {
         let b = self.batch;
         if rank >= size || !b.is_multiple_of(size) {
             return Err(DataError::Settings(format!(
-                "a batch of {b} images in equal shares of {size} ranks: choose a batch that is a \
+                "a batch of {b} images does not divide equally among {size} ranks: choose a \
                  multiple of {size}"
             )));
         }
@@ -116,7 +117,7 @@ impl Loader {
                 .collect()
         } else {
             return Err(DataError::Settings(format!(
-                "a batch of {b} images in shares of {n} for {size} ranks: mixup and cutmix mix pairs, \
+                "a batch of {b} gives each of {size} ranks {n} images: mixup and cutmix mix pairs \
                  and need an even number; choose a batch that is a multiple of {}",
                 2 * size
             )));

@@ -110,7 +110,7 @@ fn pack_source(
                     Ok(found) => found,
                     Err(error) => {
                         failure = Some(error);
-                        return Err(io::Error::other("an image could not be had"));
+                        return Err(io::Error::other("an image could not be read"));
                     }
                 };
                 append(file, &format!("{next:09}.{extension}"), &content)?;

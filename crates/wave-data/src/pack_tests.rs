@@ -33,7 +33,7 @@ fn shards_that_were_not_packed_to_the_end_are_refused() {
     check_refused(pack(&failing, dir.path(), 1 << 20), &["no image 4000"]);
     let spec = dir.path().to_str().unwrap();
     for left in [spec, &format!("{spec}/train-*.tar")] {
-        check_refused(crate::open(left), &["not packed to the end"]);
+        check_refused(crate::open(left), &["not completely packed"]);
     }
     pack(&data, dir.path(), 1 << 20).unwrap();
     assert_eq!(crate::open(spec).unwrap().train.len(), 6000);

@@ -118,7 +118,7 @@ impl Source for Tables {
         let read = || -> Result<Vec<u8>, String> {
             let mut column = column(&file, &table.metadata, group.group, table.images)?;
             let ColumnReader::ByteArrayColumnReader(column) = &mut column else {
-                return Err("its images are no bytes".to_owned());
+                return Err("its images are not bytes".to_owned());
             };
             let skipped = column.skip_records(row).map_err(describe)?;
             match read_values(column, 1)?.into_iter().next().flatten() {
@@ -189,7 +189,7 @@ impl ChunkReader for Sound {
         match start.checked_add(length as u64) {
             Some(end) if end <= self.len => self.file.get_bytes(start, length),
             _ => Err(ParquetError::EOF(format!(
-                "{length} bytes from {start} on are more than the {} of the file",
+                "{length} bytes at offset {start} go beyond the {} of the file",
                 self.len
             ))),
         }
@@ -261,7 +261,7 @@ fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Content, String
                 let values = read_values(&mut column, rows as usize)?.into_iter();
                 values.map(|value| value.map(i64::from)).collect()
             }
-            _ => return Err("its labels are no whole numbers".to_owned()),
+            _ => return Err("its labels are not integers".to_owned()),
         };
         if found.len() as i64 != rows {
             return Err(format!(
@@ -323,13 +323,13 @@ fn read_values<T: DataType>(
 }
 
 fn describe(error: ParquetError) -> String {
-    format!("is no sound parquet file: {error}")
+    format!("is not a valid parquet file: {error}")
 }
 
 /// The parquet reader panics on damaged files, which must not end the process.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     crate::guard::guarded(work)
-        .unwrap_or_else(|_| Err("is no sound parquet file: it contradicts itself".to_owned()))
+        .unwrap_or_else(|_| Err("is not a valid parquet file: it contradicts itself".to_owned()))
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ fn what_is_no_parquet_is_refused() {
     let path = dir.path().join("x.parquet");
     for bytes in [&b"text"[..], b"PAR1PAR1", &write(8, None)[..200]] {
         std::fs::write(&path, bytes).unwrap();
-        testing::check_refused(testing::open(&path), &["no sound parquet"]);
+        testing::check_refused(testing::open(&path), &["not a valid parquet"]);
     }
 }
 
@@ -108,7 +108,7 @@ fn what_is_promised_beyond_the_end_is_not_looked_for() {
     // Found by fuzzing: a page's header begins a list of 2^31 elements, and the file ends.
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/parquet");
     let error = crate::open(&format!("{corpus}/endless.parquet")).err();
-    assert!(error.unwrap().to_string().contains("no sound parquet"));
+    assert!(error.unwrap().to_string().contains("not a valid parquet"));
 }
 
 proptest! {

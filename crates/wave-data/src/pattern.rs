@@ -37,14 +37,12 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
             files.push(name.into());
         } else {
             return Err(DataError::Settings(format!(
-                "`{name}` is no file; `{pattern}` needs it"
+                "`{name}` is not a file; `{pattern}` needs it"
             )));
         }
     }
     if files.is_empty() {
-        return Err(DataError::Settings(format!(
-            "`{pattern}` names no file that is there"
-        )));
+        return Err(DataError::Settings(format!("`{pattern}` matches no file")));
     }
     Ok(files)
 }
@@ -64,11 +62,11 @@ fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
                 return fail("expected numbers, as in {00000..00099}");
             };
             if from > to || to - from >= MAX_FILES {
-                return fail("expected an ascending range of less than a million files");
+                return fail("expected an ascending range of fewer than a million files");
             }
             let width = first.len();
             if width > 255 {
-                return fail("has numbers of more digits than a file name holds, 255");
+                return fail("has numbers with more digits than a file name can have, 255");
             }
             (from..=to).map(|k| format!("{k:0width$}")).collect()
         }
@@ -77,7 +75,7 @@ fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
     let (before, after) = (&pattern[..open], &pattern[open + length + 1..]);
     let rest = braces(after)?;
     if choices.len().saturating_mul(rest.len()) > MAX_FILES {
-        return fail("names more than a million files");
+        return fail("matches more than a million files");
     }
     let join = |choice: &String| {
         let choice = format!("{before}{choice}");

@@ -137,7 +137,7 @@ impl Pipeline {
             }
         }
         Err(DataError::Settings(format!(
-            "no sound image was found to stand in for a broken one ({last}): check the data"
+            "no intact image was found to replace a broken one ({last}): check the data"
         )))
     }
 

@@ -49,7 +49,7 @@ impl Iterator for Prefetch {
         }
         self.receiver = None;
         let panicked = self.worker.take()?.join().is_err();
-        let message = "it ended before its work was done".to_owned();
+        let message = "it crashed before its work was done".to_owned();
         panicked.then_some(Err(DataError::Worker(message)))
     }
 }

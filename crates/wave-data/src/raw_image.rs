@@ -32,7 +32,7 @@ impl RawImage {
         if w == 0 || h == 0 || !matches!(c, 1 | 3) || expected != Some(self.pixels.len()) {
             return Err(DataError::Settings(format!(
                 "an image of {w} x {h} pixels and {c} channels holds {} bytes; expected at least 1 \
-                 x 1 pixels, 1 or 3 channels and a byte for each",
+                 x 1 pixels, 1 or 3 channels and one byte per value",
                 self.pixels.len()
             )));
         }

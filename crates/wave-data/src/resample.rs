@@ -181,7 +181,8 @@ pub(crate) fn taps(
     // Rounding may have moved the end slightly.
     if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
         return Err(DataError::Settings(format!(
-            "cannot resize {length} pixels from {start} on, of {size}, to {to}: they are not there"
+            "cannot resize {length} of {size} pixels, from {start} on, to {to}: they are out of \
+             range"
         )));
     }
     let scale = length / to as f64;

@@ -40,7 +40,7 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
         let mut block = |at: u64| -> Result<[u8; BLOCK as usize], Problem> {
             let mut block = [0; BLOCK as usize];
             if end < at + BLOCK {
-                return Err(wrong("is truncated: no end mark, two empty blocks,"));
+                return Err(wrong("is truncated: no end marker (two empty blocks)"));
             }
             archive.seek(SeekFrom::Start(at))?;
             archive.read_exact(&mut block)?;
@@ -50,12 +50,12 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
         let header = block(at)?;
         if is_empty(&header) {
             if !is_empty(&block(at + BLOCK)?) || !end.is_multiple_of(BLOCK) {
-                return Err(wrong("is damaged or truncated: half an end mark"));
+                return Err(wrong("is damaged or truncated: half an end marker"));
             }
             return Ok(members);
         }
         if !is_header(&header) {
-            return Err(wrong("is no tar archive or is damaged: no header"));
+            return Err(wrong("is not a tar archive or is damaged: no header"));
         }
         let declared = number(&header[124..136]).ok_or_else(|| wrong("has no readable size"))?;
         let kind = header[156];

@@ -41,8 +41,8 @@ impl Tokenizer {
             DataError::content(
                 path,
                 format!(
-                    "is no tokenizer ({why}); expected a tokenizer.json, as `tokenizer.save` of the \
-                     library tokenizers and `save_pretrained` of transformers write it"
+                    "is not a tokenizer ({why}); expected a tokenizer.json from `tokenizer.save` \
+                     of the tokenizers library or `save_pretrained` of transformers"
                 ),
             )
         };
@@ -81,7 +81,7 @@ impl Tokenizer {
         });
         set.flatten().map_err(|error| {
             DataError::Settings(format!(
-                "{}: texts of {tokens} tokens: {error}; take the tokenizer.json of this model",
+                "{}: texts of {tokens} tokens: {error}; use the tokenizer.json of this model",
                 self.path
             ))
         })?;
@@ -109,7 +109,7 @@ impl Tokenizer {
         };
         encoded.map_err(|error| {
             DataError::Settings(format!(
-                "{}: a text cannot be encoded: {error}; take a tokenizer made for such texts",
+                "{}: a text cannot be encoded: {error}; use a tokenizer made for such texts",
                 self.path
             ))
         })
@@ -171,13 +171,13 @@ fn check_charsmap(table: &str) -> Result<(), String> {
         .map(|b| digit(b).map(u64::from))
         .collect();
     let first = first.filter(|digits| digits.len() == 6);
-    let bits = first.ok_or("its precompiled_charsmap is no table in base 64")?;
+    let bits = first.ok_or("its precompiled_charsmap is not a base64 table")?;
     let bits = bits.iter().fold(0, |bits, digit| bits << 6 | digit) >> 4;
     let trie = u64::from((bits as u32).swap_bytes());
     let holds = table.len() as u64 / 4 * 3;
     if trie + 4 > holds || trie % 4 != 0 || trie == 0 {
         return Err(format!(
-            "its precompiled_charsmap declares a trie of {trie} bytes, and holds {holds}"
+            "its precompiled_charsmap declares a trie of {trie} bytes, but holds {holds}"
         ));
     }
     Ok(())
@@ -254,7 +254,10 @@ mod tests {
             let error = read(json).unwrap_err();
             assert!(error.is_request());
             let text = error.to_string();
-            assert!(text.contains("tokenizer.json: is no tokenizer ("), "{text}");
+            assert!(
+                text.contains("tokenizer.json: is not a tokenizer ("),
+                "{text}"
+            );
         }
     }
 
@@ -292,7 +295,7 @@ mod tests {
             assert!(
                 error
                     .to_string()
-                    .contains("tokenizer.json: is no tokenizer ("),
+                    .contains("tokenizer.json: is not a tokenizer ("),
                 "{error}"
             );
         }

@@ -145,7 +145,7 @@ impl Transform {
         }
         if !matches!(self.channels, 1 | 3) {
             return fail(format!(
-                "{} channels are impossible: expected 1 (grey) or 3 (colour)",
+                "{} channels are not supported: expected 1 (grey) or 3 (colour)",
                 self.channels
             ));
         }
@@ -426,7 +426,7 @@ pub fn measure_normalisation(
     transform.check()?;
     if indices.is_empty() {
         return Err(DataError::Settings(
-            "the normalisation cannot be measured on no images: expected at least one".to_owned(),
+            "the normalisation cannot be measured without images: expected at least one".to_owned(),
         ));
     }
     let measured = indices.len().min(MAX_MEASURED);

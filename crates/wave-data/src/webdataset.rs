@@ -51,7 +51,7 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
         (None, None) => splits(dir).ok_or_else(|| {
             DataError::content(
                 dir,
-                "holds no tar shards whose names begin with `train` or `val`; name them: \
+                "holds no tar shards whose names begin with `train` or `val`; name them \
                  train-*.tar, val-*.tar",
             )
         })?,
@@ -95,7 +95,7 @@ fn open(
         .unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
     if names.len() <= highest as usize {
         return Err(DataError::Settings(format!(
-            "{name}: a label {highest}, but {INFO} names {} classes; expected labels from 0",
+            "{name}: has a label {highest}, but {INFO} names {} classes; expected labels from 0",
             names.len()
         )));
     }
@@ -299,7 +299,7 @@ fn read_label(archive: &mut (impl Read + Seek), member: &Member) -> Result<u32, 
     let fail = |found: &str| {
         let found: String = found.chars().take(40).collect();
         Problem::Content(format!(
-            "{}: `{found}` is no label; expected a number",
+            "{}: `{found}` is not a label; expected a number",
             member.name
         ))
     };

@@ -32,11 +32,11 @@ fn labels_are_found_in_cls_and_json() {
 fn missing_and_malformed_labels_are_named() {
     for (label, expected) in [
         (None, "1.jpg has no label"),
-        (Some(("1.cls", &b"dog"[..])), "`dog` is no label"),
-        (Some(("1.cls", b"99999999999")), "is no label"),
-        (Some(("1.cls", b"-1")), "is no label"),
+        (Some(("1.cls", &b"dog"[..])), "`dog` is not a label"),
+        (Some(("1.cls", b"99999999999")), "is not a label"),
+        (Some(("1.cls", b"-1")), "is not a label"),
         (Some(("1.json", b"{\"x\": 1}")), "1.json"),
-        (Some(("1.json", b"not JSON")), "is no label"),
+        (Some(("1.json", b"not JSON")), "is not a label"),
     ] {
         let mut files = vec![("1.jpg", &b"J"[..])];
         files.extend(label);

@@ -71,7 +71,7 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
             Err(_) => return Ok(path),
         }
     }
-    Err(io::Error::other("a circle of links"))
+    Err(io::Error::other("a cycle of symbolic links"))
 }
 
 /// Creates the directory `dir`, with its parents, and checks that files can be written there.

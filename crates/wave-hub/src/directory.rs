@@ -116,8 +116,8 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
             ),
             None => (
                 format!("holds no artefact: {CONFIG_FILE} is missing"),
-                "name a model or template directory; if a stage is to write this one, it has \
-                 not finished",
+                "name a model or template directory; if a stage writes this one, it has not \
+                 finished",
             ),
         };
         return Err(HubError::missing(dir, found, remedy));
@@ -230,7 +230,7 @@ pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
     let config: Value = read_json(&path)?;
     let digests = &config[DIGESTS];
     let wrong = || {
-        let found = format!("`{DIGESTS}` is {digests}, expected names of files and their SHA-256");
+        let found = format!("`{DIGESTS}` is {digests}, expected file names and their SHA-256");
         HubError::malformed(&path, found, "remove it, or copy the file again")
     };
     if digests.is_null() {
@@ -247,8 +247,8 @@ pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
     Err(HubError::malformed(
         &file,
         format!(
-            "has the SHA-256 {found}, expected {expected} by the {CONFIG_FILE} beside it: it is damaged, or \
-             belongs to another"
+            "has the SHA-256 {found}, expected {expected} from the {CONFIG_FILE} beside it: it is \
+             damaged, or belongs to another"
         ),
         format!("copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}"),
     ))

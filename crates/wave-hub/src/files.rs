@@ -27,7 +27,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     serde_json::from_slice(&bytes).map_err(|cause| {
         let found = match cause.classify() {
             serde_json::error::Category::Data => {
-                format!("the JSON is not what was expected: {cause}")
+                format!("has unexpected JSON: {cause}")
             }
             _ => format!("is not valid JSON: {cause}"),
         };
@@ -42,7 +42,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
 /// UTF-8, [`HubError::Io`] when it cannot be read.
 pub fn read_text(path: &Path) -> Result<String, HubError> {
     String::from_utf8(read_bytes(path)?)
-        .map_err(|_| HubError::malformed(path, "is not text in UTF-8", "write or copy it again"))
+        .map_err(|_| HubError::malformed(path, "is not UTF-8 text", "write or copy it again"))
 }
 
 /// Writes `value` as indented JSON with a final newline, whole or not at all.
@@ -149,7 +149,7 @@ mod tests {
             (b"{\"one\": 1} trailing", "not valid JSON"),
             (b"\xff\xfe", "not valid JSON"),
             (b"{\"one\": \"uno\"}", "line 1"),
-            (b"[]", "not what was expected"),
+            (b"[]", "unexpected JSON"),
         ] {
             fs::write(&path, content).unwrap();
             check_refused(read(&path), &["numbers.json", expected]);

@@ -80,7 +80,9 @@ pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<W
             if before.is_finite() && after.is_infinite() {
                 return Err(HubError::unwritable(
                     path,
-                    format!("tensor `{name}` holds {before:e}, which is beyond {float}"),
+                    format!(
+                        "tensor `{name}` holds {before:e}, which is outside the range of {float}"
+                    ),
                     "write bf16 or f32",
                 ));
             }

@@ -74,7 +74,7 @@ fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
     if length > MAX_HEADER || length > held as u64 {
         return Err(format!(
             "its first {LENGTH_BYTES} bytes declare a safetensors header of {length} bytes, but \
-             {held} bytes follow (and {MAX_HEADER} are the limit)"
+             {held} bytes follow (the limit is {MAX_HEADER})"
         ));
     }
     let (json, data) = rest.split_at(length as usize);
@@ -83,7 +83,7 @@ fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
     let metadata = match entries.remove(METADATA) {
         None | Some(Value::Null) => BTreeMap::new(),
         Some(texts) => serde_json::from_value(texts)
-            .map_err(|cause| format!("`{METADATA}` is invalid JSON, expected texts: {cause}"))?,
+            .map_err(|cause| format!("`{METADATA}` is invalid, expected strings: {cause}"))?,
     };
     let mut tensors = BTreeMap::new();
     let mut places = Vec::with_capacity(entries.len());
@@ -102,7 +102,7 @@ fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
     for (start, end, name) in places {
         if start != held {
             return Err(format!(
-                "the bytes of tensor `{name}` overlap its neighbour's or leave a gap before them"
+                "the bytes of tensor `{name}` overlap the tensor before it or leave a gap"
             ));
         }
         held = end;
@@ -144,7 +144,7 @@ fn check_entry(name: &str, info: &TensorInfo, held: usize) -> Result<(), String>
     };
     if bits.div_ceil(8) != end - start {
         return Err(format!(
-            "tensor `{name}` of shape {:?} and type {} needs {} bytes, but {} are set aside",
+            "tensor `{name}` of shape {:?} and type {} needs {} bytes, but has {}",
             info.shape,
             info.dtype,
             bits.div_ceil(8),
@@ -161,10 +161,10 @@ fn another_format(bytes: &[u8]) -> Option<(String, &'static str)> {
     if bytes.get(LENGTH_BYTES) == Some(&b'{') {
         None
     } else if bytes.starts_with(b"PK") {
-        let found = "is a zip archive, as PyTorch's .pt, .pth and .bin files are, not safetensors";
+        let found = "is a zip archive, like PyTorch's .pt, .pth and .bin files, not safetensors";
         Some((found.to_owned(), convert))
     } else if bytes.starts_with(&[0x80]) {
-        let found = "is a Python pickle, as old PyTorch files are, not safetensors";
+        let found = "is a Python pickle, like old PyTorch files, not safetensors";
         Some((found.to_owned(), convert))
     } else if bytes.starts_with(b"version https://git-lfs") {
         let found = "is a Git LFS pointer, not the file it stands for";

@@ -147,7 +147,7 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     }
     let config_path = dir.join(CONFIG_FILE);
     let config = parse(&config_path, config)?;
-    let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
+    let remedy = "copy it there; save weights in another format (.bin, .pth) with \
                   `safetensors.torch.save_file`";
     Ok((config, read_model_weights(dir, remedy)?))
 }

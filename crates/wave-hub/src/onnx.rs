@@ -125,7 +125,8 @@ pub(crate) fn stage(
     let file = file.open(schema::MODEL_GRAPH, length);
     let total = (file.as_bytes().len() + length) as u64;
     if total > MAX_BYTES {
-        let found = format!("the model takes {total} bytes, an ONNX file holds {MAX_BYTES}");
+        let found =
+            format!("the model takes {total} bytes, but an ONNX file holds at most {MAX_BYTES}");
         return Err(HubError::unwritable(path, found, "export a smaller model"));
     }
     Staged::new(path, |out| {

@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     let damaged = || Err("it is damaged".to_owned());
     let tensors = quietly(|| read_keys(path, about.len() as usize)).unwrap_or_else(damaged);
     let tensors = tensors.map_err(|cause| {
-        let found = format!("is a zip archive, but not PyTorch's of a state dict: {cause}");
+        let found = format!("is a zip archive, but not a PyTorch state dict: {cause}");
         let remedy = "load it in Python and save the weights with `safetensors.torch.save_file`";
         HubError::malformed(path, found, remedy)
     })?;
@@ -80,7 +80,7 @@ fn read_keys(path: &Path, file_bytes: usize) -> Result<Vec<(String, Tensor)>, St
         };
         return infos.iter().map(one).collect();
     }
-    Err("it holds no tensors by name".to_owned())
+    Err("it holds no named tensors".to_owned())
 }
 
 /// The result of `work`, or nothing if it panics, as candle's reader does on some damaged files. The hook of panics is

@@ -114,7 +114,7 @@ impl Preprocessing {
 
     /// The preprocessing for weights without any description: timm's defaults.
     pub fn assumed() -> Self {
-        let why = "nothing tells it, and this is timm's default";
+        let why = "not specified, so timm's default";
         Self::of_timm(&PretrainedCfg::default(), |_| {
             Source::Assumed(why.to_owned())
         })
@@ -200,7 +200,7 @@ fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
     let source = |key: &str| match said[key].is_null() {
         false => Source::File(format!("{CONFIG_FILE}: {at}{key}")),
         true if silent => Source::Assumed(format!(
-            "{CONFIG_FILE} says nothing of images, and this is timm's default"
+            "{CONFIG_FILE} does not describe preprocessing, so timm's default"
         )),
         true => Source::Class("timm's PretrainedCfg".to_owned()),
     };

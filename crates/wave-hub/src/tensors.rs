@@ -59,8 +59,8 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
             let n = tensor.elem_count();
             return Err(HubError::malformed(
                 path,
-                format!("tensor `{name}` holds {odd} values of {n} that are NaN or infinite"),
-                "take an earlier state of the weights, or train again with a smaller learning rate",
+                format!("tensor `{name}` holds {odd} NaN or infinite values out of {n}"),
+                "use an earlier state of the weights, or train again with a lower learning rate",
             ));
         }
     }

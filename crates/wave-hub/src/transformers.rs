@@ -34,7 +34,7 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
         HubError::malformed(&path, found, remedy)
     })?;
     let remedy = match dir.join(INDEX_FILE).exists() {
-        true => "its weights are in parts: save it with a larger `max_shard_size`",
+        true => "its weights are sharded: save it with a larger `max_shard_size`",
         false => "copy it there; save other formats again with `safe_serialization`",
     };
     Ok((config, read_model_weights(dir, remedy)?))

@@ -105,7 +105,7 @@ fn other_layouts_and_missing_files_are_refused() {
         &["model.safetensors is missing", "copy it there"],
     );
     fs::write(dir.join(INDEX_FILE), "{}").unwrap();
-    check_refused(read_transformers(dir), &["in parts"]);
+    check_refused(read_transformers(dir), &["sharded"]);
 }
 
 #[test]

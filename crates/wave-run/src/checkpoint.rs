@@ -123,8 +123,9 @@ impl Checkpoints {
         match broken {
             None => Ok(None),
             Some(error) => Err(request(format!(
-                "{error:#}. No other state is whole; start over with --overwrite (a state that an \
-                 earlier version of wave saved, without a checksum, goes on in that version alone)"
+                "{error:#}; no other state is intact; start over with --overwrite (a state without \
+                 a checksum is from an earlier version of wave, and only that version can resume \
+                 it)"
             ))),
         }
     }
@@ -148,7 +149,7 @@ impl Checkpoints {
         match self.writing.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(written)) => written,
-            Some(Err(_)) => Err(anyhow!("the thread that writes checkpoints broke off")),
+            Some(Err(_)) => Err(anyhow!("the thread that writes checkpoints crashed")),
         }
     }
 
@@ -201,7 +202,7 @@ impl Checkpoints {
             return Ok(None);
         }
         let (values, metadata) = read_whole(&path)
-            .map_err(|error| request(format!("{error:#}. Start over with --overwrite")))?;
+            .map_err(|error| request(format!("{error:#}; start over with --overwrite")))?;
         let top1 = metadata.get("top1").and_then(|v| v.parse().ok());
         Ok(top1.map(|top1| Best { top1, values }))
     }
@@ -242,7 +243,7 @@ fn write_state(dir: &Path, weights: &Weights, metadata: Metadata, step: u64) -> 
         let _ = fs::hard_link(&latest, &before);
     }
     write_whole(&latest, weights, metadata).with_context(|| match latest.exists() {
-        true => "the state before is kept; continue from it with --resume".to_owned(),
+        true => "the previous state is kept; continue from it with --resume".to_owned(),
         false => format!("step {step} is lost: no state was saved"),
     })
 }
@@ -260,7 +261,7 @@ fn read_whole(path: &Path) -> Result<(Weights, Metadata), HubError> {
         Some(digest) if digest == names_digest(&weights) => Ok((weights, metadata)),
         _ => Err(HubError::Malformed {
             path: path.into(),
-            found: "its tensors are not those that were written".into(),
+            found: "its tensors differ from the ones that were written".into(),
             remedy: "the file is damaged".into(),
         }),
     }

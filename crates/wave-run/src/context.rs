@@ -102,7 +102,7 @@ impl Context {
         match self.ranks().size() {
             1 => Ok(()),
             size => Err(request(format!(
-                "{what} in one process, and {size} were started; leave out mpirun"
+                "{what} in one process, but {size} were started; start it without mpirun"
             ))),
         }
     }

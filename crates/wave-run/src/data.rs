@@ -83,7 +83,7 @@ impl Data {
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
                 return Err(request(format!(
-                    "hold_out = {n}: the images of {} have no labels to test with; leave it out",
+                    "hold_out = {n}: the images of {} have no labels to test with; remove hold_out",
                     data.spec
                 )));
             }
@@ -131,8 +131,8 @@ impl Data {
         tell_passed_over(&dataset);
         if dataset.train.is_empty() {
             return Err(request(format!(
-                "{} has no images to train on, only {} to test on: there is no folder train/ and no \
-                 train-*.tar; add them, or choose other data",
+                "{} has no training images, only {} test images: there is no folder train/ and no \
+                 train-*.tar; add one, or choose other data",
                 dataset.name,
                 dataset.test.len()
             )));
@@ -141,9 +141,9 @@ impl Data {
         let share = share(plan, &dataset).filter(|_| tested);
         if let Some(held_out) = share {
             progress::note(&format!(
-                "{} has no images set apart to test on: {held_out} of its {} are held out \
-                 ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
-                 folders train/ and val/ which ones",
+                "{} has no test images: {held_out} of its {} images are held out ({HELD_OUT} %, \
+                 the same for every seed); set the number with --hold-out N, or make folders \
+                 train/ and val/",
                 dataset.name,
                 dataset.train.len()
             ));
@@ -167,7 +167,7 @@ impl Data {
         tell_size(&*dataset.train, &transform);
         detail(|| {
             format!(
-                "{}: {} training images, {} to test on, {} classes; {transform:?}",
+                "{}: {} training images, {} test images, {} classes; {transform:?}",
                 dataset.name,
                 train.len(),
                 test_indices.len(),
@@ -222,7 +222,7 @@ impl Data {
     /// Description in a plan.
     pub fn describe(&self) -> String {
         format!(
-            "data: {}, {} images, {} to test on, {} classes\n",
+            "data: {}, {} training images, {} test images, {} classes\n",
             self.spec,
             self.train_indices.len(),
             self.tests.indices.len(),
@@ -251,9 +251,9 @@ pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
 
 fn unlabelled(spec: &str) -> anyhow::Error {
     request(format!(
-        "the images of {spec} have no labels: there is no folder for each class. Sort them into \
-         train/CLASS/ and val/CLASS/; or, to condense from an ancestor's outputs alone, set \
-         ce_weight = 0"
+        "the images of {spec} have no labels: there are no class folders; sort the images into \
+         train/CLASS/ and val/CLASS/, or set ce_weight = 0 to condense from the ancestor's outputs \
+         alone"
     ))
 }
 
@@ -272,7 +272,7 @@ fn tell_passed_over(dataset: &Dataset) {
     let passed_over = dataset.passed_over();
     if passed_over.count > 0 {
         progress::note(&format!(
-            "{}: files and folders that are not read: {passed_over}",
+            "{}: ignored files and folders: {passed_over}",
             dataset.name
         ));
     }
@@ -288,7 +288,7 @@ fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Ve
     let test = match (plan.hold_out, share) {
         (Some(n), _) if n >= train.len() => {
             return Err(request(format!(
-                "hold_out = {n} of {} training images; leave some to train on",
+                "hold_out = {n} leaves none of the {} training images; lower it",
                 train.len()
             )));
         }
@@ -329,7 +329,7 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
         let times = (10.0 * times).round() / 10.0;
         let side = transform.image_size;
         progress::note(&format!(
-            "images of {width} x {height} are {how} {times} times to {side} x {side}"
+            "images of {width} x {height} are {how} by a factor of {times} to {side} x {side}"
         ));
     }
 }
@@ -436,7 +436,7 @@ fn check_normalisation(plan: &DataPlan, transform: &Transform) -> Result<()> {
         };
         if let Some(given) = given.as_ref().filter(|given| !equal(given)) {
             return Err(request(format!(
-                "{name} = {given:?}, and the model was made with {own:?}, which stays; leave out mean \
+                "{name} = {given:?}, but the model was made with {own:?} and keeps it; remove mean \
                  and std"
             )));
         }

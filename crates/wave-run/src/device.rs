@@ -34,7 +34,7 @@ fn cuda(name: &str, number: &str) -> Result<Device> {
 #[cfg(not(feature = "cuda"))]
 fn cuda(name: &str, _: &str) -> Result<Device> {
     Err(request(format!(
-        "--device {name}: this build computes on the processor only; build wave with --features \
-         cuda, or leave the flag out"
+        "--device {name}: this build runs on the CPU only; build wave with --features cuda, or \
+         drop --device"
     )))
 }

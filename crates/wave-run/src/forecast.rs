@@ -204,7 +204,7 @@ impl Step {
             return None;
         }
         let found = format!(
-            "a step with batch = {} takes about {}, and {} are free",
+            "a step with batch = {} needs about {}, but {} is free",
             self.batch,
             bytes(self.bytes() as f64),
             bytes(free as f64)
@@ -225,12 +225,13 @@ impl Step {
         let mut parts = parts.filter(parted);
         let parts = parts.find(|parts| fits(self.batch, *parts));
         let smaller = smaller.map(|batch| format!("--batch {batch}"));
-        let parts = parts.map(|parts| format!("--accumulate {parts}, the same step in parts"));
+        let parts =
+            parts.map(|parts| format!("--accumulate {parts}, the same step in micro-batches"));
         let remedies: Vec<String> = smaller.into_iter().chain(parts).collect();
         Some(match remedies.is_empty() {
             true => format!(
-                "{found}: not even one image at a time fits. Train a smaller model, on smaller images, \
-                 or a transformer with --recompute true"
+                "{found}: not even one image fits; use a smaller model or smaller images, or \
+                 --recompute true for a transformer"
             ),
             false => format!("{found}; give {}", remedies.join(", or ")),
         })
@@ -249,9 +250,11 @@ impl Step {
     /// Memory of the step, in words, for a plan that may be for another machine.
     pub fn words(&self) -> String {
         let beyond = free(&self.context).and_then(|free| self.beyond(free));
-        let beyond = beyond.map_or(String::new(), |wrong| format!("TOO MUCH HERE: {wrong}\n"));
+        let beyond = beyond.map_or(String::new(), |wrong| {
+            format!("DOES NOT FIT HERE: {wrong}\n")
+        });
         format!(
-            "memory of a step about {}\n{beyond}",
+            "memory per step: about {}\n{beyond}",
             bytes(self.bytes() as f64)
         )
     }
@@ -274,7 +277,7 @@ pub fn check_network(network: &Network) -> Result<()> {
     let (depth, width) = network.size();
     match available() {
         Some(free) if needed > free => Err(request(format!(
-            "{depth} layers of width {width} have {values} weights, which take about {}, and {} are \
+            "{depth} layers of width {width} have {values} weights, which need about {}, but {} is \
              free; choose smaller sizes",
             bytes(needed as f64),
             bytes(free as f64)
@@ -295,7 +298,7 @@ pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
     let needed = PROGRAM + each.saturating_mul(images as u64);
     match available() {
         Some(free) if needed > free => Err(request(format!(
-            "{images} images at once take about {}, and {} are free; give --train-limit {}",
+            "{images} images at once need about {}, but {} is free; give --train-limit {}",
             bytes(needed as f64),
             bytes(free as f64),
             (free.saturating_sub(PROGRAM) / each).max(1),
@@ -352,7 +355,7 @@ pub fn fit_batch(
         Some(images) => images,
         None => {
             let at_hand = free(context).ok_or_else(|| {
-                request("batch = auto: how much memory is free is not known here; give a number")
+                request("batch = auto: the amount of free memory is unknown here; give a number")
             })?;
             let memory = memory(training.mode(context)?);
             match memory
@@ -361,8 +364,8 @@ pub fn fit_batch(
             {
                 0 => {
                     return Err(request(format!(
-                        "batch = auto: an image takes {} beside {} for the weights, and {} are free; \
-                         train a smaller model, or a transformer with --recompute true",
+                        "batch = auto: an image needs {} on top of {} for the weights, but {} is \
+                         free; train a smaller model, or use --recompute true for a transformer",
                         bytes(memory.image as f64),
                         bytes(memory.fixed as f64),
                         bytes(at_hand as f64)

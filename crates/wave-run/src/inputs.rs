@@ -129,8 +129,7 @@ impl Inputs {
             let input = resolve(path);
             if input == place || (input.is_file() && input.parent() == Some(&*place)) {
                 return Err(request(format!(
-                    "the output {} is where the {name} {} is, which would be overwritten; choose \
-                     another --out",
+                    "the output {} would overwrite the {name} {}; choose another --out",
                     out.display(),
                     path.display()
                 )));
@@ -139,8 +138,8 @@ impl Inputs {
         for path in self.data.iter().filter(|path| path.is_dir()) {
             if place.starts_with(resolve(path)) {
                 return Err(request(format!(
-                    "the output {} is inside the data {}, which would no longer be read as it was; \
-                     choose another place",
+                    "the output {} is inside the data {}, which it would change; choose another \
+                     directory",
                     out.display(),
                     path.display()
                 )));

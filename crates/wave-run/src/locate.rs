@@ -90,7 +90,7 @@ mod connected {
 
     /// The error for names on a hub.
     pub fn absent() -> anyhow::Error {
-        request("this build has no hub: build it with the feature `hub`")
+        request("this build has no hub support: build it with `--features hub`")
     }
 
     /// A local path unchanged.

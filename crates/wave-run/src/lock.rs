@@ -58,8 +58,8 @@ impl Lock {
         });
         if !known {
             bail!(
-                "{} was removed or replaced while this run wrote beside it; the run stops, since \
-                 another may have begun there",
+                "{} was removed or replaced during this run; the run stops, because another may \
+                 have started there",
                 self.path.display()
             );
         }

@@ -62,7 +62,7 @@ pub fn create_unused(parent: &Path, name: &str, seconds: u64) -> Result<u64> {
             made => return made.map(|()| number).with_context(cannot),
         }
     }
-    anyhow::bail!("no name is left in {}", parent.display())
+    anyhow::bail!("no free name is left in {}", parent.display())
 }
 
 /// The path with that number, counted from 1.

@@ -194,7 +194,7 @@ fn encode_png(picture: &RgbImage) -> Result<Vec<u8>> {
             picture.height(),
             ExtendedColorType::Rgb8,
         )
-        .context("encoding a PNG")?;
+        .context("cannot encode a PNG")?;
     Ok(bytes.into_inner())
 }
 

@@ -41,10 +41,10 @@ impl World {
             Launcher::Mpi { size } => World::over_mpi(size),
             Launcher::Torchrun(torchrun) => World::over_nccl(torchrun),
             Launcher::Tasks { size } => Err(request(format!(
-                "Slurm started {size} tasks that cannot talk to each other, and each would train alone: to train in \
-                 {size} processes, build wave with --features mpi and start it with srun --mpi=pmix or mpirun, or with \
-                 --features nccl and start it with torchrun; if they are {size} trainings, start each with \
-                 env -u SLURM_PROCID"
+                "Slurm started {size} tasks that cannot communicate, so each would train alone: to \
+                 train in {size} processes, build wave with --features mpi and start it with srun \
+                 --mpi=pmix or mpirun, or with --features nccl and start it with torchrun; for \
+                 {size} separate trainings, start each with env -u SLURM_PROCID"
             ))),
         }
     }
@@ -61,8 +61,8 @@ impl World {
     #[cfg(not(feature = "nccl"))]
     fn over_nccl(torchrun: Torchrun) -> Result<World> {
         Err(request(format!(
-            "torchrun started {} processes, and this build's do not talk over NCCL: start them with \
-             mpirun or srun, or build wave with --features nccl",
+            "torchrun started {} processes, but this build has no NCCL: start them with mpirun or \
+             srun, or build wave with --features nccl",
             torchrun.size
         )))
     }
@@ -80,7 +80,7 @@ impl World {
         match size {
             ..2 => Ok(World::default()),
             _ => Err(request(format!(
-                "{size} processes were started, and this build trains in one; build wave with \
+                "{size} processes were started, but this build trains in one; build wave with \
                  --features mpi, or start it without mpirun"
             ))),
         }
@@ -107,7 +107,7 @@ impl World {
                 Ok(Box::new(ranks))
             }
             (_, Some(Torchrun { size, .. })) => Err(request(format!(
-                "torchrun started {size} processes, which talk over NCCL, from GPU to GPU: give \
+                "torchrun started {size} processes, which communicate over NCCL between GPUs: give \
                  --device cuda, or start them with mpirun or srun"
             ))),
             (Device::Cuda(device), None) => match self.ranks_of_host() {

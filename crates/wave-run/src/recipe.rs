@@ -44,23 +44,24 @@ const COMMON: [&str; 9] = [
 const RETIRED: [(&str, &str); 5] = [
     (
         "larger",
-        "training larger sizes as deviations from the smallest changed no accuracy",
+        "training larger sizes as deviations from the smallest did not change accuracy",
     ),
     (
         "sizes_per_step",
-        "several sizes in a step cost 1 to 3 points at equal time",
+        "several sizes per step cost 1 to 3 points at equal time",
     ),
     (
         "inplace_weight",
-        "in-place distillation gained nothing, and needs several sizes in a step",
+        "in-place distillation gained nothing, and needs several sizes per step",
     ),
     (
         "template_lr_ratio",
-        "a learning rate for templates alone gained nothing",
+        "a separate learning rate for templates gained nothing",
     ),
     (
         "method",
-        "templates factorised from trained weights kept little more than those of random weights",
+        "templates factorised from trained weights kept little more than templates of random \
+         weights",
     ),
 ];
 
@@ -140,7 +141,8 @@ impl Recipe {
             };
             if !names.contains(&key.as_str()) {
                 return Err(request(format!(
-                    "{}: unknown key {key}{}; the tables are {}, and the keys outside a table {}",
+                    "{}: unknown key {key}{}; expected a table ({}) or a key outside the tables \
+                     ({})",
                     self.whose,
                     did_you_mean(key, names.iter().copied()),
                     TABLES.join(", "),
@@ -206,7 +208,7 @@ where
     };
     Err(request(match RETIRED.iter().find(|(old, _)| *old == key) {
         Some((_, why)) => {
-            format!("{whose}: {key} was removed in version 0.1.0: {why}; leave it out")
+            format!("{whose}: {key} was removed in version 0.1.0: {why}; remove it")
         }
         None => format!(
             "{whose}: unknown key {key}{}; see `wave help {table}`",
@@ -249,7 +251,7 @@ where
 /// The error for a setting that does not apply to `what`.
 pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     let flag = key.replace('_', "-");
-    request(format!("--{flag} does not apply to {what}; leave it out"))
+    request(format!("--{flag} does not apply to {what}; remove it"))
 }
 
 const DURATIONS: [&str; 2] = ["epochs", "steps"];

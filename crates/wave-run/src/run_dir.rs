@@ -356,7 +356,8 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
     match begun && completed(&level(out, at).join("run"))?.is_none() {
         false => Ok(lock),
         true => Err(request(format!(
-            "{} holds a run without level {at} of this one; choose another --out, or start over with --overwrite",
+            "{} holds a run without level {at}; choose another --out, or start over with \
+             --overwrite",
             out.display()
         ))),
     }
@@ -388,7 +389,7 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     match result.is_object() {
         true => Ok(Some(result)),
         false => Err(request(format!(
-            "{} is no result of a run; remove it, and the run starts over",
+            "{} is not the result of a run; remove it to start the run over",
             path.display()
         ))),
     }
@@ -433,8 +434,8 @@ fn same(
     match other.is_empty() {
         true => Ok(()),
         false => Err(request(format!(
-            "{} holds {what} run with {}; repeat those, choose another --out, or start over with \
-             --overwrite",
+            "{} holds {what} run with {}; repeat the old ones, choose another --out, or start over \
+             with --overwrite",
             out.display(),
             other.join(" and ")
         ))),
@@ -461,7 +462,7 @@ fn warn(out: &Path, found: &Found, threads: &str, verbosity: Verbosity) {
         progress::say(
             verbosity,
             &format!(
-                "{broken}. {out} goes on from the state before, of step {}",
+                "{broken}; {out} resumes from the previous state, of step {}",
                 of("step")
             ),
         );
@@ -470,8 +471,8 @@ fn warn(out: &Path, found: &Found, threads: &str, verbosity: Verbosity) {
         progress::say(
             verbosity,
             &format!(
-                "{out} was started with {} threads and goes on with {threads}: the result may differ \
-                 from that of an uninterrupted run by rounding",
+                "{out} was started with {} threads and resumes with {threads}: the result may \
+                 differ from an uninterrupted run by rounding",
                 of("threads")
             ),
         );
@@ -507,11 +508,11 @@ fn check_artefact(out: &Path, written: &Value) -> Result<()> {
             None => "is missing".to_string(),
             Some(is) if is["bytes"] != was["bytes"] => {
                 format!(
-                    "has {} bytes, and was written with {}",
+                    "has {} bytes, but was written with {}",
                     is["bytes"], was["bytes"]
                 )
             }
-            Some(_) => "has another content than was written".to_string(),
+            Some(_) => "has changed since it was written".to_string(),
         };
         return Err(request(format!(
             "the run in {} is complete, but its {name} {found}; copy it back, or make it again with \

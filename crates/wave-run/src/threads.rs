@@ -17,7 +17,7 @@ pub fn pool(given: Option<usize>) -> Result<ThreadPool> {
         pool = pool.num_threads(threads);
     }
     pool.build()
-        .context("cannot start the threads; give fewer by --threads")
+        .context("cannot start the threads; give fewer with --threads")
 }
 
 /// Number of threads from the flag or rayon's variable.
@@ -37,7 +37,8 @@ fn number(given: Option<usize>) -> Result<Option<usize>> {
         Some(threads) if threads > MOST_THREADS => {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             Err(request(format!(
-                "{name} {threads}; expected 1 to {MOST_THREADS}, best one for each of the {cores} cores"
+                "{name} {threads}; expected 1 to {MOST_THREADS}, ideally one for each of the \
+                 {cores} cores"
             )))
         }
         threads => Ok(threads),

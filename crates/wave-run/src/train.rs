@@ -282,7 +282,7 @@ where
         if context.interrupted() {
             return Err(TrainError::Interrupted(state.step).into()); // in the last step
         }
-        detail(|| format!("{label}: trained"));
+        detail(|| format!("{label}: training finished"));
     }
     let mut outcome = observer.finish(&state)?;
     let images = (state.step - first) * batches.batch_size() as u64;

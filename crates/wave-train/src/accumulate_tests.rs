@@ -131,7 +131,7 @@ fn unequal_micro_batches_and_parted_pairs_are_refused() {
         (1, 0, &plain, "divisor"),
         (1, 4, &mixed, "even number"),
         (2, 4, &plain, "divisor"),
-        (5, 1, &plain, "12 images in equal shares of 5"),
+        (5, 1, &plain, "12 images does not divide equally among 5"),
         (4, 1, &mixed, "even number"),
     ] {
         let errors = Thread::each(size, |rank| {

@@ -85,13 +85,15 @@ impl Examples for Batch {
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {
         let b = self.size;
         if n == 0 || !b.is_multiple_of(n) {
-            candle_core::bail!("a batch of {b} images in {n} parts: expected a divisor of {b}");
+            candle_core::bail!(
+                "a batch of {b} images in {n} micro-batches: expected a divisor of {b}"
+            );
         }
         let order: Vec<usize> = match &self.mix {
             Some(mix) if n > 1 => {
                 if b / n % 2 == 1 {
                     candle_core::bail!(
-                        "mixed images in {n} parts of {}: expected an even number in a part",
+                        "mixed images in {n} micro-batches of {}: expected an even number in each",
                         b / n
                     );
                 }
@@ -102,7 +104,7 @@ impl Examples for Batch {
             _ => (0..b).collect(),
         };
         if order.len() != b {
-            candle_core::bail!("mixed images that are not in pairs cannot be parted");
+            candle_core::bail!("mixed images that are not in pairs cannot be split");
         }
         Ok(order.chunks(b / n).map(<[usize]>::to_vec).collect())
     }

@@ -177,7 +177,7 @@ fn gradients<B: Batches>(
             Some(sum) => sum.add(gradients)?,
         });
     }
-    let sum = sum.ok_or_else(|| candle_core::Error::Msg("a batch of no micro-batches".into()))?;
+    let sum = sum.ok_or_else(|| candle_core::Error::Msg("a batch without micro-batches".into()))?;
     sum.over(ranks)
 }
 

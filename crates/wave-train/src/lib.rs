@@ -101,8 +101,8 @@ pub enum TrainError {
     Mismatch(String),
     /// The ranks do not hold the same weights.
     #[error(
-        "the ranks do not hold the same weights at step {step}; start all with the same program, \
-         settings and files, on machines of one instruction set or with WAVE_SIMD set alike"
+        "the ranks hold different weights at step {step}; start all with the same program, \
+         settings and files, on machines with the same instruction set or with the same WAVE_SIMD"
     )]
     Apart {
         /// Steps done.

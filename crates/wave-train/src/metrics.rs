@@ -40,7 +40,7 @@ pub fn evaluate(
     }
     let scores = tally.scores(ranks);
     if scores.images == 0 {
-        let problem = "there are no images to test on; choose data with some".to_owned();
+        let problem = "there are no test images; choose data with some".to_owned();
         return Err(DataError::Settings(problem).into());
     }
     Ok(scores)
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn of_no_images_there_is_no_accuracy() {
         let none = evaluate(&Alone, std::iter::empty(), |images| Ok(images.clone()));
-        assert!(none.unwrap_err().to_string().contains("no images"));
+        assert!(none.unwrap_err().to_string().contains("no test images"));
     }
 
     #[test]

@@ -39,8 +39,8 @@ impl ResizedCrop {
             return Ok(());
         }
         Err(format!(
-            "{self:?} is out of range: expected scales above 0 and up to 1 and ratios above 0 and up \
-             to 100, the lesser first"
+            "{self:?} is out of range: expected scales above 0 and up to 1, and ratios above 0 and \
+             up to 100, the smaller first"
         ))
     }
 

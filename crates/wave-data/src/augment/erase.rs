@@ -53,8 +53,8 @@ impl Erasing {
             return Ok(());
         }
         Err(format!(
-            "{self:?} is out of range: expected a probability of 0 to 1, areas above 0 and up to 1, \
-             the lesser first, and an aspect of 0.01 to 1"
+            "{self:?} is out of range: expected a probability of 0 to 1, areas above 0 and up to \
+             1, the smaller first, and an aspect ratio of 0.01 to 1"
         ))
     }
 

@@ -202,7 +202,7 @@ fn settings_out_of_range_are_refused() {
     refused(&|a| a.crop_padding = 9, "crop_padding");
     refused(&|a| a.repeats = 0, "0 repeats");
     let crop = &|a: &mut Augment| a.resized_crop.get_or_insert_default().scale = (0.5, 0.1);
-    refused(crop, "the lesser first");
+    refused(crop, "the smaller first");
     let jitter = &|a: &mut Augment| a.colour_jitter.get_or_insert_default().hue = 0.6;
     refused(jitter, "hue of 0 to 0.5");
     let erase = &|a: &mut Augment| a.erasing.get_or_insert_default().probability = f64::NAN;

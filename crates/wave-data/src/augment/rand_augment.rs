@@ -34,7 +34,7 @@ impl FromStr for RandAugment {
     fn from_str(text: &str) -> Result<Self, DataError> {
         let fail = || {
             DataError::Settings(format!(
-                "`{text}` is no RandAugment policy; expected timm's notation, such as \
+                "`{text}` is not a RandAugment policy; expected timm's notation, such as \
                  rand-m9-mstd0.5-inc1"
             ))
         };
@@ -78,7 +78,7 @@ impl RandAugment {
         }
         Err(format!(
             "{self:?} is out of range: expected a probability of 0 to 1, a magnitude of 0 to 10, a \
-             deviation of 0 to 100 and at most 100 operations"
+             standard deviation of 0 to 100 and at most 100 operations"
         ))
     }
 

@@ -46,8 +46,8 @@ impl Info {
             return Err(DataError::content(
                 dir,
                 format!(
-                    "holds shards that were not packed to the end ({INCOMPLETE}); pack them again, \
-                     into this directory too"
+                    "holds shards that were not completely packed ({INCOMPLETE}); pack them again, \
+                     here or elsewhere"
                 ),
             ));
         }
@@ -57,7 +57,7 @@ impl Info {
         }
         let bytes = read_whole(&path, MAX_INFO_BYTES)?;
         let info: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| DataError::content(&path, format!("is no JSON: {error}")))?;
+            .map_err(|error| DataError::content(&path, format!("is not JSON: {error}")))?;
         let (mut splits, mut tests) = (BTreeMap::new(), BTreeMap::new());
         for (name, split) in info["splits"].as_object().into_iter().flatten() {
             let part = SplitInfo::new(dir, split)
@@ -122,8 +122,8 @@ impl Info {
                     && count != length
                 {
                     let problem = format!(
-                        "holds {count} images, and {INFO} says {length}: it was cut off or changed; \
-                         copy or pack it again"
+                        "holds {count} images, but {INFO} says {length}: it was cut off or \
+                         changed; copy or pack it again"
                     );
                     return Err(DataError::content(file, problem));
                 }
@@ -133,7 +133,7 @@ impl Info {
                 && sum != images
             {
                 let problem = format!(
-                    "says num_samples = {images}, and its shards hold {sum} images: some were cut \
+                    "says num_samples = {images}, but its shards hold {sum} images: some were cut \
                      off or changed; copy or pack them again"
                 );
                 return Err(DataError::content(
@@ -161,7 +161,7 @@ impl SplitInfo {
             && lengths.len() != files.len()
         {
             return Err(format!(
-                "{} shard_lengths for {} filenames; expected as many of either",
+                "{} shard_lengths for {} filenames; expected equal numbers",
                 lengths.len(),
                 files.len()
             ));

@@ -15,12 +15,12 @@ pub fn card_interface(label_names: &[String], classes: usize, steps: &Preprocess
     let named = label_names.iter().take(MOST_NAMED).map(|name| code(name));
     let named: Vec<String> = named.collect();
     text += &match (classes, named.len()) {
-        (0, _) => "None: a backbone, which gives features.\n".to_owned(),
+        (0, _) => "None: a backbone that outputs features.\n".to_owned(),
         (n, 0) => format!("{n}, without names.\n"),
         (n, most) => {
             let rest = match n.saturating_sub(most) {
                 0 => String::new(),
-                rest => format!(" and {rest} more, `label_names` in `config.json`"),
+                rest => format!(" and {rest} more, in `label_names` of `config.json`"),
             };
             format!(
                 "{n}, in the order of the logits: {}{rest}.\n",
@@ -101,7 +101,10 @@ mod tests {
         assert!(text.contains("| size | 224 x 224 |\n"), "{text}");
         let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
         let text = card_interface(&many, 1000, &steps);
-        assert!(text.contains("`99` and 900 more, `label_names`"), "{text}");
+        assert!(
+            text.contains("`99` and 900 more, in `label_names`"),
+            "{text}"
+        );
         assert!(card_interface(&[], 0, &steps).contains("a backbone"));
     }
 }

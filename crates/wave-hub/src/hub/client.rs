@@ -126,7 +126,7 @@ impl<'a> Client<'a> {
         let body = read_limited(&mut answer, MAX_ANSWER, MAX_ANSWER_TIME);
         if status.is_success() {
             return serde_json::from_slice(&body?).map_err(|cause| {
-                Failure::Nonsense(format!("an answer that the API does not have ({cause})"))
+                Failure::Nonsense(format!("a response that does not fit the API ({cause})"))
             });
         }
         let status = status.as_u16();
@@ -167,13 +167,13 @@ fn read_limited(answer: &mut impl Read, most: u64, time: Duration) -> Result<Vec
         all.extend(&part[..n]);
         if all.len() as u64 > most {
             return Err(Failure::Nonsense(format!(
-                "an answer of more than {} MB, expected a list of files",
+                "a response of more than {} MB, expected a list of files",
                 most >> 20
             )));
         }
         if began.elapsed() > time {
             return Err(Failure::Nonsense(format!(
-                "an answer that did not end within {} s",
+                "a response that did not end within {} s",
                 time.as_secs()
             )));
         }
@@ -233,10 +233,14 @@ impl From<HFError> for Failure {
             ),
             HFError::Request { source, .. } => source.into(),
             HFError::Io(cause) => Self::Local(cause),
-            HFError::MalformedResponse { what, .. } => Self::Nonsense(format!("no answer: {what}")),
-            HFError::Json(cause) => Self::Nonsense(format!("an answer that is not its: {cause}")),
+            HFError::MalformedResponse { what, .. } => {
+                Self::Nonsense(format!("no valid response: {what}"))
+            }
+            HFError::Json(cause) => {
+                Self::Nonsense(format!("a response that is not a hub's: {cause}"))
+            }
             HFError::CacheLockTimeout { .. } => Self::Wire {
-                cause: "a file of the same content takes long".to_owned(),
+                cause: "a file with the same content takes too long".to_owned(),
                 again: true,
             },
             // hf-xet does its own retries.
@@ -259,7 +263,7 @@ impl From<reqwest::Error> for Failure {
             })
         };
         if let Some(cause) = chain().find(|cause| cause.is::<serde_json::Error>()) {
-            return Self::Nonsense(format!("an answer that the API does not have ({cause})"));
+            return Self::Nonsense(format!("a response that does not fit the API ({cause})"));
         }
         let cause = chain().last().map_or_else(String::new, ToString::to_string);
         Self::Wire {
@@ -297,7 +301,7 @@ fn explain(settings: &HubSettings, about: &str, failure: Failure, attempts: u32)
             false,
         ),
         Failure::Wire { cause, .. } => remote(
-            format!("no connection to {endpoint}, or it was cut: {cause}"),
+            format!("no connection to {endpoint}, or it was lost: {cause}"),
             "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 works from the cache",
             false,
         ),
@@ -333,19 +337,19 @@ fn refusal(
             "check the name; for a private or new repository set HF_TOKEN",
         ),
         403 => (
-            "the account may not do this",
-            "use a token that may write to the repository, or accept the conditions on its page",
+            "the account is not permitted to do this",
+            "use a token with write access to the repository, or accept the conditions on its page",
         ),
         404 => (
             "not found on the hub",
-            "check the name and the revision; what is private needs HF_TOKEN",
+            "check the name and the revision; private repositories need HF_TOKEN",
         ),
         409 | 412 => (
-            "somebody else changed the repository meanwhile",
-            "look at it, then run the command again",
+            "someone else changed the repository in the meantime",
+            "check it, then run the command again",
         ),
         413 => (
-            "the hub does not take as much",
+            "the hub does not accept this much data",
             "publish a smaller artefact",
         ),
         429 => (
@@ -355,7 +359,7 @@ fn refusal(
         500.. => ("the hub failed", "try again later"),
         _ => (
             "the hub refused",
-            "correct what it names, or look at the repository's page",
+            "correct the named fault, or check the repository's page",
         ),
     };
     let more = match (status, wait) {

@@ -98,7 +98,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
         let entry = entry.map_err(HubError::io("read", dir))?;
         let name = entry.file_name().into_string().map_err(|name| {
             let path = dir.join(name);
-            HubError::malformed(&path, "has a name that is not text", "rename or remove it")
+            HubError::malformed(&path, "has a name that is not UTF-8", "rename or remove it")
         })?;
         names.push(name);
     }
@@ -166,8 +166,8 @@ fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
         if !target.starts_with(&root) {
             return Err(HubError::malformed(
                 path,
-                "is a link that leads out of the directory",
-                "put a copy of the file in its place",
+                "is a link that points outside the directory",
+                "replace it with a copy of the file",
             ));
         }
     }
@@ -206,7 +206,7 @@ fn check_card(path: &Path, card: &str) -> Result<(), HubError> {
     }
     Err(HubError::malformed(
         path,
-        "has no YAML head",
+        "has no YAML front matter",
         "start it with a line `---`, lines such as `license: mit`, and another `---`",
     ))
 }

@@ -33,7 +33,7 @@ fn a_card_is_replaced_or_made_but_always_has_a_head() {
     let mine = "---\nlicense: mit\n---\n\n# Mine\n";
     let found = plan(&dir, Some(mine)).unwrap();
     assert_eq!(card(&found), Content::Memory(mine.as_bytes().to_vec()));
-    check_refused(plan(&dir, Some("# Mine")), &["no YAML head"]);
+    check_refused(plan(&dir, Some("# Mine")), &["no YAML front matter"]);
     fs::write(dir.join(CARD_FILE), "# Mine\n").unwrap();
     check_refused(plan(&dir, None), &["README.md", "YAML"]);
     fs::remove_file(dir.join(CARD_FILE)).unwrap();
@@ -73,7 +73,7 @@ fn a_link_that_leads_out_is_refused() {
     let outside = root.path().join("scalers.safetensors");
     write_tensors(&outside, &weights(&[("a", &[1])]), &Default::default()).unwrap();
     std::os::unix::fs::symlink(&outside, dir.join("scalers.safetensors")).unwrap();
-    check_refused(plan(&dir, None), &["scalers.safetensors", "leads out"]);
+    check_refused(plan(&dir, None), &["scalers.safetensors", "points outside"]);
 }
 
 #[test]

@@ -98,8 +98,8 @@ fn check_branch(options: &PublishOptions) -> Result<(), HubError> {
     match options.create_pr && branch != "main" {
         true => Err(HubError::malformed(
             Path::new(branch),
-            "is a branch, and the hub takes pull requests to main only",
-            "leave out the branch or the pull request",
+            "is a branch, but the hub accepts pull requests to main only",
+            "drop the branch or the pull request",
         )),
         false => Ok(()),
     }
@@ -110,11 +110,11 @@ fn check_settings(settings: &HubSettings) -> Result<(), HubError> {
         Err(HubError::malformed(Path::new(name), found, remedy))
     };
     if settings.offline {
-        let found = "is set, and publishing needs the network";
+        let found = "is set, but publishing needs the network";
         return refuse("HF_HUB_OFFLINE", found, "unset it");
     }
     if settings.token.is_none() {
-        let found = "is not set, and publishing needs a token that may write";
+        let found = "is not set, but publishing needs a token with write access";
         return refuse("HF_TOKEN", found, "create one in the hub's settings");
     }
     Ok(())
@@ -198,7 +198,7 @@ impl Hub<'_> {
                 let way = self.client.settings.scrub(other.unwrap_or("Git LFS"));
                 Err(HubError::remote(
                     &self.about,
-                    format!("the hub takes large files by {way}, expected Xet"),
+                    format!("the hub accepts large files through {way}, expected Xet"),
                     "upload the directory with Python's `hf upload` and HF_HUB_DISABLE_XET=1",
                     true,
                 ))

@@ -174,7 +174,7 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     options.create_pr = true;
     check_refused(
         send(&settings, &dir, &options),
-        &["v2", "to main only", "leave out"],
+        &["v2", "to main only", "drop the branch"],
     );
     options.revision = None;
     let published = send(&settings, &dir, &options).unwrap();
@@ -264,11 +264,15 @@ fn refusals_are_explained_keep_the_secret_and_commit_nothing() {
         return;
     }
     for (at, status, expected) in [
-        ("repos/create", 403, "may not do this"),
+        ("repos/create", 403, "not permitted to do this"),
         ("preupload", 401, "does not accept the token"),
         ("batch", 413, "smaller"),
-        ("xet-write-token", 403, "may not do this"),
-        ("commit", 409, "changed the repository meanwhile (409)"),
+        ("xet-write-token", 403, "not permitted to do this"),
+        (
+            "commit",
+            409,
+            "changed the repository in the meantime (409)",
+        ),
         ("commit", 412, "(412)"),
         ("commit", 400, "refused (400)"),
     ] {

@@ -208,22 +208,22 @@ fn list(
     let path = format!("api/{}/{}/revision/{revision}", kind.plural(), name.repo);
     let Listing { sha, siblings } = client.call(&about, || client.ask(&path, None))?;
     if !is_commit(&sha) {
-        let found = format!("an answer that the API does not have (a commit named {sha:?})");
+        let found = format!("a response that does not fit the API (a commit named {sha:?})");
         return Err(client.unexpected(&about, &found));
     }
     let files: Vec<String> = siblings.into_iter().map(|file| file.rfilename).collect();
     for file in &files {
         let long = file.split('/').any(|part| part.len() > MAX_NAME);
         let (found, remedy) = if escapes(file) {
-            ("leads out of its directory", "do not trust this repository")
-        } else if file.chars().any(char::is_control) {
             (
-                "has characters that are no text",
+                "points outside its directory",
                 "do not trust this repository",
             )
+        } else if file.chars().any(char::is_control) {
+            ("has control characters", "do not trust this repository")
         } else if long {
             (
-                "is too long for a directory",
+                "is too long for a file system",
                 "ask its owner for a shorter name",
             )
         } else {
@@ -265,7 +265,7 @@ fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal
         return match skipped.iter().find(|file| is_pickle_name(file)) {
             Some(file) => refuse(
                 format!("holds its weights only as {file}, and reading a pickle may run code"),
-                "ask its owner for safetensors, or convert it where that is safe",
+                "ask its owner for safetensors, or convert it in a safe place",
             ),
             None => refuse(
                 "holds no artefact: no .safetensors file".to_owned(),
@@ -372,9 +372,9 @@ impl<'a> Transfer<'a> {
         let Some(found) = self.fetch_once(file, &about)? else {
             return Ok(());
         };
-        let remedy = "run the command again later: a hub in trouble sends an error page; if it stays so, a proxy or \
+        let remedy = "run the command again later: a failing hub sends error pages; if this persists, a proxy or \
                       mirror is damaged";
-        let found = format!("was sent twice {found}");
+        let found = format!("the hub twice sent {found}");
         Err(HubError::remote(&about, found, remedy, false))
     }
 
@@ -439,7 +439,7 @@ impl<'a> Transfer<'a> {
         let mut names = names.into_iter();
         let known = names.find(|name| self.staged.join(name).exists());
         known.ok_or_else(|| {
-            let found = "has a content that no blob in the cache has";
+            let found = "has content that matches no blob in the cache";
             HubError::malformed(pointer, found, "run the command again")
         })
     }

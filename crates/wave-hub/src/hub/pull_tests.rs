@@ -210,7 +210,7 @@ fn a_cut_connection_is_tried_again_and_leaves_nothing() {
     for _ in 0..3 {
         hub.fault("GET /get/", Fault::Cut(10));
     }
-    let error = check_failed(&hub, &settings, &["model.safetensors", "was cut"]);
+    let error = check_failed(&hub, &settings, &["model.safetensors", "was lost"]);
     assert!(!error.is_request());
     hub.fault("GET /get/", Fault::Cut(1000));
     hub.fault("GET /get/", Fault::Cut(0));
@@ -343,7 +343,11 @@ fn refusals_are_explained_and_keep_the_secret() {
     let (_root, _, hub, mut settings) = setting();
     let cases: [(u16, bool, &[&str]); 5] = [
         (401, true, &["does not accept the token", "HF_TOKEN"]),
-        (403, true, &["may not do this", "accept the conditions"]),
+        (
+            403,
+            true,
+            &["not permitted to do this", "accept the conditions"],
+        ),
         (404, true, &["not found", "check the name and the revision"]),
         (418, false, &["refused (418)"]),
         (409, false, &["changed the repository", "again"]),
@@ -388,9 +392,12 @@ fn repositories_without_an_artefact_are_refused() {
         ),
         (&["config.json"], "no .safetensors"),
         (&["model.safetensors"], "config.json is missing"),
-        (&["config.json", "../model.safetensors"], "leads out"),
-        (&["config.json", "/etc/x.safetensors"], "leads out"),
-        (&["config.json", "a\u{1b}[2J.safetensors"], "no text"),
+        (&["config.json", "../model.safetensors"], "points outside"),
+        (&["config.json", "/etc/x.safetensors"], "points outside"),
+        (
+            &["config.json", "a\u{1b}[2J.safetensors"],
+            "control characters",
+        ),
         (
             &["config.json", &format!("{}.safetensors", "a".repeat(244))],
             "256 bytes",
@@ -407,9 +414,9 @@ fn repositories_without_an_artefact_are_refused() {
 fn answers_that_are_no_hubs_are_said_to_be() {
     let (_root, _, hub, settings) = setting();
     hub.fault("revision", Fault::Flip);
-    check_failed(&hub, &settings, &["the API does not have", "HF_ENDPOINT"]);
+    check_failed(&hub, &settings, &["does not fit the API", "HF_ENDPOINT"]);
     hub.fault("revision", Fault::Status(200, &[], String::new()));
-    check_failed(&hub, &settings, &["the API does not have"]);
+    check_failed(&hub, &settings, &["does not fit the API"]);
     let tagged = Fault::Status(200, &[("etag", "\"x\"")], String::new());
     hub.fault("HEAD README", tagged);
     check_failed(

@@ -27,7 +27,7 @@ pub struct Found {
 pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubError> {
     let about = format!("a search for {}", tags.join(", "));
     if settings.offline {
-        let remedy = "unset it, or leave out --hub";
+        let remedy = "unset it, or drop --hub";
         return Err(HubError::remote(
             &about,
             "HF_HUB_OFFLINE is set",

@@ -107,7 +107,7 @@ impl Token {
         if text.len() < 4 || !text.chars().all(|c| c.is_ascii_graphic()) {
             return Err(HubError::malformed(
                 Path::new("HF_TOKEN"),
-                "is not a token: too short, or with characters that no token has",
+                "is not a token: it is too short or has invalid characters",
                 "copy it again from the hub's settings",
             ));
         }

@@ -35,7 +35,7 @@ impl Preprocessing {
         let by = &self.interpolation.value;
         let Some(resample) = RESAMPLE.iter().position(|name| name == by) else {
             return Err(format!(
-                "images are resized by `{by}`, for which transformers has no number"
+                "images are resized by `{by}`, which transformers does not support"
             ));
         };
         let [height, width] = self.size.value;
@@ -82,7 +82,7 @@ impl Preprocessing {
         }
         if floors {
             return Err(format!(
-                "`crop_mode` {} with offsets rounded down is of neither transformers nor timm",
+                "neither transformers nor timm supports `crop_mode` {} with offsets rounded down",
                 self.crop_mode.value
             ));
         }

@@ -50,7 +50,7 @@ pub(super) fn assumed(config: &Value) -> Result<Preprocessing, String> {
     let class = of_model(config).unwrap_or(&VIT);
     let channels = channels(config)?;
     let why = format!(
-        "no preprocessor_config.json, and this is the default of {}",
+        "no preprocessor_config.json, so the default of {}",
         class.name
     );
     let keys = Map::new();
@@ -94,8 +94,8 @@ fn of_model(config: &Value) -> Result<&'static Class, String> {
     let takes = |class: &&Class| class.models.split(' ').any(|model| model == kind);
     CLASSES.iter().find(takes).ok_or_else(|| {
         format!(
-            "has no `image_processor_type`, and the model's `model_type` {kind:?} implies none that is \
-             supported"
+            "has no `image_processor_type`, and the model's `model_type` {kind:?} implies none \
+             that wave supports"
         )
     })
 }
@@ -302,15 +302,15 @@ impl<'a> File<'a> {
         if let Resize::Share(default) = self.class.resize {
             let Extent::Shorter(side) = size else {
                 return Err(format!(
-                    "`size` is {}, expected `shortest_edge`, which alone {} takes",
+                    "`size` is {}, expected `shortest_edge`, the only form that {} accepts",
                     text(self.get("size")),
                     self.class.name
                 ));
             };
             if crops && self.crop_size()? != [side; 2] {
                 return Err(format!(
-                    "`do_center_crop` is true with another `crop_size` than `size`, which is not \
-                     supported of {}",
+                    "`do_center_crop` is true and `crop_size` differs from `size`, which is not \
+                     supported for {}",
                     self.class.name
                 ));
             }
@@ -346,8 +346,8 @@ impl<'a> File<'a> {
         let ([h, w], [ch, cw]) = (sides, crop);
         if ch > h || cw > w {
             return Err(format!(
-                "`crop_size` {ch} x {cw} exceeds `size` {h} x {w}, so that images would be padded, which \
-                 is not supported"
+                "`crop_size` {ch} x {cw} exceeds `size` {h} x {w}, which would pad images and is \
+                 not supported"
             ));
         }
         if cropped == "squash" && crop == sides {
@@ -355,7 +355,8 @@ impl<'a> File<'a> {
         }
         if cropped == "squash" && (h != w || ch != cw) {
             return Err(format!(
-                "`size` {h} x {w} is cropped to `crop_size` {ch} x {cw}, which is supported of squares only"
+                "`size` {h} x {w} is cropped to `crop_size` {ch} x {cw}, which is supported for \
+                 squares only"
             ));
         }
         Ok((crop, share(ch, h, ch as f64 / h as f64), cropped, keys))

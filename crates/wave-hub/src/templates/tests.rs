@@ -153,7 +153,7 @@ fn a_config_that_contradicts_the_file_is_refused_by_tensor() {
         "/template_size 8 => `templates.attention` has shape [3, 4, 4]",
         "/counts/mlp 4 => `templates.mlp`",
         "/anchors 3 => `bank.2.fc1` is missing",
-        "/anchors 1 => `bank.1.fc1`, of which config.json says nothing",
+        "/anchors 1 => `bank.1.fc1`, which config.json does not list",
         r#"/sets/proj "mlp" => `bank.0.proj` has shape [3, 2, 2]"#,
     ] {
         check_config_refused(case, &["templates.safetensors", "both"]);
@@ -179,8 +179,8 @@ fn weights_that_contradict_the_config_are_not_written() {
         "`bank.0.qkv` has shape [3, 12]",
     );
     refused("bank.0.qkv", Some(&[3, 0, 2]), "`bank.0.qkv` has shape");
-    refused("bank.0.fc3", Some(&[1]), "`bank.0.fc3`, of which");
-    refused("templates.more", Some(&[1]), "`templates.more`, of which");
+    refused("bank.0.fc3", Some(&[1]), "`bank.0.fc3`, which");
+    refused("templates.more", Some(&[1]), "`templates.more`, which");
 
     let mut later = config();
     later.format_version = 2;
@@ -233,7 +233,7 @@ fn smaller_levels_have_tensors_of_their_own() {
     let unlike = "unlike `levels.0.bank.0.fc1`";
     refused("levels.0.bank.1.fc1", Some(&[2, 3, 1]), unlike);
     for stranger in ["levels.0.bank.2.fc1", "levels.1.auxiliary.head.weight"] {
-        let expected = format!("`{stranger}`, of which");
+        let expected = format!("`{stranger}`, which");
         refused(stranger, Some(&[2, 4, 1]), &expected);
     }
 }

@@ -29,7 +29,9 @@ impl TestImages {
     /// Warns on stderr if the class names of a model differ from those of the data.
     pub fn tell_classes(&self, names: &[String]) {
         if let Some(found) = difference(&self.spec, &self.class_names, names) {
-            progress::note(&format!("warning: {found}: are these its classes?"));
+            progress::note(&format!(
+                "warning: {found}; check that these are the model's classes"
+            ));
         }
     }
 }

@@ -54,7 +54,7 @@ pub fn open_one(name: &str) -> Result<Dataset> {
     }
     wave_data::open(name).map_err(|error| match meant(name) {
         Some(meant) => request(format!(
-            "`{name}` names no data set and no directory; did you mean `{meant}`?"
+            "`{name}` is neither a data set nor a directory; did you mean `{meant}`?"
         )),
         None => error.into(),
     })

@@ -74,12 +74,12 @@ fn choose(files: &[String], parquet: bool) -> Result<Chosen, Refusal> {
         folders_of(&images, files)
     } else if !tables.is_empty() {
         refuse(
-            "holds parquet files, which this program was built without",
+            "holds parquet files, and this program was built without parquet",
             "build it with `--features parquet`",
         )
     } else {
         refuse(
-            "holds no data that is read from a hub: no parquet files, tar shards or images",
+            "holds no data that wave reads from a hub: no parquet files, tar shards or images",
             "try the hub's own conversion, OWNER/NAME@refs/convert/parquet, or download and unpack it",
         )
     }
@@ -143,7 +143,7 @@ fn shards_of(shards: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
                 homes.len(),
                 names.join(", ")
             ),
-            "download the one that you mean, and name its files: --data 'DIR/*.parquet'",
+            "download the one you want, and name its files: --data 'DIR/*.parquet'",
         );
     }
     let test = [&VALIDATION[..], &TEST].map(|words| split_of(shards, words));

@@ -46,8 +46,8 @@ impl TestImages {
         if dataset.unsplit && plan.hold_out.is_none() {
             let n = dataset.train.len();
             progress::note(&format!(
-                "{} has no images set apart to test on: all {n} are tested on; of a model trained on them, \
-                 --hold-out N tests on the N that it was not trained on",
+                "{} has no separate test images: all {n} images are tested; for a model trained on \
+                 them, --hold-out N tests only the N that were held out",
                 dataset.name
             ));
             dataset.test = dataset.train.clone();
@@ -58,8 +58,8 @@ impl TestImages {
         }
         if indices.is_empty() {
             return Err(request(format!(
-                "{} has no images to test on, only {} to train on: give --hold-out N to test on the \
-                 last N of them, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
+                "{} has no test images, only {} training images: give --hold-out N to test on the \
+                 last N, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
                 dataset.name,
                 dataset.train.len()
             )));
@@ -67,7 +67,7 @@ impl TestImages {
         tell_size(&*source, transform);
         detail(|| {
             format!(
-                "{}: {} images to test on; {transform:?}",
+                "{}: {} test images; {transform:?}",
                 dataset.name,
                 indices.len()
             )
@@ -115,7 +115,7 @@ impl TestImages {
         match self.indices.is_empty() {
             false => Ok(()),
             true => Err(request(format!(
-                "{} has no images to test on, so there is no accuracy to tell: give --hold-out N to test \
+                "{} has no test images, so accuracy cannot be measured: give --hold-out N to test \
                  on training images, or other data",
                 self.spec
             ))),
@@ -125,7 +125,7 @@ impl TestImages {
     /// Reports on stderr the broken images that were left out, and returns their number. Every rank
     /// must call it.
     pub fn tell_broken(&self) -> usize {
-        let what = ("test image", "left out of the accuracy");
+        let what = ("test image", "excluded from the accuracy");
         let ranks = self.context.ranks();
         tell_broken(&*self.source, &self.broken.list(), what, ranks)
     }

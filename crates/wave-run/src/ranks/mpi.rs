@@ -20,9 +20,9 @@ impl Connection {
     pub(super) fn open() -> Result<Connection> {
         // One thread at a time, though not always the same: stages run on a thread pool.
         let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
-            .context("MPI was started before")?;
+            .context("MPI is already initialised")?;
         if threading < Threading::Serialized {
-            bail!("this MPI library is for programs of one thread ({threading:?}); use another");
+            bail!("this MPI library supports only one thread ({threading:?}); use another");
         }
         Ok(Connection(ManuallyDrop::new(universe)))
     }

@@ -55,7 +55,7 @@ impl Nccl {
     pub(super) fn among(others: &dyn Ranks, device: &CudaDevice) -> Result<Nccl> {
         let mut name = [0f32; ID];
         if others.rank() == 0 {
-            let id = Id::new().map_err(|e| failed("find a place to meet", e))?;
+            let id = Id::new().map_err(|e| failed("create an id for the ranks", e))?;
             name = id.internal().map(|byte| byte as f32);
         }
         others.broadcast(&mut name);
@@ -179,24 +179,24 @@ impl InplaceOp1 for Collective<'_> {
     }
 
     fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
-        candle_core::bail!("NCCL was given values of the host")
+        candle_core::bail!("NCCL was given values in host memory")
     }
 
     fn cuda_fwd(&self, storage: &mut CudaStorage, layout: &Layout) -> candle_core::Result<()> {
         if !layout.is_contiguous() || layout.start_offset() != 0 {
-            candle_core::bail!("NCCL was given values that do not lie side by side: {layout:?}");
+            candle_core::bail!("NCCL was given values that are not contiguous: {layout:?}");
         }
         match &mut storage.slice {
             CudaStorageSlice::F32(values) => self.call(values),
             CudaStorageSlice::F64(values) => self.call(values),
-            _ => candle_core::bail!("NCCL was given numbers other than f32 and f64"),
+            _ => candle_core::bail!("NCCL was given a type other than f32 and f64"),
         }
     }
 }
 
 fn failed(what: &str, error: NcclError) -> anyhow::Error {
     anyhow!(
-        "NCCL cannot {what} ({:?}); NCCL_DEBUG=INFO makes it say why",
+        "NCCL cannot {what} ({:?}); set NCCL_DEBUG=INFO to see why",
         error.0
     )
 }

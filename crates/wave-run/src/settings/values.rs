@@ -185,8 +185,8 @@ pub fn mode(precision: PrecisionChoice, recompute: bool, device: &Device) -> any
     let precision = match precision {
         PrecisionChoice::Bf16 if !has_bf16 => {
             return Err(request(
-                "precision = bf16: this processor has no products of bf16 (AVX512-BF16); use f32 or \
-                 auto",
+                "precision = bf16: this processor has no bf16 instructions (AVX512-BF16); use f32 \
+                 or auto",
             ));
         }
         PrecisionChoice::Bf16 | PrecisionChoice::Auto if has_bf16 => Precision::Bf16,

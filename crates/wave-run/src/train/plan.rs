@@ -203,7 +203,7 @@ impl TrainingPlan {
         check_parts(self.accumulate, data)?;
         if let (Some(n), false) = (self.patience, data.has_tests()) {
             return Err(request(format!(
-                "patience = {n}: there is nothing to test on; give --hold-out N, or leave it out"
+                "patience = {n}: there are no test images; give --hold-out N, or remove patience"
             )));
         }
         Ok(Resolved {
@@ -256,7 +256,7 @@ impl Resolved {
     pub fn describe(&self, data: &impl TrainingData) -> String {
         let of = match self.accumulate {
             1 => String::new(),
-            parts => format!(" in {parts} parts each"),
+            parts => format!(" in {parts} micro-batches each"),
         };
         format!(
             "{} steps with batch = {}{of} ({:.1} epochs)\n",
@@ -275,16 +275,16 @@ fn check_parts(parts: usize, data: &impl TrainingData) -> Result<()> {
     if !examples.is_multiple_of(parts) {
         let of = match ranks.size() {
             1 => format!("batch of {examples}"),
-            n => format!("{examples} that each of {n} ranks has of a batch"),
+            n => format!("{examples} images of each of {n} ranks"),
         };
         return Err(request(format!(
-            "accumulate = {parts} does not divide the {of} into equal parts"
+            "accumulate = {parts} does not divide the {of} into equal micro-batches"
         )));
     }
     if parts > 1 && data.in_pairs() && (examples / parts) % 2 == 1 {
         return Err(request(format!(
-            "accumulate = {parts} leaves parts of {} images; mixup and cutmix mix pairs, and need \
-             an even number",
+            "accumulate = {parts} gives micro-batches of {} images; mixup and cutmix mix pairs and \
+             need an even number",
             examples / parts
         )));
     }
