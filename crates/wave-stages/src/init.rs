@@ -36,16 +36,17 @@ fn method_line(name: &str, description: &str) -> String {
 
 /// Text on the methods in `wave init --help`.
 pub fn help() -> String {
-    let mut text = String::from("Methods, for a vit:\n");
+    let mut text = String::from("Methods for a ViT:\n");
     for method in METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "Those from weight-selection to prune take weights from the model of --from.\n\n";
-    text += "For a convmixer or a convnext:\n";
+    text += "The methods from weight-selection to prune take weights from the model given by \
+             --from.\n\n";
+    text += "Methods for a ConvMixer or a ConvNeXt:\n";
     for method in filters::METHODS {
         text += &method_line(method.name, method.description);
     }
-    text + "The last two take them from the model of --from.\n"
+    text + "The last two take weights from the model given by --from.\n"
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns the output of `--json`.
@@ -54,7 +55,7 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
     let layout = Layout::of(&settings.output, &model.network)?;
     let taken = match cost.transferred {
         0 => String::new(),
-        n => format!(" {n} values are those of a trained model."),
+        n => format!(" {n} values come from a trained model."),
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
     let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
@@ -136,12 +137,12 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
     };
     if needs_donor && donor.is_none() {
         let found = match &plan.given.from {
-            Some(from) => format!("--from {from} is none"),
-            None => "there is no --from".into(),
+            Some(from) => format!("--from {from} is not one"),
+            None => "--from is missing".into(),
         };
         return Err(request(format!(
-            "method {} takes weights from a trained transformer, but {found}; give --from DIR \
-             with the directory of one (templates make models with `wave expand`)",
+            "method {} takes weights from a trained transformer, but {found}; give --from DIR, a \
+             model directory (`wave expand` makes one from templates)",
             method.name
         )));
     }

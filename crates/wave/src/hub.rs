@@ -13,10 +13,10 @@ pub struct Publish {
     /// The repository: OWNER/NAME
     #[arg(long, value_name = "OWNER/NAME")]
     pub repo: String,
-    /// Hide the repository from others, if it has to be created
+    /// Make the repository private, if it has to be created
     #[arg(long)]
     pub private: bool,
-    /// Commit to this branch, created if it is not there [default: main]
+    /// Commit to this branch, created if it does not exist [default: main]
     #[arg(long, value_name = "BRANCH")]
     pub revision: Option<String>,
     /// Propose the commit to main as a pull request, a draft until you publish it there
@@ -25,8 +25,8 @@ pub struct Publish {
     /// The commit's first line
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// The licence that the card names, as the hub spells it: apache-2.0, cc-by-4.0 [default: that of the
-    /// model that the weights go back to, if its card names one]
+    /// The card's licence, as the hub spells it: apache-2.0, cc-by-4.0 [default: the licence of the model that
+    /// the weights derive from, if its card names one]
     #[arg(long, value_name = "ID")]
     pub license: Option<String>,
 }
