@@ -203,7 +203,7 @@ fn a_growth_that_does_not_fit_is_refused() {
     };
     refused(
         "--depths 1,2 --widths 16",
-        &["up to 2 layers of width 16", "larger --depths"],
+        &["up to 2 layers and width 16", "larger --depths"],
     );
     refused(
         "--depths 2,4 --widths 32 --kronecker interleave",

@@ -200,7 +200,7 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
         );
         page.list(findings.templates.iter().map(without_data));
     }
-    page.section("How these numbers are made");
+    page.section("Notes");
     page.list(notes(findings));
     page.finish()
 }
