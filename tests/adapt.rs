@@ -37,7 +37,7 @@ fn one_delta_makes_models_of_all_sizes() {
     let card = place.text("d/README.md");
     assert!(card.contains("wave expand t --delta DIR"), "{card}");
     let plan = place.stdout(&format!("adapt t {SHAPES} --dry-run"));
-    assert!(plan.contains("values adapt, with 2 anchors"), "{plan}");
+    assert!(plan.contains("trainable values, 2 anchors"), "{plan}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_condensation_draws_other_shapes_and_records_them() {
         made["expected_from"]
             .as_str()
             .unwrap()
-            .contains("one thing each")
+            .contains("differ in one property")
     );
     assert!(made.get("not_condensed").is_none());
     let beyond = place.json("expand t --depth 9 --width 32 --patch 2 --out n");

@@ -112,7 +112,7 @@ fn wrong_flags() {
         (
             "init mimetic --mimetic equal --vp 0.4,0.4 --depth 2 --width 32 --patch 7 --data shapes --out o"
                 .into(),
-            "leave it out, or give 0,0",
+            "drop it, or give 0,0",
         ),
         ("inspect m --data shapes".into(), "--plots DIR or --html FILE"),
         ("inspect t --data shapes --plots p".into(), "data does not apply"),

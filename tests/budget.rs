@@ -123,7 +123,7 @@ fn limits_that_make_no_sense_are_refused() {
         ("--max-params many", "many"),
         ("--max-latency-ms 0", "max_latency_ms"),
         ("--max-latency-ms 0.0000001", "smallest"),
-        ("--max-params 1M --depth 2 --width 16", "leave out"),
+        ("--max-params 1M --depth 2 --width 16", "drop one"),
         ("--max-params 1M --width 17", "17"),
     ] {
         place.refused(&format!("expand t {flags} --steps 0 --out o"), &[needle]);

@@ -151,7 +151,7 @@ fn a_cache_of_other_outputs_is_refused() {
     refused(&format!("{c} --erasing 0.1"), &["augmentation"]);
     refused(&format!("{c} --view-seed 1"), &["view_seed = 0, now 1"]);
     refused(&format!("{c} --cache-top 2"), &["cache_top = all, now 2"]);
-    refused(&format!("{c} --mixup 0.8"), &["mixes", "leave out"]);
+    refused(&format!("{c} --mixup 0.8"), &["mixes", "drop mixup"]);
     place.write("n.toml", RECIPE.replace("views = 2\n", "repeats = 2\n"));
     refused(
         "condense n.toml --ancestor a --kl-weight 1 --cache c",
@@ -166,7 +166,7 @@ fn a_cache_of_other_outputs_is_refused() {
     );
     refused(
         &format!("{CONDENSE} --cache flat"),
-        &["flat holds", "no cache"],
+        &["flat holds", "not a cache"],
     );
 
     let manifest = place.text("c/cache.json");

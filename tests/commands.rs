@@ -46,7 +46,7 @@ fn init_makes_models_that_train() {
     assert!((0.05..0.2).contains(&ratio), "{ratio}");
     place.refused(
         &format!("finetune conv {args} --layer-scale 0.1 --out o"),
-        &["layer_scale and mlp_scalar are for vision transformers"],
+        &["layer_scale and mlp_scalar apply to vision transformers"],
     );
     // A trained ConvMixer is an ancestor.
     let condensed = place.json("condense r.toml --ancestor conv-f --kl-weight 1 --steps 4 --out t");

@@ -334,6 +334,6 @@ fn an_image_of_other_content_is_noticed_by_runs_and_caches() {
     place.refused(tune, &["training images"]);
     place.refused(
         &format!("{condense} --out v"),
-        &["the cache c is of other outputs: data"],
+        &["the cache c holds other outputs: data"],
     );
 }

@@ -32,7 +32,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let place = place();
     let condense = "condense r.toml --ancestor a";
     let plan = place.stdout(&format!("{condense} --dry-run"));
-    assert!(plan.contains("48 features of the ancestor"), "{plan}");
+    assert!(plan.contains("48 ancestor features"), "{plan}");
     let made = place.json(&format!("{condense} --cache c --out t"));
     assert!(made["top1"].is_null());
     assert_eq!(made["cache"]["ancestor_images"], 18);

@@ -48,7 +48,7 @@ fn images_without_labels_condense_with_the_ancestors_classes() {
         "{CONDENSE} --data flat --ce-weight 0 --cache c --dry-run"
     ));
     assert!(
-        plan.contains("8 classes") && plan.contains("20 bytes an image"),
+        plan.contains("8 classes") && plan.contains("20 bytes per image"),
         "{plan}"
     );
 }

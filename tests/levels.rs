@@ -123,7 +123,7 @@ fn levels_of_a_recipe_are_condensations_one_after_another() {
         ),
         (
             "levels = [{ depths = [2] }, { depths = [2, 3], grow = \"s\" }]",
-            &["level 1", "leave out grow"],
+            &["level 1", "remove grow"],
         ),
         (
             "levels = [{ depths = [4] }, { depths = [2] }]",
@@ -203,7 +203,7 @@ fn a_growth_that_does_not_fit_is_refused() {
     };
     refused(
         "--depths 1,2 --widths 16",
-        &["up to 2 layers of width 16", "larger --depths"],
+        &["up to 2 layers and width 16", "larger --depths"],
     );
     refused(
         "--depths 2,4 --widths 32 --kronecker interleave",
@@ -212,7 +212,7 @@ fn a_growth_that_does_not_fit_is_refused() {
     refused("--depths 2,4 --widths 32 --templates 3,1,4,4", &["levels"]);
     refused(
         "--depths 2,4 --widths 32 --anchors 2",
-        &["anchors", "leave out"],
+        &["anchors", "remove the auxiliary's keys"],
     );
     place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
     let written = place.text("t/config.json");

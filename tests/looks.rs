@@ -120,7 +120,7 @@ fn inspect_writes_one_page() {
                 "anchor 0 fc1",
                 "Training loss",
                 "Scaler bank",
-                "Queries by keys",
+                "Query-key products",
                 "Choose a size.",
                 "templates times scalers",
                 "composer-depth",

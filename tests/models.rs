@@ -30,8 +30,8 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
     let stderr = place.texts("predict bare.safetensors a.png").1;
     for part in [
         "bare.safetensors",
-        "how many heads",
-        "taking 1",
+        "number of attention heads",
+        "assuming 1",
         "--heads N",
     ] {
         assert!(stderr.contains(part), "no `{part}` in {stderr}");
@@ -55,7 +55,12 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
     assert!(output.stderr.is_empty() && output.status.success());
     place.fails("predict m --heads 4 a.png", 2, &["--heads 4", "says 2"]);
     place.configure("m", |config| config["architecture"] = json!("vit_of_mine"));
-    assert!(place.texts("predict m a.png").1.contains("how many heads"));
+    assert!(
+        place
+            .texts("predict m a.png")
+            .1
+            .contains("number of attention heads")
+    );
     let output = place.run("predict m --heads 4 a.png --json");
     assert!(output.stderr.is_empty());
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -38,7 +38,7 @@ fn a_plan_says_what_trains() {
         ("--kronecker interleave", factors, "AdamW"),
         ("--mlp-ratios 2,6", factors, "AdamW"),
     ] {
-        let line = format!("trains {trained} by {optimiser}\n");
+        let line = format!("trains {trained} with {optimiser}\n");
         assert!(plan(train).contains(&line), "{train}");
     }
 }

@@ -43,10 +43,10 @@ fn a_plan_is_told_and_printed() {
     assert!(told.lines().count() <= 16, "{told}");
     for part in [
         "ancestor",
-        "shapes: 128 images, 32 to test on",
+        "shapes: 128 training images, 32 test images",
         "1 x 32 to 3 x 64",
-        "images a second",
-        "in all",
+        "images per second",
+        "in total",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }

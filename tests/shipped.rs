@@ -105,7 +105,7 @@ fn wrong_names_are_told_what_to_do() {
             2,
             "wave templates",
         ),
-        ("templates empty", 2, "neither"),
+        ("templates empty", 2, "contains none"),
         ("templates nowhere", 1, "nowhere"),
     ] {
         assert_fails(&place.run(args), code, args, &[needle]);

@@ -118,7 +118,7 @@ fn quiet_prints_errors_alone_and_verbose_says_more() {
         "steps 0 to 8 of batch 32",
         " s] ",
         "done on 1 threads",
-        "MiB of memory",
+        "peak memory",
     ] {
         assert!(!stderr(&normal).contains(said), "{said}");
         assert!(

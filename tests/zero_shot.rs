@@ -162,11 +162,11 @@ fn other_names_or_prompts_are_other_caches_and_other_runs() {
     place.write("other.txt", "Dog\ncat\nfire engine\na bird's nest\nhouse\n");
     place.refused(
         "condense r.toml --ancestor clip --labels other.txt --cache c --out v",
-        &["is of other outputs", "labels_sha256", "Dog, cat"],
+        &["holds other outputs", "labels_sha256", "Dog, cat"],
     );
     place.refused(
         &format!("{args} --prompt {{}} --out v"),
-        &["is of other outputs", "prompts", "a photo of a {}."],
+        &["holds other outputs", "prompts", "a photo of a {}."],
     );
     // A run that goes on reads the same names, wherever their file is.
     place.write("moved.txt", place.bytes("names.txt"));
@@ -203,7 +203,7 @@ fn wrong_names_and_directories_are_refused() {
         "finetune clip --data shapes --out o",
         "convert clip --out o",
     ] {
-        place.refused(args, &["classes are texts", "--labels FILE"]);
+        place.refused(args, &["needs class names", "--labels FILE"]);
     }
     place.refused(
         "predict clip flat --labels two.txt --prompt photo",
@@ -221,10 +221,7 @@ fn wrong_names_and_directories_are_refused() {
     place.json("init timm --data shapes --depth 1 --width 16 --heads 2 --patch 7 --out vit");
     place.refused(
         "predict vit flat --labels two.txt",
-        &[
-            "vit has a classifier of its own or none",
-            "leave --labels out",
-        ],
+        &["vit has no text tower", "drop --labels"],
     );
 }
 
@@ -244,7 +241,7 @@ fn incomplete_and_foreign_directories_are_refused() {
     std::fs::remove_file(place.path("siglip/tokenizer_config.json")).unwrap();
     place.refused(
         "predict siglip flat --labels two.txt",
-        &["is none of the 41"],
+        &["vocabulary of 41"],
     );
     place.write("siglip/tokenizer_config.json", r#"{"pad_token": "<pad>"}"#);
     place.refused(

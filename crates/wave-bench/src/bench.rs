@@ -154,7 +154,7 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
     if !failures.is_empty() {
         let names: Vec<&str> = failures.iter().map(|f| f.cell.as_str()).collect();
         anyhow::bail!(
-            "{} of the runs failed: {}; {} has the others, and why",
+            "{} of the runs failed: {}; {} lists the errors and the other runs",
             failures.len(),
             names.join(", "),
             out.join("report.md").display()

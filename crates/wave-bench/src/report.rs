@@ -187,15 +187,20 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
     tables::ablations(page, found);
     if !findings.rates.is_empty() {
         page.section("Learning rates");
-        page.paragraph("Chosen by the accuracy on held-out training images where a grid is given.");
+        page.paragraph(
+            "Where a grid is given, the rate is chosen by the accuracy on held-out training \
+             images.",
+        );
         page.list(findings.rates.iter().map(rate));
     }
     if !findings.templates.is_empty() {
         page.section("Templates");
-        page.paragraph("Top-1 in % of models made from them without data, by depth x width.");
+        page.paragraph(
+            "Top-1 in % of models made from these templates without data, by depth x width.",
+        );
         page.list(findings.templates.iter().map(without_data));
     }
-    page.section("How these numbers are made");
+    page.section("Notes");
     page.list(notes(findings));
     page.finish()
 }
@@ -261,11 +266,11 @@ fn rate(rates: &Rates) -> String {
         grid.iter().all(|g| g.0 >= *lr),
         grid.iter().all(|g| g.0 <= *lr),
     ) {
-        (true, _) if several => "; the lowest of them, so that a lower one may be better",
-        (_, true) if several => "; the highest of them, so that a higher one may be better",
+        (true, _) if several => "; the lowest tried, so a lower one may be better",
+        (_, true) if several => "; the highest tried, so a higher one may be better",
         _ => "",
     };
-    format!("{method}: {lr:e} of {}{edge}", tried.join(", "))
+    format!("{method}: {lr:e}, chosen from {}{edge}", tried.join(", "))
 }
 
 /// Accuracies of models composed from templates without training.
@@ -279,18 +284,21 @@ fn without_data((name, accuracies): &WithoutData) -> String {
 
 fn notes(findings: &Findings) -> Vec<String> {
     let mut items = vec![
-        "Accuracy is that on all test images after the last step of fine-tuning: no epoch is chosen by it."
+        "Accuracy is measured on all test images after the last step of fine-tuning; no epoch is \
+         selected by it."
             .to_owned(),
         format!(
-            "Of {}, each gives all methods the same order of batches: differences are paired by seed.",
+            "Each of {} gives all methods the same order of batches, so differences are paired by \
+             seed.",
             seeds(&findings.seeds)
         ),
-        "A standard deviation is that of a sample (divided by n - 1).".to_owned(),
-        "Epochs before fine-tuning leave out the ancestor's, but where they are named.".to_owned(),
+        "Standard deviations are sample standard deviations (divided by n - 1).".to_owned(),
+        "Epochs before fine-tuning exclude the ancestor's training unless stated otherwise."
+            .to_owned(),
     ];
     if findings.condensations > 1 {
         items.push(format!(
-            "{} condensations with seeds of their own: the seeds take them in turn, so that the \
+            "{} condensations with different seeds: the runs use them in turn, so the standard \
              deviation covers both.",
             findings.condensations
         ));

@@ -191,13 +191,13 @@ fn rates_say_what_they_were_chosen_from_and_where_that_ends() {
         (
             2e-3,
             grid.clone(),
-            "a: 2e-3 of 5e-4: 77.70 %, 1e-3: 79.96 %, 2e-3: 80.00 %; the highest of them, so that \
-             a higher one may be better",
+            "a: 2e-3, chosen from 5e-4: 77.70 %, 1e-3: 79.96 %, 2e-3: 80.00 %; the highest tried, \
+             so a higher one may be better",
         ),
         (
             1e-3,
             grid,
-            "a: 1e-3 of 5e-4: 77.70 %, 1e-3: 79.96 %, 2e-3: 80.00 %",
+            "a: 1e-3, chosen from 5e-4: 77.70 %, 1e-3: 79.96 %, 2e-3: 80.00 %",
         ),
     ] {
         let method = "a".to_owned();

@@ -45,7 +45,7 @@ impl Foreign {
         let [channels, height, width] = found.pretrained_cfg.input_size;
         if height != width {
             return Err(request(format!(
-                "input_size: images of {height} x {width} pixels; wave takes square ones"
+                "input_size: {height} x {width} pixels; expected square images"
             )));
         }
         let steps = Preprocessing::from(&found.pretrained_cfg);

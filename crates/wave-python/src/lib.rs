@@ -210,7 +210,7 @@ fn nothing_written(output: &Output) -> Result<()> {
     match *output == Output::default() {
         true => Ok(()),
         false => Err(request(
-            "format and dtype are of a directory; give them to save(out, format=..., dtype=...)",
+            "format and dtype apply to a directory; pass them to save(out, format=..., dtype=...)",
         )),
     }
 }

@@ -219,7 +219,7 @@ fn card(
     };
     let data = provenance["data"].as_str().unwrap_or("wave");
     let mut body = format!(
-        "{what}, adapted from `{source}` to {data} once, for models of all sizes. Make one \
+        "{what}, adapted once from `{source}` to {data}, for models of all sizes. Create one \
          with\n\n```sh\n{command} --depth 6 --width {}\n```\n\n{PAPER}",
         gene.auxiliary.width
     );

@@ -260,14 +260,15 @@ impl Ancestor {
             check_classifier(&self.network)?;
             let remedy = match self.named {
                 None => "distil from an ancestor trained on the same classes",
-                Some(_) => "give --labels with a name for each class of the data, in their order",
+                Some(_) => "give --labels FILE with one name per class, in the data's order",
             };
             data.tests.check_classes(self.network.classes(), remedy)?;
         }
         let (own, theirs) = (&self.transform, &data.transform);
         if own.channels != theirs.channels {
             return Err(request(format!(
-                "the ancestor takes images of {} channels, the auxiliary of {}; choose an ancestor of {0} channels",
+                "the ancestor takes images with {} channels, the auxiliary with {}; choose an \
+                 ancestor for {1} channels",
                 own.channels, theirs.channels,
             )));
         }

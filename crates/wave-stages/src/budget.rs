@@ -106,13 +106,13 @@ pub(crate) fn choose(
     let ranks = context.ranks().size();
     if limits.latency_ms.is_some() && ranks > 1 {
         return Err(request(format!(
-            "max_latency_ms measures in one process, and {ranks} ranks were started; choose the \
+            "{ranks} ranks were started, but max_latency_ms measures in one process; choose the \
              size first, without mpirun"
         )));
     }
     if let (Some(_), Some(_)) = (given.depth, given.width) {
         return Err(request(
-            "depth and width leave nothing to choose; leave out one of them, or the limits",
+            "depth and width leave nothing to choose; drop one of them, or the limits",
         ));
     }
     let gene = &templates.learngene;
@@ -140,20 +140,19 @@ pub(crate) fn choose(
     if chosen.is_empty() {
         let least = candidates.iter().min_by_key(|c| c.multiply_adds);
         return Err(request(match least {
-            None => "the templates record no accuracies to choose a size by; give --depth and \
-                     --width"
+            None => "the templates record no accuracies, so no size can be chosen; give --depth \
+                     and --width"
                 .into(),
             Some(c) => format!(
-                "no size within the limits: the smallest that the templates were measured at, {} x \
-                 {}, has {} parameters and {} multiply-adds{}; raise the limits, or give --depth \
-                 and --width",
+                "no size is within the limits: the smallest measured size, {} x {}, has {} \
+                 parameters and {} multiply-adds{}; raise the limits, or give --depth and --width",
                 c.depth,
                 c.width,
                 c.parameters,
                 c.multiply_adds,
                 limits
                     .latency_ms
-                    .map_or("", |_| " (see wave speed for its time)"),
+                    .map_or("", |_| " (`wave speed` measures its latency)"),
             ),
         }));
     }
@@ -195,7 +194,7 @@ pub fn table(candidates: &[Candidate]) -> String {
     }
     let equal = candidates.iter().filter(|c| c.equal).count();
     text += &match equal {
-        0 | 1 => "chosen: the first, the best that was recorded\n".into(),
+        0 | 1 => "chosen: the first, which has the best recorded accuracy\n".into(),
         n => format!(
             "chosen: the first; these {n} are equal within noise ({} points), and it has the fewest \
              multiply-adds\n",
@@ -217,7 +216,7 @@ fn count(text: &str) -> Result<f64> {
     match digits.trim().parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value * scale),
         _ => Err(request(format!(
-            "limit {text}; expected a number above 0 such as 8M, 1.2G or 300k"
+            "limit {text}; expected a number above 0, such as 8M, 1.2G or 300k"
         ))),
     }
 }

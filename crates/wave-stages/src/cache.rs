@@ -120,8 +120,8 @@ impl Cache {
         };
         let Some(ancestor) = ancestor else {
             return Err(request(
-                "a cache keeps an ancestor's outputs, and there is no ancestor; give --ancestor, or \
-                 leave out --cache",
+                "a cache holds an ancestor's outputs, but there is no ancestor; give --ancestor, \
+                 or drop --cache",
             ));
         };
         refuse_mixing(data)?;
@@ -144,7 +144,7 @@ impl Cache {
         let found: Value = wave_hub::read_json(&path)?;
         if let Some(difference) = identity::difference(&found, &manifest) {
             return Err(request(format!(
-                "the cache {} is of other outputs: {difference}; repeat those settings, or name \
+                "the cache {} holds other outputs: {difference}; use the same settings, or choose \
                  another --cache",
                 dir.display()
             )));
@@ -211,7 +211,7 @@ impl Cache {
             shards[k] = read(parts[k], &report)?;
         }
         if ranks.any(own().any(|k| shards[k].is_none())) {
-            let waits = || report.line("waits for another run that fills the cache");
+            let waits = || report.line("waiting for another run to fill the cache");
             // The first rank holds the lock for all ranks.
             let locked = self.context.is_first();
             let locked = locked.then(|| lock(&self.dir, &waits, interruption));
@@ -234,7 +234,8 @@ impl Cache {
         let shards: Option<Vec<Rows>> = shards.into_iter().collect();
         let shards = shards.with_context(|| {
             format!(
-                "another rank filled {}, and nothing is there; name a --cache that all ranks see",
+                "another rank filled {}, but this rank sees nothing there; choose a --cache that \
+                 all ranks can read",
                 self.dir.display()
             )
         })?;
@@ -296,7 +297,7 @@ impl Cache {
             Ok((table, metadata)) if metadata == self.metadata(view, first) => {
                 Rows::from_table(&table, self.format, first..first.saturating_add(SHARD))
             }
-            Ok(_) => Err("belongs to another cache or place".to_string()),
+            Ok(_) => Err("belongs to another cache, or to other images".to_string()),
             Err(error) if error.is_request() => Err(error.to_string()),
             Err(error) => return Err(error.into()),
         };
@@ -309,13 +310,12 @@ impl Cache {
 
 fn refuse_mixing(data: &Data) -> Result<()> {
     let (what, keys) = match (&data.augment.mixing, data.augment.repeats) {
-        (Some(_), _) => ("mixes images anew at every step", "mixup and cutmix"),
-        (None, 2..) => ("shows an image several times in an epoch", "repeats"),
+        (Some(_), _) => ("mixes images differently in every step", "mixup and cutmix"),
+        (None, 2..) => ("repeats images within an epoch", "repeats"),
         (None, _) => return Ok(()),
     };
     Err(request(format!(
-        "the training {what}, so a cache cannot keep what the ancestor makes of them; leave out \
-         {keys}, or --cache"
+        "training {what}, so the ancestor's outputs cannot be cached; drop {keys}, or --cache"
     )))
 }
 
@@ -328,7 +328,7 @@ fn refuse_strangers(dir: &Path) -> Result<()> {
         let temporary = name.starts_with(".wave-") && name.ends_with(".tmp");
         if name != "lock" && !temporary {
             return Err(request(format!(
-                "{} holds {name} and no {MANIFEST}: it is no cache; name a new or an empty \
+                "{} holds {name} and no {MANIFEST}, so it is not a cache; choose a new or an empty \
                  directory",
                 dir.display()
             )));

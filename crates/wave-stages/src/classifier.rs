@@ -76,8 +76,8 @@ impl Classifier {
         let logits = self.frozen.logits(&input)?.squeeze(0)?.to_vec1::<f32>()?;
         if let Some(class) = logits.iter().position(|z| !z.is_finite()) {
             anyhow::bail!(
-                "the logit of class {class} is {}, though all weights are finite numbers. They overflow on \
-                 this image; train again with a smaller learning rate",
+                "the logit of class {class} is {}, although all weights are finite: activations \
+                 overflow on this image; train again with a smaller learning rate",
                 logits[class]
             );
         }

@@ -178,10 +178,10 @@ fn condense_level(
     Step::new(memory, &data, &resolved)?.check()?;
     let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
-        let own = "grow templates on data of their own classes";
+        let own = "grow templates on data with their own classes";
         data.tests
             .check_classes(smaller.learngene.auxiliary.classes, own)?;
-        let remedy = format!("{own}, under the same names in the same order");
+        let remedy = format!("{own}, with the same names in the same order");
         data.tests
             .check_names(&smaller.config.label_names, &remedy)?;
     }

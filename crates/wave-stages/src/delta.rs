@@ -72,8 +72,8 @@ impl TemplateDir {
         if *made_for != self.digest {
             let digits = |digest: &str| digest.chars().take(16).collect::<String>();
             return Err(request(format!(
-                "the delta was made for templates with SHA-256 {}..., and these have {}...; give the \
-                 templates that `wave adapt` was given",
+                "the delta was made for templates with SHA-256 {}..., but these have {}...; use \
+                 the templates that `wave adapt` used",
                 digits(made_for),
                 digits(&self.digest)
             ))

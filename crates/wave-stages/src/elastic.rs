@@ -20,7 +20,7 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
         [one] if one > 0 => Ok((one, one)),
         [least, most] if (1..=most).contains(&least) => Ok((least, most)),
         _ => Err(request(format!(
-            "depths = {given:?}; give one depth, or the least and the most, from 1"
+            "depths = {given:?}; give one depth, or a minimum and a maximum, of at least 1"
         ))),
     }
 }
@@ -82,13 +82,13 @@ pub(crate) fn variants(
     let odd = |patch: &&usize| !of_images.iter().any(|image| whole_patches(image, patch));
     if let Some(patch) = patches.iter().find(odd) {
         return Err(request(format!(
-            "patches: {patch} divides none of the images of {of_images:?} pixels"
+            "patches: {patch} divides none of the image sizes {of_images:?}"
         )));
     }
     let odd = |image: &&usize| !of_patches.iter().any(|patch| whole_patches(image, patch));
     if let Some(image) = images.iter().find(odd) {
         return Err(request(format!(
-            "image_sizes: {image} is no multiple of a patch of {of_patches:?} pixels"
+            "image_sizes: {image} is not a multiple of any of the patch sizes {of_patches:?}"
         )));
     }
     Ok(variants)

@@ -21,7 +21,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     }
     if settings.train_limit.is_some() {
         return Err(request(
-            "train_limit is of the images of --knn; give --knn N, or leave it out",
+            "train_limit applies only to --knn; give --knn N, or drop --train-limit",
         ));
     }
     check_classifier(&model.network)?;
@@ -36,7 +36,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     let scores = score::score_by(&model.network, &tests, |images| frozen.logits(images))?;
     if !scores.loss.is_finite() {
         anyhow::bail!(
-            "the loss is {}: some logits are not finite numbers, though all weights are. The weights \
+            "the loss is {}: some logits are not finite, although all weights are; activations \
              overflow on this data; train again with a smaller learning rate",
             scores.loss
         );

@@ -54,7 +54,7 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
     let layout = Layout::of(&settings.output, &model.network)?;
     let taken = match cost.transferred {
         0 => String::new(),
-        n => format!(" {n} values are those of a trained model."),
+        n => format!(" {n} values come from a trained model."),
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
     let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
@@ -136,12 +136,12 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
     };
     if needs_donor && donor.is_none() {
         let found = match &plan.given.from {
-            Some(from) => format!("--from {from} is none"),
-            None => "there is no --from".into(),
+            Some(from) => format!("--from {from} is not one"),
+            None => "--from is missing".into(),
         };
         return Err(request(format!(
-            "method {} takes weights from a trained transformer, but {found}; give --from DIR \
-             with the directory of one (templates make models with `wave expand`)",
+            "method {} takes weights from a trained transformer, but {found}; give --from DIR, a \
+             model directory (`wave expand` makes one from templates)",
             method.name
         )));
     }

@@ -50,29 +50,29 @@ impl Layout {
         let why = match (layout.format, network) {
             (Format::Timm, Network::Vit(shape)) if shape.norm_eps > LAYER_NORM_EPS => {
                 return Err(request(format!(
-                    "format = timm: the layer norms of this network add {:e} to variances, timm's add \
-                     {LAYER_NORM_EPS:e}, and its model_args have no place for another; write another \
-                     layout (--format transformers, or --format onnx)",
+                    "format = timm: this network's layer norms have eps {:e}, but timm's have \
+                     {LAYER_NORM_EPS:e}, and its model_args cannot change it; write another layout \
+                     (--format transformers, or --format onnx)",
                     shape.norm_eps
                 )));
             }
             (Format::Timm, _) => return Ok(layout),
             (_, Network::Vit(shape)) if shape.classes == 0 => {
-                "a model without a classifier has no place there".to_owned()
+                "a model without a classifier does not fit this layout".to_owned()
             }
             (Format::Transformers, Network::Vit(shape)) => {
                 transformers::expressible(shape)?;
                 return Ok(layout);
             }
             (Format::Onnx, Network::Vit(shape)) if shape.distilled => {
-                "the graph has no distillation token".to_owned()
+                "the exported graph has no distillation token".to_owned()
             }
             (Format::Onnx, Network::Vit(shape)) => {
                 let bytes = shape.parameter_count() * layout.float.bytes();
                 if bytes <= MOST_ONNX_BYTES {
                     return Ok(layout);
                 }
-                format!("{bytes} bytes of weights do not fit its 2 GiB")
+                format!("{bytes} bytes of weights exceed its limit of 2 GiB")
             }
             (Format::Transformers, other) => format!("its native ViT is not {}", other.family()),
             (Format::Onnx, other) => {

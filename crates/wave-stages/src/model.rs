@@ -112,8 +112,7 @@ impl Model {
             && height != width
         {
             return Err(request(format!(
-                "{}: images become {height} x {width} pixels (input_size in config.json), and only \
-                 square ones are read",
+                "{}: input_size in config.json is {height} x {width} pixels; expected a square",
                 path.display()
             )));
         }
@@ -234,7 +233,7 @@ impl Model {
             }
             only_runs => {
                 return Err(request(format!(
-                    "{} only runs here, and is not written",
+                    "{} only runs here, and cannot be written",
                     only_runs.family()
                 )));
             }
@@ -328,7 +327,7 @@ impl Model {
         match &self.network {
             Network::Vit(shape) => Ok(shape),
             other => Err(request(format!(
-                "only vision transformers are written so, not {}",
+                "only vision transformers are written in this layout, not {}",
                 other.family()
             ))),
         }
@@ -398,7 +397,8 @@ impl Model {
             body = format!("{}\n{body}", wave_hub::PAPER);
         }
         if classes > 0 {
-            body += "\n## Limits\n\nAny image gets one of the classes, also one that shows none of them.\n";
+            body += "\n## Limits\n\nEvery image is assigned one of the classes, even if it shows \
+                     none of them.\n";
         }
         if let Ok(config) = self.config() {
             let steps = (&config.pretrained_cfg).into();
@@ -416,8 +416,8 @@ impl Model {
 pub(crate) fn check_classifier(network: &Network) -> Result<()> {
     match network.classes() {
         0 => Err(request(format!(
-            "{} without a classifier gives no class scores; take a model with one, or give it one with \
-             `wave finetune --new-head true` where it trains",
+            "{} without a classifier gives no class scores; use a model with one, or, if it can be \
+             trained, add one with `wave finetune --new-head true`",
             network.family()
         ))),
         _ => Ok(()),
@@ -437,8 +437,8 @@ fn recognise(
         match wave_models::known_heads(name, args) {
             Some(known) if known != heads => {
                 return Err(request(format!(
-                    "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
-                     the file"
+                    "--heads {heads}: the model's config.json says {known}; drop --heads, or \
+                     correct the file"
                 )));
             }
             _ => _ = args.insert("num_heads".into(), json!(heads)),
@@ -448,10 +448,9 @@ fn recognise(
     match (&network, heads) {
         (Network::Vit(shape), _) if wave_models::known_heads(name, args).is_none() => {
             progress::note(&format!(
-                "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
-                 do not show it; taking {}, each of width {}. With another number its outputs are \
-                 wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
-                 a config.json beside model.safetensors",
+                "wave: warning: {}: the number of attention heads is unknown; assuming {} of width \
+                 {}. If this is wrong, so are the outputs: give --heads N (predict, eval), or \
+                 model_args.num_heads in a config.json beside model.safetensors",
                 path.display(),
                 shape.heads,
                 shape.head_width()
@@ -460,7 +459,7 @@ fn recognise(
         (Network::Vit(_) | Network::Transformer(_), _) | (_, None) => {}
         (other, Some(heads)) => {
             return Err(request(format!(
-                "--heads {heads}: {} is {}, whose heads its weights tell; leave --heads out",
+                "--heads {heads}: {} is {}, whose weights determine the heads; drop --heads",
                 path.display(),
                 other.family()
             )));
@@ -476,14 +475,14 @@ fn from_templates(provenance: &Value) -> bool {
 }
 
 const BY_TIMM: &str = "
-Images are prepared by timm, which has to be installed beside transformers.
+timm prepares the images; it must be installed alongside transformers.
 ";
 
 const FROM_ONNX: &str = "
 ```python
 import onnxruntime
 session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
-(logits,) = session.run(None, {\"images\": images})  # normalised, any number of them
+(logits,) = session.run(None, {\"images\": images})  # normalised, any batch size
 ```
 ";
 
@@ -521,7 +520,7 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
 
 pub(crate) fn shape_in_words(shape: &VitShape) -> String {
     format!(
-        "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels in patches of {}, {} classes{}",
+        "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels, patch size {}, {} classes{}",
         shape.depth,
         shape.width,
         shape.heads,

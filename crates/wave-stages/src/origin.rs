@@ -98,8 +98,8 @@ const NO_LICENCE: &str = "The licence is not stated:";
 fn license(origin: &Value) -> Result<String, String> {
     let Some(licenses) = origin["licenses"].as_array() else {
         return Err(
-            "these weights go back to no other trained model, so whoever publishes them chooses one \
-             (`wave publish --license`)."
+            "these weights derive from no other trained model, so the publisher chooses one (`wave \
+             publish --license`)."
                 .into(),
         );
     };
@@ -110,15 +110,15 @@ fn license(origin: &Value) -> Result<String, String> {
             let bases = origin["base_models"].as_array().into_iter().flatten();
             let names: Vec<&str> = bases.filter_map(Value::as_str).collect();
             let of = match names[..] {
-                [] => "a model of which no licence is known".into(),
+                [] => "a model without a known licence".into(),
                 _ => format!("{}, whose card names no licence", names.join(", ")),
             };
             Err(format!(
-                "these weights go back to {of}. Ask its makers before passing them on."
+                "these weights derive from {of}. Ask its authors before redistributing them."
             ))
         }
         _ => Err(format!(
-            "these weights go back to models under {}.",
+            "these weights derive from models under {}.",
             known.join(" and ")
         )),
     }

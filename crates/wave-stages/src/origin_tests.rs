@@ -20,7 +20,7 @@ fn a_card_says_the_licence_or_why_there_is_none() {
     );
     assert!(!known.contains("not stated"), "{known}");
     for (provenance, why) in [
-        (Value::Null, "go back to no other trained model"),
+        (Value::Null, "derive from no other trained model"),
         (origin(json!([null])), "o/n, whose card names no licence"),
         (
             origin(json!(["mit", null])),

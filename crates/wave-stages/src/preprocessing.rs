@@ -81,8 +81,8 @@ pub fn warn(path: &Path, steps: &Preprocessing) {
     }
     for (why, taken) in reasons {
         progress::note(&format!(
-            "wave: warning: {}: how its images are prepared is assumed: {}, since {why}. With other \
-             values its outputs are wrong: tell them by pretrained_cfg of config.json (timm), or by \
+            "wave: warning: {}: the preprocessing is assumed: {}, since {why}. If this is wrong, \
+             so are the outputs: give pretrained_cfg in config.json (timm), or \
              preprocessor_config.json (transformers)",
             path.display(),
             taken.join(", ")
@@ -107,8 +107,9 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
         return Err(wrong(
             &steps.crop_mode.source,
             format!(
-                "images keep their proportions, {height} pixels at the shorter side, the network takes \
-                 {side} x {side}; correct the file: `do_center_crop` and `crop_size`"
+                "images keep their aspect ratio, {height} pixels on the shorter side, but the \
+                 network takes {side} x {side}; correct `do_center_crop` and `crop_size` in the \
+                 file"
             ),
         ));
     }
@@ -116,8 +117,8 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
         return Err(wrong(
             &steps.size.source,
             format!(
-                "images become {height} x {width} pixels, the network takes {side} x {side}; correct \
-                 whichever is wrong"
+                "images are resized to {height} x {width} pixels, but the network takes {side} x \
+                 {side}; correct the one that is wrong"
             ),
         ));
     }
@@ -160,7 +161,7 @@ pub fn resized(
     }
     let wrong = |found: &str| {
         request(format!(
-            "{}: images become {height} x {width} pixels ({}) and positions are resized from {side} x \
+            "{}: images of {height} x {width} pixels ({}) need positions resized from {side} x \
              {side} (model_args.dynamic_img_size), but {found}; give the network's own size",
             path.display(),
             size.source
@@ -172,12 +173,12 @@ pub fn resized(
         _ => 0,
     };
     if height != width || patch == 0 || height % patch != 0 || height > 8192 {
-        return Err(wrong("they are no square of whole patches"));
+        return Err(wrong("the images are not a square of whole patches"));
     }
     match resample::network(&network, &weights, height)? {
         Some(resized) => Ok(resized),
         None => Err(wrong(
-            "those of this network are not (rotary positions, or biases of attention)",
+            "this network's cannot be resized (rotary positions, or attention biases)",
         )),
     }
 }
@@ -198,8 +199,8 @@ pub fn processor(config: &ModelConfig) -> Result<Processor> {
     })?;
     if processor.config.is_some() {
         progress::note(
-            "wave: the images of this model are cropped as timm rounds, to the even pixel, where transformers' \
-             own processors round down; the directory names TimmWrapperImageProcessor, for which \
+            "wave: this model's crops round to the even pixel, as in timm, while transformers' own \
+             processors round down; the directory names TimmWrapperImageProcessor, for which \
              transformers needs the package timm",
         );
     }
@@ -210,14 +211,14 @@ pub fn processor(config: &ModelConfig) -> Result<Processor> {
 pub(crate) fn note_for_timm(config: &ModelConfig) {
     if config.crop_offset.as_deref() == Some(FLOOR) {
         progress::note(
-            "wave: the images of this model are cropped as transformers rounds, down (crop_offset in config.json); \
-             timm itself rounds to the even pixel, so that some crops differ by a pixel",
+            "wave: this model's crops round down, as in transformers (crop_offset in config.json); \
+             timm rounds to the even pixel, so some crops differ by a pixel",
         );
     }
     if let Some(eps) = config.layer_norm_eps {
         progress::note(&format!(
-            "wave: the layer norms of this model add {eps:e} to variances (layer_norm_eps in config.json); timm \
-             itself adds 1e-6"
+            "wave: this model's layer norms have eps {eps:e} (layer_norm_eps in config.json); \
+             timm's have 1e-6"
         ));
     }
 }

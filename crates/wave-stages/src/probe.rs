@@ -44,9 +44,7 @@ impl Features {
     pub(crate) fn new(rows: Tensor, labels: Vec<u32>) -> Result<Features> {
         let largest = rows.abs()?.max_all()?.to_scalar::<f32>()?;
         if !largest.is_finite() {
-            bail!(
-                "some features are not finite numbers; the model's weights overflow on this data"
-            );
+            bail!("some features are not finite: the model's activations overflow on this data");
         }
         Ok(Features { rows, labels })
     }

@@ -93,7 +93,10 @@ impl<'a> Record<'a> {
         let losses = differing.into_iter().map(|p| self.loss(p, (p.of)(shape)));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
         let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
-        Some((top1, "estimated from shapes that differ in one thing each"))
+        Some((
+            top1,
+            "estimated from shapes that each differ in one property",
+        ))
     }
 
     /// A line for each property in which a shape is outside the condensed range, with the loss of

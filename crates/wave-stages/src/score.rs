@@ -81,7 +81,7 @@ pub(crate) fn check_parts<'a>(
     match parts.iter().find(|part| !held(part)) {
         None => Ok(()),
         Some(part) => Err(request(format!(
-            "{key}: no weight's name holds {part}; there are {}",
+            "{key}: no weight name contains {part}; the names are {}",
             names.join(", ")
         ))),
     }

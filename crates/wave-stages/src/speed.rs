@@ -21,12 +21,12 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     let shape = shape(&wanted)?;
     let (batch, steps) = (wanted.batch, wanted.steps);
     if batch == 0 || steps == 0 {
-        return Err(request("--batch and --steps are at least 1"));
+        return Err(request("--batch and --steps must be at least 1"));
     }
     let device = context.device();
     if wanted.peak && !device.is_cpu() {
         return Err(request(
-            "--peak measures the processor, and the work is to be on another device; leave it out",
+            "--peak measures the processor, but another device is selected; drop --peak",
         ));
     }
     let (images, targets) = examples(&shape, batch, device)?;

@@ -143,7 +143,7 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
     let wide = |level: &&LevelConfig| level.width > auxiliary.width;
     if let Some(level) = config.levels.iter().find(wide) {
         return Err(request(format!(
-            "{}: config.json has a level of width {}, and its auxiliary is of width {}",
+            "{}: config.json has a level of width {}, but its auxiliary has width {}",
             dir.display(),
             level.width,
             auxiliary.width
@@ -211,8 +211,8 @@ fn read_level(
         let expected = plan.scaler_shape(part, &auxiliary);
         if scalers.dims()[1..] != expected {
             return Err(request(format!(
-                "the {prefix}bank of {} has scalers {:?}, expected {expected:?} for width {}; the files \
-                 of {} do not belong together",
+                "the {prefix}bank of {} has scalers {:?}, expected {expected:?} for width {}; the \
+                 files in {} do not belong together",
                 part.name(),
                 &scalers.dims()[1..],
                 auxiliary.width,
@@ -417,9 +417,10 @@ pub(crate) fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String
     let widths = condensed(&config.provenance.widths, a.width, ", ");
     let mut text = format!(
         "\n## Limits\n\n\
-         - Condensed for depth {depths} and width {widths}. No accuracy is known of other sizes; a wider model repeats \
-         blocks, and is more accurate only after fine-tuning.\n\
-         - Images of {s} x {s} pixels. Any image gets one of the classes, also one that shows none of them.\n",
+         - Condensed for depth {depths} and width {widths}. No accuracy is known at other sizes; \
+         a wider model repeats blocks, and is more accurate only after fine-tuning.\n\
+         - Images of {s} x {s} pixels. Every image is assigned one of the classes, even if it shows \
+         none of them.\n",
         s = a.image_size
     );
     text += &wave_hub::card_interface(&config.label_names, a.classes, &config.preprocessing());

@@ -29,7 +29,7 @@ pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
 pub(crate) fn refuse_open_clip(dir: &Path) -> Result<()> {
     if !dir.join("config.json").exists() && dir.join(OPEN_CLIP).exists() {
         return Err(request(format!(
-            "{} is in open_clip's layout ({OPEN_CLIP}), which is not read; take the model in \
+            "{} is in open_clip's layout ({OPEN_CLIP}), which is not supported; use the model in \
              transformers' layout, with a config.json of model_type clip or siglip",
             dir.display()
         )));
@@ -44,8 +44,8 @@ pub(crate) fn refuse_nameless(dir: &Path) -> Result<()> {
         return Ok(());
     }
     Err(request(format!(
-        "{}: model_type is {}, whose classes are texts, and there are none; give --labels FILE with a name \
-         a line, to condense or finetune with it as --ancestor, to eval or to predict",
+        "{}: model_type is {}, which needs class names; give --labels FILE with one name per line, \
+         to condense or finetune with it as --ancestor, to eval or to predict",
         dir.display(),
         config["model_type"]
     )))

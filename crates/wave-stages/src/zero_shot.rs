@@ -47,8 +47,8 @@ pub struct Named {
 pub(crate) fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
     match ancestor {
         None if settings.is_given() => Err(request(
-            "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
-             CLIP or SigLIP",
+            "labels and prompt name the classes of an ancestor, but there is no ancestor; give \
+             --ancestor A, a CLIP or SigLIP",
         )),
         _ => Ok(()),
     }
@@ -68,7 +68,7 @@ pub fn open(
     let Some(file) = &settings.labels else {
         if settings.prompt.is_some() {
             return Err(request(
-                "--prompt makes a text of a class' name, and there are no names; give --labels FILE",
+                "--prompt needs class names, but there are none; give --labels FILE",
             ));
         }
         return Ok((Model::read_with_heads(path, heads, context)?, None));
@@ -76,14 +76,14 @@ pub fn open(
     let dir = locate::locate(path, context)?;
     let Some((config, dual)) = towers::read(&dir)? else {
         return Err(request(format!(
-            "--labels {file}: {} has a classifier of its own or none, and no text tower; leave --labels \
-             out, or name the directory of a whole CLIP or SigLIP in transformers' layout",
+            "--labels {file}: {} has no text tower; drop --labels, or give the directory of a \
+             whole CLIP or SigLIP in transformers' layout",
             path.display()
         )));
     };
     if let Some(heads) = heads {
         return Err(request(format!(
-            "--heads {heads}: the config.json of {} tells the heads of {}; leave --heads out",
+            "--heads {heads}: the config.json of {} gives the heads of {}; drop --heads",
             path.display(),
             dual.family
         )));
@@ -125,19 +125,19 @@ fn names(file: &Path) -> Result<Vec<String>> {
     for (name, line) in names.iter().zip(1..) {
         if name.is_empty() {
             return Err(wrong(format!(
-                "line {line} is empty, and every line is a class; remove it"
+                "line {line} is empty, but every line names a class; remove it"
             )));
         }
         if let Some(first) = lines.insert(name, line) {
             return Err(wrong(format!(
-                "lines {first} and {line} are both {name:?}, and no class comes twice; rename one or \
-                 remove it"
+                "lines {first} and {line} are both {name:?}, but class names must be unique; \
+                 rename or remove one"
             )));
         }
     }
     match names.len() {
         0 | 1 => Err(wrong(format!(
-            "it has {} names, and classes are told apart; give at least 2, one a line",
+            "it has {} names, expected at least 2; write one per line",
             names.len()
         ))),
         _ => Ok(names),
@@ -169,8 +169,8 @@ fn texts(
     let file = dir.join(TOKENIZER);
     if !file.exists() {
         return Err(request(format!(
-            "{} has no {TOKENIZER}, which makes tokens of names; write it there with \
-             `AutoTokenizer.from_pretrained(..).save_pretrained(..)` of transformers",
+            "{} has no {TOKENIZER}, which tokenises the names; write it there with transformers: \
+             `AutoTokenizer.from_pretrained(..).save_pretrained(..)`",
             dir.display()
         )));
     }
@@ -189,16 +189,16 @@ fn texts(
             }
             if let Some(odd) = tokens.iter().find(|t| **t as usize >= text.vocabulary) {
                 return Err(request(format!(
-                    "{}: token {odd} of {name:?} is none of the {} of the text tower; take the \
-                     {TOKENIZER} of this model",
+                    "{}: token {odd} of {name:?} is outside the text tower's vocabulary of {}; use \
+                     the {TOKENIZER} of this model",
                     file.display(),
                     text.vocabulary
                 )));
             }
             if text.end.place(&tokens).is_none() {
                 return Err(request(format!(
-                    "{}: the text of {name:?} has no end ({:?}, eos_token_id of text_config) among its \
-                     tokens {tokens:?}; take the {TOKENIZER} of this model",
+                    "{}: the text of {name:?} has no end token ({:?}, eos_token_id of text_config) \
+                     among its tokens {tokens:?}; use the {TOKENIZER} of this model",
                     file.display(),
                     text.end
                 )));
@@ -218,7 +218,8 @@ fn padding(dir: &Path, config: &Value, tokenizer: &Tokenizer) -> Result<u32> {
         if let Some(token) = token.as_str().or(token["content"].as_str()) {
             return tokenizer.token(token).ok_or_else(|| {
                 request(format!(
-                    "{}: pad_token is {token:?}, which {} does not have; take both of one model",
+                    "{}: pad_token is {token:?}, which {} does not contain; use both files of one \
+                     model",
                     file.display(),
                     tokenizer.path()
                 ))
@@ -239,7 +240,7 @@ fn classes(
 ) -> Result<Tensor> {
     if texts.len() >= MANY {
         progress::note(&format!(
-            "wave: embedding {} texts of {classes} classes",
+            "wave: embedding {} texts for {classes} classes",
             texts.len()
         ));
     }
@@ -257,7 +258,7 @@ fn classes(
     let values = classes.flatten_all()?.to_vec1::<f32>()?;
     if values.iter().any(|value| !value.is_finite()) {
         anyhow::bail!(
-            "the text tower's embeddings are not finite numbers, though all weights are; its weights \
+            "the text tower's embeddings are not finite, although all weights are: activations \
              overflow on these texts"
         );
     }

@@ -39,7 +39,7 @@ const RECIPE: &str = r#"
 fn main() -> Result<()> {
     let out = std::env::args()
         .nth(1)
-        .context("usage: condense OUT, a directory that is not there yet")?;
+        .context("usage: condense OUT, a new directory")?;
     let recipe = Recipe::of_table(RECIPE.parse()?)?;
     // The settings of a table; the last argument goes before them, as the command's flags do.
     let settings: Condense = recipe.stage("condense", None)?;

@@ -90,7 +90,7 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
         dispatch(command, &common, &context)?;
         detail(|| {
             let memory = speed::peak_memory().map_or(String::new(), |bytes| {
-                format!(", at most {} MiB of memory", bytes >> 20)
+                format!(", peak memory {} MiB", bytes >> 20)
             });
             format!("done on {} threads{memory}", rayon::current_num_threads())
         });
@@ -213,8 +213,8 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
     );
     match ranks {
         size @ 2.. if !shared => Err(request(format!(
-            "{size} ranks were started; run, condense, expand, adapt, finetune and eval work on several, other \
-             commands in one process: start wave without mpirun"
+            "{size} ranks were started, but only run, condense, expand, adapt, finetune and eval \
+             work on several; start wave without mpirun"
         ))),
         _ => Ok(()),
     }

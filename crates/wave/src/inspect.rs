@@ -45,7 +45,7 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
     if let Some(data) = &asked.data {
         if plots.or(html).is_none() {
             return Err(request(
-                "--data draws attention maps; say where with --plots DIR or --html FILE",
+                "--data draws attention maps; give --plots DIR or --html FILE to write them to",
             ));
         }
         pictures.push(found.attention_maps(data, context)?);

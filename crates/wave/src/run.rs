@@ -56,8 +56,8 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     let ranks = context.ranks().size();
     if recipe.has("bench") && ranks > 1 {
         return Err(request(format!(
-            "[bench] trains its models side by side in one process, and {ranks} were started; start it \
-             without mpirun"
+            "{ranks} ranks were started, but [bench] trains its models in parallel in one process; \
+             start it without mpirun"
         )));
     }
     check(recipe, context)?;
@@ -116,7 +116,7 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     // Recipes refer to the directories of other stages as text.
     if out.to_str().is_none() {
         return Err(request(format!(
-            "--out {} is not UTF-8, which the paths of a recipe have to be; choose another --out",
+            "--out {} is not UTF-8, but paths in a recipe must be; choose another --out",
             out.display()
         )));
     }
@@ -124,7 +124,8 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     let read = recipe.path.as_deref().map(paths::resolve);
     if read == Some(paths::resolve(&own)) {
         return Err(request(format!(
-            "--out {}: its recipe.toml would be overwritten, and is the recipe; choose another --out",
+            "--out {}: its recipe.toml would be overwritten, but it is the recipe to run; choose \
+             another --out",
             out.display()
         )));
     }
@@ -268,13 +269,13 @@ fn describe_stages(
     let (plan, model) = expand::describe_of(templates, &settings, context).context("[expand]")?;
     text += &format!("\n[expand]\n{plan}");
     if unplanned {
-        text += "its fitting is not planned: no data is named\n";
+        text += "fitting is not planned: no data is given\n";
     }
     if recipe.has("finetune") {
         let settings: Finetune = recipe.stage("finetune", None)?;
         text += "\n[finetune]\n";
         text += &match settings.training.images.data {
-            None => "not planned: no data is named\n".to_owned(),
+            None => "not planned: no data is given\n".to_owned(),
             Some(_) => describe_finetune(model, &settings, context).context("[finetune]")?,
         };
     }

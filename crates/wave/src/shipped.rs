@@ -64,7 +64,7 @@ pub fn resolve(name: Option<&Path>, context: &Context) -> Result<Source> {
             shipped: Some(set.name),
         }),
         None => Err(request(format!(
-            "there are no templates {}{}; `wave templates` lists those at hand",
+            "there are no templates {}{}; `wave templates` lists the available sets",
             path.display(),
             did_you_mean(&path.to_string_lossy(), names())
         ))),
@@ -97,8 +97,8 @@ fn cache() -> Result<PathBuf> {
     match own.or_else(home) {
         Some(dir) => Ok(dir.join("wave")),
         None => Err(request(
-            "the templates that come with wave need a place: set HOME or XDG_CACHE_HOME, or name a \
-             template directory",
+            "the templates that come with wave need a cache directory; set HOME or XDG_CACHE_HOME, \
+             or give a template directory",
         )),
     }
 }
@@ -122,7 +122,7 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
         };
         if inside.is_empty() {
             return Err(request(format!(
-                "{} neither is a template directory nor holds one",
+                "{} is not a template directory and contains none",
                 dir.display()
             )));
         }

@@ -38,7 +38,7 @@ pub(super) fn run_cells(
                 Ok(Err(Failure { cell: name, error }))
             }
             Ok((row, fresh)) => {
-                let kept = if fresh { "" } else { ", kept" };
+                let kept = if fresh { "" } else { ", from an earlier run" };
                 say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
                 Ok(Ok(row))
             }

@@ -56,7 +56,7 @@ impl Frame {
     pub(super) fn distil(&self, settings: &mut Finetune) -> Result<()> {
         let ancestor = self.ancestor.clone().ok_or_else(|| {
             request(
-                "distil = true, and there is no ancestor; add [ancestor], or `ancestor` to \
+                "distil = true, but there is no ancestor; add [ancestor], or `ancestor` to \
                  [condense]",
             )
         })?;

@@ -244,7 +244,9 @@ impl Grid {
             ));
         }
         if bench.condensations == 0 || bench.jobs == 0 {
-            return Err(request("[bench]: condensations and jobs are at least 1"));
+            return Err(request(
+                "[bench]: condensations and jobs must be at least 1",
+            ));
         }
         let methods: Vec<(String, Method)> = bench
             .methods
@@ -282,7 +284,7 @@ impl Grid {
         found.map(|(_, m)| m).ok_or_else(|| {
             let all: Vec<&str> = self.methods.iter().map(|(n, _)| n.as_str()).collect();
             request(format!(
-                "[bench] names a method {name}; those of the recipe are {}",
+                "[bench] names a method {name}; expected one of {}",
                 all.join(", ")
             ))
         })
@@ -322,16 +324,18 @@ impl Grid {
                 .find(|size| !named.contains(*size))
             {
                 return Err(wrong(format!(
-                    "pretrain_at names {size}; the sizes are {}",
+                    "pretrain_at names {size}; expected one of the sizes {}",
                     named.join(", ")
                 )));
             }
             if method.pretrain.is_none() && !method.pretrain_at.is_empty() {
-                return Err(wrong("pretrain_at without pretrain; add it".to_owned()));
+                return Err(wrong("pretrain_at needs pretrain; add it".to_owned()));
             }
             for data in method.datasets.iter().flatten() {
                 if !self.datasets.iter().any(|(n, _)| n == data) {
-                    return Err(wrong(format!("data set {data} is not in [bench.datasets]")));
+                    return Err(wrong(format!(
+                        "data set {data} is not in [bench.datasets]; add it there"
+                    )));
                 }
             }
             if method.start == TEMPLATES {
@@ -341,37 +345,39 @@ impl Grid {
             if needs != method.donor.is_some() {
                 let (number, remedy) = match needs {
                     true => ("one", "name one with donor = \"...\""),
-                    false => ("no", "leave out `donor`"),
+                    false => ("no", "remove `donor`"),
                 };
                 let start = &method.start;
                 return Err(wrong(format!("{start} takes {number} donor; {remedy}")));
             }
             if method.inherit.is_some() || method.templates.is_some() {
                 return Err(wrong(format!(
-                    "`inherit` and `templates` are for start = \"templates\", not {}",
+                    "`inherit` and `templates` apply to start = \"templates\", not {}",
                     method.start
                 )));
             }
             if method.operator.is_some() && method.start != "ligo" {
-                return Err(wrong("`operator` is for start = \"ligo\"".into()));
+                return Err(wrong("`operator` applies only to start = \"ligo\"".into()));
             }
             if method
                 .operator
                 .as_ref()
                 .is_some_and(|t| t.contains_key("muon"))
             {
-                return Err(wrong("`operator` trains by AdamW; leave out muon".into()));
+                return Err(wrong("`operator` trains with AdamW; remove muon".into()));
             }
             if method.resembles.is_some() && method.start != "auto-lg" {
-                return Err(wrong("`resembles` is for start = \"auto-lg\"".into()));
+                return Err(wrong(
+                    "`resembles` applies only to start = \"auto-lg\"".into(),
+                ));
             }
         }
         for (name, donor) in &self.bench.donors {
             let sized = donor.depth.is_some() && donor.width.is_some();
             if donor.model.is_some() == sized {
                 return Err(request(format!(
-                    "[bench.donors.{name}]: give the directory of a `model`, or `depth` and `width` \
-                     of one to train"
+                    "[bench.donors.{name}]: give a `model` directory, or the `depth` and `width` \
+                     of a model to train"
                 )));
             }
         }

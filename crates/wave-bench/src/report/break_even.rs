@@ -118,16 +118,17 @@ pub(super) fn section(page: &mut Page, found: &Found) -> Result<()> {
     }
     page.section("Break-even");
     page.paragraph(&format!(
-        "n models cost what is spent once, and n times what is spent before the fine-tuning of each \
-         and until it has reached an accuracy: that of the method after its first epoch, or at the \
-         end of the shorter of both curves. Costs are epochs of a model of that size: what is spent \
-         once counts by its images and their multiply-adds, forward (a training step takes three times \
-         that). With the ancestor: the {} of its training are added to the method's alone.",
+        "The cost of n models is the shared cost plus n times the cost of each: its epochs before \
+         fine-tuning, and in fine-tuning until it reaches a target accuracy. The target is the \
+         method's accuracy after its first epoch, or at the end of the shorter curve. Costs are in \
+         epochs of a model of that size; shared costs are converted by their images and forward \
+         multiply-adds (a training step takes three times as many). With the ancestor, the {} of \
+         its training are added to the method's cost only.",
         plural(findings.ancestor_epochs, "epoch")
     ));
     let rows = rows(found);
     if rows.is_empty() {
-        page.paragraph("No two methods of a pair have curves at one size.");
+        page.paragraph("No pair of methods has curves at the same size.");
         return Ok(());
     }
     let columns = [

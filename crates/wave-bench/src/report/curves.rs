@@ -85,9 +85,10 @@ pub(super) fn numbers(page: &mut Page, summaries: &Summaries) {
 pub(super) fn targets(page: &mut Page, found: &Found) {
     let mut intro = Some((
         "Epochs to an accuracy",
-        "The first epoch of fine-tuning at which the mean curve has reached an accuracy, on the line \
-         between the epochs that were tested. Epochs before fine-tuning are not counted. Learning \
-         rates fall towards the end of each run: a shorter run would be further at the same epoch.",
+        "The first epoch of fine-tuning at which the mean curve reaches an accuracy, interpolated \
+         linearly between tested epochs. Epochs before fine-tuning are not counted. Learning rates \
+         decay towards the end of each run, so a shorter run would be more accurate at the same \
+         epoch.",
     ));
     for (dataset, size) in found.findings.places() {
         let here = || found.summaries.at(dataset, size);
@@ -100,7 +101,9 @@ pub(super) fn targets(page: &mut Page, found: &Found) {
         }
         page.once(&mut intro);
         let (place, method) = (leader.place(), &leader.method);
-        page.paragraph(&format!("{place}; first, what {method} has at its end:"));
+        page.paragraph(&format!(
+            "{place}; the first column is the final accuracy of {method}:"
+        ));
         let targets = accuracies(leader.top1);
         let row = |s: &Summary| {
             let reaches = targets

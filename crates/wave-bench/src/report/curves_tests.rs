@@ -53,7 +53,7 @@ fn targets_are_the_subjects_end_and_round_numbers_below() {
     fixture.curve("he", &[(0.0, 0.1), (5.0, 0.6), (10.0, 0.86)]);
     let found = section(&fixture);
     for line in [
-        "6 x 64; first, what wave has at its end:",
+        "6 x 64; the first column is the final accuracy of wave:",
         "| method | 87.00 % | 85.00 % | 80.00 % | 75.00 % |",
         "| he | not within 10 | 9.81 | 8.85 | 7.88 |",
         "| wave | 1.00 | 0.33 | 0, at the start | 0, at the start |",

@@ -94,10 +94,10 @@ pub(super) fn lead(page: &mut Page, found: &Found, dataset: &str) {
         return;
     }
     page.paragraph(&format!(
-        "{subject} less the best of the others that were fine-tuned for as long, in points: of all, \
-         and, where that is another, of the baselines (not those beside it in an ablation, nor \
-         trained for each model). t and p (two-sided, not corrected for the number of sizes) of a \
-         paired test over the seeds that both have."
+        "{subject} minus the best other method with the same fine-tuning epochs, in points: among \
+         all methods, and, if different, among the baselines (without ablation variants and \
+         methods trained for each model). t and p (two-sided, not corrected for the number of \
+         sizes) are from a paired t-test over the seeds that both have."
     ));
     let probability = |p: f64| match p < 0.001 {
         true => "< 0.001".to_owned(),
@@ -192,8 +192,8 @@ pub(super) fn spread(page: &mut Page, found: &Found) {
     }
     page.section("From the smallest to the largest");
     page.paragraph(
-        "Top-1 of each method's largest model less its smallest's, in points: before fine-tuning, and \
-         after it (mean ± standard deviation over the seeds that both have).",
+        "Top-1 of each method's largest model minus the top-1 of its smallest, in points, before \
+         and after fine-tuning (mean ± standard deviation over the seeds that both have).",
     );
     let columns = [
         "method",

@@ -84,8 +84,8 @@ fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
 pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
     let mut intro = Some((
         "Accuracy by epoch",
-        "Mean over seeds; shaded, the standard deviation. A start below half of all that follows is not \
-         drawn.",
+        "Mean over seeds; the shaded area is the standard deviation. A start below half of all \
+         later accuracies is not drawn.",
     ));
     for (dataset, (depth, width)) in found.findings.places() {
         let long = found
@@ -129,7 +129,7 @@ fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
 pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()> {
     let mut intro = Some((
         section,
-        "Mean over seeds; shaded, the standard deviation. Methods that matter less here are grey.",
+        "Mean over seeds; the shaded area is the standard deviation. Secondary methods are grey.",
     ));
     let parameters = |s: &Summary| (found.findings.parameters)(s.size.0, s.size.1) as f64 / 1e3;
     let work = |s: &Summary| (found.findings.multiply_adds)(s.size.0, s.size.1) as f64 / 1e6;
@@ -140,7 +140,7 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()>
         (
             "sizes-work",
             "multiply-adds",
-            "million multiply-adds of an image",
+            "million multiply-adds per image",
             &work,
         ),
     ];
@@ -170,9 +170,9 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()>
 /// values, with the fewest epochs of fine-tuning.
 pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
     let mut intro = Some((
-        "Accuracy by what is kept",
-        "Values that have to be kept so that a model of any size can be started: templates, scalers and \
-         what travels with them, or donors. Four bytes each as f32.",
+        "Accuracy by stored values",
+        "Values stored so that a model of any size can be started: templates, scalers and \
+         inherited weights, or donors. Each takes four bytes in f32.",
     ));
     for dataset in &found.findings.datasets {
         let keeping = |size| -> Vec<&Summary> {
@@ -196,11 +196,11 @@ pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
         }
         page.once(&mut intro);
         let title = on(dataset, &format!("depth {}, width {}", size.0, size.1));
-        let question = format!("accuracy at {} by values kept", words(size));
-        let svg = accuracies(found, (dataset, &question), "thousand values kept", bands)?;
+        let question = format!("accuracy at {} by stored values", words(size));
+        let svg = accuracies(found, (dataset, &question), "thousand stored values", bands)?;
         page.plot(
             &["kept", dataset],
-            &format!("Top-1 by the values kept, {title}"),
+            &format!("Top-1 by stored values, {title}"),
             &svg,
         )?;
     }
@@ -228,7 +228,7 @@ pub(super) fn totals(
     let chart = Chart {
         title: &title,
         x_label: "models",
-        y_label: "epochs in all",
+        y_label: "total epochs",
         unit: Unit::Plain,
         series: &series.collect::<Vec<_>>(),
     };

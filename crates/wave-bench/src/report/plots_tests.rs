@@ -34,7 +34,7 @@ fn what_is_kept_is_drawn_of_methods_that_keep_anything() {
         (page.finish().unwrap(), svg.unwrap_or_default())
     };
     let (text, svg) = plots(&fixture);
-    let plot = "![Top-1 by the values kept, depth 6, width 64](kept.svg)\n";
+    let plot = "![Top-1 by stored values, depth 6, width 64](kept.svg)\n";
     assert!(text.ends_with(plot), "{text}");
     let drawn = ["wave", "share", "mimetic", "wave-10"].map(|m| svg.contains(&format!("\n{m}\n")));
     assert_eq!(drawn, [true, true, false, false], "{svg}");

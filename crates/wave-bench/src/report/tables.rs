@@ -40,20 +40,21 @@ fn caption(found: &Found) -> String {
         n => format!(" and {n} condensations"),
     };
     let rest = match (epochs.is_empty(), findings.methods.len() > MOST_COLUMNS) {
-        (true, _) => "No training has come to its end.".to_owned(),
+        (true, _) => "No training run has finished.".to_owned(),
         (_, true) => {
-            "Extra epochs are those before fine-tuning: once for all, and for each of the sizes. \
-                      Transferred and stored values are means over sizes."
+            "Extra epochs come before fine-tuning: once for all sizes, and for each size. \
+             Transferred and stored values are means over sizes."
                 .to_owned()
         }
         (_, false) => format!(
-            "Transferred values and scalers: the most of any method. Epochs of fine-tuning: {}.",
+            "Transferred values and scalers are the maximum over methods. Epochs of fine-tuning: \
+             {}.",
             epochs.join(", ")
         ),
     };
     format!(
-        "Top-1 in % on the test images, mean ± standard deviation over {}{condensations}; in \
-         parentheses before fine-tuning. The best is bold. {rest}",
+        "Top-1 in % on the test images, mean ± standard deviation over {}{condensations}; before \
+         fine-tuning in parentheses. The best is bold. {rest}",
         seeds(&findings.seeds)
     )
 }
@@ -184,10 +185,10 @@ pub(super) fn costs(page: &mut Page, found: &Found) {
 
     page.section("Costs");
     page.paragraph(
-        "Epochs of fine-tuning, those spent once for all sizes, those spent for each model before its \
-         fine-tuning, and all but the fine-tuning for the sizes of this bench; values taken over, mean \
-         over sizes; and what has to be kept to start models of a number of sizes, at 4 bytes a value \
-         (where that differs by size: of the mean size).",
+        "Epochs of fine-tuning, epochs spent once for all sizes, epochs spent on each model before \
+         fine-tuning, and the total without fine-tuning for the sizes of this bench; transferred \
+         values, mean over sizes; and the storage needed to start models of a number of sizes, at \
+         4 bytes per value (of the mean size where it differs by size).",
     );
     let sizes = plural(found.findings.sizes.len() as f64, "size");
     let mut columns = Vec::from(["method", "fine-tuning", "once", "each model"].map(str::to_owned));
@@ -234,7 +235,7 @@ pub(super) fn ablations(page: &mut Page, found: &Found) {
             page.table(&columns, rows);
         }
         if !complete {
-            page.paragraph("No training of it has come to its end.");
+            page.paragraph("None of its training runs has finished.");
         }
     }
 }

@@ -25,9 +25,9 @@ class Ancestor:
         missing = [key for key in ("input_size", "mean", "std") if given.get(key) is None]
         if missing:
             raise ValueError(
-                f"the ancestor does not say what images it takes ({', '.join(missing)}); give preprocessing ="
+                f"the ancestor does not describe its input images ({', '.join(missing)}); give preprocessing ="
                 ' {"input_size": (3, 224, 224), "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},'
-                " or what it was trained with"
+                " or the values it was trained with"
             )
         config = {key: given[key] for key in PREPROCESSING if given.get(key) is not None}
         parameter = next(module.parameters(), None)
@@ -69,7 +69,9 @@ class Ancestor:
             module.train(training)
         if getattr(outputs, "ndim", None) != 2:
             found = getattr(outputs, "shape", type(outputs).__name__)
-            raise ValueError(f"the ancestor gives {found}, expected a tensor of (images, outputs); wrap it in a module that does")
+            raise ValueError(
+                f"the ancestor returns {found}, expected a tensor (images, outputs); wrap it in a module that returns one"
+            )
         return np.asarray(outputs.float().cpu())
 
     def _digest(self) -> str:

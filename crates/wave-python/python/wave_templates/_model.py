@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Model(Mapping[str, np.ndarray]):
     """A model in memory: its weights by timm's names, as numpy arrays of float32.
 
-    Made by :func:`expand`, :func:`init` and :func:`read`. The arrays may be changed in place; what is saved,
-    predicted or trained then has the changed values.
+    Created by :func:`expand`, :func:`init` and :func:`read`. The arrays may be changed in place; saving,
+    predicting and training then use the changed values.
     """
 
     def __init__(self, native: _native.Model) -> None:
@@ -47,7 +47,7 @@ class Model(Mapping[str, np.ndarray]):
 
     @property
     def config(self) -> dict[str, Any]:
-        """timm's ``config.json``: architecture, sizes, preprocessing, names of the classes."""
+        """timm's ``config.json``: architecture, sizes, preprocessing, class names."""
         return result(self._native.config())
 
     @property
@@ -57,7 +57,7 @@ class Model(Mapping[str, np.ndarray]):
 
     @property
     def result(self) -> Result:
-        """What was told when the model was expanded: ``expected_top1``, ``ledger``, ``not_condensed``..."""
+        """Results of the expansion: ``expected_top1``, ``ledger``, ``not_condensed``..."""
         return result(self._native.result())
 
     def to_torch(self) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class Model(Mapping[str, np.ndarray]):
         return {name: torch.from_numpy(values) for name, values in self.items()}
 
     def to_timm(self, **arguments: Any) -> Any:
-        """The same model in timm. The architecture has to be one of timm's: a vision transformer or a
-        ConvMixer. ``arguments`` are further ones of ``timm.create_model``, such as ``drop_path_rate``."""
+        """The same model in timm. The architecture must exist in timm, such as a vision transformer.
+        ``arguments`` are passed to ``timm.create_model``, such as ``drop_path_rate``."""
         import timm
 
         config = self.config
@@ -135,11 +135,11 @@ def expand(
         templates: :class:`WeightTemplates`, a template directory, the name of a shipped set (the first by default),
             or ``hf:OWNER/NAME``.
         width: a multiple of the templates' head width, unless ``heads`` is given.
-        mlp_ratio, image_size, patch: other shapes than the templates'.
-        max_params, max_macs, max_latency_ms: limits in the place of a size, such as ``"8M"`` and ``"1.2G"``; the most
+        mlp_ratio, image_size, patch: replace the templates' values.
+        max_params, max_macs, max_latency_ms: limits instead of a size, such as ``"8M"`` and ``"1.2G"``; the most
             accurate size within them is chosen by the accuracies recorded with the templates.
-        delta: what :func:`adapt` made of these templates, for its data.
-        data: fits scalers and head to a little data first, for ``steps`` (300).
+        delta: output of :func:`adapt` for these templates and other data.
+        data: a little data to fit scalers and head to, for ``steps`` (300).
         settings: further keys of ``[expand]``, the flags of ``wave expand``.
     """
     given = dict(
@@ -170,10 +170,10 @@ def init(
     progress: bool = True,
     **settings: Unpack[InitSettings],
 ) -> Model:
-    """A model by another method, such as ``"mimetic"``, as ``wave init`` makes it.
+    """A model initialised by another method, such as ``"mimetic"``, as ``wave init`` does.
 
     Args:
-        data: where image size, channels and classes are from, if they are not given.
+        data: source of image size, channels and classes, unless given.
         from_: the trained model that methods such as ``"prune"`` take weights from.
         settings: further keys of ``[init]``, the flags of ``wave init``.
     """

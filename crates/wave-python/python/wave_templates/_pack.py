@@ -14,11 +14,11 @@ from ._images import png
 def pack(
     out: str | os.PathLike[str], train: Any, test: Any = None, *, class_names: list[str] | None = None
 ) -> dict[str, int]:
-    """Writes map-style PyTorch data sets to the directory ``out``, in a form that every ``data`` takes.
+    """Writes map-style PyTorch data sets to the directory ``out``, in a form that every ``data`` accepts.
 
     Items are ``(image, label)``, or images alone; an image is a PIL image or a uint8 array (height, width) or
     (height, width, channels), and is stored without loss. wave resizes, crops and flips itself, so ``transform``
-    of the data set should be ``None``. ``class_names`` are by default ``train.classes``, if it has them.
+    of the data set should be ``None``. ``class_names`` defaults to ``train.classes``, if it exists.
     Returns the number of images of each split.
     """
     os.makedirs(out, exist_ok=True)

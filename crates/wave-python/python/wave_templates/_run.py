@@ -89,7 +89,7 @@ def directory(artefact: PathLike | Model) -> Iterator[str]:
 
 
 class Result(Dict[str, Any]):
-    """What a stage tells, as ``wave --json`` does: ``out``, ``parameters``, ``top1``..."""
+    """Result of a stage, as ``wave --json`` prints it: ``out``, ``parameters``, ``top1``..."""
 
     @property
     def model(self) -> Model:

@@ -1,5 +1,5 @@
-"""The settings of each stage beside those in the signatures of the functions: the keys of its recipe table, which are the
-flags of its command. ``wave help STAGE`` tells of each."""
+"""The settings of each stage beyond the signatures of the functions: the keys of its recipe table, which are the
+flags of its command. ``wave help STAGE`` describes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._run import PathLike
 
 
 class _Training(TypedDict, total=False):
-    """Of every stage that trains."""
+    """Settings of every stage that trains."""
 
     hold_out: int
     mean: List[float]
@@ -48,7 +48,7 @@ class _Training(TypedDict, total=False):
 
 
 class _Templates(_Training, total=False):
-    """Of every stage that trains templates or scalers for models of many sizes."""
+    """Settings of every stage that trains templates or scalers for models of many sizes."""
 
     depths: List[int]
     widths: List[int]

@@ -47,25 +47,25 @@ def condense(
     >>> made = wave.condense(ancestor=timm_model, data="photos", minutes=60, sizes="2x64..12x192")
     >>> model = made.templates.expand(depth=6, width=96)
 
-    Without ``recipe``, what is not given is planned for ``minutes`` (60) and ``sizes`` (smallest and largest model as
+    Without ``recipe``, missing settings are planned for ``minutes`` (60) and ``sizes`` (smallest and largest model as
     layers x width), from the ancestor, the data, and rates measured on this machine. ``recipe`` is a TOML file, or a
-    dict of the same tables: ``{"condense": {"epochs": 10, "auxiliary": {"depth": 6, "width": 192}}}``. Keywords go
-    before it.
+    dict of the same tables: ``{"condense": {"epochs": 10, "auxiliary": {"depth": 6, "width": 192}}}``. Keywords
+    override it.
 
     Args:
         out: the template directory to write; ``runs/condense-DATE-TIME`` by default.
         ancestor: a model directory, ``hf:OWNER/NAME``, a timm model, or any ``torch.nn.Module`` that maps images
-            (b, channels, side, side) to class scores (b, n). It teaches by its features instead with
-            ``ancestor_output="features"``: a timm model by what its classifier sees (b, width), any other module by
-            its outputs.
+            (b, channels, side, side) to class scores (b, n). With ``ancestor_output="features"`` it teaches by its
+            features instead: a timm model by the input of its classifier (b, width), any other module by its
+            outputs.
         data: a directory of images, tar shards, ``hf:OWNER/NAME``, ``"fashion-mnist"`` or ``"shapes"``.
-        preprocessing: the images that a module takes, with the keys of timm's ``pretrained_cfg`` (``input_size``
+        preprocessing: the input images of a module, with the keys of timm's ``pretrained_cfg`` (``input_size``
             (channels, side, side), ``mean``, ``std``, ``interpolation``, ``crop_pct``, ``crop_mode``); a timm model
-            brings its own.
-        cache: keeps the ancestor's outputs in a directory, so that further condensations do not run it again.
+            has its own.
+        cache: a directory for the ancestor's outputs, so that further condensations do not run it again.
         device: ``"cpu"``; in builds for GPUs also ``"cuda"`` or ``"cuda:N"``.
         resume: continue the interrupted run in ``out``.
-        overwrite: replace what is in ``out``.
+        overwrite: replace the contents of ``out``.
         settings: further keys of ``[condense]``, the flags of ``wave condense``.
     """
     given: dict[str, Any] = dict(
@@ -76,7 +76,7 @@ def condense(
     if callable(getattr(ancestor, "state_dict", None)):
         module = Ancestor(ancestor, preprocessing)
     elif preprocessing is not None:
-        raise ValueError("preprocessing is of an ancestor that is a torch.nn.Module; leave it out")
+        raise ValueError("preprocessing applies only to an ancestor that is a torch.nn.Module; remove it")
     else:
         given["ancestor"] = ancestor
     where = run(device, threads, progress, resume, overwrite)
@@ -108,9 +108,9 @@ def adapt(
 
     Args:
         templates: :class:`WeightTemplates`, a template directory, a shipped set's name, or ``hf:OWNER/NAME``.
-        out: where a delta is written, for ``expand(delta=out)``; ``runs/adapt-DATE-TIME`` by default.
+        out: the directory for the delta, for ``expand(delta=out)``; ``runs/adapt-DATE-TIME`` by default.
         whole: write whole templates instead.
-        settings: further keys of ``[adapt]``; all others as of :func:`condense`.
+        settings: further keys of ``[adapt]``; other arguments as in :func:`condense`.
     """
     given = dict(
         settings, data=data, whole=whole, train_limit=train_limit, test_limit=test_limit, epochs=epochs,
@@ -143,14 +143,14 @@ def finetune(
     progress: bool = True,
     **settings: Unpack[FinetuneSettings],
 ) -> Result:
-    """Trains all weights of a model, as ``wave finetune`` does; ``result.model`` is the tuned one.
+    """Trains all weights of a model, as ``wave finetune`` does; ``result.model`` is the tuned model.
 
     Args:
         model: a :class:`Model`, a model directory, or ``hf:OWNER/NAME``.
         out: the model directory to write; ``runs/finetune-DATE-TIME`` by default.
-        new_head: begin a classifier with the data's classes.
-        ancestor: a model directory to distil from besides.
-        settings: further keys of ``[finetune]``; all others as of :func:`condense`.
+        new_head: start a new classifier for the data's classes.
+        ancestor: a model directory to distil from as well.
+        settings: further keys of ``[finetune]``; other arguments as in :func:`condense`.
     """
     given = dict(
         settings, data=data, new_head=new_head, ancestor=ancestor, train_limit=train_limit, test_limit=test_limit,
@@ -181,10 +181,10 @@ def evaluate(
 
     Args:
         model: a :class:`Model`, a model directory, or ``hf:OWNER/NAME``.
-        test_limit: test on the first so many images of a seeded shuffle.
-        hold_out: test on so many training images, those that ``finetune(hold_out=)`` keeps apart.
-        knn: evaluate features instead: nearest neighbours, and a linear probe.
-        labels: a file with the names of classes, for a CLIP or SigLIP; ``prompt`` are texts with ``{}`` for them.
+        test_limit: test on the first N images of a seeded shuffle.
+        hold_out: test on the N training images that ``finetune(hold_out=)`` holds out.
+        knn: evaluate features instead, by N nearest neighbours and a linear probe.
+        labels: a file of class names, for a CLIP or SigLIP; ``prompt`` are texts with ``{}`` for the name.
     """
     given = dict(
         data=data, test_limit=test_limit, hold_out=hold_out, knn=knn, train_limit=train_limit, heads=heads,
@@ -205,17 +205,17 @@ def predict(
     threads: int | None = None,
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    """Classes of images, as ``wave predict`` names them.
+    """Classifies images, as ``wave predict`` does.
 
     Args:
         model: a :class:`Model`, a model directory, or ``hf:OWNER/NAME``.
         images: one or several; each a path, a directory, a PIL image, or a uint8 array (height, width) or
             (height, width, channels); or an array (b, height, width, channels).
-        heads, labels, prompt: as of :func:`evaluate`, for a model in a directory.
+        heads, labels, prompt: as in :func:`evaluate`, for a model in a directory.
 
     Returns:
         For each image a dict: ``image`` (its path or place), ``index``, ``label`` and ``probability`` of the most
-        probable class, ``top`` (the same of the first five), and ``logits`` (n,).
+        probable class, ``top`` (the same for the top five), and ``logits`` (n,).
     """
     where = run(device, threads, progress)
     if isinstance(model, (str, os.PathLike)):
@@ -257,15 +257,15 @@ def publish(
     dry_run: bool = False,
     progress: bool = True,
 ) -> Result:
-    """Sends templates, a delta or a model to a hub as one commit, as ``wave publish`` does.
+    """Uploads templates, a delta or a model to a hub as one commit, as ``wave publish`` does.
 
     Args:
-        artefact: :class:`WeightTemplates`, a :class:`Model`, or a directory of one of them or of a delta.
+        artefact: :class:`WeightTemplates`, a :class:`Model`, or a directory of templates, a model or a delta.
         repo: ``"OWNER/NAME"``.
-        private: hide the repository from others, if it has to be created.
+        private: make the repository private, if it has to be created.
         revision: commit to this branch; ``create_pr`` proposes the commit to main instead.
         license: the licence that the card names, such as ``"apache-2.0"``.
-        dry_run: list the ``files`` to send, and send nothing.
+        dry_run: list the ``files`` to upload, without uploading.
     """
     given = dict(
         repo=repo, private=private, revision=revision, create_pr=create_pr, message=message, license=license
@@ -280,12 +280,12 @@ def pull(name: str, out: PathLike | None = None, *, progress: bool = True) -> Re
 
 
 def inspect(of: PathLike, *, progress: bool = True) -> Result:
-    """What a template directory, a model directory or a safetensors file holds."""
+    """Contents of a template directory, a model directory or a safetensors file."""
     return result(_native.inspect(os.fspath(of), run(progress=progress)))
 
 
 def templates(*dirs: PathLike) -> list[dict[str, Any]]:
-    """The templates at hand: shipped, here, downloaded, and those in ``dirs``, with sizes and accuracies."""
+    """The available templates: shipped, here, downloaded, and in ``dirs``, with sizes and accuracies."""
     found = result(_native.templates([os.fspath(d) for d in dirs], run(progress=False)))
     rows: list[dict[str, Any]] = found["templates"]
     return rows

@@ -27,7 +27,7 @@ class WeightTemplates(os.PathLike[str]):
     >>> templates = wave.WeightTemplates.from_pretrained("cifar-10")
     >>> templates.expand(6, 96).to_timm()
 
-    It is a path too (``os.PathLike``): each function that takes a template directory takes it.
+    It is also a path (``os.PathLike``), so any function that takes a template directory accepts it.
     """
 
     def __init__(self, source: str, directory: PathLike) -> None:
@@ -41,8 +41,8 @@ class WeightTemplates(os.PathLike[str]):
 
     @classmethod
     def from_pretrained(cls, name: PathLike | None = None, *, progress: bool = True) -> WeightTemplates:
-        """The set of a name: a template directory, a shipped set (the first by default), or ``hf:OWNER/NAME``, which
-        is downloaded to the cache that Python's hub client shares."""
+        """Opens a template directory, a shipped set (the first by default), or ``hf:OWNER/NAME``, which is
+        downloaded to the cache that Python's hub client shares."""
         given = path(name)
         directory = os.fspath(_native.resolve(given, run(progress=progress)))
         return cls(given if given and given.startswith(("hf:", "hf-hub:")) else directory, directory)

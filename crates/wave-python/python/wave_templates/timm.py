@@ -1,9 +1,9 @@
-"""Weight templates under names of timm.
+"""Weight templates as timm models.
 
 >>> import timm, wave_templates.timm
 >>> model = timm.create_model("wave_cifar_10", depth=6, width=96, num_classes=5)
 
-Each set that comes with wave has a name; :func:`register` gives one to any other.
+Each shipped set has a name; :func:`register` adds others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SHAPE = {"img_size": "image_size", "patch_size": "patch", "num_heads": "heads",
 def register(templates: PathLike, name: str | None = None) -> str:
     """Makes ``timm.create_model(name, depth=..., width=...)`` expand these templates; returns the name.
 
-    ``templates`` are as of :func:`wave_templates.expand`; ``name`` is by default ``wave_`` and their last part. The
-    weights are composed from the templates with ``pretrained=True`` and without; other ``num_classes`` than theirs
-    begin a new classifier. ``width`` may be given in timm's word too, ``embed_dim``, which models that
-    ``timm.models.save_for_hf`` writes need.
+    ``templates`` are as in :func:`wave_templates.expand`; ``name`` defaults to ``wave_`` and the last part of their
+    name. The weights are always composed from the templates, even with ``pretrained=False``. A different
+    ``num_classes`` starts a new classifier. ``embed_dim``, timm's name for ``width``, is accepted too; models written
+    by ``timm.models.save_for_hf`` need it.
     """
     source = os.fspath(getattr(templates, "source", templates))
     if name is None:
@@ -50,12 +50,12 @@ def register(templates: PathLike, name: str | None = None) -> str:
         **arguments: Any,
     ) -> Any:
         if pretrained_cfg is not None:
-            raise ValueError(f"{name} has the preprocessing of its templates; leave pretrained_cfg out")
+            raise ValueError(f"{name} uses the preprocessing of its templates; remove pretrained_cfg")
         shape = {ours: arguments.pop(theirs) for theirs, ours in _SHAPE.items() if theirs in arguments}
         model = expand(source, depth, embed_dim if width is None else width, delta=delta, progress=False, **shape)
         channels = model.config["model_args"]["in_chans"]
         if in_chans not in (None, channels):
-            raise ValueError(f"in_chans={in_chans}: {name} takes images of {channels} channels")
+            raise ValueError(f"in_chans={in_chans}: {name} takes images with {channels} channels")
         network = model.to_timm(**arguments)
         if num_classes not in (None, network.num_classes):
             network.reset_classifier(num_classes)

@@ -163,7 +163,7 @@ impl Prepared {
         let values: usize = delta.values().map(Tensor::elem_count).sum();
         let (least, most) = self.sizes.depths;
         let mut text = format!(
-            "depths {least} to {most}, widths {:?}; {values} values adapt, with {anchors} anchors\n",
+            "depths {least} to {most}, widths {:?}; {values} trainable values, {anchors} anchors\n",
             self.sizes.widths
         );
         text += &data.describe();

@@ -189,7 +189,9 @@ impl Rows {
         let own: Weights = own.collect::<std::result::Result<_, _>>()?;
         let images = own["images"].to_vec1::<u32>().map_err(|e| e.to_string())?;
         if !images.is_sorted_by(|a, b| a < b) || images.iter().any(|i| !range.contains(i)) {
-            return Err(format!("its images are not ascending in {range:?}"));
+            return Err(format!(
+                "its image numbers are not in ascending order within {range:?}"
+            ));
         }
         Ok(Rows { images, table: own })
     }
@@ -257,7 +259,9 @@ impl View {
                     .fold(0, |c, byte| c << 8 | *byte as usize);
                 match logits.get_mut(row * n + class) {
                     Some(logit) if class < n => *logit = log_p[at],
-                    _ => candle_core::bail!("the cache names class {class} of {n}"),
+                    _ => {
+                        candle_core::bail!("the cache holds class {class}, expected less than {n}")
+                    }
                 }
             }
         }

@@ -21,20 +21,20 @@ pub(super) fn trained(
     let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
     let interleaved = settings.kronecker == "interleave";
     let wrong = match (settings.scaler_lr_ratio, ratio, interleaved) {
-        (Some(_), ..) => "scaler_lr_ratio applies to scalers that train".to_owned(),
+        (Some(_), ..) => "scaler_lr_ratio applies to trained scalers".to_owned(),
         (_, Some(ratio), _) => format!(
             "mlp_ratios: {ratio} is more than the auxiliary's {}",
             auxiliary.mlp_ratio
         ),
         (.., true) => {
-            "kronecker = interleave: the weights of a smaller model are no part of a larger model's"
+            "kronecker = interleave: a smaller model's weights are not a part of a larger model's"
                 .into()
         }
         _ => return Ok(settings.train.unwrap_or(Trained::Weights)),
     };
     match settings.train {
         Some(Trained::Weights) => Err(request(format!(
-            "{wrong}, and here composed weights train; leave it out, or give --train factors"
+            "{wrong}, but composed weights are trained here; remove it, or give --train factors"
         ))),
         _ => Ok(Trained::Factors),
     }
@@ -82,8 +82,8 @@ pub(super) fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<S
         let fits = |head: &usize| *head > 0 && w.is_multiple_of(*head);
         if *w == 0 || *w > width || !drawn.iter().chain([&head_width]).any(fits) {
             return Err(request(format!(
-                "widths: {w} is not a multiple of the head width {head_width}, or of one of head_widths, \
-                 up to the auxiliary's width {width}"
+                "widths: {w}, expected a multiple of the head width {head_width}, or of one of \
+                 head_widths, up to the auxiliary's width {width}"
             )));
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<S
 pub(super) fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRule> {
     match (settings.scaler_start, settings.scaler_lr_ratio) {
         (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
-            "anchors = {}: telg scalers that stay need two, a base and a base with its slope; set \
+            "anchors = {}: fixed telg scalers need two, for the base and for base plus slope; set \
              anchors = 2",
             auxiliary.depth
         ))),
@@ -119,7 +119,7 @@ pub(super) fn template_plan(settings: &CondenseValues, reference: usize) -> Resu
         None => Part::ALL.map(|part| default.counts[&default.sets[&part]]),
         Some(given) => <[usize; 4]>::try_from(given).map_err(|_| {
             request(format!(
-                "templates = {given:?}; give four counts, of qkv, proj, fc1 and fc2"
+                "templates = {given:?}; give four counts, for qkv, proj, fc1 and fc2"
             ))
         })?,
     };

@@ -51,7 +51,7 @@ impl Numbers {
         let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
         let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
         Numbers {
-            name: "none named; assuming ImageNet's numbers".into(),
+            name: "not given; assuming ImageNet".into(),
             images,
             channels: 3,
             classes: 1000,
@@ -134,7 +134,9 @@ pub fn untrained(
     let ancestor = ancestor.as_deref();
     let mut plans = super::level_plans(&levels::checked(&settings)?, context)?;
     let Some(mut plan) = plans.pop() else {
-        return Err(request("levels is empty; give the changes of at least one"));
+        return Err(request(
+            "levels is empty; give the changes of at least one level",
+        ));
     };
     let data = opened(&mut plan, ancestor, context)?;
     let (channels, classes) = match &data {
@@ -208,11 +210,11 @@ fn describe_level(
     let t = plan.templates.template_size;
     let outputs = match output {
         AncestorOutput::Scores => "classes",
-        AncestorOutput::Features => "features of the ancestor",
+        AncestorOutput::Features => "ancestor features",
     };
     let mut text = format!(
-        "data: {}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} heads, {side} x {side} \
-         pixels in patches of {}\nmodels: {}\ntemplates of {t} x {t}:",
+        "data: {}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} \
+         heads, {side} x {side} pixels, patch size {}\nmodels: {}\ntemplates of {t} x {t}:",
         numbers.name,
         a.depth,
         a.width,
@@ -224,7 +226,7 @@ fn describe_level(
     for (set, n) in counts {
         text += &format!(" {n} {set}");
     }
-    text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
+    text += &format!(" ({} in total)\n", counts.values().sum::<usize>());
     let trained = match plan.train {
         Trained::Weights => "composed weights",
         Trained::Factors => "templates and scalers",
@@ -233,7 +235,7 @@ fn describe_level(
         true => "Muon",
         false => "AdamW",
     };
-    text += &format!("trains {trained} by {optimiser}\n");
+    text += &format!("trains {trained} with {optimiser}\n");
     let twin = largest.parameter_count();
     let sums = [("transferred", values), ("plain ViT", twin)];
     for (name, n) in ledger.iter().chain(&sums) {
@@ -244,19 +246,19 @@ fn describe_level(
         (None, Some(name)) => {
             text += &format!("ancestor: {name}, not yet downloaded; time unknown\n");
         }
-        (None, None) => text += "ancestor: none; labels alone\n",
+        (None, None) => text += "ancestor: none, labels only\n",
     }
     text += &format!("{steps} steps of {batch} images ({epochs:.1} epochs)\n");
     text += &step.words();
     let state = forecast::checkpoint(plan.values_in_training(), plan.training.ema.is_some());
     text += &format!(
-        "a checkpoint {}, and its spare as much\n",
+        "{} per checkpoint, and as much for the previous one\n",
         bytes(state as f64)
     );
     if let Some(file) = numbers.file {
         let epoch = file * images as f64;
         text += &format!(
-            "reads {} an epoch in files of {}, {} in all\n",
+            "reads {} per epoch in files of {}, {} in total\n",
             bytes(epoch),
             bytes(file),
             bytes(epoch * epochs)
@@ -265,7 +267,7 @@ fn describe_level(
     if let Some(cache) = &plan.cache {
         let room = cache.bytes_per_image(output, classes);
         text += &format!(
-            "the cache takes {room} bytes an image and view, {} a view\n",
+            "the cache takes {room} bytes per image and view, {} per view\n",
             bytes((room * images) as f64)
         );
     }
@@ -287,7 +289,7 @@ fn describe_level(
             let shown = ancestor.shown(data, steps, output);
             let seconds = ancestor.seconds(output)?;
             text += &format!(
-                "; the ancestor {:.1} images a second, of {shown} that it is shown",
+                "; the ancestor processes {shown} images at {:.1} per second",
                 1.0 / seconds
             );
             seconds * shown as f64
@@ -295,7 +297,7 @@ fn describe_level(
         _ => 0.0,
     };
     let time = duration(operations / rate + shown);
-    text += &format!("; at these rates {time}, without loading\n");
+    text += &format!("; {time} at these rates, without data loading\n");
     Ok(text)
 }
 

@@ -35,8 +35,8 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
 pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     if templates.learngene.auxiliary.classes == 0 {
         return Err(request(
-            "grow: these are templates of backbones, and the map to the features that taught them is gone; only \
-             templates of classifiers grow",
+            "grow: these are backbone templates, without the projection to the ancestor's \
+             features; only classifier templates can grow",
         ));
     }
     let plan = templates.learngene.plan.clone();
@@ -47,8 +47,8 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     match told.depths.iter().max().zip(told.widths.iter().max()) {
         Some((depth, width)) => Ok(leveled(plan, *depth, *width)),
         None => Err(request(
-            "grow: the templates do not say for which sizes they were condensed; condense them with --depths and \
-             --widths",
+            "grow: the templates do not record the sizes they were condensed for; condense them \
+             with --depths and --widths",
         )),
     }
 }
@@ -83,7 +83,8 @@ impl CondensePlan {
             // The depth of an auxiliary is the number of its anchors.
             let words = |shape| shape_in_words(shape).replacen(" layers", " anchors", 1);
             return Err(request(format!(
-                "grow: the templates were condensed with {}, and this is {}; leave out the keys of the auxiliary",
+                "grow: the templates were condensed with {}, but the auxiliary has {}; remove the \
+                 auxiliary's keys",
                 words(auxiliary),
                 words(&own)
             )));
@@ -91,7 +92,8 @@ impl CondensePlan {
         let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
         if same(&self.templates) != same(smaller) {
             return Err(request(format!(
-                "grow: the templates are of {t} x {t}, in {} order; leave out template_size, kronecker and share_mlp",
+                "grow: the templates are {t} x {t}, in {} order; remove template_size, kronecker \
+                 and share_mlp",
                 smaller.kronecker.name(),
                 t = smaller.template_size
             )));
@@ -112,8 +114,8 @@ impl CondensePlan {
         let last = smaller.levels.last();
         if let Some(last) = last.filter(|last| last.holds(depth, width)) {
             return Err(request(format!(
-                "grow: the templates make models of up to {} layers of width {} already; give larger --depths or \
-                 --widths",
+                "grow: the templates already make models of up to {} layers and width {}; give \
+                 larger --depths or --widths",
                 last.depth, last.width
             )));
         }

@@ -13,7 +13,9 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
         return Ok(vec![settings.clone()]);
     };
     if levels.is_empty() {
-        return Err(request("levels is empty; give the changes of at least one"));
+        return Err(request(
+            "levels is empty; give the changes of at least one level",
+        ));
     }
     let mut common = to_table(settings)?;
     common.remove("levels");
@@ -26,7 +28,7 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
         let parsed: Condense = parse(&table, "condense", &format!("level {at} of levels"), &[])?;
         if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) {
             return Err(request(format!(
-                "level {at} of levels grows the level before it; leave out grow and levels there"
+                "level {at} of levels grows the level before it; remove grow and levels there"
             )));
         }
         Ok(parsed)

@@ -74,7 +74,7 @@ pub fn check(settings: &Condense) -> Result<()> {
     }
     if let (Some(output), None) = (settings.ancestor_output, &settings.ancestor) {
         return Err(request(format!(
-            "ancestor_output = {output}, and there is no ancestor; give --ancestor A"
+            "ancestor_output = {output}, but there is no ancestor; give --ancestor A"
         )));
     }
     Ok(())
@@ -148,8 +148,8 @@ impl CondensePlan {
             Some(_) if self.output(ancestor) == AncestorOutput::Features => match self.of_scores {
                 None => Data::open_unlabelled(&self.data, input, &[], context),
                 Some(key) => Err(request(format!(
-                    "{key} applies only to score distillation, and the ancestor teaches by its features{}; \
-                     leave it out",
+                    "{key} applies only to score distillation, but the ancestor teaches by its \
+                     features{}; remove it",
                     match self.output {
                         Some(_) => "",
                         None => ", since it has no classifier",

@@ -123,8 +123,8 @@ fn data_settings(
         None if classes > 0 => _ = settings.kl_weight.get_or_insert(0.0),
         None => {
             return Err(request(format!(
-                "{} has no labels, and there is no ancestor to learn from; give --ancestor A, or sort the images into \
-                 a folder for each class",
+                "{} has no labels, and there is no ancestor to learn from; give --ancestor A, or \
+                 sort the images into one folder per class",
                 dataset.name
             )));
         }
@@ -147,7 +147,7 @@ fn data_settings(
     let batch = 1 << batch.ilog2();
     if batch < 4 {
         return Err(request(format!(
-            "{} has {images} training images, fewer than a step of training needs; give at least 32",
+            "{} has {images} training images, too few for a training step; give at least 32",
             dataset.name
         )));
     }
@@ -174,8 +174,8 @@ fn patch(side: usize) -> Result<usize> {
     };
     (1..=side).rev().find(fits).ok_or_else(|| {
         request(format!(
-            "images of {side} x {side} pixels have no patch that makes {} to {} tokens; set auxiliary.patch, or \
-             auxiliary.image_size to a multiple of 8",
+            "no patch size splits images of {side} x {side} pixels into {} to {} tokens; set \
+             auxiliary.patch, or auxiliary.image_size to a multiple of 8",
             TOKENS.0, TOKENS.1
         ))
     })
@@ -204,7 +204,7 @@ impl Frame {
         for width in [least.1, most.1] {
             if !width.is_multiple_of(head) {
                 return Err(request(format!(
-                    "sizes = {sizes}: the width {width} is no multiple of the head width {head}"
+                    "sizes = {sizes}: the width {width} is not a multiple of the head width {head}"
                 )));
             }
         }
@@ -262,8 +262,8 @@ impl Frame {
         let in_all = epochs(&smallest, time.training);
         if in_all < LEAST_EPOCHS {
             return Err(request(format!(
-                "{:.1} minutes are no time for an epoch of {} x {}, which takes {}; give more --minutes, fewer images \
-                 (--train-limit) or smaller --sizes",
+                "{:.1} minutes are too short for an epoch of {} x {}, which takes {}; give more \
+                 --minutes, fewer images (--train-limit) or smaller --sizes",
                 time.training / 60.0,
                 least.0,
                 least.1,

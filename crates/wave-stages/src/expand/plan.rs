@@ -98,7 +98,8 @@ impl ExpandPlan {
         match counts.iter().position(|n| *n == wanted) {
             Some(level) => Ok(gene.of_level(level)),
             None => Err(request(format!(
-                "templates_used = {wanted}; these templates have levels of {counts:?}"
+                "templates_used = {wanted}; expected one of {counts:?}, the levels of these \
+                 templates"
             ))),
         }
     }
@@ -109,8 +110,8 @@ impl ExpandPlan {
             return Ok(());
         }
         Err(request(format!(
-            "the data has {found} classes, the templates' head {own}; a new head starts at zero and must be \
-             trained: leave out --head-lr-ratio 0"
+            "the data has {found} classes, the templates' head {own}; a new head starts at zero \
+             and must be trained; drop --head-lr-ratio 0"
         )))
     }
 
@@ -130,8 +131,8 @@ impl ExpandPlan {
             Some(Duration::Epochs(n)) => format!("{n} epochs"),
         };
         Err(request(format!(
-            "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
-             nothing is fitted"
+            "fitting scalers for {of} needs images; give --data D, or drop the duration to expand \
+             without fitting"
         )))
     }
 }

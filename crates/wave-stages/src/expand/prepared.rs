@@ -58,8 +58,9 @@ impl Prepared {
                 plan.check_head(shape.classes, data.class_names.len())?;
                 data.tests.check_names(
                     &templates.config.label_names,
-                    "if they are the templates' classes, rename and order the data's as the templates have them; \
-                     else expand without data, and give the model a new head with wave finetune --new-head true",
+                    "if the classes are the same, rename and reorder the data's to match the \
+                     templates; otherwise expand without data, and start a new head with wave \
+                     finetune --new-head true",
                 )?;
                 let resolved = plan.training.resolve(data)?;
                 let step = Step::new(memory(resolved.mode), data, &resolved)?;

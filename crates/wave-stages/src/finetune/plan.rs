@@ -74,7 +74,8 @@ impl FinetunePlan {
         match network {
             Network::Vit(shape) => Ok(shape),
             other => Err(request(format!(
-                "layer_scale and mlp_scalar are for vision transformers, and this is {}; leave them out",
+                "layer_scale and mlp_scalar apply to vision transformers, but this is {}; remove \
+                 them",
                 other.family()
             ))),
         }

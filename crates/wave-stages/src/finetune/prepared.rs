@@ -111,7 +111,7 @@ impl Prepared {
         text += &self.step.words();
         let state = forecast::checkpoint(parameters, resolved.ema.is_some());
         text += &format!(
-            "a checkpoint {}, and its spare as much\n",
+            "{} per checkpoint, and as much for the previous one\n",
             forecast::bytes(state as f64)
         );
         if !self.step.can_time(TIMED) {
@@ -128,7 +128,7 @@ impl Prepared {
         let images = resolved.steps as f64 * data.batch as f64;
         let mut total = seconds * images;
         text += &format!(
-            "{:.1} images a second here, measured on {TIMED}",
+            "{:.1} images per second here, measured on {TIMED}",
             1.0 / seconds
         );
         if let Some(ancestor) = &self.ancestor {
@@ -165,8 +165,8 @@ pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> R
     )?;
     data.tests.check_names(
         &model.label_names,
-        "start a new head with the data's names with --new-head true, or, if they are the model's classes, rename and \
-         order the data's as the model has them",
+        "start a new head with --new-head true, or, if the classes are the same, rename and \
+         reorder the data's to match the model",
     )?;
     Ok(data)
 }
@@ -196,7 +196,8 @@ pub(super) fn only_runs(network: &Network) -> anyhow::Error {
         parts => format!(" with {}", parts.join(", ")),
     };
     request(format!(
-        "{}{parts} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
+        "{}{parts} cannot be trained here; distil it with `wave condense --ancestor`, then \
+         fine-tune the result",
         network.family()
     ))
 }

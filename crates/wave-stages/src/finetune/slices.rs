@@ -23,8 +23,8 @@ impl FinetunePlan {
         }
         let Network::Vit(whole) = network else {
             return Err(request(format!(
-                "depths and widths are of slices of a vision transformer, and this is {}; leave \
-                 them out",
+                "depths and widths select slices of a vision transformer, but this is {}; remove \
+                 them",
                 network.family()
             )));
         };
@@ -35,7 +35,7 @@ impl FinetunePlan {
             }
             Some(other) => {
                 return Err(request(format!(
-                    "depths = {other:?}; give the least and the most, of {} layers",
+                    "depths = {other:?}; give a minimum and a maximum, out of {} layers",
                     whole.depth
                 )));
             }
@@ -46,7 +46,8 @@ impl FinetunePlan {
         match widths.iter().find(|w| !fits(w)) {
             None => elastic::sizes(&self.elastic.clone().into(), depths, widths, 0.0).map(Some),
             Some(wrong) => Err(request(format!(
-                "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
+                "widths: {wrong}, expected a multiple of the head width {head}, up to the model's \
+                 width {}",
                 whole.width
             ))),
         }

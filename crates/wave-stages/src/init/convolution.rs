@@ -15,7 +15,8 @@ use wave_run::forecast;
 pub(super) fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
     if let (Architecture::ConvNext, Some(dilation)) = (plan.arch, &plan.given.dilation) {
         return Err(request(format!(
-            "dilation = {dilation}: a ConvNeXt has none; leave it out, or give --arch convmixer"
+            "dilation = {dilation}: a ConvNeXt has no dilation; remove it, or give --arch \
+             convmixer"
         )));
     }
     // The network of `--from`, if the method copies filters from it.

@@ -50,7 +50,8 @@ impl MethodOptions {
             let mixes = mix.is_some_and(|mix| mix != (0.0, 0.0));
             if mixes && choices.attention == Attention::Equal {
                 return Err(request(format!(
-                    "--{name} mixes products, and --mimetic equal has none to mix; leave it out, or give 0,0"
+                    "--{name} mixes products, but --mimetic equal has none to mix; drop it, or \
+                     give 0,0"
                 )));
             }
         }

@@ -167,7 +167,7 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Initialise a model without training, from its size alone or from a trained model
+    /// Initialise a model without training, from its size alone or from a trained model (not `git init`)
     #[command(after_help = wave_stages::init::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
                             --data fashion-mnist --out start")]
     Init {

@@ -57,7 +57,7 @@ fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
     let dataset = open_one(spec)?;
     if dataset.train.class_names().is_empty() {
         return Err(request(format!(
-            "the images of {spec} have no labels, and shards keep one for each; sort them into \
+            "the images of {spec} have no labels, but shards need one for each; sort them into \
              train/CLASS/ and val/CLASS/"
         )));
     }

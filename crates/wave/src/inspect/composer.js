@@ -401,7 +401,7 @@ function start() {
       pixels = pixelsOf(await createImageBitmap(file));
       classify();
     } catch {
-      field("made").textContent = `${file.name} is no picture that this browser reads`;
+      field("made").textContent = `${file.name} is not an image that this browser can read`;
     }
   });
   show();

@@ -75,7 +75,7 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
         }
     };
     body += &of(
-        "A picture, classified here",
+        "Classify a picture here",
         composes && runs(templates),
         &picture,
     );

@@ -167,7 +167,7 @@ fn gallery(group: &Picture) -> Result<String> {
     }
     let note = match strides {
         1 => String::new(),
-        n => paragraph(&format!("Of large matrices, row and column 1 in {n}.")),
+        n => paragraph(&format!("Large matrices show 1 in {n} rows and columns.")),
     };
     Ok(format!(
         "{COLOUR_SCALE}{note}<div class=\"small\">\n{figures}</div>\n"

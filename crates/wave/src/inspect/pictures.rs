@@ -131,13 +131,13 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
     Ok(vec![
         Picture {
             name: "query-key".into(),
-            title: "Queries by keys, W_Q W_K^T, of each head".into(),
+            title: "Query-key products, W_Q W_K^T, of each head".into(),
             columns: shape.heads,
             panels: qk,
         },
         Picture {
             name: "value-projection".into(),
-            title: "Values by projection, W_V W_proj, of each layer".into(),
+            title: "Value-projection products, W_V W_proj, of each layer".into(),
             columns: 4,
             panels: vp,
         },
@@ -205,7 +205,7 @@ pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Pictur
         },
         Picture {
             name: "patch-embedding".into(),
-            title: "Patch embedding, of each colour channel".into(),
+            title: "Patch embedding of each colour channel".into(),
             columns: 3,
             panels: (0..patches.dim(1)?).map(channel).collect::<Result<_>>()?,
         },

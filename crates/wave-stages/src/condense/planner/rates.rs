@@ -182,7 +182,7 @@ impl Rates {
         if self.ancestor > 0.0 {
             all.push(format!("ancestor {:.0}", 1.0 / self.ancestor));
         }
-        format!("{} images a second", all.join(", "))
+        format!("{} images per second", all.join(", "))
     }
 }
 

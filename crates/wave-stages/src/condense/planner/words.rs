@@ -20,10 +20,13 @@ pub(super) fn describe(
             AncestorOutput::Scores => "class scores",
             AncestorOutput::Features => "features",
         };
-        text += &format!("ancestor   {}; its {teaches}\n", ancestor.describe());
+        text += &format!(
+            "ancestor   {}; teaches by its {teaches}\n",
+            ancestor.describe()
+        );
     }
     text += &format!(
-        "data       {}: {} images, {} to test on\n",
+        "data       {}: {} training images, {} test images\n",
         data.spec,
         time.images,
         data.tests.indices.len()
@@ -37,7 +40,7 @@ pub(super) fn describe(
     }
     let (shape, (least, most)) = (&rates.shape, (frame.sizes.least, last_size(levels)));
     text += &format!(
-        "models     {} x {} to {} x {}, {side} x {side} pixels in patches of {}, heads of {}\n",
+        "models     {} x {} to {} x {}, {side} x {side} pixels, patch size {}, head width {}\n",
         least.0,
         least.1,
         most.0,
@@ -55,7 +58,8 @@ pub(super) fn describe(
     text += &format!("measured   {}\n", rates.words(time.batch as f64));
     let clock = forecast::duration;
     if rates.ancestor_in_steps {
-        text += "outputs    by the ancestor in every step: they fill the memory; --cache DIR keeps them on disk\n";
+        text += "outputs    computed in every step, as they do not fit into memory; --cache DIR \
+                 keeps them on disk\n";
     } else if time.ancestor > 0.0 {
         let seconds = clock(time.ancestor);
         text += &format!("outputs    {seconds} for the ancestor's outputs\n");
@@ -76,7 +80,7 @@ pub(super) fn describe(
         text += &format!("tests      {}\n", clock(time.tests));
     }
     let minutes = clock(60.0 * minutes);
-    text += &format!("in all     {} of {minutes}\n", clock(sum));
+    text += &format!("in total   {} of {minutes}\n", clock(sum));
     match levels.last() {
         Some(last) if most == frame.sizes.most => {
             let epochs = 2.0 * last.epochs;
