@@ -126,7 +126,7 @@ fn other_families_are_distilled() {
         ("dinov2", "DINOv2", "LayerScale"),
         ("dinov2_reg4", "DINOv2", "4 register tokens"),
         ("dinov3", "DINOv3", "no learned positions"),
-        ("clip_quickgelu", "the tower of a CLIP", "GELU by a sigmoid"),
+        ("clip_quickgelu", "the tower of a CLIP", "QuickGELU"),
         ("siglip", "the tower of a SigLIP", "attention pooling"),
     ] {
         let parts = check(&place, case, family)["parts"].to_string();

@@ -120,7 +120,10 @@ fn stages_outlive_training_and_new_classes() {
             "--depth 4 --width 8 --sawtooth true",
             "--sawtooth does not apply",
         ),
-        ("--stages 1,1,2,1 --width 8 --patch 7", "must leave a pixel"),
+        (
+            "--stages 1,1,2,1 --width 8 --patch 7",
+            "one pixel must remain",
+        ),
     ] {
         let wrong = format!("init covariance --arch convnext --data shapes {wrong} --out w");
         place.refused(&wrong, &[text]);

@@ -115,7 +115,8 @@ pub enum ShapeError {
     },
     /// Weights of an unknown network.
     #[error(
-        "no known architecture has a tensor {first}; expected, under timm's names, the weights of {}",
+        "tensor {first} belongs to no known architecture; expected, under timm's names, the \
+         weights of {}",
         SUPPORTED
     )]
     Unrecognised {
@@ -124,7 +125,7 @@ pub enum ShapeError {
     },
     /// A network, or a variant of one, that is not supported.
     #[error(
-        "{name} is not supported: {what} ({found}); supported are{} {}",
+        "{name} is not supported: {what} ({found}); supported{}: {}",
         but_for(what),
         SUPPORTED
     )]
@@ -138,9 +139,9 @@ pub enum ShapeError {
     },
     /// A network from transformers with an unknown layout.
     #[error(
-        "{kind} is not supported: transformers' layout of it is not read (model_type in its config.json); of \
-         transformers' layouts those of {read} are; give the network as timm saves it \
-         (timm.models.save_for_hf), or a repository of timm's"
+        "{kind} is not supported: its transformers layout is not read (model_type in its \
+         config.json); supported transformers layouts: {read}; save the network with timm \
+         (timm.models.save_for_hf), or use a timm repository"
     )]
     Layout {
         /// Its `model_type`.
@@ -150,8 +151,8 @@ pub enum ShapeError {
     },
     /// Weights of another network than the configuration names.
     #[error(
-        "the architecture is said to be {said}, but these are weights of {found}; correct \
-         whichever is wrong"
+        "the architecture given is {said}, but the weights belong to {found}; correct whichever is \
+         wrong"
     )]
     Architecture {
         /// The architecture that was named.
@@ -188,7 +189,7 @@ pub enum ShapeError {
 fn but_for(what: &str) -> &'static str {
     match what.starts_with("it is a") || what.starts_with("it is none") {
         true => "",
-        false => ", but for that,",
+        false => " apart from that",
     }
 }
 

@@ -152,7 +152,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     }
     let named = (0..6).any(|i| known.name == format!("efficientvit_m{i}"));
     if !known.name.is_empty() && !named {
-        let what = "of its kind only efficientvit_m0 to efficientvit_m5 are read";
+        let what = "only efficientvit_m0 to efficientvit_m5 of its family are supported";
         return Err(unsupported(known.name, what, "by its name"));
     }
     usual_arguments(known)?;

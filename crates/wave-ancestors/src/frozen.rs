@@ -156,7 +156,7 @@ fn begun(residual: Option<&Tensor>, shape: &[usize]) -> Result<Vec<f32>> {
             slices([residual], |[residual]| residual.to_vec())
         }
         Some(residual) => candle_core::bail!(
-            "a residual of shape {:?} for values of shape {shape:?}",
+            "residual of shape {:?}, expected {shape:?}",
             residual.dims()
         ),
         None => Ok(vec![0.0; shape.iter().product()]),
@@ -367,7 +367,9 @@ pub fn mean_rows(x: &Tensor) -> Result<Tensor> {
 /// True if the fused operators support `x`.
 fn fused(x: &Tensor) -> Result<bool> {
     if x.track_op() {
-        candle_core::bail!("this network only runs, it gives no gradient; detach its input");
+        candle_core::bail!(
+            "this network is inference-only and gives no gradient; detach its input"
+        );
     }
     wave_ops::simd().map_err(candle_core::Error::wrap)?;
     Ok(x.device().is_cpu() && x.dtype() == DType::F32)
@@ -406,7 +408,9 @@ impl<'a> Weight<'a> {
 /// Calls `f` on the values of `f32` tensors, after copying any that are not contiguous or not on the CPU.
 fn slices<R, const N: usize>(tensors: [&Tensor; N], f: impl FnOnce([&[f32]; N]) -> R) -> Result<R> {
     if tensors.iter().any(|t| t.track_op()) {
-        candle_core::bail!("this network only runs, it gives no gradient; detach its weights");
+        candle_core::bail!(
+            "this network is inference-only and gives no gradient; detach its weights"
+        );
     }
     let tensors = tensors.map(|t| t.to_device(&Device::Cpu));
     let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;

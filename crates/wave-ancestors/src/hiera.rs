@@ -145,13 +145,13 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         "hiera_huge_224" => Some(4),
         "" => None,
         other => {
-            let what = "of its kind only hiera_tiny_224, hiera_small_224, hiera_base_224, \
-                        hiera_base_plus_224, hiera_large_224 and hiera_huge_224 are read";
+            let what = "only hiera_tiny_224, hiera_small_224, hiera_base_224, hiera_base_plus_224, \
+                        hiera_large_224 and hiera_huge_224 of its family are supported";
             return Err(unsupported(other, what, "by its name"));
         }
     };
     let Some(heads) = known.size("num_heads").or(heads) else {
-        let what = "nothing tells how many heads it has";
+        let what = "its number of heads is unknown";
         return Err(unsupported(known.name, what, "there is no config.json"));
     };
     let own = ["embed_dim", "num_heads", "stages"];
@@ -179,7 +179,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         return refuse_value(
             "stages",
             format!("{:?}", shape.stages),
-            "one to eight, each of a block at least",
+            "one to eight, each with at least one block",
         );
     }
     check_weights(weights, &shape.parameters())?;

@@ -212,7 +212,7 @@ fn refuses_other_images_and_gradients() {
     let weights = fuse(&shape, &testing::weights(&shape.parameters())).unwrap();
     let message = |r: Result<Tensor>| r.unwrap_err().to_string();
     let wrong = logits(&shape, &weights, &testing::images(1, 3, 64));
-    assert!(message(wrong).contains("takes (b, 1, 64, 64)"));
+    assert!(message(wrong).contains("expected (b, 1, 64, 64)"));
     let tracked = Var::from_tensor(&testing::images(1, 1, 64)).unwrap();
     assert!(message(logits(&shape, &weights, &tracked)).contains("no gradient"));
     let mut tracked = weights.clone();

@@ -98,8 +98,7 @@ fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> 
     match images.dims() {
         [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
         found => candle_core::bail!(
-            "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
-             them"
+            "images of shape {found:?}, expected (b, {channels}, {size}, {size}); resize them"
         ),
     }
 }
@@ -162,7 +161,7 @@ impl About {
     /// The error of a network without a classifier.
     pub fn headless<T>(&self) -> Result<T> {
         candle_core::bail!(
-            "{} without a classifier gives features and no logits; take one with a classifier",
+            "{} without a classifier gives features but no logits; use one with a classifier",
             self.family
         )
     }
@@ -257,7 +256,7 @@ impl FrozenNetwork {
             #[cfg(feature = "stock")]
             FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
             FrozenNetwork::Foreign(about) => {
-                candle_core::bail!("{} is run by the library that made it", about.family)
+                candle_core::bail!("{} runs only in the library that made it", about.family)
             }
         })
     }
@@ -407,7 +406,7 @@ pub fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
         {
             true => Err(check::unsupported(
                 name,
-                "this build is without its family; build with the feature ancestors",
+                "this build lacks its family; build with the feature ancestors",
                 "by its name",
             )),
             false => Ok(()),

@@ -350,7 +350,7 @@ pub(super) struct Stock {
 impl Stock {
     pub(super) fn new(shape: &StockShape, weights: &Weights) -> Result<Stock> {
         let Some((name, family, _)) = NETWORKS.iter().find(|(name, ..)| *name == shape.name) else {
-            candle_core::bail!("no network is called {}", shape.name);
+            candle_core::bail!("unknown network {}", shape.name);
         };
         let source = Source::new(weights);
         Ok(Stock {

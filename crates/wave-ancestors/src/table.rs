@@ -59,7 +59,7 @@ pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
 
 /// The error of a name of this kind that is not among the supported ones in `read`.
 pub fn other_name(name: &str, read: &[&str]) -> ShapeError {
-    let what = format!("of its kind only {} are read", read.join(", "));
+    let what = format!("only {} of its family are supported", read.join(", "));
     unsupported(name, &what, "by its name")
 }
 
@@ -73,7 +73,7 @@ pub fn other_tensors(known: Known, family: &str) -> ShapeError {
 
 /// The error of tensors without a name, when `twin` has the same tensors.
 pub fn no_name(twin: &str) -> ShapeError {
-    let what = format!("no architecture is told, and {twin} has tensors of the same shapes");
+    let what = format!("no architecture is given, and {twin} has tensors of the same shapes");
     unsupported("", &what, "there is no config.json")
 }
 
@@ -113,7 +113,7 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
         None => Ok(()),
         Some((key, value)) => Err(unsupported(
             known.name,
-            &format!("it is built with {key} = {value}, which is not read for its family"),
+            &format!("it is built with {key} = {value}, which is not supported for its family"),
             "model_args of its config.json",
         )),
     }

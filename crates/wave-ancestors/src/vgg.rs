@@ -86,7 +86,8 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     let named = ["vgg11", "vgg13", "vgg16", "vgg19"];
     let name = known.name.strip_suffix("_bn").unwrap_or(known.name);
     if !name.is_empty() && !named.contains(&name) {
-        let what = "of its kind only vgg11, vgg13, vgg16 and vgg19, and these with _bn, are read";
+        let what = "only vgg11, vgg13, vgg16 and vgg19, with or without _bn, are supported of its \
+                    family";
         return Err(unsupported(known.name, what, "by its name"));
     }
     usual_arguments(known)?;
@@ -133,7 +134,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         return refuse_value(
             "image_size",
             shape.image_size,
-            "at least 2 to the number of poolings, 32 in those that are registered",
+            "at least 2 to the power of the number of pooling layers, 32 for registered networks",
         );
     }
     Ok(Some(FrozenNetwork::Vgg(shape)))

@@ -16,8 +16,8 @@ pub fn finite(name: &str, value: f64) -> Result<f64, Refusal> {
 /// The error of a `method` that was given a different number of trained models than it needs.
 pub(crate) fn donors(method: &str, expected: usize, found: usize) -> Refusal {
     Refusal::new(format!(
-        "{method} starts from {expected} trained model(s), found {found}: name the model to start from with --from, for a \
-         method that takes one"
+        "{method} starts from {expected} trained model(s), found {found}: name the model with \
+         --from if the method takes one"
     ))
 }
 

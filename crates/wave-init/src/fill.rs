@@ -270,7 +270,8 @@ fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), NetworkError> 
     shape.validate()?;
     if shape.distilled {
         refuse!(
-            "the target has a distillation token, which no start fills: use a shape without one (distilled = false)"
+            "the target has a distillation token, which no method initialises: use a shape without \
+             one (distilled = false)"
         );
     }
     if shape.classes == 0 {

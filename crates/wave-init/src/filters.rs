@@ -154,7 +154,7 @@ impl Sampler {
         let k = pixels.isqrt();
         if mean.len() != pixels || k * k != pixels {
             let (found, rows) = (mean.len(), pixels);
-            let text = format!("a mean of {found} pixels for a covariance of {rows} rows");
+            let text = format!("the mean has {found} pixels, but the covariance has {rows} rows");
             return Err(candle_core::Error::Msg(text).into());
         }
         let mut values = Vec::with_capacity(n * pixels);
@@ -180,7 +180,7 @@ pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, NetworkError>
     let pixels = covariance.nrows();
     let k = pixels.isqrt();
     if k * k != pixels || pixels == 0 {
-        let text = format!("a covariance of {pixels} pixels, which are no square filter");
+        let text = format!("the covariance has {pixels} pixels, which do not form a square filter");
         return Err(candle_core::Error::Msg(text).into());
     }
     let rearranged = |x: usize, y: usize| {

@@ -107,7 +107,7 @@ fn standard_deviation(weight: &Tensor) -> Result<f64, NetworkError> {
         || !matches!(weight.dtype(), DType::F32 | DType::F64)
     {
         refuse!(
-            "expected an f32 or f64 matrix of shape (rows, columns), found {:?} of shape {:?}",
+            "found {:?} of shape {:?}, expected an f32 or f64 matrix of shape (rows, columns)",
             weight.dtype(),
             weight.dims()
         );

@@ -50,8 +50,8 @@ pub(crate) fn same(
     for &(size, donor, target) in sizes {
         if donor != target {
             refuse!(
-                "{method}: the donor's {size} is {donor}, the target's {target}, and whole layers fit only where the two are \
-                 equal: make the target's {size} {donor}"
+                "{method}: the donor's {size} is {donor}, the target's {target}, but whole layers \
+                 need equal sizes: set the target's {size} to {donor}"
             );
         }
     }
@@ -100,8 +100,8 @@ pub(crate) fn at_least(
         return Ok(());
     }
     refuse!(
-        "{method}: the donor's {size} is {donor}, less than the target's {target}: take a donor with at least {target}, or \
-         make the target no larger than {donor}"
+        "{method}: the donor's {size} is {donor}, less than the target's {target}: use a donor \
+         with at least {target}, or make the target no larger than {donor}"
     )
 }
 
@@ -164,7 +164,7 @@ impl<'a> Carry<'a> {
         let place = place.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {to}")))?;
         if place.dims() != tensor.dims() {
             let (found, expected) = (tensor.dims(), place.dims());
-            candle_core::bail!("{from} became {found:?}, but {to} is {expected:?}");
+            candle_core::bail!("{from} became {found:?}, but {to} has shape {expected:?}");
         }
         let taken = self.taken.entry(from.to_owned()).or_default();
         *taken = (*taken).max(tensor.elem_count());

@@ -94,8 +94,8 @@ pub(crate) fn weight<'a>(
     match weights.get(name) {
         Some(t) if t.dims() == dims => Ok(t),
         Some(t) => candle_core::bail!(
-            "weight {name} has shape {:?}, expected {dims:?}; check that the sizes are those of \
-             these weights",
+            "weight {name} has shape {:?}, expected {dims:?}; check that the sizes match these \
+             weights",
             t.dims()
         ),
         None => candle_core::bail!("weight {name} of shape {dims:?} is missing; check the depth"),

@@ -170,7 +170,7 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
     for layer in settings.attention_layers.iter().flatten() {
         *shape.mixers.get_mut(*layer).ok_or_else(|| {
             request(format!(
-                "attention_layers: there is no layer {layer}; layers count from 0 to {last}"
+                "attention_layers: there is no layer {layer}; layers are numbered from 0 to {last}"
             ))
         })? = Mixer::Attention;
     }

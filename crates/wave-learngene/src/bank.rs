@@ -189,8 +189,9 @@ pub fn gather_width(
     let length = dims.get(axis).copied().unwrap_or(0);
     if length == 0 || to_width == 0 || segments * from_width != length {
         candle_core::bail!(
-            "axis {axis} of a tensor of shape {dims:?} is not {segments} segments of {from_width}, to be read as {to_width}; \
-             name the axis and sizes it was made with, all 1 or more"
+            "axis {axis} of a tensor of shape {dims:?} does not hold {segments} segments of \
+             {from_width}, to be read as {to_width}; give the axis and sizes of this tensor, all 1 \
+             or more"
         );
     }
     // Moving whole blocks is the same gather with fewer indices.

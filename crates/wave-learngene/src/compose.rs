@@ -53,7 +53,8 @@ pub fn compose(
         let expected = *depth.get_or_insert(layers);
         if layers != expected {
             bail!(
-                "{part}: scalers of {layers} layers, but other parts have {expected}; use one depth"
+                "{part}: scalers for {layers} layers, but other parts have {expected}; use one \
+                 depth"
             );
         }
         let whole = kronecker_sum(t, s, plan.kronecker)?; // (L, r t, c t)
@@ -84,7 +85,8 @@ fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result
     let expected = [n, t, t];
     if found.dims() != expected {
         bail!(
-            "set {set:?}: templates of shape {:?}, but the plan has {expected:?}; load the file the plan belongs to",
+            "set {set:?}: templates of shape {:?}, but the plan has {expected:?}; load the file \
+             that belongs to the plan",
             found.dims()
         );
     }
@@ -93,7 +95,7 @@ fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result
 
 /// The error for a missing set of templates.
 pub(crate) fn missing_templates(part: Part, set: &str) -> candle_core::Error {
-    let remedy = "load the file the plan belongs to";
+    let remedy = "load the file that belongs to the plan";
     candle_core::Error::Msg(format!(
         "{part}: the templates of set {set:?} are missing; {remedy}"
     ))

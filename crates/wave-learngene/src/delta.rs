@@ -162,7 +162,8 @@ fn product(delta: &Weights, set: &str, templates: &[usize]) -> Result<Option<Ten
 /// The error for a tensor that the templates do not have.
 fn unknown(name: &str) -> candle_core::Error {
     candle_core::Error::Msg(format!(
-        "the delta holds {name}, which these templates do not have; use it with those it was made for"
+        "the delta holds {name}, which these templates do not have; use it with the templates it \
+         was made for"
     ))
 }
 

@@ -156,7 +156,7 @@ impl Reach {
         let place = |k: &usize| self.anchors.iter().position(|own| own == k);
         let places: Option<Vec<u32>> = few.anchors.iter().map(|k| Some(place(k)? as u32)).collect();
         let places = places.ok_or_else(|| {
-            candle_core::Error::Msg("a model reads anchors beyond those that train".into())
+            candle_core::Error::Msg("a model reads anchors that are not trained".into())
         })?;
         Tensor::new(places, device)
     }
@@ -233,9 +233,9 @@ fn inverse(gram: &Tensor) -> Result<Tensor> {
     let matrix = Mat::from_fn(n, n, |i, j| {
         f64::from(values[i * n + j]) + if i == j { ridge } else { 0.0 }
     });
-    let cholesky = matrix
-        .llt(faer::Side::Lower)
-        .map_err(|e| candle_core::Error::Msg(format!("no Cholesky decomposition: {e:?}")))?;
+    let cholesky = matrix.llt(faer::Side::Lower).map_err(|e| {
+        candle_core::Error::Msg(format!("the Cholesky decomposition failed: {e:?}"))
+    })?;
     let inverse = cholesky.inverse();
     let entries = (0..n * n).map(|x| inverse[(x / n, x % n)] as f32).collect();
     Tensor::from_vec(entries, (n, n), gram.device())

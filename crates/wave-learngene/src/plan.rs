@@ -50,7 +50,8 @@ impl Plan {
             let fit = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
             if set.is_empty() || !set.chars().all(fit) {
                 refuse!(
-                    "set name {set:?}: use letters, digits, `_` and `-` only, and at least one of them"
+                    "set name {set:?}: use at least one character, and only letters, digits, `_` \
+                     and `-`"
                 );
             }
             match counts.get(set) {
@@ -113,8 +114,8 @@ impl Plan {
                 .and_then(|count| usize::try_from(count).ok())
                 .ok_or_else(|| {
                     Refusal::new(format!(
-                        "no budget for reference width {reference_width} in templates of size {template_size}; use \
-                         sizes of 1 to 65536"
+                        "no template count for reference width {reference_width} and template size \
+                         {template_size}; use sizes of 1 to 65536"
                     ))
                 })?;
             counts.insert(part.name().to_owned(), count);
@@ -181,8 +182,8 @@ impl Plan {
         match ordered && last && !levels.iter().any(none) {
             true => Ok(Self { levels, ..self }),
             false => refuse!(
-                "levels: each needs the depth, the width and the templates of the one before it, or more, and the \
-                 last all templates"
+                "levels: each needs at least the depth, width and templates of the level before \
+                 it, and the last needs all templates"
             ),
         }
     }

@@ -371,7 +371,7 @@ fn wrong_requests_say_what_is_wrong() {
         .unwrap()
         .reshape((1, 2, 27, 3))
         .unwrap();
-    assert!(message(logits(&shape, &weights, &turned)).contains("takes (b, 2, 9, 9)"));
+    assert!(message(logits(&shape, &weights, &turned)).contains("expected (b, 2, 9, 9)"));
     let deeper = ConvMixerShape {
         depth: 5,
         ..small()

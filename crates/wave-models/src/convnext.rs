@@ -172,12 +172,13 @@ impl ConvNextShape {
                 return wrong("depth", format!("{found} with stages {}", text()), of);
             }
             if self.mlp_ratio != 4.0 {
-                let expected = "4, as in timm, of a ConvNeXt of stages";
+                let expected = "4 for a ConvNeXt with stages, as in timm";
                 return wrong("mlp_ratio", self.mlp_ratio.to_string(), expected);
             }
             if self.grids().contains(&0) {
                 let found = format!("{} in patches of {}", self.image_size, self.patch);
-                let expected = "a smaller patch or a larger image: each stage halves the side and must leave a pixel";
+                let expected = "a smaller patch or a larger image: each stage halves the side, and \
+                                one pixel must remain";
                 return wrong("image_size", found, expected);
             }
         }

@@ -189,7 +189,7 @@ fn wrong_requests_say_what_is_wrong() {
     let message = |shape: &ConvNextShape, images: &Tensor| {
         logits(shape, &weights, images).unwrap_err().to_string()
     };
-    assert!(message(&shape, &testing::images(1, 2, 8)).contains("takes (b, 2, 9, 9)"));
+    assert!(message(&shape, &testing::images(1, 2, 8)).contains("expected (b, 2, 9, 9)"));
     let deeper = ConvNextShape {
         depth: 4,
         stages: None,

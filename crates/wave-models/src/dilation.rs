@@ -18,8 +18,8 @@ const SCHEDULES: [(&str, [usize; 8]); 8] = [
 ];
 
 /// The accepted forms of `dilation`.
-const EXPECTED: &str = "a digit for all layers, as many digits as layers, such as 11223333 of eight, \
-                        or one of the schedules A to H";
+const EXPECTED: &str = "one digit for all layers, one digit per layer (such as 11223333 for eight \
+                        layers), or a schedule from A to H";
 
 /// A dilation for each layer; empty if all are 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl Dilations {
         layers.map(Dilations::new).ok_or(ShapeError::Choice {
             name: "dilation",
             found: value.to_string(),
-            expected: "a number, or a list of a number for each layer",
+            expected: "a number, or a list with one number per layer",
         })
     }
 
@@ -103,8 +103,8 @@ impl Dilations {
         if self.0.len() != depth {
             return Err(ShapeError::Choice {
                 name,
-                found: format!("a list of {} for {depth} layers", self.0.len()),
-                expected: "one for each layer",
+                found: format!("a list of length {} for {depth} layers", self.0.len()),
+                expected: "one dilation per layer",
             });
         }
         if kernel.is_multiple_of(2) {

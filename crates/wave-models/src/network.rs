@@ -85,7 +85,11 @@ impl Network {
         let family = match (Family::of_weights(weights), name) {
             (Err(ShapeError::Unrecognised { first }), name) if !name.is_empty() => {
                 let found = format!("tensor {first}");
-                return Err(unsupported(name, "it is none of the networks here", &found));
+                return Err(unsupported(
+                    name,
+                    "it is none of the supported networks",
+                    &found,
+                ));
             }
             (family, _) => family?,
         };
@@ -274,7 +278,7 @@ impl Network {
                 transformer::logits_in(f32, shape, weights, images, None)
             }
             Network::Frozen(_) | Network::ZeroShot(_) => candle_core::bail!(
-                "{} only runs: it gives no gradient for its weights",
+                "{} is inference-only: it gives no gradients for its weights",
                 self.family()
             ),
         }
@@ -315,7 +319,7 @@ impl Frozen for Prepared {
         match &self.network {
             Network::Vit(shape) => vit::features(shape, &self.weights, images),
             other => candle_core::bail!(
-                "{} shows no features here, only class scores; take another network's",
+                "{} gives class scores but no features; use another network",
                 other.family()
             ),
         }

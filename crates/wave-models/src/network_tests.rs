@@ -212,7 +212,7 @@ fn contradicting_arguments_are_an_error() {
         (
             Network::ConvMixer(convmixer()),
             json!({"dilation": [1, 2, 1]}),
-            "a list of 3 for 2 layers",
+            "a list of length 3 for 2 layers",
         ),
         (
             Network::ConvNext(convnext()),

@@ -82,7 +82,11 @@ pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
     let svd = MatRef::from_row_major_slice(&resize, to, from)
         .transpose()
         .thin_svd()
-        .map_err(|error| Error::Msg(format!("the singular values of a resizing: {error:?}")))?;
+        .map_err(|error| {
+            Error::Msg(format!(
+                "the singular value decomposition of the resizing matrix failed: {error:?}"
+            ))
+        })?;
     let inverse = svd.pseudoinverse();
     let values: Vec<f64> = inverse.row_iter().flat_map(|r| r.iter().copied()).collect();
     let inverse = matrix(&values, (to, from), kernels)?;

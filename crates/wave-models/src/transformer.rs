@@ -238,36 +238,36 @@ impl TransformerShape {
             self.class_token && self.positions == Positions::Patches,
             "a class token without a position",
         );
-        add(self.qk_norm, "norms of queries and keys");
+        add(self.qk_norm, "norms of queries and keys (QK-norm)");
         add(
             self.queries != Queries::Joint,
-            "not all biases of queries, keys and values",
+            "queries, keys or values without a bias",
         );
         add(self.attention_norm, "norms inside attention");
         add(self.mlp_norm, "norms inside MLPs");
         add(self.mlp != Mlp::Plain, "SwiGLU");
         add(
             self.mlp == Mlp::Plain && self.between == Between::GeluTanh,
-            "GELU by the hyperbolic tangent",
+            "tanh GELU",
         );
         add(
             self.mlp == Mlp::Plain && self.between == Between::QuickGelu,
-            "GELU by a sigmoid",
+            "QuickGELU",
         );
         add(self.norm_pre, "a norm before the blocks");
         add(
             self.class_token && self.pooling == Pooling::Mean,
-            "the mean of patches classified beside a class token",
+            "mean pooling of patches beside a class token",
         );
         add(self.pooling == Pooling::Attention, "attention pooling");
         add(
             self.pooling == Pooling::Both,
-            "the class token and the mean of patches classified together",
+            "class token and mean of patches classified together",
         );
         add(!(self.norm || self.fc_norm), "no norm after the blocks");
         add(
             self.norm_eps != LAYER_NORM_EPS,
-            &format!("an epsilon of {:e}", self.norm_eps),
+            &format!("a layer norm epsilon of {:e}", self.norm_eps),
         );
         add(self.classes == 0, "no classifier");
         parts
@@ -433,7 +433,7 @@ pub fn logits_in(
 ) -> Result<Tensor> {
     if !shape.trains() || shape.classes == 0 {
         candle_core::bail!(
-            "{} with {} only runs here",
+            "{} with {} is inference-only",
             shape.family,
             shape.parts().join(", ")
         );

@@ -177,10 +177,10 @@ pub fn expressible(shape: &VitShape) -> Result<(), ShapeError> {
         })
     };
     if !shape.class_token {
-        return refuse("the mean over the tokens (fc_norm) instead of a class token");
+        return refuse("mean pooling over the tokens (fc_norm) instead of a class token");
     }
     if shape.distilled {
-        return refuse("a distillation token with a classifier of its own");
+        return refuse("a distillation token with its own classifier");
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ const PARTS: [(&str, &str); 16] = [
     ("attn.q_bias", "biases of queries and values only (BEiT)"),
     (
         "attn.q_proj.weight",
-        "separate maps to queries, keys and values",
+        "separate projections to queries, keys and values",
     ),
     ("relative_position_bias_table", "relative position biases"),
     ("attn_pool.q.weight", "attention pooling"),
@@ -60,15 +60,15 @@ const PARTS: [(&str, &str); 16] = [
 const ABSENT: [(&str, &str); 9] = [
     (
         "embeddings.register_tokens",
-        "register tokens under other names than timm's",
+        "register tokens under names other than timm's",
     ),
     (
         "layer_scale1.lambda1",
-        "LayerScale under another name than timm's",
+        "LayerScale under a name other than timm's",
     ),
     (
         "mlp.w12.weight",
-        "gated MLPs (SwiGLU) under another name than timm's",
+        "gated MLPs (SwiGLU) under a name other than timm's",
     ),
     ("rel_pos_h", "relative position biases by row and column"),
     (
@@ -82,9 +82,9 @@ const ABSENT: [(&str, &str); 9] = [
     ("attns.0.qkv.weight", "parallel branches"),
     (
         "in_proj.weight",
-        "attention and MLP in one product (parallel scaling)",
+        "attention and MLP in one projection (parallel scaling)",
     ),
-    ("rope.periods", "rotary periods among its weights"),
+    ("rope.periods", "rotary periods stored as weights"),
 ];
 
 /// First tensors of the known networks.
@@ -105,7 +105,7 @@ const WITHOUT_BIAS: [(&str, &str); 3] = [
     ),
     (
         "attn.proj",
-        "maps after attention without a bias (proj_bias)",
+        "attention output projections without a bias (proj_bias)",
     ),
     ("mlp.fc1", "MLPs without biases (proj_bias)"),
 ];
@@ -130,7 +130,9 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
             .iter()
             .any(|first| weights.contains_key(&format!("{before}.{first}")))
     {
-        let what = format!("all names have `{before}.` before them; save the weights without it");
+        let what = format!(
+            "all tensor names start with `{before}.`; save the weights without this prefix"
+        );
         return Err(unsupported(name, &what, "by the names of its tensors"));
     }
     let has = |part: &str| weights.keys().any(|name| name.contains(part));
@@ -155,11 +157,11 @@ pub(crate) fn check_stages(
             "it has the norms of a ConvNeXt V2",
         ),
         (block("gamma").is_none(), "it has no layer scales"),
-        (!matrix, "it has convolutions for MLPs (conv_mlp)"),
+        (!matrix, "it has convolutional MLPs (conv_mlp)"),
     ] {
         if odd {
             let what =
-                format!("{what} and sizes of its own, and only those that timm registers are read");
+                format!("{what} at custom sizes; only sizes registered in timm are supported");
             return Err(unsupported(name, &what, "dims in its config.json"));
         }
     }
@@ -171,7 +173,7 @@ pub(crate) fn check_stages(
         return Ok(());
     }
     let what = format!(
-        "its stages have the widths {}, and only four that double from one to the next are read",
+        "its stages have the widths {}; only four widths, each twice the one before, are supported",
         args["dims"]
     );
     Err(unsupported(name, &what, "dims in its config.json"))
@@ -189,7 +191,7 @@ pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), 
             && height != width
         {
             let what = format!(
-                "it takes {what} of {height} x {width} pixels, and only square ones are read"
+                "it takes {what} of {height} x {width} pixels; only square ones are supported"
             );
             let found = format!("{key} in its config.json");
             return Err(unsupported(name, &what, &found));
@@ -284,7 +286,7 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         ));
     }
     if !class_token && weights.contains_key("norm.weight") {
-        let what = "a norm before the mean of its tokens";
+        let what = "a norm before its mean pooling";
         return Some((what.into(), "tensor norm.weight".into()));
     }
     if args.get("final_norm") == Some(&Value::Bool(false)) {
@@ -294,10 +296,10 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         ("pos_embed", "no learned positions"),
         (
             "blocks.0.attn.qkv.bias",
-            "no biases of queries, keys and values",
+            "no biases for queries, keys and values",
         ),
         ("head.weight", "no classifier"),
-        ("patch_embed.proj.bias", "patches without a bias"),
+        ("patch_embed.proj.bias", "a patch embedding without a bias"),
     ] {
         if !weights.contains_key(name) {
             return Some((what.into(), format!("{name} is missing")));

@@ -328,7 +328,7 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
         let (layer, tensor) = rest.split_once('.').unwrap_or((rest, ""));
         let known = BLOCK_TENSORS.contains(&tensor) || more.contains(&tensor);
         if !known || layer.parse::<usize>().map_or(true, |l| l >= depth) {
-            candle_core::bail!("tensor {name} is none of {depth} blocks");
+            candle_core::bail!("tensor {name} belongs to none of the {depth} blocks");
         }
         kinds.insert(tensor);
     }

@@ -132,7 +132,7 @@ impl DualEncoder {
         let (n, width) = classes.dims2()?;
         if width != self.embedding {
             candle_core::bail!(
-                "embeddings of classes have {width} channels, those of images {}",
+                "class embeddings have {width} channels, image embeddings have {}",
                 self.embedding
             );
         }
@@ -193,17 +193,17 @@ impl TextTower {
         let (context, vocabulary) = (self.shape.context, self.shape.vocabulary);
         let n = texts.iter().map(Vec::len).max().unwrap_or(0);
         if n > context || (!self.shape.causal() && texts.iter().any(|text| text.len() != context)) {
-            candle_core::bail!("texts of up to {n} tokens, the text tower takes {context}");
+            candle_core::bail!("texts have up to {n} tokens, the text tower takes {context}");
         }
         let mut tokens = Vec::with_capacity(texts.len() * n);
         let mut places = Vec::with_capacity(texts.len());
         for (i, text) in texts.iter().enumerate() {
             let end = self.shape.end;
             let Some(place) = end.place(text) else {
-                candle_core::bail!("a text has no end ({end:?}) among its tokens {text:?}");
+                candle_core::bail!("a text has no end token ({end:?}) among its tokens {text:?}");
             };
             if let Some(odd) = text.iter().find(|token| **token as usize >= vocabulary) {
-                candle_core::bail!("token {odd} is none of {vocabulary}");
+                candle_core::bail!("token {odd} is outside the vocabulary of {vocabulary} tokens");
             }
             places.push((i * n + place) as u32);
             tokens.extend(text);

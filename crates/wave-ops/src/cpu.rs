@@ -115,14 +115,14 @@ impl fmt::Display for Simd {
 pub enum SimdError {
     /// No path has this name.
     #[error(
-        "no instruction set is called \"{0}\"; expected one of amx, avx512bf16, avx512, avx2, neon, \
+        "unknown instruction set \"{0}\"; expected one of amx, avx512bf16, avx512, avx2, neon, \
          portable (WAVE_SIMD; unset it for the fastest)"
     )]
     Unknown(String),
     /// The CPU lacks it.
     #[error(
-        "this processor lacks {wanted}; the fastest it has is {best} (WAVE_SIMD; unset it for the \
-         fastest)"
+        "this processor lacks {wanted}; the fastest one it has is {best} (WAVE_SIMD; unset it for \
+         the fastest)"
     )]
     Unsupported {
         /// The requested path.

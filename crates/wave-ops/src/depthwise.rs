@@ -60,8 +60,8 @@ pub fn dilated_depthwise_conv(
     let (_, k, _) = weight.dims3()?;
     if dilation == 0 || k.is_multiple_of(2) {
         candle_core::bail!(
-            "depthwise convolution of dilation {dilation} with a kernel of {k}; expected at least 1, \
-             and an odd kernel"
+            "depthwise convolution with dilation {dilation} and kernel {k}; expected a dilation of \
+             at least 1 and an odd kernel"
         );
     }
     let d = dilation;

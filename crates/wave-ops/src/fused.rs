@@ -31,7 +31,10 @@ pub(crate) trait Custom<const N: usize>: Send + Sync + 'static {
     fn on_cpu(&self, storages: [&CpuStorage; N], layouts: [&Layout; N]) -> Stored<CpuStorage>;
 
     fn on_cuda(&self, _: [&CudaStorage; N], _: [&Layout; N]) -> Stored<CudaStorage> {
-        Err(Error::Msg(format!("{} has no way on a GPU", self.name())))
+        Err(Error::Msg(format!(
+            "{} is not implemented on GPUs",
+            self.name()
+        )))
     }
 
     /// See [`Operator::backward`].

@@ -135,7 +135,11 @@ impl Values {
     /// The storage of a tensor with these `f32` values.
     fn into_storage(self, shape: &Shape) -> Result<Storage> {
         if self.kind != Kind::F32 || shape.elem_count() != self.len {
-            candle_core::bail!("{} values of {:?} as {shape:?}", self.len, self.kind);
+            candle_core::bail!(
+                "{} values of {:?} cannot be f32 of shape {shape:?}",
+                self.len,
+                self.kind
+            );
         }
         match self.memory {
             #[cfg(feature = "cuda")]
@@ -225,7 +229,7 @@ pub(crate) fn with_views<R, const N: usize>(
             (Place::Cuda(gpu), Storage::Cuda(storage)) => gpu.pointer(storage)?,
             #[cfg(feature = "host-kernels")]
             (Place::Host, Storage::Cpu(storage)) => storage.as_slice::<f32>()?.as_ptr() as u64,
-            _ => candle_core::bail!("a kernel was given a tensor of another device"),
+            _ => candle_core::bail!("a kernel was given a tensor on another device"),
         };
         view.pointer += (layout.start_offset() * Kind::F32.bytes()) as u64;
     }

@@ -115,7 +115,7 @@ pub(crate) fn embedding_sizes([patches, weight, table]: [&Shape; 3]) -> Result<[
     if weight != (d, k) || tokens < n {
         let patches = (n, k);
         candle_core::bail!(
-            "embedding of patches {patches:?} with weight {weight:?} and positions {table:?}"
+            "patches {patches:?} do not fit weight {weight:?} and positions {table:?}"
         );
     }
     Ok([b, n, k, tokens, d])

@@ -49,7 +49,9 @@ fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
     let (b, c) = logits.dims2()?;
     if targets.dims2()? != (b, c) || b * c == 0 {
         let (logits, targets) = (logits.shape(), targets.shape());
-        candle_core::bail!("logits {logits:?} and targets {targets:?}");
+        candle_core::bail!(
+            "logits {logits:?} and targets {targets:?}; expected equal shapes, not empty"
+        );
     }
     Ok(())
 }

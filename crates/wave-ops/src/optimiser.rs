@@ -120,7 +120,7 @@ pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result
     for moved in moves.iter() {
         moved.check()?;
         if moved.moments.len().1 != moved.var.elem_count() {
-            candle_core::bail!("AdamW: the moments have no second one");
+            candle_core::bail!("AdamW: the second moments are missing");
         }
     }
     let t = i32::try_from(step).unwrap_or(i32::MAX);
@@ -131,7 +131,7 @@ pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result
     }
     for moved in moves {
         let MomentStorage::Host(m, v) = &mut moved.moments.0 else {
-            candle_core::bail!("AdamW: no kernel takes a step on {:?}", moved.var.device());
+            candle_core::bail!("AdamW: no kernel for device {:?}", moved.var.device());
         };
         let (rates, decay) = (moved.learning_rates, moved.weight_decay);
         in_place("AdamW", moved.var, moved.gradient, |p, g| {
@@ -167,7 +167,8 @@ impl Move<'_> {
         let of_gradient = self.gradient.elem_count();
         if rates == 0 || !n.is_multiple_of(rates) || held != n || of_gradient != n {
             candle_core::bail!(
-                "a step: {n} values, a gradient of {of_gradient}, {held} moments, {rates} learning rates"
+                "optimiser step: sizes do not match: {n} values, a gradient of {of_gradient}, \
+                 {held} moments, {rates} learning rates"
             );
         }
         Ok(())

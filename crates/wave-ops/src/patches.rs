@@ -10,7 +10,7 @@ use rayon::prelude::*;
 pub fn patchify(images: &Tensor, p: usize) -> Result<Tensor> {
     let (b, c, h, w) = images.dims4()?;
     if p == 0 || h < p || w < p {
-        candle_core::bail!("images of {h} x {w} hold no patch of {p} x {p}");
+        candle_core::bail!("images of {h} x {w} are too small for a patch of {p} x {p}");
     }
     let (gh, gw) = (h / p, w / p);
     let (n, k) = (gh * gw, c * p * p);

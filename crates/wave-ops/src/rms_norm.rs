@@ -13,7 +13,11 @@ use rayon::prelude::*;
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     let d = weight.elem_count();
     if weight.rank() != 1 || d == 0 || x.dims().last() != Some(&d) {
-        candle_core::bail!("rms norm of {:?} with weight {:?}", x.dims(), weight.dims());
+        candle_core::bail!(
+            "rms norm of {:?} with weight {:?}; expected (.., d) and (d)",
+            x.dims(),
+            weight.dims()
+        );
     }
     let op = RmsNorm { eps: eps as f32 };
     apply(op, [x, weight], || stock::rms_norm(x, weight, eps))

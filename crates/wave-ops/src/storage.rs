@@ -37,7 +37,7 @@ pub fn with_slices<R, const N: usize>(
     for (to, (storage, layout)) in slices.iter_mut().zip(&guards) {
         match &**storage {
             Storage::Cpu(storage) => *to = slice(storage, layout)?,
-            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
+            _ => candle_core::bail!("a fused operator was given a tensor on another device"),
         }
     }
     Ok(f(slices))

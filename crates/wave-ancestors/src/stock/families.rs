@@ -75,7 +75,7 @@ pub(super) fn body(name: &str, family: Family, vb: VarBuilder<'static>) -> Resul
         ($size:expr, $module:ident::$body:ident, $($config:ident)+) => {
             match $size {
                 $(stringify!($config) => $module::$body(&$module::Config::$config(), vb),)+
-                _ => candle_core::bail!("no network is called {name}"),
+                _ => candle_core::bail!("unknown network {name}"),
             }
         };
     }

@@ -61,7 +61,8 @@ impl Filters {
             }
             other => {
                 refuse!(
-                    "{} has no depthwise filters in blocks of one kind: use a ConvMixer or a ConvNeXt",
+                    "{} has no uniform blocks with depthwise filters: use a ConvMixer or a \
+                     ConvNeXt",
                     other.family()
                 );
             }
@@ -174,7 +175,7 @@ fn shift_mlps(
     }
     let Network::ConvNext(shape) = network else {
         refuse!(
-            "{} has no MLP whose mean could be shifted: leave out --mlp-mean, or use a ConvNeXt or a transformer",
+            "{} has no MLP for a mean shift: drop --mlp-mean, or use a ConvNeXt or a transformer",
             network.family()
         );
     };

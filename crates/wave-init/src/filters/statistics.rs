@@ -110,7 +110,7 @@ pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>,
     check_kernel(to)?;
     if covariance.nrows() != from * from {
         let text = format!(
-            "a covariance of {} pixels; expected {from} x {from}",
+            "the covariance has {} pixels; expected {from} x {from}",
             covariance.nrows()
         );
         return Err(candle_core::Error::Msg(text).into());

@@ -27,8 +27,8 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     let (depth, donor_depth) = (request.shape.depth, carry.donor.shape().depth);
     if similarity.len() != donor_depth {
         refuse!(
-            "found {} similarities for the {donor_depth} layers of the donor: give one number for each \
-             (--similarity X,X,..)",
+            "found {} similarities for the {donor_depth} layers of the donor: give one number per \
+             layer (--similarity X,X,..)",
             similarity.len()
         );
     }

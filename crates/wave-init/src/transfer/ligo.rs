@@ -103,8 +103,8 @@ pub fn operator_shapes(
     ] {
         if donor > target {
             refuse!(
-                "ligo: the donor's {size} is {donor}, more than the target's {target}: take a donor with at most {target}, \
-                 or make the target at least {donor}"
+                "ligo: the donor's {size} is {donor}, more than the target's {target}: use a donor \
+                 with at most {target}, or make the target at least {donor}"
             );
         }
     }

@@ -50,9 +50,7 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
     }
     same_tokens(METHOD.name, from, to)?;
     let Some(images) = request.images else {
-        refuse!(
-            "prune looks at some images, and there are none: name them (--data D); it needs no labels"
-        );
+        refuse!("prune found no images: name some with --data D; labels are not needed");
     };
     for (name, tensor) in pruned(carry.donor, to, images)? {
         carry.put(&name, &name, tensor)?;

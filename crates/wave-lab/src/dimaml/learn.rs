@@ -100,12 +100,12 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
             failures += 1;
             skipped += 1;
             report.line(&format!(
-                "training {step}: objective {area}, gradient norm {norm}; left out"
+                "training {step}: objective {area}, gradient norm {norm}; skipped"
             ));
             if failures >= PATIENCE {
                 bail!(
-                    "the objective or its gradient was not finite for {failures} trainings in a row; \
-                     lower inner_lr, or inner_steps"
+                    "the objective or its gradient was not finite for {failures} trainings in a \
+                     row; lower inner_lr or inner_steps"
                 );
             }
         }

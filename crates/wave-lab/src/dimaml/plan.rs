@@ -139,7 +139,8 @@ pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
     let every = every.unwrap_or(1);
     if steps == 0 || every == 0 || steps > 100_000 {
         return Err(request(format!(
-            "{steps} inner steps with a validation every {every}; expected 1 to 100000, and at least 1"
+            "{steps} inner steps with a validation every {every}; expected 1 to 100000 steps, and \
+             an interval of at least 1"
         )));
     }
     let mut all: Vec<u64> = (1..=steps).filter(|t| t.is_multiple_of(every)).collect();

@@ -164,7 +164,7 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     let b = images.dim(0)? / n;
     if images.dim(0)? != b * n || b == 0 {
         candle_core::bail!(
-            "{} images for {n} networks; expected as many for each",
+            "{} images for {n} networks; expected the same number for each",
             images.dim(0)?
         );
     }

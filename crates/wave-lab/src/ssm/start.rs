@@ -155,8 +155,8 @@ fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<
     };
     if shape.mixers.iter().any(|own| own != mixer) {
         refuse!(
-            "this network has no layers of the donor's kind throughout: give it the --arch of --from, and no layers of other \
-             kinds"
+            "the layers of this network are not all of the donor's kind: give it the --arch of \
+             --from, and no layers of other kinds"
         );
     }
     let of_donor = format!("backbone.layers.{}.", donor.layer);

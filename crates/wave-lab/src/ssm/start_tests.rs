@@ -302,7 +302,7 @@ fn a_pretrained_layer_is_every_layer() {
         started.unwrap_err().to_string()
     };
     assert!(error(&student, 3).contains("layers from 0 to 2"));
-    assert!(error(&shape(Mixer::Mamba), 0).contains("layers of the donor's kind"));
+    assert!(error(&shape(Mixer::Mamba), 0).contains("not all of the donor's kind"));
     let mut wide = shape(Mixer::Mamba2);
     wide.width *= 2;
     assert!(error(&wide, 0).contains("give the width"));

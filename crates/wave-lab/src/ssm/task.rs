@@ -125,7 +125,7 @@ impl FromStr for Task {
             None => {
                 let (name, sizes) = spec.split_once(':').unwrap_or((spec, ""));
                 let kind = TaskKind::from_str(name, false);
-                let kind = kind.map_err(|_| wrong("is no task".into()))?;
+                let kind = kind.map_err(|_| wrong("is not a task".into()))?;
                 let task = Task {
                     lengths: (16, 16),
                     symbols: if kind == TaskKind::Sort { 512 } else { 16 },
@@ -146,20 +146,20 @@ impl FromStr for Task {
                     task.lengths = (number(least)?, number(most)?);
                 }
                 Some(("symbols", value)) => task.symbols = number(value)?,
-                _ => return Err(wrong(format!("`{size}` is no size of a task"))),
+                _ => return Err(wrong(format!("`{size}` is not a size of a task"))),
             }
         }
         let (least, most) = task.lengths;
         if least > most {
             return Err(wrong(format!(
-                "the lengths {least}..{most} are the wrong way round"
+                "the lengths {least}..{most} are in the wrong order"
             )));
         }
         if !task.has(most) {
             return Err(wrong(match task.kind {
                 TaskKind::Text(_) => format!("a tenth of the text is shorter than {most}"),
                 _ => format!(
-                    "there are no {most} different symbols among {}",
+                    "{most} different symbols are needed, found {}",
                     task.symbols
                 ),
             }));
@@ -374,7 +374,10 @@ impl Examples for TokenBatch {
 
     fn split(&self, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
         if n == 0 || !self.size.is_multiple_of(n) {
-            candle_core::bail!("{} sequences in {n} parts: expected a divisor", self.size);
+            candle_core::bail!(
+                "{} sequences in {n} parts: expected a divisor of the number of sequences",
+                self.size
+            );
         }
         let rows: Vec<usize> = (0..self.size).collect();
         Ok(rows.chunks(self.size / n).map(<[usize]>::to_vec).collect())

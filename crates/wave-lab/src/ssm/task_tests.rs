@@ -187,13 +187,16 @@ fn specifications_are_read_back_and_checked() {
         assert_eq!(task(whole), task(spec));
     }
     for (spec, needle) in [
-        ("paste", "is no task"),
+        ("paste", "is not a task"),
         ("copy:length=0", "from 1 to"),
         ("copy:length=x", "`x`"),
-        ("copy:width=3", "no size of a task"),
-        ("copy:length=9..4", "wrong way round"),
-        ("sort:length=20,symbols=10", "no 20 different symbols"),
-        ("recall:length=17", "no 17 different symbols"),
+        ("copy:width=3", "is not a size of a task"),
+        ("copy:length=9..4", "in the wrong order"),
+        (
+            "sort:length=20,symbols=10",
+            "20 different symbols are needed",
+        ),
+        ("recall:length=17", "17 different symbols are needed"),
     ] {
         let error = spec.parse::<Task>().unwrap_err();
         assert!(error.to_string().contains(needle), "{error}");

@@ -133,25 +133,25 @@ fn named(name: &str) -> Result<Named, &'static str> {
         return Ok(vit);
     }
     if !starts("vit_") && name != "test_vit" && name != "test_vit2" {
-        return Err("it is none of the networks here");
+        return Err("it is none of the supported networks");
     }
     for (part, what) in [
         ("_rpn_", "its norms come after attention and MLP"),
         ("vit_pwee", "it has parallel branches"),
         ("vit_dpwee", "it has parallel branches"),
-        ("vit_dwee", "its attention is differential"),
-        ("vit_dlittle", "its attention is differential"),
+        ("vit_dwee", "it has differential attention"),
+        ("vit_dlittle", "it has differential attention"),
         ("_18x2_", "it has parallel branches"),
         ("_xp_", "it has parallel branches"),
-        ("_radio_", "its patches are embedded by a generator"),
-        ("_sapiens2", "its queries share keys"),
+        ("_radio_", "it has a patch generator"),
+        ("_sapiens2", "it has grouped-query attention"),
         (
             "_pe_",
-            "its rotary positions are those of a Perception Encoder",
+            "it has the rotary positions of a Perception Encoder",
         ),
-        ("_rope_mixed", "its rotary positions are learned"),
-        ("_rope_ape", "its rotary positions are those of RoPE-ViT"),
-        ("_rope_2", "its rotary positions are those of RoPE-ViT"),
+        ("_rope_mixed", "it has learned rotary positions"),
+        ("_rope_ape", "it has the rotary positions of RoPE-ViT"),
+        ("_rope_2", "it has the rotary positions of RoPE-ViT"),
     ] {
         if has(part) {
             return Err(what);
@@ -205,10 +205,10 @@ pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
     let found = || "by its name".to_owned();
     match named(name) {
         Ok(told) if told.eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some() => {
-            Some((format!("what {} has", told.family), found()))
+            Some((format!("the parts of {}", told.family), found()))
         }
         Err(why) if name.starts_with("vit_") => {
-            Some((format!("parts that are not read: {why}"), found()))
+            Some((format!("unsupported parts: {why}"), found()))
         }
         _ => None,
     }
@@ -223,8 +223,8 @@ pub(crate) fn recognise(
     let weights = known.weights;
     if known.name.is_empty() {
         let what = format!(
-            "it has {what}, and without a name nothing tells its heads, activation, epsilon and \
-             pooling; put timm's config.json beside the weights"
+            "it has {what}, and without an architecture name its heads, activation, epsilon and \
+             pooling are unknown; put timm's config.json beside the weights"
         );
         return Err(unsupported("", &what, found));
     }
@@ -274,7 +274,7 @@ pub(crate) fn recognise(
     };
     let Some(heads) = heads(known) else {
         return refuse(
-            &format!("it has {what}, and nothing tells its heads"),
+            &format!("it has {what}, and its number of heads is unknown"),
             found,
         );
     };
@@ -401,9 +401,9 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
     }
     if shape.relative != Relative::None && shape.prefix() != 1 {
         return Err(ShapeError::Choice {
-            name: "relative position biases",
-            found: format!("with {} tokens before the patches", shape.prefix()),
-            expected: "a class token before the patches",
+            name: "the prefix with relative position biases",
+            found: format!("{} tokens", shape.prefix()),
+            expected: "1 class token",
         });
     }
     for (key, found) in [
@@ -464,7 +464,7 @@ fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positi
         return match configured {
             Some(side) => Ok((side, Positions::None)),
             None => {
-                let what = "it has no learned positions, and nothing tells the side of its images";
+                let what = "it has no learned positions, and its image size is unknown";
                 Err(unsupported(
                     known.name,
                     what,
@@ -491,7 +491,7 @@ fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positi
         (Some(_), Some(side)) if configured == Some(side) => Ok((side, Positions::Patches)),
         _ => {
             let what = format!(
-                "its {rows} positions are neither those of a square of patches nor with {prefix} \
+                "its {rows} positions fit no square grid of patches, with or without the {prefix} \
                  tokens before them"
             );
             Err(unsupported(known.name, &what, "by pos_embed"))

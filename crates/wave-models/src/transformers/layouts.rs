@@ -225,7 +225,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
     };
     if weights.contains_key("visual_projection.weight") {
         let found = "tensor visual_projection.weight";
-        let what = "a projection after its image tower is not read; save its vision_model alone";
+        let what = "the projection after its image tower is not read; save only its vision_model";
         return Err(unsupported(kind, what, found));
     }
     let about = match config.get("vision_config") {

@@ -61,7 +61,7 @@ impl DualEncoder {
             Some("clip") => true,
             Some("siglip") => false,
             other => {
-                let what = "it is no CLIP or SigLIP, so that names of classes mean nothing to it";
+                let what = "it is not a CLIP or SigLIP, so it cannot classify by class names";
                 return Err(unsupported(
                     other.unwrap_or_default(),
                     what,
@@ -156,7 +156,7 @@ impl Of<'_> {
         let prefix = usize::from(self.clip);
         let grid = places.saturating_sub(prefix).isqrt();
         if grid == 0 || grid * grid + prefix != places {
-            let what = format!("its {places} positions are not those of a square of patches");
+            let what = format!("its {places} positions do not fit a square grid of patches");
             return Err(unsupported(self.name(), &what, &format!("by {table}")));
         }
         if !self.clip && self.value("vision_config.vision_use_head") == Some(&Value::Bool(false)) {
@@ -234,7 +234,7 @@ impl Of<'_> {
         match self.value(path).map_or(Some(CLIP_END), Value::as_u64) {
             Some(LEGACY_END) => Ok(EndOfText::Largest),
             Some(end) if end <= u64::from(u32::MAX) => Ok(EndOfText::Token(end as u32)),
-            _ => Err(self.wrong(path, "the number of a token")),
+            _ => Err(self.wrong(path, "a token number")),
         }
     }
 

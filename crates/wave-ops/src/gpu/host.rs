@@ -93,7 +93,7 @@ impl Drop for Memory {
             .any(|byte| *byte != u8::MAX);
         assert!(
             !spoilt || std::thread::panicking(),
-            "a kernel wrote beside {bytes} bytes (of {words} words)"
+            "a kernel wrote outside its {bytes} bytes (of {words} words)"
         );
     }
 }

@@ -121,7 +121,7 @@ struct Address<'a> {
 impl Address<'_> {
     fn found(&self, base: Option<u64>, layout: &Layout) -> Result<()> {
         let Some(base) = base else {
-            candle_core::bail!("an optimiser's kernel was given values of another device");
+            candle_core::bail!("an optimiser's kernel was given values on another device");
         };
         if !layout.is_contiguous() {
             candle_core::bail!("an optimiser needs contiguous variables");

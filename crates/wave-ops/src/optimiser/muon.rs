@@ -63,7 +63,10 @@ pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> R
     let var = moved.var;
     let Matrices { stacked, rows } = matrices;
     if rows < stacked || rows >= var.rank() {
-        candle_core::bail!("Muon: axis {rows} of {:?} as rows", var.dims());
+        candle_core::bail!(
+            "Muon: axis {rows} of shape {:?} cannot be the rows",
+            var.dims()
+        );
     }
     if let (true, MomentStorage::Host(first, _)) = (rows == stacked, &mut moved.moments.0) {
         let dims = var.dims();

@@ -24,8 +24,8 @@ pub fn grow(
         let found = operator.get(&name).map_or(&[][..], Tensor::dims).to_vec();
         if found != expected {
             refuse!(
-                "the growth operator's {name} has shape {found:?}, expected {expected:?}: take the operator that \
-                 `operator_start` makes for these two shapes"
+                "the growth operator's {name} has shape {found:?}, expected {expected:?}: use the \
+                 operator that `operator_start` makes for these two shapes"
             );
         }
     }

@@ -70,7 +70,7 @@ impl Moments {
 
     fn centred(&self) -> Result<Centred> {
         let sums = self.sums.as_ref();
-        let sums = sums.ok_or_else(|| Error::Msg("a fit without images".into()))?;
+        let sums = sums.ok_or_else(|| Error::Msg("no images to fit to".into()))?;
         let inputs = sums.nrows() - 1;
         let outputs = sums.ncols() - sums.nrows();
         let total = sums[(inputs, inputs)];
@@ -176,7 +176,7 @@ fn inverted(
         }
     }
     Err(Error::Msg(
-        "activations that are no finite numbers, so nothing can be fitted to them".into(),
+        "some activations are not finite numbers, so nothing can be fitted to them".into(),
     ))
 }
 

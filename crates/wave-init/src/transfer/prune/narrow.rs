@@ -25,7 +25,9 @@ impl Narrow {
         }
         let eigen = covariance
             .self_adjoint_eigen(Side::Lower)
-            .map_err(|error| Error::Msg(format!("directions of the stream: {error:?}")))?;
+            .map_err(|error| {
+                Error::Msg(format!("no eigenvectors of the residual stream: {error:?}"))
+            })?;
         let leading = eigen.U().subcols(old - (width - 1), width - 1);
         let mean = (width as f64).powf(-0.5);
         let axis = |i: usize| f64::from(u8::from(i == 0)) - mean;

@@ -51,7 +51,8 @@ impl AutoencoderShape {
             return Err(ShapeError::Choice {
                 name: "widths",
                 found: format!("{} layers on {} pixels", self.widths.len(), self.image_size),
-                expected: "fewer widths: each halves the image, and a kernel is 5 pixels wide",
+                expected: "fewer widths: each layer halves the image, and kernels are 5 pixels \
+                           wide",
             });
         }
         Ok(())

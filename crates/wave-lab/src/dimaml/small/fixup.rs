@@ -46,7 +46,7 @@ impl FixupShape {
             return Err(ShapeError::Choice {
                 name: "stages",
                 found: format!("{} of {} blocks", self.stages, self.blocks),
-                expected: "1 to 8, which divide the number of blocks",
+                expected: "1 to 8, a divisor of the number of blocks",
             });
         }
         sizes(&[

@@ -33,10 +33,10 @@ impl Text {
         for file in files(Path::new(path))? {
             let bytes = fs::metadata(&file)?.len();
             if bytes + text.len() as u64 > MOST_BYTES {
-                return Err(wrong(&file, "more than 1 GiB of text; take a part of it"));
+                return Err(wrong(&file, "more than 1 GiB of text; use a part of it"));
             }
             let read = String::from_utf8(fs::read(&file)?);
-            text += &read.map_err(|_| wrong(&file, "no text in UTF-8; convert it"))?;
+            text += &read.map_err(|_| wrong(&file, "not UTF-8 text; convert it"))?;
         }
         let mut characters: Vec<char> = text.chars().collect();
         if characters.len() < 10 * PARTS {

@@ -66,7 +66,7 @@ pub(super) fn in_timm(
         ("downsample_in_bottleneck", json!(false)),
     ] {
         if odd(key, &value) {
-            let what = format!("its {key} is {}, and only {value} is read", config[key]);
+            let what = format!("its {key} is {}; only {value} is supported", config[key]);
             let found = format!("{key} in its config.json");
             return Err(unsupported(kind, &what, &found));
         }
@@ -108,8 +108,8 @@ pub(super) fn in_timm(
             .map(|(.., end)| format!("{kind}_{end}")),
     };
     let Some(name) = name else {
-        let what = "it has sizes of its own, and of its kind only those that timm registers are read \
-                    (a ConvNeXt with a classifier in any size)";
+        let what = "it has custom sizes; only sizes registered in timm are supported (any size for \
+                    a ConvNeXt with a classifier)";
         let found = "depths and hidden_sizes in its config.json";
         return Err(unsupported(kind, what, found));
     };

@@ -102,7 +102,7 @@ fn wrappers_are_dropped_and_what_else_is_before_all_names_is_told() {
     assert!(
         error
             .to_string()
-            .contains("all names have `backbone.` before them"),
+            .contains("all tensor names start with `backbone.`"),
         "{error}"
     );
 }
@@ -151,24 +151,24 @@ fn what_does_not_belong_is_refused_by_name() {
             "[8,16,24,32]",
         ),
         ("convnext", "hidden_act", json!("relu"), "hidden_act"),
-        ("resnet", "depths", json!([1, 1, 1, 1]), "sizes of its own"),
+        ("resnet", "depths", json!([1, 1, 1, 1]), "custom sizes"),
         (
             "vit_tanh",
             "image_size",
             json!([16, 64]),
-            "16 x 64 pixels, and only square",
+            "16 x 64 pixels; only square",
         ),
         (
             "msn",
             "image_size",
             json!([64, 16]),
-            "64 x 16 pixels, and only square",
+            "64 x 16 pixels; only square",
         ),
         (
             "siglip_tower",
             "model_type",
             json!("siglip2_vision_model"),
-            "layout of it is not read",
+            "layout is not read",
         ),
         (
             "beit",
