@@ -79,7 +79,7 @@ fn values_beyond_f16_are_refused_by_name_and_bf16_holds_them() {
         |float| write_transformers(root.path(), &config(), None, &weights, None, "card", float);
     let text = write(FloatType::F16).unwrap_err().to_string();
     assert!(
-        text.contains("`large`") && text.contains("beyond f16"),
+        text.contains("`large`") && text.contains("outside the range of f16"),
         "{text}"
     );
     assert!(names(root.path()).is_empty());
