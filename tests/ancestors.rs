@@ -188,7 +188,11 @@ fn what_cannot_be_done_is_said() {
     place.refused("predict headless flat/00.png", without);
     place.refused(
         "finetune dinov3 --data shapes --out o",
-        &["a DINOv3 with", "rotary positions", "only runs here"],
+        &[
+            "a DINOv3 with",
+            "rotary positions",
+            "cannot be trained here",
+        ],
     );
     place.refused(
         "finetune headless --data shapes --new-head true --format onnx --out o",

@@ -215,11 +215,11 @@ fn every_recipe_can_be_planned() {
             if text.contains("fashion-mnist\"") || text.contains("data = \"data/") {
                 more += " --set data=shapes";
             }
-            if text.contains("ancestor = \"ancestors/") {
-                more += " --set condense.ancestor=a";
-            }
-            if text.contains("ancestor = \"recipes/") {
+            let begins = |path: &str| text.contains(&format!("ancestor = \"{path}"));
+            if begins("recipes/") || begins("ancestors/tiny-imagenet") {
                 more += " --set condense.ancestor=of-shapes";
+            } else if begins("ancestors/") {
+                more += " --set condense.ancestor=a";
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));
             // The plan describes templates, unless they are given.

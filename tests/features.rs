@@ -54,7 +54,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
     place.refused(
         "condense r.toml --ancestor v --cache c --out w",
-        &["c is of other outputs"],
+        &["c holds other outputs"],
     );
 
     // Backbones of any size, which timm knows as num_classes = 0.

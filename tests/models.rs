@@ -265,7 +265,7 @@ fn a_card_tells_the_licence_only_where_it_is_known() {
     place.write("foreign/README.md", "no head\n");
     place.json(&format!("{condense} --out unknown"));
     assert!(
-        card("unknown").contains("no licence"),
+        card("unknown").contains("without a known licence"),
         "{}",
         card("unknown")
     );

@@ -38,7 +38,10 @@ fn a_dry_run_refuses_what_the_stage_would() {
         ("finetune m", &["--data"]),
         ("finetune m --data missing", &["missing"]),
         ("finetune m --data shapes --epochs 1 --steps 5", &["both"]),
-        ("finetune m --data shapes --freeze stem", &["holds stem"]),
+        (
+            "finetune m --data shapes --freeze stem",
+            &["no weight name contains stem"],
+        ),
         ("finetune m --data shapes --ancestor nowhere", &["nowhere"]),
         ("finetune m --data shapes --depths 1,9", &["depths"]),
         (
