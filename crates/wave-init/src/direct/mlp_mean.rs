@@ -19,7 +19,8 @@ pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq2 { b: 0.5 };
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "mlp-mean",
     description: "PyTorch's default with a mean shift of the MLP's first matrix: equation 1 or 2 \
-                  of the thesis, section 3.4 (--mlp-mean; the thesis reports results for 2)",
+                  of the thesis, section 3.4 (--mlp-mean; the thesis reports results for 2). With --rest mimetic \
+                  the attention is mimetic",
     donors: 0,
     images: false,
     run: start,
