@@ -54,8 +54,9 @@ pub enum ShapeError {
     },
     /// A size does not divide another.
     #[error(
-        "{of} {value} is not a multiple of {name} {divisor}; use {of} {nearest} or {above}, or a \
-         {name} that divides {value}"
+        "{of} {value} is not a multiple of {name} {divisor}; use {of} {}, or set {name} to a divisor \
+         of {value}",
+        multiples(*value, *divisor)
     )]
     NotDivisible {
         /// The size that should be the divisor.
@@ -66,10 +67,6 @@ pub enum ShapeError {
         of: &'static str,
         /// Its value.
         value: usize,
-        /// The nearest multiple that is not larger.
-        nearest: usize,
-        /// The next larger multiple.
-        above: usize,
     },
     /// A value that a network does not support.
     #[error("{name} is {found}, expected {expected}")]
@@ -331,16 +328,20 @@ pub fn divides(
     if value.is_multiple_of(divisor) {
         return Ok(());
     }
-    let below = value - value % divisor;
-    let nearest = if below == 0 { divisor } else { below };
     Err(ShapeError::NotDivisible {
         name,
         divisor,
         of,
         value,
-        nearest,
-        above: below + divisor,
     })
+}
+
+/// The multiples of `divisor` just below and above `value`, for a message.
+fn multiples(value: usize, divisor: usize) -> String {
+    match value / divisor * divisor {
+        0 => divisor.to_string(),
+        below => format!("{below} or {}", below + divisor),
+    }
 }
 
 /// The names and shapes of a weight and its bias, with one value per row of the weight.
@@ -361,6 +362,17 @@ pub fn batch_norm(name: &str, width: usize) -> [(String, Vec<usize>); 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_that_does_not_divide_names_the_multiples_beside_it() {
+        for (heads, multiples) in [(5, "60 or 65"), (100, "100")] {
+            let error = divides("heads", heads, "width", 64).unwrap_err();
+            let expected = format!(
+                "width 64 is not a multiple of heads {heads}; use width {multiples}, or set heads to a divisor of 64"
+            );
+            assert_eq!(error.to_string(), expected);
+        }
+    }
 
     #[test]
     fn a_patch_that_is_not_asked_for_divides_the_image() {
