@@ -84,9 +84,9 @@ pub(super) fn describe(
     match levels.last() {
         Some(last) if most == frame.sizes.most => {
             let epochs = 2.0 * last.epochs;
-            text += &format!("twice that {epochs:.1} epochs in the last level\n");
+            text += &format!("2x time    {epochs:.1} epochs in the last level\n");
         }
-        Some(_) => text += "twice that larger models, or twice the epochs\n",
+        Some(_) => text += "2x time    larger models, or twice the epochs\n",
         None => {}
     }
     text
