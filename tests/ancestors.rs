@@ -188,11 +188,7 @@ fn what_cannot_be_done_is_said() {
     place.refused("predict headless flat/00.png", without);
     place.refused(
         "finetune dinov3 --data shapes --out o",
-        &[
-            "a DINOv3 with",
-            "rotary positions",
-            "cannot be trained here",
-        ],
+        &["a DINOv3 with", "rotary positions", "is inference-only"],
     );
     place.refused(
         "finetune headless --data shapes --new-head true --format onnx --out o",

@@ -93,7 +93,7 @@ fn weights_that_are_not_finite_are_refused_everywhere() {
             &[
                 "model.safetensors",
                 tensor,
-                "1 NaN or infinite values out of 3072",
+                "NaN or infinite values (1 of 3072)",
             ],
         );
     }

@@ -86,8 +86,8 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     let named = ["vgg11", "vgg13", "vgg16", "vgg19"];
     let name = known.name.strip_suffix("_bn").unwrap_or(known.name);
     if !name.is_empty() && !named.contains(&name) {
-        let what = "only vgg11, vgg13, vgg16 and vgg19, with or without _bn, are supported of its \
-                    family";
+        let what = "only vgg11, vgg13, vgg16 and vgg19 of its family are supported, with or \
+                    without _bn";
         return Err(unsupported(known.name, what, "by its name"));
     }
     usual_arguments(known)?;

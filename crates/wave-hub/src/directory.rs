@@ -116,7 +116,7 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
             ),
             None => (
                 format!("holds no artefact: {CONFIG_FILE} is missing"),
-                "name a model or template directory; if a stage writes this one, it has not \
+                "name a model or template directory; if a stage is writing this one, it has not \
                  finished",
             ),
         };

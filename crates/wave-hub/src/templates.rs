@@ -364,7 +364,7 @@ fn shape_of<'a>(weights: &'a Weights, name: &str) -> Result<&'a [usize], String>
     match weights.get(name) {
         Some(tensor) => Ok(tensor.dims()),
         None => Err(format!(
-            "tensor `{name}` is missing, but {CONFIG_FILE} lists it"
+            "tensor `{name}` is missing, but {CONFIG_FILE} requires it"
         )),
     }
 }

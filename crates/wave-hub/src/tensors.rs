@@ -59,7 +59,7 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
             let n = tensor.elem_count();
             return Err(HubError::malformed(
                 path,
-                format!("tensor `{name}` holds {odd} NaN or infinite values out of {n}"),
+                format!("tensor `{name}` holds NaN or infinite values ({odd} of {n})"),
                 "use an earlier state of the weights, or train again with a lower learning rate",
             ));
         }

@@ -120,12 +120,12 @@ pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Res
     // A misnamed tensor is reported by its own name, not as a missing one.
     if let Some(name) = weights.keys().find(|name| !expected.contains(*name)) {
         return Err(format!(
-            "holds tensor `{name}`, which {CONFIG_FILE} does not list"
+            "holds tensor `{name}`, which {CONFIG_FILE} does not provide for"
         ));
     }
     match expected.iter().find(|name| !weights.contains_key(*name)) {
         Some(name) => Err(format!(
-            "tensor `{name}` is missing, but {CONFIG_FILE} lists it"
+            "tensor `{name}` is missing, but {CONFIG_FILE} requires it"
         )),
         None => Ok(()),
     }

@@ -271,7 +271,7 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
     }
     let mean_pooled = weights.contains_key("fc_norm.weight") || text("global_pool") == Some("avg");
     if class_token && mean_pooled {
-        let what = "a class token beside average pooling";
+        let what = "a class token beside mean pooling";
         return Some((what.into(), "cls_token, and global_pool or fc_norm".into()));
     }
     if class_token

@@ -47,7 +47,7 @@ fn parts_without_a_name_are_named_by_their_tensors() {
         (
             &["fc_norm.weight"],
             &["norm.weight"],
-            "class token beside average pooling",
+            "class token beside mean pooling",
         ),
         (&["attn_pool.latent"], &[], "attention pooling"),
         (&[], &["head.weight", "head.bias"], "no classifier"),

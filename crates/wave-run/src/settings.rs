@@ -155,7 +155,7 @@ keys! {
         image_size: usize;
         /// MLP ratio: hidden channels / width.
         mlp_ratio: f64, 0.001..=1000.0;
-        /// True to use a class token instead of average pooling.
+        /// True to use a class token instead of mean pooling.
         class_token: bool;
     }
 }
@@ -324,7 +324,7 @@ keys! {
         /// Replace each filter covariance with the nearest Kronecker square [default: false]
         #[arg(long, value_name = "BOOL")]
         factored: bool = false;
-        /// Use a class token instead of average pooling
+        /// Use a class token instead of mean pooling
         #[arg(long, value_name = "BOOL")]
         class_token: bool;
         /// Position embedding [default: sinusoidal for mimetic]
@@ -521,7 +521,7 @@ keys! {
         /// Number of classes [default: 1000]
         #[arg(long, value_name = "N")]
         classes: usize = 1000;
-        /// Use a class token instead of average pooling [default: true]
+        /// Use a class token instead of mean pooling [default: true]
         #[arg(long, value_name = "BOOL")]
         class_token: bool = true;
         /// Batch size [default: 16]

@@ -77,7 +77,7 @@ impl Classifier {
         if let Some(class) = logits.iter().position(|z| !z.is_finite()) {
             anyhow::bail!(
                 "the logit of class {class} is {}, although all weights are finite: activations \
-                 overflow on this image; train again with a smaller learning rate",
+                 overflow on this image; train again with a lower learning rate",
                 logits[class]
             );
         }

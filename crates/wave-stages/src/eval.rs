@@ -37,7 +37,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     if !scores.loss.is_finite() {
         anyhow::bail!(
             "the loss is {}: some logits are not finite, although all weights are; activations \
-             overflow on this data; train again with a smaller learning rate",
+             overflow on this data; train again with a lower learning rate",
             scores.loss
         );
     }

@@ -233,7 +233,7 @@ impl Model {
             }
             only_runs => {
                 return Err(request(format!(
-                    "{} is inference-only, and cannot be written",
+                    "{} is inference-only and cannot be written",
                     only_runs.family()
                 )));
             }

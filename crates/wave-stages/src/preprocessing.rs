@@ -81,9 +81,9 @@ pub fn warn(path: &Path, steps: &Preprocessing) {
     }
     for (why, taken) in reasons {
         progress::note(&format!(
-            "wave: warning: {}: the preprocessing is assumed: {}, since {why}. If this is wrong, \
-             so are the outputs: give pretrained_cfg in config.json (timm), or \
-             preprocessor_config.json (transformers)",
+            "wave: warning: {}: the preprocessing is assumed: {} ({why}). If this is wrong, so are \
+             the outputs: give pretrained_cfg in config.json (timm), or preprocessor_config.json \
+             (transformers)",
             path.display(),
             taken.join(", ")
         ));
@@ -118,7 +118,7 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
             &steps.size.source,
             format!(
                 "images are resized to {height} x {width} pixels, but the network takes {side} x \
-                 {side}; correct the one that is wrong"
+                 {side}; correct whichever is wrong"
             ),
         ));
     }

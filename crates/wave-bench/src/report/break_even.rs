@@ -119,9 +119,9 @@ pub(super) fn section(page: &mut Page, found: &Found) -> Result<()> {
     page.section("Break-even");
     page.paragraph(&format!(
         "The cost of n models is the shared cost plus n times the cost of each: its epochs before \
-         fine-tuning, and in fine-tuning until it reaches a target accuracy. The target is the \
-         method's accuracy after its first epoch, or at the end of the shorter curve. Costs are in \
-         epochs of a model of that size; shared costs are converted by their images and forward \
+         fine-tuning, and those of fine-tuning until it reaches a target accuracy. The target is \
+         the method's accuracy after its first epoch, or at the end of the shorter curve. Costs are \
+         in epochs of a model of that size; shared costs are converted by their images and forward \
          multiply-adds (a training step takes three times as many). With the ancestor, the {} of \
          its training are added to the method's cost only.",
         plural(findings.ancestor_epochs, "epoch")

@@ -94,10 +94,10 @@ pub(super) fn lead(page: &mut Page, found: &Found, dataset: &str) {
         return;
     }
     page.paragraph(&format!(
-        "{subject} minus the best other method with the same fine-tuning epochs, in points: among \
-         all methods, and, if different, among the baselines (without ablation variants and \
-         methods trained for each model). t and p (two-sided, not corrected for the number of \
-         sizes) are from a paired t-test over the seeds that both have."
+        "{subject} minus the best other method with the same number of fine-tuning epochs, in \
+         points: among all methods, and, if different, among the baselines (without ablation \
+         variants or methods trained for each model). t and p (two-sided, not corrected for the \
+         number of sizes) are from a paired t-test over the seeds that both have."
     ));
     let probability = |p: f64| match p < 0.001 {
         true => "< 0.001".to_owned(),

@@ -74,7 +74,11 @@ fn a_configuration_that_cannot_be_is_refused() {
         ("/templates_sha256", json!("abc"), "64 lower-case"),
         ("/templates_sha256", json!("F".repeat(64)), "64 lower-case"),
         ("/anchors", json!(0), "`anchors` is 0"),
-        ("/anchors", json!(1), "which config.json does not list"),
+        (
+            "/anchors",
+            json!(1),
+            "which config.json does not provide for",
+        ),
         ("/classes", json!(0), "`classes` is 0"),
         ("/label_names", json!(["cat"]), "1 names for 3 classes"),
         ("/accuracies/0/top1", json!(2), "accuracy is 2"),

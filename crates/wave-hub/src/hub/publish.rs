@@ -99,7 +99,7 @@ fn check_branch(options: &PublishOptions) -> Result<(), HubError> {
         true => Err(HubError::malformed(
             Path::new(branch),
             "is a branch, but the hub accepts pull requests to main only",
-            "drop the branch or the pull request",
+            "omit the branch or the pull request",
         )),
         false => Ok(()),
     }

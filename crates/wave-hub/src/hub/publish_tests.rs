@@ -174,7 +174,7 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     options.create_pr = true;
     check_refused(
         send(&settings, &dir, &options),
-        &["v2", "to main only", "drop the branch"],
+        &["v2", "to main only", "omit the branch"],
     );
     options.revision = None;
     let published = send(&settings, &dir, &options).unwrap();

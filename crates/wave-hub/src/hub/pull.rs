@@ -265,7 +265,7 @@ fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal
         return match skipped.iter().find(|file| is_pickle_name(file)) {
             Some(file) => refuse(
                 format!("holds its weights only as {file}, and reading a pickle may run code"),
-                "ask its owner for safetensors, or convert it in a safe place",
+                "ask its owner for safetensors, or convert it where running its code is safe",
             ),
             None => refuse(
                 "holds no artefact: no .safetensors file".to_owned(),

@@ -153,7 +153,7 @@ fn a_config_that_contradicts_the_file_is_refused_by_tensor() {
         "/template_size 8 => `templates.attention` has shape [3, 4, 4]",
         "/counts/mlp 4 => `templates.mlp`",
         "/anchors 3 => `bank.2.fc1` is missing",
-        "/anchors 1 => `bank.1.fc1`, which config.json does not list",
+        "/anchors 1 => `bank.1.fc1`, which config.json does not provide for",
         r#"/sets/proj "mlp" => `bank.0.proj` has shape [3, 2, 2]"#,
     ] {
         check_config_refused(case, &["templates.safetensors", "both"]);

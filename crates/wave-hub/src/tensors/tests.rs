@@ -346,7 +346,7 @@ fn weights_that_are_not_finite_are_refused_by_name() {
                 &[
                     "m.safetensors",
                     "`b.weight`",
-                    "2 NaN or infinite values out of 70",
+                    "NaN or infinite values (2 of 70)",
                 ],
             );
             assert!(read_tensors(&path).is_ok());

@@ -375,7 +375,7 @@ impl Examples for TokenBatch {
     fn split(&self, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
         if n == 0 || !self.size.is_multiple_of(n) {
             candle_core::bail!(
-                "{} sequences in {n} parts: expected a divisor of the number of sequences",
+                "{} sequences in {n} micro-batches: expected a divisor of the number of sequences",
                 self.size
             );
         }

@@ -234,7 +234,7 @@ impl Of<'_> {
         match self.value(path).map_or(Some(CLIP_END), Value::as_u64) {
             Some(LEGACY_END) => Ok(EndOfText::Largest),
             Some(end) if end <= u64::from(u32::MAX) => Ok(EndOfText::Token(end as u32)),
-            _ => Err(self.wrong(path, "a token number")),
+            _ => Err(self.wrong(path, "a token id")),
         }
     }
 

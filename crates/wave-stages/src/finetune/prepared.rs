@@ -196,8 +196,8 @@ pub(super) fn only_runs(network: &Network) -> anyhow::Error {
         parts => format!(" with {}", parts.join(", ")),
     };
     request(format!(
-        "{}{parts} cannot be trained here; distil it with `wave condense --ancestor`, then \
-         fine-tune the result",
+        "{}{parts} is inference-only; distil it with `wave condense --ancestor`, then fine-tune \
+         the result",
         network.family()
     ))
 }

@@ -142,7 +142,7 @@ pub(super) enum Command {
     /// Make a model of any depth and width from weight templates
     #[command(after_help = "Example: wave expand --depth 6 --width 576 --out model")]
     Expand {
-        /// Template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, bundled
+        /// Template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, shipped
         /// with wave like fashion-mnist]
         templates: Option<PathBuf>,
         #[command(flatten)]
@@ -238,7 +238,7 @@ pub(super) enum Command {
         #[command(flatten)]
         pictures: Pictures,
     },
-    /// List local template sets: bundled with wave, in ./templates, and downloaded
+    /// List local template sets: shipped with wave, in ./templates, and downloaded
     #[command(after_help = "Example: wave templates")]
     Templates {
         /// Template directories, or directories that contain some
