@@ -2,8 +2,9 @@
 //!
 //! The papers add it to PyTorch's default: weights and biases of linear layers uniform in ±1/sqrt(inputs).
 //! Here that applies to all four linear layers of a block (our interpretation; the papers mention only the
-//! MLP), or to the MLP's two where the rest is mimetic attention (figure 2 of the MLP paper). Their results are for equation 2 (section 3.4.2), without a value for its offset: half the standard
-//! deviation of the weights is our choice, from the middle of the useful range. Other shifts can be set by
+//! MLP), or to the MLP's two where the rest is mimetic attention (figure 2 of the MLP paper). Their results
+//! are for equation 2 (section 3.4.2), without a value for its offset: half the standard deviation of the
+//! weights is our choice, from the middle of the useful range. Other shifts can be set by
 //! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
 use crate::fill::{Stream, inner};
