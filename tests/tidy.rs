@@ -17,10 +17,11 @@ const LOWER: [(&str, &[&str]); 8] = [
 
 /// Crates for runs, each with the crates it may depend on beside all lower ones. Only `wave` is above
 /// them.
-const UPPER: [(&str, &[&str]); 4] = [
+const UPPER: [(&str, &[&str]); 5] = [
     ("wave-run", &[]),
-    ("wave-stages", &["wave-run"]),
-    ("wave-bench", &["wave-run", "wave-stages"]),
+    ("wave-artefacts", &["wave-run"]),
+    ("wave-stages", &["wave-run", "wave-artefacts"]),
+    ("wave-bench", &["wave-run", "wave-artefacts", "wave-stages"]),
     ("wave-lab", &["wave-run"]),
 ];
 

@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use toml::Table;
+use wave_artefacts::model::Model;
+use wave_artefacts::templates;
 use wave_run::context::Context;
 use wave_run::data::{self, Data, DataPlan, Input};
 use wave_run::error::request;
@@ -31,9 +33,7 @@ use wave_run::settings::{Condense, Finetune, Training};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
-use wave_stages::model::Model;
 use wave_stages::score;
-use wave_stages::templates;
 
 mod artefacts;
 mod cells;

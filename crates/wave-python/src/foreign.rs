@@ -7,12 +7,12 @@ use pyo3::types::PyBytes;
 use serde::Deserialize;
 use std::path::Path;
 use wave::context::Context;
+use wave_artefacts::origin;
+use wave_artefacts::preprocessing::transform;
 use wave_hub::{Preprocessing, PretrainedCfg};
 use wave_models::{About, Frozen};
 use wave_run::error::request;
 use wave_stages::ancestor::Ancestor;
-use wave_stages::origin;
-use wave_stages::preprocessing::transform;
 
 /// A network of Python: its description as JSON, and a function that runs it.
 #[derive(FromPyObject)]

@@ -21,6 +21,8 @@ use wave::expand::InMemory;
 use wave::finetune::Options;
 use wave::predict::{self, Picture};
 use wave::recipe::Recipe;
+use wave_artefacts::layout::Layout;
+use wave_artefacts::{origin, zero_shot};
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::locate::locate;
@@ -29,8 +31,6 @@ use wave_run::settings::{
     Adapt, Condense, Eval, Expand, Finetune, Init, Output, Pictures, ZeroShot,
 };
 use wave_stages::ancestor::Ancestors;
-use wave_stages::layout::Layout;
-use wave_stages::{origin, zero_shot};
 
 /// The name, shape and values of a weight, the values as little-endian f32.
 type Array<'py> = (String, Vec<usize>, Bound<'py, PyByteArray>);

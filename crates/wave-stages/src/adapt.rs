@@ -5,15 +5,15 @@
 //! condensation, so that one delta serves every size that `wave expand --delta` makes. A delta takes a few
 //! kilobytes; with `whole` the result is a template directory instead.
 
-use crate::delta::{self, DeltaDir};
 use crate::elastic;
-use crate::origin;
 use crate::score::label_loss;
-use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_artefacts::delta::{self, DeltaDir};
+use wave_artefacts::origin;
+use wave_artefacts::templates::{self, Description, TemplateDir};
 use wave_data::Batch;
 use wave_hub::{Accuracy, DeltaConfig, FORMAT_VERSION, PAPER, TemplateConfig};
 use wave_learngene::Learngene;

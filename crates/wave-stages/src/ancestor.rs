@@ -1,15 +1,15 @@
 //! A frozen model to distil from, and its outputs on the training images.
 
-use crate::model::{Model, Network, check_classifier};
-use crate::origin;
 use crate::timing;
-use crate::zero_shot::{self, Named};
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use wave_artefacts::model::{Model, Network, check_classifier};
+use wave_artefacts::origin;
+use wave_artefacts::zero_shot::{self, Named};
 use wave_data::{Batch, Transform};
 use wave_models::{Frozen, FrozenNetwork, resample};
 use wave_run::context::Context;

@@ -5,13 +5,13 @@
 //! over depth, then over width. The choice is the candidate within the limits with the highest expected
 //! accuracy; among candidates equal within noise, the one with the fewest multiply-adds.
 
-use crate::model::Network;
-use crate::templates::TemplateDir;
 use crate::timing::{WARM_UP, clock};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use wave_artefacts::model::Network;
+use wave_artefacts::templates::TemplateDir;
 use wave_hub::Accuracy;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;

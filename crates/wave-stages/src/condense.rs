@@ -9,12 +9,12 @@
 use crate::ancestor::{AncestorOutput, Ancestors};
 use crate::cache::Cache;
 use crate::distill_targets::DistillTargets;
-use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use training::{Distillation, Updated};
+use wave_artefacts::templates::{self, TemplateDir};
 use wave_hub::Accuracy;
 use wave_run::context::Context;
 use wave_run::data;

@@ -1,12 +1,12 @@
 //! `wave eval`: accuracy of a model, or quality of its features.
 
-use crate::model::{Model, check_classifier};
 use crate::probe::{self, Features};
 use crate::score;
-use crate::zero_shot;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_artefacts::model::{Model, check_classifier};
+use wave_artefacts::zero_shot;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input, TestImages, count_broken};
 use wave_run::error::request;

@@ -5,10 +5,7 @@
 //! head to a small data set, with the templates frozen. The weights are then composed once, into an
 //! ordinary model. Without steps no data is needed.
 
-use crate::model::{Model, Network};
-use crate::origin;
 use crate::score::{self, zero_head};
-use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -17,6 +14,9 @@ use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use wave_artefacts::model::{Model, Network};
+use wave_artefacts::origin;
+use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_init::DirectMethod;
 use wave_learngene::{Learngene, Scalers};
 use wave_models::Weights;

@@ -3,13 +3,13 @@
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::Cache;
 use crate::distill_targets::DistillTargets;
-use crate::model::{Model, Network};
-use crate::origin;
 use crate::score::{check_parts, drop_path, score, stored_scores};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_artefacts::model::{Model, Network};
+use wave_artefacts::origin;
 use wave_data::Batch;
 use wave_init::indices::Layers;
 use wave_init::transfer::nested;

@@ -1,9 +1,9 @@
 //! Parts of training that all stages share: drop path, accuracies, an untrained classifier.
 
-use crate::model::{Model, Network};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
+use wave_artefacts::model::{Model, Network};
 use wave_data::Batch;
 use wave_hub::FloatType;
 use wave_models::Weights;

@@ -3,14 +3,14 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_artefacts::layout::Layout;
+use wave_artefacts::model::Model;
 use wave_run::context::Context;
 use wave_run::inputs::Inputs;
 use wave_run::locate;
 use wave_run::recipe::to_table;
 use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::Output;
-use wave_stages::layout::Layout;
-use wave_stages::model::Model;
 
 /// Writes the model in `from` to `out`, in the layout and precision of `output`. Returns the output of
 /// `--json`.

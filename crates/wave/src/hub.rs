@@ -35,12 +35,12 @@ pub struct Publish {
 mod connected {
     use super::*;
     use serde_json::json;
+    use wave_artefacts::model::Model;
+    use wave_artefacts::{delta, origin, templates};
     use wave_hub::Kind;
     use wave_hub::hub::{self, HubName, HubSettings, PublishOptions, RepoName};
     use wave_run::error::request;
     use wave_run::locate::{on_hub, with_progress};
-    use wave_stages::model::Model;
-    use wave_stages::{delta, origin, templates};
 
     /// Publishes a template or model directory as a single commit. Returns the output of `--json`.
     pub fn publish(

@@ -39,9 +39,8 @@ pub mod predict;
 pub mod run;
 pub mod shipped;
 
+pub use wave_artefacts::{classifier, delta, model, templates};
 pub use wave_bench::{bench, report};
 pub use wave_run::error::{Error, ErrorKind};
 pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
-pub use wave_stages::{
-    adapt, classifier, condense, delta, eval, expand, finetune, init, model, templates,
-};
+pub use wave_stages::{adapt, condense, eval, expand, finetune, init};

@@ -3,15 +3,15 @@
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use wave_artefacts::classifier::Class;
+use wave_artefacts::model::Model;
+use wave_artefacts::zero_shot;
 use wave_data::RawImage;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::settings::ZeroShot;
 use wave_run::terminal::{cell, column, one_line};
-use wave_stages::classifier::Class;
-use wave_stages::model::Model;
-use wave_stages::zero_shot;
 
 /// Number of classes listed per image.
 const TOP: usize = 5;
@@ -209,7 +209,7 @@ fn quoted(text: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wave_stages::classifier::ranked;
+    use wave_artefacts::classifier::ranked;
 
     #[test]
     fn the_most_probable_classes_come_first() {

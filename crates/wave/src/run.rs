@@ -19,6 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Table;
+use wave_artefacts::layout::{Format, Layout};
+use wave_artefacts::model::{Model, Network};
 use wave_bench::bench;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
@@ -34,8 +36,6 @@ use wave_stages::condense;
 use wave_stages::expand;
 use wave_stages::finetune::{self, FinetunePlan, Options, Prepared};
 use wave_stages::init;
-use wave_stages::layout::{Format, Layout};
-use wave_stages::model::{Model, Network};
 
 /// The `[ancestor]` table: a model to initialise and train before it is distilled.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]

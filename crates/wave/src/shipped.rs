@@ -4,12 +4,12 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_hub::Kind;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
 use wave_run::{locate, paths};
-use wave_stages::templates::{self, Source, TemplateDir};
 
 /// A template directory embedded in the command.
 struct Shipped {

@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use wave_artefacts::layout::Layout;
+use wave_artefacts::model::{Model, Network};
 use wave_init::{Donor, Spent};
 use wave_run::context::Context;
 use wave_run::error::request;
@@ -20,8 +22,6 @@ use wave_stages::ancestor::Ancestors;
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options};
 use wave_stages::init::{self, MethodOptions};
-use wave_stages::layout::Layout;
-use wave_stages::model::{Model, Network};
 
 /// A directory for each condensation, or the error.
 type StageOutput = std::result::Result<Vec<PathBuf>, String>;

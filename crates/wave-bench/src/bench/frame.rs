@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde_json::Value;
+use wave_artefacts::model::{Model, Network};
 use wave_data::Transform;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
@@ -11,7 +12,6 @@ use wave_run::recipe::Recipe;
 use wave_run::settings::{Condense, Finetune, Outputs, ZeroShot};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::condense;
-use wave_stages::model::{Model, Network};
 
 /// Properties shared by all models of a grid: the auxiliary's shape except depth and width, the input, and the
 /// classes.

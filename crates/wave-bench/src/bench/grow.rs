@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
+use wave_artefacts::model::Network;
 use wave_data::Batch;
 use wave_init::Donor;
 use wave_init::transfer::ligo;
@@ -10,7 +11,6 @@ use wave_models::{NetworkError, Weights};
 use wave_run::data::Data;
 use wave_run::train::{self, Parameters, Resolved, TrainRun, Trainable};
 use wave_stages::finetune::Options;
-use wave_stages::model::Network;
 use wave_stages::score::score;
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 

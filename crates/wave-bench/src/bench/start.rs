@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use toml::Table;
+use wave_artefacts::model::Model;
+use wave_artefacts::templates::{self, TemplateDir};
 use wave_init::Donor;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
@@ -19,8 +21,6 @@ use wave_run::train::TrainingPlan;
 use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
 use wave_stages::init::{self, MethodOptions};
-use wave_stages::model::Model;
-use wave_stages::templates::{self, TemplateDir};
 
 /// Steps of the operator's training in the LiGO paper.
 const OPERATOR_STEPS: i64 = 100;

@@ -1,9 +1,8 @@
 //! The plan of an adaptation: its settings, then its templates and data.
 
 use super::defaults;
+use crate::elastic;
 use crate::score::check_parts;
-use crate::templates::{self, TemplateDir};
-use crate::{elastic, layout};
 use anyhow::Result;
 use candle_core::Tensor;
 use rand::SeedableRng;
@@ -11,6 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use std::path::Path;
 use toml::Table;
+use wave_artefacts::layout;
+use wave_artefacts::templates::{self, TemplateDir};
 use wave_hub::FloatType;
 use wave_learngene::{Learngene, Sizes};
 use wave_models::Weights;

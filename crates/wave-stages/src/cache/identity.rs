@@ -2,9 +2,9 @@
 
 use super::rows::Format;
 use crate::ancestor::{Ancestor, AncestorOutput};
-use crate::model::unusual;
 use anyhow::Result;
 use serde_json::{Value, json};
+use wave_artefacts::model::unusual;
 use wave_data::Augment;
 use wave_run::data::{self, Data};
 

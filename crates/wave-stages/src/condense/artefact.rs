@@ -3,10 +3,10 @@
 use super::training::Distillation;
 use crate::ancestor::Ancestor;
 use crate::elastic;
-use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use wave_artefacts::templates::{self, Description, TemplateDir};
 use wave_hub::{PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 use wave_run::data::Data;

@@ -2,10 +2,10 @@
 
 use super::{CondensePlan, levels, planner, rate};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
-use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::json;
 use std::sync::Arc;
+use wave_artefacts::templates::{self, Description, TemplateDir};
 use wave_data::{Source, Transform};
 use wave_run::context::Context;
 use wave_run::data::Data;

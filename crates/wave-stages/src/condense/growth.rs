@@ -1,9 +1,9 @@
 //! The plan of a condensation that adds a level to templates.
 
 use super::CondensePlan;
-use crate::model::shape_in_words;
-use crate::templates::TemplateDir;
 use anyhow::Result;
+use wave_artefacts::model::shape_in_words;
+use wave_artefacts::templates::TemplateDir;
 use wave_learngene::{Level, Plan};
 use wave_models::vit::VitShape;
 use wave_run::error::request;

@@ -1,8 +1,8 @@
 //! Size levels: templates that grow over successive condensations.
 
 use super::{CondensePlan, check, growth};
-use crate::templates::TemplateDir;
 use anyhow::{Context as _, Result};
+use wave_artefacts::templates::TemplateDir;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::Condense;

@@ -3,9 +3,9 @@
 use super::{defaults, derived};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::CachePlan;
-use crate::{layout, zero_shot};
 use anyhow::Result;
 use toml::Table;
+use wave_artefacts::{layout, zero_shot};
 use wave_hub::FloatType;
 use wave_init::DirectMethod;
 use wave_learngene::{DepthRule, Objective, Plan, Sizes};

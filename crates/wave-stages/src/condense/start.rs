@@ -1,12 +1,12 @@
 //! Initial values of a condensation.
 
 use super::{CondensePlan, growth};
-use crate::templates::TemplateDir;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use wave_artefacts::templates::TemplateDir;
 use wave_init::{DirectMethod, Positions};
 use wave_learngene::{Learngene, Part, Templates};
 use wave_models::vit;

@@ -1,10 +1,10 @@
 //! Text that describes an expansion.
 
 use super::{ExpandPlan, Prepared};
-use crate::model::{Model, shape_in_words};
-use crate::templates::{self, Source, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
+use wave_artefacts::model::{Model, shape_in_words};
+use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::locate::on_hub;

@@ -1,9 +1,9 @@
 //! Fitting scalers and head to a small data set.
 
-use crate::model::Network;
 use crate::score;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
+use wave_artefacts::model::Network;
 use wave_data::Batch;
 use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;

@@ -2,9 +2,9 @@
 
 use super::DEFAULTS;
 use crate::budget::{self, Candidate, Limits};
-use crate::templates::TemplateDir;
 use anyhow::Result;
 use toml::Table;
+use wave_artefacts::templates::TemplateDir;
 use wave_data::Transform;
 use wave_learngene::{Learngene, Level};
 use wave_models::vit::VitShape;

@@ -2,13 +2,13 @@
 
 use super::plan::ExpandPlan;
 use crate::budget::{self, Candidate};
-use crate::delta;
-use crate::layout::Layout;
-use crate::model::Network;
 use crate::record::Record;
-use crate::templates::TemplateDir;
 use anyhow::Result;
 use std::path::Path;
+use wave_artefacts::delta;
+use wave_artefacts::layout::Layout;
+use wave_artefacts::model::Network;
+use wave_artefacts::templates::TemplateDir;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::Data;

@@ -3,10 +3,10 @@
 use super::{Beside, DEFAULTS};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::{Cache, CachePlan};
-use crate::model::Network;
-use crate::zero_shot;
 use anyhow::Result;
 use toml::Table;
+use wave_artefacts::model::Network;
+use wave_artefacts::zero_shot;
 use wave_learngene::Objective;
 use wave_models::vit::VitShape;
 use wave_run::data::{Data, DataPlan};

@@ -3,13 +3,13 @@
 use super::plan::FinetunePlan;
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::Cache;
-use crate::layout::Layout;
-use crate::model::{Model, Network};
 use crate::score::{check_parts, zero_head};
 use crate::timing;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
+use wave_artefacts::layout::Layout;
+use wave_artefacts::model::{Model, Network};
 use wave_run::context::Context;
 use wave_run::data::{Data, Input};
 use wave_run::error::request;

@@ -2,8 +2,8 @@
 
 use super::FinetunePlan;
 use crate::elastic;
-use crate::model::Network;
 use anyhow::Result;
+use wave_artefacts::model::Network;
 use wave_learngene::Sizes;
 use wave_run::error::request;
 use wave_run::settings::Elastic;

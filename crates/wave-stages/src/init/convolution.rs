@@ -2,8 +2,8 @@
 
 use super::Frame;
 use super::plan::{Architecture, InitPlan};
-use crate::model::Network;
 use anyhow::Result;
+use wave_artefacts::model::Network;
 use wave_init::{Cost, filters};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;

@@ -1,10 +1,10 @@
 //! Input and classes of a new model.
 
 use super::plan::InitPlan;
-use crate::model::{Model, Network};
-use crate::templates;
 use anyhow::Result;
 use std::path::Path;
+use wave_artefacts::model::{Model, Network};
+use wave_artefacts::templates;
 use wave_data::Transform;
 use wave_models::Weights;
 use wave_run::context::Context;

@@ -7,8 +7,8 @@ use super::pictures::{Picture, thin};
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
+use wave_artefacts::model::Model;
 use wave_run::plot::{self, Chart, Series, Unit};
-use wave_stages::model::Model;
 
 /// Maximum number of rows and columns of a plotted matrix, ...
 const LARGEST_SIDE: usize = 192;

@@ -4,9 +4,9 @@ use super::{architecture, decimals, describe_steps, shapes};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_artefacts::model::decimal;
+use wave_artefacts::{preprocessing, towers, zero_shot};
 use wave_models::transformer::TransformerShape;
-use wave_stages::model::decimal;
-use wave_stages::{preprocessing, towers, zero_shot};
 
 /// The output of `--json` for a directory that holds one.
 pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {

@@ -44,7 +44,7 @@ pub struct Named {
 }
 
 /// Refuses class names if there is no ancestor.
-pub(crate) fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
+pub fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
     match ancestor {
         None if settings.is_given() => Err(request(
             "labels and prompt name the classes of an ancestor, but there is no ancestor; give \

@@ -83,7 +83,7 @@ impl TemplateDir {
 }
 
 /// The learngene as it would be read from a directory that stores values as `float`.
-pub(crate) fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
+pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
     Ok(learngene.map(&|tensors| float.rounded(tensors))?)
 }
 
@@ -253,7 +253,7 @@ pub struct Description<'a> {
 }
 
 /// Templates as they would be read from a directory, without writing one.
-pub(crate) fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
+pub fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
     TemplateDir {
         transform: about.transform.clone(),
         config: config(&learngene, about),
@@ -350,7 +350,7 @@ pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Res
 }
 
 /// The card for templates, or for a delta, with these accuracies as results; its provenance comes last.
-pub(crate) fn card(
+pub fn card(
     learngene: &Learngene,
     accuracies: &[Accuracy],
     provenance: &Value,
@@ -377,11 +377,7 @@ pub(crate) fn card(
 }
 
 /// Measured accuracies as a table for a card, with the cost of each size.
-pub(crate) fn card_accuracies(
-    learngene: &Learngene,
-    accuracies: &[Accuracy],
-    condition: &str,
-) -> String {
+pub fn card_accuracies(learngene: &Learngene, accuracies: &[Accuracy], condition: &str) -> String {
     if accuracies.is_empty() {
         return String::new();
     }
@@ -404,7 +400,7 @@ pub(crate) fn card_accuracies(
 }
 
 /// The sections of a card about templates with this configuration: their limits, and their use.
-pub(crate) fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
+pub fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
     let a = &learngene.auxiliary;
     let condensed = |sizes: &[usize], own: usize, between: &str| match sizes {
         [] => own.to_string(),

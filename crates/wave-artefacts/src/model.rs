@@ -413,7 +413,7 @@ impl Model {
 }
 
 /// Refuses a network without a classifier, where logits are needed.
-pub(crate) fn check_classifier(network: &Network) -> Result<()> {
+pub fn check_classifier(network: &Network) -> Result<()> {
     match network.classes() {
         0 => Err(request(format!(
             "{} without a classifier gives no class scores; use a model with one, or, if it can be \
@@ -518,7 +518,8 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     .collect()
 }
 
-pub(crate) fn shape_in_words(shape: &VitShape) -> String {
+/// The size of a transformer, its input and its options, in words.
+pub fn shape_in_words(shape: &VitShape) -> String {
     format!(
         "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels, patch size {}, {} classes{}",
         shape.depth,
@@ -538,7 +539,7 @@ pub(crate) fn shape_in_words(shape: &VitShape) -> String {
 }
 
 /// The hub's task name for a network with this number of classes.
-pub(crate) fn task(classes: usize) -> &'static str {
+pub fn task(classes: usize) -> &'static str {
     match classes {
         0 => "image-feature-extraction",
         _ => "image-classification",
@@ -546,7 +547,7 @@ pub(crate) fn task(classes: usize) -> &'static str {
 }
 
 /// A value as text, if it is not the default.
-pub(crate) fn unusual<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
+pub fn unusual<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
     (*value != T::default()).then(|| value.to_string())
 }
 

@@ -208,7 +208,7 @@ pub fn processor(config: &ModelConfig) -> Result<Processor> {
 }
 
 /// A note on where timm treats a directory in its layout differently.
-pub(crate) fn note_for_timm(config: &ModelConfig) {
+pub fn note_for_timm(config: &ModelConfig) {
     if config.crop_offset.as_deref() == Some(FLOOR) {
         progress::note(
             "wave: this model's crops round down, as in transformers (crop_offset in config.json); \
