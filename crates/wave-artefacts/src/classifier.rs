@@ -14,7 +14,7 @@ use wave_run::error::Error;
 /// use std::path::Path;
 ///
 /// let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
-/// let model = wave_stages::templates::read(Path::new(dir))?.expand(7, 320)?;
+/// let model = wave_artefacts::templates::read(Path::new(dir))?.expand(7, 320)?;
 /// let image = wave_data::RawImage {
 ///     width: 28,
 ///     height: 28,
