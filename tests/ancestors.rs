@@ -1,6 +1,6 @@
 //! Every family of ancestors from its directory: understood, distilled, or refused by name.
 
-use crate::support::{Place, values};
+use crate::support::{CONVMIXER, Place, values};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -207,4 +207,74 @@ fn what_cannot_be_done_is_said() {
             &[name, "is not supported", said],
         );
     }
+}
+
+/// A condensation whose templates hold all weights of `m`, the ViT of [`Place::with_model`].
+const FROM_VIT: &str = r#"
+data = "shapes"
+train_limit = 64
+test_limit = 64
+batch = 32
+
+[condense]
+ancestor = "m"
+depths = [1, 2]
+widths = [16, 32]
+template_size = 16
+template_start = "ancestor"
+templates = [24, 8, 32, 32]
+steps = 1
+lr = 1e-7
+
+[condense.auxiliary]
+depth = 2
+width = 32
+head_width = 16
+patch = 7
+image_size = 28
+"#;
+
+/// Also if it sees its images normalised in another way.
+#[test]
+fn templates_can_begin_with_the_weights_of_a_vit() {
+    let place = Place::with_model();
+    let (mean, std) = (json!([0.4]), json!([0.3]));
+    place.configure("m", |config| {
+        config["pretrained_cfg"]["mean"] = mean;
+        config["pretrained_cfg"]["std"] = std;
+    });
+    place.write("v.toml", FROM_VIT);
+    place.json("condense v.toml --out t");
+    place.json("expand t --depth 2 --width 32 --out e");
+    let [own, made] = ["m", "e"].map(|dir| place.tensors(&format!("{dir}/model.safetensors")));
+    for name in [
+        "blocks.1.attn.qkv.weight",
+        "blocks.0.mlp.fc2.weight",
+        "head.weight",
+    ] {
+        for (a, b) in values(&own[name]).iter().zip(values(&made[name])) {
+            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
+        }
+    }
+    let loss = |dir: &str| {
+        let made = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
+        made["loss"].as_f64().unwrap()
+    };
+    assert!(
+        (loss("m") - loss("e")).abs() < 1e-3,
+        "{} {}",
+        loss("m"),
+        loss("e")
+    );
+
+    let refused = ["the auxiliary's shape", "2 layers, width 32"];
+    place.refused(
+        "condense v.toml --set condense.auxiliary.depth=3 --out o",
+        &refused,
+    );
+    place.json(&format!("{CONVMIXER} --data shapes --out c"));
+    place.refused(
+        "condense v.toml --set condense.ancestor=c --out o",
+        &["ConvMixer"],
+    );
 }

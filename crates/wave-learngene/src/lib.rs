@@ -81,6 +81,7 @@ pub use first_scalers::{
 };
 pub use learngene::Learngene;
 pub use levels::{Level, Reach};
+pub use nearest::factorised;
 pub use objective::{Objective, Standard, divergence, feature_distance, unit};
 pub use part::Part;
 pub use plan::Plan;

@@ -8,7 +8,7 @@
 use crate::bank::depth_matrix;
 use crate::compose::crop;
 use crate::levels::Reach;
-use crate::{Learngene, Part, Plan, compose, resize_scalers};
+use crate::{Learngene, Part, Plan, Scalers, Templates, compose, resize_scalers};
 use candle_core::{Device, Result, Tensor};
 use faer::Mat;
 use faer::linalg::solvers::DenseSolveCore;
@@ -186,6 +186,68 @@ pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> R
     let q = part.segments();
     let w = w.reshape((layers, q, rows / q, cols))?;
     cut(&w, plan.template_size, plan.kronecker)
+}
+
+/// The templates and scalers whose compositions are nearest to the weights of a model of `shape`, layers stacked: for
+/// each set the truncated singular value decomposition of all blocks. Of more templates than the blocks' rank, the
+/// last stay those of `templates`, with scalers of 0.
+///
+/// # Errors
+/// If a part's weights are missing or have another shape, or the decomposition does not converge.
+pub fn factorised(
+    plan: &Plan,
+    templates: &Templates,
+    weights: &Weights,
+    shape: &VitShape,
+) -> Result<(Templates, Scalers)> {
+    let t = plan.template_size;
+    let mut nearest = templates.clone();
+    let mut bank = Scalers::new();
+    for (set, &n) in &plan.counts {
+        let parts = plan.sets.iter().filter(|(_, own)| *own == set);
+        let parts: Vec<Part> = parts.map(|(part, _)| *part).collect();
+        let of_part = |part: &Part| {
+            let missing = || candle_core::Error::Msg(format!("the weights of {part} are missing"));
+            let w = weights.get(&part.stacked_name()).ok_or_else(missing)?;
+            blocks(plan, *part, w, shape)
+        };
+        let blocks: Vec<Tensor> = parts.iter().map(of_part).collect::<Result<_>>()?;
+        let (left, right) = truncated(&Tensor::cat(&blocks, 0)?, n)?; // (m, k), (k, t t)
+        let rank = right.dim(0)?;
+        let right = right.reshape((rank, t, t))?;
+        let rest = templates[set].narrow(0, rank, n - rank)?;
+        nearest.insert(set.clone(), Tensor::cat(&[right, rest], 0)?);
+        let left = left.pad_with_zeros(1, 0, n - rank)?; // (m, N)
+        let mut row = 0;
+        for part in parts {
+            let (_, r, c) = plan.blocks(part, shape);
+            let own = left.narrow(0, row, shape.depth * r * c)?;
+            let own = own.reshape((shape.depth, r, c, n))?;
+            bank.insert(part, own.permute((0, 3, 1, 2))?.contiguous()?);
+            row += shape.depth * r * c;
+        }
+    }
+    Ok((nearest, bank))
+}
+
+/// The two factors of a truncated singular value decomposition of `b (m, d)`, up to `n` values, whose square roots are
+/// shared between the factors: `(m, k)` and `(k, d)`.
+fn truncated(b: &Tensor, n: usize) -> Result<(Tensor, Tensor)> {
+    let (m, d) = b.dims2()?;
+    let values = b.to_vec2::<f32>()?;
+    let matrix = Mat::from_fn(m, d, |i, j| f64::from(values[i][j]));
+    let svd = matrix.thin_svd().map_err(|e| {
+        candle_core::Error::Msg(format!("the singular value decomposition failed: {e:?}"))
+    })?;
+    let (u, s, v) = (svd.U(), svd.S().column_vector(), svd.V());
+    let k = n.min(m).min(d);
+    let left = (0..m * k).map(|x| (u[(x / k, x % k)] * s[x % k].sqrt()) as f32);
+    let right = (0..k * d).map(|x| (v[(x % d, x / d)] * s[x / d].sqrt()) as f32);
+    let tensor = |values: Vec<f32>, dims| Tensor::from_vec(values, dims, &Device::Cpu);
+    Ok((
+        tensor(left.collect(), (m, k))?,
+        tensor(right.collect(), (k, d))?,
+    ))
 }
 
 /// Weights `(L, q, rows, columns)` of q segments, zero-padded to multiples of the template size and cut into blocks:

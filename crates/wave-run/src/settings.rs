@@ -97,8 +97,9 @@ keys! {
         /// Number of scaler anchors over the depth [default: the auxiliary's depth]
         #[arg(long, value_name = "K")]
         anchors: usize, 1.0..=10_000.0;
-        /// Template initialiser: mimetic (attention products as in trained networks, sinusoidal position embedding); or
-        /// xavier (independent random weights) [default: mimetic]
+        /// Template initialiser: mimetic (attention products as in trained networks, sinusoidal position embedding);
+        /// xavier (independent random weights); or ancestor (the ancestor's own weights, if it is a ViT of the
+        /// auxiliary's shape) [default: mimetic]
         #[arg(long, value_name = "START")]
         template_start: TemplateStart = TemplateStart::Mimetic;
         /// Scaler initialiser: ramp, telg (a base and a slope), share (one block for all layers) or random.

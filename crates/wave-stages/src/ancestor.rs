@@ -11,7 +11,7 @@ use wave_artefacts::model::{Model, Network, check_classifier};
 use wave_artefacts::origin;
 use wave_artefacts::zero_shot::{self, Named};
 use wave_data::{Batch, Transform};
-use wave_models::{Frozen, FrozenNetwork, resample};
+use wave_models::{Frozen, FrozenNetwork, Weights, resample};
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
@@ -108,6 +108,8 @@ pub struct Ancestor {
     pub frozen: Box<dyn Frozen>,
     /// The number of values in its weights.
     parameters: usize,
+    /// Its weights, if it is a ViT, whose templates can begin with them.
+    pub(crate) vit_weights: Weights,
     /// Preprocessing of its images.
     pub transform: Transform,
     /// Names of the classes.
@@ -142,8 +144,13 @@ impl Ancestor {
         let frozen = model.network.freeze(&context.place(&model.weights)?)?;
         let parameters = model.weights.values().map(Tensor::elem_count).sum();
         let transform = model.transform;
+        let vit_weights = match &model.network {
+            Network::Vit(_) => model.weights,
+            _ => Weights::new(),
+        };
         Ok(Ancestor {
             network: model.network,
+            vit_weights,
             label_names: model.label_names,
             ..Ancestor::foreign(frozen, parameters, transform, digest, origin, context)
         })
@@ -162,6 +169,7 @@ impl Ancestor {
             network: Network::Frozen(FrozenNetwork::Foreign(frozen.about().clone())),
             frozen,
             parameters,
+            vit_weights: Weights::new(),
             transform,
             label_names: Vec::new(),
             digest,

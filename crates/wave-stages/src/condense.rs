@@ -173,6 +173,7 @@ fn condense_level(
     }
     let classes = plan.outputs(ancestor, &data);
     let plan = plan.on(data.transform.channels, classes);
+    start::check(&plan, ancestor)?;
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
     Step::new(memory, &data, &resolved)?.check()?;
@@ -197,7 +198,7 @@ fn condense_level(
     let _reserved = level_here.map(reserve).transpose()?;
     let resolved_recipe = run_dir::of_stage("condense", &plan.table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
-        let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
+        let gene = start::begin(&plan, smaller.as_ref(), ancestor, &data, resolved.seed)?;
         let (cache, verbosity) = (cache.as_ref(), options.verbosity);
         let distillation = Distillation {
             plan: &plan,

@@ -1,6 +1,7 @@
+use super::factorised;
 use crate::levels::Reach;
 use crate::testing::*;
-use crate::{Learngene, Part};
+use crate::{Learngene, Part, compose};
 use candle_core::Tensor;
 use std::collections::BTreeMap;
 
@@ -164,4 +165,48 @@ fn a_step_of_one_model_moves_its_own_scalers_and_all_templates() {
             }
         }
     }
+}
+
+/// Weights that templates compose are found again, from other templates.
+#[test]
+fn factors_of_composed_weights_compose_them() {
+    for order in [Kronecker::Tile, Kronecker::Interleave] {
+        let gene = learngene(order);
+        let shape = &gene.auxiliary;
+        let weights = gene.stacked_weights(shape).unwrap();
+        let others = gene
+            .templates
+            .iter()
+            .map(|(set, t)| (set.clone(), t.ones_like().unwrap()));
+        let (templates, bank) = factorised(&gene.plan, &others.collect(), &weights, shape).unwrap();
+        for (part, w) in compose(&gene.plan, &templates, &bank, shape).unwrap() {
+            assert_close(&flat(&w), &flat(&weights[&part.stacked_name()]), 1e-4);
+        }
+    }
+}
+
+/// One template is the best one: nothing that it leaves out lies along it.
+#[test]
+fn factors_of_any_weights_are_nearest() {
+    let mut gene = learngene(Kronecker::Tile);
+    let shape = gene.auxiliary.clone();
+    let rng = &mut rng(5);
+    let random = gene.stacked_weights(&shape).unwrap().into_iter();
+    let random: BTreeMap<String, Tensor> = random
+        .map(|(name, t)| (name, normal(rng, t.shape().clone())))
+        .collect();
+    let before = gene.templates.clone();
+    let (templates, bank) = factorised(&gene.plan, &before, &random, &shape).unwrap();
+    (gene.templates, gene.bank) = (templates, bank);
+    let wanted = |part: &Part| (*part, random[&part.stacked_name()].clone());
+    let wanted: Composed = gene.bank.keys().map(wanted).collect();
+    let sizes = all(&gene);
+    let (found, again) = (
+        gene.composed(&sizes).unwrap(),
+        gene.nearer(&wanted, &sizes, &sizes),
+    );
+    let again = again.unwrap().composed(&sizes).unwrap();
+    // Least squares cannot improve it.
+    let [first, second] = [&found, &again].map(|c| distance(c, &wanted));
+    assert!(first > 1.0 && first < second * 1.001, "{first} {second}");
 }

@@ -36,8 +36,8 @@ choices! {
     Format { Timm, Transformers, Onnx }
     /// Distillation target: the ancestor's class scores, or its classifier's input.
     AncestorOutput { Scores, Features }
-    /// Template initialiser: the attention of two mimetic layers, or independent numbers.
-    TemplateStart { Mimetic, Xavier }
+    /// Template initialiser: the attention of two mimetic layers; independent numbers; or the ancestor's own weights.
+    TemplateStart { Mimetic, Xavier, Ancestor }
     /// Scaler initialiser of a condensation: from one half of the templates at the first layer to the other
     /// half at the last; a base and a slope, as TELG; one block for all layers, as Share Init; or normal
     /// numbers of variance 1 / N.

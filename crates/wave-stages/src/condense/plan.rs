@@ -7,7 +7,6 @@ use anyhow::Result;
 use toml::Table;
 use wave_artefacts::{layout, zero_shot};
 use wave_hub::FloatType;
-use wave_init::DirectMethod;
 use wave_learngene::{DepthRule, Objective, Plan, Sizes};
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
@@ -42,7 +41,7 @@ pub struct CondensePlan {
     pub(super) objective: Objective,
     pub(super) templates: Plan,
     /// Initial templates, and initial values of the auxiliary's other weights.
-    pub(super) template_start: DirectMethod,
+    pub(super) template_start: TemplateStart,
     pub(super) start: ScalerStart,
     /// Position of layers between the anchors.
     pub(super) depth_rule: DepthRule,
@@ -111,10 +110,7 @@ impl CondensePlan {
                 kl_weight: own.kl_weight,
                 temperature: own.temperature,
             },
-            template_start: match own.template_start {
-                TemplateStart::Mimetic => DirectMethod::Mimetic,
-                TemplateStart::Xavier => DirectMethod::Xavier,
-            },
+            template_start: own.template_start,
             start: own.scaler_start,
             train,
             scaler_lr_ratio: own.scaler_lr_ratio.unwrap_or(1.0) as f32,

@@ -1,7 +1,8 @@
 //! Plans a condensation for a number of minutes: all settings that are not given follow from the ancestor, the data and
 //! rates measured on this machine.
 //!
-//! Levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
+//! An ancestor that is itself a ViT of the largest size is where that size begins ([`own_start`]); all sizes then train at
+//! once. Otherwise levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
 //! that grow from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that
 //! its share can still train. If there are too few minutes for levels, all sizes train at once, small ones first. The
 //! thresholds for levels, their shares of the time and the growth of sizes without levels were tuned on held-out images
@@ -13,11 +14,16 @@ use crate::ancestor::Ancestor;
 use anyhow::Result;
 use rates::Rates;
 use toml::{Table, Value};
+use wave_models::Network;
+use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::settings::{BatchSize, Condense, ModelSizes, PrecisionChoice};
+use wave_run::recipe::{merge, to_table};
+use wave_run::settings::{
+    Auxiliary, BatchSize, Condense, ModelSizes, PrecisionChoice, TemplateStart,
+};
 
 mod rates;
 mod words;
@@ -76,7 +82,8 @@ pub(super) fn plan(
     let mut settings = given.clone();
     let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
-    let frame = Frame::new(&mut settings, given.sizes.unwrap_or_default())?;
+    let sizes = settings.sizes.unwrap_or_default();
+    let frame = Frame::new(&mut settings, sizes)?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -130,9 +137,15 @@ fn data_settings(
         }
     }
     let images = dataset.train.len();
-    let native = data::image_side(&dataset).into_iter();
+    let native = data::image_side(&dataset);
     let taught = ancestor.map(|a| a.transform.image_size);
-    let side = native.chain(taught).min().unwrap_or(data::DEFAULT_SIDE);
+    let side = native.into_iter().chain(taught).min();
+    let side = side.unwrap_or(data::DEFAULT_SIDE);
+    if let Some(Network::Vit(shape)) = ancestor.map(|a| &a.network)
+        && shape.image_size == side
+    {
+        own_start(settings, shape)?;
+    }
     let auxiliary = &mut settings.auxiliary;
     let side = *auxiliary.image_size.get_or_insert(side);
     if auxiliary.patch.is_none() {
@@ -166,6 +179,32 @@ fn data_settings(
     Ok(())
 }
 
+/// Lets the largest size begin with the weights of an ancestor of this shape, if the settings allow it: the sizes end
+/// with the ancestor's, or are not given, and no given key of the auxiliary differs.
+fn own_start(settings: &mut Condense, shape: &VitShape) -> Result<()> {
+    let own = (shape.depth, shape.width);
+    let ModelSizes { least, most } = ModelSizes::default();
+    let usual = (least.0..=most.0).contains(&own.0) && (least.1..=most.1).contains(&own.1);
+    let head = shape.head_width();
+    let sizes = settings.sizes.or(usual.then_some(ModelSizes {
+        least: (least.0, least.1.next_multiple_of(head)),
+        most: own,
+    }));
+    let Some(sizes) = sizes.filter(|sizes| sizes.most == own && !shape.distilled) else {
+        return Ok(());
+    };
+    let auxiliary = to_table(&Auxiliary::from(shape))?;
+    let mut merged = auxiliary.clone();
+    merge(&mut merged, &to_table(&settings.auxiliary)?);
+    let other_start = settings.template_start.is_some() || settings.anchors.is_some();
+    if merged == auxiliary && !other_start && sizes.least.1 <= own.1 {
+        settings.auxiliary = Auxiliary::from(shape);
+        settings.sizes = Some(sizes);
+        settings.template_start = Some(TemplateStart::Ancestor);
+    }
+    Ok(())
+}
+
 /// The largest patch that leaves enough tokens.
 fn patch(side: usize) -> Result<usize> {
     let tokens = |patch: usize| (side / patch).pow(2);
@@ -186,6 +225,8 @@ struct Frame {
     sizes: ModelSizes,
     widths: Vec<usize>,
     template_size: usize,
+    /// True if the largest size begins with the ancestor's weights.
+    own_start: bool,
 }
 
 impl Frame {
@@ -219,6 +260,7 @@ impl Frame {
             sizes,
             widths,
             template_size,
+            own_start: settings.template_start == Some(TemplateStart::Ancestor),
         })
     }
 
@@ -245,10 +287,15 @@ impl Frame {
 
     /// Templates of qkv, proj, fc1 and fc2 for models of this size.
     fn templates(&self, depth: usize, width: usize) -> Vec<usize> {
-        let blocks = width.div_ceil(self.template_size).pow(2) * depth.min(LAYERS_OF_TEMPLATES);
+        // The ancestor's weights are kept as far as templates can hold them.
+        let (layers, most) = match self.own_start {
+            true => (self.sizes.most.0, usize::MAX),
+            false => (LAYERS_OF_TEMPLATES, MOST_TEMPLATES),
+        };
+        let blocks = width.div_ceil(self.template_size).pow(2) * depth.min(layers);
         let count = |parts: usize| {
             let count = (TEMPLATES_PER_BLOCK * (parts * blocks) as f64).round() as usize;
-            count.clamp(1, MOST_TEMPLATES * parts)
+            count.clamp(1, most.saturating_mul(parts))
         };
         [3, 1, 4, 4].map(count).into()
     }
@@ -269,6 +316,15 @@ impl Frame {
                 least.1,
                 forecast::duration(time.training / in_all)
             )));
+        }
+        if self.own_start {
+            let mut one = LevelPlan {
+                lr: 4e-3,
+                growth: GROWTH,
+                ..LevelPlan::of((least.0, most.0), &self.widths)
+            };
+            one.epochs = epochs(&one, time.training);
+            return Ok(vec![one]);
         }
         let narrow = &self.widths[..self.widths.len().min(2)];
         let few = (least.0, most.0.min(least.0 + 1));

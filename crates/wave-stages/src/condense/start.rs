@@ -1,16 +1,22 @@
 //! Initial values of a condensation.
 
 use super::{CondensePlan, growth};
+use crate::ancestor::{Ancestor, AncestorOutput};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use wave_artefacts::model::{Network, shape_in_words};
 use wave_artefacts::templates::TemplateDir;
+use wave_data::Transform;
 use wave_init::{DirectMethod, Positions};
 use wave_learngene::{Learngene, Part, Templates};
-use wave_models::vit;
-use wave_run::settings::ScalerStart;
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
+use wave_run::data::Data;
+use wave_run::error::request;
+use wave_run::settings::{ScalerStart, TemplateStart};
 
 /// Noise on structured initial scalers, so that equal blocks can diverge.
 const SCALER_NOISE: f32 = 0.03;
@@ -19,10 +25,16 @@ const SCALER_NOISE: f32 = 0.03;
 pub(super) fn begin(
     plan: &CondensePlan,
     grown: Option<&TemplateDir>,
+    ancestor: Option<&Ancestor>,
+    data: &Data,
     seed: u64,
 ) -> Result<Learngene> {
     let (Some(grown), Some(level)) = (grown, plan.templates.levels.last()) else {
-        return start(plan, seed);
+        let gene = start(plan, seed)?;
+        return match ancestor.filter(|_| plan.template_start == TemplateStart::Ancestor) {
+            Some(ancestor) => from_ancestor(gene, plan, ancestor, &data.transform),
+            None => Ok(gene),
+        };
     };
     let gene = Learngene {
         plan: growth::smaller(grown)?,
@@ -30,6 +42,86 @@ pub(super) fn begin(
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     Ok(gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?)
+}
+
+/// Refuses a start from the weights of an ancestor that is no ViT of the auxiliary's shape.
+pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<()> {
+    if plan.template_start != TemplateStart::Ancestor {
+        return Ok(());
+    }
+    let found = match ancestor.map(|ancestor| (&ancestor.network, ancestor)) {
+        None => "there is none".to_owned(),
+        Some((Network::Vit(shape), _)) if same_network(shape, &plan.auxiliary) => return Ok(()),
+        Some((Network::Vit(shape), _)) => format!("it has {}", shape_in_words(shape)),
+        Some((_, other)) => format!("it is {}", other.describe()),
+    };
+    Err(request(format!(
+        "template_start = ancestor: the ancestor must be a ViT of the auxiliary's shape ({}), but \
+         {found}; change the auxiliary, or use another template_start",
+        shape_in_words(&plan.auxiliary)
+    )))
+}
+
+/// True if weights of one shape fit the other, except for the classifier.
+fn same_network(a: &VitShape, b: &VitShape) -> bool {
+    let headless = |shape: &VitShape| VitShape {
+        classes: 0,
+        norm_eps: vit::LAYER_NORM_EPS,
+        ..shape.clone()
+    };
+    headless(a) == headless(b)
+}
+
+/// The templates and scalers nearest to the ancestor's weights, and its other weights, in place of those of `gene`.
+fn from_ancestor(
+    gene: Learngene,
+    plan: &CondensePlan,
+    ancestor: &Ancestor,
+    images: &Transform,
+) -> Result<Learngene> {
+    let (own, auxiliary) = (&ancestor.transform, &gene.auxiliary);
+    let mut weights = vit::stack(&ancestor.vit_weights, auxiliary.depth)?;
+    normalised(&mut weights, own, images)?;
+    if plan.output(Some(ancestor)) == AncestorOutput::Features {
+        weights.retain(|name, _| !name.starts_with("head"));
+    }
+    let (templates, bank) =
+        wave_learngene::factorised(&gene.plan, &gene.templates, &weights, auxiliary)?;
+    let mut inherited = gene.inherited.clone();
+    for (name, t) in &mut inherited {
+        match weights.remove(name) {
+            Some(own) if own.dims() == t.dims() => *t = own,
+            _ => {}
+        }
+    }
+    Ok(Learngene {
+        templates,
+        bank,
+        inherited,
+        ..gene
+    })
+}
+
+/// Adapts the patch embedding for images normalised as in `own` to the same images normalised as in `images`.
+fn normalised(weights: &mut Weights, own: &Transform, images: &Transform) -> Result<()> {
+    let [weight, bias] = ["weight", "bias"].map(|name| format!("patch_embed.proj.{name}"));
+    let (Some(w), Some(b)) = (weights.get(&weight), weights.get(&bias)) else {
+        return Ok(());
+    };
+    let ratio = |of: &dyn Fn(usize) -> f32| -> Result<Tensor> {
+        let values: Vec<f32> = (0..own.std.len()).map(of).collect();
+        Ok(Tensor::from_vec(
+            values,
+            (1, own.std.len(), 1, 1),
+            &Device::Cpu,
+        )?)
+    };
+    let scale = ratio(&|c| images.std[c] / own.std[c])?;
+    let shift = ratio(&|c| (images.mean[c] - own.mean[c]) / own.std[c])?;
+    let shifted = w.broadcast_mul(&shift)?.sum((1, 2, 3))?;
+    let moved = [(bias, (b + shifted)?), (weight, w.broadcast_mul(&scale)?)];
+    weights.extend(moved);
+    Ok(())
 }
 
 fn mean_width(plan: &CondensePlan) -> f64 {
@@ -60,11 +152,15 @@ pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let mut templates = first_templates(plan, &mut rng)?;
     // The default budget of templates holds two layers of the narrowest width.
     let two = a.with_size(2, plan.sizes.widths[0]);
-    let mut options = wave_init::DirectOptions::new(plan.template_start);
+    let method = match plan.template_start {
+        TemplateStart::Mimetic => DirectMethod::Mimetic,
+        TemplateStart::Xavier | TemplateStart::Ancestor => DirectMethod::Xavier,
+    };
+    let mut options = wave_init::DirectOptions::new(method);
     if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
         options.positions = Positions::Learned; // sines come in fours
     }
-    if plan.template_start == DirectMethod::Mimetic {
+    if method == DirectMethod::Mimetic {
         let layers = vit::stack(&crate::init::fill(&two, &options, seed)?, 2)?;
         for part in [Part::Qkv, Part::Proj] {
             let set = &plan.templates.sets[&part];

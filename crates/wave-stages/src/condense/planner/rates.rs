@@ -8,10 +8,10 @@ use crate::timing;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::time::Instant;
-use wave_init::DirectMethod;
 use wave_models::vit::{self, VitShape};
 use wave_run::context::Context;
 use wave_run::data::Data;
+use wave_run::settings::TemplateStart;
 use wave_run::train::{Parameters, Trainable};
 use wave_train::State;
 
@@ -72,7 +72,7 @@ impl Rates {
         let mut measured = Vec::new();
         for (depth, width) in sizes {
             let mut plan = plan_of((depth, width))?;
-            plan.template_start = DirectMethod::Xavier; // sooner there
+            plan.template_start = TemplateStart::Xavier; // sooner there
             let resolved = plan.training.resolve(data)?;
             let gene = start(&plan, 0)?;
             let distillation = Distillation {

@@ -55,6 +55,9 @@ pub(super) fn describe(
             "           {depth} x {width} would get too few steps; give more --minutes for it\n"
         );
     }
+    if frame.own_start {
+        text += "start      the largest with the ancestor's own weights\n";
+    }
     text += &format!("measured   {}\n", rates.words(time.batch as f64));
     let clock = forecast::duration;
     if rates.ancestor_in_steps {
