@@ -1,13 +1,13 @@
 //! Plans a condensation for a number of minutes: all settings that are not given follow from the ancestor, the data and
 //! rates measured on this machine.
 //!
-//! An ancestor that is itself a ViT of the largest size is where that size begins ([`own_start`]); all sizes then train at
-//! once. Otherwise levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
+//! Levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
 //! that grow from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that
-//! its share can still train. If there are too few minutes for levels, all sizes train at once, small ones first. The
-//! thresholds for levels, their shares of the time and the growth of sizes without levels were tuned on held-out images
-//! of CIFAR-10 (recipes/results/planner/README.md). The other numbers below are from the best condensations of CIFAR-10
-//! (recipes/results/sizes/README.md), found by hand on test images.
+//! its share can still train. If there are too few minutes for levels, all sizes train at once, small ones first; if
+//! the ancestor is a ViT of the largest size, from its weights. The thresholds for levels, their shares of the time and
+//! the growth of sizes without levels were tuned on held-out images of CIFAR-10 (recipes/results/planner/README.md).
+//! The other numbers below are from the best condensations of CIFAR-10 (recipes/results/sizes/README.md), found by hand
+//! on test images.
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
@@ -83,7 +83,7 @@ pub(super) fn plan(
     let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
     let sizes = settings.sizes.unwrap_or_default();
-    let frame = Frame::new(&mut settings, sizes)?;
+    let mut frame = Frame::new(&mut settings, sizes)?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -103,6 +103,12 @@ pub(super) fn plan(
     };
     rates.ancestor_in_steps = most_views == 0;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data, most_views);
+    if frame.own_start
+        && given.template_start.is_none()
+        && frame.in_all(&time, &rates) >= LEVELS_FROM
+    {
+        (frame.own_start, settings.template_start) = (false, None);
+    }
     let levels = frame.levels(&settings, &time, &rates)?;
     let source = (&data, ancestor, output);
     let text = words::describe(&frame, &levels, &time, &rates, source, minutes);
@@ -196,7 +202,9 @@ fn own_start(settings: &mut Condense, shape: &VitShape) -> Result<()> {
     let auxiliary = to_table(&Auxiliary::from(shape))?;
     let mut merged = auxiliary.clone();
     merge(&mut merged, &to_table(&settings.auxiliary)?);
-    let other_start = settings.template_start.is_some() || settings.anchors.is_some();
+    let other_start = settings
+        .template_start
+        .is_some_and(|start| start != TemplateStart::Ancestor);
     if merged == auxiliary && !other_start && sizes.least.1 <= own.1 {
         settings.auxiliary = Auxiliary::from(shape);
         settings.sizes = Some(sizes);
@@ -300,13 +308,19 @@ impl Frame {
         [3, 1, 4, 4].map(count).into()
     }
 
+    /// Epochs of the smallest model in the time of the training.
+    fn in_all(&self, time: &Time, rates: &Rates) -> f64 {
+        let depth = self.sizes.least.0;
+        let smallest = LevelPlan::of((depth, depth), &self.widths[..1]);
+        time.training / (time.images * smallest.cost(rates, time.batch as f64))
+    }
+
     fn levels(&self, settings: &Condense, time: &Time, rates: &Rates) -> Result<Vec<LevelPlan>> {
         let ModelSizes { least, most } = self.sizes;
         let batch = time.batch as f64;
         let epochs =
             |level: &LevelPlan, seconds: f64| seconds / (time.images * level.cost(rates, batch));
-        let smallest = LevelPlan::of((least.0, least.0), &self.widths[..1]);
-        let in_all = epochs(&smallest, time.training);
+        let in_all = self.in_all(time, rates);
         if in_all < LEAST_EPOCHS {
             return Err(request(format!(
                 "{:.1} minutes are too short for an epoch of {} x {}, which takes {}; give more \
@@ -316,15 +330,6 @@ impl Frame {
                 least.1,
                 forecast::duration(time.training / in_all)
             )));
-        }
-        if self.own_start {
-            let mut one = LevelPlan {
-                lr: 4e-3,
-                growth: GROWTH,
-                ..LevelPlan::of((least.0, most.0), &self.widths)
-            };
-            one.epochs = epochs(&one, time.training);
-            return Ok(vec![one]);
         }
         let narrow = &self.widths[..self.widths.len().min(2)];
         let few = (least.0, most.0.min(least.0 + 1));
@@ -343,9 +348,10 @@ impl Frame {
         let mut all = LevelPlan::of((least.0, most.0), &self.widths);
         let last = levels[levels.len() - 1].clone();
         let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
-        if in_all < LEVELS_FROM || settings.templates.is_some() {
+        if in_all < LEVELS_FROM || self.own_start || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
-            all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
+            let fits = |level: &LevelPlan| epochs(level, seconds) >= LAST_EPOCHS;
+            all.shrink(&last, |level| self.own_start || fits(level));
             let mut one = LevelPlan {
                 lr: 4e-3,
                 growth: GROWTH,

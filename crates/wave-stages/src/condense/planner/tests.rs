@@ -175,3 +175,60 @@ fn the_levels_are_written_as_settings() {
     }
     super::super::plans(&given).unwrap();
 }
+
+#[test]
+fn a_vit_of_the_largest_size_is_the_auxiliary() {
+    let shape = VitShape {
+        image_size: 96,
+        patch: 12,
+        depth: 4,
+        width: 96,
+        heads: 3,
+        classes: 10,
+        ..VitShape::default()
+    };
+    let start = |given: Condense, shape: &VitShape| {
+        let mut settings = given;
+        own_start(&mut settings, shape).unwrap();
+        settings.template_start.is_some().then_some(settings)
+    };
+    let of_sizes = |sizes: &str| Condense {
+        sizes: Some(sizes.parse().unwrap()),
+        ..Condense::default()
+    };
+    let filled = start(Condense::default(), &shape).unwrap();
+    assert_eq!(filled.sizes.unwrap().to_string(), "2x64..4x96");
+    assert_eq!(filled.auxiliary.patch, Some(12));
+    assert_eq!(filled.auxiliary.class_token, Some(true));
+    assert!(start(of_sizes("1x32..4x96"), &shape).is_some());
+    assert!(start(of_sizes("2x64..6x96"), &shape).is_none());
+    let mut other = of_sizes("2x64..4x96");
+    other.auxiliary.patch = Some(8);
+    assert!(start(other, &shape).is_none());
+    // Larger than the usual sizes, with a head width that does not divide the usual ones, with another token.
+    let of = |depth, width, heads| VitShape {
+        depth,
+        width,
+        heads,
+        ..shape.clone()
+    };
+    assert!(start(Condense::default(), &of(12, 384, 6)).is_none());
+    let filled = start(Condense::default(), &of(12, 144, 3)).unwrap();
+    assert_eq!(filled.sizes.unwrap().to_string(), "2x96..12x144");
+    let distilled = VitShape {
+        distilled: true,
+        ..shape.clone()
+    };
+    assert!(start(Condense::default(), &distilled).is_none());
+
+    // No size is dropped, and templates are enough for the ancestor's layers.
+    let mut given = Condense {
+        template_start: Some(TemplateStart::Ancestor),
+        ..settings(32)
+    };
+    let frame = frame(&mut given, "2x64..12x192");
+    let rates = rates(&given, &frame);
+    let levels = frame.levels(&given, &time(4.0, 50_000), &rates).unwrap();
+    assert_eq!((levels.len(), last_size(&levels)), (1, (12, 192)));
+    assert_eq!(frame.templates(12, 192), [1080, 360, 1440, 1440]);
+}
