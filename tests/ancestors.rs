@@ -268,10 +268,12 @@ fn templates_can_begin_with_the_weights_of_a_vit() {
     );
 
     let refused = ["the auxiliary's shape", "2 layers, width 32"];
-    place.refused(
-        "condense v.toml --set condense.auxiliary.depth=3 --out o",
-        &refused,
-    );
+    for more in ["--out o", "--dry-run"] {
+        place.refused(
+            &format!("condense v.toml --set condense.auxiliary.depth=3 {more}"),
+            &refused,
+        );
+    }
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
     place.refused(
         "condense v.toml --set condense.ancestor=c --out o",

@@ -1,6 +1,6 @@
 //! The output of `wave condense --dry-run`.
 
-use super::{CondensePlan, levels, planner, rate};
+use super::{CondensePlan, levels, planner, rate, start};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
 use anyhow::Result;
 use serde_json::json;
@@ -146,7 +146,7 @@ pub fn untrained(
     let features = plan.output(ancestor) == AncestorOutput::Features;
     let mut plan = plan.on(channels, classes);
     plan.templates.levels.clear(); // the last one's templates are all
-    let gene = super::start(&plan, 0)?;
+    let gene = start::start(&plan, 0)?;
     let gene = if features { gene.headless() } else { gene };
     let half = || vec![0.5; channels];
     let transform = match &data {
@@ -199,6 +199,9 @@ fn describe_level(
     let parts = plan.training.accumulate;
     let steps = plan.training.duration.steps(numbers.per_epoch);
     let plan = plan.on(numbers.channels, classes);
+    if data.is_some() && ancestor.is_some() {
+        start::check(&plan, ancestor)?;
+    }
     let a = &plan.auxiliary;
     let largest = plan.largest();
     let ledger = plan.ledger();
