@@ -2,7 +2,7 @@
 
 use crate::timing;
 use anyhow::Result;
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use wave_artefacts::model::{Model, Network, check_classifier};
 use wave_artefacts::origin;
 use wave_artefacts::zero_shot::{self, Named};
 use wave_data::{Batch, Transform};
-use wave_models::{Frozen, FrozenNetwork, Weights, resample};
+use wave_models::{Frozen, FrozenNetwork, resample};
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
@@ -108,8 +108,6 @@ pub struct Ancestor {
     pub frozen: Box<dyn Frozen>,
     /// The number of values in its weights.
     parameters: usize,
-    /// Its weights, if it is a ViT, whose templates can begin with them.
-    pub(crate) vit_weights: Weights,
     /// Preprocessing of its images.
     pub transform: Transform,
     /// Names of the classes.
@@ -144,13 +142,8 @@ impl Ancestor {
         let frozen = model.network.freeze(&context.place(&model.weights)?)?;
         let parameters = model.weights.values().map(Tensor::elem_count).sum();
         let transform = model.transform;
-        let vit_weights = match &model.network {
-            Network::Vit(_) => model.weights,
-            _ => Weights::new(),
-        };
         Ok(Ancestor {
             network: model.network,
-            vit_weights,
             label_names: model.label_names,
             ..Ancestor::foreign(frozen, parameters, transform, digest, origin, context)
         })
@@ -169,7 +162,6 @@ impl Ancestor {
             network: Network::Frozen(FrozenNetwork::Foreign(frozen.about().clone())),
             frozen,
             parameters,
-            vit_weights: Weights::new(),
             transform,
             label_names: Vec::new(),
             digest,
@@ -300,16 +292,27 @@ impl Ancestor {
         if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
             return run(images);
         }
-        // x' = (x std + mean - mean') / std', channel by channel.
+        let [scale, shift] = self.renormalisation(transform, images.device())?;
+        let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
+        run(&images)
+    }
+
+    /// Scale and shift, (1, channels, 1, 1) each, of images normalised for `transform` to normalise them for the ancestor:
+    /// x' = (x std + mean - mean') / std', channel by channel.
+    pub(crate) fn renormalisation(
+        &self,
+        transform: &Transform,
+        device: &Device,
+    ) -> candle_core::Result<[Tensor; 2]> {
         let (own, t) = (&self.transform, transform);
         let per_channel = |f: &dyn Fn(usize) -> f32| {
             let values: Vec<f32> = (0..t.channels).map(f).collect();
-            Tensor::from_vec(values, (1, t.channels, 1, 1), images.device())
+            Tensor::from_vec(values, (1, t.channels, 1, 1), device)
         };
-        let scale = per_channel(&|c| t.std[c] / own.std[c])?;
-        let shift = per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?;
-        let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
-        run(&images)
+        Ok([
+            per_channel(&|c| t.std[c] / own.std[c])?,
+            per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?,
+        ])
     }
 
     /// The network's depth and width, where known, and its number of weights.

@@ -297,7 +297,7 @@ impl Frame {
     fn templates(&self, depth: usize, width: usize) -> Vec<usize> {
         // The ancestor's weights are kept as far as templates can hold them.
         let (layers, most) = match self.own_start {
-            true => (self.sizes.most.0, usize::MAX),
+            true => (usize::MAX, usize::MAX),
             false => (LAYERS_OF_TEMPLATES, MOST_TEMPLATES),
         };
         let blocks = width.div_ceil(self.template_size).pow(2) * depth.min(layers);
@@ -350,8 +350,9 @@ impl Frame {
         let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
         if in_all < LEVELS_FROM || self.own_start || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
-            let fits = |level: &LevelPlan| epochs(level, seconds) >= LAST_EPOCHS;
-            all.shrink(&last, |level| self.own_start || fits(level));
+            if !self.own_start {
+                all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
+            }
             let mut one = LevelPlan {
                 lr: 4e-3,
                 growth: GROWTH,

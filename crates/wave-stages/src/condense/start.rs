@@ -49,11 +49,13 @@ pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<
     if plan.template_start != TemplateStart::Ancestor {
         return Ok(());
     }
-    let found = match ancestor.map(|ancestor| (&ancestor.network, ancestor)) {
+    let found = match ancestor {
         None => "there is none".to_owned(),
-        Some((Network::Vit(shape), _)) if same_network(shape, &plan.auxiliary) => return Ok(()),
-        Some((Network::Vit(shape), _)) => format!("it has {}", shape_in_words(shape)),
-        Some((_, other)) => format!("it is {}", other.describe()),
+        Some(ancestor) => match &ancestor.network {
+            Network::Vit(shape) if same_network(shape, &plan.auxiliary) => return Ok(()),
+            Network::Vit(shape) => format!("it has {}", shape_in_words(shape)),
+            _ => format!("it is {}", ancestor.describe()),
+        },
     };
     Err(request(format!(
         "template_start = ancestor: the ancestor must be a ViT of the auxiliary's shape ({}), but \
@@ -74,50 +76,37 @@ fn same_network(a: &VitShape, b: &VitShape) -> bool {
 
 /// The templates and scalers nearest to the ancestor's weights, and its other weights, in place of those of `gene`.
 fn from_ancestor(
-    gene: Learngene,
+    mut gene: Learngene,
     plan: &CondensePlan,
     ancestor: &Ancestor,
     images: &Transform,
 ) -> Result<Learngene> {
-    let (own, auxiliary) = (&ancestor.transform, &gene.auxiliary);
-    let mut weights = vit::stack(&ancestor.vit_weights, auxiliary.depth)?;
-    normalised(&mut weights, own, images)?;
+    let on_host = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(&Device::Cpu)?));
+    let stacked = ancestor.frozen.prepared().into_iter().flatten();
+    let mut weights: Weights = stacked.map(on_host).collect::<Result<_>>()?;
+    embed_images_of(images, ancestor, &mut weights)?;
     if plan.output(Some(ancestor)) == AncestorOutput::Features {
         weights.retain(|name, _| !name.starts_with("head"));
     }
     let (templates, bank) =
-        wave_learngene::factorised(&gene.plan, &gene.templates, &weights, auxiliary)?;
-    let mut inherited = gene.inherited.clone();
-    for (name, t) in &mut inherited {
+        wave_learngene::factorised(&gene.plan, &gene.templates, &weights, &gene.auxiliary)?;
+    (gene.templates, gene.bank) = (templates, bank);
+    for (name, t) in &mut gene.inherited {
         match weights.remove(name) {
             Some(own) if own.dims() == t.dims() => *t = own,
             _ => {}
         }
     }
-    Ok(Learngene {
-        templates,
-        bank,
-        inherited,
-        ..gene
-    })
+    Ok(gene)
 }
 
-/// Adapts the patch embedding for images normalised as in `own` to the same images normalised as in `images`.
-fn normalised(weights: &mut Weights, own: &Transform, images: &Transform) -> Result<()> {
+/// Adapts the ancestor's patch embedding to images normalised for `images`.
+fn embed_images_of(images: &Transform, ancestor: &Ancestor, weights: &mut Weights) -> Result<()> {
     let [weight, bias] = ["weight", "bias"].map(|name| format!("patch_embed.proj.{name}"));
     let (Some(w), Some(b)) = (weights.get(&weight), weights.get(&bias)) else {
         return Ok(());
     };
-    let ratio = |of: &dyn Fn(usize) -> f32| -> Result<Tensor> {
-        let values: Vec<f32> = (0..own.std.len()).map(of).collect();
-        Ok(Tensor::from_vec(
-            values,
-            (1, own.std.len(), 1, 1),
-            &Device::Cpu,
-        )?)
-    };
-    let scale = ratio(&|c| images.std[c] / own.std[c])?;
-    let shift = ratio(&|c| (images.mean[c] - own.mean[c]) / own.std[c])?;
+    let [scale, shift] = ancestor.renormalisation(images, &Device::Cpu)?;
     let shifted = w.broadcast_mul(&shift)?.sum((1, 2, 3))?;
     let moved = [(bias, (b + shifted)?), (weight, w.broadcast_mul(&scale)?)];
     weights.extend(moved);
