@@ -108,6 +108,6 @@ pub fn ranked(logits: &[f32], label_names: &[String]) -> Vec<Class> {
         probability: (z - max).exp() / total,
     };
     let mut order: Vec<(usize, &f32)> = logits.iter().enumerate().collect();
-    order.sort_by(|a, b| b.1.total_cmp(a.1)); // stable: of equals the first
+    order.sort_by(|a, b| b.1.total_cmp(a.1)); // stable: equal scores keep their order
     order.into_iter().map(class).collect()
 }

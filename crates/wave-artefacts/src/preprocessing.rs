@@ -136,8 +136,8 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
     })
 }
 
-/// A network in timm's layout, for the image size that timm uses: with `dynamic_img_size`, that of
-/// `input_size`, to which positions are resized.
+/// Adapts a network in timm's layout to the image size that timm uses: with `dynamic_img_size`, that is
+/// `input_size`, and positions are resized to it.
 ///
 /// # Errors
 /// If it cannot take such images, or its positions cannot be resized here.

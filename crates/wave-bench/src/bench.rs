@@ -4,7 +4,7 @@
 //! ```text
 //! OUT/donors/NAME-C/      models that methods take weights from
 //! OUT/templates/NAME-C/   one for each condensation C of each method that has its own
-//! OUT/pretrained/         models trained by themselves first
+//! OUT/pretrained/         models pretrained individually
 //! OUT/cells/*.json        one for each run of the grid, with a hash of all that determines it
 //! OUT/report.md, rows.json, *.svg
 //! ```

@@ -1,7 +1,7 @@
 //! The scaler bank: scalers stored at a few depths and one width, and resampled to any depth and width.
 //!
-//! *Depth.* Layer `l` of an `L`-layer model sits at relative depth `l / (L - 1)`, or in TLEG at `l / L`
-//! ([`DepthRule`]), anchor `k` of `K` at `k / (K - 1)`; a layer interpolates linearly between its two
+//! *Depth.* Layer `l` of an `L`-layer model sits at relative depth `l / (L - 1)` (in TLEG at `l / L`, see
+//! [`DepthRule`]), and anchor `k` of `K` at `k / (K - 1)`. A layer interpolates linearly between its two
 //! neighbouring anchors.
 //!
 //! *Width.* The width is divided into blocks. Block `j` of the target copies block `j mod n` of the

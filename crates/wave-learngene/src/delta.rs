@@ -56,7 +56,7 @@ impl Learngene {
         Ok(delta)
     }
 
-    /// The learngene with a delta. Differentiable in both.
+    /// Applies a delta to the learngene. Differentiable in both.
     ///
     /// # Errors
     /// If a tensor of the delta is not in this learngene or has another shape.

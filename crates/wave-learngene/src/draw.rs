@@ -1,6 +1,6 @@
-//! The model size of each step of an elastic training, sampled from ranges of depth and width. Over the first
-//! steps the upper ends of the ranges grow from the lower. Small models cost less per step and teach the templates
-//! as much, so they come first. Some sampled models have another MLP ratio, head width, image size or patch size.
+//! The model size of each step of an elastic training, sampled from ranges of depth and width. The ranges
+//! start at the smallest size and grow over the first part of training: small models cost less per step and teach
+//! the templates as much. Some sampled models have another MLP ratio, head width, image size or patch size.
 
 use rand::Rng;
 use wave_models::vit::VitShape;
@@ -15,8 +15,8 @@ pub struct Sizes {
     /// Fraction of the steps over which the largest depth grows from the smallest, and the largest
     /// width from the smallest, 0 to 1.
     pub growth: f64,
-    /// Exponent of this growth over the elapsed fraction, above 0: 1 is linear, larger values stay
-    /// small for longer.
+    /// Exponent of this growth over the elapsed fraction, above 0: 1 is linear, larger values keep
+    /// the sizes small for longer.
     pub growth_power: f64,
     /// Variants of a size that are sampled as well.
     pub variants: Variants,
@@ -40,7 +40,7 @@ pub struct Variants {
 }
 
 impl Variants {
-    /// All shapes of the size of `shape` that these lists give.
+    /// All valid combinations of these lists at the size of `shape`; `shape` itself if there are none.
     pub fn all(&self, shape: &VitShape) -> Vec<VitShape> {
         fn or<T: Copy>(list: &[T], own: T) -> Vec<T> {
             match list {
@@ -124,7 +124,7 @@ impl Sizes {
             .unwrap_or_else(|| largest.clone())
     }
 
-    /// Sizes that are the same for every step.
+    /// Ranges that do not grow, without variants.
     pub fn constant(depths: (usize, usize), widths: Vec<usize>) -> Sizes {
         Sizes {
             depths,

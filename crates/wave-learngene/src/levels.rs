@@ -23,7 +23,7 @@ mod tests;
 pub struct Level {
     /// Largest number of layers.
     pub depth: usize,
-    /// Largest number of channels of a token.
+    /// Largest width, in channels.
     pub width: usize,
     /// Number of templates in each set.
     pub counts: BTreeMap<String, usize>,
@@ -48,8 +48,8 @@ impl Level {
 }
 
 impl Learngene {
-    /// Adds a level, before its first step: its first templates are those of the level before it, the others the
-    /// last of `templates` (N, t, t), with scalers of 0.
+    /// Adds a level in its initial state: it keeps the templates of the level before, and takes the others
+    /// from the end of `templates` (N, t, t), with scalers of 0.
     ///
     /// # Errors
     /// If there are no levels yet, `level` is smaller than the last one, a set of templates is missing or has another
@@ -205,11 +205,11 @@ impl Learngene {
     }
 }
 
-/// Smallest sum of a layer's shares in a model.
+/// Minimum sum of a layer's shares in any model.
 const LEAST: f32 = 0.1;
 
-/// Places layers that read the anchors by `layers` (depth, anchors) at the anchors of models of `depths` layers: for
-/// each anchor the nearest layer in relative depth, and the factor of its residual branches.
+/// Assigns layers to the anchors of models of `depths` layers: for each anchor the nearest layer in relative depth, and
+/// the share that multiplies its residual branches. `layers` (depth, anchors) is how each layer reads the anchors.
 ///
 /// Shares fall linearly with the distance from the layer: the fewer copies share it, the closer a model is to the
 /// smaller one. They extend just far enough that models of all depths read every layer. Averaged over depths, the

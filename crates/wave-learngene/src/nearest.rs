@@ -64,8 +64,8 @@ impl Learngene {
         Ok(weights)
     }
 
-    /// Moves templates and scalers towards `composed`, the weights of [`Learngene::composed`] for `sizes`, of which a
-    /// step changed the part that `moved` reads; one sweep of alternating least squares.
+    /// Moves templates and scalers towards `composed`, the weights of [`Learngene::composed`] for `sizes`, by
+    /// one sweep of alternating least squares. The last step changed the part of them that `moved` reads.
     ///
     /// # Errors
     /// If the weights do not fit the plan, or are not finite.
@@ -151,7 +151,7 @@ impl Learngene {
 }
 
 impl Reach {
-    /// The positions of the anchors of `few` among these.
+    /// The positions of the anchors of `few` among those of `self`.
     fn places(&self, few: &Reach, device: &Device) -> Result<Tensor> {
         let place = |k: &usize| self.anchors.iter().position(|own| own == k);
         let places: Option<Vec<u32>> = few.anchors.iter().map(|k| Some(place(k)? as u32)).collect();
@@ -189,8 +189,8 @@ pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> R
 }
 
 /// The templates and scalers whose compositions are nearest to the weights of a model of `shape`, layers stacked: for
-/// each set the truncated singular value decomposition of all blocks. Of more templates than the blocks' rank, the
-/// last stay those of `templates`, with scalers of 0.
+/// each set the truncated singular value decomposition of all blocks. If there are more templates than the
+/// rank of the blocks, the surplus ones keep their values in `templates` and get scalers of 0.
 ///
 /// # Errors
 /// If a part's weights are missing or have another shape, or the decomposition does not converge.
@@ -265,7 +265,7 @@ fn cut(w: &Tensor, t: usize, kronecker: Kronecker) -> Result<Tensor> {
 }
 
 /// One sweep of alternating least squares for the `rows` of `S (m, N)`, so that their products approach `b (m', d)`.
-/// The rows `all` constrain the templates `t (N, d)`: products of rows that did not move should stay.
+/// The rows `all` constrain the templates `t (N, d)`: products of rows that did not move should not change.
 fn sweep(
     b: &Tensor,
     s: &Tensor,

@@ -64,8 +64,8 @@ pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Resul
 ///
 /// The ancestor's features are standardised first ([`Standard`]): a few channels of a pretrained
 /// transformer are many times larger than the others, and its mean is far from zero, so angles between
-/// raw features say little about the images. The norm of a feature is left free; nearest neighbours and
-/// linear probes depend on it least.
+/// raw features say little about the images. The norm of a feature is left free: nearest neighbours and
+/// linear probes hardly depend on it.
 ///
 /// # Errors
 /// If the shapes differ.

@@ -56,7 +56,7 @@ impl Plan {
             }
             match counts.get(set) {
                 None => refuse!(
-                    "{part}: its set {set:?} has no template count; add one, or name a set that has"
+                    "{part}: its set {set:?} has no template count; add one, or name a set with one"
                 ),
                 Some(0) => refuse!("set {set:?} has 0 templates; use 1 or more"),
                 Some(_) => {}

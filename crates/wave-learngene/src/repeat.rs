@@ -5,7 +5,8 @@ use crate::{Part, Plan};
 use candle_core::{Result, Tensor};
 use wave_models::vit::VitShape;
 
-/// The block of a smaller model, along the diagonal, that each block `(r c)` of a part of the widest repeats, if any.
+/// For each block `(r c)` of a part of the widest model, the block of the smaller one that it repeats along the
+/// diagonal, if any.
 pub(crate) fn copied_blocks(
     plan: &Plan,
     part: Part,
@@ -25,8 +26,8 @@ pub(crate) fn copied_blocks(
     (0..rows * columns).map(of).collect()
 }
 
-/// The entry of a smaller model that each entry of the axis of `channels` repeats, if any. None for the classifier,
-/// which sums over its inputs, so that copies would count twice.
+/// For each entry along the axis of `channels`, the entry of the smaller model that it repeats, if any. `None` for
+/// the classifier, which sums over its inputs, so that copies would count twice.
 pub(crate) fn copied_channels(
     channels: &Channels,
     widest: &VitShape,
@@ -37,7 +38,7 @@ pub(crate) fn copied_channels(
     (!channels.input).then(|| (0..channels.segments * wide).map(of).collect())
 }
 
-/// `x` plus, for each entry along an axis, the entry that it repeats, if any.
+/// Adds to each entry of `x` along an axis the entry that it repeats, if any.
 pub(crate) fn repeat(x: &Tensor, axis: usize, of: &[Option<usize>]) -> Result<Tensor> {
     if of.iter().all(Option::is_none) {
         return Ok(x.clone());
@@ -49,7 +50,7 @@ pub(crate) fn repeat(x: &Tensor, axis: usize, of: &[Option<usize>]) -> Result<Te
     x + read.broadcast_mul(&along(share.collect(), axis, x)?)?
 }
 
-/// `x` with zeros along an axis where `kept` does not hold.
+/// Sets the entries of `x` along an axis to 0, except those that `kept` accepts.
 pub(crate) fn keep(x: &Tensor, axis: usize, kept: impl Fn(usize) -> bool) -> Result<Tensor> {
     let kept = (0..x.dim(axis)?).map(|at| f32::from(kept(at)));
     x.broadcast_mul(&along(kept.collect(), axis, x)?)

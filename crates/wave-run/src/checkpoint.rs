@@ -136,7 +136,7 @@ impl Checkpoints {
     /// If a file cannot be removed.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
-            let _ = writing.join(); // whatever became of it
+            let _ = writing.join(); // its result no longer matters
         }
         for name in [LATEST, BEFORE, BEST] {
             paths::remove(&self.dir.join(name))?;

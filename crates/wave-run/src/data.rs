@@ -176,7 +176,7 @@ impl Data {
         });
         let BatchSize::Images(batch) = plan.batch else {
             return Err(request(
-                "batch = auto is for condense, expand and finetune; give a number here",
+                "batch = auto is for condense, expand, adapt and finetune; give a number here",
             ));
         };
         let (augment, view_seed) = (&plan.augment, plan.view_seed);

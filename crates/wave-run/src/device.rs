@@ -4,8 +4,7 @@ use crate::error::request;
 use anyhow::Result;
 use candle_core::Device;
 
-/// The device of a name on the command line: `cpu`, `cuda:N`, or `cuda` for GPU number
-/// `own`.
+/// The device named on the command line: `cpu`, `cuda:N`, or `cuda` for GPU number `own`.
 ///
 /// # Errors
 /// If there is no such device, or this build cannot use it.

@@ -137,7 +137,7 @@ pub fn at_once(bytes: u64, usual: usize) -> usize {
     (RUN_BYTES / bytes.max(1)).clamp(1, usual as u64) as usize
 }
 
-/// The sizes of a training step that decide its memory.
+/// The properties of a training step that determine its memory.
 #[derive(Clone, Debug)]
 pub struct Step {
     memory: Memory,
@@ -145,7 +145,7 @@ pub struct Step {
     examples: usize,
     /// The batch of the settings, over all processes and networks.
     batch: usize,
-    /// Parts of a step.
+    /// Micro-batches of a step.
     parts: usize,
     /// True if each part holds an even number of examples.
     in_pairs: bool,
@@ -209,7 +209,7 @@ impl Step {
             bytes(self.bytes() as f64),
             bytes(free as f64)
         );
-        // Examples of a part, in powers of two.
+        // Examples of a micro-batch, in powers of two.
         let least = self.parts * (1 + usize::from(self.in_pairs));
         let smaller = (0..self.batch.ilog2() + 1)
             .rev()

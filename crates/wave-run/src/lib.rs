@@ -1,4 +1,4 @@
-//! The frame of every stage: settings, a run directory and one training loop.
+//! The runtime of every stage: settings, a run directory and one training loop.
 //!
 //! 1. [`settings`] declares every key once, as flag and as recipe key. [`recipe`] merges a file, overrides
 //!    and flags into the settings of a stage.

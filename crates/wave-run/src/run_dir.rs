@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_train::{State, Variable};
 
-/// Settings that do not change the result; the last only if it did not end the run.
+/// Settings that do not change the result; `time_limit` only if it did not end the run.
 const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"];
 
 /// Settings that are paths of inputs, whose identity is their digest.
@@ -252,8 +252,8 @@ pub struct StageOutput<'a> {
 /// already complete. Returns the result as `--json` prints it.
 ///
 /// # Errors
-/// If `out` is not writable, or another process works there; if a run there is unfinished and `options` do
-/// not decide about it, or it has other settings or inputs; if `out` holds an artefact without a run, or is
+/// If `out` is not writable, or another process works there; if a run there is unfinished and `options`
+/// neither resume nor overwrite it, or it has other settings or inputs; if `out` holds an artefact without a run, or is
 /// an input itself; or if the work fails.
 pub fn fill<'a>(
     out: &Path,

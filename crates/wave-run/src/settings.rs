@@ -81,8 +81,8 @@ keys! {
         /// Number of rows and columns of a template [default: the auxiliary's smallest width]
         #[arg(long, value_name = "T")]
         template_size: usize, 1.0..=65_536.0;
-        /// Number of templates for qkv, proj, fc1 and fc2 [default: 24 in total of the auxiliary's smallest width, or
-        /// as many values in smaller ones; with --grow as many more of the largest width]
+        /// Number of templates for qkv, proj, fc1 and fc2 [default: as many values as in 24 templates of the auxiliary's
+        /// smallest width; with --grow, as many more as in 24 of the largest width]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         templates: Vec<usize>, 1.0..=1e6;
         /// Share one set of templates between fc1 and fc2 [default: false]
@@ -215,7 +215,7 @@ keys! {
         /// Delta to apply first, made from these templates by `wave adapt`: a directory or hf:OWNER/NAME
         #[arg(long, value_name = "DELTA")]
         delta: String;
-        /// Scaler initialiser: bank (interpolated) or random (as worded in the WAVE paper) [default: bank]
+        /// Scaler initialiser: bank (interpolated) or random (as described in the WAVE paper) [default: bank]
         #[arg(long, value_name = "START")]
         scalers: FirstScalers = FirstScalers::Bank;
         /// Initialiser of the blocks' norms and biases: inherit (interpolated), mimetic or timm [default: inherit]
@@ -239,7 +239,7 @@ keys! {
         /// Widths to sample from at each step [default: the condensed widths]
         #[arg(long, value_name = "N", value_delimiter = ',')]
         widths: Vec<usize>, 1.0..=1e6;
-        /// Number of anchors of the delta over the depth; more fit better but need a larger file [default: 2; with
+        /// Number of anchors of the delta over the depth; more anchors fit better in a larger file [default: 2; with
         /// --whole true the templates']
         #[arg(long, value_name = "K")]
         anchors: usize, 1.0..=10_000.0;

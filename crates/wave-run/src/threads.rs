@@ -7,7 +7,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// Largest accepted number of threads; more would be a mistake.
 const MOST_THREADS: usize = 1024;
 
-/// A pool of `given` threads; by default, as many as rayon's variable says, or one per core.
+/// A pool of `given` threads; by default, as many as RAYON_NUM_THREADS, or one per core.
 ///
 /// # Errors
 /// If the number is 0 or too large, or the threads cannot be started.

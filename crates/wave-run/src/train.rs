@@ -74,7 +74,7 @@ fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> 
 /// The variables as a weight map that tracks gradients, except for frozen ones.
 pub fn tracked(variables: &[Variable]) -> Weights {
     let tensor = |v: &Variable| match v.rate.is_frozen() {
-        true => v.var.as_detached_tensor(), // of the same values, whatever becomes of them
+        true => v.var.as_detached_tensor(), // shares the storage, so follows later updates
         false => v.var.as_tensor().clone(),
     };
     variables
@@ -166,7 +166,7 @@ impl Parameters {
 
 /// The result of training.
 pub struct Outcome {
-    /// The trained values: the moving averages if kept, else the variables.
+    /// The trained values: the EMA of the weights if kept, else the variables.
     pub values: Weights,
     /// Final accuracy, if there was anything to test on.
     pub scores: Option<Scores>,

@@ -1,8 +1,8 @@
 //! `wave adapt`: fits weight templates to other data once, for models of all sizes.
 //!
-//! The templates are frozen. A *delta* is trained: differences of the scaler bank, the norms and any other
-//! tensors asked for, and a classifier. Each step samples a depth and a width, as in an elastic
-//! condensation, so that one delta serves every size that `wave expand --delta` makes. A delta takes a few
+//! Training changes a *delta*: differences from the scaler bank, the templates (of low rank), the norms and
+//! any other requested tensors, and a classifier. Each step samples a depth and a width, as in an elastic
+//! condensation, so that one delta serves every size that `wave expand --delta` makes. A delta takes only
 //! kilobytes; with `whole` the result is a template directory instead.
 
 use crate::elastic;
@@ -165,7 +165,7 @@ impl Trainable for Adaptation<'_> {
         let Prepared { plan, resolved, .. } = self.prepared;
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, resolved, 0, device)?;
-            v.weight_decay = resolved.weight_decay; // of differences: towards the templates
+            v.weight_decay = resolved.weight_decay; // of differences: pulls towards the templates
             if name.starts_with("bank.") {
                 v.rate = Rate::Uniform(plan.given.scaler_lr_ratio as f32);
             }

@@ -28,7 +28,7 @@ pub(crate) const KEPT_BYTES: usize = 1 << 30;
 /// Batch size for outputs computed in advance.
 const AHEAD: usize = 256;
 
-/// Minimum number of images of a timing; more, up to the number that run together, if they take SECONDS.
+/// Images in a timing: at least TIMED, otherwise as many as take SECONDS, up to those of one forward pass.
 const TIMED: usize = 2;
 const SECONDS: f64 = 0.5;
 
@@ -297,7 +297,7 @@ impl Ancestor {
         run(&images)
     }
 
-    /// Scale and shift, (1, channels, 1, 1) each, of images normalised for `transform` to normalise them for the ancestor:
+    /// Scale and shift, (1, channels, 1, 1) each, that turn images normalised by `transform` into the ancestor's input:
     /// x' = (x std + mean - mean') / std', channel by channel.
     pub(crate) fn renormalisation(
         &self,
@@ -389,7 +389,7 @@ impl Shown<'_> {
             }
             report.step(done as u64 + 1, at_once, "");
         }
-        ranks.sum(&mut all); // elsewhere they are zero
+        ranks.sum(&mut all); // outside its share, each rank has zeros
         Ok(all)
     }
 }

@@ -32,7 +32,7 @@ const PASSES: usize = 21;
 pub struct Candidate {
     /// Blocks.
     pub depth: usize,
-    /// Channels of a token.
+    /// Width, in channels.
     pub width: usize,
     /// Values in all weights.
     pub parameters: usize,

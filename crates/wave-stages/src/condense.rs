@@ -1,10 +1,10 @@
 //! `wave condense`: distils an ancestor, through an auxiliary transformer whose large matrices are
 //! composed from shared templates, into those templates (WAVE, section 3.2).
 //!
-//! The templates, the scaler bank and the auxiliary's other weights are trained together on
-//! `KL(ancestor || auxiliary) + CE(labels, auxiliary)`, composed anew in every step. A single depth
-//! and width is plain WAVE; with ranges, each step samples a depth and a width, and the same bank
-//! learns to make models of all sizes.
+//! The objective is `KL(ancestor || auxiliary) + CE(labels, auxiliary)`. By default the composed weights
+//! are trained, and after each step templates and scaler bank move towards them; `--train factors`
+//! trains templates and bank through their composition. A single depth and width is plain WAVE; with
+//! ranges, each step samples a depth and a width, and the same bank learns to make models of all sizes.
 
 use crate::ancestor::{AncestorOutput, Ancestors};
 use crate::cache::Cache;
@@ -137,9 +137,9 @@ fn planned(
     Ok(settings)
 }
 
-/// Condenses one level, growing the templates in `grow` if given: the whole of `out`, or the level of this number
-/// within it. `recorded` are the settings that its run repeats: for the last level, those of all levels. The whole run
-/// began at `began`.
+/// Condenses one level, growing the templates in `grow` if given: into `whole`, or, with a number `level`, into the
+/// directory of that level within it. `recorded` are the settings that a repeated run is compared with: for the last
+/// level, those of all levels. `began` is when the whole run began.
 fn condense_level(
     recipe: &str,
     (settings, recorded): (&Condense, &Condense),

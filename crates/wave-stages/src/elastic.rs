@@ -25,7 +25,7 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
     }
 }
 
-/// Default fraction of the steps over which the sizes of templates grow.
+/// Default fraction of the steps of a condensation or an adaptation over which the sampled sizes grow.
 pub(crate) const GROWTH: f64 = 0.9;
 
 /// The sizes to sample between two depths, from some widths; `growth` is the default.

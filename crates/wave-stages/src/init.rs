@@ -217,7 +217,7 @@ pub fn sample(
     Ok(Tensor::cat(&batches, 0)?)
 }
 
-/// Weights of a shape by the method of this name, from its number of donors, and images if it uses some.
+/// Initialises a shape by the method of this name, from as many donors as it needs, and from images if it uses some.
 ///
 /// # Errors
 /// If there is no such method, or it cannot make this shape from these donors.

@@ -74,7 +74,7 @@ fn vote(cosines: &[f32], labels: &[u32], k: usize, classes: usize) -> u32 {
     if k < order.len() {
         order.select_nth_unstable_by(k, nearer);
         order.truncate(k);
-        order.sort_unstable_by(nearer); // sums in one order, whatever the selection left
+        order.sort_unstable_by(nearer); // so that votes are summed in a fixed order
     }
     let mut votes = vec![0f32; classes];
     for i in order {

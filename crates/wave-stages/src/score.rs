@@ -45,7 +45,7 @@ pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<
     score_by(network, tests, |images| network.logits(&values, images))
 }
 
-/// Accuracy on the test images of a network with class scores by `logits`.
+/// Accuracy on the test images of a network whose class scores `logits` computes.
 pub(crate) fn score_by(
     network: &Network,
     tests: &TestImages,

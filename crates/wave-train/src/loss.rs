@@ -3,7 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 use wave_data::Batch;
 
-/// One-hot targets (b, classes) with a share `smoothing` spread over all classes.
+/// One-hot targets (b, classes) with label smoothing: `smoothing` is spread over all classes.
 ///
 /// # Errors
 /// If a label is not below `classes`.
@@ -12,7 +12,7 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
     for (row, &label) in targets.chunks_exact_mut(classes).zip(labels) {
         match row.get_mut(label as usize) {
             Some(target) => *target += 1.0 - smoothing,
-            None => candle_core::bail!("label {label} with {classes} classes"),
+            None => candle_core::bail!("label {label} is out of range for {classes} classes"),
         }
     }
     Tensor::from_vec(targets, (labels.len(), classes), &Device::Cpu)
@@ -25,7 +25,7 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
 /// If a label is not below `classes`.
 pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Tensor> {
     if let Some(label) = batch.labels.iter().find(|l| **l as usize >= classes) {
-        candle_core::bail!("label {label} with {classes} classes");
+        candle_core::bail!("label {label} is out of range for {classes} classes");
     }
     let targets = batch.soft_targets(classes, smoothing);
     Tensor::from_vec(targets, (batch.labels.len(), classes), &Device::Cpu)

@@ -58,7 +58,7 @@ impl Tally {
     pub fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
         let label = label as usize;
         let Some(&own) = z.get(label) else {
-            let text = format!("label {label} with {} classes", z.len());
+            let text = format!("label {label} is out of range for {} classes", z.len());
             return Err(candle_core::Error::Msg(text).into());
         };
         let above = z

@@ -191,7 +191,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             Done::Result(manual::write(arguments::command(), &dir)?)
         }
     };
-    // The part that could be read is printed all the same.
+    // Predictions are printed even if some images could not be read.
     let whole = match &done {
         Done::Result(result) => predict::check(result),
         _ => Ok(()),

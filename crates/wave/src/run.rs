@@ -75,7 +75,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         let ancestor = toml::Value::String(dir.display().to_string());
         let condense = Table::from_iter([("ancestor".to_owned(), ancestor)]);
         let mut table = Table::from_iter([("condense".to_owned(), condense.into())]);
-        // A table of the recipe may name another ancestor; then it keeps that.
+        // A table that names another ancestor keeps it.
         merge(&mut table, &recipe.table);
         recipe.table = table;
     }
@@ -308,8 +308,9 @@ fn describe_ancestor(
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 
-/// The `[ancestor]` table: a method of `wave init` with its settings, and the training. Unless given otherwise, the
-/// data are the training's. A normalisation outside the table does not apply, since a model may have its own.
+/// The `[ancestor]` table: a method of `wave init` with its settings, and the training. By default, it is
+/// initialised for the data of its training. A normalisation outside the table does not apply, since a model may
+/// have its own.
 fn ancestor_table(recipe: &Recipe) -> Result<(String, Init, Finetune)> {
     let AncestorTable {
         method,

@@ -192,7 +192,7 @@ impl Bench<'_> {
     }
 }
 
-/// Makes artefacts by name; for a failed one, `made` gets its first error instead.
+/// Makes artefacts by name; `made` gets the first error of each that fails.
 fn all<T: Sync>(
     work: &[(String, T)],
     jobs: usize,

@@ -66,7 +66,7 @@ impl Trainable for Growing<'_> {
                 name: name.clone(),
                 var: Var::from_tensor(&t.to_device(device)?)?,
                 rate: Rate::Uniform(1.0),
-                weight_decay: 0.0, // towards zero is not towards the small network
+                weight_decay: 0.0, // would pull towards zero, not towards the small network
                 muon: None,
             })
         };

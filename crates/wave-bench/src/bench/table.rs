@@ -43,8 +43,8 @@ pub struct Bench {
     /// Methods to list side by side in further tables, by title.
     #[serde(default)]
     pub ablations: BTreeMap<String, Vec<String>>,
-    /// Pairs of a method and its rival: the report says from how many models on the method reaches an accuracy at a
-    /// lower cost.
+    /// Pairs of a method and its rival: the report gives the break-even number of models, from which on the method
+    /// reaches an accuracy at a lower cost.
     #[serde(default)]
     pub break_even: Vec<(String, String)>,
     /// Data sets to fine-tune on, each with changes to `[finetune]`; without any, the data of
@@ -148,8 +148,8 @@ impl Method {
         self.start == TEMPLATES && self.templates.is_none()
     }
 
-    /// The seed for newly sampled values: if the method also inherits trained values, which came from seeds as small,
-    /// an FNV-1a hash of its start and the seed; otherwise the seed itself.
+    /// The seed for newly sampled values: the seed itself, unless the method also inherits trained values, which may
+    /// have come from the same seed; then an FNV-1a hash of its start and the seed.
     pub(super) fn fresh_seed(&self, seed: u64) -> u64 {
         if self.donor.is_none() && self.start != TEMPLATES {
             return seed;

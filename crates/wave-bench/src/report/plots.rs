@@ -166,8 +166,8 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()>
     Ok(())
 }
 
-/// Plots accuracy against stored values for each data set, at the size that most methods have: methods that store
-/// values, with the fewest epochs of fine-tuning.
+/// Plots accuracy against stored values for each data set: the methods that store values and have the fewest epochs
+/// of fine-tuning, at the size that most of them have.
 pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
     let mut intro = Some((
         "Accuracy by stored values",
@@ -182,7 +182,7 @@ pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
             all.retain(|s| s.epochs <= fewest);
             all
         };
-        let sizes = found.findings.sizes.iter().rev(); // of equals, the last one counts: the first
+        let sizes = found.findings.sizes.iter().rev(); // reversed: ties go to the first size
         let Some(&size) = sizes.max_by_key(|size| keeping(**size).len()) else {
             continue;
         };

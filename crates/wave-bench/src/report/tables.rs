@@ -86,7 +86,7 @@ fn by_size(page: &mut Page, found: &Found, dataset: &str) {
     page.table(&columns, findings.sizes.iter().map(row));
 }
 
-/// A table with a row for each method with one length of fine-tuning, under that length.
+/// The methods with one length of fine-tuning, a row each, below a line that gives the length.
 fn by_method(page: &mut Page, found: &Found, dataset: &str, length: &Length) {
     let sizes = sizes_of(found, dataset, &length.methods);
     if sizes.is_empty() {

@@ -25,7 +25,7 @@ pub struct DataPlan {
     pub views: Option<u32>,
     /// Seed of repeated augmentations.
     pub view_seed: u64,
-    /// Seed of everything else.
+    /// Random seed of everything else.
     pub seed: u64,
 }
 

@@ -58,8 +58,8 @@ impl TestImages {
         }
         if indices.is_empty() {
             return Err(request(format!(
-                "{} has no test images, only {} training images: give --hold-out N to test on the \
-                 last N, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
+                "{} has no test images, only {} training images: give --hold-out N to test on N \
+                 of these, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
                 dataset.name,
                 dataset.train.len()
             )));

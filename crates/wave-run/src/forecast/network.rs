@@ -50,7 +50,7 @@ pub fn of_forward(network: &Network) -> u64 {
     bytes(kept + 2.0 * pixels(network))
 }
 
-/// Numbers per image in a transformer of any parts.
+/// Activations per image of a transformer with any options, in elements.
 fn tower(s: &TransformerShape) -> f64 {
     s.tokens() as f64 * (10 * s.width + 2 * s.hidden) as f64
 }
@@ -65,7 +65,7 @@ fn transformer((tokens, depth, d, hidden): (usize, usize, usize, usize), mode: M
     tokens as f64 * (kept + 10 * d) as f64
 }
 
-/// Numbers kept by an isotropic ConvNeXt in a training step, for each position.
+/// Elements that an isotropic ConvNeXt keeps in a training step, for each position.
 fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
     let (h, m) = (width as f64, hidden as f64);
     1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m

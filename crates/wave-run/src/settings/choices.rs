@@ -1,5 +1,5 @@
 //! Settings that are one of a few words. Variants have no documentation of their own: clap would print
-//! it, and part the whole help by empty lines.
+//! it, and separate all flags in the help by blank lines.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

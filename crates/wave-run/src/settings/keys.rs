@@ -2,15 +2,15 @@
 
 use std::ops::RangeInclusive;
 
-/// A key, and its least and most value.
+/// A key with its minimum and maximum.
 pub type Range = (&'static str, RangeInclusive<f64>);
 
 /// Declares a group of keys, each as `key: type = default, range;` after its help and its flag. Default and range are
-/// optional. `table` is a group without flags, in a recipe a table of its own; groups whose keys are the group's own
-/// follow `with`.
+/// optional. `table` is a group without flags that has its own table in a recipe; groups whose keys are flattened into
+/// this group follow `with`.
 ///
-/// `Group` has what was given: flags and recipe tables read it. `GroupValues` has the defaults in the place of what was
-/// not given; a key without default is an `Option` there too, since its absence has a meaning.
+/// `Group` holds the given values: flags and recipe tables are parsed into it. `GroupValues` replaces missing values by
+/// their defaults; a key without a default is an `Option` there too, since its absence has a meaning.
 macro_rules! keys {
     (
         $(#[$of_group:meta])*

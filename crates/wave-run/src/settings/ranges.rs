@@ -1,4 +1,4 @@
-//! Checks of the ranges of settings. Keys of different stages with one name mean the same and share a range.
+//! Checks of the ranges of settings. Keys with the same name mean the same in all stages, and share a range.
 
 use super::keys::Range;
 use super::{Adapt, Condense, Eval, Expand, Finetune, Init, Speed};
@@ -8,8 +8,8 @@ use serde::Serialize;
 use std::sync::LazyLock;
 use toml::{Table, Value};
 
-/// Keys with least and most value, as they are declared. Keys not listed may be any finite number: sizes of networks are
-/// checked against each other where their shapes are made.
+/// Keys with their minimum and maximum, as declared. Other keys may be any finite number: sizes of networks are checked
+/// against each other where their shapes are made.
 pub fn ranges() -> &'static [Range] {
     static ALL: LazyLock<Vec<Range>> = LazyLock::new(|| {
         [

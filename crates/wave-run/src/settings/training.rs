@@ -1,4 +1,4 @@
-//! Groups of keys that several stages have.
+//! Groups of keys that several stages share.
 
 use super::{BatchSize, DEFAULT_BATCH, Keep, LrSchedule, PrecisionChoice, Top};
 
@@ -99,7 +99,7 @@ keys! {
 }
 
 keys! {
-    /// Training of image networks, most of it of transformers alone.
+    /// Training of image networks; most keys apply to transformers only.
     #[command(next_help_heading = "Training")]
     OfTransformers => OfTransformersValues {
         /// Drop path (stochastic depth): rate at the last layer, rising linearly from 0 at the first
@@ -110,7 +110,7 @@ keys! {
         #[arg(long, value_name = "X")]
         layer_decay: f64 = 1.0, 0.0..=1.0;
         /// Use Muon for the matrices of blocks, templates and scalers: it orthogonalises their momentum before each
-        /// step. AdamW trains the rest. Needs several times fewer epochs if much is left to learn [default: true for a
+        /// step. AdamW trains the rest. Needs several times fewer epochs far from convergence [default: true for a
         /// condensation that trains weights, else false]
         #[arg(long, value_name = "BOOL")]
         muon: bool;
@@ -195,14 +195,14 @@ keys! {
         /// for finetune 0]
         #[arg(long, value_name = "X")]
         growth: f64, 0.0..=1.0;
-        /// Exponent of the growth curve: 1 is linear; larger values stay small for longer [default: 3]
+        /// Exponent of the growth curve: 1 is linear; larger values keep sizes small for longer [default: 3]
         #[arg(long, value_name = "P")]
         growth_power: f64 = 3.0, 0.01..=100.0;
     }
 }
 
 keys! {
-    /// Keys of `wave condense` and `adapt` for shapes sampled beside depth and width.
+    /// Keys of `wave condense` and `adapt` for properties sampled in addition to depth and width.
     #[command(next_help_heading = "Sampled shapes")]
     Variants => VariantsValues {
         /// MLP ratios (hidden channels / width) to sample for some of the models [default: the auxiliary's]

@@ -86,7 +86,7 @@ impl Serialize for Top {
     }
 }
 
-/// The smallest and the largest model, as layers and channels of a token.
+/// The smallest and the largest model, as depth and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelSizes {
     /// Layers and channels of the smallest.
@@ -178,7 +178,7 @@ impl Duration {
 /// Precision and recomputation of blocks, by settings: `auto` is the faster precision of the device.
 ///
 /// # Errors
-/// If the processor has no such products.
+/// If the processor lacks the instructions.
 pub fn mode(precision: PrecisionChoice, recompute: bool, device: &Device) -> anyhow::Result<Mode> {
     let simd = wave_ops::simd().map_err(|e| request(e.to_string()))?;
     let has_bf16 = simd.has_bf16() || !device.is_cpu();

@@ -117,7 +117,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             return Ok(Flow::Finish);
         }
         if stop {
-            self.context.ranks().wait(); // the first one to end ends all, and has to save before
+            self.context.ranks().wait(); // the first rank to exit ends all, so wait for the save
         }
         Ok(if stop { Flow::Stop } else { Flow::Continue })
     }
@@ -238,7 +238,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         Ok(())
     }
 
-    /// The values, or their moving averages if kept.
+    /// The values, or their EMA if kept.
     fn values(&self, state: &State) -> Result<Weights> {
         let variables = &self.live.variables;
         Ok(match state.averages(variables)? {

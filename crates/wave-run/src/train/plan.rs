@@ -77,9 +77,9 @@ pub struct TrainingPlan {
     pub min_lr_ratio: f64,
     /// Weight decay of matrices.
     pub weight_decay: f32,
-    /// Maximum norm of the gradient.
+    /// Gradient-norm clipping threshold.
     pub clip: f64,
-    /// Decay of the moving average, if kept.
+    /// Decay of the EMA of the weights, if kept.
     pub ema: Option<f64>,
     /// Label smoothing.
     pub label_smoothing: f32,
@@ -99,9 +99,9 @@ pub struct TrainingPlan {
     pub patience: Option<usize>,
     /// Time after which training stops.
     pub time_limit: Option<std::time::Duration>,
-    /// Parts that a step is computed in.
+    /// Micro-batches of a step (gradient accumulation).
     pub accumulate: usize,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
     /// True if Muon updates matrices.
     pub muon: bool,

@@ -99,7 +99,8 @@ pub fn describe(
     plans.into_iter().enumerate().map(of_level).collect()
 }
 
-/// The settings with an ancestor, and with a plan if they give minutes; the ancestor, if it is available; the plan.
+/// Completes the settings with an ancestor and, if they give minutes, with a plan. Also returns the ancestor, if
+/// available, and the plan in words.
 fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
@@ -108,7 +109,7 @@ fn filled(
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
-            settings.ancestor = Some(String::new()); // where it is to be
+            settings.ancestor = Some(String::new()); // a placeholder: not on disk yet
             Some(trained)
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
@@ -145,7 +146,7 @@ pub fn untrained(
     };
     let features = plan.output(ancestor) == AncestorOutput::Features;
     let mut plan = plan.on(channels, classes);
-    plan.templates.levels.clear(); // the last one's templates are all
+    plan.templates.levels.clear(); // the last level has all templates
     let gene = start::start(&plan, 0)?;
     let gene = if features { gene.headless() } else { gene };
     let half = || vec![0.5; channels];
@@ -190,7 +191,7 @@ fn describe_level(
     let mode = plan.training.mode(context)?;
     let numbers = match &data {
         Some(data) => {
-            plan.training.resolve(data)?; // or refused
+            plan.training.resolve(data)?; // only as a check
             Numbers::of(data, &plan, ancestor)
         }
         None => Numbers::of_imagenet(&plan),

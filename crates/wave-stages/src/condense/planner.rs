@@ -53,13 +53,16 @@ const GROWTH: (f64, f64) = (0.8, 3.0);
 /// Epochs of the smallest model in the total time above which levels pay off, and above which their shares are final.
 const LEVELS_FROM: f64 = 45.0;
 const LEVELS_FULL: f64 = 300.0;
-/// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
-const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
+/// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL: the last brings larger models to the accuracy
+/// of the level before and no further. The latter two are a guess.
+const SHARES: [[f64; 3]; 2] = [[0.58, 0.32, 0.10], [0.25, 0.60, 0.15]];
 /// Minimum epochs for a level; below, it learns almost nothing.
 const LEAST_EPOCHS: f64 = 1.0;
 /// Minimum epochs for the last level, reached by dropping its largest sizes: with fewer they stay below the previous
 /// level.
-const LAST_EPOCHS: f64 = 3.0;
+const LAST_EPOCHS: f64 = 1.0;
+/// Largest size without levels: the largest for which this share of the time gives this many epochs of all sizes.
+const WITHOUT_LEVELS: (f64, f64) = (0.13, 3.0);
 /// Templates per block of weights of a level's models, counting at most LAYERS_OF_TEMPLATES layers.
 const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
 const LAYERS_OF_TEMPLATES: usize = 4;
@@ -349,9 +352,9 @@ impl Frame {
         let last = levels[levels.len() - 1].clone();
         let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
         if in_all < LEVELS_FROM || self.own_start || settings.templates.is_some() {
-            let seconds = time.training * SHARES[0][2];
+            let (share, least) = WITHOUT_LEVELS;
             if !self.own_start {
-                all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
+                all.shrink(&last, |level| epochs(level, time.training * share) >= least);
             }
             let mut one = LevelPlan {
                 lr: 4e-3,

@@ -31,7 +31,7 @@ pub(crate) fn step_seconds(
 ) -> Result<Vec<f64>> {
     let settings = Condense {
         auxiliary: Auxiliary::from(shape),
-        template_start: Some(TemplateStart::Xavier), // sooner there
+        template_start: Some(TemplateStart::Xavier), // faster to initialise
         ..Condense::default()
     };
     let plan = CondensePlan::new(&settings)?.on(shape.channels, shape.classes);

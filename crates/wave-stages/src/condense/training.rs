@@ -26,8 +26,8 @@ const PREFIX: &str = "composed.";
 pub(super) enum Updated {
     /// Templates and scalers, with gradients through their composition.
     Factors,
-    /// The composed weights for models of these sizes. After each step templates and scalers move to the nearest
-    /// composition of them (see [`Learngene::nearer`]).
+    /// The composed weights for models of these sizes. After each step, templates and scalers move towards the
+    /// nearest composition (see [`Learngene::nearer`]).
     Weights(Reach),
 }
 

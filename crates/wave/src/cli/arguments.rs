@@ -18,7 +18,7 @@ pub(super) struct Cli {
     pub(super) common: Common,
 }
 
-/// The flags that `-h` lists of commands with many; `--help` lists all.
+/// For commands with many flags, those that `-h` lists; `--help` lists all.
 const SHORT: [(&str, &str); 5] = [
     (
         "condense",
@@ -42,7 +42,7 @@ const SHORT: [(&str, &str); 5] = [
 /// Flags of every command that `-h` lists.
 const ALWAYS: &str = "out resume overwrite dry_run device threads json quiet verbose";
 
-/// The command line, with help in two depths.
+/// The command line, with short and long help.
 pub(super) fn command() -> clap::Command {
     SHORT.iter().fold(Cli::command(), |cli, (name, flags)| {
         cli.mut_subcommand(name, |command| {

@@ -149,8 +149,8 @@ impl Make {
         )
     }
 
-    /// The name of a recipe, and the settings of a stage by it and by flags, printed with `-v`. Without a recipe, `--set`
-    /// makes one.
+    /// The name of a recipe, and the settings of a stage: its table, overridden by flags. `-v` prints them. Without a
+    /// recipe, `--set` makes one.
     fn settings<T>(&self, recipe: Option<&Path>, table: &str, flags: &T) -> Result<(String, T)>
     where
         T: Serialize + DeserializeOwned + Default,

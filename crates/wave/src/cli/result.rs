@@ -1,15 +1,15 @@
-//! Results for people: aligned rows of names and values, without empty values.
+//! Human-readable results: aligned rows of names and values, without empty values.
 
 use crate::inspect::sides;
 use crate::predict;
 use serde_json::{Map, Value};
 use wave_run::terminal::{cell, column, one_line};
 
-/// Keys for programs only, and what is shown otherwise: candidate sizes on stderr, a card below the rest.
+/// Keys not shown as rows: logits are for programs only, candidate sizes go to stderr, a card follows the rows.
 const HIDDEN: [&str; 3] = ["logits", "sizes", "card"];
 
 /// A result as text, or the report of a stage. The tensors of a model or of templates are counted, and listed if
-/// `verbose`; a file tells nothing else.
+/// `verbose`; those of a bare weights file are always listed, since it contains nothing else.
 pub(super) fn text(result: &Value, verbose: bool) -> String {
     if let Some(report) = result["report"].as_str() {
         return report.to_string();

@@ -20,7 +20,7 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let mut vision = tower(image);
     vision["patch"] = json!(image.patch);
     let mut parts = image.parts();
-    parts.retain(|part| part != "no classifier"); // the texts are
+    parts.retain(|part| part != "no classifier"); // texts take its place
     vision["parts"] = json!(parts);
     let mut words = tower(&text.blocks);
     words["vocabulary"] = json!(text.vocabulary);

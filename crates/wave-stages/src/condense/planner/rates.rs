@@ -52,7 +52,8 @@ pub(super) struct Measured {
 }
 
 impl Rates {
-    /// Times steps of these sizes, each as the largest of a condensation by `plan_of`, and the ancestor and the loader.
+    /// Times training steps at these sizes, each the largest of the condensation that `plan_of` makes for it, and also
+    /// the ancestor and the loader.
     pub(super) fn measure(
         plan_of: impl Fn((usize, usize)) -> Result<CondensePlan>,
         sizes: Vec<(usize, usize)>,
@@ -72,7 +73,7 @@ impl Rates {
         let mut measured = Vec::new();
         for (depth, width) in sizes {
             let mut plan = plan_of((depth, width))?;
-            plan.template_start = TemplateStart::Xavier; // sooner there
+            plan.template_start = TemplateStart::Xavier; // faster to initialise
             let resolved = plan.training.resolve(data)?;
             let gene = start(&plan, 0)?;
             let distillation = Distillation {

@@ -56,7 +56,7 @@ pub(super) fn describe(
         );
     }
     if frame.own_start {
-        text += "start      the largest with the ancestor's own weights\n";
+        text += "start      from the ancestor's own weights, at the largest size\n";
     }
     text += &format!("measured   {}\n", rates.words(time.batch as f64));
     let clock = forecast::duration;
