@@ -17,6 +17,19 @@ fn wrong_flags() {
         ("condense r.toml --batch 100000 --out o".into(), "batch"),
         ("condense r.toml --widths 24 --out o".into(), "head width"),
         (
+            "condense r.toml --sizes 1x16..2x32 --out o".into(),
+            "--minutes",
+        ),
+        ("condense r.toml --out r.toml/o".into(), "r.toml is a file"),
+        (
+            "condense r.toml --out r.toml --dry-run".into(),
+            "r.toml is a file",
+        ),
+        ("run r.toml --set name='\"../r\"'".into(), "below runs"),
+        ("run r.toml --set name=5".into(), "below runs"),
+        ("condense r.toml --ema 1 --out o".into(), "ema"),
+        ("finetune m --hold-out 0 --out o".into(), "hold"),
+        (
             "condense r.toml --set condense.stepz=1 --out o".into(),
             "stepz",
         ),
@@ -25,6 +38,7 @@ fn wrong_flags() {
         ("speed --mode backwards".into(), "backwards"),
         ("speed --width 100 --heads 3".into(), "100"),
         ("speed --steps 0".into(), "--steps"),
+        ("speed --classes 0".into(), "--classes"),
         ("speed --precision f8".into(), "f8"),
         ("condense r.toml --precision f8 --out o".into(), "f8"),
         (format!("{expand} --width 24 --steps 0"), "head width 16"),
@@ -72,6 +86,22 @@ fn wrong_flags() {
         (
             "init heru-lg --from m --depth 1 --width 32 --train-limit 9 --out o".into(),
             "--train-limit does not apply",
+        ),
+        (
+            "init heru-lg --from m --depth 1 --width 32 --data shapes --out o".into(),
+            "--data does not apply beside --from",
+        ),
+        (
+            "init heru-lg --from m --depth 4 --width 32 --blocks 9 --out o".into(),
+            "--blocks N, 1 to 2",
+        ),
+        (
+            "init mlp-mean --mlp-mean eq2=1e300 --depth 2 --width 32 --data shapes --out o".into(),
+            "values of blocks.0.mlp.fc1.weight that are not finite",
+        ),
+        (
+            "finetune m --data shapes --steps 1 --kl-weight 2 --out o".into(),
+            "kl_weight applies only with an ancestor",
         ),
         (
             "init timm --depth 2 --width 32 --data shapes --qk 0,0 --out o".into(),
@@ -275,7 +305,10 @@ fn wrong_images() {
     place.refused(&format!("finetune m --data two {finetune}"), &["class"]);
     place.refused("eval m --data two", &["class"]);
     place.write("broken/val/b/2.png", "no image");
-    place.refused("data check broken", &["2.png"]);
+    let output = place.fails("data check broken --json", 1, &["2.png"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["test"], serde_json::json!({ "a": 4, "b": 4 }));
+    assert_eq!(told["broken"].as_array().unwrap().len(), 1);
     std::fs::create_dir(place.path("empty")).unwrap();
     place.refused("data check empty", &["empty"]);
 }

@@ -415,7 +415,11 @@ donor = "small"
         assert!(report.contains(needle), "{report}");
     }
     assert!(place.path("o/cells/mimetic-2x16-s0.json").exists());
+}
 
+#[test]
+fn wrong_methods_are_refused() {
+    let place = Place::new();
     for (wrong, needle) in [
         ("a = { start = 'mimetic', donor = 'x' }", "donor x"),
         ("a = { start = 'ligo' }", "takes one donor"),
@@ -425,12 +429,40 @@ donor = "small"
         ("a = { start = 'he', inherit = ['mlp'] }", "inherit"),
         ("a = { start = 'he', distil = true }", "ancestor"),
         ("a = { start = 'he' }\n[bench.donors.d]\ndepth = 2", "model"),
+        // The rest would run nothing, or change nothing.
+        ("a = { start = 'he', sizes = [] }", "sizes or datasets"),
+        ("a = { start = 'he', datasets = [] }", "sizes or datasets"),
+        ("a = { start = 'he', sizes = [[3, 32]] }", "size [3, 32]"),
+        ("a = { start = 'he', rest = 'timm' }", "rest"),
+        ("a = { start = 'templates', rest = 'he' }", "rest"),
+        ("a = { start = 'he', condense.steps = 1 }", "condense"),
+        ("a = { start = 'he', expand.steps = 1 }", "expand"),
+        ("a = { start = 'he', init.depth = 3 }", "init has depth"),
+        ("a = { start = 'he', init.gamma = 0.1 }", "gamma"),
+        ("a = { start = 'templates', expand.width = 8 }", "width"),
+        ("a = { start = 'templates', init.gamma = 0.1 }", "init"),
+        ("a = { start = 'templates', operator.steps = 3 }", "ligo"),
     ] {
         let table = format!("{RECIPE}\n[bench]\nsizes = [[2, 16]]\n[bench.methods]\n{wrong}");
         place.write("w.toml", table);
         place.refused("bench w.toml --out w", &[needle]);
     }
     place.refused("bench r.toml --out w", &[]); // no [bench]
+}
+
+#[test]
+fn repeated_entries_are_refused() {
+    let place = Place::new();
+    let bench = "[bench]\nsizes = [[1, 32]]\n[bench.methods]\na = { start = 'he' }";
+    place.write("b.toml", format!("{RECIPE}\n{bench}"));
+    for (entries, needle) in [
+        ("sizes=[[1,32],[2,32],[1,32]]", "sizes has [1, 32] twice"),
+        ("seeds=[0,1,0]", "seeds has 0 twice"),
+        ("learning_rates=[1e-3,0.001]", "rates has 0.001 twice"),
+    ] {
+        let args = format!("bench b.toml --out o --set bench.{entries}");
+        place.refused(&args, &[needle]);
+    }
 }
 
 #[test]

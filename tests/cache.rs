@@ -168,6 +168,12 @@ fn a_cache_of_other_outputs_is_refused() {
         &format!("{CONDENSE} --cache flat"),
         &["flat holds", "not a cache"],
     );
+    refused(
+        &format!("{CONDENSE} --cache flat --dry-run"),
+        &["not a cache"],
+    );
+    assert!(!place.path("flat/lock").exists());
+    refused(&format!("{CONDENSE} --cache r.toml"), &["r.toml is a file"]);
 
     let manifest = place.text("c/cache.json");
     for (version, said) in [

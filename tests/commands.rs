@@ -140,7 +140,7 @@ fn steps_take_the_memory_that_is_foreseen() {
 #[test]
 fn expand_makes_models_for_other_images_patches_and_mlps() {
     let place = Place::with_templates();
-    let flags = "--image-size 35 --patch 5 --mlp-ratio 2.5";
+    let flags = "--image-size 35 --patch 5 --mlp-ratio 2.67"; // 85 hidden channels, not 85.44
     place.json(&format!(
         "expand t --depth 2 --width 32 {flags} --steps 0 --out m"
     ));
@@ -148,7 +148,7 @@ fn expand_makes_models_for_other_images_patches_and_mlps() {
     let arguments = &config["model_args"];
     assert_eq!(arguments["img_size"], 35);
     assert_eq!(arguments["patch_size"], 5);
-    assert_eq!(arguments["mlp_ratio"], 2.5);
+    assert_eq!(arguments["mlp_ratio"], 2.67);
     let sizes = config["pretrained_cfg"]["input_size"].as_array().unwrap();
     assert_eq!(sizes[1..], [35, 35]);
     let tested = place.json("eval m --data shapes --test-limit 64");

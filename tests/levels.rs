@@ -91,6 +91,11 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
         "expand s --depth 2 --width 16 --templates-used 25 --out o",
         &["[24]"],
     );
+    // The last two levels of the shipped templates have the same number.
+    place.refused(
+        "expand --depth 3 --width 64 --templates-used 3 --out o",
+        &["[192, 360]"],
+    );
 }
 
 #[test]

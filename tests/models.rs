@@ -22,6 +22,7 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
     place.write_png("a.png");
     let logits = |args: &str| place.json(args)["predictions"][0]["logits"].clone();
     let known = logits("predict m a.png");
+    assert_eq!(logits("predict m/model.safetensors a.png"), known);
     std::fs::copy(
         place.path("m/model.safetensors"),
         place.path("bare.safetensors"),

@@ -190,6 +190,10 @@ fn numbers_out_of_range_are_refused() {
         ("finetune m --data shapes --erasing 2", "erasing = 2"),
         ("finetune m --data shapes --patience 0", "patience = 0"),
         (
+            "finetune m --data shapes --seed 9223372036854775808",
+            "seed = 9223372036854775808; expected 0 to 9223372036854775807",
+        ),
+        (
             "expand t --depth 2 --width 32 --mlp-ratio nan",
             "mlp_ratio = NaN",
         ),

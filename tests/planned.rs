@@ -63,6 +63,17 @@ fn a_plan_is_told_and_printed() {
         printed.contains("lr = 0.003") && printed.contains("batch = 32"),
         "{printed}"
     );
+    let given = "--templates 6,2,8,8 --growth 0.1";
+    let printed = place.stdout(&format!("{PLANNED} {given} --print-recipe"));
+    assert!(
+        printed.contains("\ntemplates = [6, 2, 8, 8]\nlr")
+            && printed.contains("\ngrowth = 0.1\n")
+            && !printed.contains("growth = 0.8"),
+        "{printed}"
+    );
+    // 4 steps of 128 images are as many epochs.
+    let told = place.stdout(&format!("{PLANNED} --lr 0.003 --dry-run"));
+    assert!(told.contains(": 4.0 epochs at 3.0e-3, "), "{told}");
 }
 
 /// Images whose classes are not the ancestor's teach by the ancestor alone, as do images without labels.
@@ -113,6 +124,14 @@ fn what_cannot_be_planned_is_refused() {
         (
             "condense --ancestor m --data shapes --minutes nan --out o",
             &["minutes"],
+        ),
+        (
+            "condense --ancestor m --data shapes --depths 1,2 --out o",
+            &["depths", "--sizes"],
+        ),
+        (
+            "condense --ancestor m --data shapes --set condense.auxiliary.width=64 --out o",
+            &["auxiliary.width", "--sizes"],
         ),
     ] {
         place.refused(args, parts);

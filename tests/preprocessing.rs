@@ -125,10 +125,15 @@ fn what_nothing_tells_is_a_warning() {
     assert!(origin(&place, "h", "mean").starts_with("assumed"));
 
     place.json(&format!("{INIT} --out m"));
-    let file = "predict m/model.safetensors a.png --heads 2";
+    std::fs::copy(
+        place.path("m/model.safetensors"),
+        place.path("bare.safetensors"),
+    )
+    .unwrap();
+    let file = "predict bare.safetensors a.png --heads 2";
     let told = place.texts(file).1;
     for part in [
-        "wave: warning: m/model.safetensors",
+        "wave: warning: bare.safetensors",
         "mean 0.485, 0.456, 0.406",
         "crop_pct 0.875",
     ] {

@@ -106,7 +106,11 @@ fn wrong_names_are_told_what_to_do() {
             "wave templates",
         ),
         ("templates empty", 2, "contains none"),
-        ("templates nowhere", 1, "nowhere"),
+        (
+            "templates nowhere",
+            2,
+            "nowhere is not a template directory",
+        ),
     ] {
         assert_fails(&place.run(args), code, args, &[needle]);
     }

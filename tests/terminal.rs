@@ -6,6 +6,7 @@ use crate::support::{INIT, Place, SHAPES};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -345,6 +346,11 @@ fn help_ends_with_an_example_and_tells_defaults() {
         let last = help.trim_end().rsplit("\n\n").next().unwrap();
         let start = format!("Example: wave {name} ");
         assert!(last.starts_with(&start), "{name}: {last}");
+        let mut words = last.split_whitespace();
+        if let Some(recipe) = words.find(|word| word.starts_with("recipes/")) {
+            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+            assert!(Path::new(root).join(recipe).exists(), "{recipe}");
+        }
     }
     let help = place.stdout("finetune --help");
     for default in [

@@ -13,7 +13,7 @@ use wave_hub::onnx::VitSizes;
 use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg, Source};
 pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
-use wave_models::vit::{LAYER_NORM_EPS, VitShape};
+use wave_models::vit::{LAYER_NORM_EPS, VitShape, mlp_ratio};
 use wave_models::{Activation, Weights, convmixer, transformers};
 use wave_run::context::Context;
 use wave_run::error::{Error, request};
@@ -37,8 +37,9 @@ pub struct Model {
 
 impl Model {
     /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or a
-    /// safetensors file, whose architecture is inferred from its tensor names. If a transformer's
-    /// number of heads is not given anywhere, it is assumed, with a warning on stderr.
+    /// safetensors file, whose architecture is inferred from its tensor names; `model.safetensors` beside a
+    /// `config.json` stands for their directory. If a transformer's number of heads is not given anywhere, it is
+    /// assumed, with a warning on stderr.
     ///
     /// # Errors
     /// If there is no model, its files do not fit together, or its network is not supported.
@@ -51,10 +52,15 @@ impl Model {
     /// # Errors
     /// Also if the description gives another number, or the model is not a transformer.
     pub fn read_with_heads(path: &Path, heads: Option<usize>, context: &Context) -> Result<Model> {
-        let path = &locate::locate(path, context)?;
+        let mut path = &*locate::locate(path, context)?;
         if path.is_file() {
-            let weights = wave_hub::read_weights(path)?;
-            return Model::from_parts(path, None, weights, heads);
+            let described = path.with_file_name("config.json").is_file();
+            if !(described && path.ends_with("model.safetensors")) {
+                let weights = wave_hub::read_weights(path)?;
+                return Model::from_parts(path, None, weights, heads);
+            }
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            path = dir.unwrap_or(Path::new("."));
         }
         towers::refuse_open_clip(path)?;
         let model = match wave_hub::directory_kind(path)? {
@@ -220,7 +226,7 @@ impl Model {
                     "embed_dim": s.width,
                     "depth": s.depth,
                     "num_heads": s.heads,
-                    "mlp_ratio": s.hidden as f64 / s.width as f64,
+                    "mlp_ratio": mlp_ratio(s.width, s.hidden),
                     "class_token": s.class_token,
                     "global_pool": if s.pooling == Pooling::Token { "token" } else { "avg" },
                     "init_values": (s.scale != Scale::None).then_some(1e-5),

@@ -105,6 +105,18 @@ pub(crate) fn at_least(
     )
 }
 
+/// Checks that as many blocks can be taken from a donor of this depth.
+fn check_blocks(
+    method: &'static str,
+    blocks: usize,
+    depth: usize,
+) -> std::result::Result<(), NetworkError> {
+    if (1..=depth).contains(&blocks) {
+        return Ok(());
+    }
+    refuse!("{method}: {blocks} blocks of a donor with {depth}: give --blocks N, 1 to {depth}")
+}
+
 /// The indices of the `count` largest values, in ascending order; ties go to the lower index.
 fn largest(values: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();

@@ -413,6 +413,15 @@ fn activation(
     named.map_or(Ok(usual), Activation::from_timm)
 }
 
+/// True if this MLP ratio gives as many hidden channels as the weights have, rounded as the network rounds.
+fn same_hidden(network: &Network, mlp_ratio: f64) -> bool {
+    match network {
+        Network::Vit(s) => VitShape { mlp_ratio, ..*s }.hidden() == s.hidden(),
+        Network::ConvNext(s) => ConvNextShape { mlp_ratio, ..*s }.hidden() == s.hidden(),
+        _ => false,
+    }
+}
+
 /// Refuses a configuration that contradicts the weights.
 fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError> {
     let per_stage = |of: &dyn Fn(&levit::LevitStage) -> usize, shape: &LevitShape| -> Value {
@@ -474,7 +483,9 @@ fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError>
             continue;
         };
         let agrees = match (said.as_f64(), found.as_f64()) {
-            (Some(said), Some(found)) => (said - found).abs() < 1e-3,
+            (Some(said), Some(found)) => {
+                (said - found).abs() < 1e-3 || key == "mlp_ratio" && same_hidden(network, said)
+            }
             (None, Some(_)) => known.size(key).map(|s| json!(s)).as_ref() == Some(&found),
             _ => *said == found,
         };

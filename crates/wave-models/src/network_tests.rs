@@ -243,6 +243,55 @@ fn contradicting_arguments_are_an_error() {
 }
 
 #[test]
+fn every_hidden_size_is_the_product_of_its_ratio() {
+    for width in (16..=512).step_by(2) {
+        for hidden in 1..=4 * width {
+            let mlp_ratio = vit::mlp_ratio(width, hidden);
+            let shape = VitShape {
+                width,
+                mlp_ratio,
+                ..vit()
+            };
+            assert_eq!(shape.hidden(), hidden, "width {width}");
+        }
+    }
+}
+
+#[test]
+fn a_rounded_mlp_ratio_agrees_with_its_hidden_channels() {
+    // timm: int(56 * 2.7) = 151 hidden channels, not 151.2.
+    let of_vit = |mlp_ratio| {
+        Network::Vit(VitShape {
+            width: 56,
+            heads: 7,
+            mlp_ratio,
+            ..vit()
+        })
+    };
+    let of_convnext = |mlp_ratio| {
+        Network::ConvNext(ConvNextShape {
+            mlp_ratio,
+            ..convnext()
+        })
+    };
+    for (stored, said, agrees) in [
+        (of_vit(2.7), 2.7, true),
+        (of_vit(2.7), 2.71, true),
+        (of_vit(2.7), 2.72, false),
+        (of_convnext(2.7), 2.7, true), // 21.6, rounded to 22
+        (of_convnext(2.7), 2.6, false),
+    ] {
+        let weights = testing::weights(&stored.parameters());
+        let args = arguments(json!({"mlp_ratio": said, "num_heads": 7}));
+        let found = Network::recognise("", &args, Some(28), &weights);
+        assert_eq!(found.is_ok(), agrees, "{stored:?}, {said}: {found:?}");
+        if let Ok(found) = found {
+            assert_eq!(found.parameters(), stored.parameters());
+        }
+    }
+}
+
+#[test]
 fn agreeing_arguments_tell_what_weights_do_not() {
     let weights = testing::weights(&vit().parameters());
     let args = json!({

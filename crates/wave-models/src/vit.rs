@@ -94,8 +94,18 @@ impl Default for VitShape {
     }
 }
 
+/// The MLP ratio that gives `hidden` channels, rounded down, at this width: often just above the quotient.
+pub fn mlp_ratio(width: usize, hidden: usize) -> f64 {
+    let width = width.max(1) as f64;
+    let mut ratio = hidden as f64 / width;
+    while ((width * ratio) as usize) < hidden {
+        ratio = ratio.next_up();
+    }
+    ratio
+}
+
 impl VitShape {
-    /// Hidden channels of the MLP.
+    /// Hidden channels of the MLP, rounded down as in timm.
     pub fn hidden(&self) -> usize {
         (self.width as f64 * self.mlp_ratio) as usize
     }
@@ -277,7 +287,7 @@ impl VitShape {
             depth: count(weights, |l| format!("blocks.{l}.attn.qkv.weight")),
             width,
             heads: heads.unwrap_or(width / 64).max(1),
-            mlp_ratio: hidden as f64 / width.max(1) as f64,
+            mlp_ratio: mlp_ratio(width, hidden),
             classes,
             class_token,
             distilled,

@@ -83,8 +83,11 @@ impl Data {
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
                 return Err(request(format!(
-                    "hold_out = {n}: the images of {} have no labels to test with; remove hold_out",
-                    data.spec
+                    "hold_out = {n}: {} has {} classes and the ancestor {}, so its images cannot be \
+                     tested; remove hold_out",
+                    data.spec,
+                    data.class_names.len(),
+                    names.len()
                 )));
             }
             data.class_names = names.to_vec();
@@ -251,9 +254,8 @@ pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
 
 fn unlabelled(spec: &str) -> anyhow::Error {
     request(format!(
-        "the images of {spec} have no labels: there are no class folders; sort the images into \
-         train/CLASS/ and val/CLASS/, or set ce_weight = 0 to condense from the ancestor's outputs \
-         alone"
+        "the images of {spec} have no labels, which take two class folders at least; sort the images \
+         into train/CLASS/ and val/CLASS/ (only wave condense can do without, with ce_weight = 0)"
     ))
 }
 
@@ -300,9 +302,10 @@ fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Ve
         // The same images for every seed, so that no stage tests on images that another trained on.
         (None, Some(n)) => {
             let order = wave_data::subset(dataset.train.len(), None, 0);
-            let (_, held_out) = wave_data::hold_out(order, n);
+            let (_, mut held_out) = wave_data::hold_out(order, n);
             let out: BTreeSet<u32> = held_out.iter().copied().collect();
             train.retain(|i| !out.contains(i));
+            held_out.truncate(plan.test_limit.unwrap_or(usize::MAX));
             (dataset.train.clone(), held_out)
         }
         (None, None) => {

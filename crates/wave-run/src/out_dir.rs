@@ -32,6 +32,21 @@ pub fn work_in<T>(
     }
 }
 
+/// Checks that a directory of this name can be made.
+///
+/// # Errors
+/// If a part of the path is a file.
+pub fn check(out: &Path) -> Result<()> {
+    match out.ancestors().find(|part| part.is_file()) {
+        None => Ok(()),
+        Some(file) => Err(request(format!(
+            "--out {}: {} is a file; choose another directory",
+            out.display(),
+            file.display()
+        ))),
+    }
+}
+
 /// Creates a new directory, which the first rank chooses for all.
 fn create(name: &str, context: &Context) -> Result<PathBuf> {
     let seconds = SystemTime::now()

@@ -65,6 +65,16 @@ const RETIRED: [(&str, &str); 5] = [
     ),
 ];
 
+/// The name of a recipe, which also names the directory of its run.
+fn checked_name(name: &Value) -> Result<String> {
+    match name.as_str() {
+        Some(text) if Path::new(text).file_name() == Some(text.as_ref()) => Ok(text.to_owned()),
+        _ => Err(request(format!(
+            "name = {name}: expected the name of a directory below runs, without separators"
+        ))),
+    }
+}
+
 impl Recipe {
     /// Reads a recipe and applies `--set table.key=value` overrides.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
@@ -104,8 +114,8 @@ impl Recipe {
             whose,
         };
         recipe.apply(overrides)?;
-        if let Some(name) = recipe.table.get("name").and_then(Value::as_str) {
-            recipe.name = name.to_string();
+        if let Some(name) = recipe.table.get("name") {
+            recipe.name = checked_name(name)?;
         }
         Ok(recipe)
     }

@@ -116,7 +116,7 @@ keys! {
         #[arg(long, value_name = "X")]
         kl_weight: f64 = 1.0, 0.0..=1e6;
         /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory of images, the
-        /// classes are the ancestor's, and there are no tests [default: 1]
+        /// classes are the ancestor's, and only data with as many classes is tested [default: 1]
         #[arg(long, value_name = "X")]
         ce_weight: f64 = 1.0, 0.0..=1e6;
         /// Distillation temperature [default: 1]
@@ -460,10 +460,10 @@ keys! {
         data: String;
         /// Test on the first N images of a seeded shuffle [default: all]
         #[arg(long, value_name = "N")]
-        test_limit: usize;
+        test_limit: usize, 1.0..=1e12;
         /// Test on the N held-out images of `wave finetune --hold-out N`
         #[arg(long, value_name = "N")]
-        hold_out: usize;
+        hold_out: usize, 1.0..=1e12;
         /// Evaluate features instead of class scores: accuracy of N nearest neighbours (20 is usual) and of a linear
         /// probe. The model needs no classifier
         #[arg(long, value_name = "N")]

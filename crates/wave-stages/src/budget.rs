@@ -3,7 +3,8 @@
 //! Most users know their limits better than depths and widths. Candidates are the sizes within the
 //! range of recorded accuracies; between recorded sizes, expected accuracy is interpolated linearly
 //! over depth, then over width. The choice is the candidate within the limits with the highest expected
-//! accuracy; among candidates equal within noise, the one with the fewest multiply-adds.
+//! accuracy; among candidates equal within noise, the one with the fewest multiply-adds. If other
+//! settings than the size leave a candidate without a record, all are ranked as in the condensed shape.
 
 use crate::timing::{WARM_UP, clock};
 use anyhow::Result;
@@ -40,9 +41,12 @@ pub struct Candidate {
     pub multiply_adds: usize,
     /// Milliseconds of a forward pass of one image on this machine, if limited.
     pub latency_ms: Option<f64>,
-    /// Expected top-1 accuracy without training data, 0 to 1.
+    /// Expected top-1 accuracy without training data, 0 to 1, if recorded for such a shape.
     #[serde(rename = "expected_top1")]
-    pub expected: f64,
+    pub expected: Option<f64>,
+    /// The accuracy that ranks it: the expected one, or if it is unknown that of the condensed shape.
+    #[serde(skip)]
+    rank: f64,
     /// True if its accuracy equals that of the chosen size within noise.
     #[serde(rename = "equal_within_noise")]
     pub equal: bool,
@@ -79,9 +83,8 @@ pub(crate) fn shape(
     given: &ExpandValues,
     gene: &Learngene,
     (depth, width): (usize, usize),
-    heads: Option<usize>,
 ) -> Result<VitShape> {
-    let mut shape = gene.shape(depth, width, heads)?;
+    let mut shape = gene.shape(depth, width, given.heads)?;
     shape.image_size = given.image_size.unwrap_or(shape.image_size);
     shape.patch = given.patch.unwrap_or(shape.patch);
     shape.mlp_ratio = given.mlp_ratio.unwrap_or(shape.mlp_ratio);
@@ -90,7 +93,7 @@ pub(crate) fn shape(
 }
 
 /// The best size within the limits, then the runners-up, best first; `None` without limits. A given
-/// depth or width is fixed.
+/// depth or width is fixed. `expected` gives the recorded accuracy of a shape.
 ///
 /// # Errors
 /// If no size is within the limits, or the templates record no accuracies.
@@ -98,6 +101,7 @@ pub(crate) fn choose(
     templates: &TemplateDir,
     given: &ExpandValues,
     limits: Limits,
+    expected: impl Fn(&VitShape) -> Option<f64>,
     context: &Context,
 ) -> Result<Option<Vec<Candidate>>> {
     if limits == Limits::default() {
@@ -117,7 +121,7 @@ pub(crate) fn choose(
     }
     let gene = &templates.learngene;
     let surface = Surface::new(&templates.config.accuracies);
-    let candidates = surface.candidates(gene, given)?;
+    let candidates = surface.candidates(gene, given, expected)?;
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
     let small = |c: &&Candidate| {
         within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
@@ -126,7 +130,7 @@ pub(crate) fn choose(
     for mut candidate in ranked(candidates.iter().filter(small).cloned().collect()) {
         if let Some(most) = limits.latency_ms {
             let size = (candidate.depth, candidate.width);
-            let found = latency_ms(gene, &shape(given, gene, size, None)?)?;
+            let found = latency_ms(gene, &shape(given, gene, size)?)?;
             candidate.latency_ms = Some(found);
             if found > most {
                 continue;
@@ -156,9 +160,9 @@ pub(crate) fn choose(
             ),
         }));
     }
-    let best = chosen[0].expected;
+    let best = chosen[0].rank;
     for candidate in &mut chosen {
-        candidate.equal = (candidate.expected - best).abs() <= NOISE;
+        candidate.equal = (candidate.rank - best).abs() <= NOISE;
     }
     Ok(Some(chosen))
 }
@@ -166,11 +170,11 @@ pub(crate) fn choose(
 /// Candidates, best first: those within noise of the best, by multiply-adds, then the next best with
 /// those within noise of it, and so on.
 fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
-    candidates.sort_by(|a, b| b.expected.total_cmp(&a.expected));
+    candidates.sort_by(|a, b| b.rank.total_cmp(&a.rank));
     let mut rest = &mut candidates[..];
     while let Some(best) = rest.first() {
-        let least = best.expected - NOISE;
-        let equals = rest.partition_point(|c| c.expected >= least);
+        let least = best.rank - NOISE;
+        let equals = rest.partition_point(|c| c.rank >= least);
         let (tier, worse) = rest.split_at_mut(equals.max(1));
         tier.sort_by_key(|c| (c.multiply_adds, c.parameters));
         rest = worse;
@@ -185,19 +189,25 @@ pub fn table(candidates: &[Candidate]) -> String {
     for c in candidates {
         let size = format!("{} x {}", c.depth, c.width);
         let latency = c.latency_ms.map_or("-".into(), |ms| format!("{ms:.2}"));
+        let expected = c.expected.map(|top1| format!("{:.2} %", 100.0 * top1));
         text += &format!(
-            "{size:13}  {:>11}  {:>13}  {latency:>10}  {:>11.2} %\n",
+            "{size:13}  {:>11}  {:>13}  {latency:>10}  {:>13}\n",
             c.parameters,
             c.multiply_adds,
-            100.0 * c.expected
+            expected.as_deref().unwrap_or("-")
         );
     }
+    let known = candidates.iter().all(|c| c.expected == Some(c.rank));
+    let accuracy = match known {
+        true => "recorded accuracy",
+        false => "accuracy in the condensed shape, as none is recorded in this one (-)",
+    };
     let equal = candidates.iter().filter(|c| c.equal).count();
     text += &match equal {
-        0 | 1 => "chosen: the first, which has the best recorded accuracy\n".into(),
+        0 | 1 => format!("chosen: the first, which has the best {accuracy}\n"),
         n => format!(
             "chosen: the first; these {n} are equal within noise ({} points), and it has the fewest \
-             multiply-adds\n",
+             multiply-adds; ranked by {accuracy}\n",
             100.0 * NOISE
         ),
     };
@@ -294,28 +304,50 @@ impl Surface {
     }
 
     /// All sizes in the recorded range, or those of the given depth or width.
-    fn candidates(&self, gene: &Learngene, given: &ExpandValues) -> Result<Vec<Candidate>> {
+    fn candidates(
+        &self,
+        gene: &Learngene,
+        given: &ExpandValues,
+        expected: impl Fn(&VitShape) -> Option<f64>,
+    ) -> Result<Vec<Candidate>> {
         let Some(((shallow, deep), (narrow, wide))) = self.range() else {
             return Ok(Vec::new());
         };
         let step = gene.auxiliary.head_width();
-        let range = |one: Option<usize>, least: usize, most: usize, step: usize| match one {
-            Some(one) => vec![one],
-            None => (least..=most).step_by(step).collect(),
+        let heads = given.heads.unwrap_or(1);
+        let widths: Vec<usize> = match given.width {
+            Some(width) => vec![width],
+            None => (narrow..=wide)
+                .step_by(step)
+                .filter(|width| width.is_multiple_of(heads))
+                .collect(),
         };
+        if widths.is_empty() {
+            return Err(request(format!(
+                "heads {heads} divides no width from {narrow} to {wide} in steps of {step}; give \
+                 other --heads, or --depth and --width"
+            )));
+        }
+        let depths = given.depth.map_or(shallow..=deep, |depth| depth..=depth);
         let mut all = Vec::new();
-        for depth in range(given.depth, shallow, deep, 1) {
-            for width in range(given.width, narrow, wide, step) {
-                let shape = shape(given, gene, (depth, width), None)?;
+        for depth in depths {
+            for &width in &widths {
+                let shape = shape(given, gene, (depth, width))?;
                 all.push(Candidate {
                     depth,
                     width,
                     parameters: shape.parameter_count(),
                     multiply_adds: shape.multiply_adds(),
                     latency_ms: None,
-                    expected: self.at(depth, width),
+                    expected: expected(&shape),
+                    rank: self.at(depth, width),
                     equal: false,
                 });
+            }
+        }
+        if all.iter().all(|c| c.expected.is_some()) {
+            for c in &mut all {
+                c.rank = c.expected.unwrap_or(c.rank);
             }
         }
         Ok(all)

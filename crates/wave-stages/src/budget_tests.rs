@@ -60,20 +60,18 @@ fn what_is_recorded_and_what_is_between_are_told_apart() {
 
 #[test]
 fn equals_within_noise_are_ranked_by_their_work() {
-    let candidate = |expected, multiply_adds| Candidate {
+    let candidate = |rank, multiply_adds| Candidate {
         depth: 1,
         width: 1,
         parameters: 1,
         multiply_adds,
         latency_ms: None,
-        expected,
+        expected: None,
+        rank,
         equal: false,
     };
     let all = [(0.7, 1), (0.9, 30), (0.8995, 20), (0.8992, 40), (0.898, 10)];
-    let ranked = ranked(
-        all.map(|(expected, work)| candidate(expected, work))
-            .to_vec(),
-    );
+    let ranked = ranked(all.map(|(rank, work)| candidate(rank, work)).to_vec());
     let work: Vec<usize> = ranked.iter().map(|c| c.multiply_adds).collect();
     assert_eq!(work, [20, 30, 40, 10, 1]);
 }

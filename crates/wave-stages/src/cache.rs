@@ -84,6 +84,23 @@ impl CachePlan {
         }))
     }
 
+    /// Checks that its directory is a cache, empty or new.
+    ///
+    /// # Errors
+    /// If it is a file, or holds anything else.
+    pub fn check(&self) -> Result<()> {
+        if self.dir.is_file() {
+            let file = self.dir.display();
+            return Err(request(format!(
+                "--cache {file} is a file; give a directory"
+            )));
+        }
+        match self.dir.exists() {
+            true => refuse_strangers(&self.dir),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes per image and view, for `width` classes or features.
     pub fn bytes_per_image(&self, output: AncestorOutput, width: usize) -> usize {
         Format::new(output, self.top, width).bytes_per_image()
@@ -132,10 +149,10 @@ impl Cache {
         let context = &ancestor.context;
         context.first_then_others(|| {
             if !path.exists() {
+                plan.check()?;
                 wave_hub::prepare_out(dir)?;
                 let _lock = lock(dir, &|| (), context.interruption())?;
                 if !path.exists() {
-                    refuse_strangers(dir)?;
                     wave_hub::write_json(&path, &manifest)?;
                 }
             }
@@ -319,14 +336,15 @@ fn refuse_mixing(data: &Data) -> Result<()> {
     )))
 }
 
-/// Refuses a directory that holds anything else.
+/// Refuses a directory that holds anything but a cache.
 fn refuse_strangers(dir: &Path) -> Result<()> {
+    let is_cache = || dir.join(MANIFEST).exists();
     let cannot = || format!("cannot read {}", dir.display());
     for entry in fs::read_dir(dir).with_context(cannot)? {
         let name = entry.with_context(cannot)?.file_name();
         let name = name.to_string_lossy();
         let temporary = name.starts_with(".wave-") && name.ends_with(".tmp");
-        if name != "lock" && !temporary {
+        if name != "lock" && !temporary && !is_cache() {
             return Err(request(format!(
                 "{} holds {name} and no {MANIFEST}, so it is not a cache; choose a new or an empty \
                  directory",

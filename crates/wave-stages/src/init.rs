@@ -7,7 +7,7 @@ mod methods;
 mod plan;
 
 use anyhow::{Context as _, Result};
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use convolution::convolution;
 use frame::{Frame, frame};
 pub use methods::MethodOptions;
@@ -101,6 +101,16 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::Vit => vit(&plan, &frame, context)?,
         Architecture::ConvMixer | Architecture::ConvNext => convolution(&plan, &frame)?,
     };
+    for (name, tensor) in &weights {
+        // In f64, a sum of finite values is finite.
+        let sum = tensor.to_dtype(DType::F64)?.sum_all()?;
+        if !sum.to_scalar::<f64>()?.is_finite() {
+            return Err(request(format!(
+                "method {method} makes values of {name} that are not finite; give options nearer \
+                 to their defaults"
+            )));
+        }
+    }
     let origin = match (cost.transferred, &plan.given.from) {
         (1.., Some(from)) => {
             let from = Path::new(from);

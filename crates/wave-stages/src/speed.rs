@@ -20,8 +20,8 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     let wanted = SpeedValues::from(wanted.clone());
     let shape = shape(&wanted)?;
     let (batch, steps) = (wanted.batch, wanted.steps);
-    if batch == 0 || steps == 0 {
-        return Err(request("--batch and --steps must be at least 1"));
+    if batch == 0 || steps == 0 || wanted.classes == 0 {
+        return Err(request("--batch, --steps and --classes must be at least 1"));
     }
     let device = context.device();
     if wanted.peak && !device.is_cpu() {

@@ -116,11 +116,14 @@ pub fn check(result: &Value) -> Result<()> {
     if broken.is_empty() {
         return Ok(());
     }
-    let all = broken.len() + result["predictions"].as_array().map_or(0, Vec::len);
+    let of_all = match result["predictions"].as_array() {
+        Some(read) => format!(" of {}", broken.len() + read.len()),
+        None => String::new(),
+    };
     let lines = broken.iter().filter_map(|image| image["error"].as_str());
     let lines: Vec<String> = lines.map(|line| one_line(line).into_owned()).collect();
     anyhow::bail!(
-        "{} of {all} images cannot be read:\n{}",
+        "{}{of_all} images cannot be read:\n{}",
         broken.len(),
         lines.join("\n")
     )

@@ -118,11 +118,12 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     for dir in dirs {
         let inside = match is_set(dir) {
             true => vec![dir.clone()],
-            false => within(dir)?,
+            false if dir.is_dir() => within(dir)?,
+            false => Vec::new(),
         };
         if inside.is_empty() {
             return Err(request(format!(
-                "{} is not a template directory and contains none",
+                "{} is not a template directory and contains none; give another directory",
                 dir.display()
             )));
         }

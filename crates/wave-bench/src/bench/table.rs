@@ -1,14 +1,25 @@
 //! The `[bench]` table of a recipe: methods, sizes, data sets and seeds.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
 use wave_run::error::request;
 use wave_run::recipe::Recipe;
+use wave_stages::init::flags;
 
 /// Name of the method that starts from templates; the others are those of `wave init`.
 pub(super) const TEMPLATES: &str = "templates";
+
+/// Keys of the tables of a method that the bench sets itself.
+const SET_BY_BENCH: [(&str, &str); 2] = [
+    ("expand", "data depth hold_out seed width"),
+    (
+        "init",
+        "arch channels class_token classes data depth from heads image_size mlp_ratio patch seed \
+         width",
+    ),
+];
 
 /// The `[bench]` table.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -165,6 +176,39 @@ impl Method {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
         self.distil || before.and_then(|value| value.as_bool()) == Some(true)
     }
+
+    /// Checks that the method reads every key of its table.
+    fn check_keys(&self, table: &toml::Value) -> Result<()> {
+        let templates = self.start == TEMPLATES;
+        let parts = templates && self.inherit.is_some();
+        for (key, read, place) in [
+            ("templates", templates, "start = \"templates\""),
+            ("inherit", templates, "start = \"templates\""),
+            ("expand", templates, "start = \"templates\""),
+            (
+                "condense",
+                self.condenses(),
+                "start = \"templates\" without templates",
+            ),
+            ("rest", parts, "start = \"templates\" with inherit"),
+            ("init", !templates, "other starts than \"templates\""),
+            ("operator", self.start == "ligo", "start = \"ligo\""),
+            ("resembles", self.start == "auto-lg", "start = \"auto-lg\""),
+        ] {
+            if !read && table.get(key).is_some() {
+                return Err(request(format!("{key} applies only to {place}; remove it")));
+            }
+        }
+        for (inner, keys) in SET_BY_BENCH {
+            let given = |key: &&str| table.get(inner).is_some_and(|t| t.get(key).is_some());
+            if let Some(key) = keys.split(' ').find(given) {
+                return Err(request(format!(
+                    "{inner} has {key}, which the bench sets itself; remove it"
+                )));
+            }
+        }
+        flags::own(&self.start, &self.init).map(drop)
+    }
 }
 
 /// A part of a transformer that can be inherited separately.
@@ -206,6 +250,18 @@ fn one_seed() -> Vec<u64> {
 
 fn held_out() -> usize {
     5000
+}
+
+/// Refuses a repeated entry, whose runs would count twice.
+fn distinct<T: PartialEq + Serialize>(key: &str, entries: &[T]) -> Result<()> {
+    let mut numbered = entries.iter().enumerate();
+    match numbered.find(|(i, entry)| entries[..*i].contains(entry)) {
+        None => Ok(()),
+        Some((_, entry)) => Err(request(format!(
+            "[bench]: {key} has {} twice; remove one",
+            toml::Value::try_from(entry)?
+        ))),
+    }
 }
 
 /// The `[bench]` table with its methods parsed.
@@ -297,6 +353,9 @@ impl Grid {
     }
 
     fn check(&self) -> Result<()> {
+        distinct("sizes", &self.bench.sizes)?;
+        distinct("seeds", &self.bench.seeds)?;
+        distinct("learning_rates", &self.bench.learning_rates)?;
         self.method(self.subject())?;
         let listed = self.bench.ablations.values().flatten();
         let pairs = self.bench.break_even.iter();
@@ -317,6 +376,17 @@ impl Grid {
                 }
             }
             let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
+            let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
+            if let Some((l, d)) = foreign.next() {
+                return Err(wrong(format!(
+                    "size [{l}, {d}] is not in sizes of [bench]; add it there"
+                )));
+            }
+            if sizes.is_empty() || method.datasets.as_ref().is_some_and(Vec::is_empty) {
+                return Err(wrong(
+                    "sizes or datasets is empty; name one, or remove the key to run all".into(),
+                ));
+            }
             let named: Vec<String> = sizes.iter().map(|(l, d)| format!("{l}x{d}")).collect();
             if let Some(size) = method
                 .pretrain_at
@@ -338,6 +408,9 @@ impl Grid {
                     )));
                 }
             }
+            method
+                .check_keys(&self.bench.methods[name])
+                .with_context(|| format!("[bench.methods.{name}]"))?;
             if method.start == TEMPLATES {
                 continue;
             }
@@ -350,26 +423,12 @@ impl Grid {
                 let start = &method.start;
                 return Err(wrong(format!("{start} takes {number} donor; {remedy}")));
             }
-            if method.inherit.is_some() || method.templates.is_some() {
-                return Err(wrong(format!(
-                    "`inherit` and `templates` apply to start = \"templates\", not {}",
-                    method.start
-                )));
-            }
-            if method.operator.is_some() && method.start != "ligo" {
-                return Err(wrong("`operator` applies only to start = \"ligo\"".into()));
-            }
             if method
                 .operator
                 .as_ref()
                 .is_some_and(|t| t.contains_key("muon"))
             {
                 return Err(wrong("`operator` trains with AdamW; remove muon".into()));
-            }
-            if method.resembles.is_some() && method.start != "auto-lg" {
-                return Err(wrong(
-                    "`resembles` applies only to start = \"auto-lg\"".into(),
-                ));
             }
         }
         for (name, donor) in &self.bench.donors {

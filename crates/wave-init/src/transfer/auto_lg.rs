@@ -5,7 +5,7 @@
 //! parameter counts. Here the similarities are given, and the layers with the largest are taken, in their
 //! original order, which is our interpretation.
 
-use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, largest, whole};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, check_blocks, largest, whole};
 use crate::error::finite;
 use crate::start::{Request, Start, StartMethod};
 use wave_models::{NetworkError, refuse};
@@ -35,7 +35,7 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     for value in similarity {
         finite("a similarity", *value)?;
     }
-    at_least(METHOD.name, "depth", donor_depth, blocks)?;
+    check_blocks(METHOD.name, blocks, donor_depth)?;
     let layers = largest(similarity, blocks.min(depth)).into_iter();
     carry.blocks(layers.enumerate(), &BLOCK_TENSORS, whole)?;
     carry.outside(AS_IS)?;

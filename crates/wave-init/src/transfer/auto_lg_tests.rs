@@ -35,7 +35,10 @@ fn similarities_must_fit_the_donor() {
     for (similarity, needle) in [
         (&[][..], "found 0 similarities for the 3 layers"),
         (&[0.1, f64::NAN, 0.2], "finite"),
-        (&[0.1, 0.3, 0.2], "depth is 3, less than the target's 4"),
+        (
+            &[0.1, 0.3, 0.2],
+            "4 blocks of a donor with 3: give --blocks N",
+        ),
     ] {
         let choices = choices(similarity, None);
         check_refused(

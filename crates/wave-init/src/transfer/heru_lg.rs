@@ -4,7 +4,7 @@
 //! last ones. For transformers the number, 3 blocks, follows from WAVE's parameter counts. A target with
 //! fewer layers gets only the last of them (our interpretation).
 
-use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, whole};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, check_blocks, whole};
 use crate::start::{Request, Start, StartMethod};
 use wave_models::NetworkError;
 
@@ -22,7 +22,7 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
     carry.same_blocks()?;
     let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
     let donor_depth = carry.donor.shape().depth;
-    at_least(METHOD.name, "depth", donor_depth, blocks)?;
+    check_blocks(METHOD.name, blocks, donor_depth)?;
     let layers = (1..=blocks.min(depth)).map(|i| (depth - i, donor_depth - i));
     carry.blocks(layers, &BLOCK_TENSORS, whole)?;
     carry.outside(AS_IS)?;

@@ -26,11 +26,13 @@ fn a_shallow_target_gets_the_last_of_them() {
 }
 
 #[test]
-fn more_blocks_than_the_donor_has_are_refused() {
-    let choices = changed(Choices::default(), |c| c.blocks = Some(5));
+fn no_blocks_and_more_than_the_donor_has_are_refused() {
     let donors = [donor(shape(4, 16), 1)];
-    check_refused(
-        try_start("heru-lg", &shape(6, 16), &donors, &choices),
-        "depth is 4",
-    );
+    for blocks in [0, 5] {
+        let choices = changed(Choices::default(), |c| c.blocks = Some(blocks));
+        check_refused(
+            try_start("heru-lg", &shape(6, 16), &donors, &choices),
+            "--blocks N, 1 to 4",
+        );
+    }
 }

@@ -28,8 +28,17 @@ pub fn ranges() -> &'static [Range] {
 
 /// Settings as a TOML table, without unset keys.
 pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
-    // JSON would turn NaN into an unset value.
-    Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
+    // JSON would turn NaN into an unset value, but it holds the integers that TOML does not.
+    let wrong = |e: toml::ser::Error| {
+        let json = serde_json::to_value(settings).unwrap_or_default();
+        let mut keys = json.as_object().into_iter().flatten();
+        let too_large = keys.find(|(_, value)| value.as_u64() > Some(i64::MAX as u64));
+        request(match too_large {
+            Some((key, value)) => format!("{key} = {value}; expected 0 to {}", i64::MAX),
+            None => format!("settings as TOML: {e}"),
+        })
+    };
+    Table::try_from(settings).map_err(wrong)
 }
 
 /// Refuses numbers outside their ranges, and NaN, anywhere in the settings, naming the first with its range.

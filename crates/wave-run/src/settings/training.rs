@@ -25,12 +25,12 @@ keys! {
         /// Train on the first N images of a seeded shuffle [default: all]
         #[arg(long, value_name = "N")]
         train_limit: usize, 1.0..=1e12;
-        /// Test on the first N images of a seeded shuffle [default: all]
+        /// Test on the first N images of a seeded shuffle, or with --hold-out on all that it holds out [default: all]
         #[arg(long, value_name = "N")]
         test_limit: usize, 1.0..=1e12;
         /// Hold out N training images and test on them instead of the test set
         #[arg(long, value_name = "N")]
-        hold_out: usize;
+        hold_out: usize, 1.0..=1e12;
         /// Mean of each channel, 0 to 1 [default: measured]
         #[arg(long, value_name = "X", value_delimiter = ',')]
         mean: Vec<f64>, 0.0..=1.0;
@@ -79,7 +79,7 @@ keys! {
         label_smoothing: f64 = 0.0, 0.0..=1.0;
         /// Decay of the EMA of the weights; the averaged weights are written [default: none]
         #[arg(long, value_name = "X")]
-        ema: f64, 0.0..=1.0;
+        ema: f64, 0.0..=0.999_999;
         /// Gradient-norm clipping threshold [default: 1]
         #[arg(long, value_name = "X")]
         clip: f64 = 1.0, 1e-9..=1e9;

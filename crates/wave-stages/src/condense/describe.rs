@@ -269,6 +269,7 @@ fn describe_level(
         );
     }
     if let Some(cache) = &plan.cache {
+        cache.check()?;
         let room = cache.bytes_per_image(output, classes);
         text += &format!(
             "the cache takes {room} bytes per image and view, {} per view\n",

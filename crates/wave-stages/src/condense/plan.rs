@@ -66,6 +66,12 @@ pub fn check(settings: &Condense) -> Result<()> {
         ));
     }
     zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
+    if let (Some(sizes), None) = (settings.sizes, settings.minutes) {
+        return Err(request(format!(
+            "sizes = {sizes} belongs to a plan for --minutes; give --minutes N, or replace sizes by \
+             depths and widths"
+        )));
+    }
     if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
         return Err(request(
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",

@@ -50,19 +50,18 @@ const LEAST_TESTS: usize = 500;
 /// sizes end level. With 0.95 and 8 the largest end up to 6 points below the smallest, at the same mean; with 0.4
 /// and 1 the smallest lose 1.5 points, and the largest gain nothing.
 const GROWTH: (f64, f64) = (0.8, 3.0);
+/// All sizes from the first step on.
+const UNGROWN: (f64, f64) = (0.0, 1.0);
 /// Epochs of the smallest model in the total time above which levels pay off, and above which their shares are final.
 const LEVELS_FROM: f64 = 45.0;
 const LEVELS_FULL: f64 = 300.0;
-/// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL: the last brings larger models to the accuracy
-/// of the level before and no further. The latter two are a guess.
-const SHARES: [[f64; 3]; 2] = [[0.58, 0.32, 0.10], [0.25, 0.60, 0.15]];
+/// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
+const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
 /// Minimum epochs for a level; below, it learns almost nothing.
 const LEAST_EPOCHS: f64 = 1.0;
 /// Minimum epochs for the last level, reached by dropping its largest sizes: with fewer they stay below the previous
 /// level.
-const LAST_EPOCHS: f64 = 1.0;
-/// Largest size without levels: the largest for which this share of the time gives this many epochs of all sizes.
-const WITHOUT_LEVELS: (f64, f64) = (0.13, 3.0);
+const LAST_EPOCHS: f64 = 3.0;
 /// Templates per block of weights of a level's models, counting at most LAYERS_OF_TEMPLATES layers.
 const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
 const LAYERS_OF_TEMPLATES: usize = 4;
@@ -82,6 +81,7 @@ pub(super) fn plan(
     ancestor: Option<&Ancestor>,
     context: &Context,
 ) -> Result<(Condense, String)> {
+    check(given)?;
     let mut settings = given.clone();
     let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
@@ -112,11 +112,32 @@ pub(super) fn plan(
     {
         (frame.own_start, settings.template_start) = (false, None);
     }
-    let levels = frame.levels(&settings, &time, &rates)?;
+    let mut levels = frame.levels(&settings, &time, &rates)?;
+    for level in &mut levels {
+        level.train_as_given(&settings, &time);
+    }
     let source = (&data, ancestor, output);
     let text = words::describe(&frame, &levels, &time, &rates, source, minutes);
     write_levels(&mut settings, &frame, &levels);
     Ok((settings, text))
+}
+
+/// Refuses sizes that a plan would replace.
+fn check(given: &Condense) -> Result<()> {
+    let sizes = [
+        ("depths", given.depths.is_some()),
+        ("widths", given.widths.is_some()),
+        ("auxiliary.depth", given.auxiliary.depth.is_some()),
+        ("auxiliary.width", given.auxiliary.width.is_some()),
+    ];
+    match sizes.into_iter().find(|(_, given)| *given) {
+        Some((key, _)) => Err(request(format!(
+            "{key}: a plan for --minutes chooses the sizes of each level; give --sizes, such as {}, \
+             or a recipe without minutes",
+            ModelSizes::default()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Data and training settings that follow from the data.
@@ -290,14 +311,17 @@ impl Frame {
         CondensePlan::new(&Condense {
             depths: Some(vec![self.sizes.least.0, depth]),
             widths: Some(widths.collect()),
-            templates: Some(self.templates(depth, width)),
+            templates: Some(self.templates(settings, (depth, width))),
             levels: None,
             ..settings.clone()
         })
     }
 
-    /// Templates of qkv, proj, fc1 and fc2 for models of this size.
-    fn templates(&self, depth: usize, width: usize) -> Vec<usize> {
+    /// Templates of qkv, proj, fc1 and fc2 for models of this size, unless given.
+    fn templates(&self, settings: &Condense, (depth, width): (usize, usize)) -> Vec<usize> {
+        if let Some(given) = &settings.templates {
+            return given.clone();
+        }
         // The ancestor's weights are kept as far as templates can hold them.
         let (layers, most) = match self.own_start {
             true => (usize::MAX, usize::MAX),
@@ -337,28 +361,39 @@ impl Frame {
         let narrow = &self.widths[..self.widths.len().min(2)];
         let few = (least.0, most.0.min(least.0 + 1));
         let middle = most.0.min(2 * least.0);
+        let growth = |usual: (f64, f64)| {
+            let given = &settings.elastic;
+            (
+                given.growth.unwrap_or(usual.0),
+                given.growth_power.unwrap_or(usual.1),
+            )
+        };
         let mut levels = vec![LevelPlan {
             lr: 4e-3,
-            growth: GROWTH,
+            growth: growth(GROWTH),
             ..LevelPlan::of(few, narrow)
         }];
         if middle > few.1 {
             levels.push(LevelPlan {
                 lr: 4e-3,
+                growth: growth(UNGROWN),
                 ..LevelPlan::of((middle, middle), narrow)
             });
         }
-        let mut all = LevelPlan::of((least.0, most.0), &self.widths);
+        let mut all = LevelPlan {
+            growth: growth(UNGROWN),
+            ..LevelPlan::of((least.0, most.0), &self.widths)
+        };
         let last = levels[levels.len() - 1].clone();
         let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
         if in_all < LEVELS_FROM || self.own_start || settings.templates.is_some() {
-            let (share, least) = WITHOUT_LEVELS;
+            let seconds = time.training * SHARES[0][2];
             if !self.own_start {
-                all.shrink(&last, |level| epochs(level, time.training * share) >= least);
+                all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
             }
             let mut one = LevelPlan {
                 lr: 4e-3,
-                growth: GROWTH,
+                growth: growth(GROWTH),
                 ..all
             };
             one.epochs = epochs(&one, time.training);
@@ -403,8 +438,17 @@ impl LevelPlan {
             widths: widths.to_vec(),
             epochs: 0.0,
             lr: 1e-3,
-            growth: (0.0, 1.0),
+            growth: UNGROWN,
         }
+    }
+
+    /// Takes over the epochs and the learning rate that the settings give for all levels.
+    fn train_as_given(&mut self, settings: &Condense, time: &Time) {
+        let given = &settings.training.optimisation;
+        let of_steps = |steps| steps as f64 * time.batch as f64 / time.images;
+        let epochs = given.epochs.or(given.steps.map(of_steps));
+        self.epochs = epochs.unwrap_or(self.epochs);
+        self.lr = given.lr.unwrap_or(self.lr);
     }
 
     /// Mean seconds per image in a step, over the sampled sizes.
@@ -519,7 +563,7 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let round = |x: f64| (x * 100.0).round() / 100.0;
     let table = |level: &LevelPlan| {
         let widest = level.widths.last().copied().unwrap_or_default();
-        let templates = frame.templates(level.depths.1, widest);
+        let templates = frame.templates(settings, (level.depths.1, widest));
         let changes = [
             ("depths", integers(&[level.depths.0, level.depths.1])),
             ("widths", integers(&level.widths)),

@@ -2,6 +2,7 @@
 
 use super::DEFAULTS;
 use crate::budget::{self, Candidate, Limits};
+use crate::record::Record;
 use anyhow::Result;
 use toml::Table;
 use wave_artefacts::templates::TemplateDir;
@@ -59,7 +60,7 @@ impl ExpandPlan {
     /// If depth or width is missing, or templates cannot make such a shape.
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
         let size = budget::needed(self.given.depth, self.given.width)?;
-        budget::shape(&self.given, gene, size, self.given.heads)
+        budget::shape(&self.given, gene, size)
     }
 
     /// Replaces limits on the size with a size; also returns the sizes within the limits, best first.
@@ -71,7 +72,9 @@ impl ExpandPlan {
         templates: &TemplateDir,
         context: &Context,
     ) -> Result<(ExpandPlan, Option<Vec<Candidate>>)> {
-        let candidates = budget::choose(templates, &self.given, self.limits, context)?;
+        let record = Record::new(&templates.config, &templates.learngene.auxiliary);
+        let expected = |shape: &VitShape| Some(record.expected(shape)?.0);
+        let candidates = budget::choose(templates, &self.given, self.limits, expected, context)?;
         if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
             (self.given.depth, self.given.width) = (Some(best.depth), Some(best.width));
             for limit in ["max_params", "max_macs", "max_latency_ms"] {
@@ -97,10 +100,13 @@ impl ExpandPlan {
         }
         match counts.iter().position(|n| *n == wanted) {
             Some(level) => Ok(gene.of_level(level)),
-            None => Err(request(format!(
-                "templates_used = {wanted}; expected one of {counts:?}, the levels of these \
-                 templates"
-            ))),
+            None => {
+                counts.dedup(); // a deeper level may have no more templates
+                Err(request(format!(
+                    "templates_used = {wanted}; expected one of {counts:?}, the levels of these \
+                     templates"
+                )))
+            }
         }
     }
 

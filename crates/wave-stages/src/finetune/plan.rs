@@ -64,8 +64,14 @@ impl FinetunePlan {
     /// Opens the cache of the ancestor's outputs, if there is to be one.
     ///
     /// # Errors
-    /// As [`Cache::of_plan`].
+    /// As [`Cache::of_plan`]; also if another setting needs an ancestor, and there is none.
     pub fn open_cache(&self, ancestor: Option<&Ancestor>, data: &Data) -> Result<Option<Cache>> {
+        let mut keys = ["kl_weight", "temperature"].into_iter();
+        if let (None, Some(key)) = (ancestor, keys.find(|key| self.table.contains_key(*key))) {
+            return Err(request(format!(
+                "{key} applies only with an ancestor; give --ancestor A, or remove it"
+            )));
+        }
         Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
     }
 

@@ -75,7 +75,14 @@ impl Prepared {
             plan.beside_of(&model.network)?;
         }
         let weights = model.network.prepare(&model.weights)?;
-        check_parts("freeze", &plan.given.freeze, weights.keys())?;
+        let frozen = &plan.given.freeze;
+        check_parts("freeze", frozen, weights.keys())?;
+        let is_frozen = |name: &String| frozen.iter().any(|part| name.contains(part));
+        if weights.keys().all(is_frozen) {
+            return Err(request(
+                "freeze leaves nothing to train; give parts of fewer names",
+            ));
+        }
         let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;

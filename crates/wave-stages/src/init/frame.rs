@@ -6,6 +6,7 @@ use std::path::Path;
 use wave_artefacts::model::{Model, Network};
 use wave_artefacts::templates;
 use wave_data::Transform;
+use wave_init::find;
 use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
@@ -45,6 +46,9 @@ impl Frame {
 /// Input and classes: from another directory, from data, or from the settings.
 pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
     let mut frame = match (&plan.given.from, &plan.given.data) {
+        (Some(_), Some(_)) if !find(&plan.method).is_ok_and(|method| method.images) => {
+            return Err(request("--data does not apply beside --from; remove one"));
+        }
         (Some(from), _) => frame_of(from, context)?,
         (None, Some(_)) => frame_of_data(plan, context)?,
         (None, None) => {

@@ -122,7 +122,7 @@ pub(super) enum Command {
     Run(Whole),
     /// Compare initialisation methods at the sizes, data sets and seeds in the recipe's [bench] table. Skips
     /// finished runs in --out
-    #[command(after_help = "Example: wave bench recipes/bench/shapes.toml --out bench")]
+    #[command(after_help = "Example: wave bench recipes/fashion-mnist.toml --out bench")]
     Bench(Whole),
     /// Distil an ancestor into weight templates. Without a recipe, unset settings are planned for --minutes
     #[command(

@@ -13,7 +13,7 @@ use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::out_dir;
 use wave_run::progress::Verbosity;
-use wave_run::recipe::{Recipe, to_table};
+use wave_run::recipe::{Recipe, means_nothing, to_table};
 use wave_run::run_dir::Options;
 use wave_run::settings::{Adapt, Condense, Expand, Finetune, Init, Output};
 use wave_run::terminal::detail;
@@ -89,6 +89,14 @@ impl Make {
 
     pub(super) fn expand(&self, templates: Option<&Path>, flags: &Expand) -> Result<Done> {
         let settings = self.settings(None, "expand", flags)?.1;
+        let training = &settings.training;
+        if training.images.data.is_none() {
+            let mut keys = to_table(training)?.into_iter().map(|(key, _)| key);
+            // A number of steps is refused with its own advice; a seed draws scalers too.
+            if let Some(key) = keys.find(|key| !["seed", "steps", "epochs"].contains(&&**key)) {
+                return Err(means_nothing(&key, "expand without --data"));
+            }
+        }
         let templates = &shipped::resolve(templates, &self.options.context)?;
         self.make(
             "expand",
@@ -172,8 +180,10 @@ impl Make {
         describe: impl FnOnce() -> Result<String>,
         work: impl FnOnce(&Path, &Options) -> Result<Value>,
     ) -> Result<Done> {
+        let out = self.flags.out.as_deref();
+        out.map_or(Ok(()), out_dir::check)?;
         if self.flags.dry_run {
-            let out = self.flags.out.as_deref().unwrap_or(Path::new("runs"));
+            let out = out.unwrap_or(Path::new("runs"));
             let mut plan = describe()?;
             if let Some(free) = forecast::on_disk(out) {
                 let free = forecast::bytes(free as f64);
@@ -181,7 +191,6 @@ impl Make {
             }
             return Ok(Done::Plan(plan));
         }
-        let out = self.flags.out.as_deref();
         let result = out_dir::work_in(out, name, &self.options, work)?;
         Ok(Done::Result(result))
     }

@@ -230,5 +230,5 @@ fn a_vit_of_the_largest_size_is_the_auxiliary() {
     let rates = rates(&given, &frame);
     let levels = frame.levels(&given, &time(4.0, 50_000), &rates).unwrap();
     assert_eq!((levels.len(), last_size(&levels)), (1, (12, 192)));
-    assert_eq!(frame.templates(12, 192), [1080, 360, 1440, 1440]);
+    assert_eq!(frame.templates(&given, (12, 192)), [1080, 360, 1440, 1440]);
 }
