@@ -1,0 +1,77 @@
+use super::*;
+use crate::settings::{BatchSize, Condense, Finetune};
+
+fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.toml");
+    std::fs::write(&path, text).unwrap();
+    Recipe::read(
+        &path,
+        &overrides.iter().map(|s| s.to_string()).collect::<Vec<_>>(),
+    )
+}
+
+#[test]
+fn flags_beat_overrides_beat_the_table_beat_the_common_keys() {
+    let r = recipe(
+        "seed = 1\ndata = 'a'\n[finetune]\nlr = 1e-3\nbatch = 4\nepochs = 2",
+        &["finetune.batch=8", "finetune.data=b c"],
+    )
+    .unwrap();
+    let mut flags = Finetune::default();
+    flags.training.optimisation.lr = Some(0.5);
+    flags.training.optimisation.steps = Some(7);
+    let flags = to_table(&flags).unwrap();
+    let got: Finetune = r.stage("finetune", Some(&flags)).unwrap();
+    let got = got.training;
+    assert_eq!(
+        (got.optimisation.seed, got.images.data.as_deref()),
+        (Some(1), Some("b c"))
+    );
+    assert_eq!(
+        (got.optimisation.lr, got.optimisation.batch),
+        (Some(0.5), Some(BatchSize::Images(8)))
+    );
+    assert_eq!(
+        (got.optimisation.epochs, got.optimisation.steps),
+        (None, Some(7))
+    );
+}
+
+#[test]
+fn a_duration_replaces_one_of_either_kind() {
+    let r = recipe("[finetune]\nepochs = 2", &[]).unwrap();
+    let own: Table = "steps = 5".parse().unwrap();
+    let with = |over| {
+        let got: Finetune = r.stage("finetune", over).unwrap();
+        (
+            got.training.optimisation.epochs,
+            got.training.optimisation.steps,
+        )
+    };
+    assert_eq!(with(None), (Some(2.0), None));
+    assert_eq!(with(Some(&own)), (None, Some(5)));
+    let mut both = own.clone();
+    merge(&mut both, &"epochs = 3.0".parse().unwrap());
+    assert_eq!(with(Some(&both)), (Some(3.0), None));
+}
+
+#[test]
+fn unknown_keys_are_named() {
+    let check = |text: &str, needle: &str| {
+        let error = recipe(text, &[])
+            .and_then(|r| r.stage::<Condense>("condense", None))
+            .unwrap_err();
+        assert!(error.to_string().contains(needle), "{error}");
+        assert_eq!(crate::error::exit_code(&error), 2);
+    };
+    check("[condense]\nepochz = 3", "epochz; did you mean epochs?");
+    check("[condense]\ndepth = 3", "depth; did you mean depths?");
+    let misspelt = "auxiliary.widht; did you mean width?";
+    check("[condense.auxiliary]\nwidht = 3", misspelt);
+    check("[condens]\nepochs = 3", "condens; did you mean condense?");
+    check("sead = 3", "sead; did you mean seed?");
+    check("lr = 3", "lr");
+    check("[condense]\nepochs = 'many'", "epochs");
+    check("[condense", "recipe");
+}

@@ -1,0 +1,76 @@
+use super::*;
+use wave_init::{DirectMethod, DirectOptions};
+use wave_models::vit;
+use wave_ops::stock;
+
+/// A layer with its factors and scalar, computed step by step.
+#[test]
+fn factors_multiply_the_branches_and_scalars_add_to_the_mlp() {
+    let shape = VitShape {
+        image_size: 8,
+        channels: 1,
+        patch: 4,
+        depth: 1,
+        width: 8,
+        heads: 2,
+        classes: 3,
+        class_token: false,
+        ..VitShape::default()
+    };
+    let options = DirectOptions::new(DirectMethod::Mimetic);
+    let weights = crate::init::fill(&shape, &options, 3).unwrap();
+    let mut weights = vit::stack(&weights, 1).unwrap();
+    let images = Tensor::randn(0f32, 1.0, (2, 1, 8, 8), &Device::Cpu).unwrap();
+    let beside = Beside {
+        layer_scale: Some(1.0),
+        mlp_scalar: Some(0.0),
+    };
+    beside.insert(&mut weights, &shape).unwrap();
+    let plain = vit::logits(&shape, &beside.folded(&weights).unwrap(), &images, None).unwrap();
+    for (gamma, factors) in [
+        ("blocks.attn.proj.factor", 0.3),
+        ("blocks.mlp.fc2.factor", -0.7),
+    ] {
+        let ramp = Tensor::arange(0f32, 8.0, &Device::Cpu).unwrap();
+        let gamma_values = ((ramp * 0.1).unwrap() + factors).unwrap();
+        weights.insert(gamma.into(), gamma_values.unsqueeze(0).unwrap());
+    }
+    let scalar = Tensor::full(0.2f32, (1, 1, 1), &Device::Cpu).unwrap();
+    weights.insert(SCALAR.0.into(), scalar);
+
+    let w = |name: &str| weights[name].clone();
+    let block = |name: &str| w(&format!("blocks.{name}")).squeeze(0).unwrap();
+    let norm = |x: &Tensor, name: &str| {
+        let part = |part: &str| block(&format!("{name}.{part}"));
+        stock::layer_norm(x, &part("weight"), &part("bias"), shape.norm_eps).unwrap()
+    };
+    let linear = |x: &Tensor, name: &str| {
+        let part = |part: &str| block(&format!("{name}.{part}"));
+        stock::linear(x, &part("weight"), &part("bias")).unwrap()
+    };
+    let scaled = |x: Tensor, name: &str| x.broadcast_mul(&block(name)).unwrap();
+    let patches = w("patch_embed.proj.weight");
+    let x = images.conv2d(&patches, 0, 4, 1, 1).unwrap(); // (2, 8, 2, 2)
+    let x = x.flatten_from(2).unwrap().transpose(1, 2).unwrap();
+    let x = x.broadcast_add(&w("patch_embed.proj.bias")).unwrap();
+    let x = x.broadcast_add(&w("pos_embed")).unwrap();
+    let mixed = stock::attention(&linear(&norm(&x, "norm1"), "attn.qkv"), 2).unwrap();
+    let x = (x + scaled(linear(&mixed, "attn.proj"), "attn.proj.factor")).unwrap();
+    let normed = norm(&x, "norm2");
+    let sum = (normed.sum_keepdim(2).unwrap() * 0.2).unwrap();
+    let hidden = linear(&normed, "mlp.fc1").broadcast_add(&sum).unwrap();
+    let hidden = hidden.gelu_erf().unwrap();
+    let x = (&x + scaled(linear(&hidden, "mlp.fc2"), "mlp.fc2.factor")).unwrap();
+    let (scale, shift) = (w("fc_norm.weight"), w("fc_norm.bias"));
+    let pooled = x.mean(1).unwrap();
+    let normed = stock::layer_norm(&pooled, &scale, &shift, shape.norm_eps).unwrap();
+    let expected = stock::linear(&normed, &w("head.weight"), &w("head.bias")).unwrap();
+
+    let found = vit::logits(&shape, &beside.folded(&weights).unwrap(), &images, None).unwrap();
+    let far = |a: &Tensor, b: &Tensor| -> f32 {
+        let apart = (a - b).unwrap().abs().unwrap().max_all().unwrap();
+        apart.to_scalar().unwrap()
+    };
+    assert!(far(&found, &expected) < 1e-5, "{found} {expected}");
+    assert!(far(&found, &plain) > 1e-3, "the factors make a difference");
+}
