@@ -30,6 +30,10 @@ fn wrong_flags() {
         ("condense r.toml --ema 1 --out o".into(), "ema"),
         ("finetune m --hold-out 0 --out o".into(), "hold"),
         (
+            "finetune m --data shapes --freeze .,_ --out o".into(),
+            "nothing to train",
+        ),
+        (
             "condense r.toml --set condense.stepz=1 --out o".into(),
             "stepz",
         ),

@@ -105,7 +105,7 @@ pub use table::{read_table, write_table};
 pub use templates::{
     Accuracy, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates, write_templates,
 };
-pub use tensors::{read_tensors, read_weights, write_tensors};
+pub use tensors::{not_finite, read_tensors, read_weights, write_tensors};
 pub use transformers::{read_transformers, write_transformers};
 pub use versioned::FORMAT_VERSION;
 

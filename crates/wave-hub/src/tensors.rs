@@ -67,8 +67,11 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
     Ok(weights)
 }
 
-/// The number of values of an f32 tensor that are NaN or infinite.
-fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
+/// The number of values of an f32 tensor that are NaN or infinite; 0 for other element types.
+///
+/// # Errors
+/// If the tensor cannot be read back.
+pub fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
     if tensor.dtype() != DType::F32 {
         return Ok(0);
     }

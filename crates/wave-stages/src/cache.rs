@@ -338,7 +338,7 @@ fn refuse_mixing(data: &Data) -> Result<()> {
 
 /// Refuses a directory that holds anything but a cache.
 fn refuse_strangers(dir: &Path) -> Result<()> {
-    let is_cache = || dir.join(MANIFEST).exists();
+    let is_cache = || dir.join(MANIFEST).exists(); // perhaps only now, by another process
     let cannot = || format!("cannot read {}", dir.display());
     for entry in fs::read_dir(dir).with_context(cannot)? {
         let name = entry.with_context(cannot)?.file_name();

@@ -3,7 +3,7 @@
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::Cache;
 use crate::distill_targets::DistillTargets;
-use crate::score::{check_parts, drop_path, score, stored_scores};
+use crate::score::{drop_path, score, stored_scores};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
@@ -197,13 +197,11 @@ impl Trainable for Tuned<'_> {
             Network::Transformer(shape) => shape.depth,
             _ => 0,
         };
-        let frozen = &self.of.plan.given.freeze;
-        check_parts("freeze", frozen, self.start.keys())?;
+        let plan = self.of.plan;
+        plan.check_frozen(&self.start)?;
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, self.of.resolved, depth, device)?;
-            // The forward pass maintains running statistics.
-            let is_frozen = frozen.iter().any(|text| name.contains(text));
-            if is_frozen || convmixer::is_running_statistic(name) {
+            if plan.is_frozen(name) {
                 v.rate = Rate::Frozen;
             }
             Ok(v)

@@ -7,7 +7,7 @@ mod methods;
 mod plan;
 
 use anyhow::{Context as _, Result};
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use convolution::convolution;
 use frame::{Frame, frame};
 pub use methods::MethodOptions;
@@ -102,9 +102,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::ConvMixer | Architecture::ConvNext => convolution(&plan, &frame)?,
     };
     for (name, tensor) in &weights {
-        // In f64, a sum of finite values is finite.
-        let sum = tensor.to_dtype(DType::F64)?.sum_all()?;
-        if !sum.to_scalar::<f64>()?.is_finite() {
+        if wave_hub::not_finite(tensor)? > 0 {
             return Err(request(format!(
                 "method {method} makes values of {name} that are not finite; give options nearer \
                  to their defaults"

@@ -3,12 +3,14 @@
 use super::{Beside, DEFAULTS};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::{Cache, CachePlan};
+use crate::score::check_parts;
 use anyhow::Result;
 use toml::Table;
 use wave_artefacts::model::Network;
 use wave_artefacts::zero_shot;
 use wave_learngene::Objective;
 use wave_models::vit::VitShape;
+use wave_models::{Weights, convmixer};
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::recipe::to_table;
@@ -59,6 +61,24 @@ impl FinetunePlan {
             data,
             training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })
+    }
+
+    /// True for a weight that does not train: the settings freeze it, or it is a running statistic, which the forward
+    /// pass maintains.
+    pub(super) fn is_frozen(&self, name: &str) -> bool {
+        let frozen = &self.given.freeze;
+        frozen.iter().any(|part| name.contains(part)) || convmixer::is_running_statistic(name)
+    }
+
+    /// Refuses frozen parts that none of the weights' names contains, or that leave nothing to train.
+    pub(super) fn check_frozen(&self, weights: &Weights) -> Result<()> {
+        check_parts("freeze", &self.given.freeze, weights.keys())?;
+        match weights.keys().all(|name| self.is_frozen(name)) {
+            false => Ok(()),
+            true => Err(request(
+                "freeze leaves nothing to train; give parts of fewer names",
+            )),
+        }
     }
 
     /// Opens the cache of the ancestor's outputs, if there is to be one.

@@ -3,7 +3,7 @@
 use super::plan::FinetunePlan;
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::Cache;
-use crate::score::{check_parts, zero_head};
+use crate::score::zero_head;
 use crate::timing;
 use anyhow::Result;
 use std::path::Path;
@@ -75,14 +75,7 @@ impl Prepared {
             plan.beside_of(&model.network)?;
         }
         let weights = model.network.prepare(&model.weights)?;
-        let frozen = &plan.given.freeze;
-        check_parts("freeze", frozen, weights.keys())?;
-        let is_frozen = |name: &String| frozen.iter().any(|part| name.contains(part));
-        if weights.keys().all(is_frozen) {
-            return Err(request(
-                "freeze leaves nothing to train; give parts of fewer names",
-            ));
-        }
+        plan.check_frozen(&weights)?;
         let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;
