@@ -1,7 +1,7 @@
 //! Checks of sizes and weights shared by all networks, and their errors.
 
 use crate::Weights;
-use candle_core::DType;
+use candle_core::{DType, Tensor};
 
 /// Default patch size for square images: `usual` if it divides the images into at least 4 x 4 patches, else 7
 /// or 4, else the largest divisor up to 16. If nothing divides, `usual`.
@@ -134,18 +134,6 @@ pub enum ShapeError {
         /// The evidence.
         found: String,
     },
-    /// A network from transformers with an unknown layout.
-    #[error(
-        "{kind} is not supported: its transformers layout is not read (model_type in its \
-         config.json); supported transformers layouts: {read}; save the network with timm \
-         (timm.models.save_for_hf), or use a timm repository"
-    )]
-    Layout {
-        /// Its `model_type`.
-        kind: String,
-        /// The supported layouts.
-        read: String,
-    },
     /// Weights of another network than the configuration names.
     #[error(
         "the architecture given is {said}, but the weights belong to {found}; correct whichever is \
@@ -170,16 +158,9 @@ pub enum ShapeError {
         /// The value found in the weights.
         found: String,
     },
-    /// A network that another project's layout cannot express.
-    #[error("{layout} cannot express {what}; {remedy}")]
-    Inexpressible {
-        /// The layout.
-        layout: &'static str,
-        /// The part that it lacks.
-        what: &'static str,
-        /// The remedy.
-        remedy: &'static str,
-    },
+    /// Anything else, in words.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// Words that keep the list of supported families from contradicting an unsupported part.
@@ -225,9 +206,7 @@ pub fn check_weights(
     parameters: &[(String, Vec<usize>)],
 ) -> Result<(), ShapeError> {
     for (name, expected) in parameters {
-        let tensor = weights
-            .get(name)
-            .ok_or_else(|| ShapeError::Missing { name: name.clone() })?;
+        let tensor = stored(weights, name)?;
         if tensor.dims() != expected {
             return Err(ShapeError::Misshapen {
                 name: name.clone(),
@@ -260,11 +239,14 @@ pub fn ignored(name: &str) -> bool {
     IGNORED.contains(&part)
 }
 
+fn stored<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor, ShapeError> {
+    let found = weights.get(name);
+    found.ok_or_else(|| ShapeError::Missing { name: name.into() })
+}
+
 /// The sizes of a tensor of `N` dimensions.
 pub fn dims<const N: usize>(weights: &Weights, name: &str) -> Result<[usize; N], ShapeError> {
-    let tensor = weights
-        .get(name)
-        .ok_or_else(|| ShapeError::Missing { name: name.into() })?;
+    let tensor = stored(weights, name)?;
     tensor.dims().try_into().map_err(|_| ShapeError::Misshapen {
         name: name.into(),
         found: tensor.dims().to_vec(),
@@ -285,7 +267,7 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
         if value == 0 {
             return Err(ShapeError::Zero { name });
         }
-        check_at_most(name, value, LARGEST)?;
+        at_most(name, value, LARGEST)?;
     }
     Ok(())
 }
@@ -294,17 +276,13 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
 pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
     for &(name, sizes) in products {
         let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
-        check_at_most(name, value, MOST_VALUES)?;
+        at_most(name, value, MOST_VALUES)?;
     }
     Ok(())
 }
 
-/// Checks that a patch is not larger than the image.
-pub fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeError> {
-    check_at_most("patch", patch, image_size)
-}
-
-fn check_at_most(name: &'static str, value: usize, at_most: usize) -> Result<(), ShapeError> {
+/// Checks that a size is not larger than this.
+pub fn at_most(name: &'static str, value: usize, at_most: usize) -> Result<(), ShapeError> {
     match value > at_most {
         false => Ok(()),
         true => Err(ShapeError::TooLarge {

@@ -9,10 +9,10 @@
 //!
 //! Freezing folds the batch norms into the convolutions. Activations are channels-last.
 
-use crate::check::{affine, batch_norm, check_weights, count, dims, refuse_value, sizes};
-use crate::fold::{self, Affine};
+use crate::check::{affine, check_weights, count, dims, refuse_value, sizes};
+use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
-use crate::{About, Activation, Folded, ShapeError, Weights};
+use crate::{About, Activation, Family, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 
 /// Strides of the stages, which cannot be inferred from the weights: the same in the whole family.
@@ -67,27 +67,7 @@ struct Block {
     expands: bool,
 }
 
-/// A convolution followed by a batch norm.
-struct Convolution {
-    name: String,
-    norm: String,
-    /// (outputs, inputs, k, k)
-    dims: [usize; 4],
-    depthwise: bool,
-}
-
 impl EfficientNetShape {
-    pub(super) fn about(&self) -> About {
-        About {
-            family: "an EfficientNet-Lite",
-            depth: self.stages.iter().map(|s| s.depth).sum(),
-            width: self.features,
-            channels: self.channels,
-            image_size: self.image_size,
-            classes: self.classes,
-        }
-    }
-
     /// Checks that the sizes fit each other.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
@@ -166,12 +146,7 @@ impl EfficientNetShape {
 
     /// Names and shapes of all weights, as in timm, running statistics included.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let mut all = Vec::new();
-        for convolution in self.convolutions() {
-            let dims = convolution.dims;
-            all.push((format!("{}.weight", convolution.name), dims.to_vec()));
-            all.extend(batch_norm(&convolution.norm, dims[0]));
-        }
+        let mut all = fold::parameters(&self.convolutions());
         all.extend(affine("classifier", vec![self.classes, self.features]));
         all
     }
@@ -210,19 +185,20 @@ impl EfficientNetShape {
         all
     }
 
-    fn convolutions(&self) -> Vec<Convolution> {
+    fn convolutions(&self) -> Vec<Normed> {
         let mut all = Vec::new();
-        let mut add = |name: String, norm: String, dims: [usize; 4], depthwise: bool| {
-            all.push(Convolution {
+        let mut add = |name: String, norm: String, dims: [usize; 4]| {
+            all.push(Normed {
+                weight: format!("{name}.weight"),
+                depthwise: name.ends_with("conv_dw"),
                 name,
                 norm,
-                dims,
-                depthwise,
+                dims: dims.to_vec(),
             });
         };
         let (k, width) = (STEM_KERNEL, self.stages.last().map_or(0, |s| s.width));
         let stem = [self.stem, self.channels, k, k];
-        add("conv_stem".into(), "bn1".into(), stem, false);
+        add("conv_stem".into(), "bn1".into(), stem);
         for block in self.blocks() {
             let (name, hidden, k) = (&block.name, block.hidden, block.kernel);
             let inner = ("conv_dw", [hidden, 1, k, k]);
@@ -235,73 +211,62 @@ impl EfficientNetShape {
                 ],
                 false => vec![inner, ("conv_pw", last)],
             };
-            for (i, (part, dims)) in parts.into_iter().enumerate() {
-                let (conv, norm) = (format!("{name}.{part}"), format!("{name}.bn{}", i + 1));
-                add(conv, norm, dims, part == "conv_dw");
+            for (i, (part, dims)) in (1..).zip(parts) {
+                add(format!("{name}.{part}"), format!("{name}.bn{i}"), dims);
             }
         }
         let head = [self.features, width, 1, 1];
-        add("conv_head".into(), "bn2".into(), head, false);
+        add("conv_head".into(), "bn2".into(), head);
         all
     }
 }
 
-/// The network, with weights folded by [`fuse`].
-pub(super) fn folded(shape: &EfficientNetShape, weights: Weights) -> Folded<EfficientNetShape> {
-    Folded {
-        about: shape.about(),
-        shape: shape.clone(),
-        weights,
-        head: "classifier",
-        forward,
-    }
-}
+impl Family for EfficientNetShape {
+    const HEAD: &'static str = "classifier";
 
-/// The weights for a forward pass: batch norms folded into the convolutions before them, convolutions laid
-/// out for channels-last images, matrices (in, out).
-pub(super) fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
-    shape.validate().map_err(candle_core::Error::wrap)?;
-    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-    let mut out = Weights::new();
-    for convolution in shape.convolutions() {
-        let name = format!("{}.weight", convolution.name);
-        let mut map = fold::into_outputs(weights, &name, &convolution.norm, shape.eps())?;
-        map.weight = if convolution.depthwise {
-            map.weight.flatten_from(1)?.t()?.contiguous()? // (k k, channels)
-        } else {
-            fold::as_columns(&map.weight)?
-        };
-        map.store(&mut out, &convolution.name);
+    fn about(&self) -> About {
+        About {
+            family: "an EfficientNet-Lite",
+            depth: self.stages.iter().map(|s| s.depth).sum(),
+            width: self.features,
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
     }
-    Affine::map(weights, "classifier")?.store(&mut out, "classifier");
-    Ok(out)
-}
 
-/// Features (b, features), the input of the classifier.
-fn forward(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let map = |name: &str| Affine::stored(weights, name);
-    let x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
-    let window = shape.window(x.dim(1)?, STEM_KERNEL, 2);
-    let mut x = map("conv_stem")?.convolve(&x, window, ACTIVATION)?;
-    for block in shape.blocks() {
-        let name = &block.name;
-        let (inner, last) = match block.expands {
-            true => {
-                let first = map(&format!("{name}.conv_pw"))?;
-                (first.linear(&x, ACTIVATION)?, "conv_pwl")
-            }
-            false => (x.clone(), "conv_pw"),
-        };
-        let window = shape.window(inner.dim(1)?, block.kernel, block.stride);
-        let inner = map(&format!("{name}.conv_dw"))?.depthwise(&inner, window, ACTIVATION)?;
-        let last = map(&format!("{name}.{last}"))?;
-        x = match block.stride == 1 && block.inputs == block.outputs {
-            true => last.onto(&x, &inner)?,
-            false => last.linear(&inner, Activation::Identity)?,
-        };
+    fn fuse(&self, weights: &Weights) -> Result<Weights> {
+        self.validate()?;
+        check_weights(weights, &self.parameters())?;
+        let mut all = fold::fused(weights, &self.convolutions(), self.eps())?;
+        Affine::map(weights, "classifier")?.store(&mut all, "classifier");
+        Ok(all)
     }
-    let x = map("conv_head")?.linear(&x, ACTIVATION)?.flatten(1, 2)?; // (b, n, features)
-    frozen::mean_rows(&x)
+
+    fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        let map = |name: &str| Affine::stored(weights, name);
+        let window = self.window(images.dim(1)?, STEM_KERNEL, 2);
+        let mut x = map("conv_stem")?.convolve(images, window, ACTIVATION)?;
+        for block in self.blocks() {
+            let name = &block.name;
+            let (inner, last) = match block.expands {
+                true => {
+                    let first = map(&format!("{name}.conv_pw"))?;
+                    (first.linear(&x, ACTIVATION)?, "conv_pwl")
+                }
+                false => (x.clone(), "conv_pw"),
+            };
+            let window = self.window(inner.dim(1)?, block.kernel, block.stride);
+            let inner = map(&format!("{name}.conv_dw"))?.depthwise(&inner, window, ACTIVATION)?;
+            let last = map(&format!("{name}.{last}"))?;
+            x = match block.stride == 1 && block.inputs == block.outputs {
+                true => last.onto(&x, &inner)?,
+                false => last.linear(&inner, Activation::Identity)?,
+            };
+        }
+        let x = map("conv_head")?.linear(&x, ACTIVATION)?.flatten(1, 2)?; // (b, n, features)
+        frozen::mean_rows(&x)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Frozen;
 use crate::testing::{self, assert_close};
+use crate::{Folded, Frozen};
 use candle_core::DType;
 
 /// A member of the family, by widths and depths of the stages.
@@ -36,9 +36,9 @@ fn check_against_timm(case: &str, shape: &EfficientNetShape) {
     let weights = testing::weights(&shape.parameters());
     let inferred = EfficientNetShape::infer(&weights, shape.image_size, shape.tensorflow);
     assert_eq!(inferred.as_ref(), Ok(shape), "{case}");
-    let fused = fuse(shape, &weights).unwrap();
+    let fused = shape.fuse(&weights).unwrap();
     let images = testing::images(2, 3, shape.image_size);
-    let out = folded(shape, fused).logits(&images).unwrap();
+    let out = Folded::new(shape, fused).logits(&images).unwrap();
     assert_close(case, &out, &testing::expected(case), 1e-4);
 }
 

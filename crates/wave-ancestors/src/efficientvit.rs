@@ -10,14 +10,13 @@
 //! ```
 //!
 //! Attention is computed within windows of 7 x 7. Every convolution and linear map is followed by a batch
-//! norm, which `EfficientVit::new` folds into it. Activations are channels-last.
+//! norm, which freezing folds into it. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, count, dims, divides, sizes, unsupported};
-use crate::fold::{self, Affine};
+use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Columns, Window};
-use crate::table::{Known, agree, usual_arguments};
-use crate::{About, Body, FrozenNetwork};
-use crate::{Activation, ShapeError, Weights, check_weights};
+use crate::table::{Known, usual_arguments};
+use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -30,6 +29,11 @@ const STEM: usize = 4;
 const KERNEL: usize = 3;
 /// Expansion ratio between stages: hidden channels divided by input channels.
 const MERGING: usize = 4;
+/// Names of the maps of squeeze and excitation between stages.
+const SQUEEZE: [&str; 2] = ["patchmerge.se.fc1", "patchmerge.se.fc2"];
+/// Name of the attention in a block.
+const ATTENTION: &str = "mixer.m.attn";
+
 /// The sizes of an EfficientViT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EfficientVitShape {
@@ -47,34 +51,7 @@ pub struct EfficientVitShape {
     pub classes: usize,
 }
 
-/// Names and shapes of weights.
-type Parameters = Vec<(String, Vec<usize>)>;
-
-/// Adds a convolution followed by a batch norm.
-fn add(all: &mut Parameters, name: String, dims: [usize; 4]) {
-    all.push((format!("{name}.conv.weight"), dims.to_vec()));
-    all.extend(batch_norm(&format!("{name}.bn"), dims[0]));
-}
-
-/// Adds the convolutions of [`Residuals`].
-fn add_residuals(all: &mut Parameters, dw: String, ffn: String, width: usize) {
-    add(all, dw, [width, 1, KERNEL, KERNEL]);
-    add(all, format!("{ffn}.pw1"), [2 * width, width, 1, 1]);
-    add(all, format!("{ffn}.pw2"), [width, 2 * width, 1, 1]);
-}
-
 impl EfficientVitShape {
-    pub(super) fn about(&self) -> About {
-        About {
-            family: "an EfficientViT",
-            depth: self.stages.iter().map(|(_, depth, _)| depth).sum(),
-            width: self.stages.last().map_or(0, |(width, ..)| *width),
-            channels: self.channels,
-            image_size: self.image_size,
-            classes: self.classes,
-        }
-    }
-
     /// Side of a stage's activations, in pixels.
     fn side(&self, stage: usize) -> usize {
         (0..stage).fold(self.image_size >> STEM, |side, _| side.div_ceil(2))
@@ -85,63 +62,100 @@ impl EfficientVitShape {
         self.side(stage).min(WINDOW)
     }
 
-    /// Names and shapes of all weights, running statistics included.
-    pub fn parameters(&self) -> Parameters {
-        let mut parameters = Vec::new();
-        let all = &mut parameters;
+    /// All convolutions and linear maps but the classifier and those of [`SQUEEZE`].
+    fn maps(&self) -> Vec<Normed> {
+        let mut all = Vec::new();
+        let mut add = |name: String, dims: [usize; 4], depthwise: bool| {
+            all.push(Normed {
+                weight: format!("{name}.conv.weight"),
+                norm: format!("{name}.bn"),
+                name,
+                dims: dims.to_vec(),
+                depthwise,
+            });
+        };
         let k = KERNEL;
         let first = self.stages.first().map_or(0, |(width, ..)| *width);
         let mut inputs = self.channels;
         for i in 1..=STEM {
             let out = first >> (STEM - i);
-            add(all, format!("patch_embed.conv{i}"), [out, inputs, k, k]);
+            add(format!("patch_embed.conv{i}"), [out, inputs, k, k], false);
             inputs = out;
         }
         for (s, &(width, depth, heads)) in self.stages.iter().enumerate() {
+            let blocks = (0..depth).map(|l| format!("stages.{s}.blocks.{l}"));
+            let in_blocks = blocks.clone().flat_map(|name| residuals_of_block(&name));
+            let mut residuals: Vec<_> = in_blocks.map(|names| (names, width)).collect();
             if s > 0 {
-                let name = format!("stages.{s}.downsample");
-                let hidden = MERGING * inputs;
-                for (part, width) in [("res1", inputs), ("res2", width)] {
-                    let (dw, ffn) = (format!("{name}.{part}.0.m"), format!("{name}.{part}.1.m"));
-                    add_residuals(all, dw, ffn, width);
+                let merging = format!("stages.{s}.downsample");
+                residuals.extend(
+                    residuals_of_merging(&merging)
+                        .into_iter()
+                        .zip([inputs, width]),
+                );
+                let (merge, hidden) = (format!("{merging}.patchmerge"), MERGING * inputs);
+                add(format!("{merge}.conv1"), [hidden, inputs, 1, 1], false);
+                add(format!("{merge}.conv2"), [hidden, 1, k, k], true);
+                add(format!("{merge}.conv3"), [width, hidden, 1, 1], false);
+            }
+            for ([dw, ffn], width) in residuals {
+                add(dw, [width, 1, k, k], true);
+                add(format!("{ffn}.pw1"), [2 * width, width, 1, 1], false);
+                add(format!("{ffn}.pw2"), [width, 2 * width, 1, 1], false);
+            }
+            inputs = width;
+            let share = width / heads.max(1);
+            for attention in blocks.map(|name| format!("{name}.{ATTENTION}")) {
+                for (h, &k) in self.kernels.iter().take(heads).enumerate() {
+                    let out = 2 * self.key + share;
+                    add(format!("{attention}.qkvs.{h}"), [out, share, 1, 1], false);
+                    add(format!("{attention}.dws.{h}"), [self.key, 1, k, k], true);
                 }
-                let merge = format!("{name}.patchmerge");
-                add(all, format!("{merge}.conv1"), [hidden, inputs, 1, 1]);
-                add(all, format!("{merge}.conv2"), [hidden, 1, k, k]);
-                add(all, format!("{merge}.conv3"), [width, hidden, 1, 1]);
-                let squeezed = hidden / 4;
-                for (part, out, inputs) in [("fc1", squeezed, hidden), ("fc2", hidden, squeezed)] {
-                    let name = format!("{merge}.se.{part}");
+                add(
+                    format!("{attention}.proj.1"),
+                    [width, share * heads, 1, 1],
+                    false,
+                );
+            }
+        }
+        all
+    }
+
+    /// Names and shapes of all weights, running statistics included.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = fold::parameters(&self.maps());
+        let mut inputs = 0;
+        for (s, &(width, depth, heads)) in self.stages.iter().enumerate() {
+            if s > 0 {
+                let hidden = MERGING * inputs;
+                let sizes = [[hidden / 4, hidden], [hidden, hidden / 4]];
+                for (part, [out, inputs]) in SQUEEZE.into_iter().zip(sizes) {
+                    let name = format!("stages.{s}.downsample.{part}");
                     all.extend(affine(&name, vec![out, inputs, 1, 1]));
                 }
             }
             inputs = width;
             for l in 0..depth {
-                let name = format!("stages.{s}.blocks.{l}");
-                for i in 0..2 {
-                    let (dw, ffn) = (format!("{name}.dw{i}.m"), format!("{name}.ffn{i}.m"));
-                    add_residuals(all, dw, ffn, width);
-                }
-                let attention = format!("{name}.mixer.m.attn");
-                let share = width / heads.max(1);
-                for (h, kernel) in self.kernels.iter().take(heads).enumerate() {
-                    let out = 2 * self.key + share;
-                    add(all, format!("{attention}.qkvs.{h}"), [out, share, 1, 1]);
-                    let dims = [self.key, 1, *kernel, *kernel];
-                    add(all, format!("{attention}.dws.{h}"), dims);
-                }
-                let dims = [width, share * heads, 1, 1];
-                add(all, format!("{attention}.proj.1"), dims);
-                let biases = vec![heads, self.window(s).pow(2)];
-                all.push((format!("{attention}.attention_biases"), biases));
+                let name = format!("stages.{s}.blocks.{l}.{ATTENTION}.attention_biases");
+                all.push((name, vec![heads, self.window(s).pow(2)]));
             }
         }
         if self.classes > 0 {
             all.extend(batch_norm("head.bn", inputs));
             all.extend(affine("head.linear", vec![self.classes, inputs]));
         }
-        parameters
+        all
     }
+}
+
+/// Names of the depthwise convolution and of the feed-forward network of the two [`residuals`] of a block.
+fn residuals_of_block(name: &str) -> [[String; 2]; 2] {
+    [0, 1].map(|i| [format!("{name}.dw{i}.m"), format!("{name}.ffn{i}.m")])
+}
+
+/// The same of the layers between two stages.
+fn residuals_of_merging(name: &str) -> [[String; 2]; 2] {
+    ["res1", "res2"].map(|part| [0, 1].map(|i| format!("{name}.{part}.{i}.m")))
 }
 
 /// Recognises an EfficientViT; `None` if the weights are not those of one.
@@ -172,30 +186,22 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     let stages = (0..n_stages)
         .map(stage)
         .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
-    let most = stages
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, (.., heads))| *heads);
-    let Some((widest, (.., heads))) = most else {
-        let name = format!("stages.0.{first}.qkvs.0.conv.weight");
-        return Err(ShapeError::Missing { name });
-    };
     let kernel = |h: usize| {
-        let name = format!("stages.{widest}.{first}.dws.{h}.conv.weight");
-        dims::<4>(weights, &name).map(|[_, _, kernel, _]| kernel)
+        let name = |s| format!("stages.{s}.{first}.dws.{h}.conv.weight");
+        let found = (0..n_stages).map(name).find(|name| known.has(name))?;
+        Some(dims::<4>(weights, &found).map(|[_, _, kernel, _]| kernel))
     };
-    let kernels = (0..*heads)
-        .map(kernel)
+    let kernels = (0..)
+        .map_while(kernel)
         .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
     let [key, ..] = dims::<4>(weights, &format!("stages.0.{first}.dws.0.conv.weight"))?;
-    let classes = known.rows("head.linear")?;
     let shape = EfficientVitShape {
         image_size: known.image_size(224),
         channels,
         key,
         stages,
         kernels,
-        classes,
+        classes: known.rows("head.linear")?,
     };
     sizes(&[("channels", channels), ("key", key)])?;
     divides("16", 1 << STEM, "image_size", shape.image_size)?;
@@ -204,251 +210,143 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         divides("heads", heads, "width", width)?;
         divides("8", 8, "width", shape.stages[0].0)?;
     }
-    check_weights(weights, &shape.parameters())?;
-    for (key, found) in [("num_classes", classes), ("in_chans", channels)] {
-        agree(known, key, found)?;
-    }
     Ok(Some(FrozenNetwork::EfficientVit(shape)))
 }
 
-/// `x + dw(x)` and `x + ffn(x)`, the first as a single kernel.
-struct Residuals {
-    dw: Affine,
-    ffn: [Affine; 2],
-}
+impl Family for EfficientVitShape {
+    const HEAD: &'static str = "head";
+    const AT_ONCE: Option<usize> = Some(16);
 
-struct Head {
-    qkv: Affine,
-    dw: Affine,
-    kernel: usize,
-    bias: Tensor,
-}
-
-struct Block {
-    before: Residuals,
-    heads: Vec<Head>,
-    proj: Affine,
-    after: Residuals,
-}
-
-struct Merging {
-    before: Residuals,
-    maps: [Affine; 3],
-    squeeze: [Affine; 2],
-    after: Residuals,
-}
-
-struct Stage {
-    merging: Option<Merging>,
-    blocks: Vec<Block>,
-    window: usize,
-}
-
-/// An EfficientViT with its weights.
-pub(super) struct EfficientVit {
-    key: usize,
-    stem: Vec<Affine>,
-    stages: Vec<Stage>,
-}
-
-/// Weights by name, folded on demand.
-struct Folding<'a>(&'a Weights);
-
-impl Folding<'_> {
-    /// A convolution (out, in, k, k) with its batch norm folded in.
-    fn normed(&self, name: &str) -> Result<Affine> {
-        let norm = format!("{name}.bn");
-        fold::into_outputs(self.0, &format!("{name}.conv.weight"), &norm, EPS)
+    fn about(&self) -> About {
+        About {
+            family: "an EfficientViT",
+            depth: self.stages.iter().map(|(_, depth, _)| depth).sum(),
+            width: self.stages.last().map_or(0, |(width, ..)| *width),
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
     }
 
-    fn dense(&self, name: &str) -> Result<Affine> {
-        self.normed(name)?.columns()
-    }
-
-    /// A depthwise convolution times `scale`, plus `own` times its input.
-    fn depthwise(&self, name: &str, scale: f64, own: f64) -> Result<Affine> {
-        let Affine { weight, bias } = self.normed(name)?; // (c, 1, k, k)
-        let (c, _, k, _) = weight.dims4()?;
-        let mut centre = vec![0.0_f32; k * k];
-        centre[k * k / 2] = own as f32;
-        let centre = Tensor::from_vec(centre, (k * k, 1), weight.device())?;
-        let columns = (weight.reshape((c, k * k))?.t()? * scale)?;
-        Ok(Affine {
-            weight: columns.broadcast_add(&centre)?.contiguous()?,
-            bias: (bias * scale)?,
-        })
-    }
-
-    fn residuals(&self, dw: &str, ffn: &str) -> Result<Residuals> {
-        Ok(Residuals {
-            dw: self.depthwise(dw, 1.0, 1.0)?,
-            ffn: [
-                self.dense(&format!("{ffn}.pw1"))?,
-                self.dense(&format!("{ffn}.pw2"))?,
-            ],
-        })
-    }
-
-    fn merging(&self, name: &str) -> Result<Merging> {
-        let merge = format!("{name}.patchmerge");
-        let residuals = |part: &str| {
-            self.residuals(&format!("{name}.{part}.0.m"), &format!("{name}.{part}.1.m"))
-        };
-        Ok(Merging {
-            before: residuals("res1")?,
-            maps: [
-                self.dense(&format!("{merge}.conv1"))?,
-                self.depthwise(&format!("{merge}.conv2"), 1.0, 0.0)?,
-                self.dense(&format!("{merge}.conv3"))?,
-            ],
-            squeeze: [
-                Affine::map(self.0, &format!("{merge}.se.fc1"))?,
-                Affine::map(self.0, &format!("{merge}.se.fc2"))?,
-            ],
-            after: residuals("res2")?,
-        })
-    }
-
-    fn block(
-        &self,
-        shape: &EfficientVitShape,
-        name: &str,
-        heads: usize,
-        side: usize,
-    ) -> Result<Block> {
-        let attention = format!("{name}.mixer.m.attn");
-        let biases = fold::get(self.0, &format!("{attention}.attention_biases"))?;
-        let biases = fold::biases_by_distance(biases, side, 1)?;
-        let share = (shape.key as f64).powf(-0.5);
-        let head = |(h, kernel): (usize, &usize)| {
-            Ok(Head {
-                qkv: self.dense(&format!("{attention}.qkvs.{h}"))?,
-                dw: self.depthwise(&format!("{attention}.dws.{h}"), share, 0.0)?,
-                kernel: *kernel,
-                bias: biases.narrow(0, h, 1)?,
-            })
-        };
-        let residuals =
-            |i: usize| self.residuals(&format!("{name}.dw{i}.m"), &format!("{name}.ffn{i}.m"));
-        Ok(Block {
-            before: residuals(0)?,
-            heads: shape
-                .kernels
-                .iter()
-                .take(heads)
-                .enumerate()
-                .map(head)
-                .collect::<Result<_>>()?,
-            proj: self.dense(&format!("{attention}.proj.1"))?,
-            after: residuals(1)?,
-        })
-    }
-}
-
-impl EfficientVit {
-    /// The network and its classifier, if there is one.
-    pub(super) fn new(
-        shape: &EfficientVitShape,
-        weights: &Weights,
-    ) -> Result<(EfficientVit, Option<Affine>)> {
-        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-        let folding = Folding(weights);
-        let stage = |(s, &(_, depth, heads)): (usize, &(usize, usize, usize))| {
-            let name = format!("stages.{s}");
-            let window = shape.window(s);
-            Ok(Stage {
-                merging: match s {
-                    0 => None,
-                    _ => Some(folding.merging(&format!("{name}.downsample"))?),
-                },
-                blocks: (0..depth)
-                    .map(|l| folding.block(shape, &format!("{name}.blocks.{l}"), heads, window))
-                    .collect::<Result<_>>()?,
-                window,
-            })
-        };
-        let classifier = match shape.classes {
-            0 => None,
-            _ => {
-                let Affine { weight, bias } = fold::classifier(weights, "head", EPS)?;
-                Some(Affine {
-                    weight: weight.to_dtype(DType::F32)?,
-                    bias: bias.to_dtype(DType::F32)?,
-                })
+    /// Attention biases are expanded to every pair of tokens, `1 / sqrt(key)` is folded into the queries, and
+    /// `x + dw(x)` is a single kernel.
+    fn fuse(&self, weights: &Weights) -> Result<Weights> {
+        check_weights(weights, &self.parameters())?;
+        let mut all = fold::fused(weights, &self.maps(), EPS)?;
+        let scale = (self.key as f64).powf(-0.5);
+        for Normed { name, dims, .. } in self.maps().into_iter().filter(|map| map.depthwise) {
+            let Affine { weight, bias } = Affine::stored(&all, &name)?; // (k k, c), (c)
+            let map = if name.contains(".dws.") {
+                Affine {
+                    weight: (weight * scale)?,
+                    bias: (bias * scale)?,
+                }
+            } else if name.ends_with(".m") {
+                let taps = dims[2] * dims[3];
+                let mut centre = vec![0.0_f32; taps];
+                centre[taps / 2] = 1.0;
+                let centre = Tensor::from_vec(centre, (taps, 1), weight.device())?;
+                Affine {
+                    weight: weight.broadcast_add(&centre)?,
+                    bias,
+                }
+            } else {
+                continue;
+            };
+            map.store(&mut all, &name);
+        }
+        for (s, &(_, depth, _)) in self.stages.iter().enumerate() {
+            for part in SQUEEZE.iter().filter(|_| s > 0) {
+                let name = format!("stages.{s}.downsample.{part}");
+                Affine::map(weights, &name)?.store(&mut all, &name);
             }
-        };
-        let network = EfficientVit {
-            key: shape.key,
-            stem: (1..=STEM)
-                .map(|i| folding.dense(&format!("patch_embed.conv{i}")))
-                .collect::<Result<_>>()?,
-            stages: shape
-                .stages
-                .iter()
-                .enumerate()
-                .map(stage)
-                .collect::<Result<_>>()?,
-        };
-        Ok((network, classifier))
+            for l in 0..depth {
+                let name = format!("stages.{s}.blocks.{l}.{ATTENTION}.attention_biases");
+                let biases = fold::get(weights, &name)?;
+                let biases = fold::biases_by_distance(biases, self.window(s), 1)?;
+                all.insert(name, biases);
+            }
+        }
+        if self.classes > 0 {
+            let Affine { weight, bias } = fold::classifier(weights, "head", EPS)?;
+            let head = Affine {
+                weight: weight.to_dtype(DType::F32)?,
+                bias: bias.to_dtype(DType::F32)?,
+            };
+            head.store(&mut all, "head");
+        }
+        Ok(all)
     }
-}
 
-impl Body for EfficientVit {
-    const AT_ONCE: usize = 16;
-
-    fn run(&self, images: &Tensor) -> Result<Tensor> {
-        let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
-        for (i, map) in self.stem.iter().enumerate() {
+    fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        let mut x = images.clone();
+        for i in 1..=STEM {
             let window = Window::padded(x.dim(1)?, KERNEL, 2, 1);
-            let act = match i + 1 == STEM {
+            let act = match i == STEM {
                 true => Activation::Identity,
                 false => Activation::Relu,
             };
+            let map = Affine::stored(weights, &format!("patch_embed.conv{i}"))?;
             x = map.convolve(&x, window, act)?;
         }
-        for stage in &self.stages {
-            if let Some(merging) = &stage.merging {
-                x = merging.run(&x)?;
+        for (s, &(_, depth, _)) in self.stages.iter().enumerate() {
+            if s > 0 {
+                x = merged(weights, &format!("stages.{s}.downsample"), &x)?;
             }
-            for block in &stage.blocks {
-                x = block.run(&x, self.key, stage.window)?;
+            for l in 0..depth {
+                let name = format!("stages.{s}.blocks.{l}");
+                let [before, after] = residuals_of_block(&name);
+                x = residuals(weights, before, &x)?;
+                x = (&x + self.attend_in_windows(weights, s, &name, &x)?)?;
+                x = residuals(weights, after, &x)?;
             }
         }
         frozen::mean_rows(&x.flatten(1, 2)?)
     }
 }
 
-impl Residuals {
-    fn run(&self, x: &Tensor) -> Result<Tensor> {
-        let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
-        let x = self.dw.depthwise(x, window, Activation::Identity)?;
-        let [first, second] = &self.ffn;
-        second.onto(&x, &first.linear(&x, Activation::Relu)?)
-    }
+/// `x + dw(x)`, then `x + ffn(x)`.
+fn residuals(weights: &Weights, [dw, ffn]: [String; 2], x: &Tensor) -> Result<Tensor> {
+    let map = |name: &str| Affine::stored(weights, name);
+    let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
+    let x = map(&dw)?.depthwise(x, window, Activation::Identity)?;
+    let inner = map(&format!("{ffn}.pw1"))?.linear(&x, Activation::Relu)?;
+    map(&format!("{ffn}.pw2"))?.onto(&x, &inner)
 }
 
-impl Merging {
-    fn run(&self, x: &Tensor) -> Result<Tensor> {
-        let x = self.before.run(x)?;
-        let [first, second, third] = &self.maps;
-        let x = first.linear(&x, Activation::Relu)?;
-        let window = Window::padded(x.dim(1)?, KERNEL, 2, 1);
-        let x = second.depthwise(&x, window, Activation::Relu)?;
-        let [squeeze, expand] = &self.squeeze;
-        let means = frozen::mean_rows(&x.flatten(1, 2)?)?; // (b, hidden)
-        let gate = squeeze.linear(&means, Activation::Relu)?;
-        let gate = expand.linear(&gate, Activation::Identity)?;
-        let gate = ((gate.neg()?.exp()? + 1.0)?.recip()?)
-            .unsqueeze(1)?
-            .unsqueeze(1)?;
-        let x = x.broadcast_mul(&gate)?;
-        self.after.run(&third.linear(&x, Activation::Identity)?)
-    }
+/// The layers between two stages.
+fn merged(weights: &Weights, name: &str, x: &Tensor) -> Result<Tensor> {
+    let map = |part: &str| Affine::stored(weights, &format!("{name}.{part}"));
+    let [before, after] = residuals_of_merging(name);
+    let x = residuals(weights, before, x)?;
+    let x = map("patchmerge.conv1")?.linear(&x, Activation::Relu)?;
+    let window = Window::padded(x.dim(1)?, KERNEL, 2, 1);
+    let x = map("patchmerge.conv2")?.depthwise(&x, window, Activation::Relu)?;
+    let [squeeze, expand] = SQUEEZE;
+    let means = frozen::mean_rows(&x.flatten(1, 2)?)?; // (b, hidden)
+    let gate = map(squeeze)?.linear(&means, Activation::Relu)?;
+    let gate = map(expand)?.linear(&gate, Activation::Identity)?;
+    let gate = ((gate.neg()?.exp()? + 1.0)?.recip()?)
+        .unsqueeze(1)?
+        .unsqueeze(1)?;
+    let x = x.broadcast_mul(&gate)?;
+    residuals(
+        weights,
+        after,
+        &map("patchmerge.conv3")?.linear(&x, Activation::Identity)?,
+    )
 }
 
-impl Block {
-    fn run(&self, x: &Tensor, key: usize, window: usize) -> Result<Tensor> {
-        let x = self.before.run(x)?;
+impl EfficientVitShape {
+    /// The attention of the block `name`, within windows: (b, s, s, c).
+    fn attend_in_windows(
+        &self,
+        weights: &Weights,
+        stage: usize,
+        name: &str,
+        x: &Tensor,
+    ) -> Result<Tensor> {
+        let window = self.window(stage);
         let (b, s, _, c) = x.dims4()?;
         let (windows, padded) = (s.div_ceil(window), s.div_ceil(window) * window);
         // Nothing is copied if there is only one window.
@@ -459,40 +357,45 @@ impl Block {
             .transpose(2, 3)?
             .contiguous()?
             .reshape((b * windows * windows, window, window, c))?;
-        let joined = self
-            .attention(&cut, key)?
-            .reshape(&[b, windows, windows, window, window, c][..])?
-            .transpose(2, 3)?
-            .contiguous()?
-            .reshape((b, padded, padded, c))?
-            .narrow(1, 0, s)?
-            .narrow(2, 0, s)?
-            .contiguous()?;
-        self.after.run(&(x + joined)?)
+        self.attention(
+            weights,
+            &format!("{name}.{ATTENTION}"),
+            self.stages[stage].2,
+            &cut,
+        )?
+        .reshape(&[b, windows, windows, window, window, c][..])?
+        .transpose(2, 3)?
+        .contiguous()?
+        .reshape((b, padded, padded, c))?
+        .narrow(1, 0, s)?
+        .narrow(2, 0, s)?
+        .contiguous()
     }
 
     /// Attention within each of the windows (b, s, s, c), head by head.
-    fn attention(&self, x: &Tensor, key: usize) -> Result<Tensor> {
+    fn attention(&self, weights: &Weights, name: &str, heads: usize, x: &Tensor) -> Result<Tensor> {
+        let map = |part: &str| Affine::stored(weights, &format!("{name}.{part}"));
+        let biases = fold::get(weights, &format!("{name}.attention_biases"))?;
         let (b, s, _, c) = x.dims4()?;
-        let share = c / self.heads.len();
-        let mut outputs: Vec<Tensor> = Vec::with_capacity(self.heads.len());
-        for (h, head) in self.heads.iter().enumerate() {
+        let (key, share) = (self.key, c / heads);
+        let mut outputs: Vec<Tensor> = Vec::with_capacity(heads);
+        for (h, &kernel) in self.kernels.iter().take(heads).enumerate() {
             let mut input = x.narrow(3, h * share, share)?.contiguous()?;
             if let Some(last) = outputs.last() {
                 input = (input + last)?;
             }
-            let qkv = head.qkv.linear(&input, Activation::Identity)?;
+            let qkv = map(&format!("qkvs.{h}"))?.linear(&input, Activation::Identity)?;
             let q = qkv.narrow(3, 0, key)?.contiguous()?;
-            let window = Window::padded(s, head.kernel, 1, head.kernel / 2);
-            let q = head.dw.depthwise(&q, window, Activation::Identity)?;
+            let window = Window::padded(s, kernel, 1, kernel / 2);
+            let q = map(&format!("dws.{h}"))?.depthwise(&q, window, Activation::Identity)?;
             let (q, qkv) = (q.flatten(1, 2)?, qkv.flatten(1, 2)?); // (b, n, ..)
             let of = |offset| Columns::new(&qkv, offset, 2 * key + share);
-            let query = Columns::new(&q, 0, key);
+            let (query, bias) = (Columns::new(&q, 0, key), biases.narrow(0, h, 1)?);
             let (widths, none) = ((key, share), Activation::Identity);
-            let y = frozen::attention(query, of(key), of(2 * key), &head.bias, widths, none)?;
+            let y = frozen::attention(query, of(key), of(2 * key), &bias, widths, none)?;
             outputs.push(y.reshape((b, s, s, share))?);
         }
         let mixed = Tensor::cat(&outputs, 3)?.relu()?;
-        self.proj.linear(&mixed, Activation::Identity)
+        map("proj.1")?.linear(&mixed, Activation::Identity)
     }
 }

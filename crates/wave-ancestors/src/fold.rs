@@ -3,9 +3,10 @@
 //! A batch norm in evaluation mode is affine, `y = s x + t` with
 //! `s = weight / sqrt(variance + eps)` and `t = bias - s mean`. Sums are computed in `f64`.
 
+use crate::check::batch_norm;
 use crate::frozen::{self, Window};
 use crate::{Activation, Weights};
-use candle_core::{DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 
 /// A weight and its bias: of a norm, or of a map in the layout of [`frozen`].
 #[derive(Clone, Debug)]
@@ -91,6 +92,57 @@ pub fn into_outputs(weights: &Weights, weight: &str, norm: &str, eps: f64) -> Re
         weight: folded.to_dtype(DType::F32)?,
         bias: shift.to_dtype(DType::F32)?,
     })
+}
+
+/// A linear map or convolution without a bias, followed by a batch norm.
+pub(crate) struct Normed {
+    /// Name of the folded map.
+    pub(crate) name: String,
+    /// Name of the weight.
+    pub(crate) weight: String,
+    /// Name of the batch norm.
+    pub(crate) norm: String,
+    /// (outputs, inputs), or a convolution's (outputs, inputs, k, k); of a depthwise one (channels, 1, k, k).
+    pub(crate) dims: Vec<usize>,
+    pub(crate) depthwise: bool,
+}
+
+/// Names and shapes of the weights of these maps.
+pub(crate) fn parameters(maps: &[Normed]) -> Vec<(String, Vec<usize>)> {
+    let mut all = Vec::new();
+    for map in maps {
+        all.push((map.weight.clone(), map.dims.clone()));
+        all.extend(batch_norm(&map.norm, map.dims[0]));
+    }
+    all
+}
+
+/// These maps with their batch norms folded in, in the layout of [`frozen`].
+pub(crate) fn fused(weights: &Weights, maps: &[Normed], eps: f64) -> Result<Weights> {
+    let mut all = Weights::new();
+    for map in maps {
+        let mut folded = into_outputs(weights, &map.weight, &map.norm, eps)?;
+        folded.weight = match map.depthwise {
+            true => folded.weight.flatten_from(1)?.t()?.contiguous()?, // (k k, channels)
+            false => as_columns(&folded.weight)?,
+        };
+        folded.store(&mut all, &map.name);
+    }
+    Ok(all)
+}
+
+/// Scales the queries of `map` (.., heads x per_head), the first `key` outputs of each head.
+pub(crate) fn scale_queries(
+    map: &Tensor,
+    per_head: usize,
+    key: usize,
+    scale: f32,
+) -> Result<Tensor> {
+    let outputs = map.dim(D::Minus1)?;
+    let scales: Vec<f32> = (0..outputs)
+        .map(|i| if i % per_head < key { scale } else { 1.0 })
+        .collect();
+    map.broadcast_mul(&Tensor::from_vec(scales, outputs, map.device())?)
 }
 
 /// The classifier `NAME.linear` after its batch norm `NAME.bn`, as `f64` in the layout of [`frozen`]:

@@ -22,7 +22,7 @@ use wave_ops::slices::{
 
 /// Images per thread and forward pass: enough rows for efficient matrix products, few enough that activations
 /// stay in the cache.
-const IMAGES_PER_THREAD: usize = 8;
+pub(crate) const IMAGES_PER_THREAD: usize = 8;
 
 /// Maximum rows of a matrix product whose results are passed through the activation while still in the cache.
 const ROWS: usize = 512;
@@ -109,11 +109,6 @@ impl<'a> Columns<'a> {
             per_head,
         }
     }
-}
-
-/// Runs `f` on a few images at a time and concatenates the results.
-pub fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    crate::in_parts(images, IMAGES_PER_THREAD * rayon::current_num_threads(), f)
 }
 
 /// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out),

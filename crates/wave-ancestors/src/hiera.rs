@@ -16,8 +16,7 @@ use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupporte
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, USUAL, agree, mean_pooling, refuse_arguments};
-use crate::{About, Body, FrozenNetwork};
-use crate::{Activation, ShapeError, Weights, check_weights};
+use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of layer norms.
@@ -60,17 +59,6 @@ struct Block {
 }
 
 impl HieraShape {
-    pub(super) fn about(&self) -> About {
-        About {
-            family: "a Hiera",
-            depth: self.stages.iter().sum(),
-            width: self.last(),
-            channels: self.channels,
-            image_size: self.image_size,
-            classes: self.classes,
-        }
-    }
-
     /// Channels of the last stage.
     fn last(&self) -> usize {
         self.width << (self.stages.len() - 1)
@@ -104,6 +92,23 @@ impl HieraShape {
         all
     }
 
+    /// Reorders tokens (b, g g, d) so that, stage by stage, four that are pooled lie a quarter of the tokens
+    /// apart, and those of a window lie in steps of the number of windows.
+    fn reordered(&self, x: &Tensor) -> Result<Tensor> {
+        let (b, n, d) = x.dims3()?;
+        let (mut outer, mut side) = (b, self.grid());
+        let mut x = x.clone();
+        for _ in 1..self.stages.len() {
+            side /= 2;
+            x = x
+                .reshape(&[outer, side, 2, side, 2, d][..])?
+                .permute(vec![0, 2, 4, 1, 3, 5])? // (outer, 2, 2, side, side, d)
+                .contiguous()?;
+            outer *= POOLED;
+        }
+        x.reshape((b, n, d))
+    }
+
     /// Names and shapes of all weights.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (tokens, d, k) = (self.grid() * self.grid(), self.width, STEM.0);
@@ -127,6 +132,59 @@ impl HieraShape {
             affine("head.fc", vec![self.classes, self.last()]);
         }
         all
+    }
+}
+
+impl Family for HieraShape {
+    const HEAD: &'static str = "head.fc";
+    const AT_ONCE: Option<usize> = Some(8);
+
+    fn about(&self) -> About {
+        About {
+            family: "a Hiera",
+            depth: self.stages.iter().sum(),
+            width: self.last(),
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
+    /// `1 / sqrt(d)` is folded into the queries: a positive factor commutes with max pooling.
+    fn fuse(&self, weights: &Weights) -> Result<Weights> {
+        check_weights(weights, &self.parameters())?;
+        let mut all = Weights::new();
+        for (name, dims) in self.parameters() {
+            let stored = fold::get(weights, &name)?;
+            let t = match dims.len() {
+                2 | 4 => fold::as_columns(stored)?,
+                _ => stored.clone(),
+            };
+            all.insert(name, t);
+        }
+        for block in self.blocks() {
+            let d = block.outputs;
+            let scale = ((d / block.heads) as f64).powf(-0.5) as f32;
+            for part in ["weight", "bias"] {
+                let name = format!("{}.attn.qkv.{part}", block.name);
+                let scaled = fold::scale_queries(fold::get(&all, &name)?, 3 * d, d, scale)?;
+                all.insert(name, scaled);
+            }
+        }
+        Ok(all)
+    }
+
+    fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        let map = |name: &str| Affine::stored(weights, name);
+        let (kernel, stride, zeros) = STEM;
+        let window = Window::padded(images.dim(1)?, kernel, stride, zeros);
+        let x = map("patch_embed.proj")?.convolve(images, window, Activation::Identity)?; // (b, g, g, d)
+        let positions = fold::get(weights, "pos_embed")?;
+        let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(positions)?)?;
+        for block in self.blocks() {
+            x = block.run(weights, &x)?;
+        }
+        map("head.norm")?.norm(&frozen::mean_rows(&x)?, EPS)
     }
 }
 
@@ -165,14 +223,13 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     let ends = firsts.iter().copied().chain([depth]);
     let starts = [0].into_iter().chain(firsts.iter().copied());
     let stages: Vec<usize> = starts.zip(ends).map(|(from, to)| to - from).collect();
-    let classes = known.rows("head.fc")?;
     let shape = HieraShape {
         image_size: tokens.isqrt() * STEM.1,
         channels,
         width,
         heads,
         stages,
-        classes,
+        classes: known.rows("head.fc")?,
     };
     sizes(&[("channels", channels), ("width", width), ("heads", heads)])?;
     if shape.stages.len() > 8 || shape.stages.contains(&0) {
@@ -182,7 +239,6 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
             "one to eight, each with at least one block",
         );
     }
-    check_weights(weights, &shape.parameters())?;
     divides("heads", heads, "width", width)?;
     divides("window", WINDOW, "image_size / 4", shape.grid())?;
     divides(
@@ -191,145 +247,24 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         "image_size / 4",
         shape.grid(),
     )?;
-    for (key, found) in [
-        ("num_classes", classes),
-        ("in_chans", channels),
-        ("embed_dim", width),
-        ("img_size", shape.image_size),
-    ] {
-        agree(known, key, found)?;
-    }
+    agree(known, "embed_dim", width)?;
+    agree(known, "img_size", shape.image_size)?;
     Ok(Some(FrozenNetwork::Hiera(shape)))
 }
 
-struct Layer {
-    sizes: Block,
-    norms: [Affine; 2],
-    qkv: Affine,
-    proj: Affine,
-    fc: [Affine; 2],
-    widen: Option<Affine>,
-    /// Attention bias of each head: zeros.
-    zeros: Tensor,
-}
-
-/// A Hiera with its weights.
-pub(super) struct Hiera {
-    grid: usize,
-    pools: usize,
-    stem: Affine,
-    positions: Tensor,
-    layers: Vec<Layer>,
-    norm: Affine,
-}
-
-impl Hiera {
-    /// The network and its classifier, if there is one.
-    pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<(Hiera, Option<Affine>)> {
-        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-        let stored = |name: &str| Affine::stored(weights, name);
-        let map = |name: &str| Affine::map(weights, name);
-        let positions = fold::get(weights, "pos_embed")?.clone();
-        let device = positions.device().clone();
-        let mut tokens = shape.grid() * shape.grid();
-        let mut layer = |sizes: Block| -> Result<Layer> {
-            let name = &sizes.name;
-            let before = if sizes.pools { POOLED } else { 1 };
-            let keys = sizes.window.map_or(tokens, |window| window * before);
-            let queries = keys / before;
-            tokens /= before;
-            let qkv = stored(&format!("{name}.attn.qkv"))?;
-            // 1 / sqrt(d) in the queries: a positive factor commutes with max pooling.
-            let scale = ((sizes.outputs / sizes.heads) as f64).powf(-0.5);
-            let d = sizes.outputs;
-            let scaled = |t: &Tensor| {
-                Tensor::cat(&[(t.narrow(0, 0, d)? * scale)?, t.narrow(0, d, 2 * d)?], 0)
-            };
-            let qkv = Affine {
-                weight: scaled(&qkv.weight)?,
-                bias: scaled(&qkv.bias)?,
-            };
-            Ok(Layer {
-                norms: [
-                    stored(&format!("{name}.norm1"))?,
-                    stored(&format!("{name}.norm2"))?,
-                ],
-                qkv: qkv.columns()?,
-                proj: map(&format!("{name}.attn.proj"))?,
-                fc: [
-                    map(&format!("{name}.mlp.fc1"))?,
-                    map(&format!("{name}.mlp.fc2"))?,
-                ],
-                widen: match sizes.inputs == sizes.outputs {
-                    true => None,
-                    false => Some(map(&format!("{name}.proj"))?),
-                },
-                zeros: Tensor::zeros((sizes.heads, queries, keys), DType::F32, &device)?,
-                sizes,
-            })
+impl Block {
+    fn run(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+        let (none, d) = (Activation::Identity, self.outputs);
+        let map = |part: &str| Affine::stored(weights, &format!("{}.{part}", self.name));
+        let normed = map("norm1")?.norm(x, EPS)?;
+        let x = match self.inputs == self.outputs {
+            true => x.clone(),
+            false => quarters(&map("proj")?.linear(&normed, none)?)?,
         };
-        let hiera = Hiera {
-            grid: shape.grid(),
-            pools: shape.stages.len() - 1,
-            stem: map("patch_embed.proj")?,
-            layers: shape
-                .blocks()
-                .into_iter()
-                .map(&mut layer)
-                .collect::<Result<_>>()?,
-            norm: stored("head.norm")?,
-            positions,
-        };
-        let classifier = (shape.classes > 0).then(|| map("head.fc"));
-        Ok((hiera, classifier.transpose()?))
-    }
-
-    /// Reorders tokens (b, g g, d) so that, stage by stage, four that are pooled lie a quarter of the tokens
-    /// apart, and those of a window lie in steps of the number of windows.
-    fn reordered(&self, x: &Tensor) -> Result<Tensor> {
-        let (b, n, d) = x.dims3()?;
-        let (mut outer, mut side) = (b, self.grid);
-        let mut x = x.clone();
-        for _ in 0..self.pools {
-            side /= 2;
-            x = x
-                .reshape(&[outer, side, 2, side, 2, d][..])?
-                .permute(vec![0, 2, 4, 1, 3, 5])? // (outer, 2, 2, side, side, d)
-                .contiguous()?;
-            outer *= POOLED;
-        }
-        x.reshape((b, n, d))
-    }
-}
-
-impl Body for Hiera {
-    const AT_ONCE: usize = 8;
-
-    fn run(&self, images: &Tensor) -> Result<Tensor> {
-        let x = images.permute((0, 2, 3, 1))?.contiguous()?;
-        let (kernel, stride, zeros) = STEM;
-        let window = Window::padded(x.dim(1)?, kernel, stride, zeros);
-        let x = self.stem.convolve(&x, window, Activation::Identity)?; // (b, g, g, d)
-        let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(&self.positions)?)?;
-        for layer in &self.layers {
-            x = layer.run(&x)?;
-        }
-        self.norm.norm(&frozen::mean_rows(&x)?, EPS)
-    }
-}
-
-impl Layer {
-    fn run(&self, x: &Tensor) -> Result<Tensor> {
-        let (none, d) = (Activation::Identity, self.sizes.outputs);
-        let normed = self.norms[0].norm(x, EPS)?;
-        let x = match &self.widen {
-            Some(widen) => quarters(&widen.linear(&normed, none)?)?,
-            None => x.clone(),
-        };
-        let qkv = self.qkv.linear(&normed, none)?; // (b, n, 3 d)
+        let qkv = map("attn.qkv")?.linear(&normed, none)?; // (b, n, 3 d)
         let (b, n, _) = qkv.dims3()?;
-        let before = if self.sizes.pools { POOLED } else { 1 };
-        let keys = self.sizes.window.map_or(n, |window| window * before);
+        let before = if self.pools { POOLED } else { 1 };
+        let keys = self.window.map_or(n, |window| window * before);
         let windows = n / keys;
         // Token t of window w has index t windows + w. Nothing is copied if there is only one window.
         let gathered = qkv
@@ -338,24 +273,24 @@ impl Layer {
             .contiguous()?
             .reshape((b * windows, keys, 3 * d))?;
         let queries = gathered.narrow(2, 0, d)?.contiguous()?;
-        let queries = match self.sizes.pools {
+        let queries = match self.pools {
             true => quarters(&queries)?,
             false => queries,
         };
-        let heads = self.sizes.heads;
-        let width = d / heads;
+        let width = d / self.heads;
         let k = gathered.narrow(2, d, d)?.contiguous()?;
         let v = gathered.narrow(2, 2 * d, d)?.contiguous()?;
+        let biases = Tensor::zeros((self.heads, keys / before, keys), DType::F32, x.device())?;
         let [q, k, v] = [&queries, &k, &v].map(|tokens| Columns::new(tokens, 0, width));
-        let mixed = frozen::attention(q, k, v, &self.zeros, (width, width), none)?;
+        let mixed = frozen::attention(q, k, v, &biases, (width, width), none)?;
         let mixed = mixed
             .reshape((b, windows, keys / before, d))?
             .transpose(1, 2)?
             .contiguous()?
             .reshape((b, n / before, d))?;
-        let x = self.proj.onto(&x, &mixed)?;
-        let inner = self.fc[0].linear(&self.norms[1].norm(&x, EPS)?, Activation::Gelu)?;
-        self.fc[1].onto(&x, &inner)
+        let x = map("attn.proj")?.onto(&x, &mixed)?;
+        let inner = map("mlp.fc1")?.linear(&map("norm2")?.norm(&x, EPS)?, Activation::Gelu)?;
+        map("mlp.fc2")?.onto(&x, &inner)
     }
 }
 

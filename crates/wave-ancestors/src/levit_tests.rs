@@ -1,11 +1,11 @@
 use super::*;
-use crate::Frozen;
 use crate::testing::{self, assert_close};
+use crate::{Folded, Frozen};
 use candle_core::{DType, Device, Var};
 use proptest::prelude::*;
 
 fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    folded(shape, weights.clone()).logits(images)
+    Folded::new(shape, weights.clone()).logits(images)
 }
 
 /// Widths, depths and heads of the stages, with twice as many value channels as key channels and hidden
@@ -70,7 +70,7 @@ fn check_against_timm(case: &str, shape: &LevitShape, images: usize) {
         Ok(shape),
         "{case}"
     );
-    let fused = fuse(shape, &weights).unwrap();
+    let fused = shape.fuse(&weights).unwrap();
     let images = testing::images(images, shape.channels, shape.image_size);
     let out = logits(shape, &fused, &images).unwrap();
     assert_close(case, &out, &testing::expected(case), 1e-4);
@@ -143,7 +143,7 @@ fn attention_biases_follow_the_distance() {
 #[test]
 fn a_batch_in_chunks_is_its_images_one_by_one() {
     let shape = small();
-    let weights = fuse(&shape, &testing::weights(&shape.parameters())).unwrap();
+    let weights = shape.fuse(&testing::weights(&shape.parameters())).unwrap();
     let images = testing::images(19, 1, 64);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(2)
@@ -209,7 +209,7 @@ fn names_what_is_wrong_with_weights() {
 #[test]
 fn refuses_other_images_and_gradients() {
     let shape = small();
-    let weights = fuse(&shape, &testing::weights(&shape.parameters())).unwrap();
+    let weights = shape.fuse(&testing::weights(&shape.parameters())).unwrap();
     let message = |r: Result<Tensor>| r.unwrap_err().to_string();
     let wrong = logits(&shape, &weights, &testing::images(1, 3, 64));
     assert!(message(wrong).contains("expected (b, 1, 64, 64)"));
@@ -246,7 +246,7 @@ proptest! {
         prop_assert_eq!(LevitShape::infer(&weights, Activation::HardSwish), Ok(shape.clone()));
         let out = logits(
             &shape,
-            &fuse(&shape, &weights).unwrap(),
+            &shape.fuse(&weights).unwrap(),
             &testing::images(2, channels, shape.image_size),
         );
         let out: Vec<f32> = out.unwrap().flatten_all().unwrap().to_vec1().unwrap();

@@ -69,16 +69,16 @@ pub use refusal::{NetworkError, Refusal};
 
 use candle_core::{Device, Result, Tensor};
 use efficientnet::EfficientNetShape;
-use efficientvit::{EfficientVit, EfficientVitShape};
+use efficientvit::EfficientVitShape;
 use fold::Affine;
-use hiera::{Hiera, HieraShape};
+use hiera::HieraShape;
 use levit::LevitShape;
-use resnet::{ResNet, ResNetShape};
+use resnet::ResNetShape;
 use std::collections::BTreeMap;
 #[cfg(feature = "stock")]
 use stock::StockShape;
-use table::Known;
-use vgg::{Vgg, VggShape};
+use table::{Known, agree};
+use vgg::VggShape;
 
 /// Weights by name.
 pub type Weights = BTreeMap<String, Tensor>;
@@ -237,118 +237,87 @@ impl FrozenNetwork {
     /// # Errors
     /// If the weights do not fit it.
     pub fn freeze(&self, weights: &Weights) -> Result<Box<dyn Frozen>> {
-        let about = self.about();
-        let device = weights.values().next().map_or(&Device::Cpu, Tensor::device);
-        Ok(match self {
-            FrozenNetwork::Levit(shape) => {
-                Box::new(levit::folded(shape, levit::fuse(shape, weights)?))
-            }
-            FrozenNetwork::EfficientNet(shape) => {
-                let weights = efficientnet::fuse(shape, weights)?;
-                Box::new(efficientnet::folded(shape, weights))
-            }
-            FrozenNetwork::Vgg(s) => Headed::boxed(about, device, Vgg::new(s, weights)?),
-            FrozenNetwork::ResNet(s) => Headed::boxed(about, device, ResNet::new(s, weights)?),
-            FrozenNetwork::EfficientVit(s) => {
-                Headed::boxed(about, device, EfficientVit::new(s, weights)?)
-            }
-            FrozenNetwork::Hiera(s) => Headed::boxed(about, device, Hiera::new(s, weights)?),
+        match self {
+            FrozenNetwork::Levit(shape) => Folded::boxed(shape, weights),
+            FrozenNetwork::EfficientNet(shape) => Folded::boxed(shape, weights),
+            FrozenNetwork::Vgg(shape) => Folded::boxed(shape, weights),
+            FrozenNetwork::ResNet(shape) => Folded::boxed(shape, weights),
+            FrozenNetwork::EfficientVit(shape) => Folded::boxed(shape, weights),
+            FrozenNetwork::Hiera(shape) => Folded::boxed(shape, weights),
             #[cfg(feature = "stock")]
-            FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
+            FrozenNetwork::Stock(shape) => Ok(Box::new(stock::Stock::new(shape, weights)?)),
             FrozenNetwork::Foreign(about) => {
                 candle_core::bail!("{} runs only in the library that made it", about.family)
             }
-        })
-    }
-}
-
-/// A network whose forward pass to features is a function of the folded weights, which include the classifier's.
-pub(crate) struct Folded<S> {
-    pub(crate) about: About,
-    pub(crate) shape: S,
-    pub(crate) weights: Weights,
-    /// Name of the classifier.
-    pub(crate) head: &'static str,
-    pub(crate) forward: fn(&S, &Weights, &Tensor) -> Result<Tensor>,
-}
-
-impl<S: Sync> Folded<S> {
-    /// The result of `then` on the features, a few images at a time.
-    fn run(
-        &self,
-        images: &Tensor,
-        then: impl Fn(&Affine, Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let head = Affine::stored(&self.weights, self.head)?;
-        let (channels, size) = (self.about.channels, self.about.image_size);
-        let images = checked_images(images, channels, size, &head.weight)?;
-        frozen::in_chunks(&images, |images| {
-            then(&head, (self.forward)(&self.shape, &self.weights, images)?)
-        })
-    }
-}
-
-impl<S: Send + Sync> Frozen for Folded<S> {
-    fn about(&self) -> &About {
-        &self.about
-    }
-
-    fn features(&self, images: &Tensor) -> Result<Tensor> {
-        self.run(images, |_, features| Ok(features))
-    }
-
-    fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        self.run(images, |head, x| head.linear(&x, Activation::Identity))
-    }
-}
-
-/// A forward pass from images to features, with its own weights.
-pub(crate) trait Body: Send + Sync {
-    /// Images per forward pass.
-    const AT_ONCE: usize;
-
-    /// Outputs (b, width) of images (b, channels, h, w) of the network's size.
-    fn run(&self, images: &Tensor) -> Result<Tensor>;
-}
-
-/// A body and its linear classifier, if there is one.
-struct Headed<B> {
-    about: About,
-    device: Device,
-    body: B,
-    classifier: Option<Affine>,
-}
-
-impl<B: Body + 'static> Headed<B> {
-    fn boxed(
-        about: About,
-        device: &Device,
-        (body, classifier): (B, Option<Affine>),
-    ) -> Box<dyn Frozen> {
-        Box::new(Headed {
-            about,
-            device: device.clone(),
-            body,
-            classifier,
-        })
-    }
-}
-
-impl<B: Body> Frozen for Headed<B> {
-    fn about(&self) -> &About {
-        &self.about
-    }
-
-    fn features(&self, images: &Tensor) -> Result<Tensor> {
-        let images = self.about.checked(images, &self.device)?;
-        in_parts(&images, B::AT_ONCE, |images| self.body.run(images))
-    }
-
-    fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        match &self.classifier {
-            Some(map) => map.linear(&self.features(images)?, Activation::Identity),
-            None => self.about.headless(),
         }
+    }
+}
+
+/// A family whose forward pass is a function of folded weights.
+pub(crate) trait Family: Clone + Send + Sync + 'static {
+    /// Name of the classifier.
+    const HEAD: &'static str;
+    /// Images per forward pass; by default [`frozen::IMAGES_PER_THREAD`] for each thread.
+    const AT_ONCE: Option<usize> = None;
+
+    /// Its family and sizes.
+    fn about(&self) -> About;
+
+    /// The weights for a forward pass: batch norms folded into the adjacent maps, matrices (in, out),
+    /// convolutions laid out for channels-last images.
+    fn fuse(&self, weights: &Weights) -> Result<Weights>;
+
+    /// Features (b, width) of images (b, s, s, channels), with fused weights.
+    fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor>;
+}
+
+/// A network of such a family, with fused weights, which include the classifier's.
+struct Folded<S> {
+    about: About,
+    shape: S,
+    weights: Weights,
+}
+
+impl<S: Family> Folded<S> {
+    fn new(shape: &S, weights: Weights) -> Folded<S> {
+        Folded {
+            about: shape.about(),
+            shape: shape.clone(),
+            weights,
+        }
+    }
+
+    fn boxed(shape: &S, weights: &Weights) -> Result<Box<dyn Frozen>> {
+        Ok(Box::new(Folded::new(shape, shape.fuse(weights)?)))
+    }
+}
+
+impl<S: Family> Frozen for Folded<S> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let device = self
+            .weights
+            .values()
+            .next()
+            .map_or(&Device::Cpu, Tensor::device);
+        let images = images_on(device, images, self.about.channels, self.about.image_size)?;
+        let of_threads = || frozen::IMAGES_PER_THREAD * rayon::current_num_threads();
+        let at_once = S::AT_ONCE.unwrap_or_else(of_threads);
+        in_parts(&images, at_once, |images| {
+            let images = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
+            self.shape.forward(&self.weights, &images)
+        })
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        if self.about.classes == 0 {
+            return self.about.headless();
+        }
+        let head = Affine::stored(&self.weights, S::HEAD)?;
+        head.linear(&self.features(images)?, Activation::Identity)
     }
 }
 
@@ -381,6 +350,10 @@ pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, Sha
         stock::recognise,
     ] {
         if let Some(found) = recognise(known)? {
+            check_weights(known.weights, &found.parameters())?;
+            let about = found.about();
+            agree(known, "num_classes", about.classes)?;
+            agree(known, "in_chans", about.channels)?;
             return Ok(Some(found));
         }
     }

@@ -46,6 +46,12 @@ impl From<ShapeError> for Refusal {
     }
 }
 
+impl From<ShapeError> for candle_core::Error {
+    fn from(error: ShapeError) -> candle_core::Error {
+        candle_core::Error::wrap(error)
+    }
+}
+
 impl From<Refusal> for candle_core::Error {
     fn from(refusal: Refusal) -> candle_core::Error {
         candle_core::Error::wrap(refusal)

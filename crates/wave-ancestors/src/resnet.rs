@@ -10,17 +10,14 @@
 //! ```
 //!
 //! The first 3 x 3 convolution of stages 2 to 4 halves the side. Where a block changes the shape, the
-//! shortcut is a 1 x 1 convolution with a batch norm, otherwise the identity. `ResNet::new` folds the batch
+//! shortcut is a 1 x 1 convolution with a batch norm, otherwise the identity. Freezing folds the batch
 //! norms. Activations are channels-last.
 
-use crate::check::{affine, batch_norm, count, dims, sizes};
-use crate::fold::{self, Affine};
+use crate::check::{affine, count, dims, sizes};
+use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
-use crate::table::{
-    Known, agree, five_halvings, no_name, other_name, other_tensors, usual_arguments,
-};
-use crate::{About, Body, FrozenNetwork};
-use crate::{Activation, ShapeError, Weights, check_weights};
+use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
+use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -59,36 +56,114 @@ pub struct ResNetShape {
     pub classes: usize,
 }
 
-/// A block of a network.
-struct Place {
-    name: String,
-    /// Channels before, within and after the block.
-    channels: [usize; 3],
+/// A convolution followed by a batch norm.
+struct Convolution {
+    map: Normed,
     stride: usize,
 }
 
-impl Place {
-    /// Input channels, output channels, kernel size and stride of its convolutions.
-    fn convolutions(&self, bottleneck: bool) -> Vec<[usize; 4]> {
-        let ([before, within, after], stride) = (self.channels, self.stride);
-        match bottleneck {
-            false => vec![[before, within, 3, stride], [within, after, 3, 1]],
-            true => vec![
-                [before, within, 1, 1],
-                [within, within, 3, stride],
-                [within, after, 1, 1],
-            ],
-        }
+impl Convolution {
+    fn new(
+        name: String,
+        norm: String,
+        [inputs, outputs, kernel, stride]: [usize; 4],
+    ) -> Convolution {
+        let map = Normed {
+            weight: format!("{name}.weight"),
+            name,
+            norm,
+            dims: vec![outputs, inputs, kernel, kernel],
+            depthwise: false,
+        };
+        Convolution { map, stride }
     }
 
-    /// True if the shortcut is a convolution.
-    fn projects(&self) -> bool {
-        self.stride > 1 || self.channels[0] != self.channels[2]
+    /// `activation(conv(x) [+ residual])` for `x` (b, s, s, in).
+    fn run(
+        &self,
+        weights: &Weights,
+        x: &Tensor,
+        residual: Option<&Tensor>,
+        activation: Activation,
+    ) -> Result<Tensor> {
+        let kernel = self.map.dims[2];
+        let window = Window::padded(x.dim(1)?, kernel, self.stride, kernel / 2);
+        let Affine { weight, bias } = Affine::stored(weights, &self.map.name)?;
+        frozen::convolve(x, &weight, &bias, window, residual, activation)
     }
 }
 
+/// A residual block.
+struct Block {
+    convolutions: Vec<Convolution>,
+    /// The convolution of the shortcut; `None` for the identity.
+    shortcut: Option<Convolution>,
+}
+
 impl ResNetShape {
-    pub(super) fn about(&self) -> About {
+    fn stem(&self) -> Convolution {
+        let sizes = [self.channels, self.stem, STEM, 2];
+        Convolution::new("conv1".into(), "bn1".into(), sizes)
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut before = self.stem;
+        let mut blocks = Vec::new();
+        for (stage, &(depth, within, after)) in self.stages.iter().enumerate() {
+            for block in 0..depth {
+                let name = format!("layer{}.{block}", stage + 1);
+                let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                let sizes = match self.bottleneck {
+                    false => vec![[before, within, 3, stride], [within, after, 3, 1]],
+                    true => vec![
+                        [before, within, 1, 1],
+                        [within, within, 3, stride],
+                        [within, after, 1, 1],
+                    ],
+                };
+                let numbered = (1..).zip(sizes);
+                let convolutions = numbered.map(|(i, sizes)| {
+                    Convolution::new(format!("{name}.conv{i}"), format!("{name}.bn{i}"), sizes)
+                });
+                let [conv, norm] = [0, 1].map(|i| format!("{name}.downsample.{i}"));
+                blocks.push(Block {
+                    convolutions: convolutions.collect(),
+                    shortcut: (stride > 1 || before != after)
+                        .then(|| Convolution::new(conv, norm, [before, after, 1, stride])),
+                });
+                before = after;
+            }
+        }
+        blocks
+    }
+
+    /// All convolutions, in timm's order.
+    fn maps(&self) -> Vec<Normed> {
+        let blocks = self.blocks().into_iter();
+        let of_blocks =
+            blocks.flat_map(|block| block.convolutions.into_iter().chain(block.shortcut));
+        [self.stem()]
+            .into_iter()
+            .chain(of_blocks)
+            .map(|of| of.map)
+            .collect()
+    }
+
+    /// Names and shapes of all weights.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = fold::parameters(&self.maps());
+        if self.classes > 0 {
+            all.extend(affine("fc", vec![self.classes, self.about().width]));
+        }
+        all
+    }
+}
+
+impl Family for ResNetShape {
+    const HEAD: &'static str = "fc";
+    const AT_ONCE: Option<usize> = Some(32);
+
+    fn about(&self) -> About {
         About {
             family: FAMILY,
             depth: self.stages.iter().map(|(blocks, ..)| blocks).sum(),
@@ -99,46 +174,29 @@ impl ResNetShape {
         }
     }
 
-    fn places(&self) -> Vec<Place> {
-        let mut before = self.stem;
-        let mut places = Vec::new();
-        for (stage, &(blocks, within, after)) in self.stages.iter().enumerate() {
-            for block in 0..blocks {
-                places.push(Place {
-                    name: format!("layer{}.{block}", stage + 1),
-                    channels: [before, within, after],
-                    stride: if stage > 0 && block == 0 { 2 } else { 1 },
-                });
-                before = after;
-            }
+    fn fuse(&self, weights: &Weights) -> Result<Weights> {
+        check_weights(weights, &self.parameters())?;
+        let mut all = fold::fused(weights, &self.maps(), EPS)?;
+        if self.classes > 0 {
+            Affine::map(weights, "fc")?.store(&mut all, "fc");
         }
-        places
+        Ok(all)
     }
 
-    /// Names and shapes of all weights.
-    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let stem = vec![self.stem, self.channels, STEM, STEM];
-        let mut all = vec![("conv1.weight".to_owned(), stem)];
-        all.extend(batch_norm("bn1", self.stem));
-        for place in self.places() {
-            let name = &place.name;
-            let convolutions = place.convolutions(self.bottleneck);
-            for (i, [inputs, out, kernel, _]) in (1..).zip(convolutions) {
-                let dims = vec![out, inputs, kernel, kernel];
-                all.push((format!("{name}.conv{i}.weight"), dims));
-                all.extend(batch_norm(&format!("{name}.bn{i}"), out));
-            }
-            if place.projects() {
-                let [before, _, after] = place.channels;
-                let dims = vec![after, before, 1, 1];
-                all.push((format!("{name}.downsample.0.weight"), dims));
-                all.extend(batch_norm(&format!("{name}.downsample.1"), after));
+    fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        let x = self.stem().run(weights, images, None, Activation::Relu)?;
+        let mut x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 3, 2, 1))?;
+        for block in self.blocks() {
+            let shortcut = match &block.shortcut {
+                Some(map) => map.run(weights, &x, None, Activation::Identity)?,
+                None => x.clone(),
+            };
+            for (i, map) in (1..).zip(&block.convolutions) {
+                let residual = (i == block.convolutions.len()).then_some(&shortcut);
+                x = map.run(weights, &x, residual, Activation::Relu)?;
             }
         }
-        if self.classes > 0 {
-            all.extend(affine("fc", vec![self.classes, self.about().width]));
-        }
-        all
+        frozen::mean_rows(&x.flatten(1, 2)?)
     }
 }
 
@@ -181,111 +239,8 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         bottleneck,
         classes: known.rows("fc")?,
     };
-    check_weights(weights, &shape.parameters())?;
     let width = shape.about().width;
     sizes(&[("channels", channels), ("stem", stem), ("width", width)])?;
-    agree(known, "num_classes", shape.classes)?;
-    agree(known, "in_chans", channels)?;
     five_halvings(shape.image_size)?;
     Ok(Some(FrozenNetwork::ResNet(shape)))
-}
-
-/// A ResNet with its weights.
-pub(super) struct ResNet {
-    stem: Convolution,
-    blocks: Vec<Block>,
-}
-
-/// A convolution with its batch norm folded in.
-struct Convolution {
-    /// A matrix (kernel^2 in, out) with its bias.
-    map: Affine,
-    kernel: usize,
-    stride: usize,
-}
-
-struct Block {
-    convolutions: Vec<Convolution>,
-    shortcut: Option<Convolution>,
-}
-
-impl ResNet {
-    /// The network and its classifier, if there is one.
-    pub(super) fn new(shape: &ResNetShape, weights: &Weights) -> Result<(ResNet, Option<Affine>)> {
-        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-        let convolution = |conv: &str, norm: &str, kernel, stride| {
-            let map = fold::into_outputs(weights, &format!("{conv}.weight"), norm, EPS)?;
-            Ok(Convolution {
-                map: map.columns()?,
-                kernel,
-                stride,
-            })
-        };
-        let block = |place: Place| {
-            let name = &place.name;
-            let convolutions = place.convolutions(shape.bottleneck);
-            let convolutions = (1..)
-                .zip(convolutions)
-                .map(|(i, [_, _, kernel, stride])| {
-                    let (conv, norm) = (format!("{name}.conv{i}"), format!("{name}.bn{i}"));
-                    convolution(&conv, &norm, kernel, stride)
-                })
-                .collect::<Result<_>>()?;
-            let [conv, norm] = [0, 1].map(|i| format!("{name}.downsample.{i}"));
-            let shortcut = place.projects();
-            let shortcut = shortcut.then(|| convolution(&conv, &norm, 1, place.stride));
-            Ok(Block {
-                convolutions,
-                shortcut: shortcut.transpose()?,
-            })
-        };
-        let network = ResNet {
-            stem: convolution("conv1", "bn1", STEM, 2)?,
-            blocks: shape
-                .places()
-                .into_iter()
-                .map(block)
-                .collect::<Result<_>>()?,
-        };
-        let classifier = (shape.classes > 0).then(|| Affine::map(weights, "fc"));
-        Ok((network, classifier.transpose()?))
-    }
-}
-
-impl Convolution {
-    /// `activation(conv(x) [+ residual])` for `x` (b, s, s, in).
-    fn run(&self, x: &Tensor, residual: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
-        let window = Window::padded(x.dim(1)?, self.kernel, self.stride, self.kernel / 2);
-        let Affine { weight, bias } = &self.map;
-        frozen::convolve(x, weight, bias, window, residual, activation)
-    }
-}
-
-impl Block {
-    fn run(&self, x: &Tensor) -> Result<Tensor> {
-        let shortcut = match &self.shortcut {
-            Some(map) => map.run(x, None, Activation::Identity)?,
-            None => x.clone(),
-        };
-        let mut y = x.clone();
-        for (i, map) in (1..).zip(&self.convolutions) {
-            let residual = (i == self.convolutions.len()).then_some(&shortcut);
-            y = map.run(&y, residual, Activation::Relu)?;
-        }
-        Ok(y)
-    }
-}
-
-impl Body for ResNet {
-    const AT_ONCE: usize = 32;
-
-    fn run(&self, images: &Tensor) -> Result<Tensor> {
-        let x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
-        let x = self.stem.run(&x, None, Activation::Relu)?;
-        let mut x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 3, 2, 1))?;
-        for block in &self.blocks {
-            x = block.run(&x)?;
-        }
-        frozen::mean_rows(&x.flatten(1, 2)?)
-    }
 }

@@ -9,15 +9,13 @@
 
 use crate::check::{batch_norm, check_weights, ignored};
 use crate::fold::{self, Affine};
-use crate::table::{
-    Known, agree, five_halvings, no_name, other_name, other_tensors, usual_arguments,
-};
+use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
 use crate::{About, Frozen, FrozenNetwork};
 use crate::{ShapeError, Weights};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Func, Init, Module, VarBuilder};
-use families::{Family, NETWORKS, body};
+use families::{Family, body, networks};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -36,7 +34,7 @@ const IMAGES: usize = 16;
 #[derive(Clone, Debug, PartialEq)]
 pub struct StockShape {
     /// timm's name.
-    pub name: &'static str,
+    pub name: String,
     /// Its sizes.
     pub about: About,
     /// Names and shapes of all its weights.
@@ -47,8 +45,8 @@ pub struct StockShape {
 pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     let name = known.name;
     let of_weights = Family::of_weights(known);
-    let named = NETWORKS.iter().find(|(n, ..)| *n == name);
-    let Some(family) = named.map(|(_, family, _)| *family).or(of_weights) else {
+    let named = networks().find(|(n, ..)| n == name);
+    let Some(family) = named.as_ref().map(|(_, family, _)| *family).or(of_weights) else {
         return Ok(None);
     };
     match of_weights {
@@ -72,7 +70,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         return Err(no_name(twin));
     }
     let mut first = None;
-    for network in NETWORKS.iter().filter(|(_, f, _)| *f == family) {
+    for network in networks().filter(|(_, f, _)| *f == family) {
         match shape(known, network) {
             Ok(found) => return Ok(Some(FrozenNetwork::Stock(found))),
             Err(error) => _ = first.get_or_insert(error),
@@ -86,42 +84,33 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
 
 /// Refuses a name that has the prefix of a family here, but is not supported.
 pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
-    if name.starts_with("convnext_isotropic") || NETWORKS.iter().any(|(n, ..)| *n == name) {
+    if name.starts_with("convnext_isotropic") || networks().any(|(n, ..)| n == name) {
         return Ok(());
     }
-    let family = NETWORKS
-        .iter()
-        .map(|(_, family, _)| *family)
-        .find(|family| name.starts_with(family.prefix()));
-    family.map_or(Ok(()), |family| Err(others(name, family)))
+    let family = networks().find(|(_, family, _)| name.starts_with(family.prefix()));
+    family.map_or(Ok(()), |(_, family, _)| Err(others(name, family)))
 }
 
 /// The error of an unsupported name with the prefix of a family here.
 fn others(name: &str, family: Family) -> ShapeError {
-    let names: Vec<&str> = NETWORKS
-        .iter()
-        .filter(|(_, f, _)| *f == family)
-        .map(|(name, ..)| *name)
-        .collect();
+    let names = networks().filter(|(_, f, _)| *f == family);
+    let names: Vec<String> = names.map(|(name, ..)| name).collect();
     other_name(name, &names)
 }
 
 /// The shape of a registered network.
 fn shape(
     known: Known,
-    &(name, family, side): &(&'static str, Family, usize),
+    (name, family, side): (String, Family, usize),
 ) -> std::result::Result<StockShape, ShapeError> {
     let source = Source::new(known.weights);
-    let built = Built::new(name, family, &source);
-    let (width, classes) = match built {
-        Ok(built) => (built.width, built.classes),
-        Err(error) => return Err(source.state().wrong.clone().unwrap_or(other(&error))),
-    };
+    let built = Built::new(&name, family, &source).map_err(|error| {
+        let first = error.to_string();
+        let wrong = source.state().wrong.clone();
+        wrong.unwrap_or(ShapeError::Unrecognised { first })
+    })?;
     let parameters: Vec<_> = source.state().taken.clone().into_iter().collect();
     check_weights(known.weights, &parameters)?;
-    for (key, found) in [("num_classes", classes), ("in_chans", CHANNELS)] {
-        agree(known, key, found)?;
-    }
     let image_size = known.image_size(side);
     five_halvings(image_size)?;
     Ok(StockShape {
@@ -129,45 +118,27 @@ fn shape(
         about: About {
             family: family.describe(),
             depth: depth(known.weights),
-            width,
+            width: built.width,
             channels: CHANNELS,
             image_size,
-            classes,
+            classes: built.classes,
         },
         parameters,
     })
 }
 
-/// A construction error that is not about a tensor.
-fn other(error: &candle_core::Error) -> ShapeError {
-    ShapeError::Unrecognised {
-        first: error.to_string(),
-    }
-}
-
-/// Number of blocks: modules whose path has two numbers.
+/// Number of blocks: `stages.I.blocks.J`, `stages.I.J` or `blocks.I.J`.
 fn depth(weights: &Weights) -> usize {
-    let block = |name: &String| -> Option<String> {
-        let (path, rest) = match name.split_once(".blocks.") {
-            Some((stage, rest)) => (format!("{stage}.blocks"), rest.to_owned()),
-            None => {
-                let (stage, rest) = name.split_once('.')?;
-                if !["stages", "blocks"].contains(&stage) {
-                    return None;
-                }
-                let (number, rest) = rest.split_once('.')?;
-                (format!("{stage}.{number}"), rest.to_owned())
-            }
-        };
-        let number = rest.split('.').next()?;
-        number.parse::<usize>().ok()?;
-        Some(format!("{path}.{number}"))
+    let block = |name: &String| {
+        let name = name.replace(".blocks.", ".");
+        let mut parts = name.split('.');
+        let of_blocks = ["stages", "blocks"].contains(&parts.next()?);
+        let mut number = || parts.next()?.parse::<usize>().ok();
+        let place = (number()?, number()?);
+        of_blocks.then_some(place)
     };
-    weights
-        .keys()
-        .filter_map(block)
-        .collect::<BTreeSet<_>>()
-        .len()
+    let blocks: BTreeSet<_> = weights.keys().filter_map(block).collect();
+    blocks.len()
 }
 
 /// The weights that a body reads, and the names of those that it has read.
@@ -179,6 +150,13 @@ struct State {
     taken: BTreeMap<String, Vec<usize>>,
     /// The error for the last tensor that was missing or misshapen.
     wrong: Option<ShapeError>,
+}
+
+impl State {
+    fn refuse<T>(&mut self, wrong: ShapeError) -> Result<T> {
+        self.wrong = Some(wrong.clone());
+        Err(wrong.into())
+    }
 }
 
 impl Source {
@@ -213,27 +191,22 @@ impl Source {
     /// either within one family.
     fn take(&self, name: &str, dims: &[usize]) -> Result<Tensor> {
         let mut state = self.state();
-        let wrong = match state.weights.get(name) {
-            None => ShapeError::Missing { name: name.into() },
-            Some(tensor) => {
-                let same = |a: &[usize], b: &[usize]| {
-                    a == b
-                        || (a.len() == b.len() + 2 && a[..b.len()] == *b && a[b.len()..] == [1, 1])
-                };
-                if same(tensor.dims(), dims) || same(dims, tensor.dims()) {
-                    let (found, tensor) = (tensor.dims().to_vec(), tensor.clone());
-                    state.taken.insert(name.into(), found);
-                    return tensor.reshape(dims);
-                }
-                ShapeError::Misshapen {
-                    name: name.into(),
-                    found: tensor.dims().to_vec(),
-                    expected: dims.to_vec(),
-                }
-            }
+        let Some(tensor) = state.weights.get(name).cloned() else {
+            return state.refuse(ShapeError::Missing { name: name.into() });
         };
-        state.wrong = Some(wrong.clone());
-        Err(candle_core::Error::wrap(wrong))
+        let found = tensor.dims().to_vec();
+        let same = |a: &[usize], b: &[usize]| {
+            a == b || (a.len() == b.len() + 2 && a[..b.len()] == *b && a[b.len()..] == [1, 1])
+        };
+        if !same(&found, dims) && !same(dims, &found) {
+            return state.refuse(ShapeError::Misshapen {
+                name: name.into(),
+                found,
+                expected: dims.to_vec(),
+            });
+        }
+        state.taken.insert(name.into(), found);
+        tensor.reshape(dims)
     }
 
     /// The sizes of an existing tensor.
@@ -241,11 +214,7 @@ impl Source {
         let mut state = self.state();
         match state.weights.get(name) {
             Some(tensor) if tensor.rank() > 0 => Ok(tensor.dims().to_vec()),
-            _ => {
-                let wrong = ShapeError::Missing { name: name.into() };
-                state.wrong = Some(wrong.clone());
-                Err(candle_core::Error::wrap(wrong))
-            }
+            _ => state.refuse(ShapeError::Missing { name: name.into() }),
         }
     }
 }
@@ -319,11 +288,6 @@ impl Built {
     }
 }
 
-/// True if a FastViT has attention in its last stage.
-fn attends(weights: &Weights) -> bool {
-    weights.contains_key("stages.3.blocks.0.token_mixer.qkv.weight")
-}
-
 /// A 1 x 1 convolution with its batch norm folded in, as a linear map (out, in).
 fn folded(source: &Source, conv: &str, norm: &str) -> Result<Affine> {
     let dims = source.dims(conv)?;
@@ -349,21 +313,22 @@ pub(super) struct Stock {
 
 impl Stock {
     pub(super) fn new(shape: &StockShape, weights: &Weights) -> Result<Stock> {
-        let Some((name, family, _)) = NETWORKS.iter().find(|(name, ..)| *name == shape.name) else {
+        let Some((name, family, _)) = networks().find(|(name, ..)| *name == shape.name) else {
             candle_core::bail!("unknown network {}", shape.name);
         };
+        let attention = "stages.3.blocks.0.token_mixer.qkv.weight";
         let source = Source::new(weights);
         Ok(Stock {
             about: shape.about.clone(),
-            family: *family,
-            gelu: *name == "mobilenetv4_hybrid_large",
+            family,
+            gelu: name == "mobilenetv4_hybrid_large",
             device: source.device(),
             // candle-transformers' FastViT attention mixes up the images of a batch.
             at_once: match family {
-                Family::FastVit if attends(weights) => 1,
+                Family::FastVit if weights.contains_key(attention) => 1,
                 _ => IMAGES,
             },
-            built: Built::new(name, *family, &source)?,
+            built: Built::new(&name, family, &source)?,
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::check::{dims, refuse_value, unsupported};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
+use std::borrow::Borrow;
 
 /// Weights and configuration of a network to recognise.
 #[derive(Clone, Copy)]
@@ -58,7 +59,7 @@ pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
 }
 
 /// The error of a name of this kind that is not among the supported ones in `read`.
-pub fn other_name(name: &str, read: &[&str]) -> ShapeError {
+pub fn other_name(name: &str, read: &[impl Borrow<str>]) -> ShapeError {
     let what = format!("only {} of its family are supported", read.join(", "));
     unsupported(name, &what, "by its name")
 }

@@ -8,14 +8,13 @@
 //! ```
 //!
 //! Convolutions and batch norms are numbered together with modules without weights, so gaps between the
-//! numbers show where max pooling occurs. `Vgg::new` folds the batch norms. Activations are channels-last.
+//! numbers show where max pooling occurs. Freezing folds the batch norms. Activations are channels-last.
 
 use crate::check::{affine, batch_norm, dims, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
-use crate::table::{Known, agree, usual_arguments};
-use crate::{About, Body, FrozenNetwork};
-use crate::{Activation, ShapeError, Weights, check_weights};
+use crate::table::{Known, usual_arguments};
+use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -42,17 +41,6 @@ pub struct VggShape {
 }
 
 impl VggShape {
-    pub(super) fn about(&self) -> About {
-        About {
-            family: "a VGG",
-            depth: self.convolutions.len(),
-            width: self.head.1,
-            channels: self.channels,
-            image_size: self.image_size,
-            classes: self.classes,
-        }
-    }
-
     /// Names and shapes of all weights.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = Vec::new();
@@ -74,6 +62,73 @@ impl VggShape {
         }
         all
     }
+}
+
+impl Family for VggShape {
+    const HEAD: &'static str = "head.fc";
+    const AT_ONCE: Option<usize> = Some(8);
+
+    fn about(&self) -> About {
+        About {
+            family: "a VGG",
+            depth: self.convolutions.len(),
+            width: self.head.1,
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
+    fn fuse(&self, weights: &Weights) -> Result<Weights> {
+        check_weights(weights, &self.parameters())?;
+        let mut all = Weights::new();
+        for (i, ..) in &self.convolutions {
+            let name = format!("features.{i}");
+            let map = match self.norms {
+                true => normed(weights, &name, &format!("features.{}", i + 1))?,
+                false => Affine::stored(weights, &name)?,
+            };
+            map.columns()?.store(&mut all, &name);
+        }
+        for name in ["pre_logits.fc1", "pre_logits.fc2"] {
+            Affine::map(weights, name)?.store(&mut all, name);
+        }
+        if self.classes > 0 {
+            Affine::map(weights, "head.fc")?.store(&mut all, "head.fc");
+        }
+        Ok(all)
+    }
+
+    fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        let map = |name: &str| Affine::stored(weights, name);
+        let mut x = images.clone();
+        for (i, _, pooled) in &self.convolutions {
+            let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
+            x = map(&format!("features.{i}"))?.convolve(&x, window, Activation::Relu)?;
+            if *pooled {
+                x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 2, 2, 0))?;
+            }
+        }
+        if x.dim(1)? < WINDOW {
+            x = averaged_to(&x, WINDOW)?;
+        }
+        let window = Window::padded(x.dim(1)?, WINDOW, 1, 0);
+        let x = map("pre_logits.fc1")?.convolve(&x, window, Activation::Relu)?;
+        let x = map("pre_logits.fc2")?.linear(&x, Activation::Relu)?;
+        frozen::mean_rows(&x.flatten(1, 2)?)
+    }
+}
+
+/// The convolution `name` with its bias, followed by the batch norm `norm`.
+fn normed(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
+    let folded = fold::into_outputs(weights, &format!("{name}.weight"), norm, EPS)?;
+    let (scale, _) = fold::affine(weights, norm, EPS)?;
+    let bias = fold::get(weights, &format!("{name}.bias"))?;
+    let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(folded.bias.dtype())?;
+    Ok(Affine {
+        bias: (bias + folded.bias)?,
+        weight: folded.weight,
+    })
 }
 
 /// Recognises a VGG; `None` if the weights are not those of one.
@@ -116,19 +171,15 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     }
     let [hidden, _, _, _] = dims(weights, "pre_logits.fc1.weight")?;
     let [width, _, _, _] = dims(weights, "pre_logits.fc2.weight")?;
-    let classes = known.rows("head.fc")?;
     let shape = VggShape {
         image_size: known.image_size(224),
         channels,
         norms,
         head: (hidden, width),
-        classes,
+        classes: known.rows("head.fc")?,
         convolutions,
     };
-    check_weights(weights, &shape.parameters())?;
     sizes(&[("channels", channels), ("hidden", hidden), ("width", width)])?;
-    agree(known, "num_classes", classes)?;
-    agree(known, "in_chans", channels)?;
     let halvings = shape.convolutions.iter().filter(|(.., p)| *p).count();
     if shape.image_size >> halvings.min(32) == 0 {
         return refuse_value(
@@ -138,71 +189,6 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         );
     }
     Ok(Some(FrozenNetwork::Vgg(shape)))
-}
-
-/// A VGG with its weights.
-pub(super) struct Vgg {
-    /// Matrices (9 in, out) with biases, and true if max pooling follows.
-    convolutions: Vec<(Affine, bool)>,
-    /// The linear maps of the head: (49 in, hidden) and (hidden, width).
-    head: [Affine; 2],
-}
-
-impl Vgg {
-    /// The network and its classifier, if there is one.
-    pub(super) fn new(shape: &VggShape, weights: &Weights) -> Result<(Vgg, Option<Affine>)> {
-        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
-        let map = |name: &str| Affine::map(weights, name);
-        let convolution = |&(i, _, pooled): &(usize, usize, bool)| {
-            let name = format!("features.{i}");
-            if !shape.norms {
-                return Ok((map(&name)?, pooled));
-            }
-            let norm = format!("features.{}", i + 1);
-            let folded = fold::into_outputs(weights, &format!("{name}.weight"), &norm, EPS)?;
-            let (scale, _) = fold::affine(weights, &norm, EPS)?;
-            let bias = fold::get(weights, &format!("{name}.bias"))?;
-            let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(folded.bias.dtype())?;
-            let map = Affine {
-                bias: (bias + folded.bias)?,
-                weight: folded.weight,
-            };
-            Ok((map.columns()?, pooled))
-        };
-        let vgg = Vgg {
-            convolutions: shape
-                .convolutions
-                .iter()
-                .map(convolution)
-                .collect::<Result<_>>()?,
-            head: [map("pre_logits.fc1")?, map("pre_logits.fc2")?],
-        };
-        let classifier = (shape.classes > 0).then(|| map("head.fc"));
-        Ok((vgg, classifier.transpose()?))
-    }
-}
-
-impl Body for Vgg {
-    const AT_ONCE: usize = 8;
-
-    fn run(&self, images: &Tensor) -> Result<Tensor> {
-        let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
-        for (map, pooled) in &self.convolutions {
-            let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
-            x = map.convolve(&x, window, Activation::Relu)?;
-            if *pooled {
-                x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 2, 2, 0))?;
-            }
-        }
-        if x.dim(1)? < WINDOW {
-            x = averaged_to(&x, WINDOW)?;
-        }
-        let window = Window::padded(x.dim(1)?, WINDOW, 1, 0);
-        let [first, second] = &self.head;
-        let x = first.convolve(&x, window, Activation::Relu)?;
-        let x = second.linear(&x, Activation::Relu)?;
-        frozen::mean_rows(&x.flatten(1, 2)?)
-    }
 }
 
 /// Adaptive average pooling to `to` x `to`: output `i` averages pixels from `floor(i s / to)` to

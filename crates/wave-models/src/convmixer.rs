@@ -69,7 +69,7 @@ impl ConvMixerShape {
             ("kernel", self.kernel),
             ("classes", self.classes),
         ])?;
-        check::patch_fits(self.patch, self.image_size)?;
+        check::at_most("patch", self.patch, self.image_size)?;
         let (h, k) = (self.width, self.kernel);
         check::products(&[
             (

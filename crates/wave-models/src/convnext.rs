@@ -153,7 +153,7 @@ impl ConvNextShape {
             ("mlp_ratio x width", self.hidden()),
             ("classes", self.classes),
         ])?;
-        check::patch_fits(self.patch, self.image_size)?;
+        check::at_most("patch", self.patch, self.image_size)?;
         let wrong = |name, found: String, expected| {
             Err(ShapeError::Choice {
                 name,

@@ -169,12 +169,10 @@ pub fn export(
 /// For networks without a class token or with a distillation token.
 pub fn expressible(shape: &VitShape) -> Result<(), ShapeError> {
     let refuse = |what| {
-        Err(ShapeError::Inexpressible {
-            layout: "transformers' ViTForImageClassification",
-            what,
-            remedy: "write timm's layout, which transformers reads as \
-                     TimmWrapperForImageClassification",
-        })
+        Err(ShapeError::Other(format!(
+            "transformers' ViTForImageClassification cannot express {what}; write timm's layout, which \
+             transformers reads as TimmWrapperForImageClassification"
+        )))
     };
     if !shape.class_token {
         return refuse("mean pooling over the tokens (fc_norm) instead of a class token");

@@ -1,7 +1,8 @@
 //! Sizes of a LeViT, and the names and shapes of its weights.
 
 use crate::check::{affine, batch_norm, check_weights, count, dims, divides, refuse_value, sizes};
-use crate::{About, Activation, ShapeError, Weights};
+use crate::fold::{self, Normed};
+use crate::{Activation, ShapeError, Weights};
 
 /// Value channels divided by key channels in downsampling attention.
 pub(super) const SHRINKING_VALUES: usize = 4;
@@ -48,19 +49,8 @@ pub struct LevitShape {
 }
 
 impl LevitShape {
-    pub(crate) fn about(&self) -> About {
-        About {
-            family: "a LeViT",
-            depth: self.stages.iter().map(|s| s.depth).sum(),
-            width: self.last_width(),
-            channels: self.channels,
-            image_size: self.image_size,
-            classes: self.classes,
-        }
-    }
-
     /// Channels of the last stage.
-    fn last_width(&self) -> usize {
+    pub(super) fn last_width(&self) -> usize {
         self.stages.last().map_or(0, |s| s.width)
     }
 
@@ -169,22 +159,7 @@ impl LevitShape {
 
     /// Names and shapes of all weights, as in timm, running statistics included.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let mut all = Vec::new();
-        let mut inputs = self.channels;
-        for (i, width) in self.stem_widths().into_iter().enumerate() {
-            let name = format!("stem.conv{}", i + 1);
-            all.push((format!("{name}.linear.weight"), vec![width, inputs, 3, 3]));
-            all.extend(batch_norm(&format!("{name}.bn"), width));
-            inputs = width;
-        }
-        for map in self.maps() {
-            let mut dims = vec![map.outputs, map.inputs];
-            if self.convolutional {
-                dims.extend([1, 1]);
-            }
-            all.push((format!("{}.linear.weight", map.name), dims));
-            all.extend(batch_norm(&format!("{}.bn", map.name), map.outputs));
-        }
+        let mut all = fold::parameters(&self.maps());
         for attention in self.attentions() {
             let tokens = attention.side * attention.side;
             all.push((
@@ -223,15 +198,26 @@ impl LevitShape {
         self.stages[stage - 1].width / self.key
     }
 
-    /// Every linear map of the stages.
-    pub(super) fn maps(&self) -> Vec<Map> {
+    /// The convolutions of the stem, and every linear map of the stages.
+    pub(super) fn maps(&self) -> Vec<Normed> {
         let mut all = Vec::new();
-        let mut add = |name: String, outputs: usize, inputs: usize| {
-            all.push(Map {
+        let mut add = |name: String, dims: Vec<usize>| {
+            all.push(Normed {
+                weight: format!("{name}.linear.weight"),
+                norm: format!("{name}.bn"),
                 name,
-                outputs,
-                inputs,
+                dims,
+                depthwise: false,
             });
+        };
+        let mut inputs = self.channels;
+        for (i, width) in (1..).zip(self.stem_widths()) {
+            add(format!("stem.conv{i}"), vec![width, inputs, 3, 3]);
+            inputs = width;
+        }
+        let mut add = |name: String, outputs: usize, inputs: usize| {
+            let kernel: &[usize] = if self.convolutional { &[1, 1] } else { &[] };
+            add(name, [&[outputs, inputs], kernel].concat());
         };
         for (i, stage) in self.stages.iter().enumerate() {
             if i > 0 {
@@ -282,13 +268,6 @@ impl LevitShape {
         }
         all
     }
-}
-
-/// A linear map.
-pub(super) struct Map {
-    pub(super) name: String,
-    pub(super) outputs: usize,
-    pub(super) inputs: usize,
 }
 
 /// An attention layer over `side` x `side` tokens, with queries from every `stride`-th row and column.

@@ -15,56 +15,37 @@ pub(super) enum Family {
     FastVit,
 }
 
-/// Networks by timm's names: their family, and their image size.
-pub(super) const NETWORKS: [(&str, Family, usize); 44] = {
-    use Family::*;
-    [
-        ("convnext_atto", ConvNext, 224),
-        ("convnext_femto", ConvNext, 224),
-        ("convnext_pico", ConvNext, 224),
-        ("convnext_nano", ConvNext, 224),
-        ("convnext_tiny", ConvNext, 224),
-        ("convnext_small", ConvNext, 224),
-        ("convnext_base", ConvNext, 224),
-        ("convnext_large", ConvNext, 224),
-        ("convnext_xlarge", ConvNext, 224),
-        ("convnextv2_atto", ConvNextV2, 224),
-        ("convnextv2_femto", ConvNextV2, 224),
-        ("convnextv2_pico", ConvNextV2, 224),
-        ("convnextv2_nano", ConvNextV2, 224),
-        ("convnextv2_tiny", ConvNextV2, 224),
-        ("convnextv2_small", ConvNextV2, 224),
-        ("convnextv2_base", ConvNextV2, 224),
-        ("convnextv2_large", ConvNextV2, 224),
-        ("convnextv2_huge", ConvNextV2, 224),
-        ("repvgg_a0", RepVgg, 224),
-        ("repvgg_a1", RepVgg, 224),
-        ("repvgg_a2", RepVgg, 224),
-        ("repvgg_b0", RepVgg, 224),
-        ("repvgg_b1", RepVgg, 224),
-        ("repvgg_b1g4", RepVgg, 224),
-        ("repvgg_b2", RepVgg, 224),
-        ("repvgg_b2g4", RepVgg, 224),
-        ("repvgg_b3", RepVgg, 224),
-        ("repvgg_b3g4", RepVgg, 224),
-        ("mobilenetv4_conv_small", MobileNetV4, 224),
-        ("mobilenetv4_conv_medium", MobileNetV4, 256),
-        ("mobilenetv4_conv_large", MobileNetV4, 384),
-        ("mobilenetv4_hybrid_medium", MobileNetV4, 256),
-        ("mobilenetv4_hybrid_large", MobileNetV4, 384),
-        ("mobileone_s1", MobileOne, 224),
-        ("mobileone_s2", MobileOne, 224),
-        ("mobileone_s3", MobileOne, 224),
-        ("mobileone_s4", MobileOne, 224),
-        ("fastvit_t8", FastVit, 256),
-        ("fastvit_t12", FastVit, 256),
-        ("fastvit_s12", FastVit, 256),
-        ("fastvit_sa12", FastVit, 256),
-        ("fastvit_sa24", FastVit, 256),
-        ("fastvit_sa36", FastVit, 256),
-        ("fastvit_ma36", FastVit, 256),
-    ]
-};
+/// Families with image sizes, and the ends of timm's names of their networks.
+const NETWORKS: [(Family, usize, &str); 10] = [
+    (
+        Family::ConvNext,
+        224,
+        "atto femto pico nano tiny small base large xlarge",
+    ),
+    (
+        Family::ConvNextV2,
+        224,
+        "atto femto pico nano tiny small base large huge",
+    ),
+    (Family::RepVgg, 224, "a0 a1 a2 b0 b1 b1g4 b2 b2g4 b3 b3g4"),
+    (Family::MobileNetV4, 224, "conv_small"),
+    (Family::MobileNetV4, 256, "conv_medium"),
+    (Family::MobileNetV4, 384, "conv_large"),
+    (Family::MobileNetV4, 256, "hybrid_medium"),
+    (Family::MobileNetV4, 384, "hybrid_large"),
+    (Family::MobileOne, 224, "s1 s2 s3 s4"),
+    (Family::FastVit, 256, "t8 t12 s12 sa12 sa24 sa36 ma36"),
+];
+
+/// All networks: timm's name, the family, and the image size.
+pub(super) fn networks() -> impl Iterator<Item = (String, Family, usize)> {
+    NETWORKS.into_iter().flat_map(|(family, side, ends)| {
+        let names = ends
+            .split(' ')
+            .map(move |end| format!("{}{end}", family.prefix()));
+        names.map(move |name| (name, family, side))
+    })
+}
 
 /// The body of a network with this name, up to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's are
 /// not pooled yet.

@@ -218,10 +218,12 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
             .copied()
             .collect();
         read.extend(convolutions::KINDS);
-        return Err(ShapeError::Layout {
-            kind: kind.into(),
-            read: read.join(", "),
-        });
+        return Err(ShapeError::Other(format!(
+            "{kind} is not supported: its transformers layout is not read (model_type in its \
+             config.json); supported transformers layouts: {}; save the network with timm \
+             (timm.models.save_for_hf), or use a timm repository",
+            read.join(", ")
+        )));
     };
     if weights.contains_key("visual_projection.weight") {
         let found = "tensor visual_projection.weight";
