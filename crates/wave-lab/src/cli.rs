@@ -72,10 +72,12 @@ pub unsafe fn main() -> ExitCode {
         unsafe { std::env::set_var("CANDLE_NUM_THREADS", "1") };
     }
     let done = match cli.paper {
-        // SAFETY: as above.
-        Paper::Dimaml(_) => unsafe { dimaml::second_order(|| execute(cli)) }
-            .map_err(anyhow::Error::from)
-            .and_then(|done| done),
+        Paper::Dimaml(_) => {
+            // SAFETY: as above.
+            unsafe { std::env::set_var(dimaml::VARIABLE, "1") };
+            let done = dimaml::second_order(|| execute(cli));
+            done.map_err(anyhow::Error::from).flatten()
+        }
         _ => execute(cli),
     };
     let printed = done.and_then(|result| terminal::print(&format!("{result}\n")));

@@ -16,12 +16,11 @@ pub mod unrolled;
 
 use crate::run::{Run, count};
 use anyhow::Result;
-use learned::DistributionFamily;
 use plan::Plan;
 use serde_json::{Value, json};
 use wave_models::Weights;
 
-pub use second_order::second_order;
+pub use second_order::{VARIABLE, second_order};
 pub use settings::Settings;
 
 /// Learns distributions, tests them, and writes both. Must run inside [`second_order()`].
@@ -30,10 +29,10 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     trial::check(settings, &plan)?;
     let parameters = learn::learn(&plan, &run.options)?;
     let tests = trial::tests(settings, &plan, &parameters, run)?;
-    let moments = learned::moments(plan.family, &parameters)?;
+    let moments = learned::moments(&parameters)?;
     run.write_network(&plan.network, &parameters)?;
     tests.write(run)?;
-    if let DistributionFamily::Plif { .. } = plan.family {
+    if plan.pieces.is_some() {
         draw_quantiles(&plan, &moments, &parameters, run)?;
     }
     run.finish(json!({

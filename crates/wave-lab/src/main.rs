@@ -1,12 +1,4 @@
-//! Papers related to WAVE, with a command of `wave-lab` and a folder for each:
-//!
-//! 1. [`ssm`]: networks of token sequences (thesis, section 3.3): Mamba, Mamba-2, linear attention,
-//!    transformers and hybrids, on synthetic tasks and on text.
-//! 2. [`population`]: many small networks trained in parallel, and the statistics of their
-//!    weights (thesis, section 3.4).
-//! 3. [`attention`]: transformers with positions in the attention, GPSA and convolutions (thesis, section
-//!    3.2.4).
-//! 4. [`dimaml`]: distributions of initial weights, learned through whole training runs (DIMAML).
+//! Papers related to WAVE, with a command of `wave-lab` ([`cli`]) and a folder for each.
 //!
 //! A command takes its settings from a recipe under `recipes/papers`; flags override the recipe's keys. It
 //! initialises a network, trains and measures it in one run, and writes `result.json`, the weights and pictures to

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use toml::Table;
-use wave_models::{ShapeError, Weights};
+use wave_models::{ShapeError, Weights, check};
 use wave_run::error::request;
 use wave_run::plot::{self, Chart, Series, Unit};
 use wave_run::recipe::{merge, narrow, to_table};
@@ -85,23 +85,6 @@ pub(crate) fn count(tensors: &Weights) -> usize {
     tensors.values().map(Tensor::elem_count).sum()
 }
 
-/// A weight with these dimensions.
-pub(crate) fn weight<'a>(
-    weights: &'a Weights,
-    name: &str,
-    dims: &[usize],
-) -> candle_core::Result<&'a Tensor> {
-    match weights.get(name) {
-        Some(t) if t.dims() == dims => Ok(t),
-        Some(t) => candle_core::bail!(
-            "weight {name} has shape {:?}, expected {dims:?}; check that the sizes match these \
-             weights",
-            t.dims()
-        ),
-        None => candle_core::bail!("weight {name} of shape {dims:?} is missing; check the depth"),
-    }
-}
-
 /// Rejects weights of these shapes if they have more than `at_most` values in total.
 pub(crate) fn at_most<'a>(
     at_most: usize,
@@ -112,14 +95,8 @@ pub(crate) fn at_most<'a>(
         dims.iter()
             .fold(1, |n: usize, size| n.saturating_mul(*size))
     };
-    match shapes.map(values).fold(0, usize::saturating_add) {
-        value if value > at_most => Err(ShapeError::TooLarge {
-            name,
-            value,
-            at_most,
-        }),
-        _ => Ok(()),
-    }
+    let all = shapes.map(values).fold(0, usize::saturating_add);
+    check::at_most(name, all, at_most)
 }
 
 /// `ln(1 + e^x)`, without overflow.

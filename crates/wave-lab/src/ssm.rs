@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum as _};
 use network::{Mixer, SequenceShape, attention_maps, logits_at};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use start::{Change, Donor, SequenceChoices};
+use start::{Change, Donor};
 use std::path::Path;
 use task::{Task, TaskLoader, TokenBatch};
 use wave_models::{Weights, check_weights};
@@ -80,9 +80,6 @@ pub struct Settings {
     /// mamba2, the first three for mamba]
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     parts: Option<Vec<String>>,
-    /// Factor c in part state, A = -exp(-c A_log); the thesis uses 2, 4 or 8 [default: 8]
-    #[arg(long, value_name = "X")]
-    state_power: Option<f64>,
     /// Output directory of an earlier run, for pretrained-layer
     #[arg(long, value_name = "DIR")]
     from: Option<String>,
@@ -111,8 +108,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let task: Task = spec.parse()?;
     let shape = shape(settings, &task)?;
     let data = TaskData {
-        loader: TaskLoader::new(task.clone(), batch, plan.seed)?,
-        task,
+        loader: TaskLoader::new(task, batch, plan.seed)?,
         tests: settings.test_limit.unwrap_or(TESTS),
         context: run.options.context.clone(),
     };
@@ -133,7 +129,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     run.write_network(&trainable.shape, &outcome.values)?;
     trainable.draw_maps(&outcome.values, run)?;
     run.finish(json!({
-        "task": trainable.data.task.to_string(),
+        "task": trainable.data.loader.task.to_string(),
         "parameters": count(&outcome.values),
         "steps": outcome.steps,
         "top1": lengths[0]["top1"],
@@ -179,12 +175,9 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
 }
 
 fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weights> {
-    let mut choices = SequenceChoices::default();
-    if let Some(parts) = &settings.parts {
-        let parts = parts.iter().map(|part| part.parse());
-        choices.parts = Some(parts.collect::<Result<Vec<Change>, _>>()?);
-    }
-    choices.power = settings.state_power.unwrap_or(choices.power);
+    let parts = settings.parts.iter().flatten().map(|part| part.parse());
+    let parts = parts.collect::<Result<Vec<Change>, _>>()?;
+    let parts = settings.parts.is_some().then_some(parts.as_slice());
     let trained = match &settings.from {
         None => None,
         Some(from) => {
@@ -202,11 +195,10 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
         layer: settings.donor_layer.unwrap_or(0),
     });
     let method = settings.method.as_deref().unwrap_or("mimetic");
-    Ok(start::start(method, shape, &choices, donor, seed)?)
+    Ok(start::start(method, shape, parts, donor, seed)?)
 }
 
 struct TaskData {
-    task: Task,
     loader: TaskLoader,
     /// Number of test sequences for each length.
     tests: usize,
@@ -244,10 +236,8 @@ struct Network {
 impl Network {
     /// Scores at a length, and the fraction of sequences without a mistake.
     fn scores(&self, weights: &Weights, length: usize) -> Result<(Scores, f64)> {
-        let tests = self
-            .data
-            .task
-            .test_batches(length, self.data.tests, TEST_BATCH);
+        let task = &self.data.loader.task;
+        let tests = task.test_batches(length, self.data.tests, TEST_BATCH);
         task::evaluate(&tests, |tokens, at| {
             logits_at(&self.shape, weights, tokens, at)
         })
@@ -255,7 +245,7 @@ impl Network {
 
     /// Scores at multiples of the longest training length, where the task has sequences that long.
     fn lengths(&self, weights: &Weights) -> Result<Vec<Value>> {
-        let task = &self.data.task;
+        let task = &self.data.loader.task;
         FACTORS
             .into_iter()
             .map(|factor| (factor, factor * task.lengths.1))
@@ -280,7 +270,7 @@ impl Network {
 
     /// Plots the attention map of each layer that has one, on one test sequence.
     fn draw_maps(&self, weights: &Weights, run: &Run) -> Result<()> {
-        let task = &self.data.task;
+        let task = &self.data.loader.task;
         let tokens = &task.test_batches(task.lengths.1, 1, 1)[0].tokens;
         let tokens = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
         let maps = attention_maps(&self.shape, weights, &tokens)?;
@@ -318,6 +308,6 @@ impl Trainable for Network {
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        Ok(self.scores(values, self.data.task.lengths.1)?.0)
+        Ok(self.scores(values, self.data.loader.task.lengths.1)?.0)
     }
 }

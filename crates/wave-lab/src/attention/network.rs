@@ -19,14 +19,13 @@
 //! timm's names for ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
 //! a side, `d` width, `h` heads, `k` taps along a side.
 
-use crate::run::weight;
 use candle_core::{DType, Device, Result, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use wave_models::check::sizes;
+use wave_models::fold::{Affine, get};
 use wave_models::vit::VitShape;
-use wave_models::{ShapeError, Weights, checked_images};
-use wave_ops::{gelu, layer_norm, linear, patchify, stock};
+use wave_models::{ShapeError, Weights, check, checked_images};
+use wave_ops::{gelu, patchify, stock};
 
 /// The way in which positions enter the attention.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,24 +68,14 @@ impl PositionalShape {
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         self.vit.validate()?;
         if self.vit.class_token {
-            return Err(ShapeError::Choice {
-                name: "class_token",
-                found: "true".into(),
-                expected: "false: a class token has no position",
-            });
+            let expected = "false: a class token has no position";
+            return check::refuse_value("class_token", true, expected);
         }
         if self.attention == PositionalAttention::Gpsa {
             return Ok(());
         }
-        sizes(&[("kernel", self.kernel)])?;
-        match self.kernel > self.vit.grid() {
-            true => Err(ShapeError::TooLarge {
-                name: "kernel",
-                value: self.kernel,
-                at_most: self.vit.grid(),
-            }),
-            false => Ok(()),
-        }
+        check::sizes(&[("kernel", self.kernel)])?;
+        check::at_most("kernel", self.kernel, self.vit.grid())
     }
 }
 
@@ -140,43 +129,43 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
 pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let (vit, layers) = (&shape.vit, PositionalLayers { shape, weights });
-    let (d, hidden) = (vit.width, vit.hidden());
-    let positions = layers.get("pos_embed", &[1, vit.tokens(), d])?;
+    let vit = &shape.vit;
+    let linear = |x: &Tensor, name: &str| linear(weights, x, name);
+    let norm = |x: &Tensor, name: &str| Affine::stored(weights, name)?.norm(x, vit.norm_eps);
+    let positions = get(weights, "pos_embed")?;
     let images = checked_images(images, vit.channels, vit.image_size, positions)?;
     let patches = patchify(&images, vit.patch)?; // (b, n, c p p)
-    let pixels = vit.channels * vit.patch * vit.patch;
-    let w = layers.get(
-        "patch_embed.proj.weight",
-        &[d, vit.channels, vit.patch, vit.patch],
-    )?;
-    let bias = layers.get("patch_embed.proj.bias", &[d])?;
-    let mut x = linear(&patches, &w.reshape((d, pixels))?, bias)?.broadcast_add(positions)?;
+    let embed = Affine::stored(weights, "patch_embed.proj")?;
+    let w = embed.weight.flatten_from(1)?;
+    let mut x = wave_ops::linear(&patches, &w, &embed.bias)?.broadcast_add(positions)?;
     for layer in 0..vit.depth {
         let at = |part: &str| format!("blocks.{layer}.{part}");
-        let normed = layers.norm(&x, &at("norm1"))?;
-        let mixed = attention(layers, &normed, &at("attn"))?;
-        x = (x + layers.linear(&mixed, &at("attn.proj"), (d, d))?)?;
-        let inner = layers.norm(&x, &at("norm2"))?;
-        let inner = gelu(&layers.linear(&inner, &at("mlp.fc1"), (hidden, d))?)?;
-        x = (x + layers.linear(&inner, &at("mlp.fc2"), (d, hidden))?)?;
+        let mixed = attention(shape, weights, &norm(&x, &at("norm1"))?, &at("attn"))?;
+        x = (x + linear(&mixed, &at("attn.proj"))?)?;
+        let inner = gelu(&linear(&norm(&x, &at("norm2"))?, &at("mlp.fc1"))?)?;
+        x = (x + linear(&inner, &at("mlp.fc2"))?)?;
     }
-    let pooled = layers.norm(&x.mean(1)?, vit.final_norm())?; // (b, d)
-    layers.linear(&pooled, "head", (vit.classes, d))
+    let pooled = norm(&x.mean(1)?, vit.final_norm())?; // (b, d)
+    linear(&pooled, "head")
+}
+
+/// The linear map `name` of `x` (.., inputs): (.., outputs).
+fn linear(weights: &Weights, x: &Tensor, name: &str) -> Result<Tensor> {
+    let Affine { weight, bias } = Affine::stored(weights, name)?;
+    wave_ops::linear(x, &weight, &bias)
 }
 
 /// The attention output for (b, n, d), before the projection.
-fn attention(layers: PositionalLayers, u: &Tensor, at: &str) -> Result<Tensor> {
-    let shape = layers.shape;
+fn attention(shape: &PositionalShape, weights: &Weights, u: &Tensor, at: &str) -> Result<Tensor> {
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let (b, n, _) = u.dims3()?;
     let (qk, v) = match shape.attention {
         PositionalAttention::Gpsa => (
-            layers.linear(u, &format!("{at}.qk"), (2 * d, d))?,
-            layers.linear(u, &format!("{at}.v"), (d, d))?,
+            linear(weights, u, &format!("{at}.qk"))?,
+            linear(weights, u, &format!("{at}.v"))?,
         ),
         _ => {
-            let qkv = layers.linear(u, &format!("{at}.qkv"), (3 * d, d))?;
+            let qkv = linear(weights, u, &format!("{at}.qkv"))?;
             (qkv.narrow(2, 0, 2 * d)?, qkv.narrow(2, 2 * d, d)?)
         }
     };
@@ -187,23 +176,23 @@ fn attention(layers: PositionalLayers, u: &Tensor, at: &str) -> Result<Tensor> {
     let (q, k) = (heads(&qk.narrow(2, 0, d)?)?, heads(&qk.narrow(2, d, d)?)?);
     let scale = 1.0 / ((d / h) as f64).sqrt();
     let scores = (q.matmul(&k.transpose(2, 3)?)? * scale)?; // (b, h, n, n)
-    let weights = with_positions(layers, &scores, at)?;
-    let mixed = weights.matmul(&heads(&v)?)?;
+    let mixed = with_positions(shape, weights, &scores, at)?.matmul(&heads(&v)?)?;
     mixed.transpose(1, 2)?.reshape((b, n, d))
 }
 
 /// The attention matrix (b, h, n, n), from the scores of queries and keys.
-fn with_positions(layers: PositionalLayers, scores: &Tensor, at: &str) -> Result<Tensor> {
-    let shape = layers.shape;
-    let (grid, h, k) = (shape.vit.grid(), shape.vit.heads, shape.kernel);
-    let own = |part: &str, dims: &[usize]| {
-        let name = format!("{at}.{}.{part}", shape.attention.own_name());
-        layers.get(&name, dims)
+fn with_positions(
+    shape: &PositionalShape,
+    weights: &Weights,
+    scores: &Tensor,
+    at: &str,
+) -> Result<Tensor> {
+    let (grid, h) = (shape.vit.grid(), shape.vit.heads);
+    let own = |part: &str| {
+        let name = shape.attention.own_name();
+        get(weights, &format!("{at}.{name}.{part}"))
     };
-    let convolution = || -> Result<Tensor> {
-        let c = circulant(own("weight", &[h, k, k])?, grid)?;
-        c.broadcast_mul(own("gamma", &[1])?) // (h, n, n)
-    };
+    let convolution = || circulant(own("weight")?, grid)?.broadcast_mul(own("gamma")?); // (h, n, n)
     match shape.attention {
         PositionalAttention::ConvolutionInside => {
             stock::softmax(&scores.broadcast_add(&convolution()?)?)
@@ -216,39 +205,15 @@ fn with_positions(layers: PositionalLayers, scores: &Tensor, at: &str) -> Result
         }
         PositionalAttention::Gpsa => {
             let offsets = offsets(grid, scores.dtype(), scores.device())?;
-            let local = linear(&offsets, own("weight", &[h, 3])?, own("bias", &[h])?)?;
+            let local = wave_ops::linear(&offsets, own("weight")?, own("bias")?)?;
             let n = grid * grid;
             let local = local.t()?.contiguous()?.reshape((h, n, n))?;
-            let gate = layers.get(&format!("{at}.gating_param"), &[h])?;
+            let gate = get(weights, &format!("{at}.gating_param"))?;
             let gate = (gate.neg()?.exp()? + 1.0)?.recip()?.reshape((h, 1, 1))?;
             let content = stock::softmax(scores)?.broadcast_mul(&(1.0 - &gate)?)?;
             let sum = content.broadcast_add(&stock::softmax(&local)?.broadcast_mul(&gate)?)?;
             sum.broadcast_div(&sum.sum_keepdim(candle_core::D::Minus1)?)
         }
-    }
-}
-
-/// The weights under their shape.
-#[derive(Clone, Copy)]
-struct PositionalLayers<'a> {
-    shape: &'a PositionalShape,
-    weights: &'a Weights,
-}
-
-impl<'a> PositionalLayers<'a> {
-    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        weight(self.weights, name, dims)
-    }
-
-    fn linear(self, x: &Tensor, name: &str, (out, inputs): (usize, usize)) -> Result<Tensor> {
-        let w = self.get(&format!("{name}.weight"), &[out, inputs])?;
-        linear(x, w, self.get(&format!("{name}.bias"), &[out])?)
-    }
-
-    fn norm(self, x: &Tensor, name: &str) -> Result<Tensor> {
-        let d = self.shape.vit.width;
-        let get = |part: &str| self.get(&format!("{name}.{part}"), &[d]);
-        layer_norm(x, get("weight")?, get("bias")?, self.shape.vit.norm_eps)
     }
 }
 

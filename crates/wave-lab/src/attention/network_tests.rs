@@ -108,13 +108,8 @@ fn gated_rows_add_up_to_one() {
     let shape = shape(PositionalAttention::Gpsa);
     let mut weights = weights(&shape.parameters());
     let scores = tensor("scores", &[2, 3, 16, 16]);
-    let rows = |weights: &Weights| {
-        let layers = PositionalLayers {
-            shape: &shape,
-            weights,
-        };
-        with_positions(layers, &scores, "blocks.1.attn").unwrap()
-    };
+    let rows =
+        |weights: &Weights| with_positions(&shape, weights, &scores, "blocks.1.attn").unwrap();
     let found = rows(&weights);
     for sum in values(&found.sum(3).unwrap()) {
         assert!((sum - 1.0).abs() < 1e-6, "{sum}");

@@ -18,50 +18,29 @@ const ADAM: Optimiser = Optimiser::Adam { beta2: 0.997 };
 /// Number of consecutive training runs without a finite gradient after which learning fails.
 const PATIENCE: u32 = 10;
 
-/// A learned parameter with the first and second moments of Adam.
-struct Learned {
-    name: String,
-    value: Var,
-    moments: [Tensor; 2],
-}
-
-/// All parameters, with the learned ones at their current values, tracked or not.
-fn current(first: &Weights, learned: &[Learned], tracked: bool) -> Weights {
-    let mut all = first.clone();
-    for of in learned {
-        let t = match tracked {
-            true => of.value.as_tensor().clone(),
-            false => of.value.as_detached_tensor(),
-        };
-        all.insert(of.name.clone(), t);
-    }
-    all
-}
-
 /// Learns the parameters of distributions. Must run inside [`super::second_order()`].
 pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
     let usual = learned::usual(&plan.network.parameters(), plan.seed)?;
-    let first = learned::first_parameters(plan.family, &usual)?;
-    let learns = |(name, _): &(&String, &Tensor)| !name.starts_with("constant.");
-    let parameters = first.iter().filter(learns);
-    let mut learned = parameters
-        .map(|(name, t)| {
-            Ok(Learned {
-                name: name.clone(),
-                value: Var::from_tensor(&t.copy()?)?,
-                moments: [t.zeros_like()?, t.zeros_like()?],
-            })
-        })
-        .collect::<candle_core::Result<Vec<_>>>()?;
+    let first = learned::first_parameters(plan.pieces, &usual)?;
+    let is_constant = |(name, _): &(String, Tensor)| name.starts_with("constant.");
+    let (constants, mut learned): (Weights, Weights) = first.into_iter().partition(is_constant);
+    // The first and second moments of Adam.
+    let zeros = |t: &Tensor| Ok(vec![t.zeros_like()?, t.zeros_like()?]);
+    let moments = learned.values().map(zeros);
+    let mut moments = moments.collect::<candle_core::Result<Vec<_>>>()?;
     let stream = plan.source.stream(plan.seed)?;
     let mut report = Report::new("learning", 0, plan.steps, options.verbosity);
     let examples = plan.source.batch() * plan.inner.steps as usize;
     let (mut failures, mut skipped) = (0, 0);
     for k in 0..plan.steps {
         let seed = step_generator(plan.seed, k).random();
-        let parameters = current(&first, &learned, true);
-        let noise = learned::noise(plan.family, plan.network.shapes(), &parameters, seed)?;
-        let drawn = learned::weights(plan.family, &parameters, &noise)?;
+        let tracked = learned.values().map(Var::from_tensor);
+        let tracked = tracked.collect::<candle_core::Result<Vec<_>>>()?;
+        let values = tracked.iter().map(|v| v.as_tensor().clone());
+        let mut parameters = constants.clone();
+        parameters.extend(learned.keys().cloned().zip(values));
+        let noise = learned::noise(plan.network.shapes(), &parameters, seed)?;
+        let drawn = learned::weights(&parameters, &noise)?;
         let start: candle_core::Result<Weights> = drawn
             .iter()
             .map(|(name, t)| Ok((name.clone(), t.detach())))
@@ -79,7 +58,7 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
         let mut store = product.backward()?;
         let mut gradients = Vec::new();
         let mut squares = 0.0;
-        for Learned { value, .. } in &learned {
+        for value in &tracked {
             let g = gradient_of(&mut store, value)?.detach();
             squares += f64::from(g.sqr()?.sum_all()?.to_scalar::<f32>()?);
             gradients.push(g);
@@ -89,12 +68,10 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
         if area.is_finite() && norm.is_finite() {
             failures = 0;
             let scale = (plan.clip / norm.max(1e-12)).min(1.0);
-            for (of, g) in learned.iter_mut().zip(&gradients) {
-                let w = of.value.as_detached_tensor();
+            let updates = learned.values_mut().zip(&mut moments).zip(&gradients);
+            for ((w, moments), g) in updates {
                 let (lr, g) = (plan.learning_rate, (g * scale)?);
-                let (w, slots) = ADAM.update(lr, step - skipped, &w, &g, &of.moments)?;
-                of.value.set(&w)?;
-                of.moments = [slots[0].clone(), slots[1].clone()];
+                (*w, *moments) = ADAM.update(lr, step - skipped, w, &g, moments)?;
             }
         } else {
             failures += 1;
@@ -111,5 +88,6 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
         }
         report.step(step, examples, &format!("objective {area:.4}, "));
     }
-    Ok(current(&first, &learned, false))
+    learned.extend(constants);
+    Ok(learned)
 }

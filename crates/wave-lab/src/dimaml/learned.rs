@@ -21,41 +21,12 @@ use super::small::{Parameter, Usual};
 use crate::run::{inverse_softplus, softplus};
 use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
-use rand_chacha::ChaCha8Rng;
 use wave_init::random::{generator, standard_normal, uniform};
+use wave_models::Weights;
 use wave_models::fold::get;
-use wave_models::{NetworkError, Weights, refuse};
 
-/// Default number of pieces of a quantile function, from the authors' code.
+/// Number of pieces of a quantile function, from the authors' code.
 pub const PIECES: usize = 100;
-
-/// Maximum number of pieces of a quantile function: sums over them are products with a square matrix of
-/// as many rows.
-const MOST_PIECES: usize = 1 << 12;
-
-/// A family of distributions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DistributionFamily {
-    /// Normal: two numbers for each tensor, `mean` and `std`.
-    Normal,
-    /// Piecewise linear increasing quantile function of this many pieces: `start`, `slopes` (pieces) and `scale`.
-    Plif {
-        /// K
-        pieces: usize,
-    },
-}
-
-impl DistributionFamily {
-    /// Checks that the family is valid.
-    pub fn validate(self) -> std::result::Result<(), NetworkError> {
-        match self {
-            DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
-                refuse!("pieces is {pieces}: use 1 to {MOST_PIECES}")
-            }
-            _ => Ok(()),
-        }
-    }
-}
 
 /// The default initialisation of a small network: every tensor from its own random stream.
 pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
@@ -74,11 +45,11 @@ pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
 }
 
 /// Initial parameters of the distributions, from initialised tensors: `KIND.NAME` for each tensor `NAME`, all
-/// `f32`.
+/// `f32`. Without `pieces` they are normal: `mean` and `std`; otherwise `start`, `slopes` (pieces) and `scale`.
 ///
 /// Normal ones have the tensor's mean and standard deviation; quantiles are the uniform's between ±1/2, times
 /// its range, as in the authors' code. A constant tensor is kept as `constant.NAME`.
-pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<Weights> {
+pub fn first_parameters(pieces: Option<usize>, start: &Weights) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, t) in start {
         let values: Vec<f64> = t.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?;
@@ -95,14 +66,14 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
             put("constant", vec![least])?;
             continue;
         }
-        match family {
-            DistributionFamily::Normal => {
+        match pieces {
+            None => {
                 let mean = values.iter().sum::<f64>() / n;
                 let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
                 put("mean", vec![mean])?;
                 put("std", vec![variance.sqrt()])?;
             }
-            DistributionFamily::Plif { pieces } => {
+            Some(pieces) => {
                 let rise = inverse_softplus(1.0 / pieces as f64);
                 put("start", vec![-0.5])?;
                 put("slopes", vec![rise; pieces])?;
@@ -117,42 +88,34 @@ pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<W
 pub type Noise = Vec<(String, Vec<usize>, Option<Tensor>)>;
 
 /// Random numbers for tensors of these names and shapes, each from its own stream.
-pub fn noise(
-    family: DistributionFamily,
-    shapes: Vec<(String, Vec<usize>)>,
-    parameters: &Weights,
-    seed: u64,
-) -> Result<Noise> {
+pub fn noise(shapes: Vec<(String, Vec<usize>)>, parameters: &Weights, seed: u64) -> Result<Noise> {
     let tensor = |(i, (name, dims)): (usize, (String, Vec<usize>))| {
         let mut rng = generator(seed, i as u64);
-        let constant = parameters.contains_key(&format!("constant.{name}"));
-        let z = (!constant).then(|| draw(family, &dims, &mut rng));
+        let has = |kind: &str| parameters.contains_key(&format!("{kind}.{name}"));
+        let n: usize = dims.iter().product();
+        let values: Option<Vec<f64>> = match (has("constant"), has("mean")) {
+            (true, _) => None,
+            (false, true) => Some((0..n).map(|_| standard_normal(&mut rng)).collect()),
+            (false, false) => Some((0..n).map(|_| rng.random()).collect()),
+        };
+        let z = values.map(|values| Tensor::from_vec(values, n, &Device::Cpu));
         Ok((name, dims, z.transpose()?))
     };
     shapes.into_iter().enumerate().map(tensor).collect()
 }
 
-fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> {
-    let n = dims.iter().product();
-    let values: Vec<f64> = match family {
-        DistributionFamily::Normal => (0..n).map(|_| standard_normal(rng)).collect(),
-        DistributionFamily::Plif { .. } => (0..n).map(|_| rng.random()).collect(),
-    };
-    Tensor::from_vec(values, n, &Device::Cpu)
-}
-
 /// Weights by name, in the dtype of the parameters, as a differentiable function of them.
-pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
+pub fn weights(parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, dims, z) in noise {
         let p = |kind: &str| of(parameters, kind, name);
-        let t = match (z, family) {
+        let t = match (z, p("mean")) {
             (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,
-            (Some(z), DistributionFamily::Normal) => {
-                let z = z.to_dtype(p("mean")?.dtype())?;
-                z.broadcast_mul(p("std")?)?.broadcast_add(p("mean")?)?
+            (Some(z), Ok(mean)) => {
+                let z = z.to_dtype(mean.dtype())?;
+                z.broadcast_mul(p("std")?)?.broadcast_add(mean)?
             }
-            (Some(z), DistributionFamily::Plif { .. }) => {
+            (Some(z), Err(_)) => {
                 let q = quantile(p("start")?, p("slopes")?, z)?;
                 q.broadcast_mul(&softplus(p("scale")?)?)?
             }
@@ -184,10 +147,7 @@ pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
 }
 
 /// Mean and standard deviation of each tensor's distribution, by name, for the report.
-pub fn moments(
-    family: DistributionFamily,
-    parameters: &Weights,
-) -> Result<Vec<(String, f64, f64)>> {
+pub fn moments(parameters: &Weights) -> Result<Vec<(String, f64, f64)>> {
     let mut all = Vec::new();
     let scalar = |t: &Tensor| -> Result<f64> {
         let t = t.flatten_all()?.to_dtype(DType::F64)?;
@@ -197,9 +157,9 @@ pub fn moments(
         let Some((kind @ ("constant" | "mean" | "start"), name)) = key.split_once('.') else {
             continue;
         };
-        let (mean, std) = match (kind, family) {
-            ("constant", _) => (scalar(t)?, 0.0),
-            ("mean", _) => (scalar(t)?, scalar(of(parameters, "std", name)?)?.abs()),
+        let (mean, std) = match kind {
+            "constant" => (scalar(t)?, 0.0),
+            "mean" => (scalar(t)?, scalar(of(parameters, "std", name)?)?.abs()),
             _ => {
                 let q = quantiles(parameters, name, 20_000)?;
                 let mean = q.iter().sum::<f64>() / q.len() as f64;

@@ -1,6 +1,6 @@
 //! The plan of learned distributions: checked settings, loaded data and network.
 
-use super::learned::{self, DistributionFamily};
+use super::learned;
 use super::problem::Source;
 use super::settings::{Arch, InnerOptimiser, Method, Settings};
 use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
@@ -10,7 +10,8 @@ use wave_run::context::Context;
 use wave_run::error::request;
 
 pub(super) struct Plan {
-    pub(super) family: DistributionFamily,
+    /// Pieces of piecewise linear quantile functions; `None` for normal distributions.
+    pub(super) pieces: Option<usize>,
     pub(super) network: Small,
     pub(super) source: Source,
     /// The training run that is differentiated.
@@ -26,7 +27,6 @@ impl Plan {
     pub(super) fn new(own: &Settings, context: &Context) -> Result<Plan> {
         let positive = [
             ("inner_lr", own.inner_lr),
-            ("trust", own.trust),
             ("lr", own.lr),
             ("clip", own.clip),
         ];
@@ -35,16 +35,6 @@ impl Plan {
                 return Err(request(format!("{key}: expected a number above 0")));
             }
         }
-        if let Some(momentum) = own.momentum.filter(|m| !(0.0..1.0).contains(m)) {
-            return Err(request(format!("momentum = {momentum}; expected 0 to 1")));
-        }
-        let family = match own.method {
-            Some(Method::Plif) => DistributionFamily::Plif {
-                pieces: own.pieces.unwrap_or(learned::PIECES),
-            },
-            _ => DistributionFamily::Normal,
-        };
-        family.validate()?;
         let spec = own.images.data.as_deref();
         let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
         let source = Source::open(spec, own, None, context)?;
@@ -55,7 +45,7 @@ impl Plan {
             _ => 1e-4,
         };
         Ok(Plan {
-            family,
+            pieces: (own.method == Some(Method::Plif)).then_some(learned::PIECES),
             network,
             source,
             inner: inner(own)?,
@@ -106,10 +96,7 @@ fn inner(own: &Settings) -> Result<Unrolled> {
         Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4, 200),
         Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0, 200),
     };
-    let momentum = own.momentum.unwrap_or(0.9);
-    let weight_decay = own.inner_weight_decay.unwrap_or(weight_decay);
     let sgd = |nesterov| Optimiser::Sgd {
-        momentum,
         nesterov,
         weight_decay,
     };
@@ -117,11 +104,6 @@ fn inner(own: &Settings) -> Result<Unrolled> {
         InnerOptimiser::Sgd => sgd(false),
         InnerOptimiser::Nesterov => sgd(true),
         InnerOptimiser::Adam => Optimiser::ADAM,
-        InnerOptimiser::Lars => Optimiser::Lars {
-            momentum,
-            weight_decay,
-            trust: own.trust.unwrap_or(1e-3),
-        },
     };
     let steps = own.inner_steps.unwrap_or(steps);
     Ok(Unrolled {

@@ -31,7 +31,6 @@ pub enum InnerOptimiser {
     Sgd,
     Nesterov,
     Adam,
-    Lars,
 }
 
 /// The settings of learned distributions.
@@ -62,29 +61,17 @@ pub struct Settings {
     /// stages with 8 blocks are a ResNet-18 [default: 1]
     #[arg(long, value_name = "N")]
     pub stages: Option<usize>,
-    /// Number of pieces of a plif quantile function [default: 100]
-    #[arg(long, value_name = "K")]
-    pub pieces: Option<usize>,
     /// Number of inner training steps, which are differentiated [default: 600 for autoencoder, 200 for
     /// fixup and lstm]
     #[arg(long, value_name = "N")]
     pub inner_steps: Option<u64>,
-    /// Inner optimiser: sgd, nesterov, adam or lars [default: sgd for autoencoder, nesterov for fixup,
+    /// Inner optimiser: sgd, nesterov or adam [default: sgd for autoencoder, nesterov for fixup,
     /// adam for lstm]
     #[arg(long, value_name = "O")]
     pub optimiser: Option<InnerOptimiser>,
     /// Inner learning rate, constant over the steps [default: 0.01; 0.1 for fixup, 0.001 for lstm]
     #[arg(long, value_name = "X")]
     pub inner_lr: Option<f64>,
-    /// Momentum of sgd, nesterov and lars [default: 0.9]
-    #[arg(long, value_name = "X")]
-    pub momentum: Option<f64>,
-    /// Inner weight decay of all weights, for sgd, nesterov and lars [default: 0; 5e-4 for fixup]
-    #[arg(long, value_name = "X")]
-    pub inner_weight_decay: Option<f64>,
-    /// Trust coefficient of lars [default: 0.001]
-    #[arg(long, value_name = "X")]
-    pub trust: Option<f64>,
     /// Validate every N steps [default: 1]
     #[arg(long, value_name = "N")]
     pub validate_every: Option<u64>,

@@ -1,4 +1,4 @@
-use super::learned::{self, DistributionFamily};
+use super::learned;
 use super::second_order::tests::second_order;
 use super::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use super::unrolled::{self, Gradient, Optimiser, Unrolled};
@@ -27,7 +27,6 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
             }),
             examples(image(13), vec![]),
             Optimiser::Sgd {
-                momentum: 0.9,
                 nesterov: false,
                 weight_decay: 0.0,
             },
@@ -43,7 +42,6 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
             }),
             examples(image(5), vec![0, 1, 2, 1]),
             Optimiser::Sgd {
-                momentum: 0.9,
                 nesterov: true,
                 weight_decay: 5e-4,
             },
@@ -66,13 +64,10 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
 #[test]
 fn distributions_follow_the_slope_of_the_area_under_the_curve() {
     for (network, examples, optimiser) in networks() {
-        for family in [
-            DistributionFamily::Normal,
-            DistributionFamily::Plif { pieces: 3 },
-        ] {
+        for pieces in [None, Some(3)] {
             let start = learned::usual(&network.parameters(), 0).unwrap();
-            let first = double(learned::first_parameters(family, &start).unwrap());
-            let noise = learned::noise(family, network.shapes(), &first, 1).unwrap();
+            let first = double(learned::first_parameters(pieces, &start).unwrap());
+            let noise = learned::noise(network.shapes(), &first, 1).unwrap();
             let loss = |of: unrolled::Phase, w: &Weights| {
                 // Validation uses the examples upside down, so that they differ but are of the same
                 // kind.
@@ -93,7 +88,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 checkpoint,
                 gradient: Gradient::Full,
             };
-            let draw = |parameters: &Weights| learned::weights(family, parameters, &noise).unwrap();
+            let draw = |parameters: &Weights| learned::weights(parameters, &noise).unwrap();
             let gradient = |checkpoint| {
                 let drawn = draw(&first);
                 let found = second_order(|| run(checkpoint).meta_gradient(&drawn, loss));
@@ -116,7 +111,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 unrolled::area(&curve.unwrap().losses)
             });
             let moved = slopes.iter().filter(|slope| slope.abs() > 1e-6).count();
-            assert!(moved >= 2, "{family:?}: {moved}");
+            assert!(moved >= 2, "{pieces:?}: {moved}");
         }
     }
 }

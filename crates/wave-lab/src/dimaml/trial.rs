@@ -1,7 +1,7 @@
 //! Comparison of the learned initialisation with others, on another task.
 
+use super::learned;
 use super::learned::baselines::{delta_orthogonal, metainit};
-use super::learned::{self, DistributionFamily};
 use super::plan::{Plan, validated};
 use super::problem::{Episode, Source};
 use super::settings::Settings;
@@ -75,14 +75,7 @@ fn tuned(name: &str, usual: Optimiser) -> Result<(&str, Option<Optimiser>)> {
     }
     let trust = other.strip_prefix("lars=").and_then(|t| t.parse().ok());
     match trust.filter(|t: &f64| *t > 0.0 && t.is_finite()) {
-        Some(trust) => {
-            let lars = Optimiser::Lars {
-                momentum: 0.9,
-                weight_decay: 0.0,
-                trust,
-            };
-            Ok((start, Some(lars)))
-        }
+        Some(trust) => Ok((start, Some(Optimiser::Lars { trust }))),
         None => Err(request(format!(
             "against = {name}; expected NAME@learned-rates, or NAME@lars=TRUST with a positive number"
         ))),
@@ -124,7 +117,6 @@ pub(super) fn tests(
     }
     let classes = source.frame().map(|(_, _, classes)| classes);
     let task = Trial {
-        family: plan.family,
         network: plan.network.on(classes, source.vocabulary()),
         source,
     };
@@ -166,7 +158,6 @@ pub(super) fn tests(
 /// The task of the tests. Its network has as many outputs as the task has classes or tokens: the
 /// distribution of a head's weights is per weight, so it fits any number of them.
 struct Trial {
-    family: DistributionFamily,
     network: Small,
     source: Source,
 }
@@ -178,8 +169,8 @@ impl Trial {
         match kind {
             LEARNED => {
                 let shapes = self.network.shapes();
-                let noise = learned::noise(self.family, shapes, parameters, seed)?;
-                Ok(learned::weights(self.family, parameters, &noise)?)
+                let noise = learned::noise(shapes, parameters, seed)?;
+                Ok(learned::weights(parameters, &noise)?)
             }
             "metainit" => self.with_metainit(usual, seed),
             _ => {

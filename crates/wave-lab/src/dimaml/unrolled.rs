@@ -23,6 +23,7 @@ use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use wave_models::Weights;
 
 use super::second_order;
@@ -89,7 +90,13 @@ pub fn area(losses: &[(u64, f64)]) -> f64 {
 }
 
 /// Weights, and for each of the optimiser's slots a tensor per weight; or an adjoint of these.
-type Point = Vec<Vec<Tensor>>;
+type Point = Vec<Weights>;
+
+/// Variables by name.
+type Tracked = BTreeMap<String, Var>;
+
+/// See [`Unrolled::curve`].
+type Loss<'a> = dyn FnMut(Phase, &Weights) -> Result<Tensor> + 'a;
 
 impl Unrolled {
     /// The learning curve of a training from `start`. `loss` is a pure function of the examples and the
@@ -102,18 +109,15 @@ impl Unrolled {
         rates: Option<&[Vec<f64>]>,
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<Curve> {
-        let names: Vec<&String> = start.keys().collect();
         let mut point = self.start(start)?;
         let mut curve = Curve {
             losses: Vec::new(),
             update_rates: Vec::new(),
         };
         for t in 1..=self.steps {
-            let weights = variables(&point[0])?;
-            let value = loss(Phase::Training(t), &named(&names, &weights))?;
-            let mut gradients = gradients(&value, &weights)?.1;
+            let mut gradients = differentiate(Phase::Training(t), &point[0], &mut loss)?.1;
             let wanted = rates.and_then(|rates| rates.get(t as usize - 1));
-            let pairs = point[0].iter().zip(&mut gradients);
+            let pairs = point[0].values().zip(gradients.values_mut());
             for ((w, g), rate) in pairs.zip(wanted.into_iter().flatten()) {
                 let scale = rate * scalar(&norm(w)?)? / scalar(&norm(g)?)?;
                 if scale.is_normal() {
@@ -121,12 +125,11 @@ impl Unrolled {
                 }
             }
             let rate = |(w, g): (&Tensor, &Tensor)| Ok(scalar(&norm(g)?)? / scalar(&norm(w)?)?);
-            let rates = point[0].iter().zip(&gradients).map(rate);
+            let rates = point[0].values().zip(gradients.values()).map(rate);
             curve.update_rates.push(rates.collect::<Result<_>>()?);
             point = self.step(t, &point, &gradients)?;
             if self.validate.contains(&t) {
-                let weights = start.keys().cloned().zip(point[0].iter().cloned());
-                let value = scalar(&loss(Phase::Validation(t), &weights.collect())?)?;
+                let value = scalar(&loss(Phase::Validation(t), &point[0])?)?;
                 curve.losses.push((t, value));
             }
         }
@@ -142,20 +145,19 @@ impl Unrolled {
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
         if self.gradient != Gradient::Full {
-            return self.without_adjoint(start, loss);
+            return self.without_adjoint(start, &mut loss);
         }
         second_order::check()?;
-        let names: Vec<&String> = start.keys().collect();
         // State t is in kept[t / m] if m divides t.
         let mut kept = vec![self.start(start)?];
         let mut point = kept[0].clone();
         for t in 1..self.steps {
-            point = self.advance(t, &point, &names, &mut loss)?;
+            point = self.advance(t, &point, &mut loss)?;
             if t.is_multiple_of(self.checkpoint) {
                 kept.push(point.clone());
             }
         }
-        let mut adjoint: Point = kept[0].iter().map(|of| zeros(of)).collect::<Result<_>>()?;
+        let mut adjoint: Point = kept[0].iter().map(zeros).collect::<Result<_>>()?;
         let mut losses = Vec::new();
         while let Some(first) = kept.pop() {
             let from = kept.len() as u64 * self.checkpoint;
@@ -163,67 +165,54 @@ impl Unrolled {
             let mut states = vec![first]; // from, from + 1, .., to
             for t in from + 1..=to {
                 let last = &states[states.len() - 1];
-                states.push(self.advance(t, last, &names, &mut loss)?);
+                states.push(self.advance(t, last, &mut loss)?);
             }
             for t in (from + 1..=to).rev() {
                 let after = states.pop().unwrap_or_default();
                 if self.validate.contains(&t) {
-                    let weights = variables(&after[0])?;
-                    let value = loss(Phase::Validation(t), &named(&names, &weights))?;
-                    let (value, gradients) = gradients(&value, &weights)?;
+                    let (value, gradients) =
+                        differentiate(Phase::Validation(t), &after[0], &mut loss)?;
                     losses.push((t, value));
                     self.add_mean(&mut adjoint[0], gradients)?;
                 }
                 let before = &states[states.len() - 1];
-                adjoint = self.pull_back(t, before, &adjoint, |weights| {
-                    loss(Phase::Training(t), &named(&names, weights))
-                })?;
+                adjoint = self.pull_back(t, before, &adjoint, &mut loss)?;
             }
         }
         losses.reverse();
-        let of = names.into_iter().cloned().zip(adjoint.swap_remove(0));
-        Ok(MetaGradient {
-            losses,
-            of: of.collect(),
-        })
+        let of = adjoint.swap_remove(0);
+        Ok(MetaGradient { losses, of })
     }
 
     /// First-order MAML or Reptile, without a backward pass through the steps.
-    fn without_adjoint(
-        &self,
-        start: &Weights,
-        mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
-    ) -> Result<MetaGradient> {
-        let names: Vec<&String> = start.keys().collect();
+    fn without_adjoint(&self, start: &Weights, loss: &mut Loss) -> Result<MetaGradient> {
         let mut point = self.start(start)?;
         let first = point[0].clone();
         let mut of = zeros(&first)?;
         let mut losses = Vec::new();
         for t in 1..=self.steps {
-            point = self.advance(t, &point, &names, &mut loss)?;
+            point = self.advance(t, &point, loss)?;
             if self.validate.contains(&t) {
                 let weights = variables(&point[0])?;
-                let value = loss(Phase::Validation(t), &named(&names, &weights))?;
+                let value = loss(Phase::Validation(t), &named(&weights))?;
                 losses.push((t, scalar(&value)?));
                 if self.gradient == Gradient::FirstOrder {
-                    self.add_mean(&mut of, gradients(&value, &weights)?.1)?;
+                    self.add_mean(&mut of, gradients(&value, &weights)?)?;
                 }
             }
         }
         if self.gradient == Gradient::Reptile {
-            let moved = first.iter().zip(&point[0]).map(|(from, to)| from - to);
-            of = moved.collect::<Result<_>>()?;
+            for ((of, from), to) in of.values_mut().zip(first.values()).zip(point[0].values()) {
+                *of = (from - to)?;
+            }
         }
-        Ok(MetaGradient {
-            losses,
-            of: names.into_iter().cloned().zip(of).collect(),
-        })
+        Ok(MetaGradient { losses, of })
     }
 
     /// The state before the first step.
     fn start(&self, start: &Weights) -> Result<Point> {
-        let weights: Vec<Tensor> = start.values().map(Tensor::detach).collect();
-        let mut point = vec![weights];
+        let weights = start.iter().map(|(name, t)| (name.clone(), t.detach()));
+        let mut point = vec![weights.collect()];
         for _ in 0..self.optimiser.slots() {
             point.push(zeros(&point[0])?);
         }
@@ -231,95 +220,91 @@ impl Unrolled {
     }
 
     /// The state after step `t`.
-    fn step(&self, t: u64, before: &Point, gradients: &[Tensor]) -> Result<Point> {
-        let mut after: Point = vec![Vec::new(); before.len()];
-        for (i, g) in gradients.iter().enumerate() {
-            let slots: Vec<Tensor> = before[1..].iter().map(|slot| slot[i].clone()).collect();
+    fn step(&self, t: u64, before: &Point, gradients: &Weights) -> Result<Point> {
+        let mut after = vec![Weights::new(); before.len()];
+        for (name, g) in gradients {
+            let slots: Vec<Tensor> = before[1..].iter().map(|slot| slot[name].clone()).collect();
             let rate = self.learning_rate;
-            let (w, slots) = self.optimiser.update(rate, t, &before[0][i], g, &slots)?;
-            after[0].push(w);
-            for (all, slot) in after[1..].iter_mut().zip(slots) {
-                all.push(slot);
+            let (w, slots) = self
+                .optimiser
+                .update(rate, t, &before[0][name], g, &slots)?;
+            for (all, new) in after.iter_mut().zip([w].into_iter().chain(slots)) {
+                all.insert(name.clone(), new);
             }
         }
         Ok(after)
     }
 
     /// The state after step `t`, with the gradient of `loss`.
-    fn advance(
-        &self,
-        t: u64,
-        before: &Point,
-        names: &[&String],
-        loss: &mut dyn FnMut(Phase, &Weights) -> Result<Tensor>,
-    ) -> Result<Point> {
-        let weights = variables(&before[0])?;
-        let value = loss(Phase::Training(t), &named(names, &weights))?;
-        self.step(t, before, &gradients(&value, &weights)?.1)
+    fn advance(&self, t: u64, before: &Point, loss: &mut Loss) -> Result<Point> {
+        let (_, gradients) = differentiate(Phase::Training(t), &before[0], loss)?;
+        self.step(t, before, &gradients)
     }
 
     /// Adds the gradients of one validation to the mean.
-    fn add_mean(&self, sum: &mut [Tensor], gradients: Vec<Tensor>) -> Result<()> {
-        for (sum, g) in sum.iter_mut().zip(gradients) {
+    fn add_mean(&self, sum: &mut Weights, gradients: Weights) -> Result<()> {
+        for (sum, g) in sum.values_mut().zip(gradients.into_values()) {
             *sum = (&*sum + (g / self.validate.len() as f64)?)?;
         }
         Ok(())
     }
 
     /// The adjoint before step `t` from the one after it.
-    fn pull_back(
-        &self,
-        t: u64,
-        before: &Point,
-        adjoint: &Point,
-        loss: impl FnOnce(&[Var]) -> Result<Tensor>,
-    ) -> Result<Point> {
-        let tracked: Vec<Vec<Var>> = before
-            .iter()
-            .map(|of| variables(of))
-            .collect::<Result<_>>()?;
-        let point: Point = tracked
-            .iter()
-            .map(|of| of.iter().map(|v| v.as_tensor().clone()).collect())
-            .collect();
-        let value = loss(&tracked[0])?;
+    fn pull_back(&self, t: u64, before: &Point, adjoint: &Point, loss: &mut Loss) -> Result<Point> {
+        let tracked = before.iter().map(variables).collect::<Result<Vec<_>>>()?;
+        let point: Point = tracked.iter().map(named).collect();
+        let value = loss(Phase::Training(t), &point[0])?;
         let mut store = value.backward()?;
-        let gradients = tracked[0].iter().map(|v| gradient_of(&mut store, v));
-        let gradients = gradients.collect::<Result<Vec<_>>>()?;
+        let gradient = |(name, v): (&String, &Var)| Ok((name.clone(), gradient_of(&mut store, v)?));
+        let gradients = tracked[0].iter().map(gradient).collect::<Result<_>>()?;
         let after = self.step(t, &point, &gradients)?;
         let mut product = Tensor::zeros((), value.dtype(), value.device())?;
-        for (x, a) in after.iter().flatten().zip(adjoint.iter().flatten()) {
+        for (x, a) in after
+            .iter()
+            .zip(adjoint)
+            .flat_map(|(x, a)| x.values().zip(a.values()))
+        {
             product = (product + (x * a)?.sum_all()?)?;
         }
         let mut store = product.backward()?;
-        let mut taken = |v: &Var| Ok(gradient_of(&mut store, v)?.detach());
+        let mut taken =
+            |(name, v): (&String, &Var)| Ok((name.clone(), gradient_of(&mut store, v)?.detach()));
         let adjoint = tracked.iter().map(|of| of.iter().map(&mut taken).collect());
         adjoint.collect()
     }
 }
 
-fn zeros(like: &[Tensor]) -> Result<Vec<Tensor>> {
-    like.iter().map(Tensor::zeros_like).collect()
+fn zeros(like: &Weights) -> Result<Weights> {
+    let zeros = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.zeros_like()?));
+    like.iter().map(zeros).collect()
 }
 
 /// New variables with these values.
-fn variables(values: &[Tensor]) -> Result<Vec<Var>> {
-    values.iter().map(Var::from_tensor).collect()
+fn variables(values: &Weights) -> Result<Tracked> {
+    let variable =
+        |(name, t): (&String, &Tensor)| Ok((name.clone(), Var::from_tensor(&t.detach())?));
+    values.iter().map(variable).collect()
 }
 
-fn named(names: &[&String], weights: &[Var]) -> Weights {
-    let weights = names.iter().zip(weights);
-    weights
-        .map(|(name, v)| ((*name).clone(), v.as_tensor().clone()))
-        .collect()
+fn named(variables: &Tracked) -> Weights {
+    let named = |(name, v): (&String, &Var)| (name.clone(), v.as_tensor().clone());
+    variables.iter().map(named).collect()
 }
 
-/// A loss and its gradients, detached; zero for weights that it does not depend on.
-fn gradients(loss: &Tensor, weights: &[Var]) -> Result<(f64, Vec<Tensor>)> {
+/// The loss at these weights and its gradients: see [`gradients`].
+fn differentiate(phase: Phase, weights: &Weights, loss: &mut Loss) -> Result<(f64, Weights)> {
+    let weights = variables(weights)?;
+    let value = loss(phase, &named(&weights))?;
+    let gradients = gradients(&value, &weights)?;
+    Ok((scalar(&value)?, gradients))
+}
+
+/// The gradients of a loss, detached; zero for weights that it does not depend on.
+fn gradients(loss: &Tensor, weights: &Tracked) -> Result<Weights> {
     let mut store = loss.backward()?;
-    let taken = |v: &Var| Ok(gradient_of(&mut store, v)?.detach());
-    let gradients = weights.iter().map(taken).collect::<Result<_>>()?;
-    Ok((scalar(loss)?, gradients))
+    let taken =
+        |(name, v): (&String, &Var)| Ok((name.clone(), gradient_of(&mut store, v)?.detach()));
+    weights.iter().map(taken).collect()
 }
 
 /// The gradient of a variable; zero if the loss does not depend on it.

@@ -1,9 +1,7 @@
 //! Statistics of a population's weights, in numbers and pictures (thesis, sections 3.4.1 and 3.4.3).
 
 use super::network::PopulationShape;
-use super::statistics::{
-    LayerStatistics, across_layers, centre, layers, network, of_channels, off_diagonal,
-};
+use super::statistics::{LayerStatistics, across_layers, centre, layers, network, off_diagonal};
 use crate::run::{Panel, Run, panel};
 use anyhow::Result;
 use candle_core::Tensor;
@@ -39,33 +37,17 @@ pub(super) fn statistics(shape: &PopulationShape, weights: &Weights) -> Result<V
 /// Plots correlations over the networks.
 pub(super) fn draw(shape: &PopulationShape, weights: &Weights, run: &Run) -> Result<()> {
     let found = layers(shape, weights)?;
-    let across = across_layers(shape, weights)?;
     let whole = network(shape, weights)?;
     let panels = |of_layers: Vec<Tensor>| -> Result<Vec<Panel>> {
         let panel = |(l, t): (usize, &Tensor)| panel(format!("layer {l}"), t);
         of_layers.iter().enumerate().map(panel).collect()
     };
     let covariances = found.iter().map(covariance).collect::<Result<_>>()?;
-    let shown = SHOWN.min(shape.hidden);
-    let channels = (0..shape.depth).map(|layer| {
-        let found = of_channels(shape, weights, layer, shown)?;
-        Ok(off_diagonal(&found)?)
-    });
+    let across = off_diagonal(&across_layers(shape, weights)?)?;
     let mut pictures = vec![
         ("covariance", panels(covariances)?),
-        (
-            "covariance-of-channels",
-            panels(channels.collect::<Result<_>>()?)?,
-        ),
         ("network", vec![panel("all weights".into(), &whole.shown)?]),
-        (
-            "between-tensors",
-            vec![panel("root mean square".into(), &whole.between)?],
-        ),
-        (
-            "fc2-across-layers",
-            vec![panel("W2".into(), &off_diagonal(&across)?)?],
-        ),
+        ("fc2-across-layers", vec![panel("W2".into(), &across)?]),
     ];
     let products = found.iter().map(|layer| layer.filter_product.clone());
     if let Some(products) = products.collect() {

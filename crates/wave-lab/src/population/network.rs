@@ -24,7 +24,7 @@ use crate::run::at_most;
 use candle_core::{Result, Tensor};
 use serde::Serialize;
 use wave_models::check::{self, sizes};
-use wave_models::fold::get;
+use wave_models::fold::{Affine, get};
 use wave_models::{ShapeError, Weights, checked_images, mean_over_pixels};
 use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 
@@ -83,7 +83,7 @@ impl PopulationShape {
             ("mlp_ratio x width", self.hidden),
             ("classes", self.classes),
         ])?;
-        check::patch_fits(self.patch, self.image_size)?;
+        check::at_most("patch", self.patch, self.image_size)?;
         if let Mixer::Attention { heads } = self.mixer {
             check::divides("heads", heads, "width", self.width)?;
         }
@@ -159,7 +159,7 @@ fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
 pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (n, h, g) = (shape.networks, shape.width, shape.grid());
     let of = WeightsOf { shape, weights };
-    let stem = of.get("stem.weight")?;
+    let stem = get(weights, "stem.weight")?;
     let images = checked_images(images, shape.channels, shape.image_size, stem)?;
     let b = images.dim(0)? / n;
     if images.dim(0)? != b * n || b == 0 {
@@ -170,10 +170,10 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     }
     let patches = patchify(&images, shape.patch)?; // (b n, g g, inputs)
     let patches = patches.reshape((b, n, g * g, ()))?.transpose(1, 2)?;
-    let x = linear_each(&patches.flatten_to(1)?, stem, of.get("stem.bias")?)?;
+    let x = of.mapped(&patches.flatten_to(1)?, "stem")?;
     let mut x = x.reshape((b, g * g, n, h))?;
     if let Mixer::Attention { .. } = shape.mixer {
-        x = x.broadcast_add(&of.get("pos_embed")?.transpose(0, 1)?)?;
+        x = x.broadcast_add(&get(weights, "pos_embed")?.transpose(0, 1)?)?;
     }
     for layer in 0..shape.depth {
         let block = |part: &str| format!("blocks.{layer}.{part}");
@@ -184,18 +184,11 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
                 (x.clone(), "norm2")
             }
         };
-        let (w1, b1) = of.after_norm(&block(norm), &block("mlp.fc1"))?;
-        let hidden = gelu(&linear_each(&of.normed(&mixed)?, &w1, &b1)?)?; // (b g g, n, m)
-        let (w2, b2) = (
-            of.get(&block("mlp.fc2.weight"))?,
-            of.get(&block("mlp.fc2.bias"))?,
-        );
-        x = (&x + linear_each(&hidden, w2, b2)?.reshape(x.dims())?)?;
+        let hidden = gelu(&of.normed(&mixed, &block(norm), &block("mlp.fc1"))?)?; // (b g g, n, m)
+        x = (&x + of.mapped(&hidden, &block("mlp.fc2"))?.reshape(x.dims())?)?;
     }
     let pooled = mean_over_pixels(&x.reshape((b, g, g, n * h))?)?;
-    let (w, bias) = of.after_norm("norm", "head")?;
-    let scores = linear_each(&of.normed(&pooled)?, &w, &bias)?;
-    scores.flatten_to(1) // (b n, classes)
+    of.normed(&pooled, "norm", "head")?.flatten_to(1) // (b n, classes)
 }
 
 struct WeightsOf<'a> {
@@ -203,51 +196,46 @@ struct WeightsOf<'a> {
     weights: &'a Weights,
 }
 
-impl<'a> WeightsOf<'a> {
-    fn get(&self, name: &str) -> Result<&'a Tensor> {
-        get(self.weights, name)
+impl WeightsOf<'_> {
+    /// Each network's own linear map: (places, n, in) to (places, n, out).
+    fn mapped(&self, x: &Tensor, map: &str) -> Result<Tensor> {
+        let Affine { weight, bias } = Affine::stored(self.weights, map)?;
+        linear_each(x, &weight, &bias)
     }
 
-    /// Each network's channels, normalised to mean 0 and variance 1: the norm's own scale and shift differ
-    /// between networks, and are folded into the next map. (.., n h) or (.., n, h) to (places, n, h).
-    fn normed(&self, x: &Tensor) -> Result<Tensor> {
+    /// A linear map after a norm of each network's channels, (.., n h) or (.., n, h) to (places, n, out). The norm's
+    /// scale and shift differ between networks, and are folded into the map:
+    /// `W (s x + t) + b = (W s) x + (W t + b)`.
+    fn normed(&self, x: &Tensor, norm: &str, map: &str) -> Result<Tensor> {
         let (n, h) = (self.shape.networks, self.shape.width);
         let unit = Tensor::ones(h, x.dtype(), x.device())?;
-        layer_norm(&x.reshape(((), n, h))?, &unit, &unit.zeros_like()?, EPS)
+        let x = layer_norm(&x.reshape(((), n, h))?, &unit, &unit.zeros_like()?, EPS)?;
+        let Affine { weight, bias } = Affine::stored(self.weights, map)?; // (n, out, h), (n, out)
+        let scale = get(self.weights, &format!("{norm}.weight"))?.unsqueeze(1)?; // (n, 1, h)
+        let shift = get(self.weights, &format!("{norm}.bias"))?.unsqueeze(2)?; // (n, h, 1)
+        let bias = (bias + weight.matmul(&shift)?.squeeze(2)?)?;
+        linear_each(&x, &weight.broadcast_mul(&scale)?, &bias)
     }
 
     /// The depthwise convolution of a block, (b, g g, n, h) to the same.
     fn convolution(&self, block: &str, k: usize, x: &Tensor) -> Result<Tensor> {
         let (n, h, g) = (self.shape.networks, self.shape.width, self.shape.grid());
-        let kernels = self
-            .get(&format!("{block}conv_dw.weight"))?
-            .reshape((n * h, k, k))?;
-        let bias = self.get(&format!("{block}conv_dw.bias"))?.flatten_all()?;
+        let Affine { weight, bias } = Affine::stored(self.weights, &format!("{block}conv_dw"))?;
+        let kernels = weight.reshape((n * h, k, k))?;
         let pixels = x.reshape(((), g, g, n * h))?;
-        depthwise_conv(&pixels, &kernels, &bias)?.reshape(x.dims())
+        depthwise_conv(&pixels, &kernels, &bias.flatten_all()?)?.reshape(x.dims())
     }
 
     /// The attention of a block, after its norm, (b, g g, n, h) to the same.
     fn attention(&self, block: &str, heads: usize, x: &Tensor) -> Result<Tensor> {
         let (b, t, n, h) = x.dims4()?;
-        let (w, bias) = self.after_norm(&format!("{block}norm1"), &format!("{block}attn.qkv"))?;
-        let qkv = linear_each(&self.normed(x)?, &w, &bias)?.reshape((b, t, n, 3 * h))?;
+        let qkv = self.normed(x, &format!("{block}norm1"), &format!("{block}attn.qkv"))?;
+        let qkv = qkv.reshape((b, t, n, 3 * h))?;
         let qkv = qkv.transpose(1, 2)?.flatten_to(1)?; // (b n, t, 3 h)
         let mixed = stock::attention(&qkv.contiguous()?, heads)?.reshape((b, n, t, h))?;
         let mixed = mixed.transpose(1, 2)?.flatten_to(1)?.contiguous()?; // (b t, n, h)
-        let w = self.get(&format!("{block}attn.proj.weight"))?;
-        let bias = self.get(&format!("{block}attn.proj.bias"))?;
-        linear_each(&mixed, w, bias)?.reshape(x.dims())
-    }
-
-    /// `W (s x + t) + b = (W s) x + (W t + b)`: weight and bias of an affine map with the scale and
-    /// shift of the norm before it.
-    fn after_norm(&self, norm: &str, linear: &str) -> Result<(Tensor, Tensor)> {
-        let weight = self.get(&format!("{linear}.weight"))?; // (n, out, h)
-        let scale = self.get(&format!("{norm}.weight"))?.unsqueeze(1)?; // (n, 1, h)
-        let shift = self.get(&format!("{norm}.bias"))?.unsqueeze(2)?; // (n, h, 1)
-        let bias = (self.get(&format!("{linear}.bias"))? + weight.matmul(&shift)?.squeeze(2)?)?;
-        Ok((weight.broadcast_mul(&scale)?, bias))
+        self.mapped(&mixed, &format!("{block}attn.proj"))?
+            .reshape(x.dims())
     }
 }
 

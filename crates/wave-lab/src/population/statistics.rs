@@ -156,25 +156,6 @@ fn standardised(centred: &Tensor) -> Result<Tensor> {
     centred.broadcast_div(&(norm + none)?)
 }
 
-/// Correlations between the weights of the first hidden channels of a layer: their rows of W1,
-/// then their columns of W2, (2 h c, 2 h c). Channels are not averaged, so n networks cannot resolve a
-/// correlation below 1 / sqrt(n - 1).
-pub fn of_channels(
-    shape: &PopulationShape,
-    weights: &Weights,
-    layer: usize,
-    c: usize,
-) -> Result<Tensor> {
-    let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));
-    let rows = w("mlp.fc1")?.narrow(1, 0, c)?.flatten_from(1)?; // (n, c h)
-    let columns = w("mlp.fc2")?
-        .narrow(2, 0, c)?
-        .transpose(1, 2)?
-        .flatten_from(1)?;
-    let both = standardised(&Tensor::cat(&[rows, columns], 1)?)?;
-    both.t()?.matmul(&both)
-}
-
 fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden);
     let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));

@@ -13,15 +13,15 @@
 mod attention;
 mod mamba;
 pub mod mamba2;
-pub(super) mod parts;
+mod parts;
 mod shape;
 
 pub use shape::{Mixer, SequenceShape};
 
-use crate::run::weight;
 use candle_core::{Result, Tensor};
 use parts::{project, sinusoidal_positions};
 use wave_models::Weights;
+use wave_models::fold::get;
 use wave_ops::rms_norm;
 
 /// Logits of the next token at some positions, the same for every sequence.
@@ -72,11 +72,7 @@ fn hidden(
     mut seen: impl FnMut(Layer, &Tensor) -> Result<()>,
 ) -> Result<Tensor> {
     let (b, t) = tokens.dims2()?;
-    let table = weight(
-        weights,
-        "backbone.embeddings.weight",
-        &[shape.vocabulary, shape.width],
-    )?;
+    let table = get(weights, "backbone.embeddings.weight")?;
     let tokens = tokens.to_device(table.device())?.flatten_all()?;
     let mut x = table.index_select(&tokens, 0)?.reshape((b, t, ()))?; // (b, t, d)
     if shape.positions {
@@ -89,7 +85,7 @@ fn hidden(
             weights,
             layer,
         };
-        let scale = layer.get("norm.weight", &[shape.width])?;
+        let scale = layer.get("norm.weight")?;
         let normed = rms_norm(&x, scale, shape.norm_eps)?;
         seen(layer, &normed)?;
         let mixed = match layer.mixer() {
@@ -106,16 +102,16 @@ fn hidden(
 
 /// A transformer's MLP, `W_2 gelu(W_1 u)` without biases: (b, t, d) to (b, t, d).
 fn mlp(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let (d, hidden) = (layer.shape.width, layer.shape.hidden);
-    let inner = project(u, layer.of_mixer("fc1.weight", &[hidden, d])?)?;
-    let w2 = layer.of_mixer("fc2.weight", &[d, hidden])?;
-    project(&wave_ops::gelu(&inner)?, w2)
+    let inner = layer.project(u, "fc1")?;
+    layer.project(&wave_ops::gelu(&inner)?, "fc2")
 }
 
 fn head(shape: &SequenceShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-    let scale = weight(weights, "backbone.norm_f.weight", &[shape.width])?;
-    let w = weight(weights, "lm_head.weight", &[shape.vocabulary, shape.width])?;
-    project(&rms_norm(x, scale, shape.norm_eps)?, w)
+    let scale = get(weights, "backbone.norm_f.weight")?;
+    project(
+        &rms_norm(x, scale, shape.norm_eps)?,
+        get(weights, "lm_head.weight")?,
+    )
 }
 
 /// One layer's weights, and the network that they belong to.
@@ -131,13 +127,28 @@ impl<'a> Layer<'a> {
         self.shape.mixers[self.layer]
     }
 
-    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        weight(self.weights, &shape::name(self.layer, name), dims)
+    fn get(self, name: &str) -> Result<&'a Tensor> {
+        get(self.weights, &shape::name(self.layer, name))
     }
 
     /// A weight of the layer's mixer.
-    fn of_mixer(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        self.get(&format!("mixer.{name}"), dims)
+    fn of_mixer(self, name: &str) -> Result<&'a Tensor> {
+        self.get(&format!("mixer.{name}"))
+    }
+
+    /// The mixer's causal depthwise convolution over positions, whose last tap applies to the position itself, and
+    /// SiLU: (b, t, channels) to the same.
+    fn convolve(self, x: &Tensor) -> Result<Tensor> {
+        let (w, bias) = (
+            self.of_mixer("conv1d.weight")?,
+            self.of_mixer("conv1d.bias")?,
+        );
+        wave_ops::causal_convolution(x, &w.squeeze(1)?, bias)?.silu()
+    }
+
+    /// A linear map of the layer's mixer, without a bias: (.., in) to (.., out).
+    fn project(self, x: &Tensor, name: &str) -> Result<Tensor> {
+        project(x, self.of_mixer(&format!("{name}.weight"))?)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::run::inverse_softplus;
 use candle_core::{D, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use wave_init::error::{by_name, finite};
+use wave_init::error::by_name;
 use wave_init::mimetic::{VpLayout, query_key, value_projection};
 use wave_init::random::{generator, normal, of_layer, uniform};
 use wave_models::{NetworkError, Refusal, Weights, refuse};
@@ -38,6 +38,9 @@ const STEPS: (f64, f64) = (1e-3, 1e-1);
 /// The factor by which `step` scales the map to step sizes. The thesis says "about 0"; at exactly 0 neither of
 /// Mamba's two factors would have a gradient.
 const STEP_SHARE: f64 = 0.01;
+
+/// The factor c of part `state`; the thesis takes 2, 4 or 8.
+const POWER: f64 = 8.0;
 
 /// (alpha, beta) of mimetic attention, W_Q W_K^T = alpha Z + beta I and W_V W_O = alpha Z - beta I: chosen in the
 /// thesis (section 3.2.6) on characters of the Penn Treebank.
@@ -88,24 +91,6 @@ impl std::str::FromStr for Change {
     }
 }
 
-/// The choices that the mimetic start leaves open.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SequenceChoices {
-    /// Changed parts; by default [`Change::usual`].
-    pub parts: Option<Vec<Change>>,
-    /// The factor c of part `state`; the thesis takes 2, 4 or 8.
-    pub power: f64,
-}
-
-impl Default for SequenceChoices {
-    fn default() -> Self {
-        Self {
-            parts: None,
-            power: 8.0,
-        }
-    }
-}
-
 /// The layer of a trained network that every layer is copied from.
 #[derive(Clone, Copy, Debug)]
 pub struct Donor<'a> {
@@ -115,12 +100,13 @@ pub struct Donor<'a> {
     pub layer: usize,
 }
 
-/// Initial weights of a sequence network by this method. Every tensor uses its own random
+/// Initial weights of a sequence network by this method; a mimetic start changes the `parts`, by default
+/// [`Change::usual`]. Every tensor uses its own random
 /// generator, so that all methods sample the same numbers where they agree.
 pub fn start(
     method: &str,
     shape: &SequenceShape,
-    choices: &SequenceChoices,
+    parts: Option<&[Change]>,
     donor: Option<Donor>,
     seed: u64,
 ) -> Result<Weights, NetworkError> {
@@ -133,7 +119,7 @@ pub fn start(
     }
     match (method, donor) {
         ("default", None) => {}
-        ("mimetic", None) => mimetic(shape, &mut weights, choices, seed)?,
+        ("mimetic", None) => mimetic(shape, &mut weights, parts, seed)?,
         ("pretrained-layer", Some(donor)) => repeat(shape, &mut weights, donor)?,
         _ => {
             let known = ["default", "mimetic", "or with --from pretrained-layer"];
@@ -228,15 +214,9 @@ fn default(
 fn mimetic(
     shape: &SequenceShape,
     weights: &mut Weights,
-    choices: &SequenceChoices,
+    parts: Option<&[Change]>,
     seed: u64,
 ) -> Result<(), NetworkError> {
-    if finite("the power of A", choices.power)? <= 0.0 {
-        refuse!(
-            "the power of A is {}: use a number above 0, such as 8",
-            choices.power
-        );
-    }
     let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
     if !hybrid && !shape.mixers.contains(&Mixer::Attention) {
         refuse!(
@@ -252,9 +232,9 @@ fn mimetic(
         if usual.is_empty() {
             continue;
         }
-        let wanted = choices.parts.as_deref().unwrap_or(usual);
+        let wanted = parts.unwrap_or(usual);
         for part in Change::ALL.iter().filter(|part| wanted.contains(part)) {
-            apply(*part, shape, mixer, weights, layer, choices.power)?;
+            apply(*part, shape, mixer, weights, layer)?;
         }
     }
     Ok(())
@@ -294,7 +274,6 @@ fn apply(
     mixer: Mixer,
     weights: &mut Weights,
     layer: usize,
-    power: f64,
 ) -> Result<(), NetworkError> {
     let (e, n) = (shape.inner, shape.state);
     // The weight, and its rows, for B, C and the map to steps.
@@ -310,7 +289,7 @@ fn apply(
         }
     };
     match part {
-        Change::State => change("A_log", &|a| a * -power)?,
+        Change::State => change("A_log", &|a| a * -POWER)?,
         Change::Step => {
             let one = inverse_softplus(1.0);
             change(bias, &|b| b.zeros_like()? + one)?;

@@ -1,6 +1,5 @@
 use super::*;
 use crate::run::softplus;
-use crate::ssm::network::parts::causal_convolution;
 use crate::testing::values;
 use candle_core::{DType, Device};
 
@@ -12,21 +11,10 @@ fn shape(mixer: Mixer) -> SequenceShape {
     }
 }
 
-fn weights(method: &str, mixer: Mixer, choices: &SequenceChoices) -> Weights {
-    let weights = start(method, &shape(mixer), choices, None, 5).unwrap();
+fn weights(method: &str, mixer: Mixer, parts: Option<&[Change]>) -> Weights {
+    let weights = start(method, &shape(mixer), parts, None, 5).unwrap();
     wave_models::check_weights(&weights, &shape(mixer).parameters()).unwrap();
     weights
-}
-
-fn usual() -> SequenceChoices {
-    SequenceChoices::default()
-}
-
-fn only(part: Change) -> SequenceChoices {
-    SequenceChoices {
-        parts: Some(vec![part]),
-        ..usual()
-    }
 }
 
 fn of<'a>(weights: &'a Weights, weight: &str) -> &'a Tensor {
@@ -52,29 +40,24 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[test]
 fn part_state_raises_the_rates_to_a_negative_power() {
     // Mamba: A_n = -n^-c, and the first entry stays at -1, where exp(A) = exp(-1).
-    for power in [2.0, 4.0, 8.0] {
-        let of_state = only(Change::State);
-        let choices = SequenceChoices { power, ..of_state };
-        let a = values(of(&weights("mimetic", Mixer::Mamba, &choices), "A_log"));
-        for (i, log) in a.iter().enumerate() {
-            let n = (i % 32 + 1) as f64;
-            assert!((log.exp() - n.powf(-power)).abs() < 1e-6, "{n}: {log}");
-        }
-        assert_eq!(a[0], 0.0);
-        if power == 8.0 {
-            let kept = |i: usize| (-a[i].exp()).exp();
-            assert!((kept(0) - (-1f64).exp()).abs() < 1e-6);
-            assert!((kept(1) - 0.9961).abs() < 5e-5 && (kept(2) - 0.99985).abs() < 5e-6);
-        }
+    let found = weights("mimetic", Mixer::Mamba, Some(&[Change::State]));
+    let a = values(of(&found, "A_log"));
+    for (i, log) in a.iter().enumerate() {
+        let n = (i % 32 + 1) as f64;
+        assert!((log.exp() - n.powf(-8.0)).abs() < 1e-6, "{n}: {log}");
     }
+    assert_eq!(a[0], 0.0);
+    let kept = |i: usize| (-a[i].exp()).exp();
+    assert!((kept(0) - (-1f64).exp()).abs() < 1e-6);
+    assert!((kept(1) - 0.9961).abs() < 5e-5 && (kept(2) - 0.99985).abs() < 5e-6);
     // Mamba-2: A between -16 and -1 before; the mean of exp(A) with steps of 1 is .992 after.
     let wide = SequenceShape {
         inner: 4096,
         heads: 4096,
         ..shape(Mixer::Mamba2)
     };
-    let before = start("default", &wide, &usual(), None, 1).unwrap();
-    let after = start("mimetic", &wide, &only(Change::State), None, 1).unwrap();
+    let before = start("default", &wide, None, None, 1).unwrap();
+    let after = start("mimetic", &wide, Some(&[Change::State]), None, 1).unwrap();
     let (before, after) = (values(of(&before, "A_log")), values(of(&after, "A_log")));
     assert!(before.iter().all(|log| (0.0..16f64.ln()).contains(log)));
     let ratio = |(b, a): (&f64, &f64)| (a + 8.0 * b).abs() < 1e-4;
@@ -86,12 +69,12 @@ fn part_state_raises_the_rates_to_a_negative_power() {
 #[test]
 fn part_step_makes_steps_of_one_that_can_learn() {
     for (mixer, bias) in [(Mixer::Mamba2, "dt_bias"), (Mixer::Mamba, "dt_proj.bias")] {
-        let found = weights("mimetic", mixer, &only(Change::Step));
+        let found = weights("mimetic", mixer, Some(&[Change::Step]));
         let steps = softplus(of(&found, bias)).unwrap();
         let biases = values(of(&found, bias));
         assert!(biases.iter().all(|b| (b - 0.541_325).abs() < 1e-6));
         assert!(values(&steps).iter().all(|step| (step - 1.0).abs() < 1e-6));
-        let default = weights("default", mixer, &usual());
+        let default = weights("default", mixer, None);
         let steps = values(&softplus(of(&default, bias)).unwrap());
         assert!(steps.iter().all(|step| (0.9e-3..0.11).contains(step)));
         let map = |weights: &Weights| match mixer {
@@ -112,8 +95,8 @@ fn part_step_makes_steps_of_one_that_can_learn() {
 #[test]
 fn part_correlation_ties_outputs_to_inputs() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let default = weights("default", mixer, &usual());
-        let found = weights("mimetic", mixer, &only(Change::Correlation));
+        let default = weights("default", mixer, None);
+        let found = weights("mimetic", mixer, Some(&[Change::Correlation]));
         let ((b_before, c_before), (b, c)) = (maps(&default, mixer), maps(&found, mixer));
         assert_eq!(values(&b), values(&b_before));
         let [b, c, c_before] = [&b, &c, &c_before].map(values);
@@ -135,10 +118,10 @@ fn part_correlation_ties_outputs_to_inputs() {
 #[test]
 fn part_convolution_passes_tokens_on() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let found = weights("mimetic", mixer, &only(Change::Convolution));
+        let found = weights("mimetic", mixer, Some(&[Change::Convolution]));
         let (w, b) = (of(&found, "conv1d.weight"), of(&found, "conv1d.bias"));
         let x = normal((2, 6, w.dim(0).unwrap()), 1.0, &mut generator(0, 0)).unwrap();
-        let y = causal_convolution(&x, w, b).unwrap();
+        let y = wave_ops::causal_convolution(&x, &w.squeeze(1).unwrap(), b).unwrap();
         assert_eq!(values(&y), values(&x));
     }
 }
@@ -146,14 +129,14 @@ fn part_convolution_passes_tokens_on() {
 #[test]
 fn parts_change_nothing_else() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let default = weights("default", mixer, &usual());
+        let default = weights("default", mixer, None);
         for (part, expected) in [
             (Change::State, &["A_log"][..]),
             (Change::Step, &["dt_bias", "dt_proj.bias", "dt_proj.weight"]),
             (Change::Correlation, &["x_proj.weight"]),
             (Change::Convolution, &["conv1d.weight", "conv1d.bias"]),
         ] {
-            let found = weights("mimetic", mixer, &only(part));
+            let found = weights("mimetic", mixer, Some(&[part]));
             for (name, t) in &found {
                 let same = values(t) == values(&default[name]);
                 // Mamba-2 keeps B, C and the map to steps in one matrix.
@@ -169,7 +152,7 @@ fn parts_change_nothing_else() {
 
 #[test]
 fn starts_are_those_of_pytorch_and_seeded() {
-    let found = weights("default", Mixer::Mamba2, &usual());
+    let found = weights("default", Mixer::Mamba2, None);
     let spread = |t: &Tensor| values(t).iter().fold(0f64, |most, v| most.max(v.abs()));
     let in_proj = spread(of(&found, "in_proj.weight"));
     assert!((0.99 / 16.0..=1.0 / 16.0).contains(&in_proj), "{in_proj}");
@@ -177,8 +160,8 @@ fn starts_are_those_of_pytorch_and_seeded() {
     let bound = 1.0 / (2.0f64 * 512.0).sqrt(); // of 2 layers
     assert!((0.99 * bound..=bound).contains(&out), "{out}");
     assert!(values(of(&found, "D")).iter().all(|d| *d == 1.0));
-    let again = weights("default", Mixer::Mamba2, &usual());
-    let other = start("default", &shape(Mixer::Mamba2), &usual(), None, 6).unwrap();
+    let again = weights("default", Mixer::Mamba2, None);
+    let other = start("default", &shape(Mixer::Mamba2), None, None, 6).unwrap();
     let name = "lm_head.weight";
     assert_eq!(values(&found[name]), values(&again[name]));
     assert_ne!(values(&found[name]), values(&other[name]));
@@ -191,15 +174,8 @@ fn starts_are_those_of_pytorch_and_seeded() {
 #[test]
 fn what_cannot_be_is_refused() {
     let shape = shape(Mixer::Mamba2);
-    let refused = |method: &str, choices: &SequenceChoices| {
-        let started = start(method, &shape, choices, None, 0);
-        started.unwrap_err().to_string()
-    };
-    assert!(refused("he", &usual()).contains("default, mimetic"));
-    for power in [0.0, -8.0, f64::NAN] {
-        let choices = SequenceChoices { power, parts: None };
-        assert!(refused("mimetic", &choices).contains("power"));
-    }
+    let refused = start("he", &shape, None, None, 0).unwrap_err();
+    assert!(refused.to_string().contains("default, mimetic"));
     let unknown = "A".parse::<Change>().unwrap_err().to_string();
     assert!(unknown.contains("convolution"));
 }
@@ -228,7 +204,7 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
 #[test]
 fn attention_of_a_transformer_is_mimetic_head_by_head() {
     let shape = transformer();
-    let weights = start("mimetic", &shape, &usual(), None, 5).unwrap();
+    let weights = start("mimetic", &shape, None, None, 5).unwrap();
     wave_models::check_weights(&weights, &shape.parameters()).unwrap();
     let mut products = Vec::new();
     for layer in [0, 2] {
@@ -265,7 +241,7 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
 fn attention_of_a_hybrid_stays_as_it_is() {
     let mut shape = shape(Mixer::Mamba2);
     shape.mixers[1] = Mixer::Attention;
-    let made = |method| start(method, &shape, &usual(), None, 5).unwrap();
+    let made = |method| start(method, &shape, None, None, 5).unwrap();
     let (default, mimetic) = (made("default"), made("mimetic"));
     for map in ["q", "k", "v", "o"] {
         let of = |weights: &Weights| values(of(weights, &format!("{map}_proj.weight")));
@@ -275,10 +251,9 @@ fn attention_of_a_hybrid_stays_as_it_is() {
 
 #[test]
 fn a_pretrained_layer_is_every_layer() {
-    let choices = usual();
     let mut teacher = shape(Mixer::Mamba2);
     teacher.mixers = vec![Mixer::Mamba2; 3];
-    let trained = start("mimetic", &teacher, &choices, None, 8).unwrap();
+    let trained = start("mimetic", &teacher, None, None, 8).unwrap();
     let donor = |layer| {
         Some(Donor {
             shape: &teacher,
@@ -287,8 +262,8 @@ fn a_pretrained_layer_is_every_layer() {
         })
     };
     let student = shape(Mixer::Mamba2);
-    let own = start("default", &student, &choices, None, 5).unwrap();
-    let found = start("pretrained-layer", &student, &choices, donor(2), 5).unwrap();
+    let own = start("default", &student, None, None, 5).unwrap();
+    let found = start("pretrained-layer", &student, None, donor(2), 5).unwrap();
     for (name, t) in &found {
         let part = name.strip_prefix("backbone.layers.");
         let expected = match part.and_then(|part| part.split_once('.')) {
@@ -298,7 +273,7 @@ fn a_pretrained_layer_is_every_layer() {
         assert_eq!(values(t), values(expected), "{name}");
     }
     let error = |shape: &SequenceShape, layer| {
-        let started = start("pretrained-layer", shape, &choices, donor(layer), 5);
+        let started = start("pretrained-layer", shape, None, donor(layer), 5);
         started.unwrap_err().to_string()
     };
     assert!(error(&student, 3).contains("layers from 0 to 2"));
@@ -307,7 +282,7 @@ fn a_pretrained_layer_is_every_layer() {
     wide.width *= 2;
     assert!(error(&wide, 0).contains("give the width"));
     for (method, given) in [("default", donor(0)), ("pretrained-layer", None)] {
-        let started = start(method, &student, &choices, given, 5);
+        let started = start(method, &student, None, given, 5);
         assert!(started.is_err(), "{method}");
     }
 }

@@ -109,30 +109,28 @@ impl FromStr for Task {
                  copy:length=16,symbols=16 or copy:length=8..16, and text:FILE,length=64"
             ))
         };
-        let (mut task, sizes) = match spec.strip_prefix(TEXT) {
+        let (kind, sizes) = match spec.strip_prefix(TEXT) {
             Some(rest) => {
                 let sized = rest.rsplit_once(',');
                 let sized = sized.filter(|(_, size)| size.starts_with("length="));
                 let (path, sizes) = sized.unwrap_or((rest, ""));
-                let text = Text::read(path)?;
-                let task = Task {
-                    lengths: (64, 64),
-                    symbols: text.characters.len(),
-                    kind: TaskKind::Text(Arc::new(text)),
-                };
-                (task, sizes)
+                (TaskKind::Text(Arc::new(Text::read(path)?)), sizes)
             }
             None => {
                 let (name, sizes) = spec.split_once(':').unwrap_or((spec, ""));
                 let kind = TaskKind::from_str(name, false);
-                let kind = kind.map_err(|_| wrong("is not a task".into()))?;
-                let task = Task {
-                    lengths: (16, 16),
-                    symbols: if kind == TaskKind::Sort { 512 } else { 16 },
-                    kind,
-                };
-                (task, sizes)
+                (kind.map_err(|_| wrong("is not a task".into()))?, sizes)
             }
+        };
+        let (length, symbols) = match &kind {
+            TaskKind::Text(text) => (64, text.characters.len()),
+            TaskKind::Sort => (16, 512),
+            _ => (16, 16),
+        };
+        let mut task = Task {
+            kind,
+            lengths: (length, length),
+            symbols,
         };
         for size in sizes.split(',').filter(|size| !size.is_empty()) {
             let number = |text: &str| -> Result<usize> {
@@ -197,23 +195,55 @@ impl Task {
 
     /// Sequences of strings of this length.
     fn draw(&self, n: usize, length: usize, rng: &mut ChaCha8Rng) -> TokenBatch {
-        let mut batch = TokenBatch::default();
+        if let TaskKind::Text(text) = &self.kind {
+            return text.draw(n, length, rng);
+        }
+        let mut batch = TokenBatch {
+            size: n,
+            ..TokenBatch::default()
+        };
         for _ in 0..n {
-            let Sequence { tokens, answers } = match &self.kind {
-                TaskKind::Text(text) => return text.draw(n, length, rng),
-                TaskKind::Copy => Sequence::copy(length, self.symbols, false, rng),
-                TaskKind::Stack => Sequence::copy(length, self.symbols, true, rng),
-                TaskKind::Recall => Sequence::recall(length, self.symbols, rng),
-                TaskKind::Sort => Sequence::sort(length, self.symbols, rng),
-            };
+            let (question, answer) = self.question(length, rng);
+            let first = question.len() + 2;
+            let tokens = [&[BEGIN], &question[..], &[BAR], &answer[..], &[END]].concat();
+            let last = tokens.len() - 1;
+            // The next query of recall cannot be predicted: only values and the end count.
+            let all = self.kind != TaskKind::Recall;
+            let counts = |at: &usize| all || (at - first) % 2 == 1 || *at == last;
+            let answers: Vec<usize> = (first..=last).filter(counts).collect();
             // Each token is predicted at the position before it; nothing follows the last.
-            let inputs = &tokens[..tokens.len() - 1];
-            batch.tokens.extend(inputs);
+            batch.tokens.extend(&tokens[..last]);
             batch.targets.extend(answers.iter().map(|at| tokens[*at]));
             batch.positions = answers.iter().map(|at| *at as u32 - 1).collect();
-            batch.size += 1;
         }
         batch
+    }
+
+    /// The symbols before and after the bar.
+    fn question(&self, length: usize, rng: &mut ChaCha8Rng) -> (Vec<u32>, Vec<u32>) {
+        let symbols = self.symbols as u32;
+        let mut string: Vec<u32> = match self.kind {
+            TaskKind::Recall | TaskKind::Sort => different(length, self.symbols, rng),
+            _ => {
+                let symbol = |_| FIRST_SYMBOL + rng.random_range(0..symbols);
+                (0..length).map(symbol).collect()
+            }
+        };
+        let question = string.clone();
+        match self.kind {
+            TaskKind::Recall => {
+                // Values are other symbols than keys, and may repeat.
+                let value = |key| [key, FIRST_SYMBOL + symbols + rng.random_range(0..symbols)];
+                let mut pairs: Vec<[u32; 2]> = string.into_iter().map(value).collect();
+                let question = pairs.concat();
+                pairs.shuffle(rng);
+                return (question, pairs.concat());
+            }
+            TaskKind::Sort => string.sort_unstable(),
+            TaskKind::Stack => string.reverse(),
+            _ => {}
+        }
+        (question, string)
     }
 
     /// The `n` test sequences of a length, in batches of at most `batch`; fewer if a text has fewer.
@@ -228,64 +258,6 @@ impl Task {
             .step_by(batch)
             .map(|from| self.draw(batch.min(n - from), length, &mut rng))
             .collect()
-    }
-}
-
-/// One sequence, and the positions of the answer's tokens in it.
-struct Sequence {
-    tokens: Vec<u32>,
-    /// None of them is 0.
-    answers: Vec<usize>,
-}
-
-impl Sequence {
-    /// `$ question | answer .`; everything after the bar counts.
-    fn new(question: &[u32], answer: &[u32]) -> Sequence {
-        let mut tokens = vec![BEGIN];
-        tokens.extend(question);
-        tokens.push(BAR);
-        let first = tokens.len();
-        tokens.extend(answer);
-        tokens.push(END);
-        Sequence {
-            answers: (first..tokens.len()).collect(),
-            tokens,
-        }
-    }
-
-    /// A string of uniformly sampled symbols, then the same string again.
-    fn copy(length: usize, symbols: usize, backwards: bool, rng: &mut ChaCha8Rng) -> Sequence {
-        let symbol = |_| FIRST_SYMBOL + rng.random_range(0..symbols as u32);
-        let string: Vec<u32> = (0..length).map(symbol).collect();
-        let mut answer = string.clone();
-        if backwards {
-            answer.reverse();
-        }
-        Sequence::new(&string, &answer)
-    }
-
-    /// Every key is given once and queried once. Values are other symbols than keys, and may repeat. The next
-    /// query cannot be predicted: only values and the end count.
-    fn recall(pairs: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
-        let values = FIRST_SYMBOL + symbols as u32;
-        let keys = different(pairs, symbols, rng);
-        let pair = |key| [key, values + rng.random_range(0..symbols as u32)];
-        let mut known: Vec<[u32; 2]> = keys.into_iter().map(pair).collect();
-        let question = known.concat();
-        known.shuffle(rng);
-        let mut sequence = Sequence::new(&question, &known.concat());
-        let first = sequence.answers[0];
-        let last = sequence.tokens.len() - 1;
-        let counts = |at: &usize| (at - first) % 2 == 1 || *at == last;
-        sequence.answers.retain(counts);
-        sequence
-    }
-
-    fn sort(length: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Sequence {
-        let string = different(length, symbols, rng);
-        let mut answer = string.clone();
-        answer.sort_unstable();
-        Sequence::new(&string, &answer)
     }
 }
 
@@ -314,7 +286,7 @@ pub struct TokenBatch {
 /// Training batches of a task, each a pure function of its step.
 #[derive(Clone, Debug)]
 pub struct TaskLoader {
-    task: Task,
+    pub task: Task,
     rows: Vec<usize>,
     seed: u64,
 }

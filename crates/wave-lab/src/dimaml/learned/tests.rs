@@ -69,25 +69,22 @@ fn the_first_distributions_are_those_of_the_start() {
             v.iter().fold(0.0, |a: f64, x| a.max(x.abs())),
         )
     };
-    for family in [
-        DistributionFamily::Normal,
-        DistributionFamily::Plif { pieces: PIECES },
-    ] {
-        let parameters = first_parameters(family, &start).unwrap();
-        let z = noise(family, shapes(&start), &parameters, 5).unwrap();
-        let drawn = weights(family, &parameters, &z).unwrap();
+    for pieces in [None, Some(PIECES)] {
+        let parameters = first_parameters(pieces, &start).unwrap();
+        let z = noise(shapes(&start), &parameters, 5).unwrap();
+        let drawn = weights(&parameters, &z).unwrap();
         assert_eq!(values(&drawn["a.norm"]), [1.0; 7]);
         let (mean, std, most) = spread(&drawn["a.weight"]);
         assert!(
             mean.abs() < 0.01 && (std - 0.2 / 3f64.sqrt()).abs() < 0.005,
             "{mean} {std}"
         );
-        if family != DistributionFamily::Normal {
+        if pieces.is_some() {
             assert!(most <= 0.2 && most > 0.198, "{most}");
         } else {
             assert!((spread(&drawn["b.weight"]).1 - 0.7).abs() < 0.03);
         }
-        for (name, mean, std) in moments(family, &parameters).unwrap() {
+        for (name, mean, std) in moments(&parameters).unwrap() {
             let found = spread(&drawn[&name]);
             assert!(
                 (found.0 - mean).abs() < 0.12 && (found.1 - std).abs() < 0.06,
@@ -95,11 +92,11 @@ fn the_first_distributions_are_those_of_the_start() {
             );
         }
         // A seed determines the numbers.
-        let again = noise(family, shapes(&start), &parameters, 5).unwrap();
-        let again = weights(family, &parameters, &again).unwrap();
+        let again = noise(shapes(&start), &parameters, 5).unwrap();
+        let again = weights(&parameters, &again).unwrap();
         assert_eq!(values(&again["b.weight"]), values(&drawn["b.weight"]));
-        let other = noise(family, shapes(&start), &parameters, 6).unwrap();
-        let other = weights(family, &parameters, &other).unwrap();
+        let other = noise(shapes(&start), &parameters, 6).unwrap();
+        let other = weights(&parameters, &other).unwrap();
         assert_ne!(values(&other["b.weight"]), values(&drawn["b.weight"]));
     }
 }
@@ -108,14 +105,11 @@ fn the_first_distributions_are_those_of_the_start() {
 #[test]
 fn weights_are_differentiable_in_their_parameters() {
     let start = start();
-    for family in [
-        DistributionFamily::Normal,
-        DistributionFamily::Plif { pieces: 4 },
-    ] {
-        let first = double(first_parameters(family, &start).unwrap());
-        let z = noise(family, shapes(&start), &first, 1).unwrap();
+    for pieces in [None, Some(4)] {
+        let first = double(first_parameters(pieces, &start).unwrap());
+        let z = noise(shapes(&start), &first, 1).unwrap();
         let product = |parameters: &Weights| {
-            let w = weights(family, parameters, &z).unwrap();
+            let w = weights(parameters, &z).unwrap();
             let terms = start.iter().map(|(name, a)| {
                 let a = a.to_dtype(DType::F64).unwrap();
                 (a * &w[name]).unwrap().sum_all().unwrap()
@@ -136,10 +130,9 @@ fn weights_are_differentiable_in_their_parameters() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    assert!(DistributionFamily::Plif { pieces: 0 }.validate().is_err());
     let one = tensor(&[0.5]);
     assert!(quantile(&one, &one, &tensor(&[1.5])).is_err());
     assert!(quantile(&one, &one, &tensor(&[f64::NAN])).is_err());
     let noise = vec![("a".into(), vec![1], Some(one))];
-    assert!(weights(DistributionFamily::Normal, &Weights::new(), &noise).is_err());
+    assert!(weights(&Weights::new(), &noise).is_err());
 }

@@ -13,7 +13,7 @@
 use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
 use serde::Serialize;
-use wave_models::check::sizes;
+use wave_models::check::{refuse_value, sizes};
 use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
@@ -48,12 +48,10 @@ impl AutoencoderShape {
         ])?;
         let before_last = self.sides()[self.widths.len() - 1];
         if before_last + 2 * PADDING < KERNEL {
-            return Err(ShapeError::Choice {
-                name: "widths",
-                found: format!("{} layers on {} pixels", self.widths.len(), self.image_size),
-                expected: "fewer widths: each layer halves the image, and kernels are 5 pixels \
-                           wide",
-            });
+            let found = format!("{} layers on {} pixels", self.widths.len(), self.image_size);
+            let expected =
+                "fewer widths: each layer halves the image, and kernels are 5 pixels wide";
+            return refuse_value("widths", found, expected);
         }
         Ok(())
     }

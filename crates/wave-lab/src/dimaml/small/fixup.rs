@@ -15,7 +15,7 @@
 use super::{Parameter, Parameters, Usual};
 use candle_core::{Result, Tensor};
 use serde::Serialize;
-use wave_models::check::sizes;
+use wave_models::check::{refuse_value, sizes};
 use wave_models::fold::get;
 use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
@@ -43,11 +43,8 @@ impl FixupShape {
 
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         if !(1..=8).contains(&self.stages) || !self.blocks.is_multiple_of(self.stages) {
-            return Err(ShapeError::Choice {
-                name: "stages",
-                found: format!("{} of {} blocks", self.stages, self.blocks),
-                expected: "1 to 8, a divisor of the number of blocks",
-            });
+            let found = format!("{} of {} blocks", self.stages, self.blocks);
+            return refuse_value("stages", found, "1 to 8, a divisor of the number of blocks");
         }
         sizes(&[
             ("image_size", self.image_size),

@@ -2,6 +2,9 @@
 
 use candle_core::{Result, Tensor};
 
+/// rho of Sgd and Lars.
+const MOMENTUM: f64 = 0.9;
+
 /// Adam's b1.
 const BETA1: f64 = 0.9;
 
@@ -14,14 +17,12 @@ const EPS: f64 = 1e-8;
 /// Sgd    v = rho v + g + wd w          w = w - lr v            (Nesterov: w - lr (g + wd w + rho v))
 /// Adam   m = b1 m + (1 - b1) g         s = b2 s + (1 - b2) g²
 ///        w = w - lr m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + eps)
-/// Lars   v = rho v + lr r (g + wd w)   w = w - v               r = trust |w| / (|g| + wd |w|)
+/// Lars   v = rho v + lr r g            w = w - v               r = trust |w| / |g|
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimiser {
     /// Gradient descent with momentum.
     Sgd {
-        /// rho
-        momentum: f64,
         /// True for Nesterov momentum, in PyTorch's form.
         nesterov: bool,
         /// wd, of all weights.
@@ -35,10 +36,6 @@ pub enum Optimiser {
     /// Layer-wise rates: You et al. 2017, algorithm 1. A tensor whose norm or gradient is zero uses
     /// r = 1: otherwise it would never leave zero.
     Lars {
-        /// rho
-        momentum: f64,
-        /// wd, of all weights.
-        weight_decay: f64,
         /// Trust coefficient: the size of a step relative to the size of the weights.
         trust: f64,
     },
@@ -68,14 +65,16 @@ impl Optimiser {
     ) -> Result<(Tensor, Vec<Tensor>)> {
         match *self {
             Optimiser::Sgd {
-                momentum,
                 nesterov,
                 weight_decay,
             } => {
-                let g = decayed(g, w, weight_decay)?;
-                let v = ((&slots[0] * momentum)? + &g)?;
+                let g = match weight_decay {
+                    0.0 => g.clone(),
+                    _ => (g + (w * weight_decay)?)?,
+                };
+                let v = ((&slots[0] * MOMENTUM)? + &g)?;
                 let step = match nesterov {
-                    true => (g + (&v * momentum)?)?,
+                    true => (g + (&v * MOMENTUM)?)?,
                     false => v.clone(),
                 };
                 Ok(((w - (step * lr)?)?, vec![v]))
@@ -89,31 +88,16 @@ impl Optimiser {
                 let step = (m_hat / (root(&s_hat)? + EPS)?)?;
                 Ok(((w - (step * lr)?)?, vec![m, s]))
             }
-            Optimiser::Lars {
-                momentum,
-                weight_decay,
-                trust,
-            } => {
+            Optimiser::Lars { trust } => {
                 let (w_norm, g_norm) = (norm(w)?, norm(g)?);
-                let rated = decayed(g, w, weight_decay)?;
                 let rated = match zero(&w_norm)? || zero(&g_norm)? {
-                    true => rated,
-                    false => {
-                        let rate = ((&w_norm * trust)? / (g_norm + (&w_norm * weight_decay)?)?)?;
-                        rated.broadcast_mul(&rate)?
-                    }
+                    true => g.clone(),
+                    false => g.broadcast_mul(&((w_norm * trust)? / g_norm)?)?,
                 };
-                let v = ((&slots[0] * momentum)? + (rated * lr)?)?;
+                let v = ((&slots[0] * MOMENTUM)? + (rated * lr)?)?;
                 Ok(((w - &v)?, vec![v]))
             }
         }
-    }
-}
-
-fn decayed(g: &Tensor, w: &Tensor, weight_decay: f64) -> Result<Tensor> {
-    match weight_decay {
-        0.0 => Ok(g.clone()),
-        _ => g + (w * weight_decay)?,
     }
 }
 

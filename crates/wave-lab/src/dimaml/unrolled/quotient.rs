@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 use wave_models::Weights;
 
 use super::super::second_order;
-use super::{gradient_of, scalar, variables};
+use super::{gradient_of, named, scalar, variables};
 
 /// Keeps the quotient finite where the gradient is zero.
 const EPS: f64 = 1e-5;
@@ -23,14 +23,11 @@ pub fn gradient_quotient(
     loss: impl FnOnce(&Weights) -> Result<Tensor>,
 ) -> Result<(f64, Weights)> {
     second_order::check()?;
-    let values: Vec<Tensor> = weights.values().map(Tensor::detach).collect();
-    let tracked = variables(&values)?;
-    let named = weights.keys().cloned();
-    let named = named.zip(tracked.iter().map(|v| v.as_tensor().clone()));
-    let value = loss(&named.collect())?;
+    let tracked = variables(weights)?;
+    let value = loss(&named(&tracked))?;
     let gradients_of = |of: &Tensor| -> Result<Vec<Tensor>> {
         let mut store = of.backward()?;
-        let gradients = tracked.iter().map(|v| gradient_of(&mut store, v));
+        let gradients = tracked.values().map(|v| gradient_of(&mut store, v));
         gradients.collect()
     };
     let sum = |terms: Vec<Tensor>| -> Result<Tensor> {
@@ -49,7 +46,7 @@ pub fn gradient_quotient(
         let quotient = ((g - hg)? / (g + (sign * EPS)?)?)?;
         terms.push((quotient - 1.0)?.abs()?.sum_all()?);
     }
-    let n: usize = values.iter().map(Tensor::elem_count).sum();
+    let n: usize = weights.values().map(Tensor::elem_count).sum();
     let quotient = (sum(terms)? / n.max(1) as f64)?;
     let slopes = gradients_of(&quotient)?.into_iter().map(|t| t.detach());
     let slopes = weights.keys().cloned().zip(slopes).collect();

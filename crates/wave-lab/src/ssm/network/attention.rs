@@ -12,23 +12,22 @@
 //! which has a norm there.
 
 use super::Layer;
-use super::parts::{causal_mask, project};
+use super::parts::causal_mask;
 use candle_core::{Result, Tensor};
 use wave_ops::{rms_norm, stock};
 
 /// Softmax attention: (b, t, d) to (b, t, d).
 pub(super) fn softmax(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let d = layer.shape.width;
-    let v = heads(layer, u, "v_proj.weight")?; // (b, h, t, d / h)
+    let v = heads(layer, u, "v_proj")?; // (b, h, t, d / h)
     let mixed = softmax_matrix(layer, u)?.matmul(&v)?;
     let mixed = mixed.transpose(1, 2)?.flatten_from(2)?; // (b, t, d)
-    project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
+    layer.project(&mixed, "o_proj")
 }
 
 /// The attention matrix (b, h, t, t); every row sums to 1.
 pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let q = heads(layer, u, "q_proj.weight")?;
-    let k = heads(layer, u, "k_proj.weight")?;
+    let q = heads(layer, u, "q_proj")?;
+    let k = heads(layer, u, "k_proj")?;
     let scale = 1.0 / (q.dim(3)? as f64).sqrt();
     let scores = (q.matmul(&k.transpose(2, 3)?)? * scale)?;
     let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?;
@@ -36,28 +35,24 @@ pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
 }
 
 /// A map (d, d) of (b, t, d), split into heads: (b, h, t, d / h).
-fn heads(layer: Layer, u: &Tensor, weight: &str) -> Result<Tensor> {
+fn heads(layer: Layer, u: &Tensor, map: &str) -> Result<Tensor> {
     let (d, h) = (layer.shape.width, layer.shape.attention_heads);
     let (b, t, _) = u.dims3()?;
-    let x = project(u, layer.of_mixer(weight, &[d, d])?)?;
+    let x = layer.project(u, map)?;
     x.reshape((b, t, h, d / h))?.transpose(1, 2)?.contiguous()
 }
 
 /// Linear attention: (b, t, d) to (b, t, d).
 pub(super) fn linear(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let s = layer.shape;
-    let d = s.width;
-    let v = project(u, layer.of_mixer("v_proj.weight", &[d, d])?)?;
+    let v = layer.project(u, "v_proj")?;
     let mixed = linear_matrix(layer, u)?.matmul(&v)?;
-    let mixed = rms_norm(&mixed, layer.of_mixer("norm.weight", &[d])?, s.norm_eps)?;
-    project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
+    let mixed = rms_norm(&mixed, layer.of_mixer("norm.weight")?, layer.shape.norm_eps)?;
+    layer.project(&mixed, "o_proj")
 }
 
 /// The attention matrix (b, t, t), with queries and keys of `state` channels.
 pub(super) fn linear_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let dims = [layer.shape.state, layer.shape.width];
-    let q = project(u, layer.of_mixer("q_proj.weight", &dims)?)?;
-    let k = project(u, layer.of_mixer("k_proj.weight", &dims)?)?;
+    let (q, k) = (layer.project(u, "q_proj")?, layer.project(u, "k_proj")?);
     let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?.exp()?; // 1 and 0
     q.matmul(&k.transpose(1, 2)?)?.broadcast_mul(&mask)
 }

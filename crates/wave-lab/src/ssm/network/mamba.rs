@@ -12,7 +12,7 @@
 //! with `A = -exp(A_log)`, a number for each channel and entry of its state (equations 3.30 to 3.35).
 
 use super::Layer;
-use super::parts::{causal_convolution, decays, project};
+use super::parts::decays;
 use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::selective_scan;
@@ -29,23 +29,18 @@ struct Pieces {
 
 fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
     let s = layer.shape;
-    let (d, e, n, r) = (s.width, s.inner, s.state, s.step_rank);
-    let both = project(u, layer.of_mixer("in_proj.weight", &[2 * e, d])?)?;
-    let x = causal_convolution(
-        &both.narrow(2, 0, e)?,
-        layer.of_mixer("conv1d.weight", &[e, 1, s.kernel])?,
-        layer.of_mixer("conv1d.bias", &[e])?,
-    )?
-    .silu()?;
-    let all = project(&x, layer.of_mixer("x_proj.weight", &[r + 2 * n, e])?)?;
+    let (e, n, r) = (s.inner, s.state, s.step_rank);
+    let both = layer.project(u, "in_proj")?;
+    let x = layer.convolve(&both.narrow(2, 0, e)?)?;
+    let all = layer.project(&x, "x_proj")?;
     let part = |from: usize, len: usize| all.narrow(2, from, len)?.contiguous();
-    let step = project(&part(0, r)?, layer.of_mixer("dt_proj.weight", &[e, r])?)?
-        .broadcast_add(layer.of_mixer("dt_proj.bias", &[e])?)?;
+    let step = layer.project(&part(0, r)?, "dt_proj")?;
+    let step = step.broadcast_add(layer.of_mixer("dt_proj.bias")?)?;
     Ok(Pieces {
         gate: both.narrow(2, e, e)?.contiguous()?,
         x,
         step: softplus(&step)?,
-        a: layer.of_mixer("A_log", &[e, n])?.exp()?.neg()?,
+        a: layer.of_mixer("A_log")?.exp()?.neg()?,
         input: part(r, n)?,
         output: part(r + n, n)?,
     })
@@ -53,12 +48,10 @@ fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
 
 /// The mixer: (b, t, d) to (b, t, d).
 pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let (d, e) = (layer.shape.width, layer.shape.inner);
     let p = pieces(layer, u)?;
     let y = selective_scan(&p.x, &p.step, &p.a, &p.input, &p.output)?;
-    let y = (y + p.x.broadcast_mul(layer.of_mixer("D", &[e])?)?)?;
-    let y = (y * p.gate.silu()?)?;
-    project(&y, layer.of_mixer("out_proj.weight", &[d, e])?)
+    let y = (y + p.x.broadcast_mul(layer.of_mixer("D")?)?)?;
+    layer.project(&(y * p.gate.silu()?)?, "out_proj")
 }
 
 /// The mean of the channels' matrices (equation 3.34), (b, t, t).

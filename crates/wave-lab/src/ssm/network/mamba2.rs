@@ -13,7 +13,7 @@
 //! `1{i <= j}` is transposed.
 
 use super::Layer;
-use super::parts::{causal_convolution, decays, project};
+use super::parts::decays;
 use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
@@ -43,20 +43,14 @@ struct Pieces {
 fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
     let s = layer.shape;
     let (e, n, h) = (s.inner, s.state, s.heads);
-    let (b, t, d) = u.dims3()?;
-    let w = layer.of_mixer("in_proj.weight", &[2 * e + 2 * n + h, d])?;
-    let all = project(u, w)?;
+    let (b, t, _) = u.dims3()?;
+    let all = layer.project(u, "in_proj")?;
     let part = |from: usize, len: usize| all.narrow(2, from, len)?.contiguous();
     let mixed = e + 2 * n;
-    let xbc = causal_convolution(
-        &part(e, mixed)?,
-        layer.of_mixer("conv1d.weight", &[mixed, 1, s.kernel])?,
-        layer.of_mixer("conv1d.bias", &[mixed])?,
-    )?
-    .silu()?;
+    let xbc = layer.convolve(&part(e, mixed)?)?;
     let piece = |from: usize, len: usize| xbc.narrow(2, from, len)?.contiguous();
-    let step = softplus(&part(e + mixed, h)?.broadcast_add(layer.of_mixer("dt_bias", &[h])?)?)?;
-    let a = layer.of_mixer("A_log", &[h])?.exp()?.neg()?;
+    let step = softplus(&part(e + mixed, h)?.broadcast_add(layer.of_mixer("dt_bias")?)?)?;
+    let a = layer.of_mixer("A_log")?.exp()?.neg()?;
     let matrix = matrix(&step, &a, &piece(e, n)?, &piece(e + n, n)?)?;
     let x = piece(0, e)?.reshape((b, t, h, e / h))?;
     Ok(Pieces {
@@ -70,14 +64,14 @@ fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
 pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let s = layer.shape;
     let (e, h) = (s.inner, s.heads);
-    let (b, t, d) = u.dims3()?;
+    let (b, t, _) = u.dims3()?;
     let Pieces { gate, x, matrix } = pieces(layer, u)?;
-    let skip = layer.of_mixer("D", &[h])?.reshape((1, h, 1, 1))?;
+    let skip = layer.of_mixer("D")?.reshape((1, h, 1, 1))?;
     let y = (matrix.matmul(&x)? + x.broadcast_mul(&skip)?)?; // (b, h, t, e / h)
     let y = y.transpose(1, 2)?.reshape((b, t, e))?;
-    let scale = layer.of_mixer("norm.weight", &[e])?;
+    let scale = layer.of_mixer("norm.weight")?;
     let y = rms_norm(&(y * gate.silu()?)?, scale, s.norm_eps)?;
-    project(&y, layer.of_mixer("out_proj.weight", &[d, e])?)
+    layer.project(&y, "out_proj")
 }
 
 /// The mixing matrices for a mixer's input, (b, h, t, t).

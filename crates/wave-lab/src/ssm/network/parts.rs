@@ -9,15 +9,6 @@ pub(super) fn project(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     linear(x, w, &none)
 }
 
-/// A causal depthwise convolution over positions: the last tap applies to the position itself.
-///
-/// # Shapes
-/// `x` (b, t, channels), `weight` (channels, 1, taps), `bias` (channels) give (b, t, channels).
-pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    let (channels, _, taps) = weight.dims3()?;
-    wave_ops::causal_convolution(x, &weight.reshape((channels, taps))?, bias)
-}
-
 /// The sinusoidal positions of the original transformer (Vaswani et al. 2017, section 3.5), one row for each of `t`
 /// positions: `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
 ///
