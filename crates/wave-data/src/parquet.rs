@@ -291,7 +291,7 @@ fn read_values<T: DataType>(
         } else {
             let full = levels.iter().max().copied().unwrap_or(0).max(1);
             let mut values = values.into_iter();
-            let value = |level| if level == full { values.next() } else { None };
+            let value = |level: i16| if level == full { values.next() } else { None };
             all.extend(levels.into_iter().map(value));
         }
         left -= records;
