@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use wave_data::{Augment, DataError, Encoded, Loader, RawImage, ResizedCrop, Source, Transform};
+use wave_data::{Augment, DataError, Loader, RawImage, ResizedCrop, Source, Transform};
 
 /// A directory of this process alone.
 pub fn directory() -> &'static Path {
@@ -72,9 +72,8 @@ impl Source for One {
         wave_data::decode(&self.0, "x")
     }
 
-    fn encoded(&self, _: usize) -> Result<Option<Encoded>, DataError> {
-        let (bytes, name) = (self.0.clone(), "x".to_owned());
-        Ok(Some(Encoded { bytes, name }))
+    fn encoded(&self, _: usize) -> Result<Option<Vec<u8>>, DataError> {
+        Ok(Some(self.0.clone()))
     }
 
     fn class_names(&self) -> &[String] {

@@ -221,14 +221,14 @@ fn padding(dir: &Path, config: &Value, tokenizer: &Tokenizer) -> Result<u32> {
                     "{}: pad_token is {token:?}, which {} does not contain; use both files of one \
                      model",
                     file.display(),
-                    tokenizer.path()
+                    tokenizer.path
                 ))
             });
         }
     }
     let said = config["text_config"]["pad_token_id"].as_u64();
     let said = said.and_then(|id| u32::try_from(id).ok());
-    Ok(tokenizer.padding().or(said).unwrap_or(PADDING))
+    Ok(tokenizer.padding.or(said).unwrap_or(PADDING))
 }
 
 /// Embeddings (classes, embedding) of the classes, each from the same number of texts.

@@ -70,11 +70,13 @@ pub struct Cell {
 impl Cell {
     /// File name of the cell, without extension.
     pub fn file_name(&self) -> String {
-        match (self.trial, self.dataset.as_str()) {
-            (Some(_), "") => format!("tune-{}-lr{:e}", self.of_size(), self.lr),
-            (Some(_), data) => format!("tune-{}-{data}-lr{:e}", self.of_size(), self.lr),
-            (None, "") => self.of_size(),
-            (None, data) => format!("{}-{data}", self.of_size()),
+        let mut name = self.of_size();
+        if !self.dataset.is_empty() {
+            name += &format!("-{}", self.dataset);
+        }
+        match self.trial {
+            Some(_) => format!("tune-{name}-lr{:e}", self.lr),
+            None => name,
         }
     }
 
@@ -202,8 +204,8 @@ pub fn check(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// The chosen learning rates, by method and data set.
-type Chosen = BTreeMap<(String, String), Rates>;
+/// The chosen learning rates of each method and data set.
+type Chosen<'a> = Vec<(&'a String, &'a String, Rates)>;
 
 impl Bench<'_> {
     fn context(&self) -> &Context {
@@ -298,7 +300,7 @@ impl Bench<'_> {
     }
 
     /// The best learning rate of each method on each data set.
-    fn choose_rates(&self, trials: &[Row]) -> Result<Chosen> {
+    fn choose_rates(&self, trials: &[Row]) -> Result<Chosen<'_>> {
         let mut chosen = Chosen::new();
         for (method, dataset) in self.pairs() {
             let own = &self.grid.method(method)?.lr_of;
@@ -324,7 +326,7 @@ impl Bench<'_> {
                 lr,
                 grid,
             };
-            chosen.insert((method.clone(), dataset.clone()), rates);
+            chosen.push((method, dataset, rates));
         }
         Ok(chosen)
     }
@@ -332,21 +334,20 @@ impl Bench<'_> {
     fn cells(&self, rates: &Chosen) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &(depth, width) in &self.grid.bench.sizes {
-            for (method, dataset) in self.pairs() {
+            for (method, dataset, rates) in rates {
                 if !self.grid.method(method)?.takes_size(&(depth, width)) {
                     continue;
                 }
-                for &seed in &self.grid.bench.seeds {
-                    cells.push(Cell {
-                        method: method.clone(),
-                        dataset: dataset.clone(),
-                        depth,
-                        width,
-                        seed,
-                        lr: rates[&(method.clone(), dataset.clone())].lr,
-                        trial: None,
-                    });
-                }
+                let cell = |&seed| Cell {
+                    method: method.to_string(),
+                    dataset: dataset.to_string(),
+                    depth,
+                    width,
+                    seed,
+                    lr: rates.lr,
+                    trial: None,
+                };
+                cells.extend(self.grid.bench.seeds.iter().map(cell));
             }
         }
         Ok(cells)
@@ -503,8 +504,6 @@ impl Bench<'_> {
     }
 
     fn report(&self, chosen: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
-        let rates = self.pairs();
-        let rates = rates.filter_map(|(m, d)| chosen.get(&(m.clone(), d.clone())));
         let mut templates = Vec::new();
         for dir in self.artefacts.template_dirs() {
             let config = templates::read(dir)?.config;
@@ -530,10 +529,9 @@ impl Bench<'_> {
             sizes: bench.sizes,
             datasets: grid.datasets.iter().map(|(name, _)| name.clone()).collect(),
             parameters: &|depth, width| shape(depth, width).parameter_count(),
-            multiply_adds: &|depth, width| shape(depth, width).multiply_adds(),
             seeds: bench.seeds,
             condensations: bench.condensations,
-            rates: rates.cloned().collect(),
+            rates: chosen.iter().map(|(_, _, rates)| rates.clone()).collect(),
             rows: rows.to_vec(),
             failures: failures.to_vec(),
             ablations: bench.ablations,

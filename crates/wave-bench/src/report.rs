@@ -101,8 +101,6 @@ pub struct Findings<'a> {
     pub datasets: Vec<String>,
     /// Parameters of a model, given depth and width.
     pub parameters: &'a dyn Fn(usize, usize) -> usize,
-    /// Multiply-adds per image, given depth and width.
-    pub multiply_adds: &'a dyn Fn(usize, usize) -> usize,
     /// Seeds of each method at each size.
     pub seeds: Vec<u64>,
     /// Condensations per method, each with its own seed.
@@ -178,12 +176,8 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
         page.list(findings.failures.iter().map(failure));
     }
     tables::costs(page, found);
-    plots::kept(page, found)?;
-    if plots::curves(page, found)? {
-        curves::numbers(page, &found.summaries);
-    }
-    curves::targets(page, found);
-    break_even::section(page, found)?;
+    plots::curves(page, found)?;
+    break_even::section(page, found);
     tables::ablations(page, found);
     if !findings.rates.is_empty() {
         page.section("Learning rates");

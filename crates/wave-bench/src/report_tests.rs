@@ -24,10 +24,10 @@ fn has(text: &str, lines: &[&str]) {
 }
 
 #[test]
-fn few_methods_are_columns() {
+fn methods_are_rows_with_a_column_for_each_size() {
     let mut fixture = Findings::of(&["wave", "mimetic"]);
     for row in fixture.rows("wave", 3, &[0.8712, 0.8655, 0.8690]) {
-        (row.transferred_parameters, row.scalers_fitted) = (109_834, 252);
+        row.transferred_parameters = 109_834;
         (row.stored_parameters, row.shared_epochs, row.start_top1) = (120_000, 12.0, 0.846);
     }
     fixture.rows("mimetic", 3, &[0.8501, 0.8533, 0.8490]);
@@ -36,9 +36,9 @@ fn few_methods_are_columns() {
     has(
         &text,
         &[
-            "| depth x width | parameters | transferred | scalers fitted | wave | mimetic |",
-            "| 3 x 64 | 192000 | 109834 | 252 | **86.86** ± 0.29 (84.6) | 85.08 ± 0.22 (10.0) |",
-            "| 6 x 64 | 384000 | 0 | 0 |  | **85.00** ± 7.07 (10.0), 2 of 3 seeds |",
+            "| method | extra epochs | transferred | stored | 3 x 64 (192.0 K) | 6 x 64 (384.0 K) |",
+            "| wave | 12 | 109.8 K | 120.0 K | **86.86** ± 0.29 (84.6) |  |",
+            "| mimetic | 0 | 0 | 0 | 85.08 ± 0.22 (10.0) | **85.00** ± 7.07 (10.0), 2 of 3 seeds |",
             "| 3 x 64 | mimetic | all | +1.78 | 6.34 | 0.024 | 3 |",
             "| wave | 1 | 12 | 0 | 12 | 109.8 K | 480.0 KB | 480.0 KB | 480.0 KB | 480.0 KB |",
             "wave has 86.9 % after 1 epoch of fine-tuning at 3 x 64, 1.8 points ahead of the best other \
@@ -46,14 +46,11 @@ fn few_methods_are_columns() {
         ],
     );
     // Two points, start and end, are not a curve.
-    assert_eq!(
-        files.keys().collect::<Vec<_>>(),
-        ["report.md", "sizes-work.svg", "sizes.svg"]
-    );
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["report.md", "sizes.svg"]);
 }
 
 #[test]
-fn many_methods_are_rows_as_in_papers() {
+fn methods_of_each_length_have_a_table() {
     let names = [
         "he",
         "mimetic",
@@ -108,13 +105,8 @@ fn nothing_found_is_a_report_too() {
     let cell = "wave-3x64-s0".to_owned();
     fixture.failures.push(Failure { cell, error });
     let (text, _) = written(&fixture);
-    has(
-        &text,
-        &[
-            "- wave-3x64-s0: a \\| b \\<script>",
-            "| 3 x 64 | 192000 | 0 | 0 |  |  |",
-        ],
-    );
+    has(&text, &["- wave-3x64-s0: a \\| b \\<script>"]);
+    assert!(text.contains("No training run has finished."), "{text}");
     let (text, _) = written(&Findings {
         seeds: Vec::new(),
         datasets: Vec::new(),
@@ -142,17 +134,11 @@ fn long_runs_are_drawn_and_compared() {
         &text,
         &[
             "![Top-1 by epoch, depth 6, width 64](curve-6x64.svg)",
-            "- 6 x 64, wave: 50.00, 70.00, 90.00",
-            "| mimetic | not within 8 | not within 8 | 8.00 | 6.00 |",
             "| 6 x 64 | wave | mimetic | 70.00 % (epoch 1) | 1.00 | 4.00 | from 4 models (4.0) | from 6 \
              models (5.7) |",
         ],
     );
-    assert!(
-        files.contains_key("curve-6x64.svg")
-            && files.contains_key("break-even-wave-6x64-epoch-4.svg")
-    );
-    assert!(files["break-even-wave-6x64-epoch-1.svg"].contains("wave with the ancestor"));
+    assert!(files.contains_key("curve-6x64.svg"));
 }
 
 #[test]

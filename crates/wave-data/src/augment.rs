@@ -6,17 +6,16 @@ pub(crate) mod crop;
 pub(crate) mod erase;
 pub(crate) mod mix;
 pub(crate) mod rand_augment;
-pub(crate) mod three;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, ResizedCrop};
+use crate::{DataError, Mixing, RandAugment, ResizedCrop};
 
 /// Augmentation settings: random transformations that differ between views of an image.
 ///
-/// Applied in this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
-/// `crop_padding`; `flip`; normalisation; `erasing`; and, on the whole batch, `mixing`.
+/// Applied in this order: `resized_crop`; `rand_augment`; the border of `crop_padding`; `flip`;
+/// normalisation; `erasing`; and, on the whole batch, `mixing`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Augment {
     /// Pads the image with a black border of this many pixels, then crops it at random to its original size.
@@ -27,12 +26,8 @@ pub struct Augment {
     pub resized_crop: Option<ResizedCrop>,
     /// Random operations on colour and geometry.
     pub rand_augment: Option<RandAugment>,
-    /// DeiT III's ThreeAugment: one of grey, solarise and blur.
-    pub three: bool,
-    /// Random brightness, contrast, saturation and hue.
-    pub colour_jitter: Option<ColourJitter>,
-    /// Random erasing of a rectangle.
-    pub erasing: Option<Erasing>,
+    /// Probability that a random rectangle is erased, 0 to 1.
+    pub erasing: Option<f64>,
     /// Mixup and CutMix; the batches then carry a [`Mix`](crate::Mix).
     pub mixing: Option<Mixing>,
     /// Repeated augmentation (Hoffer et al. 2019): an epoch shows each image this many times in a row, and
@@ -47,8 +42,6 @@ impl Augment {
         flip: false,
         resized_crop: None,
         rand_augment: None,
-        three: false,
-        colour_jitter: None,
         erasing: None,
         mixing: None,
         repeats: 1,
@@ -69,33 +62,18 @@ impl Augment {
                 self.repeats
             )));
         }
+        if let Some(p) = self.erasing.filter(|p| !(0.0..=1.0).contains(p)) {
+            return Err(DataError::Settings(format!(
+                "erasing = {p} is out of range: expected a probability of 0 to 1"
+            )));
+        }
         let checks = [
             self.resized_crop.as_ref().map(ResizedCrop::check),
             self.rand_augment.as_ref().map(RandAugment::check),
-            self.colour_jitter.as_ref().map(ColourJitter::check),
-            self.erasing.as_ref().map(Erasing::check),
             self.mixing.as_ref().map(Mixing::check),
         ];
         let outcome: Result<(), String> = checks.into_iter().flatten().collect();
         outcome.map_err(DataError::Settings)
-    }
-
-    /// True if pixel values change, not only their positions.
-    pub(crate) fn paints(&self) -> bool {
-        self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
-    }
-
-    /// Augments colour and geometry of a square; pixels from outside it get the colour `fill`.
-    pub(crate) fn paint(&self, image: &mut RawImage, fill: [u8; 3], rng: &mut ChaCha8Rng) {
-        if let Some(policy) = &self.rand_augment {
-            policy.apply(image, fill, rng);
-        }
-        if self.three {
-            three::apply(image, rng);
-        }
-        if let Some(jitter) = &self.colour_jitter {
-            jitter.apply(image, rng);
-        }
     }
 
     /// The random generator for everything that [`place`](Self::place) does not sample.

@@ -70,10 +70,8 @@ impl BrokenImages {
         if self.allowed == 0 {
             return Err(DataError::Content { path, problem });
         }
-        let listed = found.values().take(LISTED);
-        let mut list: Vec<String> = listed
-            .map(|image| format!("{}: {}", image.path, image.problem))
-            .collect();
+        let line = |image: &BrokenImage| format!("{}: {}", image.path, image.problem);
+        let mut list: Vec<String> = found.values().take(LISTED).map(line).collect();
         if found.len() > LISTED {
             list.push(format!("and {} more", found.len() - LISTED));
         }

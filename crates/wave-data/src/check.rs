@@ -27,30 +27,21 @@ pub fn check(source: &dyn Source) -> Report {
         }
     }
     let broken = |i: usize| {
-        source
-            .image(i)
-            .err()
-            .map(|error| describe(source, i, error))
+        let (path, problem) = match source.image(i).err()? {
+            DataError::Content { path, problem } => (path, problem),
+            other => (source.name(i), other.to_string()),
+        };
+        Some(BrokenImage {
+            index: i as u32,
+            path,
+            problem,
+        })
     };
+    let all = (0..source.len()).into_par_iter();
     Report {
         classes: source.class_names().iter().cloned().zip(counts).collect(),
         unlabelled,
-        broken: (0..source.len())
-            .into_par_iter()
-            .filter_map(broken)
-            .collect(),
-    }
-}
-
-fn describe(source: &dyn Source, i: usize, error: DataError) -> BrokenImage {
-    let (path, problem) = match error {
-        DataError::Content { path, problem } => (path, problem),
-        other => (source.name(i), other.to_string()),
-    };
-    BrokenImage {
-        index: i as u32,
-        path,
-        problem,
+        broken: all.filter_map(broken).collect(),
     }
 }
 

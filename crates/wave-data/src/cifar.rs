@@ -1,10 +1,10 @@
 //! CIFAR-10 and CIFAR-100 in their binary version: a label (CIFAR-100: a coarse one, then the fine
 //! one, which is used), then 32 x 32 red, green and blue values.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::source::{InMemory, read_whole};
+use crate::source::{InMemory, numbered, read_whole};
 use crate::{DataError, Dataset};
 
 const SIDE: usize = 32;
@@ -22,7 +22,7 @@ pub(crate) struct Kind {
     test: &'static str,
     names: &'static str,
     labels: usize,
-    classes: usize,
+    classes: u32,
 }
 
 const KINDS: [Kind; 2] = [
@@ -50,19 +50,15 @@ const KINDS: [Kind; 2] = [
 
 /// The data set of which `dir` holds at least one file, by CIFAR's file names.
 pub(crate) fn kind(dir: &Path) -> Option<&'static Kind> {
-    KINDS
-        .iter()
-        .find(|kind| dir.join(kind.train[0]).is_file() || dir.join(kind.test).is_file())
+    let is_there = |file: &str| dir.join(file).is_file();
+    let mut kinds = KINDS.iter();
+    kinds.find(|kind| is_there(kind.train[0]) || is_there(kind.test))
 }
 
 /// Opens the binary files in `dir`; of CIFAR-10's five training files, all that exist.
 pub(crate) fn open(dir: &Path, name: String, kind: &Kind) -> Result<Dataset, DataError> {
-    let train: Vec<PathBuf> = kind.train.iter().map(|file| dir.join(file)).collect();
-    let there = |file: &&PathBuf| *file == &train[0] || file.is_file();
-    let train: Vec<&PathBuf> = train.iter().filter(there).collect();
-    let test = dir.join(kind.test);
     let class_names = read_names(&dir.join(kind.names), kind.classes);
-    let read = |files: &[&PathBuf]| -> Result<InMemory, DataError> {
+    let read = |files: &[&str]| -> Result<InMemory, DataError> {
         let mut images = InMemory {
             width: SIDE,
             height: SIDE,
@@ -71,18 +67,21 @@ pub(crate) fn open(dir: &Path, name: String, kind: &Kind) -> Result<Dataset, Dat
             labels: Vec::new(),
             class_names: class_names.clone(),
         };
-        for file in files {
-            let bytes = read_whole(file, MAX_BYTES)?;
-            let parsed = parse(&bytes, kind.labels, kind.classes, &mut images);
-            parsed.map_err(|problem| DataError::content(file, problem))?;
+        for (i, file) in files.iter().enumerate() {
+            let path = dir.join(file);
+            if i == 0 || path.is_file() {
+                let bytes = read_whole(&path, MAX_BYTES)?;
+                let parsed = parse(&bytes, kind.labels, kind.classes, &mut images);
+                parsed.map_err(|problem| DataError::content(&path, problem))?;
+            }
         }
         Ok(images)
     };
-    Ok(Dataset::new(name, read(&train)?, read(&[&test])?))
+    Ok(Dataset::new(name, read(kind.train)?, read(&[kind.test])?))
 }
 
 /// Appends the images of a file.
-fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Result<(), String> {
+fn parse(bytes: &[u8], labels: usize, classes: u32, to: &mut InMemory) -> Result<(), String> {
     let record = labels + VALUES;
     if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
         return Err(format!(
@@ -93,7 +92,7 @@ fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Resu
     to.pixels.reserve(bytes.len() / record * VALUES);
     for (i, record) in bytes.chunks_exact(record).enumerate() {
         let label = record[labels - 1];
-        if usize::from(label) >= classes {
+        if u32::from(label) >= classes {
             return Err(format!(
                 "record {i} has the label {label}; expected less than {classes}"
             ));
@@ -108,19 +107,14 @@ fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Resu
 }
 
 /// Class names, one per line, or numbers if there is no such file.
-fn read_names(path: &Path, classes: usize) -> Arc<[String]> {
+fn read_names(path: &Path, classes: u32) -> Arc<[String]> {
     let text = read_whole(path, MAX_NAMES_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let names: Vec<String> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .map(str::to_owned)
-        .collect();
-    if names.len() == classes {
-        names.into()
-    } else {
-        (0..classes).map(|k| k.to_string()).collect()
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let names: Vec<String> = lines.map(str::to_owned).collect();
+    match names.len() == classes as usize {
+        true => names.into(),
+        false => numbered(classes - 1).into(),
     }
 }
 

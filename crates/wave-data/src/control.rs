@@ -60,7 +60,7 @@ pub(crate) fn open(spec: &str) -> Option<Result<Dataset, DataError>> {
             name: format!("{kind} {}", dataset.name),
             train: part(dataset.train)?,
             test: part(dataset.test)?,
-            unsplit: dataset.unsplit,
+            ..dataset
         })
     };
     Some(crate::open(of).and_then(changed))
@@ -119,10 +119,6 @@ impl Source for Control {
 
     fn modified(&self, i: usize) -> Option<std::time::SystemTime> {
         self.source.modified(i)
-    }
-
-    fn passed_over(&self) -> crate::PassedOver {
-        self.source.passed_over()
     }
 
     fn name(&self, i: usize) -> String {

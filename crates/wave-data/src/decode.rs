@@ -35,13 +35,16 @@ pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError
     })
 }
 
+/// The problem with an image file of this many bytes, if there is one.
+pub(crate) fn too_long(bytes: u64) -> Option<String> {
+    let problem = || format!("is {bytes} bytes long; expected at most {MAX_FILE_BYTES}");
+    (bytes > MAX_FILE_BYTES).then(problem)
+}
+
 /// Like [`decode`]; the error states the problem.
 fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!(
-            "is {} bytes long; expected at most {MAX_FILE_BYTES}",
-            bytes.len()
-        ));
+    if let Some(problem) = too_long(bytes.len() as u64) {
+        return Err(problem);
     }
     if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
         let frame = jpeg::Frame::read(bytes)?;

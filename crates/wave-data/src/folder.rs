@@ -14,8 +14,8 @@ use std::time::SystemTime;
 
 use crate::decode::MAX_FILE_BYTES;
 use crate::listing::is_part;
-use crate::source::{PassedOver, no_image, open_file};
-use crate::{DataError, Dataset, Encoded, Source, cache, labels, listing};
+use crate::source::{PassedOver, open_file};
+use crate::{DataError, Dataset, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
@@ -41,7 +41,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
         let test_dir = test_dir.unwrap_or(train_dir);
         let mut test = part(&test_dir, None)?.ok_or_else(|| no_folder(&test_dir))?;
         test.passed_over.append(&beside(dir, &[&test_dir])?);
-        return Ok(Dataset::tested(name, test));
+        return Ok(dataset(name, test.without_images(), test));
     }
     let train = match part(&train_dir, None)? {
         Some(train) => Some(train),
@@ -49,46 +49,44 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     };
     let mut train = train.ok_or_else(|| no_folder(&train_dir))?;
     // Without labels there is nothing to test.
-    if train.class_names.is_empty() {
-        train.passed_over.append(&beside(dir, &[&train_dir])?);
-        return Ok(Dataset::trained(name, train));
-    }
-    let test = match &test_dir {
-        None => None,
-        Some(test_dir) => match part(test_dir, Some((&train, &train_dir)))? {
-            // The test images of competitions come without their labels.
-            None if test_dir.ends_with("test")
-                && !listing::entries(test_dir)?.images.is_empty() =>
-            {
-                None
-            }
-            found => Some((found.ok_or_else(|| no_folder(test_dir))?, test_dir)),
-        },
-    };
-    let Some((test, test_dir)) = test else {
-        if let Some(other) = listing::entries(dir)?
-            .folders
-            .iter()
-            .find(|name| is_part(name) && !["train", "test"].contains(&name.as_str()))
-        {
-            return Err(DataError::content(
-                dir,
-                format!(
-                    "has folders `train` and `{other}`, but neither `val` nor `test`; name the \
-                     folder of test images `val`"
-                ),
-            ));
+    let unlabelled = train.class_names.is_empty();
+    let mut test = None;
+    if let Some(test_dir) = test_dir.filter(|_| !unlabelled) {
+        let found = part(&test_dir, Some((&train, &train_dir)))?;
+        // The test images of competitions come without their labels.
+        let competition = |dir: &Path| -> Result<bool, DataError> {
+            Ok(dir.ends_with("test") && !listing::entries(dir)?.images.is_empty())
+        };
+        if found.is_some() || !competition(&test_dir)? {
+            test = Some((found.ok_or_else(|| no_folder(&test_dir))?, test_dir));
         }
-        train.passed_over.append(&beside(dir, &[&train_dir])?);
-        return Ok(Dataset {
-            unsplit: true,
-            ..Dataset::trained(name, train)
-        });
-    };
-    train
-        .passed_over
-        .append(&beside(dir, &[&train_dir, test_dir])?);
-    Ok(Dataset::new(name, train, test))
+    }
+    if let Some((test, test_dir)) = test {
+        let others = beside(dir, &[&train_dir, &test_dir])?;
+        train.passed_over.append(&others);
+        return Ok(dataset(name, train, test));
+    }
+    let folders = listing::entries(dir)?.folders;
+    let other = |name: &&String| is_part(name) && !["train", "test"].contains(&name.as_str());
+    if let Some(other) = folders.iter().find(other).filter(|_| !unlabelled) {
+        let problem = format!(
+            "has folders `train` and `{other}`, but neither `val` nor `test`; name the folder of \
+             test images `val`"
+        );
+        return Err(DataError::content(dir, problem));
+    }
+    train.passed_over.append(&beside(dir, &[&train_dir])?);
+    Ok(train.alone(name, !unlabelled))
+}
+
+/// Both splits, and the files that neither reads.
+fn dataset(name: String, train: Folder, test: Folder) -> Dataset {
+    let mut passed_over = train.passed_over.clone();
+    passed_over.append(&test.passed_over);
+    Dataset {
+        passed_over,
+        ..Dataset::new(name, train, test)
+    }
 }
 
 /// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory
@@ -97,22 +95,21 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
     let found = listing::entries(dir)?;
     let folders = &found.folders;
     if let Some(part) = folders.iter().find(|name| is_part(name)) {
-        return Err(DataError::content(
-            dir,
-            format!(
-                "has a folder `{part}`, but no `train`, `val` or `test`; name the folders of \
-                 training and test images `train` and `val`"
-            ),
-        ));
+        let problem = format!(
+            "has a folder `{part}`, but no `train`, `val` or `test`; name the folders of training \
+             and test images `train` and `val`"
+        );
+        return Err(DataError::content(dir, problem));
     }
     // A single folder is more likely a container than a class; so is the only one with images, next to images.
-    if folders.len() < 2 && labels::metadata(dir).is_none() {
-        return Ok(None);
-    }
-    if !found.images.is_empty() && labels::metadata(dir).is_none() {
-        let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
-        let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
-        if with_images.iter().filter(|any| **any).count() < 2 {
+    if labels::metadata(dir).is_none() {
+        let mut classes = folders.len();
+        if classes > 1 && !found.images.is_empty() {
+            let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
+            let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
+            classes = with_images.into_iter().filter(|any| *any).count();
+        }
+        if classes < 2 {
             return Ok(None);
         }
     }
@@ -121,17 +118,14 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
     };
     let is_test = TEST.iter().any(|part| name.eq_ignore_ascii_case(part));
     Ok(Some(match is_test {
-        true => Dataset::tested(name, images),
-        false => Dataset {
-            unsplit: true,
-            ..Dataset::trained(name, images)
-        },
+        true => dataset(name, images.without_images(), images),
+        false => images.alone(name, true),
     }))
 }
 
 /// Opens `dir` as unlabelled images, if there are images in it or below.
 pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
-    Ok(walked(dir)?.map(|images| Dataset::trained(name, images)))
+    Ok(walked(dir)?.map(|images| images.alone(name, false)))
 }
 
 /// All images of a directory, unlabelled, if there are any.
@@ -158,11 +152,8 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
             return Ok(None);
         };
         let names = &found.images;
-        let class_names = match train {
-            Some((train, _)) => train.class_names.clone(),
-            None => labels::classes(&table, dir, names)?.into(),
-        };
-        let labels = labels::read(&table, dir, names, &class_names)?;
+        let known = train.map(|(train, _)| train.class_names.clone());
+        let (class_names, labels) = labels::read(&table, dir, names, known)?;
         let own = table.file_name().and_then(|name| name.to_str());
         let mut images = Folder {
             class_names,
@@ -181,27 +172,20 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
     let strays = found.strays(dir, &[]);
     let mut images = list_images(dir, found.folders.into())?;
     images.passed_over.append(&strays);
-    for stray in found.images {
-        images.passed_over.add(&dir.join(stray));
-    }
+    images.passed_over.add(dir, &found.images);
     Ok(Some(images))
 }
 
 /// Files and folders in `dir` other than the splits that are read and the label tables.
 fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
-    let tables: Vec<String> = read
+    let tables: Vec<PathBuf> = read.iter().filter_map(|part| labels::find(part)).collect();
+    let tables = tables
         .iter()
-        .filter_map(|part| Some(labels::find(part)?.file_name()?.to_str()?.to_owned()))
-        .collect();
-    let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
+        .filter_map(|table| table.file_name()?.to_str());
     let found = listing::entries(dir)?;
-    let mut passed_over = found.strays(dir, &tables);
+    let mut passed_over = found.strays(dir, &tables.collect::<Vec<_>>());
     let others = found.folders.iter().chain(&found.images);
-    for other in others.map(|name| dir.join(name)) {
-        if !read.contains(&&other) {
-            passed_over.add(&other);
-        }
-    }
+    passed_over.add(dir, others.filter(|name| !read.contains(&&dir.join(name))));
     Ok(passed_over)
 }
 
@@ -209,16 +193,12 @@ type Classes<'a> = (&'a [String], &'a Path);
 
 fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
     for ((here, _), (other, there)) in [(train, test), (test, train)] {
-        if let Some(missing) = here
-            .iter()
-            .find(|class| other.binary_search(class).is_err())
-        {
-            return Err(DataError::content(
-                there,
-                format!(
-                    "has no folder `{missing}`; expected the same classes for training and testing"
-                ),
-            ));
+        let is_missing = |class: &&String| other.binary_search(class).is_err();
+        if let Some(missing) = here.iter().find(is_missing) {
+            let problem = format!(
+                "has no folder `{missing}`; expected the same classes for training and testing"
+            );
+            return Err(DataError::content(there, problem));
         }
     }
     Ok(())
@@ -271,12 +251,27 @@ impl Folder {
         Ok(())
     }
 
-    fn path(&self, i: usize) -> Option<PathBuf> {
-        let end = *self.ends.get(i)? as usize;
-        let start = i
-            .checked_sub(1)
-            .map_or(0, |before| self.ends[before] as usize);
-        Some(self.dirs[self.places[i] as usize].join(&self.names[start..end]))
+    fn path(&self, i: usize) -> PathBuf {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        let name = &self.names[start as usize..self.ends[i] as usize];
+        self.dirs[self.places[i] as usize].join(name)
+    }
+
+    /// The same classes without an image.
+    fn without_images(&self) -> Folder {
+        Folder {
+            class_names: self.class_names.clone(),
+            ..Folder::default()
+        }
+    }
+
+    /// A data set without test images, which may have to be split.
+    fn alone(self, name: String, unsplit: bool) -> Dataset {
+        let test = self.without_images();
+        Dataset {
+            unsplit,
+            ..dataset(name, self, test)
+        }
     }
 }
 
@@ -289,8 +284,8 @@ impl Source for Folder {
         self.labels[i]
     }
 
-    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        let path = self.path(i).ok_or_else(|| no_image(i, self.len()))?;
+    fn encoded(&self, i: usize) -> Result<Option<Vec<u8>>, DataError> {
+        let path = self.path(i);
         let read = || {
             let file = open_file(&path)?;
             let length = file.metadata()?.len().min(MAX_FILE_BYTES);
@@ -299,26 +294,19 @@ impl Source for Folder {
             file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(DataError::read(&path))?;
-        let name = path.display().to_string();
-        Ok(Some(Encoded { bytes, name }))
+        read().map(Some).map_err(DataError::read(&path))
     }
 
     fn file_size(&self, i: usize) -> Option<u64> {
-        Some(self.path(i)?.metadata().ok()?.len())
+        Some(self.path(i).metadata().ok()?.len())
     }
 
     fn modified(&self, i: usize) -> Option<SystemTime> {
-        self.path(i)?.metadata().ok()?.modified().ok()
-    }
-
-    fn passed_over(&self) -> PassedOver {
-        self.passed_over.clone()
+        self.path(i).metadata().ok()?.modified().ok()
     }
 
     fn name(&self, i: usize) -> String {
-        self.path(i)
-            .map_or_else(|| format!("image {i}"), |path| path.display().to_string())
+        self.path(i).display().to_string()
     }
 
     fn class_names(&self) -> &[String] {
@@ -336,13 +324,9 @@ fn list_images(part: &Path, classes: Arc<[String]>) -> Result<Folder, DataError>
     for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
         if found.names.is_empty() {
-            return Err(DataError::content(
-                &class_dir,
-                format!(
-                    "holds no image; expected at least one .{}",
-                    listing::IMAGE_EXTENSIONS.join(", .")
-                ),
-            ));
+            let known = listing::IMAGE_EXTENSIONS.join(", .");
+            let problem = format!("holds no image; expected at least one .{known}");
+            return Err(DataError::content(&class_dir, problem));
         }
         folder.passed_over.append(&found.passed_over);
         folder.add(class_dir, &found.names, repeat(label))?;

@@ -280,7 +280,7 @@ fn images_below_class_folders_and_of_further_kinds_are_read() {
         assert!(data.train.image(i).is_ok(), "{}", data.train.name(i));
     }
     assert!(data.train.name(7).ends_with("train/cat/deep/er/0.png"));
-    let passed_over = data.passed_over();
+    let passed_over = &data.passed_over;
     let named = passed_over.to_string();
     for name in ["scan.heic", "notes.txt"] {
         assert!(named.contains(name), "{named}");
@@ -320,9 +320,9 @@ fn a_table_of_metadata_labels_images_without_folders() {
         } else {
             // A test split without labels is ignored.
             assert!(
-                data.unsplit && data.passed_over().count == 1,
+                data.unsplit && data.passed_over.count == 1,
                 "{}",
-                data.passed_over()
+                data.passed_over
             );
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use flate2::bufread::MultiGzDecoder;
 
 use crate::error::Problem;
-use crate::source::{InMemory, open_file};
+use crate::source::{InMemory, numbered, open_file};
 use crate::{DataError, Dataset};
 
 const IMAGES: &str = "images-idx3-ubyte";
@@ -24,11 +24,10 @@ const LABELS: &str = "labels-idx1-ubyte";
 
 /// True if `dir` holds at least one file named as in an IDX data set.
 pub(crate) fn is_idx(dir: &Path) -> bool {
-    ["train", "t10k"].iter().any(|part| {
-        [IMAGES, LABELS]
-            .iter()
-            .any(|kind| find(dir, part, kind).is_ok())
-    })
+    let has = |part, kind| find(dir, part, kind).is_ok();
+    ["train", "t10k"]
+        .into_iter()
+        .any(|part| has(part, IMAGES) || has(part, LABELS))
 }
 
 /// Opens the four IDX files in `dir`. Without `class_names`, classes are named by their numbers.
@@ -40,25 +39,21 @@ pub(crate) fn open(
     let mut train = open_part(dir, "train")?;
     let mut test = open_part(dir, "t10k")?;
     if (train.height, train.width) != (test.height, test.width) {
-        return Err(DataError::content(
-            dir,
-            format!(
-                "training images of {} x {} pixels, but test images of {} x {}; expected one size",
-                train.height, train.width, test.height, test.width
-            ),
-        ));
+        let problem = format!(
+            "training images of {} x {} pixels, but test images of {} x {}; expected one size",
+            train.height, train.width, test.height, test.width
+        );
+        return Err(DataError::content(dir, problem));
     }
     let highest = train.labels.iter().chain(&test.labels).max().copied();
-    let highest = usize::from(highest.unwrap_or(0));
-    let names = class_names.unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
-    if highest >= names.len() {
-        return Err(DataError::content(
-            dir,
-            format!(
-                "has a label {highest}, but {name} has {} classes; expected labels from 0",
-                names.len()
-            ),
-        ));
+    let highest = highest.unwrap_or(0);
+    let names = class_names.unwrap_or_else(|| numbered(highest.into()));
+    if usize::from(highest) >= names.len() {
+        let problem = format!(
+            "has a label {highest}, but {name} has {} classes; expected labels from 0",
+            names.len()
+        );
+        return Err(DataError::content(dir, problem));
     }
     train.class_names = names.into();
     test.class_names = train.class_names.clone();
@@ -71,16 +66,15 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
     let images = read(&images_path, 3)?;
     let labels = read(&labels_path, 1)?;
     if images.shape[0] != labels.shape[0] {
-        return Err(DataError::content(
-            dir,
-            format!(
-                "{} images in {} but {} labels in {}; expected equal numbers",
-                images.shape[0],
-                file_name(&images_path),
-                labels.shape[0],
-                file_name(&labels_path)
-            ),
-        ));
+        let name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
+        let problem = format!(
+            "{} images in {} but {} labels in {}; expected equal numbers",
+            images.shape[0],
+            name(&images_path),
+            labels.shape[0],
+            name(&labels_path)
+        );
+        return Err(DataError::content(dir, problem));
     }
     Ok(InMemory {
         height: images.shape[1],
@@ -96,16 +90,11 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
 fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
     let plain = format!("{part}-{kind}");
     let compressed = format!("{plain}.gz");
-    [&plain, &compressed]
-        .into_iter()
-        .map(|name| dir.join(name))
-        .find(|path| path.is_file())
-        .ok_or_else(|| {
-            DataError::content(
-                dir,
-                format!("neither {plain} nor {compressed} exists; expected one of them"),
-            )
-        })
+    let mut paths = [&plain, &compressed].map(|name| dir.join(name)).into_iter();
+    paths.find(|path| path.is_file()).ok_or_else(|| {
+        let problem = format!("neither {plain} nor {compressed} exists; expected one of them");
+        DataError::content(dir, problem)
+    })
 }
 
 fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
@@ -126,10 +115,9 @@ struct Idx {
 /// file's content and never beyond the size in its header.
 fn parse(mut file: impl BufRead, dimensions: usize) -> Result<Idx, Problem> {
     let start = file.fill_buf().map_err(Problem::Reading)?;
-    if start.starts_with(&[0x1F, 0x8B]) {
-        parse_plain(MultiGzDecoder::new(file), dimensions)
-    } else {
-        parse_plain(file, dimensions)
+    match start.starts_with(&[0x1F, 0x8B]) {
+        true => parse_plain(MultiGzDecoder::new(file), dimensions),
+        false => parse_plain(file, dimensions),
     }
 }
 
@@ -143,13 +131,11 @@ fn parse_plain(mut file: impl Read, dimensions: usize) -> Result<Idx, Problem> {
              IDX file of bytes with {dimensions} dimension(s), or gzip's 0x1f8b"
         ));
     }
-    let mut shape = Vec::with_capacity(dimensions);
-    for _ in 0..dimensions {
-        shape.push(read_number(&mut file)? as usize);
-    }
+    let sizes = (0..dimensions).map(|_| Ok(read_number(&mut file)? as usize));
+    let shape: Vec<usize> = sizes.collect::<Result<_, Problem>>()?;
     let declared = shape
         .iter()
-        .try_fold(1u64, |product, &n| product.checked_mul(n as u64));
+        .try_fold(1, |n: u64, &size| n.checked_mul(size as u64));
     let Some(declared) = declared.filter(|&n| n < 1 << 40) else {
         return content(format!("declares the impossible sizes {shape:?}"));
     };
@@ -159,9 +145,8 @@ fn parse_plain(mut file: impl Read, dimensions: usize) -> Result<Idx, Problem> {
         ));
     }
     let mut values = Vec::new();
-    file.take(declared + 1)
-        .read_to_end(&mut values)
-        .map_err(describe)?;
+    let read = file.take(declared + 1).read_to_end(&mut values);
+    read.map_err(describe)?;
     let found = values.len() as u64;
     if found < declared {
         return content(format!(
@@ -178,13 +163,13 @@ fn parse_plain(mut file: impl Read, dimensions: usize) -> Result<Idx, Problem> {
 
 fn read_number(file: &mut impl Read) -> Result<u32, Problem> {
     let mut bytes = [0; 4];
-    file.read_exact(&mut bytes).map_err(|error| {
-        if error.kind() == io::ErrorKind::UnexpectedEof {
-            Problem::Content("is truncated: it ends within its header".to_owned())
-        } else {
-            describe(error)
-        }
-    })?;
+    file.read_exact(&mut bytes)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Problem::Content("is truncated: it ends within its header".to_owned())
+            }
+            _ => describe(error),
+        })?;
     Ok(u32::from_be_bytes(bytes))
 }
 
@@ -197,11 +182,6 @@ fn describe(error: io::Error) -> Problem {
         }
         _ => Problem::Reading(error),
     }
-}
-
-fn file_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    name.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -163,17 +163,16 @@ pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result
 /// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies; `None` if
 /// impossible. The EXIF orientation is not applied.
 ///
-/// `factor` is 2, 4 or 8.
+/// `factor` is 1, which is not a reduction, 2, 4 or 8.
 pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Option<RawImage> {
-    if !frame.reducible {
+    if factor == 1 || !frame.reducible {
         return None;
     }
     let mut decoder = jpeg_decoder::Decoder::new(Cursor::new(bytes));
     let side = |n: usize| u16::try_from(n.div_ceil(factor)).ok();
+    let size = (side(frame.width)?, side(frame.height)?);
     decoder.read_info().ok()?;
-    let (width, height) = decoder
-        .scale(side(frame.width)?, side(frame.height)?)
-        .ok()?;
+    let (width, height) = decoder.scale(size.0, size.1).ok()?;
     let pixels = decoder.decode().ok()?;
     let image = RawImage {
         width: width.into(),
@@ -181,8 +180,7 @@ pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Opti
         channels: frame.components.into(),
         pixels,
     };
-    let as_asked = (Some(width), Some(height)) == (side(frame.width), side(frame.height));
-    (as_asked && image.check().is_ok()).then_some(image)
+    ((width, height) == size && image.check().is_ok()).then_some(image)
 }
 
 #[cfg(test)]

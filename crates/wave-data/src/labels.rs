@@ -2,24 +2,21 @@
 //!
 //! The file is named with or without its extension; the class is a training folder's name or its number.
 //! Commas, semicolons or tabs separate the columns, with quotes where a field contains one; without
-//! separators, the first white space after the file name does. This covers Kaggle's `LOC_val_solution.csv`
-//! (`ILSVRC2012_val_00000001,n01751748 ...`), Caffe's `val.txt` and a `metadata.csv` or `metadata.jsonl`
-//! next to images, as in the datasets library.
+//! separators, the first white space after the file name does. This covers Caffe's `val.txt` and a
+//! `metadata.csv` or `metadata.jsonl` next to images, as in the datasets library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::DataError;
 use crate::listing::is_part;
-use crate::source::read_whole;
+use crate::source::{check_label, numbered, read_whole};
 
 /// A longer file is not a list of labels.
 const MAX_BYTES: u64 = 1 << 30;
-
-/// Labels are below this: a larger number is a mistake that would cost memory.
-const MOST_CLASSES: u32 = 1_000_000;
 
 /// Header names of the file column, and of the class column.
 const FILES: [&str; 12] = [
@@ -36,7 +33,7 @@ const FILES: [&str; 12] = [
     "id",
     "name",
 ];
-const CLASSES: [&str; 10] = [
+const CLASSES: [&str; 9] = [
     "label",
     "labels",
     "class",
@@ -46,21 +43,19 @@ const CLASSES: [&str; 10] = [
     "target",
     "species",
     "breed",
-    "predictionstring",
 ];
 
 /// Tables of files and labels among images, as in the datasets library.
 pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
 /// The files that may hold the labels of the directory `part`, if its name is text: `val.txt`, `val_labels.txt`,
-/// `val.csv` or `LOC_val_solution.csv` beside it (of a directory `val`), or `labels.txt` or `labels.csv` in it.
+/// `val.csv` beside it (of a directory `val`), or `labels.txt` or `labels.csv` in it.
 pub fn label_files(part: &Path) -> Option<Vec<PathBuf>> {
     let name = part.file_name()?.to_str()?;
     let beside = [
         format!("{name}.txt"),
         format!("{name}_labels.txt"),
         format!("{name}.csv"),
-        format!("LOC_{name}_solution.csv"),
     ];
     let beside = beside.iter().map(|file| part.with_file_name(file));
     let within = ["labels.txt", "labels.csv"].map(|file| part.join(file));
@@ -84,37 +79,20 @@ pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The label of each of `names`, images of `part`.
+/// The classes that a file gives to `names`, images of `part`, unless they are `known`, and the label of each.
 pub(crate) fn read(
     file: &Path,
     part: &Path,
     names: &[String],
-    classes: &[String],
-) -> Result<Vec<u32>, DataError> {
-    let labels = Table::read(file, part, names)?.labels(names, classes);
-    labels.map_err(|problem| DataError::content(file, problem))
-}
-
-/// The classes that a file gives to `names`, images of `part`, sorted; for numbers, all up to the largest.
-pub(crate) fn classes(
-    file: &Path,
-    part: &Path,
-    names: &[String],
-) -> Result<Vec<String>, DataError> {
+    known: Option<Arc<[String]>>,
+) -> Result<(Arc<[String]>, Vec<u32>), DataError> {
     let table = Table::read(file, part, names)?;
-    let all = names.iter().map(|name| table.class(name));
-    let all: Result<BTreeSet<&str>, String> = all.map(|found| Ok(found?.1)).collect();
-    let all = all.map_err(|problem| DataError::content(file, problem))?;
-    let numbers: Option<Vec<u32>> = all.iter().map(|class| class.parse().ok()).collect();
-    // Numbers are labels: classes without an image keep their number.
-    Ok(
-        match numbers.and_then(|numbers| numbers.into_iter().max()) {
-            Some(largest) if largest < MOST_CLASSES => {
-                (0..=largest).map(|k| k.to_string()).collect()
-            }
-            _ => all.into_iter().map(str::to_owned).collect(),
-        },
-    )
+    let read = || {
+        let classes = known.map_or_else(|| table.classes(names), Ok)?;
+        let labels = table.labels(names, &classes)?;
+        Ok((classes, labels))
+    };
+    read().map_err(|problem: String| DataError::content(file, problem))
 }
 
 /// The lines of a file, each with its class, by the name of the image without folders.
@@ -136,12 +114,9 @@ impl Table {
         }
         let text = String::from_utf8_lossy(&bytes);
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
+        let name = part.file_name().unwrap_or_default().to_string_lossy();
         let mut table = Table {
-            part: part
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into(),
+            part: name.into_owned(),
             ..Table::default()
         };
         let filled = match file.extension().is_some_and(|e| e == "jsonl") {
@@ -160,11 +135,9 @@ impl Table {
                 .map_err(|error| format!("line {line}: is not JSON ({error})"))?;
             let of = |keys: &[&str]| keys.iter().map(|key| &row[key]).find(|v| !v.is_null());
             if let (Some(Value::String(file)), Some(class)) = (of(&FILES), of(&CLASSES)) {
-                let class = class
-                    .as_str()
-                    .map_or_else(|| class.to_string(), str::to_owned);
+                let text = class.as_str().map(str::to_owned);
                 self.labelled = true;
-                self.push(line, file, class);
+                self.push(line, file, text.unwrap_or_else(|| class.to_string()));
             }
         }
         Ok(())
@@ -202,10 +175,8 @@ impl Table {
 
     /// Lines without a separator: the class begins after the first white space behind a file's name.
     fn fill_from_words(&mut self, text: &str, names: &[String]) {
-        let known: BTreeSet<&str> = names
-            .iter()
-            .flat_map(|name| [file_name(name), stem(file_name(name))])
-            .collect();
+        let known = names.iter().map(|name| file_name(name));
+        let known: BTreeSet<&str> = known.flat_map(|name| [name, stem(name)]).collect();
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.trim();
             let (file, class) = match text.strip_prefix('"').and_then(|t| t.split_once('"')) {
@@ -229,12 +200,9 @@ impl Table {
 
     fn push(&mut self, line: usize, file: &str, class: String) {
         let file = file.trim();
-        let mut above = file.rsplit(['/', '\\']).skip(1);
+        let folder = file.rsplit(['/', '\\']).nth(1);
         // One table may list the images of all splits.
-        if above
-            .next()
-            .is_some_and(|folder| is_part(folder) && folder != self.part)
-        {
+        if folder.is_some_and(|folder| is_part(folder) && folder != self.part) {
             return;
         }
         let rows = self.rows.entry(file_name(file).to_owned());
@@ -258,9 +226,23 @@ impl Table {
         }
     }
 
+    /// The classes of some images, sorted; for numbers, all up to the largest.
+    fn classes(&self, names: &[String]) -> Result<Arc<[String]>, String> {
+        let all = names.iter().map(|name| Ok(self.class(name)?.1));
+        let all: BTreeSet<&str> = all.collect::<Result<_, String>>()?;
+        // Numbers are labels: classes without an image keep their number.
+        let number = |class: &&str| class.parse().ok().and_then(check_label);
+        let numbers: Option<BTreeSet<u32>> = all.iter().map(number).collect();
+        Ok(match numbers.and_then(|numbers| numbers.last().copied()) {
+            Some(highest) => numbered(highest).into(),
+            None => all.into_iter().map(str::to_owned).collect(),
+        })
+    }
+
     fn labels(&self, names: &[String], classes: &[String]) -> Result<Vec<u32>, String> {
         let by_name: BTreeMap<&str, u32> =
             (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
+        let highest = classes.len().saturating_sub(1);
         let of = |class: &str| {
             let named = by_name.get(class).or_else(|| by_name.get(class.trim()));
             let number = || class.trim().parse().ok();
@@ -269,26 +251,15 @@ impl Table {
         };
         let label = |name: &String| {
             let (line, class) = self.class(name)?;
-            let found = of(class).or_else(|| of(first_of_boxes(class)?));
-            found.ok_or_else(|| {
+            of(class).ok_or_else(|| {
                 format!(
                     "line {line}: `{class}` is not a class; expected a training folder's name or a \
-                     number from 0 to {}",
-                    classes.len().saturating_sub(1)
+                     number from 0 to {highest}"
                 )
             })
         };
         names.iter().map(label).collect()
     }
-}
-
-/// The class of `n01 3 4 5 6 n02 1 2 3 4`: classes, each followed by the four sides of a box.
-fn first_of_boxes(text: &str) -> Option<&str> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let sides = |boxed: &[&str]| {
-        boxed.len() == 5 && boxed[1..].iter().all(|side| side.parse::<f64>().is_ok())
-    };
-    (!words.is_empty() && words.chunks(5).all(sides)).then(|| words[0])
 }
 
 fn file_name(path: &str) -> &str {

@@ -67,9 +67,7 @@ mod webdataset;
 use std::path::{Path, PathBuf};
 
 pub use augment::Augment;
-pub use augment::colour::ColourJitter;
 pub use augment::crop::ResizedCrop;
-pub use augment::erase::{EraseFill, Erasing};
 pub use augment::mix::Mixing;
 pub use augment::rand_augment::RandAugment;
 pub use batch::{Batch, Mix};
@@ -85,7 +83,7 @@ pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
 pub use raw_image::RawImage;
 pub use resample::Interpolation;
-pub use source::{Dataset, Encoded, PassedOver, Source, common_size, hold_out, subset};
+pub use source::{Dataset, PassedOver, Source, common_size, hold_out, subset};
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
@@ -110,24 +108,19 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or of the directory that
 ///   the environment variable `WAVE_FASHION_MNIST` names
 /// - `shapes`: eight kinds of procedurally generated figures, 6,000 for training and 1,000 for testing
-/// - a directory with four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each with or
-///   without `.gz`
-/// - a directory with the binary files of CIFAR-10 or CIFAR-100
+/// - a directory with IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte` with or without `.gz`, or
+///   with the binary files of CIFAR-10 or CIFAR-100
 /// - a directory with tar shards (WebDataset): the ones that its `_info.json` names, or `train*.tar` and
-///   `val*.tar` or `test*.tar`, or only one of the two. Truncated shards are errors, and so are shards
-///   whose numbers of images differ from `_info.json`
+///   `val*.tar` or `test*.tar`. Their numbers of images must be the ones in `_info.json`
 /// - a directory with `train/CLASS/*.jpg` (or further [`IMAGE_EXTENSIONS`], and in folders below) and the
-///   same classes in `val/`, `validation/` or `test/`, or a `val/` of images with their labels in
-///   `val.txt` beside it; or splits with a [`METADATA`] table of files and labels instead of folders
+///   same classes in `val/`, `validation/` or `test/`; or labels in `val.txt` or a [`METADATA`] table
+///   instead of folders
 /// - such a `train/` alone, or a directory of `CLASS/*.jpg`: [`unsplit`](Dataset::unsplit)
 /// - for testing only: one of these without `train/`
-/// - a directory with images, or one whose `train/` has only images: unlabelled images, a source without
-///   classes and without test images
+/// - a directory with images, in it or in `train/`: unlabelled, without classes and test images
 /// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` in Hugging Face's layout for images, in
-///   builds with the feature `parquet`. `TRAIN,TEST` names both splits. With one pattern, the test
-///   images are in the files whose names say so (`val`, `validation` or `test` is a word of them), or
-///   in files of the same name with such a word instead of `train`; otherwise there are none
-///
+///   builds with the feature `parquet`. `TRAIN,TEST` names both splits. With one pattern, the names of
+///   the files say which are for testing (`val`, `validation` or `test` is a word of them)
 /// - `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`: another data set with dark and light
 ///   exchanged, a quarter turn to the left, or all images' pixels permuted in the same way
 ///
@@ -200,14 +193,13 @@ fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
 
 fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     let dir = Path::new(spec);
-    if spec.is_empty() || !dir.exists() {
-        return Err(DataError::Settings(format!(
-            "`{spec}` is neither a data set nor a directory: {ACCEPTED}"
-        )));
-    }
     if !dir.is_dir() {
+        let problem = match dir.exists() {
+            true => "is a file, not a data set",
+            false => "is neither a data set nor a directory",
+        };
         return Err(DataError::Settings(format!(
-            "`{spec}` is a file, not a data set: {ACCEPTED}"
+            "`{spec}` {problem}: {ACCEPTED}"
         )));
     }
     let name = source::name_of(dir).unwrap_or_else(|| spec.to_owned());
@@ -224,12 +216,10 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     } else if let Some(images) = folder::open_images(dir, name)? {
         Ok(images)
     } else {
-        Err(DataError::content(
-            dir,
-            format!(
-                "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
-            ),
-        ))
+        let problem = format!(
+            "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
+        );
+        Err(DataError::content(dir, problem))
     }
 }
 

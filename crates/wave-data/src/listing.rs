@@ -66,6 +66,10 @@ pub(crate) struct Listed {
     /// True if everything relevant lies directly in it.
     flat: bool,
     pub(crate) passed_over: PassedOver,
+    /// Stamp of the folder, if the cache may have its images.
+    stamp: Option<String>,
+    /// True if the images do not come from the cache.
+    new: bool,
 }
 
 /// The images in `dir` and the folders below it: a folder's own, sorted, then its subfolders'. Links are
@@ -73,6 +77,7 @@ pub(crate) struct Listed {
 pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
     let mut listed = Listed {
         flat: true,
+        new: true,
         ..Listed::default()
     };
     walk_into(dir, "", &mut Vec::new(), &mut listed)?;
@@ -88,9 +93,7 @@ fn walk_into(
     let found = entries(dir)?;
     let images = found.images.iter().map(|name| format!("{below}{name}"));
     listed.names.extend(images);
-    for name in &found.others {
-        listed.passed_over.add(&dir.join(name));
-    }
+    listed.passed_over.add(dir, &found.others);
     if found.folders.is_empty() {
         return Ok(());
     }
@@ -100,7 +103,7 @@ fn walk_into(
         let folder = dir.join(&name);
         let real = folder.canonicalize().map_err(DataError::open(&folder))?;
         if above.contains(&real) || above.len() > DEEPEST {
-            listed.passed_over.add(&folder);
+            listed.passed_over.add(dir, [name]);
         } else {
             walk_into(&folder, &format!("{below}{name}/"), above, listed)?;
         }
@@ -131,57 +134,38 @@ pub(crate) fn images(
     let known: Option<BTreeMap<String, (String, Vec<String>)>> =
         file.as_ref().and_then(|file| cache::recall(file));
     let known = known.unwrap_or_default();
+    let list = |class: &String| -> Result<Listed, DataError> {
+        let dir = part.join(class);
+        let stamp = file.as_ref().and_then(|_| cache::stamp(&dir));
+        if let Some((of, names)) = known.get(class)
+            && stamp.as_ref() == Some(of)
+        {
+            return Ok(Listed {
+                names: names.clone(),
+                stamp,
+                ..Listed::default()
+            });
+        }
+        let mut listed = walk(&dir)?;
+        // A folder's modification time says nothing about its subfolders.
+        let plain = listed.flat && listed.passed_over.count == 0;
+        listed.stamp = stamp.filter(|_| plain);
+        Ok(listed)
+    };
     // In parallel, since each folder is slow to list over a network.
-    let listed: Vec<Result<Class, DataError>> = classes
-        .par_iter()
-        .map(|class| {
-            let dir = part.join(class);
-            let stamp = file.as_ref().and_then(|_| cache::stamp(&dir));
-            match known.get(class) {
-                Some((of, names)) if stamp.as_ref() == Some(of) => Ok(Class {
-                    listed: Listed {
-                        names: names.clone(),
-                        ..Listed::default()
-                    },
-                    stamp,
-                    new: false,
-                }),
-                _ => {
-                    let listed = walk(&dir)?;
-                    // A folder's modification time says nothing about its subfolders.
-                    let plain = listed.flat && listed.passed_over.count == 0;
-                    Ok(Class {
-                        stamp: stamp.filter(|_| plain),
-                        listed,
-                        new: true,
-                    })
-                }
-            }
-        })
-        .collect();
-    let listed: Vec<Class> = listed.into_iter().collect::<Result<_, _>>()?;
-    let images: usize = listed.iter().map(|class| class.listed.names.len()).sum();
-    let news = listed
-        .iter()
-        .any(|class| class.new && class.stamp.is_some());
-    if let Some(file) = file
-        && news
-        && images >= CACHED_FROM
-    {
+    let listed: Vec<Result<Listed, DataError>> = classes.par_iter().map(list).collect();
+    let listed: Vec<Listed> = listed.into_iter().collect::<Result<_, _>>()?;
+    let images: usize = listed.iter().map(|class| class.names.len()).sum();
+    let mut news = listed.iter().filter(|class| class.new);
+    let worth_it = images >= CACHED_FROM && news.any(|class| class.stamp.is_some());
+    if let Some(file) = file.filter(|_| worth_it) {
         let stamped = classes.iter().zip(&listed).filter_map(|(class, found)| {
             let stamp = found.stamp.as_ref()?;
-            Some((class, (stamp, &found.listed.names)))
+            Some((class, (stamp, &found.names)))
         });
         cache::remember(&file, &stamped.collect::<BTreeMap<_, _>>());
     }
-    Ok(listed.into_iter().map(|class| class.listed).collect())
-}
-
-struct Class {
-    listed: Listed,
-    stamp: Option<String>,
-    /// True if it was not in the cache.
-    new: bool,
+    Ok(listed)
 }
 
 fn is_image(name: &std::ffi::OsStr) -> bool {
@@ -191,10 +175,8 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
 
 /// True if a file is documentation of the data.
 fn is_about(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["readme", "license", "licence"]
-        .iter()
-        .any(|word| name.starts_with(word))
+    let (name, about) = (name.to_ascii_lowercase(), ["readme", "license", "licence"]);
+    about.iter().any(|word| name.starts_with(word))
 }
 
 /// Names in a folder, sorted, without hidden ones and ones that belong to no data set.
@@ -210,9 +192,7 @@ impl Entries {
     pub(crate) fn strays(&self, dir: &Path, read: &[&str]) -> PassedOver {
         let mut passed_over = PassedOver::default();
         let others = self.others.iter();
-        for name in others.filter(|name| !read.contains(&name.as_str())) {
-            passed_over.add(&dir.join(name));
-        }
+        passed_over.add(dir, others.filter(|name| !read.contains(&name.as_str())));
         passed_over
     }
 }

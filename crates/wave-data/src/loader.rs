@@ -65,10 +65,9 @@ impl Loader {
             )));
         }
         if views == Some(0) {
-            return Err(DataError::Settings(
-                "0 views of each image: expected at least 1, or unset for endless new ones"
-                    .to_owned(),
-            ));
+            let problem =
+                "0 views of each image: expected at least 1, or unset for endless new ones";
+            return Err(DataError::Settings(problem.to_owned()));
         }
         augment.check(pipeline.transform.image_size)?;
         if views.is_some() && augment.repeats > 1 {
@@ -110,11 +109,8 @@ impl Loader {
             (rank * n..(rank + 1) * n).collect()
         } else if n.is_multiple_of(2) {
             // Row i is mixed with row b - 1 - i, in a share too: its rows are mirrored about the middle.
-            let first = rank * (n / 2)..(rank + 1) * (n / 2);
-            first
-                .clone()
-                .chain(b - first.end..b - first.start)
-                .collect()
+            let (first, end) = (rank * (n / 2), (rank + 1) * (n / 2));
+            (first..end).chain(b - end..b - first).collect()
         } else {
             return Err(DataError::Settings(format!(
                 "a batch of {b} gives each of {size} ranks {n} images: mixup and cutmix mix pairs \
@@ -175,12 +171,10 @@ impl Loader {
             Some(n) => ((epoch / u64::from(n)) as u32, (epoch % u64::from(n)) as u32),
             None => (0, epoch as u32), // comes round after four billion epochs
         };
-        let order = self.order(epoch);
-        let repeats = self.augment.repeats;
+        let (order, repeats) = (self.order(epoch), self.augment.repeats);
         let places = self.rows.iter().map(|row| k * self.batch + row);
-        let showings: Vec<Showing> = places
-            .map(|at| (order[at / repeats], (at % repeats) as u32))
-            .collect();
+        let showing = |at: usize| (order[at / repeats], (at % repeats) as u32);
+        let showings: Vec<Showing> = places.map(showing).collect();
         let mut batch = self.assemble(&showings, view, round)?;
         if let Some(mixing) = &self.augment.mixing {
             let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ MIXING);
@@ -230,15 +224,13 @@ impl Loader {
     fn order(&self, epoch: u64) -> Arc<[u32]> {
         // Assignments are atomic, so the value behind a poisoned lock is still valid.
         let mut known = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((of, order)) if *of == epoch => order.clone(),
-            _ => {
-                let shuffled = permutation(self.indices.iter().copied(), self.seed, epoch);
-                let order: Arc<[u32]> = shuffled.into();
-                *known = Some((epoch, order.clone()));
-                order
-            }
+        if let Some((_, order)) = known.as_ref().filter(|(of, _)| *of == epoch) {
+            return order.clone();
         }
+        let order = permutation(self.indices.iter().copied(), self.seed, epoch);
+        let order: Arc<[u32]> = order.into();
+        *known = Some((epoch, order.clone()));
+        order
     }
 }
 

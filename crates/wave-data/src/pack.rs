@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::cache::write_atomically;
 use crate::tar::{append, finish};
 use crate::webdataset::{INCOMPLETE, INFO};
-use crate::{DataError, Dataset, RawImage, Source};
+use crate::{DataError, Dataset, Source};
 
 /// The files written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +42,8 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
     }
     let info = out.join(INFO);
     if info.exists() {
-        return Err(DataError::content(
-            out,
-            format!("already holds a packed data set ({INFO}); choose another directory"),
-        ));
+        let problem = format!("already holds a packed data set ({INFO}); choose another directory");
+        return Err(DataError::content(out, problem));
     }
     // An interrupted run leaves this behind, so that its output is not mistaken for a data set.
     let incomplete = out.join(INCOMPLETE);
@@ -103,16 +101,9 @@ fn pack_source(
         let path = out.join(shard_name(prefix, lengths.len()));
         let first = next;
         let mut bytes = 0;
-        let mut failure = None;
         let write = |file: &mut dyn Write| -> io::Result<()> {
             while next < source.len() && (next == first || bytes < shard_bytes) {
-                let (content, extension) = match file_of(source, next) {
-                    Ok(found) => found,
-                    Err(error) => {
-                        failure = Some(error);
-                        return Err(io::Error::other("an image could not be read"));
-                    }
-                };
+                let (content, extension) = file_of(source, next).map_err(io::Error::other)?;
                 append(file, &format!("{next:09}.{extension}"), &content)?;
                 let label = source.label(next).to_string();
                 append(file, &format!("{next:09}.cls"), label.as_bytes())?;
@@ -122,11 +113,9 @@ fn pack_source(
             bytes += 1024;
             finish(file)
         };
-        let written = write_atomically(&path, write);
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        written.map_err(DataError::write(&path))?;
+        // An image that cannot be read is an error of its own.
+        let wrong = |error: io::Error| error.downcast().unwrap_or_else(DataError::write(&path));
+        write_atomically(&path, write).map_err(wrong)?;
         lengths.push(next - first);
         packed.shards.push(path);
         packed.images += next - first;
@@ -137,21 +126,17 @@ fn pack_source(
 
 /// An image's file and its extension.
 fn file_of(source: &dyn Source, i: usize) -> Result<(Vec<u8>, &'static str), DataError> {
-    if let Some(encoded) = source.encoded(i)? {
-        let extension = match &encoded.bytes[..] {
+    if let Some(file) = source.encoded(i)? {
+        let extension = match &file[..] {
             [0x89, b'P', b'N', b'G', ..] => "png",
             [b'R', b'I', b'F', b'F', ..] => "webp",
             [b'G', b'I', b'F', ..] => "gif",
             _ => "jpg",
         };
-        return Ok((encoded.bytes, extension));
+        return Ok((file, extension));
     }
     let image = source.image(i)?;
     image.check()?;
-    Ok((png(&image, &source.name(i))?, "png"))
-}
-
-fn png(image: &RawImage, name: &str) -> Result<Vec<u8>, DataError> {
     let (w, h) = (image.width as u32, image.height as u32);
     let colours = match image.channels {
         1 => ExtendedColorType::L8,
@@ -159,8 +144,8 @@ fn png(image: &RawImage, name: &str) -> Result<Vec<u8>, DataError> {
     };
     let mut bytes = Cursor::new(Vec::new());
     image::write_buffer_with_format(&mut bytes, &image.pixels, w, h, colours, ImageFormat::Png)
-        .map_err(|error| DataError::Settings(format!("{name}: {error}")))?;
-    Ok(bytes.into_inner())
+        .map_err(|error| DataError::Settings(format!("{}: {error}", source.name(i))))?;
+    Ok((bytes.into_inner(), "png"))
 }
 
 #[cfg(test)]

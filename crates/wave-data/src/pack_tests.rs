@@ -1,4 +1,5 @@
 use super::*;
+use crate::RawImage;
 use crate::testing::check_refused;
 
 /// Images of another source, one of which cannot be read.

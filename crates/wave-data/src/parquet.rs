@@ -20,9 +20,9 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
 use crate::decode::MAX_FILE_BYTES;
-use crate::source::{name_of, no_image, open_file};
-use crate::webdataset::{Info, check_label};
-use crate::{DataError, Dataset, Encoded, Source, pattern};
+use crate::source::{check_label, name_of, numbered, open_file};
+use crate::webdataset::Info;
+use crate::{DataError, Dataset, Source, pattern};
 
 /// Number of values of a column that are read at a time.
 const BATCH: usize = 4096;
@@ -34,10 +34,9 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
     let (train, test) = Info::default().parts(files, pattern, test)?;
     let (mut train, mut test) = (Tables::open(train)?, Tables::open(test)?);
-    let classes = train.labels.iter().chain(&test.labels).max().copied();
-    let names: Arc<[String]> = (0..=classes.unwrap_or(0)).map(|k| k.to_string()).collect();
-    train.class_names = names.clone();
-    test.class_names = names;
+    let highest = train.labels.iter().chain(&test.labels).max().copied();
+    train.class_names = numbered(highest.unwrap_or(0)).into();
+    test.class_names = train.class_names.clone();
     let name = name_of(&dir).unwrap_or_else(|| "parquet".to_owned());
     Ok(Dataset::new(name, train, test))
 }
@@ -48,7 +47,6 @@ struct Group {
     group: usize,
     /// The source's index of its first row.
     first: usize,
-    rows: usize,
 }
 
 struct Table {
@@ -78,26 +76,23 @@ impl Tables {
                     file: all.tables.len() as u32,
                     group,
                     first: all.labels.len(),
-                    rows: labels.len(),
                 });
                 all.labels.extend(labels);
             }
             all.tables.push(table);
         }
         if let (true, Some(first)) = (all.labels.is_empty(), all.tables.first()) {
-            return Err(DataError::content(
-                &first.path,
-                "holds no rows; expected images",
-            ));
+            let problem = "holds no rows; expected images";
+            return Err(DataError::content(&first.path, problem));
         }
         Ok(all)
     }
 
     /// The row group of row `i`, and the row's index in it.
-    fn place(&self, i: usize) -> Option<(&Group, usize)> {
+    fn place(&self, i: usize) -> (&Group, usize) {
         let after = self.groups.partition_point(|group| group.first <= i);
-        let group = self.groups.get(after.checked_sub(1)?)?;
-        (i - group.first < group.rows).then(|| (group, i - group.first))
+        let group = &self.groups[after - 1];
+        (group, i - group.first)
     }
 }
 
@@ -110,10 +105,9 @@ impl Source for Tables {
         self.labels[i]
     }
 
-    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        let (group, row) = self.place(i).ok_or_else(|| no_image(i, self.len()))?;
+    fn encoded(&self, i: usize) -> Result<Option<Vec<u8>>, DataError> {
+        let (group, row) = self.place(i);
         let table = &self.tables[group.file as usize];
-        let name = self.name(i);
         let file = Arc::new(Sound::open(&table.path)?);
         let read = || -> Result<Vec<u8>, String> {
             let mut column = column(&file, &table.metadata, group.group, table.images)?;
@@ -129,23 +123,14 @@ impl Source for Tables {
                 _ => Err("has no bytes".to_owned()),
             }
         };
-        match guarded(read) {
-            Ok(bytes) => Ok(Some(Encoded { bytes, name })),
-            Err(problem) => Err(DataError::Content {
-                path: name,
-                problem,
-            }),
-        }
+        let wrong = |problem| DataError::content(Path::new(&self.name(i)), problem);
+        guarded(read).map(Some).map_err(wrong)
     }
 
     fn name(&self, i: usize) -> String {
-        match self.place(i) {
-            Some((group, row)) => {
-                let path = self.tables[group.file as usize].path.display();
-                format!("{path}, row group {}, row {row}", group.group)
-            }
-            None => format!("image {i}"),
-        }
+        let (group, row) = self.place(i);
+        let path = self.tables[group.file as usize].path.display();
+        format!("{path}, row group {}, row {row}", group.group)
     }
 
     fn class_names(&self) -> &[String] {
@@ -208,48 +193,37 @@ impl<R: Read> Read for Strict<R> {
     }
 }
 
-/// A file and the labels of each of its row groups.
-fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
-    let file = Arc::new(Sound::open(&path)?);
-    let (metadata, images, labels) =
-        guarded(|| read_table(&file)).map_err(|problem| DataError::content(&path, problem))?;
-    let table = Table {
-        path,
-        metadata,
-        images,
-    };
-    Ok((table, labels))
-}
-
 /// The label of each row of each row group.
 type Labels = Vec<Vec<u32>>;
 
-type Content = (ParquetMetaData, usize, Labels);
+/// A file and the labels of each of its row groups.
+fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
+    let file = Arc::new(Sound::open(&path)?);
+    guarded(|| read_table(&file, &path)).map_err(|problem| DataError::content(&path, problem))
+}
 
-fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Content, String> {
+fn read_table(file: &Arc<Sound>, path: &Path) -> Result<(Table, Labels), String> {
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&**file);
     let metadata = metadata.map_err(describe)?;
     let schema = metadata.file_metadata().schema_descr();
     let columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
     let find = |names: &[&str], kinds: &[Physical]| {
-        let found = columns
-            .iter()
-            .position(|column| names.contains(&column.as_str()));
-        found
-            .filter(|&k| kinds.contains(&schema.column(k).physical_type()))
-            .filter(|&k| schema.column(k).max_rep_level() == 0)
-            .ok_or_else(|| {
-                format!(
-                    "has the columns {}; expected {} of type {kinds:?}",
-                    columns.join(", "),
-                    names.join(" or ")
-                )
-            })
+        let mut numbered = columns.iter().enumerate();
+        let found = numbered.find(|(_, name)| names.contains(&name.as_str()));
+        let fits = |&k: &usize| {
+            let column = schema.column(k);
+            kinds.contains(&column.physical_type()) && column.max_rep_level() == 0
+        };
+        found.map(|(k, _)| k).filter(fits).ok_or_else(|| {
+            format!(
+                "has the columns {}; expected {} of type {kinds:?}",
+                columns.join(", "),
+                names.join(" or ")
+            )
+        })
     };
-    let images = find(
-        &["image.bytes", "img.bytes", "image", "img"],
-        &[Physical::BYTE_ARRAY],
-    )?;
+    let names = ["image.bytes", "img.bytes", "image", "img"];
+    let images = find(&names, &[Physical::BYTE_ARRAY])?;
     let names = ["label", "labels", "fine_label"];
     let labels = find(&names, &[Physical::INT64, Physical::INT32])?;
     let mut all = Vec::new();
@@ -264,10 +238,8 @@ fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Content, String
             _ => return Err("its labels are not integers".to_owned()),
         };
         if found.len() as i64 != rows {
-            return Err(format!(
-                "declares {rows} rows but holds {} labels",
-                found.len()
-            ));
+            let held = found.len();
+            return Err(format!("declares {rows} rows but holds {held} labels"));
         }
         let label = |value: Option<i64>| {
             let label = value.and_then(|n| check_label(u64::try_from(n).ok()?));
@@ -278,11 +250,16 @@ fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Content, String
     if u32::try_from(all.iter().map(Vec::len).sum::<usize>()).is_err() {
         return Err("holds more than 2^32 rows".to_owned());
     }
-    Ok((metadata, images, all))
+    let table = Table {
+        path: path.to_owned(),
+        metadata,
+        images,
+    };
+    Ok((table, all))
 }
 
-fn column<R: ChunkReader + 'static>(
-    file: &Arc<R>,
+fn column(
+    file: &Arc<Sound>,
     metadata: &ParquetMetaData,
     group: usize,
     column: usize,
@@ -309,13 +286,13 @@ fn read_values<T: DataType>(
         if records == 0 {
             break;
         }
-        let full = levels.iter().max().copied().unwrap_or(0);
-        let mut values = values.into_iter();
         if levels.is_empty() {
-            all.extend(values.map(Some)); // a column that is always there has no levels
+            all.extend(values.into_iter().map(Some)); // a column that is always there has no levels
         } else {
-            let there = levels.iter().map(|&level| level == full && full > 0);
-            all.extend(there.map(|there| if there { values.next() } else { None }));
+            let full = levels.iter().max().copied().unwrap_or(0).max(1);
+            let mut values = values.into_iter();
+            let value = |level: i16| if level == full { values.next() } else { None };
+            all.extend(levels.into_iter().map(value));
         }
         left -= records;
     }

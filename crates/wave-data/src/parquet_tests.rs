@@ -72,7 +72,7 @@ fn any_row_is_read_by_itself() {
         for i in [0, 6, 7, 39, 40, 62, 64, 99, 100, 129] {
             let (row, label) = (i % 100, i as u32 % 5);
             assert_eq!(data.train.label(i), label);
-            let bytes = data.train.encoded(i).unwrap().unwrap().bytes;
+            let bytes = data.train.encoded(i).unwrap().unwrap();
             assert_eq!(bytes[bytes.len() - 8..], row.to_le_bytes());
             assert_eq!(data.train.image(i).unwrap().width, 24);
         }

@@ -77,13 +77,11 @@ fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
     if choices.len().saturating_mul(rest.len()) > MAX_FILES {
         return fail("matches more than a million files");
     }
-    let join = |choice: &String| {
-        let choice = format!("{before}{choice}");
-        rest.iter()
-            .map(move |after| format!("{choice}{after}"))
-            .collect::<Vec<_>>()
-    };
-    Ok(choices.iter().flat_map(join).collect())
+    let mut names = Vec::new();
+    for choice in &choices {
+        names.extend(rest.iter().map(|after| format!("{before}{choice}{after}")));
+    }
+    Ok(names)
 }
 
 fn starred(name: &str) -> Result<Vec<PathBuf>, DataError> {
@@ -127,12 +125,10 @@ fn matches_star(text: &str, pattern: &str) -> bool {
 /// `validation` or `test`, and none is `train`.
 pub(crate) fn is_test(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let mut words = name.split(|c: char| !c.is_ascii_alphabetic());
+    let words = name.split(|c: char| !c.is_ascii_alphabetic());
     let is_word = |word: &str| words.clone().any(|w| w.eq_ignore_ascii_case(word));
-    let is_test = ["val", "valid", "validation", "test"]
-        .into_iter()
-        .any(is_word);
-    is_test && !words.any(|word| word.eq_ignore_ascii_case("train"))
+    let mut test = ["val", "valid", "validation", "test"].into_iter();
+    test.any(is_word) && !is_word("train")
 }
 
 /// The files of the test set that matches a training set's name, if there are any: `train` becomes

@@ -1,13 +1,16 @@
 //! From indices of images to a batch.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::augment::Placement;
 use crate::augment::colour::luma;
+use crate::augment::{Placement, erase};
 use crate::broken::BrokenImages;
+use crate::decode::decode;
 use crate::jpeg;
+use crate::source::no_image;
 use crate::transform::{Normaliser, resize_rectangle};
 use crate::{Augment, Batch, DataError, RawImage, ResizedCrop, Source, Transform};
 
@@ -59,7 +62,7 @@ impl Pipeline {
     pub(crate) fn check(&self, indices: &[u32]) -> Result<(), DataError> {
         let len = self.source.len();
         match indices.iter().find(|&&i| i as usize >= len) {
-            Some(&i) => Err(crate::source::no_image(i as usize, len)),
+            Some(&i) => Err(no_image(i as usize, len)),
             None => Ok(()),
         }
     }
@@ -74,8 +77,8 @@ impl Pipeline {
         let one = |(&showing, out): (&Showing, &mut [f32])| self.input(showing, variation, out);
         let len = self.transform.len();
         let mut images = vec![0.0; showings.len() * len]; // (b, c, h, w)
-        let varied =
-            variation.is_some_and(|v| v.augment.paints() || v.augment.resized_crop.is_some());
+        let varied = variation.map(|v| v.augment);
+        let varied = varied.is_some_and(|a| a.rand_augment.is_some() || a.resized_crop.is_some());
         let outcomes: Vec<Result<(), DataError>> = if self.heavy || varied {
             let parts = showings.par_iter().zip(images.par_chunks_exact_mut(len));
             parts.map(one).collect()
@@ -125,7 +128,7 @@ impl Pipeline {
         found: &BrokenImages,
         out: &mut [f32],
     ) -> Result<u32, DataError> {
-        let last = format!("{error}");
+        let last = error.to_string();
         found.note(broken, error)?;
         for attempt in 0..REPLACEMENTS {
             let drawn = crate::augment::hash(u64::from(broken) << 8 | attempt);
@@ -165,7 +168,7 @@ impl Pipeline {
                 self.transform.square(&image)?
             }
         };
-        if v.augment.paints() {
+        if let Some(policy) = &v.augment.rand_augment {
             let mut square = RawImage {
                 width: s,
                 height: s,
@@ -176,12 +179,12 @@ impl Pipeline {
                 square.channels = 3;
                 square.pixels = square.pixels.iter().flat_map(|&x| [x; 3]).collect();
             }
-            v.augment.paint(&mut square, self.fill(), &mut rng);
+            policy.apply(&mut square, self.fill(), &mut rng);
             pixels = square.pixels.into();
         }
         self.normaliser.write(&pixels, placement, out);
-        if let Some(erasing) = &v.augment.erasing {
-            erasing.apply(out, s, &mut rng);
+        if let Some(probability) = v.augment.erasing {
+            erase::apply(probability, out, s, &mut rng);
         }
         Ok(())
     }
@@ -194,31 +197,26 @@ impl Pipeline {
         rng: &mut rand_chacha::ChaCha8Rng,
     ) -> Result<Vec<u8>, DataError> {
         let s = self.transform.image_size;
-        let mut encoded = self.source.encoded(i)?;
-        let (image, rectangle, factor) = if let Some(encoded) = &mut encoded
-            && let Some(frame) = jpeg::Frame::of_upright(&encoded.bytes)
+        let mut file = self.source.encoded(i)?;
+        let (image, rectangle, factor) = if let Some(bytes) = &mut file
+            && let Some(frame) = jpeg::Frame::of_upright(bytes)
         {
             // The crop is sampled for the size that the file declares.
             let rectangle = crop.draw(frame.width, frame.height, rng);
             let factor = rectangle.reduction(s);
-            let reduced = (factor > 1)
-                .then(|| jpeg::decode_reduced(&encoded.bytes, &frame, factor))
-                .flatten();
-            match reduced {
+            match jpeg::decode_reduced(bytes, &frame, factor) {
                 Some(image) => (image, rectangle, factor),
                 None => {
                     let rows = rectangle.top + rectangle.height;
-                    let image = jpeg::decode_top(&mut encoded.bytes, &frame, rows);
-                    let problem = |problem| DataError::Content {
-                        path: encoded.name.clone(),
-                        problem,
-                    };
-                    (image.map_err(problem)?, rectangle, 1)
+                    let image = jpeg::decode_top(bytes, &frame, rows).map_err(|problem| {
+                        DataError::content(Path::new(&self.source.name(i)), problem)
+                    });
+                    (image?, rectangle, 1)
                 }
             }
         } else {
-            let image = match encoded {
-                Some(encoded) => encoded.decode()?,
+            let image = match file {
+                Some(bytes) => decode(&bytes, &self.source.name(i))?,
                 None => self.source.image(i)?,
             };
             image.check()?;
@@ -279,9 +277,8 @@ pub fn evaluation_batches(
 
 pub(crate) fn check_batch(batch: usize) -> Result<(), DataError> {
     if batch == 0 {
-        return Err(DataError::Settings(
-            "a batch of 0 images: expected at least 1".to_owned(),
-        ));
+        let problem = "a batch of 0 images: expected at least 1".to_owned();
+        return Err(DataError::Settings(problem));
     }
     Ok(())
 }

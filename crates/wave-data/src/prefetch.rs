@@ -1,5 +1,6 @@
 //! A background thread that stays a few batches ahead.
 
+use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -15,7 +16,6 @@ pub(crate) fn prefetch(
     make: impl Fn(u64) -> Result<Batch, DataError> + Send + 'static,
 ) -> Prefetch {
     let (sender, receiver) = sync_channel(PREFETCHED);
-    let failed = sender.clone();
     let work = move || {
         for step in from..to {
             if sender.send(make(step)).is_err() {
@@ -24,20 +24,17 @@ pub(crate) fn prefetch(
         }
     };
     let worker = thread::Builder::new().name("wave-data".to_owned());
-    let worker = worker.spawn(work);
-    if let Err(error) = &worker {
-        let _ = failed.try_send(Err(DataError::Worker(error.to_string()))); // there is room for it
-    }
     Prefetch {
         receiver: Some(receiver),
-        worker: worker.ok(),
+        worker: Some(worker.spawn(work)),
     }
 }
 
 /// The receiving end of a background thread.
 pub(crate) struct Prefetch {
     receiver: Option<Receiver<Result<Batch, DataError>>>,
-    worker: Option<JoinHandle<()>>,
+    /// An error if it could not start.
+    worker: Option<io::Result<JoinHandle<()>>>,
 }
 
 impl Iterator for Prefetch {
@@ -48,16 +45,21 @@ impl Iterator for Prefetch {
             return Some(batch);
         }
         self.receiver = None;
-        let panicked = self.worker.take()?.join().is_err();
-        let message = "it crashed before its work was done".to_owned();
-        panicked.then_some(Err(DataError::Worker(message)))
+        let problem = match self.worker.take()? {
+            Err(error) => error.to_string(),
+            Ok(worker) => {
+                worker.join().err()?;
+                "it crashed before its work was done".to_owned()
+            }
+        };
+        Some(Err(DataError::Worker(problem)))
     }
 }
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.receiver = None; // a thread that waits to send gives up
-        if let Some(worker) = self.worker.take() {
+        if let Some(Ok(worker)) = self.worker.take() {
             // Its result no longer matters, panic or not.
             let _ = worker.join();
         }

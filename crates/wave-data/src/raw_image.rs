@@ -70,20 +70,13 @@ impl RawImage {
             return self;
         }
         let (w, h) = (self.width as u32, self.height as u32);
-        let turn = |mut image: DynamicImage| {
-            image.apply_orientation(orientation);
-            RawImage::from_dynamic(image)
+        let image = match self.channels {
+            1 => GrayImage::from_raw(w, h, self.pixels).map(DynamicImage::from),
+            _ => RgbImage::from_raw(w, h, self.pixels).map(DynamicImage::from),
         };
-        match self.channels {
-            1 => GrayImage::from_raw(w, h, self.pixels).map(|i| turn(i.into())),
-            _ => RgbImage::from_raw(w, h, self.pixels).map(|i| turn(i.into())),
-        }
-        .unwrap_or(RawImage {
-            width: 0,
-            height: 0,
-            channels: 1,
-            pixels: Vec::new(),
-        })
+        let mut image = image.unwrap_or_default();
+        image.apply_orientation(orientation);
+        RawImage::from_dynamic(image)
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Interpolation {
     Bilinear,
     /// A Hamming window over two pixels.
     Hamming,
-    /// Keys' cubic over four pixels, a = -1/2.
+    /// Keys' cubic convolution over four pixels, a = -1/2.
     #[default]
     Bicubic,
     /// Lanczos' windowed sinc over six pixels.
@@ -39,12 +39,10 @@ impl Interpolation {
     /// The filter's value `x` pixels from its centre.
     fn at(self, x: f64) -> f64 {
         use std::f64::consts::PI;
-        let sinc = |x: f64| {
-            if x == 0.0 {
-                1.0
-            } else {
-                (PI * x).sin() / (PI * x)
-            }
+        const A: f64 = -0.5;
+        let sinc = |x: f64| match PI * x {
+            0.0 => 1.0,
+            angle => angle.sin() / angle,
         };
         match self {
             Interpolation::Nearest | Interpolation::Box => {
@@ -53,7 +51,11 @@ impl Interpolation {
             Interpolation::Bilinear => (1.0 - x.abs()).max(0.0),
             Interpolation::Hamming if x.abs() >= 1.0 => 0.0,
             Interpolation::Hamming => sinc(x) * (0.54 + 0.46 * (PI * x).cos()),
-            Interpolation::Bicubic => bicubic(x),
+            Interpolation::Bicubic => match x.abs() {
+                x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+                x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+                _ => 0.0,
+            },
             Interpolation::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
             Interpolation::Lanczos => 0.0,
         }
@@ -123,26 +125,25 @@ impl<'a> View<'a> {
     }
 }
 
-/// An axis of a [`View`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Axis {
-    Columns,
-    Rows,
+/// Resamples the rectangle, width before height with rounding to 8 bits between them, as Pillow does; pixels
+/// outside the rectangle are ignored. (rows, columns, channels)
+pub(crate) fn resample(view: View, columns: &[Taps], rows: &[Taps]) -> Vec<u8> {
+    let wide = across(view, columns); // (height, columns, channels)
+    let size = (columns.len(), view.size.1);
+    down(View::whole(&wide, size, view.channels), rows)
 }
 
-/// Resamples one axis of the rectangle; pixels outside the rectangle are ignored.
-/// (height, taps, channels) or (taps, width, channels)
-pub(crate) fn resample(view: View, axis: Axis, taps: &[Taps]) -> Vec<u8> {
-    let ((w, h), c) = (view.size, view.channels);
-    match axis {
-        Axis::Rows => sums(taps, w * c, |y| view.row(y)),
-        Axis::Columns => {
-            let turned = view.transposed(); // (w, h, c)
-            let column = |x: usize| &turned[x * h * c..(x + 1) * h * c];
-            let sums = sums(taps, h * c, column); // (taps, h, c)
-            View::whole(&sums, (h, taps.len()), c).transposed()
-        }
-    }
+/// (height, taps, channels)
+fn across(view: View, taps: &[Taps]) -> Vec<u8> {
+    let (h, c) = (view.size.1, view.channels);
+    let turned = view.transposed(); // (w, h, c)
+    let sums = sums(taps, h * c, |x| &turned[x * h * c..(x + 1) * h * c]); // (taps, h, c)
+    View::whole(&sums, (h, taps.len()), c).transposed()
+}
+
+/// (taps, width, channels)
+fn down(view: View, taps: &[Taps]) -> Vec<u8> {
+    sums(taps, view.size.0 * view.channels, |y| view.row(y))
 }
 
 /// The source pixels of one output pixel, with their weights.
@@ -205,16 +206,6 @@ pub(crate) fn taps(
     Ok((0..to).map(tap).collect())
 }
 
-/// Keys' cubic convolution with a = -1/2.
-fn bicubic(x: f64) -> f64 {
-    const A: f64 = -0.5;
-    match x.abs() {
-        x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
-        x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
-        _ => 0.0,
-    }
-}
-
 /// Weighted sums of lines of `n` bytes: (taps, n)
 fn sums<'a>(taps: &[Taps], n: usize, line: impl Fn(usize) -> &'a [u8]) -> Vec<u8> {
     let mut out = vec![0; taps.len() * n];
@@ -267,7 +258,8 @@ mod tests {
         let found = taps(5, (0.0, 5.0), 2, Interpolation::Bicubic).unwrap();
         for (tap, centre) in found.iter().zip([1.25, 3.75]) {
             assert_eq!((tap.first, tap.weights.len()), (0, 5));
-            let weights = (0..5).map(|x| bicubic((f64::from(x) + 0.5 - centre) / 2.5));
+            let weights =
+                (0..5).map(|x| Interpolation::Bicubic.at((f64::from(x) + 0.5 - centre) / 2.5));
             let weights: Vec<f64> = weights.collect();
             let sum: f64 = weights.iter().sum();
             for (found, expected) in tap.weights.iter().zip(weights) {
@@ -281,23 +273,20 @@ mod tests {
         let pixels: Vec<u8> = (0..7 * 70 * 3).map(|i| (i * 31 % 251) as u8).collect();
         let view = View::whole(&pixels, (70, 7), 3);
         let flat = vec![200; 70 * 7];
-        let same = resample(view, Axis::Columns, &nearest(1.0, 0, 70, 0, 70));
+        let same = across(view, &nearest(1.0, 0, 70, 0, 70));
         assert_eq!(same, pixels);
         for by in Interpolation::ALL {
             let same = taps(70, (0.0, 70.0), 70, by).unwrap();
-            assert_eq!(resample(view, Axis::Columns, &same), pixels);
+            assert_eq!(across(view, &same), pixels);
             let same = taps(7, (0.0, 7.0), 7, by).unwrap();
-            assert_eq!(resample(view, Axis::Rows, &same), pixels);
+            assert_eq!(down(view, &same), pixels);
             let view = View::whole(&flat, (70, 7), 1);
-            for (axis, part, to) in [
-                (Axis::Columns, (3.3, 40.2), 33),
-                (Axis::Columns, (0.0, 70.0), 129),
-                (Axis::Rows, (0.5, 6.5), 3),
-            ] {
-                let size = if axis == Axis::Rows { 7 } else { 70 };
-                let found = resample(view, axis, &taps(size, part, to, by).unwrap());
+            for (part, to) in [((3.3, 40.2), 33), ((0.0, 70.0), 129)] {
+                let found = across(view, &taps(70, part, to, by).unwrap());
                 assert!(found.iter().all(|p| *p == 200));
             }
+            let found = down(view, &taps(7, (0.5, 6.5), 3, by).unwrap());
+            assert!(found.iter().all(|p| *p == 200));
             for part in [(-0.1, 5.0), (3.0, 0.0), (3.0, 4.1), (f64::NAN, 1.0)] {
                 assert!(taps(7, part, 3, by).is_err());
             }

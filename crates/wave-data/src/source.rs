@@ -37,15 +37,20 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// When there is no image `i`, when its file cannot be read, or when it is not an image.
     fn image(&self, i: usize) -> Result<RawImage, DataError> {
-        let file = self.encoded(i)?;
-        file.ok_or_else(|| no_image(i, self.len()))?.decode()
+        let is_there = i < self.len();
+        let file = is_there.then(|| self.encoded(i)).transpose()?.flatten();
+        let file = file.ok_or_else(|| no_image(i, self.len()))?;
+        decode(&file, &self.name(i))
     }
 
-    /// The file of image `i`, where images are files: not decoded yet.
+    /// The content of the file of image `i`, where images are files: not decoded yet.
     ///
     /// # Errors
-    /// When there is no image `i`, or when its file cannot be read.
-    fn encoded(&self, _i: usize) -> Result<Option<Encoded>, DataError> {
+    /// When the file cannot be read.
+    ///
+    /// # Panics
+    /// As [`label`](Self::label).
+    fn encoded(&self, _i: usize) -> Result<Option<Vec<u8>>, DataError> {
         Ok(None)
     }
 
@@ -58,11 +63,6 @@ pub trait Source: Send + Sync {
     /// When the file of image `i` was last changed, where it is known without reading it.
     fn modified(&self, _i: usize) -> Option<SystemTime> {
         None
-    }
-
-    /// Files and folders among the images that are not read.
-    fn passed_over(&self) -> PassedOver {
-        PassedOver::default()
     }
 
     /// The name of image `i` in reports: its file, or its position in a file.
@@ -79,25 +79,6 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// An image file in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encoded {
-    /// The file's content.
-    pub bytes: Vec<u8>,
-    /// Its name in errors.
-    pub name: String,
-}
-
-impl Encoded {
-    /// The image.
-    ///
-    /// # Errors
-    /// As [`decode()`].
-    pub fn decode(&self) -> Result<RawImage, DataError> {
-        decode(&self.bytes, &self.name)
-    }
-}
-
 /// Number of skipped paths that are listed.
 const NAMED: usize = 5;
 
@@ -111,10 +92,13 @@ pub struct PassedOver {
 }
 
 impl PassedOver {
-    pub(crate) fn add(&mut self, path: &Path) {
-        self.count += 1;
-        if self.named.len() < NAMED {
-            self.named.push(path.display().to_string());
+    /// Adds entries of a folder.
+    pub(crate) fn add(&mut self, dir: &Path, names: impl IntoIterator<Item = impl AsRef<Path>>) {
+        for name in names {
+            self.count += 1;
+            if self.named.len() < NAMED {
+                self.named.push(dir.join(name).display().to_string());
+            }
         }
     }
 
@@ -148,6 +132,8 @@ pub struct Dataset {
     /// True if the data set does not say which of its images are for testing, as in a directory of class
     /// folders alone.
     pub unsplit: bool,
+    /// Files and folders among the images of both splits that are not read.
+    pub passed_over: PassedOver,
 }
 
 impl Dataset {
@@ -162,26 +148,8 @@ impl Dataset {
             train: Arc::new(train),
             test: Arc::new(test),
             unsplit: false,
+            passed_over: PassedOver::default(),
         }
-    }
-
-    /// Training images alone.
-    pub(crate) fn trained(name: String, train: impl Source + 'static) -> Dataset {
-        let test = Empty(train.class_names().into());
-        Self::new(name, train, test)
-    }
-
-    /// Test images alone.
-    pub(crate) fn tested(name: String, test: impl Source + 'static) -> Dataset {
-        let train = Empty(test.class_names().into());
-        Self::new(name, train, test)
-    }
-
-    /// Files and folders among the images of both splits that are not read.
-    pub fn passed_over(&self) -> PassedOver {
-        let mut all = self.train.passed_over();
-        all.append(&self.test.passed_over());
-        all
     }
 }
 
@@ -195,13 +163,11 @@ pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
     let size = |k: usize| {
         let i = k * n / looked_at;
         // Broken images are the loader's concern.
-        match source.encoded(i).ok()? {
-            Some(file) => decode::size(&file.bytes),
-            None => source
-                .image(i)
-                .ok()
-                .map(|image| (image.height, image.width)),
+        if let Some(file) = source.encoded(i).ok()? {
+            return decode::size(&file);
         }
+        let image = source.image(i).ok()?;
+        Some((image.height, image.width))
     };
     let mut sizes = (0..looked_at).filter_map(size);
     let first = sizes.next()?;
@@ -286,22 +252,17 @@ impl Source for InMemory {
     }
 }
 
-/// No images, of some classes.
-pub(crate) struct Empty(pub(crate) Arc<[String]>);
+/// Labels are below this: a larger number is a mistake that would cost memory.
+const MOST_CLASSES: u64 = 1_000_000;
 
-impl Source for Empty {
-    fn len(&self) -> usize {
-        0
-    }
+/// A number as a label, if it can be one.
+pub(crate) fn check_label(label: u64) -> Option<u32> {
+    (label < MOST_CLASSES).then_some(label as u32)
+}
 
-    fn label(&self, i: usize) -> u32 {
-        let none: [u32; 0] = [];
-        none[i]
-    }
-
-    fn class_names(&self) -> &[String] {
-        &self.0
-    }
+/// The names of classes that have only numbers, from 0 to `highest`.
+pub(crate) fn numbered(highest: u32) -> Vec<String> {
+    (0..=highest).map(|k| k.to_string()).collect()
 }
 
 pub(crate) fn no_image(i: usize, len: usize) -> DataError {

@@ -1,5 +1,6 @@
 //! The tar format, as far as data sets use it: regular files in ustar, GNU and pax archives.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use crate::error::Problem;
@@ -136,26 +137,21 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Records `LENGTH KEY=VALUE\n`, up to the first malformed one.
+/// Keys and values of records `LENGTH KEY=VALUE\n`, up to the first malformed one.
 fn pax_records(mut content: &[u8]) -> Vec<(String, String)> {
-    let mut records = Vec::new();
-    loop {
-        let Some(space) = content.iter().position(|&byte| byte == b' ') else {
-            return records;
-        };
-        let length = std::str::from_utf8(&content[..space]).ok();
-        let Some(length) = length.and_then(|digits| digits.parse::<usize>().ok()) else {
-            return records;
-        };
-        let Some(record) = content.get(space + 1..length) else {
-            return records;
-        };
-        let record = String::from_utf8_lossy(record);
-        if let Some((key, value)) = record.trim_end_matches('\n').split_once('=') {
-            records.push((key.to_owned(), value.to_owned()));
-        }
+    let next = || {
+        let space = content.iter().position(|&byte| byte == b' ')?;
+        let length = std::str::from_utf8(&content[..space]).ok()?;
+        let length: usize = length.parse().ok()?;
+        let record = content.get(space + 1..length)?;
         content = &content[length..];
-    }
+        Some(String::from_utf8_lossy(record))
+    };
+    let pair = |record: Cow<str>| {
+        let (key, value) = record.trim_end_matches('\n').split_once('=')?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    std::iter::from_fn(next).filter_map(pair).collect()
 }
 
 /// Appends a file to an archive. Its name has at most 100 bytes.

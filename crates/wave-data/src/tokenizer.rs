@@ -23,11 +23,13 @@ const MOST_NORMALISED: u64 = 1 << 26;
 /// A tokenizer, without the truncation and padding that its file may specify.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
-    path: String,
+    /// The path that it was read from.
+    pub path: String,
+    /// The id of the file's padding token, if it has one.
+    pub padding: Option<u32>,
     inner: Inner,
     /// The steps that normalise a text, as the file has them.
     normalizer: Value,
-    padding: Option<u32>,
 }
 
 impl Tokenizer {
@@ -38,13 +40,11 @@ impl Tokenizer {
     pub fn read(path: &Path) -> Result<Tokenizer, DataError> {
         let bytes = read_whole(path, MOST_BYTES)?;
         let wrong = |why: String| {
-            DataError::content(
-                path,
-                format!(
-                    "is not a tokenizer ({why}); expected a tokenizer.json from `tokenizer.save` \
-                     of the tokenizers library or `save_pretrained` of transformers"
-                ),
-            )
+            let problem = format!(
+                "is not a tokenizer ({why}); expected a tokenizer.json from `tokenizer.save` of the \
+                 tokenizers library or `save_pretrained` of transformers"
+            );
+            DataError::content(path, problem)
         };
         let normalizer = look_over(&bytes).map_err(wrong)?;
         let read = || {
@@ -60,9 +60,9 @@ impl Tokenizer {
         let (inner, padding) = guarded(read).flatten().map_err(wrong)?;
         Ok(Tokenizer {
             path: path.display().to_string(),
-            normalizer,
-            inner,
             padding,
+            inner,
+            normalizer,
         })
     }
 
@@ -115,19 +115,9 @@ impl Tokenizer {
         })
     }
 
-    /// The path that it was read from.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     /// The id of a token.
     pub fn token(&self, text: &str) -> Option<u32> {
         self.inner.token_to_id(text)
-    }
-
-    /// The id of the file's padding token, if it has one.
-    pub fn padding(&self) -> Option<u32> {
-        self.padding
     }
 }
 
@@ -154,25 +144,20 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
     Ok(normalizer.unwrap_or_default())
 }
 
+/// The digits of base 64.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 /// A table in base 64: the length of its trie in four bytes, the trie, texts. The library allocates the
 /// stated length.
 fn check_charsmap(table: &str) -> Result<(), String> {
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let first: Option<Vec<u64>> = table
-        .bytes()
-        .take(6)
-        .map(|b| digit(b).map(u64::from))
-        .collect();
+    let digit = |byte: u8| DIGITS.iter().position(|digit| *digit == byte);
+    let first: Option<Vec<usize>> = table.bytes().take(6).map(digit).collect();
     let first = first.filter(|digits| digits.len() == 6);
     let bits = first.ok_or("its precompiled_charsmap is not a base64 table")?;
-    let bits = bits.iter().fold(0, |bits, digit| bits << 6 | digit) >> 4;
+    let bits = bits
+        .iter()
+        .fold(0, |bits: u64, digit| bits << 6 | *digit as u64)
+        >> 4;
     let trie = u64::from((bits as u32).swap_bytes());
     let holds = table.len() as u64 / 4 * 3;
     if trie + 4 > holds || trie % 4 != 0 || trie == 0 {
@@ -233,7 +218,7 @@ mod tests {
     fn words_become_tokens_neither_cut_nor_padded() {
         let tokenizer = read(WORDS).unwrap();
         assert_eq!(tokenizer.encode("a b c a").unwrap(), [0, 1, 2, 0]);
-        assert_eq!(tokenizer.padding(), Some(5));
+        assert_eq!(tokenizer.padding, Some(5));
         let short = tokenizer.truncated(3).unwrap();
         assert_eq!(short.encode("a b c a").unwrap(), [0, 1, 2]);
     }

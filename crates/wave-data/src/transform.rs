@@ -11,7 +11,7 @@ use crate::augment::Placement;
 use crate::augment::colour::luma;
 use crate::augment::crop::Rectangle;
 use crate::error::named;
-use crate::resample::{self, Axis, Interpolation, View, resample, taps};
+use crate::resample::{self, Interpolation, View, resample, taps};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
 /// The steps from an image to network input.
@@ -136,41 +136,30 @@ impl Transform {
     }
 
     pub(crate) fn check(&self) -> Result<(), DataError> {
-        let fail = |problem: String| Err(DataError::Settings(problem));
-        if !(1..=MAX_IMAGE_SIZE).contains(&self.image_size) {
-            return fail(format!(
-                "an image size of {} is out of range: expected 1 to {MAX_IMAGE_SIZE}",
-                self.image_size
-            ));
-        }
-        if !matches!(self.channels, 1 | 3) {
-            return fail(format!(
-                "{} channels are not supported: expected 1 (grey) or 3 (colour)",
-                self.channels
-            ));
-        }
-        if !(0.01..=1.0).contains(&self.crop_pct) {
-            return fail(format!(
-                "crop_pct = {} is out of range: expected 0.01 to 1",
-                self.crop_pct
-            ));
-        }
-        if self.mean.len() != self.channels || self.std.len() != self.channels {
-            return fail(format!(
-                "{} means and {} standard deviations for {} channels: expected one for each",
-                self.mean.len(),
-                self.std.len(),
-                self.channels
-            ));
-        }
+        let (side, channels, crop_pct) = (self.image_size, self.channels, self.crop_pct);
+        let (mean, std) = (&self.mean, &self.std);
+        let (means, deviations) = (mean.len(), std.len());
         let usable = |std: &f32| *std > 0.0 && std.is_finite();
-        if !self.mean.iter().all(|mean| mean.is_finite()) || !self.std.iter().all(usable) {
-            return fail(format!(
-                "mean {:?} and standard deviation {:?}: expected finite numbers, the latter above 0",
-                self.mean, self.std
-            ));
-        }
-        Ok(())
+        let problem = if !(1..=MAX_IMAGE_SIZE).contains(&side) {
+            format!("an image size of {side} is out of range: expected 1 to {MAX_IMAGE_SIZE}")
+        } else if !matches!(channels, 1 | 3) {
+            format!("{channels} channels are not supported: expected 1 (grey) or 3 (colour)")
+        } else if !(0.01..=1.0).contains(&crop_pct) {
+            format!("crop_pct = {crop_pct} is out of range: expected 0.01 to 1")
+        } else if (means, deviations) != (channels, channels) {
+            format!(
+                "{means} means and {deviations} standard deviations for {channels} channels: \
+                 expected one for each"
+            )
+        } else if !mean.iter().all(|mean| mean.is_finite()) || !std.iter().all(usable) {
+            format!(
+                "mean {mean:?} and standard deviation {std:?}: expected finite numbers, the latter \
+                 above 0"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(DataError::Settings(problem))
     }
 
     /// The shorter side before the crop, as Python's `floor(image_size / crop_pct)`.
@@ -195,12 +184,10 @@ impl Transform {
         let by = self.interpolation;
         let columns = Window::new(w, across, self.image_size, self.crop_offset);
         let rows = Window::new(h, down, self.image_size, self.crop_offset);
-        if columns.keeps_all() && rows.keeps_all() {
+        if columns.keeps_all(self.image_size) && rows.keeps_all(self.image_size) {
             return Ok(pixels);
         }
-        // Two calls, width before height, with rounding to 8 bits between them, as in Pillow.
         let (first, end) = rows.support(by);
-        let (wide, high) = (columns.shown, rows.shown);
         let strip = View {
             pixels: &pixels,
             line: w,
@@ -208,28 +195,26 @@ impl Transform {
             corner: (0, first),
             size: (w, end - first),
         };
-        let strip = resample(strip, Axis::Columns, &columns.of(0, w, by)?); // (end - first, wide, c)
-        let strip = View::whole(&strip, (wide, end - first), c);
-        let shown = resample(strip, Axis::Rows, &rows.of(first, end - first, by)?); // (high, wide, c)
+        let (across, down) = (columns.taps(0, w, by)?, rows.taps(first, end - first, by)?);
+        let (wide, high) = (columns.shown, rows.shown);
+        let shown = resample(strip, &across, &down); // (high, wide, c)
         if (wide, high) == (self.image_size, self.image_size) {
             return Ok(Cow::Owned(shown));
         }
-        Ok(Cow::Owned(self.bordered(&shown, &columns, &rows, c)))
+        Ok(Cow::Owned(self.bordered(&shown, wide, high, c)))
     }
 
     /// An image (high, wide, c) in the middle of a square of the mean colour (side, side, channels).
-    fn bordered(&self, shown: &[u8], columns: &Window, rows: &Window, c: usize) -> Vec<u8> {
-        let colour = |mean: &f32| {
-            (255.0 * f64::from(*mean))
-                .round_ties_even()
-                .clamp(0.0, 255.0) as u8
-        };
-        let colour: Vec<u8> = self.mean.iter().map(colour).collect();
+    fn bordered(&self, shown: &[u8], wide: usize, high: usize, c: usize) -> Vec<u8> {
+        let level = |mean: &f32| (255.0 * f64::from(*mean)).round_ties_even();
+        let levels = self.mean.iter().map(level);
+        let colour: Vec<u8> = levels.map(|x| x.clamp(0.0, 255.0) as u8).collect();
         let (side, channels) = (self.image_size, self.channels);
+        let (left, top) = ((side - wide) / 2, (side - high) / 2);
         let mut square = colour.repeat(side * side);
-        for (y, row) in shown.chunks_exact(columns.shown * c).enumerate() {
-            let at = ((rows.before + y) * side + columns.before) * channels;
-            let to = &mut square[at..at + columns.shown * channels];
+        for (y, row) in shown.chunks_exact(wide * c).enumerate() {
+            let at = ((top + y) * side + left) * channels;
+            let to = &mut square[at..at + wide * channels];
             for (to, from) in to.chunks_exact_mut(channels).zip(row.chunks_exact(c)) {
                 for (k, to) in to.iter_mut().enumerate() {
                     *to = from[k.min(c - 1)]; // grey is repeated
@@ -270,9 +255,8 @@ pub(crate) fn resize_rectangle(
         size: (w, h),
     };
     let by = Interpolation::Bicubic;
-    let wide = resample(part, Axis::Columns, &taps(w, columns, side, by)?); // (h, side, c)
-    let wide = View::whole(&wide, (side, h), c);
-    Ok(resample(wide, Axis::Rows, &taps(h, rows, side, by)?)) // (side, side, c)
+    let (columns, rows) = (taps(w, columns, side, by)?, taps(h, rows, side, by)?);
+    Ok(resample(part, &columns, &rows))
 }
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
@@ -285,10 +269,8 @@ struct Window {
     scale: f64,
     /// Pixels of the resized axis before the window.
     skipped: usize,
-    /// Number of its pixels after resizing, then of border pixels before and after them.
+    /// Number of its pixels after resizing.
     shown: usize,
-    before: usize,
-    after: usize,
 }
 
 impl Window {
@@ -305,13 +287,11 @@ impl Window {
             scale,
             skipped: offset as usize,
             shown,
-            before: (crop - shown) / 2,
-            after: (crop - shown).div_ceil(2),
         }
     }
 
     /// The taps of the window's pixels, of `size` pixels of the original from `first` on.
-    fn of(
+    fn taps(
         &self,
         first: usize,
         size: usize,
@@ -325,11 +305,10 @@ impl Window {
         taps(size, part, self.shown, by)
     }
 
-    fn keeps_all(&self) -> bool {
-        self.start == 0.0
-            && self.length == self.side as f64
-            && self.scale == 1.0
-            && self.before + self.after == 0
+    /// True if it is all of the original, of this length.
+    fn keeps_all(&self, side: usize) -> bool {
+        let whole = (0.0, self.side as f64, 1.0);
+        (self.start, self.length, self.scale) == whole && self.side == side
     }
 
     /// The first and one past the last pixel that the window's pixels depend on.
@@ -351,10 +330,8 @@ pub(crate) struct Normaliser {
 impl Normaliser {
     pub(crate) fn new(transform: &Transform) -> Result<Self, DataError> {
         transform.check()?;
-        let table = |(mean, std): (&f32, &f32)| {
-            let value = |x: usize| (x as f32 / 255.0 - mean) / std;
-            std::array::from_fn(value)
-        };
+        let table =
+            |(mean, std): (&f32, &f32)| std::array::from_fn(|x| (x as f32 / 255.0 - mean) / std);
         let channels = transform.mean.iter().zip(&transform.std);
         Ok(Self {
             image_size: transform.image_size,

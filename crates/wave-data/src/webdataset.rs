@@ -14,12 +14,12 @@ use std::time::SystemTime;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::decode::MAX_FILE_BYTES;
+use crate::decode::too_long;
 use crate::error::Problem;
 use crate::listing::IMAGE_EXTENSIONS;
-use crate::source::{name_of, no_image, open_file};
+use crate::source::{check_label, name_of, numbered, open_file};
 use crate::tar::{self, Member};
-use crate::{DataError, Dataset, Encoded, Source, cache, pattern};
+use crate::{DataError, Dataset, Source, cache, pattern};
 
 mod info;
 
@@ -49,11 +49,9 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     let named = (info.files(&[TRAIN]), info.files(&TEST));
     let (train, test) = match named {
         (None, None) => splits(dir).ok_or_else(|| {
-            DataError::content(
-                dir,
-                "holds no tar shards whose names begin with `train` or `val`; name them \
-                 train-*.tar, val-*.tar",
-            )
+            let problem = "holds no tar shards whose names begin with `train` or `val`; name them \
+                           train-*.tar, val-*.tar";
+            DataError::content(dir, problem)
         })?,
         (train, test) => (train.unwrap_or_default(), test.unwrap_or_default()),
     };
@@ -90,9 +88,7 @@ fn open(
     let (mut train, mut test) = (part(train)?, part(test)?);
     let all = train.samples.iter().chain(&test.samples);
     let highest = all.map(|sample| sample.label).max().unwrap_or(0);
-    let names = info
-        .class_names
-        .unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
+    let names = info.class_names.unwrap_or_else(|| numbered(highest));
     if names.len() <= highest as usize {
         return Err(DataError::Settings(format!(
             "{name}: has a label {highest}, but {INFO} names {} classes; expected labels from 0",
@@ -136,10 +132,8 @@ impl Shards {
         }
         info.check(&found)?;
         if let (true, Some(first)) = (samples.is_empty(), files.first()) {
-            return Err(DataError::content(
-                first,
-                "no shard holds an image; expected members KEY.jpg and KEY.cls",
-            ));
+            let problem = "no shard holds an image; expected members KEY.jpg and KEY.cls";
+            return Err(DataError::content(first, problem));
         }
         Ok(Shards {
             files,
@@ -158,18 +152,10 @@ impl Source for Shards {
         self.samples[i].label
     }
 
-    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
-        let sample = self.samples.get(i).ok_or_else(|| no_image(i, self.len()))?;
-        let name = self.name(i);
-        if sample.size > MAX_FILE_BYTES {
-            let problem = format!(
-                "is {} bytes long; expected at most {MAX_FILE_BYTES}",
-                sample.size
-            );
-            return Err(DataError::Content {
-                path: name,
-                problem,
-            });
+    fn encoded(&self, i: usize) -> Result<Option<Vec<u8>>, DataError> {
+        let sample = &self.samples[i];
+        if let Some(problem) = too_long(sample.size) {
+            return Err(DataError::content(Path::new(&self.name(i)), problem));
         }
         let path = &self.files[sample.shard as usize];
         let mut bytes = Vec::with_capacity(sample.size as usize);
@@ -178,26 +164,21 @@ impl Source for Shards {
             file.take(sample.size).read_to_end(&mut bytes)
         });
         read.map_err(DataError::read(path))?;
-        Ok(Some(Encoded { bytes, name }))
+        Ok(Some(bytes))
     }
 
     fn file_size(&self, i: usize) -> Option<u64> {
-        Some(self.samples.get(i)?.size)
+        Some(self.samples[i].size)
     }
 
     fn modified(&self, i: usize) -> Option<SystemTime> {
-        let file = &self.files[self.samples.get(i)?.shard as usize];
+        let file = &self.files[self.samples[i].shard as usize];
         file.metadata().ok()?.modified().ok()
     }
 
     fn name(&self, i: usize) -> String {
-        match self.samples.get(i) {
-            Some(sample) => {
-                let file = self.files[sample.shard as usize].display();
-                format!("{file}, byte {}", sample.offset)
-            }
-            None => format!("image {i}"),
-        }
+        let Sample { shard, offset, .. } = self.samples[i];
+        format!("{}, byte {offset}", self.files[shard as usize].display())
     }
 
     fn class_names(&self) -> &[String] {
@@ -247,8 +228,9 @@ pub(crate) fn parse(archive: &mut (impl Read + Seek), shard: u32) -> Result<Vec<
         match extension.as_str() {
             "cls" => label(&mut numbers, key, member)?,
             "json" => label(&mut descriptions, key, member)?,
-            IMAGE => images.push((key, member)),
-            other if IMAGE_EXTENSIONS.contains(&other) => images.push((key, member)),
+            image if image == IMAGE || IMAGE_EXTENSIONS.contains(&image) => {
+                images.push((key, member));
+            }
             _ => {}
         }
     }
@@ -310,20 +292,15 @@ fn read_label(archive: &mut (impl Read + Seek), member: &Member) -> Result<u32, 
     archive.seek(SeekFrom::Start(member.offset))?;
     archive.read_exact(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    if member.name.to_ascii_lowercase().ends_with(".json") {
-        let json: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
-        let label = ["label", "cls", "class_id"]
-            .iter()
-            .find_map(|&key| json[key].as_u64());
-        return label.and_then(check_label).ok_or_else(|| fail(&text));
-    }
-    let number = text.trim().parse().ok();
-    number.and_then(check_label).ok_or_else(|| fail(&text))
-}
-
-/// No data set has a million classes; a label that large is a mistake that would cost memory.
-pub(crate) fn check_label(label: u64) -> Option<u32> {
-    (label < 1_000_000).then_some(label as u32)
+    let label = match member.name.to_ascii_lowercase().ends_with(".json") {
+        true => {
+            let json: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+            let mut keys = ["label", "cls", "class_id"].iter();
+            keys.find_map(|&key| json[key].as_u64())
+        }
+        false => text.trim().parse().ok(),
+    };
+    label.and_then(check_label).ok_or_else(|| fail(&text))
 }
 
 #[cfg(test)]

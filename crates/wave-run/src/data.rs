@@ -271,7 +271,7 @@ pub(crate) fn share(plan: &DataPlan, dataset: &Dataset) -> Option<usize> {
 
 /// Prints a note about files in the data that are not read.
 fn tell_passed_over(dataset: &Dataset) {
-    let passed_over = dataset.passed_over();
+    let passed_over = &dataset.passed_over;
     if passed_over.count > 0 {
         progress::note(&format!(
             "{}: ignored files and folders: {passed_over}",
@@ -418,7 +418,7 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
 fn content(source: &dyn Source, i: usize) -> String {
     // Broken images are handled by the loader.
     let bytes = match source.encoded(i) {
-        Ok(Some(file)) => file.bytes,
+        Ok(Some(file)) => file,
         Ok(None) => source
             .image(i)
             .map_or_else(|_| Vec::new(), |image| image.pixels),

@@ -11,6 +11,11 @@ use crate::{
 const SIDE: usize = 8;
 const CLASSES: usize = 8;
 
+const MIXING: Mixing = Mixing {
+    mixup: 0.8,
+    cutmix: 1.0,
+};
+
 fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
     let data = wave_data::open("shapes").unwrap();
     let channels = data.train.native_size().unwrap().0;
@@ -94,7 +99,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec
 
 #[test]
 fn a_step_is_the_same_in_however_many_micro_batches_and_on_however_many_ranks() {
-    for mixing in [None, Some(Mixing::default())] {
+    for mixing in [None, Some(MIXING)] {
         let loader = loader(12, mixing);
         let whole = train(&Alone, &loader, 1).unwrap();
         for (size, parts) in [
@@ -124,7 +129,7 @@ fn a_step_is_the_same_in_however_many_micro_batches_and_on_however_many_ranks() 
 
 #[test]
 fn unequal_micro_batches_and_parted_pairs_are_refused() {
-    let mixed = loader(12, Some(Mixing::default()));
+    let mixed = loader(12, Some(MIXING));
     let plain = loader(12, None);
     for (size, parts, loader, needle) in [
         (1, 5, &plain, "divisor"),
@@ -146,7 +151,7 @@ fn unequal_micro_batches_and_parted_pairs_are_refused() {
 
 #[test]
 fn micro_batches_of_a_mixed_batch_have_the_targets_of_the_whole() {
-    let batch = loader(12, Some(Mixing::default())).batch(1).unwrap();
+    let batch = loader(12, Some(MIXING)).batch(1).unwrap();
     let whole = batch.soft_targets(CLASSES, 0.1);
     let mut seen = Vec::new();
     for rows in batch.split(3).unwrap() {

@@ -180,8 +180,7 @@ impl Bench<'_> {
             )));
         };
         let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
-        let table = &self.grid.bench.donors[name];
-        if !table.given && table.model.is_none() {
+        if self.grid.bench.donors[name].model.is_none() {
             let number = |key: &str| model.provenance[key].as_f64().unwrap_or(0.0);
             donor.spent = Spent {
                 epochs: number("epochs"),

@@ -15,52 +15,52 @@ use wave_stages::score::score;
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 /// The growth of a small network, with training data of the target's classes.
-pub(super) struct Growth<'a> {
-    pub(super) small: &'a Donor,
-    pub(super) target: &'a VitShape,
-    pub(super) data: &'a Data,
-    pub(super) resolved: &'a Resolved,
+struct Growth<'a> {
+    small: &'a Donor,
+    /// The small network's weights, on the device.
+    frozen: Weights,
+    target: &'a VitShape,
+    data: &'a Data,
+    resolved: &'a Resolved,
+}
+
+/// Trains the operator, and returns the grown weights, a tensor for each layer.
+pub(super) fn grow(
+    small: &Donor,
+    target: &VitShape,
+    data: &Data,
+    resolved: &Resolved,
+    label: &str,
+    options: &Options,
+) -> Result<Weights> {
+    let stacked = vit::stack(small.weights(), small.shape().depth)?;
+    let growth = Growth {
+        small,
+        frozen: options.context.place(&stacked)?,
+        target,
+        data,
+        resolved,
+    };
+    let train_run = TrainRun {
+        label,
+        data,
+        resolved,
+        every_epoch: false,
+    };
+    let outcome = train::train(&growth, &train_run, None, options)?;
+    Ok(vit::unstack(&growth.grown(&outcome.values)?)?)
 }
 
 impl Growth<'_> {
-    /// Trains the operator, and returns the grown weights, a tensor for each layer.
-    pub(super) fn grow(&self, label: &str, options: &Options) -> Result<Weights> {
-        let small = self.small;
-        let growing = Growing {
-            of: self,
-            frozen: options
-                .context
-                .place(&vit::stack(small.weights(), small.shape().depth)?)?,
-        };
-        let train_run = TrainRun {
-            label,
-            data: self.data,
-            resolved: self.resolved,
-            every_epoch: false,
-        };
-        let outcome = train::train(&growing, &train_run, None, options)?;
-        Ok(vit::unstack(&growing.grown(&outcome.values)?)?)
-    }
-}
-
-struct Growing<'a> {
-    of: &'a Growth<'a>,
-    /// The small network's weights, on the device.
-    frozen: Weights,
-}
-
-impl Growing<'_> {
     fn grown(&self, operator: &Weights) -> Result<Weights, NetworkError> {
-        let Growth { small, target, .. } = self.of;
-        ligo::grow(&self.frozen, small.shape(), operator, target)
+        ligo::grow(&self.frozen, self.small.shape(), operator, self.target)
     }
 }
 
-impl Trainable for Growing<'_> {
+impl Trainable for Growth<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let of = self.of;
         let variable = |(name, t): (&String, &Tensor)| {
             Ok(Variable {
                 name: name.clone(),
@@ -70,8 +70,8 @@ impl Trainable for Growing<'_> {
                 muon: None,
             })
         };
-        let (small, seed) = (of.small.shape(), of.resolved.seed);
-        let start = ligo::operator_start(small, of.target, ligo::NOISE, seed)?;
+        let (small, seed) = (self.small.shape(), self.resolved.seed);
+        let start = ligo::operator_start(small, self.target, ligo::NOISE, seed)?;
         start.iter().map(variable).collect()
     }
 
@@ -82,7 +82,7 @@ impl Trainable for Growing<'_> {
         images: &Tensor,
         _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let (target, resolved) = (self.of.target, self.of.resolved);
+        let (target, resolved) = (self.target, self.resolved);
         let weights = self
             .grown(&live.weights)
             .map_err(candle_core::Error::wrap)?;
@@ -93,7 +93,7 @@ impl Trainable for Growing<'_> {
     }
 
     fn score(&self, operator: &Weights) -> Result<Scores> {
-        let network = Network::Vit(self.of.target.clone());
-        score(&network, &self.grown(operator)?, &self.of.data.tests)
+        let network = Network::Vit(self.target.clone());
+        score(&network, &self.grown(operator)?, &self.data.tests)
     }
 }

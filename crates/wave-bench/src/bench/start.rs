@@ -2,7 +2,7 @@
 
 use super::artefacts::begin;
 use super::cells::lock;
-use super::grow::Growth;
+use super::grow::grow;
 use super::table::{Component, Method, TEMPLATES};
 use super::{Bench, Cell, similarity};
 use anyhow::{Context as _, Result};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use toml::Table;
 use wave_artefacts::model::Model;
-use wave_artefacts::templates::{self, TemplateDir};
+use wave_artefacts::templates;
 use wave_init::Donor;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
@@ -115,14 +115,8 @@ fn by_initialisation(
         let data = bench.open_data(&training)?;
         let plan = TrainingPlan::new(&training, finetune::DEFAULTS)?;
         let resolved = plan.resolve(&data)?;
-        let growth = Growth {
-            small,
-            target: &shape,
-            data: &data,
-            resolved: &resolved,
-        };
         let label = format!("operator of {}", cell.file_name());
-        let grown = growth.grow(&label, &bench.options)?;
+        let grown = grow(small, &shape, &data, &resolved, &label, &bench.options)?;
         // A classifier with other classes is reinitialised.
         let kept = small.shape().classes == shape.classes;
         start.model.weights.extend(
@@ -179,9 +173,12 @@ fn from_templates(
         transferred: taken(gene, &shape, method.inherit.as_deref()),
         stored: gene.ledger().iter().map(|(_, n)| n).sum(),
         fitted: 0,
-        shared_epochs: shared_epochs(bench, &templates, method, cell.seed)?,
+        shared_epochs: templates.config.provenance.all_epochs().iter().sum(),
         own_epochs: 0.0,
     };
+    if let Some(ancestor) = &method.donor {
+        start.shared_epochs += bench.donor(ancestor, cell.seed)?.spent.epochs;
+    }
     if let Some(data) = &data {
         start.own_epochs = plan.training.resolve(data)?.epochs(data);
         let fitted = made.ledger.iter().find(|(key, _)| *key == "scalers");
@@ -206,21 +203,6 @@ fn from_templates(
         }
     }
     Ok(start)
-}
-
-/// Epochs of the condensation, plus the epochs of the donor that it distilled.
-fn shared_epochs(
-    bench: &Bench,
-    templates: &TemplateDir,
-    method: &Method,
-    seed: u64,
-) -> Result<f64> {
-    let own: f64 = templates.config.provenance.all_epochs().iter().sum();
-    let donor = match &method.donor {
-        Some(name) => bench.donor(name, seed)?.spent.epochs,
-        None => 0.0,
-    };
-    Ok(own + donor)
 }
 
 /// Number of values that a model of this shape inherits: from the given components, or from all of them.

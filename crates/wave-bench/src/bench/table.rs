@@ -84,9 +84,6 @@ pub struct DonorTable {
     /// Also distil from the condensation's ancestor.
     #[serde(default)]
     pub distil: bool,
-    /// True if it counts as an existing model, so that its training cost is not counted for any method.
-    #[serde(default)]
-    pub given: bool,
     /// Changes to `[finetune]`.
     #[serde(default)]
     pub finetune: Table,
@@ -388,11 +385,8 @@ impl Grid {
                 ));
             }
             let named: Vec<String> = sizes.iter().map(|(l, d)| format!("{l}x{d}")).collect();
-            if let Some(size) = method
-                .pretrain_at
-                .keys()
-                .find(|size| !named.contains(*size))
-            {
+            let mut changed = method.pretrain_at.keys();
+            if let Some(size) = changed.find(|size| !named.contains(*size)) {
                 return Err(wrong(format!(
                     "pretrain_at names {size}; expected one of the sizes {}",
                     named.join(", ")
@@ -423,11 +417,8 @@ impl Grid {
                 let start = &method.start;
                 return Err(wrong(format!("{start} takes {number} donor; {remedy}")));
             }
-            if method
-                .operator
-                .as_ref()
-                .is_some_and(|t| t.contains_key("muon"))
-            {
+            let operator = method.operator.as_ref();
+            if operator.is_some_and(|table| table.contains_key("muon")) {
                 return Err(wrong("`operator` trains with AdamW; remove muon".into()));
             }
         }

@@ -13,7 +13,6 @@ impl Findings<'static> {
             sizes: vec![(3, 64), (6, 64)],
             datasets: vec![String::new()],
             parameters: &|depth, width| 1000 * depth * width,
-            multiply_adds: &|depth, width| 100_000 * depth * width,
             seeds: vec![0, 1, 2],
             condensations: 1,
             rates: Vec::new(),

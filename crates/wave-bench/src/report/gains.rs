@@ -1,7 +1,7 @@
 //! The lead of the subject over the other methods.
 
 use super::page::Page;
-use super::statistics::{differences, mean, paired};
+use super::statistics::{differences, paired};
 use super::summary::{Size, Summaries, Summary, words};
 use super::{Findings, Found};
 use std::collections::BTreeSet;
@@ -171,60 +171,6 @@ fn standing(subject: &str, gains: &[Gain]) -> Vec<String> {
         )
     }));
     lines
-}
-
-/// The lead of each method's largest model over its smallest.
-pub(super) fn spread(page: &mut Page, found: &Found) {
-    let several = found.findings.datasets.len() > 1;
-    let mut rows = Vec::new();
-    for dataset in &found.findings.datasets {
-        for method in &found.findings.methods {
-            let cells = spread_of(found, dataset, method);
-            let name = match several {
-                true => format!("{method} on {dataset}"),
-                false => method.clone(),
-            };
-            rows.extend(cells.map(|cells| Vec::from_iter([name].into_iter().chain(cells))));
-        }
-    }
-    if rows.is_empty() {
-        return;
-    }
-    page.section("From the smallest to the largest");
-    page.paragraph(
-        "Top-1 of each method's largest model minus the top-1 of its smallest, in points, before \
-         and after fine-tuning (mean ± standard deviation over the seeds that both have).",
-    );
-    let columns = [
-        "method",
-        "smallest",
-        "largest",
-        "times the multiply-adds",
-        "before",
-        "after",
-    ];
-    page.table(&columns, rows);
-}
-
-/// The numbers of a method on a data set, if it has two sizes with a seed in common.
-fn spread_of(found: &Found, dataset: &str, method: &str) -> Option<[String; 5]> {
-    let work = |s: &Summary| (found.findings.multiply_adds)(s.size.0, s.size.1);
-    let own = || found.summaries.on(dataset, method);
-    let small = own().min_by_key(|s| work(s))?;
-    let large = own()
-        .max_by_key(|s| work(s))
-        .filter(|s| work(s) > work(small))?;
-    let after = differences(&large.top1_by_seed, &small.top1_by_seed);
-    let points = |x: f64| format!("{:+.2}", 100.0 * x);
-    let spread = super::statistics::deviation(&after);
-    let spread = spread.map_or(String::new(), |sd| format!(" ± {:.2}", 100.0 * sd));
-    Some([
-        words(small.size),
-        words(large.size),
-        super::number((10.0 * work(large) as f64 / work(small) as f64).round() / 10.0),
-        points(large.start_top1 - small.start_top1),
-        points(mean(&after)?) + &spread,
-    ])
 }
 
 #[cfg(test)]

@@ -78,15 +78,3 @@ fn without_rows_of_the_subject_or_rivals_there_are_no_gains() {
     fixture.subject = "unnamed".to_owned();
     assert_eq!(found(&fixture), []);
 }
-
-#[test]
-fn the_spread_is_over_seeds_that_both_sizes_have() {
-    let mut fixture = Findings::of(&["wave", "one-size"]);
-    fixture.rows("wave", 3, &[0.70, 0.72]);
-    fixture.rows("wave", 6, &[0.75, 0.73, 0.99]);
-    fixture.rows("one-size", 6, &[0.5]);
-    let found = Found::new(&fixture);
-    let wave = spread_of(&found, "", "wave").unwrap();
-    assert_eq!(wave, ["3 x 64", "6 x 64", "2", "+0.00", "+3.00 ± 2.83"]);
-    assert_eq!(spread_of(&found, "", "one-size"), None);
-}

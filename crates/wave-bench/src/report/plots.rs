@@ -1,24 +1,13 @@
 //! The plots of a report.
 
 use super::page::Page;
-use super::summary::{Summary, on, words};
-use super::{Found, number, statistics};
+use super::summary::{Summary, on};
+use super::{Found, statistics};
 use anyhow::Result;
 use wave_run::plot::{Chart, Series, Unit};
 
-/// Maximum number of models in the plot of total epochs.
-const MOST_MODELS: usize = 20;
 /// Number of methods with their own colour; the others are grey.
 const STRONG: usize = 4;
-
-/// Epochs for models of one size.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Line {
-    /// Spent once.
-    pub(super) shared: f64,
-    /// Spent for each model.
-    pub(super) each: f64,
-}
 
 /// Name and `(x, mean, standard deviation)` of a curve.
 type Band = (String, Vec<(f64, f64, f64)>);
@@ -79,9 +68,8 @@ fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
     strong
 }
 
-/// Plots accuracy against epoch, for each size at which a method was tested during training. Returns true if there is
-/// any.
-pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
+/// Plots accuracy against epoch, for each size at which a method was tested during training.
+pub(super) fn curves(page: &mut Page, found: &Found) -> Result<()> {
     let mut intro = Some((
         "Accuracy by epoch",
         "Mean over seeds; the shaded area is the standard deviation. A start below half of all \
@@ -108,7 +96,7 @@ pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
             &svg,
         )?;
     }
-    Ok(intro.is_none())
+    Ok(())
 }
 
 /// Drops starting points below half of everything after them on any curve: the accuracy of untrained models would
@@ -124,121 +112,39 @@ fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
     series
 }
 
-/// Plots final accuracy against parameters, and against multiply-adds, for each data set and the methods with several
-/// sizes, under the title `section` unless it is empty.
+/// Plots final accuracy against parameters, for each data set and the methods with several sizes, under the title
+/// `section` unless it is empty.
 pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()> {
     let mut intro = Some((
         section,
         "Mean over seeds; the shaded area is the standard deviation. Secondary methods are grey.",
     ));
-    let parameters = |s: &Summary| (found.findings.parameters)(s.size.0, s.size.1) as f64 / 1e3;
-    let work = |s: &Summary| (found.findings.multiply_adds)(s.size.0, s.size.1) as f64 / 1e6;
-    // File name, name, label, and the x value of a summary.
-    type Axis<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&Summary) -> f64);
-    let axes: [Axis; 2] = [
-        ("sizes", "parameters", "thousand parameters", &parameters),
-        (
-            "sizes-work",
-            "multiply-adds",
-            "million multiply-adds per image",
-            &work,
-        ),
-    ];
+    let point = |s: &Summary| {
+        let parameters = (found.findings.parameters)(s.size.0, s.size.1) as f64;
+        (parameters / 1e3, s.top1, s.deviation.unwrap_or(0.0))
+    };
     for dataset in &found.findings.datasets {
-        for (file, name, label, x) in axes {
-            let band = |method: &String| -> Band {
-                let points = found.summaries.on(dataset, method);
-                let mut points: Vec<_> = points.map(|s| point(x(s), s)).collect();
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                (method.clone(), points)
-            };
-            let mut bands: Vec<Band> = found.findings.methods.iter().map(band).collect();
-            bands.retain(|(_, points)| points.len() > 1);
-            if bands.is_empty() {
-                continue;
-            }
-            page.once(&mut intro);
-            let title = on(dataset, "models of several sizes");
-            let svg = accuracies(found, (dataset, "accuracy by size"), label, bands)?;
-            page.plot(&[file, dataset], &format!("Top-1 by {name}, {title}"), &svg)?;
-        }
-    }
-    Ok(())
-}
-
-/// Plots accuracy against stored values for each data set: the methods that store values and have the fewest epochs
-/// of fine-tuning, at the size that most of them have.
-pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
-    let mut intro = Some((
-        "Accuracy by stored values",
-        "Values stored so that a model of any size can be started: templates, scalers and \
-         inherited weights, or donors. Each takes four bytes in f32.",
-    ));
-    for dataset in &found.findings.datasets {
-        let keeping = |size| -> Vec<&Summary> {
-            let all = found.summaries.at(dataset, size);
-            let mut all: Vec<&Summary> = all.filter(|s| s.stored_parameters > 0).collect();
-            let fewest = all.iter().map(|s| s.epochs).fold(f64::INFINITY, f64::min);
-            all.retain(|s| s.epochs <= fewest);
-            all
+        let band = |method: &String| -> Band {
+            let mut points: Vec<_> = found.summaries.on(dataset, method).map(point).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            (method.clone(), points)
         };
-        let sizes = found.findings.sizes.iter().rev(); // reversed: ties go to the first size
-        let Some(&size) = sizes.max_by_key(|size| keeping(**size).len()) else {
-            continue;
-        };
-        let stored = |s: &Summary| s.stored_parameters as f64 / 1e3;
-        let bands = keeping(size).into_iter();
-        let bands: Vec<Band> = bands
-            .map(|s| (s.method.clone(), vec![point(stored(s), s)]))
-            .collect();
-        if bands.len() < 2 {
+        let mut bands: Vec<Band> = found.findings.methods.iter().map(band).collect();
+        bands.retain(|(_, points)| points.len() > 1);
+        if bands.is_empty() {
             continue;
         }
         page.once(&mut intro);
-        let title = on(dataset, &format!("depth {}, width {}", size.0, size.1));
-        let question = format!("accuracy at {} by stored values", words(size));
-        let svg = accuracies(found, (dataset, &question), "thousand stored values", bands)?;
+        let of = (dataset.as_str(), "accuracy by size");
+        let svg = accuracies(found, of, "thousand parameters", bands)?;
+        let title = on(dataset, "models of several sizes");
         page.plot(
-            &["kept", dataset],
-            &format!("Top-1 by stored values, {title}"),
+            &["sizes", dataset],
+            &format!("Top-1 by parameters, {title}"),
             &svg,
         )?;
     }
     Ok(())
-}
-
-/// A summary as a point at `x`.
-fn point(x: f64, s: &Summary) -> (f64, f64, f64) {
-    (x, s.top1, s.deviation.unwrap_or(0.0))
-}
-
-/// Plots total epochs to the accuracy that `own` has after an epoch, against the number of models.
-pub(super) fn totals(
-    page: &mut Page,
-    own: &Summary,
-    (target, epoch): (f64, f64),
-    lines: &[(String, Line)],
-) -> Result<()> {
-    let series = lines.iter().map(|(name, line)| {
-        let points = (1..=MOST_MODELS).map(|n| (n as f64, line.at(n)));
-        Series::new(name, &points.collect::<Vec<_>>())
-    });
-    let target = format!("{:.2} % at {}", 100.0 * target, words(own.size));
-    let title = format!("Epochs to {}", on(&own.dataset, &target));
-    let chart = Chart {
-        title: &title,
-        x_label: "models",
-        y_label: "total epochs",
-        unit: Unit::Plain,
-        series: &series.collect::<Vec<_>>(),
-    };
-    let size = format!("{}x{}", own.size.0, own.size.1);
-    let epoch = format!("epoch-{}", number(epoch));
-    page.plot(
-        &["break-even", &own.method, &own.dataset, &size, &epoch],
-        &format!("{title}, by the number of models"),
-        &chart.svg()?,
-    )
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ pub(super) struct Summary {
     pub(super) start_top1: f64,
     pub(super) transferred_parameters: usize,
     pub(super) stored_parameters: usize,
-    pub(super) scalers_fitted: usize,
     pub(super) shared_epochs: f64,
     pub(super) own_epochs: f64,
     /// Epoch, mean accuracy, standard deviation (0 for a single run).
@@ -140,7 +139,6 @@ fn summarise(rows: &[&Row]) -> Summary {
         start_top1: average(&|r| r.start_top1),
         transferred_parameters: most(|r| r.transferred_parameters),
         stored_parameters: most(|r| r.stored_parameters),
-        scalers_fitted: most(|r| r.scalers_fitted),
         shared_epochs: average(&|r| r.shared_epochs),
         own_epochs: average(&|r| r.own_epochs),
         curve: (0..points).map(point).collect(),

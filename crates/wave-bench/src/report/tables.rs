@@ -1,89 +1,42 @@
 //! The tables of accuracy and cost, in the form of papers.
 
-use super::gains::{lead, spread};
+use super::gains::lead;
 use super::page::{Cell, Page};
 use super::summary::{Cost, Length, Size, Summaries, Summary, is_same_length, words};
 use super::{Found, number, plural, seeds};
 
-/// Up to this number of methods, methods are columns and sizes rows; beyond, the reverse.
-const MOST_COLUMNS: usize = 6;
-
 /// For each data set: the accuracies, and the lead of the subject.
 pub(super) fn accuracy(page: &mut Page, found: &Found) {
-    let findings = found.findings;
-    for dataset in &findings.datasets {
+    for dataset in &found.findings.datasets {
         match dataset.as_str() {
             "" => page.section("Accuracy"),
             dataset => page.section(&format!("Accuracy on {dataset}")),
         }
         page.paragraph(&caption(found));
-        if findings.methods.len() <= MOST_COLUMNS {
-            by_size(page, found, dataset);
-        } else {
-            for length in &found.lengths {
-                by_method(page, found, dataset, length);
-            }
+        for length in &found.lengths {
+            by_method(page, found, dataset, length);
         }
         lead(page, found, dataset);
     }
-    spread(page, found);
 }
 
 fn caption(found: &Found) -> String {
-    let findings = found.findings;
-    let epochs = found.costs.iter();
-    let epochs: Vec<String> = epochs
-        .map(|cost| format!("{} {}", cost.method, number(cost.epochs)))
-        .collect();
-    let condensations = match findings.condensations {
+    let condensations = match found.findings.condensations {
         0 | 1 => String::new(),
         n => format!(" and {n} condensations"),
     };
-    let rest = match (epochs.is_empty(), findings.methods.len() > MOST_COLUMNS) {
-        (true, _) => "No training run has finished.".to_owned(),
-        (_, true) => {
+    let rest = match found.costs.is_empty() {
+        true => "No training run has finished.",
+        false => {
             "Extra epochs come before fine-tuning: once for all sizes, and for each size. \
              Transferred and stored values are means over sizes."
-                .to_owned()
         }
-        (_, false) => format!(
-            "Transferred values and scalers are the maximum over methods. Epochs of fine-tuning: \
-             {}.",
-            epochs.join(", ")
-        ),
     };
     format!(
         "Top-1 in % on the test images, mean ± standard deviation over {}{condensations}; before \
          fine-tuning in parentheses. The best is bold. {rest}",
-        seeds(&findings.seeds)
+        seeds(&found.findings.seeds)
     )
-}
-
-fn by_size(page: &mut Page, found: &Found, dataset: &str) {
-    let findings = found.findings;
-    let columns = [
-        "depth x width",
-        "parameters",
-        "transferred",
-        "scalers fitted",
-    ];
-    let mut columns = Vec::from(columns.map(str::to_owned));
-    columns.extend_from_slice(&findings.methods);
-    let row = |&size: &Size| {
-        let most = |f: fn(&Summary) -> usize| {
-            let here = found.summaries.at(dataset, size);
-            here.map(f).max().unwrap_or(0).to_string()
-        };
-        let mut cells: Vec<Cell> = vec![
-            words(size).into(),
-            (findings.parameters)(size.0, size.1).to_string().into(),
-            most(|s| s.transferred_parameters).into(),
-            most(|s| s.scalers_fitted).into(),
-        ];
-        cells.extend(accuracies(found, dataset, size, &findings.methods));
-        cells
-    };
-    page.table(&columns, findings.sizes.iter().map(row));
 }
 
 /// The methods with one length of fine-tuning, a row each, below a line that gives the length.

@@ -152,7 +152,7 @@ pub(crate) fn parquet(
         let (mut bytes, mut paths, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         for &i in group {
             let file = source.encoded(i)?.ok_or("expected images that are files")?;
-            bytes.push(ByteArray::from(file.bytes));
+            bytes.push(ByteArray::from(file));
             paths.push(ByteArray::from(format!("{i}.jpg").as_str()));
             labels.push(i64::from(source.label(i)));
         }

@@ -7,57 +7,33 @@ use rand_distr::{Beta, Distribution};
 
 use crate::{Batch, Mix};
 
-/// Mixup and CutMix, and their probabilities.
+/// Mixup and CutMix: every batch gets one of them, either with the same probability if both are on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
     /// Both parameters of the Beta distribution of Mixup's weight; 0 turns Mixup off.
     pub mixup: f64,
     /// Both parameters of the Beta distribution of CutMix's weight; 0 turns CutMix off.
     pub cutmix: f64,
-    /// Probability that a batch is mixed, 0 to 1.
-    pub probability: f64,
-    /// Probability of CutMix if both are on, 0 to 1.
-    pub switch: f64,
-}
-
-impl Default for Mixing {
-    /// DeiT's defaults: Mixup with 0.8 or CutMix with 1; every batch gets one of them.
-    fn default() -> Self {
-        Self {
-            mixup: 0.8,
-            cutmix: 1.0,
-            probability: 1.0,
-            switch: 0.5,
-        }
-    }
 }
 
 impl Mixing {
     pub(crate) fn check(&self) -> Result<(), String> {
-        let probable = |p: f64| (0.0..=1.0).contains(&p);
         let shape = |a: f64| a == 0.0 || (1e-3..=1e3).contains(&a);
-        if probable(self.probability)
-            && probable(self.switch)
-            && shape(self.mixup)
-            && shape(self.cutmix)
-        {
+        if shape(self.mixup) && shape(self.cutmix) {
             return Ok(());
         }
         Err(format!(
-            "{self:?} is out of range: expected probabilities of 0 to 1 and parameters of 0 (off) or \
-             0.001 to 1000"
+            "{self:?} is out of range: expected parameters of 0 (off) or 0.001 to 1000"
         ))
     }
 
     pub(crate) fn apply(&self, batch: &mut Batch, rng: &mut ChaCha8Rng) {
         let cutting = match (self.mixup > 0.0, self.cutmix > 0.0) {
             (false, false) => return,
-            (true, true) => rng.random::<f64>() < self.switch,
+            (true, true) => rng.random::<f64>() < 0.5,
             (_, cutmix) => cutmix,
         };
-        if rng.random::<f64>() >= self.probability {
-            return;
-        }
+        let _: f64 = rng.random(); // Not used, but without it recorded runs would not repeat.
         let shape = if cutting { self.cutmix } else { self.mixup };
         let drawn = Beta::new(shape, shape).map_or(1.0, |beta| beta.sample(rng));
         let s = batch.image_size;

@@ -145,13 +145,22 @@ impl Operation {
         let map = match self {
             AutoContrast => return colour::auto_contrast(image),
             Equalise => return colour::equalise(image),
-            Invert => return colour::invert(image),
-            Posterise => return colour::posterise(image, argument as u32),
-            Solarise => return colour::solarise(image, argument as u32),
-            SolariseAdd => return colour::solarise_add(image, argument as u8),
+            Invert => return colour::map(image, |x| 255 - x),
+            Posterise => {
+                let mask = (0xFF00u32 >> (argument as u32).min(8)) as u8; // the highest bits
+                return colour::map(image, |x| x & mask);
+            }
+            Solarise => {
+                let dark = |x: u8| u32::from(x) < argument as u32;
+                return colour::map(image, |x| if dark(x) { x } else { 255 - x });
+            }
+            SolariseAdd => {
+                let more = |x: u8| x.saturating_add(argument as u8);
+                return colour::map(image, |x| if x < 128 { more(x) } else { x });
+            }
             Saturation => return colour::saturation(image, factor),
             Contrast => return colour::contrast(image, factor),
-            Brightness => return colour::brightness(image, factor),
+            Brightness => return colour::map(image, |x| colour::blend(0, x, factor)),
             Sharpness => return colour::sharpness(image, factor),
             Rotate => rotation(argument, w, h),
             ShearX => [1.0, argument, 0.0, 0.0, 1.0, 0.0],

@@ -236,15 +236,11 @@ fn everything() -> Augment {
         flip: true,
         resized_crop: Some(crate::ResizedCrop::default()),
         rand_augment: Some("rand-m9-mstd0.5-inc1".parse().unwrap()),
-        three: true,
-        colour_jitter: Some(crate::ColourJitter {
-            brightness: 0.4,
-            contrast: 0.4,
-            saturation: 0.4,
-            hue: 0.1,
+        erasing: Some(0.25),
+        mixing: Some(crate::Mixing {
+            mixup: 0.8,
+            cutmix: 1.0,
         }),
-        erasing: Some(crate::Erasing::default()),
-        mixing: Some(crate::Mixing::default()),
         repeats: 3,
     }
 }

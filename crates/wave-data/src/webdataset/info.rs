@@ -43,13 +43,11 @@ impl Info {
     /// Reads the file of `dir`, if there is one.
     pub(super) fn read(dir: &Path) -> Result<Info, DataError> {
         if dir.join(INCOMPLETE).exists() {
-            return Err(DataError::content(
-                dir,
-                format!(
-                    "holds shards that were not completely packed ({INCOMPLETE}); pack them again, \
-                     here or elsewhere"
-                ),
-            ));
+            let problem = format!(
+                "holds shards that were not completely packed ({INCOMPLETE}); pack them again, here \
+                 or elsewhere"
+            );
+            return Err(DataError::content(dir, problem));
         }
         let path = dir.join(INFO);
         if !path.exists() {
@@ -112,15 +110,9 @@ impl Info {
     /// Compares the numbers of images found in each shard with the numbers in `_info.json`.
     pub(super) fn check(&self, found: &BTreeMap<&Path, u64>) -> Result<(), DataError> {
         for part in self.splits.values() {
-            let counts: Vec<Option<u64>> = part
-                .files
-                .iter()
-                .map(|file| found.get(file.as_path()).copied())
-                .collect();
-            for ((file, count), length) in part.files.iter().zip(&counts).zip(&part.lengths) {
-                if let Some(count) = count
-                    && count != length
-                {
+            let count = |file: &PathBuf| found.get(file.as_path()).copied();
+            for (file, length) in part.files.iter().zip(&part.lengths) {
+                if let Some(count) = count(file).filter(|count| count != length) {
                     let problem = format!(
                         "holds {count} images, but {INFO} says {length}: it was cut off or \
                          changed; copy or pack it again"
@@ -128,7 +120,7 @@ impl Info {
                     return Err(DataError::content(file, problem));
                 }
             }
-            let sum = counts.into_iter().sum::<Option<u64>>();
+            let sum = part.files.iter().map(count).sum::<Option<u64>>();
             if let (Some(sum), Some(images)) = (sum, part.images)
                 && sum != images
             {
@@ -136,10 +128,8 @@ impl Info {
                     "says num_samples = {images}, but its shards hold {sum} images: some were cut \
                      off or changed; copy or pack them again"
                 );
-                return Err(DataError::content(
-                    &part.files[0].with_file_name(INFO),
-                    problem,
-                ));
+                let info = part.files[0].with_file_name(INFO);
+                return Err(DataError::content(&info, problem));
             }
         }
         Ok(())
@@ -154,21 +144,19 @@ impl SplitInfo {
         if files.is_empty() || !files.iter().all(|f| Path::new(f).components().all(plain)) {
             return Ok(None);
         }
-        let lengths = split["shard_lengths"].as_array();
-        let lengths: Option<Vec<u64>> =
-            lengths.map(|all| all.iter().filter_map(Value::as_u64).collect());
-        if let Some(lengths) = &lengths
-            && lengths.len() != files.len()
-        {
-            return Err(format!(
-                "{} shard_lengths for {} filenames; expected equal numbers",
-                lengths.len(),
-                files.len()
-            ));
+        let mut lengths = Vec::new();
+        if let Some(all) = split["shard_lengths"].as_array() {
+            lengths.extend(all.iter().filter_map(Value::as_u64));
+            let (n, files) = (lengths.len(), files.len());
+            if n != files {
+                return Err(format!(
+                    "{n} shard_lengths for {files} filenames; expected equal numbers"
+                ));
+            }
         }
         Ok(Some(SplitInfo {
             files: files.iter().map(|file| dir.join(file)).collect(),
-            lengths: lengths.unwrap_or_default(),
+            lengths,
             images: split["num_samples"].as_u64(),
         }))
     }

@@ -34,8 +34,6 @@ class _Training(TypedDict, total=False):
     flip: bool
     resized_crop: float
     rand_augment: str
-    three_augment: bool
-    colour_jitter: float
     erasing: float
     mixup: float
     cutmix: float

@@ -2,7 +2,7 @@
 
 use crate::settings::{self, AugmentationValues, BatchSize, Images, OptimisationValues, Training};
 use anyhow::Result;
-use wave_data::{Augment, ColourJitter, Erasing, Mixing, ResizedCrop};
+use wave_data::{Augment, Mixing, ResizedCrop};
 
 /// The data settings with defaults filled in, except for values that depend on the images.
 #[derive(Clone, Debug)]
@@ -79,7 +79,6 @@ pub fn augment(settings: AugmentationValues) -> Result<Augment> {
     let mixing = Mixing {
         mixup: settings.mixup,
         cutmix: settings.cutmix,
-        ..Mixing::default()
     };
     Ok(Augment {
         crop_padding: settings.crop_padding,
@@ -93,17 +92,7 @@ pub fn augment(settings: AugmentationValues) -> Result<Augment> {
             .as_deref()
             .map(str::parse)
             .transpose()?,
-        three: settings.three_augment,
-        colour_jitter: settings.colour_jitter.map(|part| ColourJitter {
-            brightness: part,
-            contrast: part,
-            saturation: part,
-            hue: 0.0,
-        }),
-        erasing: settings.erasing.map(|probability| Erasing {
-            probability,
-            ..Erasing::default()
-        }),
+        erasing: settings.erasing,
         mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
         repeats: settings.repeats,
     })

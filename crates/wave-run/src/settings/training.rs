@@ -141,12 +141,6 @@ keys! {
         /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
         #[arg(long, value_name = "POLICY")]
         rand_augment: String;
-        /// 3-Augment (DeiT III): greyscale, solarisation or Gaussian blur [default: false]
-        #[arg(long, value_name = "BOOL")]
-        three_augment: bool = false;
-        /// Colour jitter: maximum relative change of brightness, contrast and saturation [default: 0]
-        #[arg(long, value_name = "X")]
-        colour_jitter: f32, 0.0..=1.0;
         /// Random erasing: probability of replacing a rectangle with noise [default: 0]
         #[arg(long, value_name = "X")]
         erasing: f64, 0.0..=1.0;

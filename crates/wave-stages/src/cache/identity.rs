@@ -124,8 +124,6 @@ fn augmentation(data: &Data) -> String {
         flip,
         resized_crop,
         rand_augment,
-        three,
-        colour_jitter,
         erasing,
         mixing: _,  // refused
         repeats: _, // refused
@@ -135,9 +133,11 @@ fn augmentation(data: &Data) -> String {
         flip.then(|| "flip".to_owned()),
         resized_crop.as_ref().map(|crop| format!("{crop:?}")),
         rand_augment.as_ref().map(|policy| format!("{policy:?}")),
-        three.then(|| "three_augment".to_owned()),
-        colour_jitter.as_ref().map(|jitter| format!("{jitter:?}")),
-        erasing.as_ref().map(|erasing| format!("{erasing:?}")),
+        // As in caches that exist.
+        erasing.map(|p| {
+            let rest = "area: (0.02, 0.3333333333333333), aspect: 0.3, fill: Noise";
+            format!("Erasing {{ probability: {p:?}, {rest} }}")
+        }),
     ];
     let mut parts: Vec<String> = parts.into_iter().flatten().collect();
     if rand_augment.is_some() || erasing.is_some() {

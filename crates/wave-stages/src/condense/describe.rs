@@ -66,7 +66,7 @@ fn mean_file(source: &dyn Source) -> Option<f64> {
     let every = (source.len() / SAMPLED).max(1);
     let sizes: Vec<f64> = (0..source.len())
         .step_by(every)
-        .filter_map(|i| Some(source.encoded(i).ok()??.bytes.len() as f64))
+        .filter_map(|i| Some(source.encoded(i).ok()??.len() as f64))
         .collect();
     (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
 }
