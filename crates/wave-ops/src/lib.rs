@@ -74,7 +74,7 @@ pub use kron::kronecker_sum;
 pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use linear_each::linear_each;
-pub use loss::{distillation, soft_cross_entropy};
+pub use loss::soft_cross_entropy;
 pub use optimiser::muon::{Matrices, muon_step};
 pub use optimiser::{Moments, Move, adamw_steps, ema_update, squared_norms};
 pub use order::Kronecker;

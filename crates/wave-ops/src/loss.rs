@@ -13,39 +13,6 @@ use candle_core::{Layout, Result, Tensor};
 /// `softmax(z' / T)` and logits `z / T` it is the Kullback-Leibler divergence from the ancestor,
 /// summed over classes and averaged over the batch, up to the entropy of the targets.
 pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    check(logits, targets)?;
-    let targets = &targets.to_device(logits.device())?;
-    #[cfg(gpu)]
-    if let Some(place) = crate::gpu::place(&[logits, targets])? {
-        return crate::gpu::soft_cross_entropy(place, logits, targets, 1.0, false);
-    }
-    if fused(&[logits, targets])? {
-        let targets = with_slice(targets, <[f32]>::to_vec)?;
-        call(SoftCrossEntropy { targets }, [logits])
-    } else {
-        stock::soft_cross_entropy(logits, targets)
-    }
-}
-
-/// `T^2` times the [`soft_cross_entropy`] of `logits / T` with the targets `softmax(ancestor / T)`: the
-/// Kullback-Leibler divergence from the ancestor, up to the entropy of its outputs. `ancestor` (b,
-/// classes) has no gradient.
-pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Result<Tensor> {
-    let ancestor = &ancestor.to_device(logits.device())?;
-    let square = temperature * temperature;
-    #[cfg(gpu)]
-    if let Some(place) = crate::gpu::place(&[logits, ancestor])? {
-        check(logits, ancestor)?;
-        let loss =
-            crate::gpu::soft_cross_entropy(place, logits, ancestor, temperature as f32, true)?;
-        return loss * square;
-    }
-    let targets = stock::log_softmax(&(ancestor / temperature)?)?.exp()?;
-    soft_cross_entropy(&(logits / temperature)?, &targets)? * square
-}
-
-/// Refuses logits and targets that are not both (b, classes).
-fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
     let (b, c) = logits.dims2()?;
     if targets.dims2()? != (b, c) || b * c == 0 {
         let (logits, targets) = (logits.shape(), targets.shape());
@@ -53,7 +20,17 @@ fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
             "logits {logits:?} and targets {targets:?}; expected equal shapes, not empty"
         );
     }
-    Ok(())
+    let targets = &targets.to_device(logits.device())?;
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[logits, targets])? {
+        return crate::gpu::soft_cross_entropy(place, logits, targets);
+    }
+    if fused(&[logits, targets])? {
+        let targets = with_slice(targets, <[f32]>::to_vec)?;
+        call(SoftCrossEntropy { targets }, [logits])
+    } else {
+        stock::soft_cross_entropy(logits, targets)
+    }
 }
 
 /// `(max z, sum exp(z - max z))` of one row.

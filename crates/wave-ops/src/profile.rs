@@ -56,7 +56,6 @@ thread_local! {
 
 /// The clock of a training's thread.
 struct Clock {
-    began: Instant,
     since: Instant,
     now: Work,
     spent: [Duration; WORK],
@@ -87,10 +86,8 @@ pub fn begin() {
     for spent in &SPENT {
         spent.store(0, Relaxed);
     }
-    let now = Instant::now();
     CLOCK.set(Some(Clock {
-        began: now,
-        since: now,
+        since: Instant::now(),
         now: Work::Other,
         spent: [Duration::ZERO; WORK],
     }));
@@ -111,7 +108,7 @@ pub fn end() -> Option<Profile> {
     let [products, attention, elementwise] = parts.map(|part| part.mul_f64(share));
     let waiting = blocks.saturating_sub(products + attention + elementwise);
     Some(Profile {
-        total: clock.since - clock.began,
+        total: clock.spent.iter().sum(),
         parts: vec![
             ("products", products),
             ("attention", attention),

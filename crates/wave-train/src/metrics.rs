@@ -92,11 +92,12 @@ impl Tally {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Alone;
 
-    fn batch(labels: Vec<u32>) -> Batch {
+    /// One pixel each.
+    pub(crate) fn batch(labels: Vec<u32>) -> Batch {
         Batch {
             images: vec![0.0; labels.len()],
             indices: (0..labels.len() as u32).collect(),

@@ -31,7 +31,7 @@ pub(crate) struct Gpu {
     kernels: Kernels,
 }
 
-/// GPU memory, by element type.
+/// GPU memory.
 pub(super) struct Memory {
     gpu: Gpu,
     slice: Slice,
@@ -39,7 +39,7 @@ pub(super) struct Memory {
 
 enum Slice {
     F32(CudaSlice<f32>),
-    Bf16(CudaSlice<u16>),
+    /// Of any other kind: CUDA aligns all allocations alike.
     Bytes(CudaSlice<u8>),
 }
 
@@ -87,7 +87,6 @@ impl Memory {
     pub(super) fn pointer(&self) -> u64 {
         match &self.slice {
             Slice::F32(slice) => self.gpu.address(slice),
-            Slice::Bf16(slice) => self.gpu.address(slice),
             Slice::Bytes(slice) => self.gpu.address(slice),
         }
     }
@@ -104,10 +103,6 @@ impl Memory {
         let device = &self.gpu.device;
         match &self.slice {
             Slice::F32(slice) => {
-                let values = device.clone_dtoh(slice)?;
-                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
-            }
-            Slice::Bf16(slice) => {
                 let values = device.clone_dtoh(slice)?;
                 Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
             }
@@ -136,8 +131,7 @@ impl Gpu {
     pub(super) fn memory(&self, kind: Kind, bytes: usize) -> Result<Memory> {
         let slice = match kind {
             Kind::F32 => Slice::F32(self.alloc(bytes / 4)?),
-            Kind::Bf16 => Slice::Bf16(self.alloc(bytes / 2)?),
-            Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
+            Kind::Bf16 | Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
         };
         let gpu = self.clone();
         Ok(Memory { gpu, slice })
@@ -156,12 +150,7 @@ impl Gpu {
                 let values: Vec<f32> = words.iter().map(|w| f32::from_ne_bytes(*w)).collect();
                 Slice::F32(self.device.clone_htod(&values)?)
             }
-            Kind::Bf16 => {
-                let (words, _) = bytes.as_chunks::<2>();
-                let values: Vec<u16> = words.iter().map(|w| u16::from_ne_bytes(*w)).collect();
-                Slice::Bf16(self.device.clone_htod(&values)?)
-            }
-            Kind::Bytes => Slice::Bytes(self.device.clone_htod(bytes)?),
+            Kind::Bf16 | Kind::Bytes => Slice::Bytes(self.device.clone_htod(bytes)?),
         };
         let gpu = self.clone();
         Ok(Memory { gpu, slice })

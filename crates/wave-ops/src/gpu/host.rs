@@ -105,19 +105,18 @@ pub(super) fn launch(
     arguments: &[Argument],
 ) -> Result<()> {
     let c_name = CString::new(name).map_err(candle_core::Error::wrap)?;
-    let mut slots: Vec<[u8; 8]> = Vec::with_capacity(arguments.len());
-    for argument in arguments {
+    // Each is placed at a multiple of eight bytes.
+    let word = |argument: &Argument| {
         let mut slot = [0; 8];
         match argument {
-            Argument::Pointer(x) => slot.copy_from_slice(&x.to_ne_bytes()),
-            Argument::I64(x) => slot.copy_from_slice(&x.to_ne_bytes()),
+            Argument::Pointer(x) => slot = x.to_ne_bytes(),
+            Argument::I64(x) => slot = x.to_ne_bytes(),
             Argument::I32(x) => slot[..4].copy_from_slice(&x.to_ne_bytes()),
             Argument::F32(x) => slot[..4].copy_from_slice(&x.to_ne_bytes()),
         }
-        slots.push(slot);
-    }
-    // Each is placed at a multiple of eight bytes.
-    let mut words: Vec<u64> = slots.into_iter().map(u64::from_ne_bytes).collect();
+        u64::from_ne_bytes(slot)
+    };
+    let mut words: Vec<u64> = arguments.iter().map(word).collect();
     let mut pointers: Vec<*mut c_void> = words
         .iter_mut()
         .map(|w| std::ptr::from_mut(w).cast())

@@ -386,25 +386,18 @@ impl Place {
     /// The mean over rows of the soft cross-entropy, one value, see `loss.cu`.
     pub(super) fn soft_cross_entropy(
         &self,
-        z: Loss,
+        (rows, classes): (usize, usize),
         logits: View,
         targets: View,
     ) -> Result<Values> {
-        let n = z.rows * z.classes;
+        let n = rows * classes;
         targets.expect(logits.expect(logits.kind, n).kind, n);
-        let losses = self.values(Kind::F32, z.rows)?;
+        let losses = self.values(Kind::F32, rows)?;
         let name = format!("soft_cross_entropy_{}", logits.kind.name());
-        let arguments = arguments![
-            logits,
-            targets,
-            losses.view(),
-            int(z.classes),
-            1.0 / z.temperature,
-            z.of_logits,
-        ];
-        self.launch(&name, [z.rows, 1, 1], THREADS, &arguments)?;
+        let arguments = arguments![logits, targets, losses.view(), int(classes)];
+        self.launch(&name, [rows, 1, 1], THREADS, &arguments)?;
         let mean = self.values(Kind::F32, 1)?;
-        let arguments = arguments![losses.view(), mean.view(), int(z.rows), 1.0 / z.rows as f32];
+        let arguments = arguments![losses.view(), mean.view(), int(rows), 1.0 / rows as f32];
         self.launch("scaled_sum", [1, 1, 1], THREADS, &arguments)?;
         Ok(mean)
     }
@@ -412,12 +405,12 @@ impl Place {
     /// The gradient of [`Place::soft_cross_entropy`], given the gradient of the mean.
     pub(super) fn soft_cross_entropy_backward(
         &self,
-        z: Loss,
+        (rows, classes): (usize, usize),
         (logits, targets): (View, View),
         d_loss: View,
         d_logits: View,
     ) -> Result<()> {
-        let n = z.rows * z.classes;
+        let n = rows * classes;
         for view in [logits, targets, d_logits] {
             view.expect(logits.kind, n);
         }
@@ -428,12 +421,10 @@ impl Place {
             targets,
             d_loss,
             d_logits,
-            int(z.classes),
-            1.0 / z.temperature,
-            z.of_logits,
-            1.0 / z.rows as f32,
+            int(classes),
+            1.0 / rows as f32,
         ];
-        self.launch(&name, [z.rows, 1, 1], THREADS, &arguments)
+        self.launch(&name, [rows, 1, 1], THREADS, &arguments)
     }
 
     /// Blocks (layers, r, c, t, t) to weights (layers, r t, c t), or the reverse, see `kron.cu`.
@@ -491,17 +482,6 @@ impl Place {
         self.launch("add_squares", [1, 1, 1], THREADS, &arguments)?;
         Ok(sum)
     }
-}
-
-/// Sizes of a loss, and the form of its targets.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Loss {
-    pub(super) rows: usize,
-    pub(super) classes: usize,
-    /// Temperature that logits are divided by.
-    pub(super) temperature: f32,
-    /// True if targets are logits too, to which softmax is applied.
-    pub(super) of_logits: bool,
 }
 
 /// Blocks for `n` values.

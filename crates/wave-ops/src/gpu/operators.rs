@@ -1,7 +1,7 @@
 //! Kernels as candle operators. The result is computed first, then registered with candle together
 //! with its gradient, which is computed on the same place.
 
-use super::kernels::{Loss, Norm, WIDEST_HEAD, WIDEST_NORM};
+use super::kernels::{Norm, WIDEST_HEAD, WIDEST_NORM};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, View, plain, transposed, with_views};
 use crate::fused::{Custom, Gradients, Stored, custom};
@@ -179,30 +179,21 @@ pub(crate) fn gelu(place: Place, x: &Tensor) -> Result<Tensor> {
     computed("gelu", y, x.shape(), [x], backward)
 }
 
-/// See [`crate::soft_cross_entropy`]; logits are divided by the temperature first, and targets are logits
-/// too if `of_logits`.
+/// See [`crate::soft_cross_entropy`].
 pub(crate) fn soft_cross_entropy(
     place: Place,
     logits: &Tensor,
     targets: &Tensor,
-    temperature: f32,
-    of_logits: bool,
 ) -> Result<Tensor> {
-    let (rows, classes) = logits.dims2()?;
-    let loss = Loss {
-        rows,
-        classes,
-        temperature,
-        of_logits,
-    };
+    let size = logits.dims2()?;
     let mean = with_views(&place, [logits, targets], |[z, q]| {
-        place.soft_cross_entropy(loss, z, q)
+        place.soft_cross_entropy(size, z, q)
     })?;
     let targets = targets.detach();
     let backward = move |[z]: [&Tensor; 1], d_loss: &Tensor| {
         let dz = room(&place, z)?;
         with_views(&place, [z, &targets, d_loss], |[z, q, d_loss]| {
-            place.soft_cross_entropy_backward(loss, (z, q), d_loss, dz.view())
+            place.soft_cross_entropy_backward(size, (z, q), d_loss, dz.view())
         })?;
         Ok([gradient(dz, z)?])
     };
