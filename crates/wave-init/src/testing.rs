@@ -4,8 +4,8 @@ use crate::random::{generator, uniform};
 use crate::{Choices, Donor, Request, Start, find};
 use candle_core::{Device, Tensor};
 use std::fmt::Display;
+use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
-use wave_models::{NetworkError, Weights};
 
 /// Heads of 8 channels, 3 x 3 patches of 4 x 4 pixels, mean pooling.
 pub(crate) fn shape(depth: usize, width: usize) -> VitShape {
@@ -40,7 +40,7 @@ pub(crate) fn try_start(
     shape: &VitShape,
     donors: &[Donor],
     choices: &Choices,
-) -> Result<Start, NetworkError> {
+) -> crate::Result<Start> {
     let images = images(shape);
     let request = Request {
         shape,

@@ -319,9 +319,6 @@ keys! {
         /// Halve --filter-variance each time the resolution halves (convnext with --stages) [default: false]
         #[arg(long, value_name = "BOOL")]
         sawtooth: bool;
-        /// Treatment of negative eigenvalues of a covariance: clip or absolute [default: clip]
-        #[arg(long, value_name = "HOW")]
-        negative: String;
         /// Replace each filter covariance with the nearest Kronecker square [default: false]
         #[arg(long, value_name = "BOOL")]
         factored: bool = false;
@@ -361,9 +358,6 @@ keys! {
         /// matrix for queries and keys; another for values and, negated, for the projection) [default: products]
         #[arg(long, value_name = "WHAT")]
         mimetic: String;
-        /// Layout of mimetic values and projection: paper or code [default: paper]
-        #[arg(long, value_name = "LAYOUT")]
-        vp_layout: String;
         /// Factor gamma of layerscale, 0 to 1 [default: 0.1]
         #[arg(long, value_name = "X")]
         gamma: f64, 0.0..=1.0;

@@ -72,10 +72,8 @@ fn a_few_percent_of_the_eigenvalues_are_negative() {
         let negative: f64 = values.iter().filter(|v| **v < 0.0).sum();
         let positive: f64 = values.iter().filter(|v| **v > 0.0).sum();
         assert!((-negative / positive - share).abs() < 5e-4);
-        let clipped = Sampler::new(&sigma, Negative::Clip).unwrap().covariance();
-        let flipped = Sampler::new(&sigma, Negative::Absolute).unwrap();
+        let clipped = Sampler::new(&sigma).unwrap().covariance();
         assert!((trace(&clipped) - positive).abs() < 1e-9);
-        assert!((trace(&flipped.covariance()) - (positive - negative)).abs() < 1e-9);
     }
 }
 
@@ -112,7 +110,7 @@ fn sigma_grows_with_depth_as_the_papers_table_says() {
 #[test]
 fn drawn_filters_have_the_covariance() {
     let n = 4000;
-    let sampler = Sampler::new(&covariance(5, 1.0).unwrap(), Negative::Clip).unwrap();
+    let sampler = Sampler::new(&covariance(5, 1.0).unwrap()).unwrap();
     let sigma = sampler.covariance();
     let mean: Vec<f64> = (0..25).map(|a| a as f64 / 10.0).collect();
     let filters = sampler.draw(&mean, n, &mut rng(1)).unwrap();
@@ -134,7 +132,7 @@ fn drawn_filters_have_the_covariance() {
 fn a_kronecker_square_is_recovered() {
     let b = Mat::from_fn(5, 5, |i, j| ((i * 3 + j * 7) as f64).sin());
     let a = &b * b.transpose();
-    let square = kronecker_square(&a, Negative::Clip).unwrap();
+    let square = kronecker_square(&a).unwrap();
     let factor = kronecker_factor(&square).unwrap();
     assert!(distance(&factor, &a) < 1e-13 * a.norm_l2());
 
@@ -153,7 +151,7 @@ fn a_kronecker_square_is_recovered() {
 
 #[test]
 fn statistics_between_layers_are_covariances_between_them() {
-    let sampler = |v| Sampler::new(&covariance(3, v).unwrap(), Negative::Clip).unwrap();
+    let sampler = |v| Sampler::new(&covariance(3, v).unwrap()).unwrap();
     let layers: Vec<Statistics> = [0.5, 1.0, 2.0]
         .iter()
         .map(|v| {
@@ -327,8 +325,6 @@ fn wrong_requests_say_what_would_do() {
     for (method, shape, donor, variance, word) in cases {
         check_refused(start(method, shape, donor, &choices(variance), 0), word);
     }
-    assert!("drop".parse::<Negative>().is_err());
-    assert_eq!("absolute".parse::<Negative>().unwrap(), Negative::Absolute);
 }
 
 #[test]

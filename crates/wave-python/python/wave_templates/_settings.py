@@ -132,7 +132,6 @@ class InitSettings(TypedDict, total=False):
     dilation: str
     filter_variance: List[float]
     sawtooth: bool
-    negative: str
     factored: bool
     class_token: bool
     positions: str
@@ -141,7 +140,6 @@ class InitSettings(TypedDict, total=False):
     qk: List[float]
     vp: List[float]
     mimetic: str
-    vp_layout: str
     gamma: float
     zero: str
     scaled: str
