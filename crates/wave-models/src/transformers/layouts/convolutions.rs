@@ -89,23 +89,22 @@ pub(super) fn in_timm(
             let layer = said("layer_type").and_then(Value::as_str);
             let layer = layer.unwrap_or("bottleneck");
             let last = if layer == "basic" { 512 } else { 2048 };
-            RESNETS
-                .iter()
-                .find(|(blocks, of, _)| *blocks == layer && depths == *of)
-                .filter(|_| widths == [last / 8, last / 4, last / 2, last])
-                .map(|(.., name)| (*name).to_owned())
+            let usual = widths == [last / 8, last / 4, last / 2, last];
+            let mut known = RESNETS.iter().filter(|_| usual);
+            let found = known.find(|(blocks, of, _)| *blocks == layer && depths == *of);
+            found.map(|(.., name)| (*name).to_owned())
         }
         "convnext" if weights.contains_key("head.fc.weight") => {
             args.insert("dims".into(), json!(widths));
             args.insert("depths".into(), json!(depths));
             Some(kind.to_owned())
         }
-        _ => CONVNEXTS
-            .iter()
-            .find(|(of, first, _)| {
-                depths == *of && widths == [1, 2, 4, 8].map(|times| times * first)
-            })
-            .map(|(.., end)| format!("{kind}_{end}")),
+        _ => {
+            let doubled = |first: usize| [1, 2, 4, 8].map(|times| times * first);
+            let mut known = CONVNEXTS.iter();
+            let found = known.find(|(of, first, _)| depths == *of && widths == doubled(*first));
+            found.map(|(.., end)| format!("{kind}_{end}"))
+        }
     };
     let Some(name) = name else {
         let what = "it has custom sizes; only sizes registered in timm are supported (any size for \
@@ -152,9 +151,9 @@ fn of_resnet(name: &str) -> Option<String> {
 }
 
 fn of_convnext(name: &str) -> Option<String> {
-    let name = ["convnext.", "convnextv2."]
-        .iter()
-        .find_map(|module| name.strip_prefix(module))
+    let module = |module| name.strip_prefix(module);
+    let name = module("convnext.")
+        .or_else(|| module("convnextv2."))
         .unwrap_or(name);
     let outer = [
         ("embeddings.patch_embeddings", "stem.0"),
