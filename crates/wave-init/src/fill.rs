@@ -140,7 +140,6 @@ fn around_blocks(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result
     Ok(weights)
 }
 
-/// The weights of one block.
 fn block(shape: &VitShape, options: &DirectOptions, seed: u64, layer: usize) -> Result<Weights> {
     let (d, m) = (shape.width, shape.hidden());
     let matrix = |part, out, inp| matrix(options, (out, inp), &mut inner(seed, layer, part, 0));

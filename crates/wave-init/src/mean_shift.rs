@@ -100,7 +100,6 @@ pub(crate) fn shift_block(
     Ok(())
 }
 
-/// The standard deviation of the entries of a matrix.
 fn standard_deviation(weight: &Tensor) -> Result<f64> {
     let (dtype, dims) = (weight.dtype(), weight.dims());
     let real = matches!(dtype, DType::F32 | DType::F64);

@@ -71,7 +71,6 @@ pub(crate) fn check_refused<T>(result: Result<T, impl Display>, needle: &str) {
     assert!(message.contains(needle), "{message}");
 }
 
-/// Freshly initialised weights.
 pub(crate) fn fresh(shape: &VitShape) -> Weights {
     start("timm", shape, &[]).weights
 }
@@ -131,7 +130,6 @@ pub(crate) fn logits(shape: &VitShape, weights: &Weights) -> Vec<f32> {
     values(&vit::logits(shape, &stacked, &images(shape), None).unwrap())
 }
 
-/// A matrix from its rows.
 pub(crate) fn matrix(rows: &[&[f32]]) -> Tensor {
     let (m, n) = (rows.len(), rows[0].len());
     Tensor::from_vec(rows.concat(), (m, n), &Device::Cpu).unwrap()

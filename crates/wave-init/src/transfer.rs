@@ -26,7 +26,6 @@ use wave_models::{Weights, refuse};
 /// Selects the target's channels along an axis of a donor's tensor.
 type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 
-/// Takes tensors unchanged.
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
 /// Takes tensors of a block unchanged.
@@ -173,7 +172,6 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    /// A tensor of the donor.
     fn from(&self, name: &str) -> Result<&'a Tensor> {
         get(self.donor.weights(), name)
     }
@@ -246,7 +244,6 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    /// The weights and their cost.
     fn finish(self, stored: Stored) -> Start {
         let transferred = self.taken.values().sum();
         Start {

@@ -165,7 +165,6 @@ pub struct TextTower {
     /// (context, d)
     positions: Tensor,
     layers: Vec<Layer>,
-    /// The last norm.
     norm: Affine,
     /// The map to embeddings, (embedding, d) and (embedding).
     head: Affine,

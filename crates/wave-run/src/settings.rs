@@ -312,11 +312,8 @@ keys! {
         /// (11223333), or a schedule A to H from the thesis [default: 1]
         #[arg(long, value_name = "D")]
         dilation: String;
-        /// Variance of the Gaussian bump in `covariance` filters, in pixels²: value at the first layer, velocity and
-        /// acceleration over depth [default: 0.08,0.37,2.9]
-        #[arg(long, value_name = "X", value_delimiter = ',')]
-        filter_variance: Vec<f64>;
-        /// Halve --filter-variance each time the resolution halves (convnext with --stages) [default: false]
+        /// Halve the variance of `covariance` filters each time the resolution halves (convnext with --stages)
+        /// [default: false]
         #[arg(long, value_name = "BOOL")]
         sawtooth: bool;
         /// Replace each filter covariance with the nearest Kronecker square [default: false]

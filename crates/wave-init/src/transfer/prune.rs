@@ -62,11 +62,11 @@ fn start(request: &Request) -> crate::Result<Start> {
 fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let network = Network::of(donor)?;
     let mut streams = network.embed(images)?;
-    let seen = look(&network, &streams)?;
+    let (turns, covariance) = look(&network, &streams)?;
     let mut kept = vec![0];
-    let others = largest(&seen.turns[1..], to.depth - 1);
+    let others = largest(&turns[1..], to.depth - 1);
     kept.extend(others.into_iter().map(|l| l + 1));
-    let narrow = Narrow::new(&seen.covariance, to.width)?;
+    let narrow = Narrow::new(&covariance, to.width)?;
     let mut weights = narrow.outside(donor)?;
     let made = streams.iter().map(|x| narrow.of(x));
     let mut made = made.collect::<Result<Vec<_>>>()?;
@@ -94,15 +94,9 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     Ok(weights)
 }
 
-/// Statistics of the donor's residual stream, by layer and channel.
-struct Seen {
-    /// The sum over tokens of 1 - cosine between the stream before and after each layer.
-    turns: Vec<f64>,
-    /// (width, width): second moments of the inputs of attention and MLP.
-    covariance: Mat<f64>,
-}
-
-fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
+/// For each layer, the sum over tokens of 1 - cosine between the donor's residual stream before and after it. Also
+/// (width, width), the second moments of the inputs of attention and MLP.
+fn look(network: &Network, streams: &[Tensor]) -> Result<(Vec<f64>, Mat<f64>)> {
     let width = network.shape.width;
     let mut turns = vec![0.0; network.shape.depth];
     let mut covariance = Mat::zeros(width, width);
@@ -122,7 +116,7 @@ fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
             x = after;
         }
     }
-    Ok(Seen { turns, covariance })
+    Ok((turns, covariance))
 }
 
 /// Input and output of a linear map in the new network, for a batch.

@@ -48,7 +48,6 @@ impl TransformerShape {
         Affine::stored(weights, name)?.norm(x, self.norm_eps)
     }
 
-    /// The weights with layers stacked by kind.
     pub(crate) fn stacked(&self, weights: &Weights) -> Result<Weights> {
         vit::stack_with(weights, self.depth, self.scales())
     }
@@ -106,7 +105,6 @@ impl TransformerShape {
         }
     }
 
-    /// Logits of features.
     pub(super) fn head(&self, weights: &Weights, features: &Tensor) -> Result<Tensor> {
         debug_assert!(self.classes > 0);
         let head = Affine::stored(weights, "head")?;
@@ -171,13 +169,11 @@ pub(super) struct Latent {
     fc2: Affine,
 }
 
-/// The blocks of a transformer.
 enum Blocks {
     Plain(Box<[Tensor; 12]>),
     Any(Vec<Layer>, Option<Angles>),
 }
 
-/// An inference-only transformer with its weights.
 pub(crate) struct Transformer {
     about: About,
     shape: TransformerShape,

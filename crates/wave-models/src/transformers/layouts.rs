@@ -25,7 +25,6 @@ pub struct InTimm {
 
 type Names = &'static [(&'static str, &'static str)];
 
-/// A layout of a transformer.
 struct Layout {
     /// The `model_type`s that use it.
     kinds: &'static [&'static str],

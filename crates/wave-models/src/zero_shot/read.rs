@@ -328,7 +328,6 @@ impl Of<'_> {
         section.get(key).filter(|value| !value.is_null())
     }
 
-    /// A number in the configuration, if present.
     fn number(&self, path: &'static str) -> Result<Option<usize>, ShapeError> {
         match self.value(path) {
             None => Ok(None),

@@ -130,7 +130,6 @@ class InitSettings(TypedDict, total=False):
     activation: str
     stages: List[int]
     dilation: str
-    filter_variance: List[float]
     sawtooth: bool
     factored: bool
     class_token: bool

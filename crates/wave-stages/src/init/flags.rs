@@ -12,13 +12,12 @@ const FILTERS: &[&str] = &["convmixer", "convnext"];
 type Applies = (&'static str, &'static [&'static str]);
 
 /// Keys that apply to some image architectures.
-const OF_ARCHITECTURES: [Applies; 13] = [
+const OF_ARCHITECTURES: [Applies; 12] = [
     ("kernel", FILTERS),
     ("activation", &["convmixer"]),
     ("stages", &["convnext"]),
     ("sawtooth", &["convnext"]),
     ("dilation", FILTERS),
-    ("filter_variance", FILTERS),
     ("factored", FILTERS),
     ("heads", &["vit"]),
     ("positions", &["vit"]),
@@ -29,8 +28,7 @@ const OF_ARCHITECTURES: [Applies; 13] = [
 ];
 
 /// Keys that apply to some methods.
-const OF_METHODS: [Applies; 10] = [
-    ("filter_variance", &["covariance"]),
+const OF_METHODS: [Applies; 9] = [
     ("sawtooth", &["covariance"]),
     ("factored", &["covariance", "covariance-transfer"]),
     ("gamma", &["layerscale"]),

@@ -51,34 +51,37 @@ impl Moments {
         Ok(())
     }
 
-    /// Means of inputs and of outputs, and the covariance of inputs (inputs, inputs) and of inputs and outputs
-    /// (inputs, outputs).
-    fn centred(&self) -> Result<([Vec<f64>; 2], [Mat<f64>; 2])> {
+    /// Means of inputs (inputs, 1) and of outputs (outputs, 1), and the covariance of inputs (inputs, inputs) and of
+    /// inputs and outputs (inputs, outputs).
+    fn centred(&self) -> Result<[Mat<f64>; 4]> {
         let sums = self.sums.as_ref();
         let sums = sums.ok_or_else(|| Error::Msg("no images to fit to".into()))?;
         let inputs = sums.nrows() - 1;
         let outputs = sums.ncols() - sums.nrows();
         let total = sums[(inputs, inputs)];
         let mean = |column: usize| sums[(inputs, column)] / total;
-        let x: Vec<f64> = (0..inputs).map(mean).collect();
-        let y: Vec<f64> = (0..outputs).map(|o| mean(inputs + 1 + o)).collect();
-        let within = Mat::from_fn(inputs, inputs, |i, j| sums[(i, j)] / total - x[i] * x[j]);
-        let across = Mat::from_fn(inputs, outputs, |i, o| {
-            sums[(i, inputs + 1 + o)] / total - x[i] * y[o]
+        let x = Mat::from_fn(inputs, 1, |i, _| mean(i));
+        let y = Mat::from_fn(outputs, 1, |o, _| mean(inputs + 1 + o));
+        let within = Mat::from_fn(inputs, inputs, |i, j| {
+            sums[(i, j)] / total - x[(i, 0)] * x[(j, 0)]
         });
-        Ok(([x, y], [within, across]))
+        let across = Mat::from_fn(inputs, outputs, |i, o| {
+            sums[(i, inputs + 1 + o)] / total - x[(i, 0)] * y[(o, 0)]
+        });
+        Ok([x, y, within, across])
     }
 
     /// The linear map from inputs to outputs with the smallest squared error, regularised towards `prior`:
     /// ridge regression of the prior's residuals.
     pub(super) fn fit(&self, prior: &Affine) -> Result<Affine> {
-        let ([x, y], [within, across]) = self.centred()?;
+        let [x, y, within, across] = self.centred()?;
         let prior = matrix(&prior.weight)?;
         let left = across - &within * prior.transpose(); // (inputs, outputs)
         let more = inverted(within, RIDGE, |factors| factors.solve(&left))?;
         let weight = prior + more.transpose();
-        let bias = Mat::from_fn(y.len(), 1, |o, _| {
-            y[o] - (0..x.len()).map(|i| weight[(o, i)] * x[i]).sum::<f64>()
+        let bias = Mat::from_fn(y.nrows(), 1, |o, _| {
+            let products = (0..x.nrows()).map(|i| weight[(o, i)] * x[(i, 0)]);
+            y[(o, 0)] - products.sum::<f64>()
         });
         Ok(Affine {
             weight: tensor(weight.as_ref())?,
@@ -89,7 +92,7 @@ impl Moments {
     /// The `count` inputs of `weight` that remain after removing one at a time, always the one with the smallest
     /// effect on the outputs once the others compensate for it.
     pub(super) fn kept(&self, weight: &Tensor, count: usize) -> Result<Vec<u32>> {
-        let (_, [within, _]) = self.centred()?;
+        let [_, _, within, _] = self.centred()?;
         let inputs = within.nrows();
         if count == inputs {
             return Ok((0..inputs as u32).collect());
@@ -155,7 +158,6 @@ fn inverted(
     ))
 }
 
-/// Converts a tensor (rows, columns) to a matrix.
 pub(super) fn matrix(tensor: &Tensor) -> Result<Mat<f64>> {
     let (rows, columns) = tensor.dims2()?;
     let values = tensor.flatten_all()?.to_vec1::<f32>()?;
