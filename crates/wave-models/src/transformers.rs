@@ -124,7 +124,8 @@ pub fn export(
     };
     let mut out = Weights::new();
     for (name, tensor) in weights {
-        if let Some((layer, part)) = qkv(name) {
+        let inner = name.strip_prefix("blocks.");
+        if let Some((layer, part)) = inner.and_then(|inner| inner.split_once(".attn.qkv.")) {
             for (i, q) in QKV.into_iter().enumerate() {
                 let rows = tensor.narrow(0, i * shape.width, shape.width);
                 let rows = rows.and_then(|t| t.force_contiguous());
@@ -208,11 +209,6 @@ fn rename(
         let part = name.strip_prefix(from)?;
         (part.is_empty() || part.starts_with('.')).then(|| format!("{to}{part}"))
     })
-}
-
-/// Layer and part of timm's joined `qkv`.
-fn qkv(name: &str) -> Option<(&str, &str)> {
-    name.strip_prefix("blocks.")?.split_once(".attn.qkv.")
 }
 
 /// Concatenates three tensors of the same shape along the first dimension.

@@ -132,8 +132,9 @@ fn of_resnet(name: &str) -> Option<String> {
     let Some(rest) = name.strip_prefix("resnet.encoder.stages.") else {
         return rename(outer.into_iter(), &name);
     };
-    let [stage, layers, layer, rest] = split(rest)?;
-    let stage = stage.parse::<usize>().ok().filter(|_| layers == "layers")? + 1;
+    let (stage, rest) = rest.split_once(".layers.")?;
+    let (layer, rest) = rest.split_once('.')?;
+    let stage = stage.parse::<usize>().ok()? + 1;
     if let Some(rest) = rest.strip_prefix("shortcut.") {
         let ends = [("convolution", "0"), ("normalization", "1")];
         let part = rename(ends.into_iter(), rest)?;
@@ -179,10 +180,4 @@ fn of_convnext(name: &str) -> Option<String> {
     let (layer, rest) = rest.strip_prefix("layers.")?.split_once('.')?;
     let part = rename(inner.into_iter(), rest)?;
     Some(format!("stages.{stage}.blocks.{layer}.{part}"))
-}
-
-/// The first three parts of a name, and the rest.
-fn split(name: &str) -> Option<[&str; 4]> {
-    let mut parts = name.splitn(4, '.');
-    Some([parts.next()?, parts.next()?, parts.next()?, parts.next()?])
 }
