@@ -23,10 +23,7 @@ fn filters_start_in_every_way() {
         assert!(again["top1"].is_f64());
     }
     for (arch, args) in [
-        (
-            "convmixer",
-            format!("covariance {SIZE} --negative absolute"),
-        ),
+        ("convmixer", format!("covariance {SIZE}")),
         (
             "convnext",
             format!("covariance {SIZE} --mlp-mean eq2=0.5 --mlp-ratio 2"),

@@ -184,6 +184,19 @@ pub fn refuse_value<T>(
     })
 }
 
+/// The error of a configuration with a value that contradicts the weights.
+pub fn contradiction<T>(
+    key: &str,
+    said: impl ToString,
+    found: impl ToString,
+) -> Result<T, ShapeError> {
+    Err(ShapeError::Contradiction {
+        key: key.into(),
+        said: said.to_string(),
+        found: found.to_string(),
+    })
+}
+
 /// The error of an unsupported network with this name, or with none.
 pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
     ShapeError::Unsupported {

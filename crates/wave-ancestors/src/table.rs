@@ -1,6 +1,6 @@
 //! Parts of recognition that all families share.
 
-use crate::check::{dims, refuse_value, unsupported};
+use crate::check::{contradiction, dims, refuse_value, unsupported};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 use std::borrow::Borrow;
@@ -133,11 +133,7 @@ pub fn usual_arguments(known: Known) -> Result<(), ShapeError> {
 pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
     match known.args.get(key) {
         Some(said) if !said.is_null() && known.size(key) != Some(found) => {
-            Err(ShapeError::Contradiction {
-                key: key.into(),
-                said: said.to_string(),
-                found: found.to_string(),
-            })
+            contradiction(key, said, found)
         }
         _ => Ok(()),
     }

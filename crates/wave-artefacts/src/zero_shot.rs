@@ -85,7 +85,7 @@ pub fn open(
         return Err(request(format!(
             "--heads {heads}: the config.json of {} gives the heads of {}; drop --heads",
             path.display(),
-            dual.family
+            dual.images.family
         )));
     }
     let names = names(Path::new(file))?;
@@ -101,7 +101,7 @@ pub fn open(
     let steps = preprocessing(&dir, &dual)?;
     preprocessing::warn(&dir, &steps);
     let model = Model {
-        transform: preprocessing::transform(&steps, &dir, dual.vision.image_size)?,
+        transform: preprocessing::transform(&steps, &dir, dual.images.tower.image_size)?,
         network,
         weights,
         label_names: names,
@@ -112,7 +112,11 @@ pub fn open(
 
 /// The preprocessing of its images.
 pub fn preprocessing(dir: &Path, dual: &DualEncoder) -> Result<Preprocessing> {
-    preprocessing::of(dir, dual.vision.channels, dual.vision.image_size)
+    preprocessing::of(
+        dir,
+        dual.images.tower.channels,
+        dual.images.tower.image_size,
+    )
 }
 
 /// The names in a text file, one per line.
@@ -250,7 +254,7 @@ fn classes(
         context.interruption().check()?;
         parts.push(tower.embed(some)?);
     }
-    let all = Tensor::cat(&parts, 0)?.reshape((classes, (), dual.embedding))?;
+    let all = Tensor::cat(&parts, 0)?.reshape((classes, (), dual.images.embedding))?;
     let classes = match all.dim(1)? {
         1 => all.squeeze(1)?,
         _ => normalised(&all.mean(1)?)?,

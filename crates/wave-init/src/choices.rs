@@ -3,30 +3,26 @@
 use crate::error::named;
 use crate::indices::Layers;
 use crate::mean_shift::MlpMean;
-use crate::mimetic::{Attention, VpLayout};
+use crate::mimetic::Attention;
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 
 /// The choices of all methods. Defaults are the papers'. Where a paper gives none, the field says whose
 /// interpretation the default is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
-    /// Position embedding, unless taken from a donor; the default is sinusoidal for methods with mimetic
-    /// attention and learned for the others.
+    /// Position embedding, unless taken from a donor; by default as in [`DirectOptions::new`].
     pub positions: Option<Positions>,
     /// Scale of sinusoidal positions, if `positions` does not set it; by default [`Positions::usual_scale`].
     pub position_scale: Option<f64>,
     /// Mean shift of the first MLP matrix; by default none, except for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
-    /// (alpha, beta) of mimetic Q and K; by default as in [`DirectOptions::new`]. With (0, 0), Q and K start
-    /// as `base` says.
+    /// See [`DirectOptions::qk`].
     pub qk: Option<(f64, f64)>,
-    /// (alpha, beta) of mimetic V and projection, likewise.
+    /// See [`DirectOptions::vp`].
     pub vp: Option<(f64, f64)>,
-    /// Factorisation of mimetic attention.
+    /// See [`DirectOptions::attention`].
     pub attention: Attention,
-    /// The layout of mimetic V and projection.
-    pub vp_layout: VpLayout,
-    /// Initialisation of everything that mimetic attention leaves unchanged.
+    /// See [`DirectOptions::base`].
     pub base: Base,
     /// Initialisation of everything that a transfer, or a method for some matrices only, leaves unchanged.
     /// Our interpretation: timm's default, which is also DeiT's.
@@ -37,8 +33,8 @@ pub struct Choices {
     pub zero: ZeroScope,
     /// The scale of `layerscale`, from 0 to 1; by default 0.1, our choice.
     pub gamma: Option<f64>,
-    /// The part of a layer that `layerscale` scales.
-    pub scaled: LayerScaleForm,
+    /// `layerscale` scales the skip connections instead of the residual branches; by default false, our choice.
+    pub scaled_skip: bool,
     /// The number of donor blocks that `heru-lg` and `auto-lg` copy; by default 3 and 4.
     pub blocks: Option<usize>,
     /// For `auto-lg`, a similarity (or gate) for each layer of the donor: larger is more similar.
@@ -50,7 +46,6 @@ impl Choices {
     pub fn options(&self, method: DirectMethod, image_size: usize) -> DirectOptions {
         let mut options = DirectOptions {
             attention: self.attention,
-            vp_layout: self.vp_layout,
             base: self.base,
             ..DirectOptions::new(method)
         };
@@ -82,13 +77,3 @@ named!(
     ZeroScope, "part of the network for ZerO",
     "query-key" => QueryKey, "attention" => Attention, "blocks" => Blocks
 );
-
-/// The two forms of LayerScale.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LayerScaleForm {
-    /// The residual branch, our choice.
-    #[default]
-    Branch,
-    /// The skip connection.
-    Skip,
-}

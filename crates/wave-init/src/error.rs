@@ -1,6 +1,9 @@
 //! Checks of the numbers and names of a request.
 
-use wave_models::{Refusal, refuse};
+use wave_models::{NetworkError, Refusal, refuse};
+
+/// A result of this crate.
+pub type Result<T, E = NetworkError> = std::result::Result<T, E>;
 
 /// Returns `value` if it is finite.
 ///

@@ -5,9 +5,9 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
-use wave_models::{NetworkError, Weights, refuse};
+use wave_models::{Weights, refuse};
 
-use crate::error::finite;
+use crate::error::{Result, finite};
 use crate::mean_shift::first_layer;
 use crate::mimetic::{
     Attention, equal_query_key, equal_value_projection, query_key, value_projection,
@@ -25,24 +25,8 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 
 /// Fills every weight of a vision transformer.
 ///
-/// # Shapes
-/// With d the width, m the hidden width, c channels, patches of p x p pixels and n = grid² tokens, plus one
-/// with a class token:
+/// Names and shapes are those of [`VitShape::parameters`]. With c channels and patches of p x p pixels:
 ///
-/// | name | shape |
-/// |---|---|
-/// | `cls_token` (with a class token) | (1, 1, d) |
-/// | `pos_embed` | (1, n, d) |
-/// | `patch_embed.proj.{weight,bias}` | (d, c, p, p), (d) |
-/// | `blocks.N.{norm1,norm2}.{weight,bias}` | (d), (d) |
-/// | `blocks.N.attn.qkv.{weight,bias}` | (3d, d), (3d) |
-/// | `blocks.N.attn.proj.{weight,bias}` | (d, d), (d) |
-/// | `blocks.N.mlp.fc1.{weight,bias}` | (m, d), (m) |
-/// | `blocks.N.mlp.fc2.{weight,bias}` | (d, m), (d) |
-/// | `norm.{weight,bias}`, or `fc_norm` without a class token | (d), (d) |
-/// | `head.{weight,bias}` | (classes, d), (classes) |
-///
-/// # Methods
 /// | | block matrices | patch embedding |
 /// |---|---|---|
 /// | `He` | normal, sd sqrt(2 / inputs) | normal, sd sqrt(2 / (c p²)), bias 0 |
@@ -59,11 +43,7 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 /// If a size is 0 or the network has more than 2^33 parameters; if the heads do not divide the width, or 4
 /// does not and positions are sinusoidal; if an option in use is not a finite number, or `sigma` is negative;
 /// or if a singular value decomposition does not converge.
-pub fn initialise(
-    shape: &VitShape,
-    options: &DirectOptions,
-    seed: u64,
-) -> Result<Weights, NetworkError> {
+pub fn initialise(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     check(shape, options)?;
     let mut weights = around_blocks(shape, options, seed)?;
     let blocks: Vec<Weights> = (0..shape.depth)
@@ -74,30 +54,17 @@ pub fn initialise(
     Ok(weights)
 }
 
-/// The distribution of a matrix whose entries are sampled independently.
-#[derive(Clone, Copy)]
-enum Fill {
-    He,
-    Timm,
-    Xavier,
-}
-
-impl Fill {
-    fn of(options: &DirectOptions) -> Self {
-        match (options.method, options.base) {
-            (DirectMethod::He, _) => Fill::He,
-            (DirectMethod::Timm, _) | (DirectMethod::Mimetic, Base::Timm) => Fill::Timm,
-            (DirectMethod::Xavier, _) | (DirectMethod::Mimetic, Base::Xavier) => Fill::Xavier,
-        }
-    }
-
-    /// A matrix of shape (out, in).
-    fn matrix(self, out: usize, inp: usize, rng: &mut ChaCha8Rng) -> candle_core::Result<Tensor> {
-        match self {
-            Fill::He => normal((out, inp), (2.0 / inp as f64).sqrt(), rng),
-            Fill::Timm => truncated_normal((out, inp), TIMM_STD, rng),
-            Fill::Xavier => xavier_uniform((out, inp), rng),
-        }
+/// A matrix of shape (out, in) whose entries are sampled independently.
+fn matrix(
+    options: &DirectOptions,
+    (out, inp): (usize, usize),
+    rng: &mut ChaCha8Rng,
+) -> candle_core::Result<Tensor> {
+    use DirectMethod::{He, Mimetic, Timm, Xavier};
+    match (options.method, options.base) {
+        (He, _) => normal((out, inp), (2.0 / inp as f64).sqrt(), rng),
+        (Timm, _) | (Mimetic, Base::Timm) => truncated_normal((out, inp), TIMM_STD, rng),
+        (Xavier, _) | (Mimetic, Base::Xavier) => xavier_uniform((out, inp), rng),
     }
 }
 
@@ -124,33 +91,23 @@ pub(crate) enum Stream {
     FirstHead = 16,
 }
 
-/// The generator for a part outside the blocks.
-fn outer(seed: u64, part: Stream) -> ChaCha8Rng {
-    generator(seed, part as u64)
-}
-
 /// The generator for a part of a layer; `head` is 0 except for [`Stream::FirstHead`].
 pub(crate) fn inner(seed: u64, layer: usize, part: Stream, head: usize) -> ChaCha8Rng {
     of_layer(seed, layer, part as u64 + head as u64)
 }
 
 /// The weights before the first block and after the last.
-fn around_blocks(
-    shape: &VitShape,
-    options: &DirectOptions,
-    seed: u64,
-) -> Result<Weights, NetworkError> {
+fn around_blocks(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     let (d, n, c, p) = (shape.width, shape.tokens(), shape.channels, shape.patch);
+    let outer = |part: Stream| generator(seed, part as u64);
     let mut weights = Weights::new();
 
     if shape.class_token {
-        let rng = &mut outer(seed, Stream::ClassToken);
-        weights.insert("cls_token".into(), normal((1, 1, d), CLASS_TOKEN_STD, rng)?);
+        let token = normal((1, 1, d), CLASS_TOKEN_STD, &mut outer(Stream::ClassToken))?;
+        weights.insert("cls_token".into(), token);
     }
     let positions = match options.positions {
-        Positions::Learned => {
-            truncated_normal((1, n, d), TIMM_STD, &mut outer(seed, Stream::Positions))?
-        }
+        Positions::Learned => truncated_normal((1, n, d), TIMM_STD, &mut outer(Stream::Positions))?,
         Positions::Sinusoidal { scale } => {
             let p = sinusoidal_positions(shape.grid(), d, scale)?; // (1, grid², d)
             p.pad_with_zeros(1, usize::from(shape.class_token), 0)?
@@ -160,36 +117,32 @@ fn around_blocks(
     weights.insert("pos_embed".into(), positions); // (1, n, d)
 
     let inputs = (c * p * p) as f64;
-    let rng = &mut outer(seed, Stream::PatchWeight);
-    let (weight, bias) = match Fill::of(options) {
-        Fill::He => (normal((d, c, p, p), (2.0 / inputs).sqrt(), rng)?, zeros(d)?),
-        Fill::Timm | Fill::Xavier => {
-            let bound = 1.0 / inputs.sqrt();
-            let weight = uniform((d, c, p, p), bound, rng)?;
-            (
-                weight,
-                uniform(d, bound, &mut outer(seed, Stream::PatchBias))?,
-            )
-        }
+    let (rng, bound) = (&mut outer(Stream::PatchWeight), 1.0 / inputs.sqrt());
+    let patches = match options.method {
+        DirectMethod::He => Affine {
+            weight: normal((d, c, p, p), (2.0 / inputs).sqrt(), rng)?,
+            bias: zeros(d)?,
+        },
+        _ => Affine {
+            weight: uniform((d, c, p, p), bound, rng)?,
+            bias: uniform(d, bound, &mut outer(Stream::PatchBias))?,
+        },
     };
-    insert_layer(&mut weights, "patch_embed.proj", weight, bias);
+    patches.store(&mut weights, "patch_embed.proj");
 
-    insert_layer(&mut weights, shape.final_norm(), ones(d)?, zeros(d)?);
-    let rng = &mut outer(seed, Stream::HeadWeight);
-    let head = truncated_normal((shape.classes, d), TIMM_STD, rng)?;
-    insert_layer(&mut weights, "head", head, zeros(shape.classes)?);
+    identity_norm(d)?.store(&mut weights, shape.final_norm());
+    let (rng, classes) = (&mut outer(Stream::HeadWeight), shape.classes);
+    let head = Affine {
+        weight: truncated_normal((classes, d), TIMM_STD, rng)?,
+        bias: zeros(classes)?,
+    };
+    head.store(&mut weights, "head");
     Ok(weights)
 }
 
-/// The weights of one block.
-fn block(
-    shape: &VitShape,
-    options: &DirectOptions,
-    seed: u64,
-    layer: usize,
-) -> Result<Weights, NetworkError> {
-    let (d, m, fill) = (shape.width, shape.hidden(), Fill::of(options));
-    let matrix = |part, out, inp| fill.matrix(out, inp, &mut inner(seed, layer, part, 0));
+fn block(shape: &VitShape, options: &DirectOptions, seed: u64, layer: usize) -> Result<Weights> {
+    let (d, m) = (shape.width, shape.hidden());
+    let matrix = |part, out, inp| matrix(options, (out, inp), &mut inner(seed, layer, part, 0));
 
     let mut qkv = matrix(Stream::Qkv, 3 * d, d)?;
     let mut proj = matrix(Stream::Proj, d, d)?;
@@ -214,12 +167,7 @@ fn block(
         ("mlp.fc1", fc1, fc1_bias),
         ("mlp.fc2", fc2, zeros(d)?),
     ] {
-        insert_layer(
-            &mut weights,
-            &format!("blocks.{layer}.{name}"),
-            weight,
-            bias,
-        );
+        Affine { weight, bias }.store(&mut weights, &format!("blocks.{layer}.{name}"));
     }
     Ok(weights)
 }
@@ -232,7 +180,7 @@ fn mimetic_attention(
     layer: usize,
     qkv: Tensor,
     proj: Tensor,
-) -> Result<(Tensor, Tensor), NetworkError> {
+) -> Result<(Tensor, Tensor)> {
     let (d, heads) = (shape.width, shape.heads);
     let mut rows = Vec::with_capacity(2 * heads + 1);
     if options.qk == (0.0, 0.0) {
@@ -258,15 +206,15 @@ fn mimetic_attention(
     }
     let rng = &mut inner(seed, layer, Stream::ValueProjection, 0);
     let (v, proj) = match options.attention {
-        Attention::Products => value_projection(d, options.vp, options.vp_layout, rng)?,
-        Attention::Equal => equal_value_projection(d, options.vp_layout, rng)?,
+        Attention::Products => value_projection(d, options.vp, rng)?,
+        Attention::Equal => equal_value_projection(d, rng)?,
     }; // (d, d), (d, d)
     rows.push(v);
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
 }
 
 /// Refuses invalid sizes and options before any work is done.
-fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), NetworkError> {
+fn check(shape: &VitShape, options: &DirectOptions) -> Result<()> {
     shape.validate()?;
     if shape.distilled {
         refuse!(
@@ -277,9 +225,9 @@ fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), NetworkError> 
     if shape.classes == 0 {
         refuse!("classes is 0: a vision transformer needs at least 1");
     }
+    let values = |dims: Vec<usize>| dims.into_iter().map(|n| n as u128).product::<u128>();
     let parameters = shape.stacked_parameters().into_iter();
-    let values = |(_, dims): (_, Vec<usize>)| dims.iter().map(|n| *n as u128).product::<u128>();
-    let parameters: u128 = parameters.map(values).sum();
+    let parameters: u128 = parameters.map(|(_, dims)| values(dims)).sum();
     if parameters > MAX_PARAMETERS {
         refuse!(
             "the network would have {parameters} parameters, more than the {MAX_PARAMETERS} allowed: use a smaller depth, \
@@ -287,27 +235,27 @@ fn check(shape: &VitShape, options: &DirectOptions) -> Result<(), NetworkError> 
         );
     }
     if options.method == DirectMethod::Mimetic {
-        for (name, value) in [
-            ("qk alpha", options.qk.0),
-            ("qk beta", options.qk.1),
-            ("vp alpha", options.vp.0),
-            ("vp beta", options.vp.1),
-        ] {
-            finite(name, value)?;
-        }
+        finite("qk alpha", options.qk.0)?;
+        finite("qk beta", options.qk.1)?;
+        finite("vp alpha", options.vp.0)?;
+        finite("vp beta", options.vp.1)?;
     }
     Ok(())
 }
 
-pub(crate) fn insert_layer(weights: &mut Weights, name: &str, weight: Tensor, bias: Tensor) {
-    Affine { weight, bias }.store(weights, name);
+/// A norm with weight 1 and bias 0.
+pub(crate) fn identity_norm(width: usize) -> candle_core::Result<Affine> {
+    Ok(Affine {
+        weight: ones(width)?,
+        bias: zeros(width)?,
+    })
 }
 
-pub(crate) fn zeros(n: usize) -> candle_core::Result<Tensor> {
+fn zeros(n: usize) -> candle_core::Result<Tensor> {
     Tensor::zeros(n, DType::F32, &Device::Cpu)
 }
 
-pub(crate) fn ones(n: usize) -> candle_core::Result<Tensor> {
+fn ones(n: usize) -> candle_core::Result<Tensor> {
     Tensor::ones(n, DType::F32, &Device::Cpu)
 }
 

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! This is the closed form of the block construction of the thesis' section 3.1.2 (the last form of its
-//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`Schedule`]. Every Σ
-//! has ½ at the centre of its diagonal, and a few percent of negative eigenvalues: see [`Negative`].
+//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`variance()`]. Every Σ
+//! has ½ at the centre of its diagonal, and a few percent of negative eigenvalues, which become 0: the nearest
+//! covariance, as in the papers.
 //!
 //! - [`covariance`] is Σ, [`Sampler`] samples filters with any covariance;
 //! - [`kronecker_factor`] computes the nearest A ⊗ A;
@@ -23,72 +24,28 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{finite, named, no_convergence};
+use crate::error::{Result, finite, no_convergence};
 use crate::random::standard_normal;
-use wave_models::{NetworkError, refuse};
+use wave_models::refuse;
 
 mod methods;
 pub mod statistics;
 
 pub use methods::{FilterChoices, FilterMethod, METHODS, find, start};
 
-/// The variance σ over depth: `start + velocity t + acceleration t² / 2`, where t runs from 0 at the
-/// first layer to 1 at the last, and is 0 for a single layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
-    /// Variance at the first layer.
-    pub start: f64,
-    /// Increase over the whole depth at the first layer's rate.
-    pub velocity: f64,
-    /// Increase of the velocity over the whole depth.
-    pub acceleration: f64,
-}
-
-impl Default for Schedule {
-    /// The papers' values for CIFAR-10 with patches of 2: 0.08 at the first layer, 1.90 at the last.
-    fn default() -> Self {
-        Self {
-            start: 0.08,
-            velocity: 0.37,
-            acceleration: 2.9,
-        }
-    }
-}
-
-impl Schedule {
-    /// σ at a layer, counted from 0, of `depth` layers.
-    pub fn at(&self, layer: usize, depth: usize) -> f64 {
-        let t = layer as f64 / depth.saturating_sub(1).max(1) as f64;
-        self.start + self.velocity * t + self.acceleration * t * t / 2.0
-    }
-}
-
-/// The treatment of negative eigenvalues, which a covariance cannot have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Negative {
-    /// They become 0: the nearest covariance, as in the papers.
-    #[default]
-    Clip,
-    /// They change sign, as in NumPy's `multivariate_normal`, which the papers' code uses.
-    Absolute,
-}
-
-named!(Negative, "treatment of negative eigenvalues", "clip" => Clip, "absolute" => Absolute);
-
-impl Negative {
-    fn of(self, eigenvalue: f64) -> f64 {
-        match self {
-            Negative::Clip => eigenvalue.max(0.0),
-            Negative::Absolute => eigenvalue.abs(),
-        }
-    }
+/// The variance σ at a layer, counted from 0, of `depth` layers: `0.08 + 0.37 t + 2.9 t² / 2`, where t runs from 0 at
+/// the first layer to 1 at the last, and is 0 for a single layer. These are the papers' values for CIFAR-10 with
+/// patches of 2: 0.08 at the first layer, 1.90 at the last.
+pub fn variance(layer: usize, depth: usize) -> f64 {
+    let t = layer as f64 / depth.saturating_sub(1).max(1) as f64;
+    0.08 + 0.37 * t + 2.9 * t * t / 2.0
 }
 
 /// Σ of k x k filters, (k², k²), with pixel (i, j) at row and column `i k + j`.
 ///
 /// # Errors
 /// If the kernel is even or larger than 63, or the variance is not a positive number.
-pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, NetworkError> {
+pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>> {
     check_kernel(kernel)?;
     if finite("the filters' variance", variance)? <= 0.0 {
         refuse!("the filters' variance is {variance}: use a number above 0 at every layer");
@@ -106,7 +63,7 @@ pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, NetworkError
     }))
 }
 
-fn check_kernel(kernel: usize) -> Result<(), NetworkError> {
+fn check_kernel(kernel: usize) -> Result<()> {
     if kernel.is_multiple_of(2) || kernel > 63 {
         refuse!("the kernel is {kernel}: use an odd size up to 63: filters need a centre");
     }
@@ -115,7 +72,7 @@ fn check_kernel(kernel: usize) -> Result<(), NetworkError> {
 
 /// Samples filters with a given covariance.
 pub struct Sampler {
-    /// `Q f(Λ)^½` from the eigendecomposition `Q Λ Qᵀ`, where f makes Λ non-negative.
+    /// `Q max(Λ, 0)^½` from the eigendecomposition `Q Λ Qᵀ`.
     root: Mat<f64>,
 }
 
@@ -124,10 +81,10 @@ impl Sampler {
     ///
     /// # Errors
     /// If the decomposition does not converge.
-    pub fn new(covariance: &Mat<f64>, negative: Negative) -> Result<Sampler, NetworkError> {
+    pub fn new(covariance: &Mat<f64>) -> Result<Sampler> {
         let (mut root, values) = eigen(covariance)?;
         for (j, value) in values.iter().enumerate() {
-            let scale = negative.of(*value).sqrt();
+            let scale = value.max(0.0).sqrt();
             for i in 0..root.nrows() {
                 root[(i, j)] *= scale;
             }
@@ -144,12 +101,7 @@ impl Sampler {
     ///
     /// # Errors
     /// If `mean` does not have one number for each pixel of a square filter.
-    pub fn draw(
-        &self,
-        mean: &[f64],
-        n: usize,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<Tensor, NetworkError> {
+    pub fn draw(&self, mean: &[f64], n: usize, rng: &mut ChaCha8Rng) -> Result<Tensor> {
         let pixels = self.root.nrows();
         let k = pixels.isqrt();
         if mean.len() != pixels || k * k != pixels {
@@ -176,7 +128,7 @@ impl Sampler {
 ///
 /// # Errors
 /// If the number of rows is not a square, or the decomposition does not converge.
-pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, NetworkError> {
+pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>> {
     let pixels = covariance.nrows();
     let k = pixels.isqrt();
     if k * k != pixels || pixels == 0 {
@@ -198,12 +150,12 @@ pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, NetworkError>
     Ok(Mat::from_fn(k, k, |i, l| 0.5 * scale * (a(i, l) + a(l, i))))
 }
 
-/// A ⊗ A for A of [`kronecker_factor`], (k², k²), with A's negative eigenvalues treated as `negative` says.
+/// A ⊗ A for A of [`kronecker_factor`], (k², k²), with A's negative eigenvalues set to 0.
 ///
 /// # Errors
 /// If the decomposition does not converge.
-pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, NetworkError> {
-    let a = Sampler::new(a, negative)?.covariance();
+pub fn kronecker_square(a: &Mat<f64>) -> Result<Mat<f64>> {
+    let a = Sampler::new(a)?.covariance();
     let k = a.nrows();
     Ok(Mat::from_fn(k * k, k * k, |x, y| {
         a[(x / k, y / k)] * a[(x % k, y % k)]
@@ -211,16 +163,12 @@ pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, Ne
 }
 
 /// Eigenvectors as columns, and eigenvalues in ascending order.
-fn eigen(symmetric: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>), NetworkError> {
+fn eigen(symmetric: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>)> {
     let width = symmetric.nrows();
-    let decomposition = symmetric
-        .self_adjoint_eigen(Side::Lower)
-        .map_err(|_| no_convergence(width))?;
-    let values = decomposition.S().column_vector();
-    Ok((
-        decomposition.U().to_owned(),
-        (0..width).map(|i| values[i]).collect(),
-    ))
+    let eigen = symmetric.self_adjoint_eigen(Side::Lower);
+    let eigen = eigen.map_err(|_| no_convergence(width))?;
+    let values = eigen.S().column_vector();
+    Ok((eigen.U().to_owned(), values.iter().copied().collect()))
 }
 
 #[cfg(test)]

@@ -3,12 +3,8 @@
 //! 1. [`find`] finds a method by name in [`METHODS`], the initialisations of a vision transformer.
 //! 2. A [`Request`] is a shape, [`Donor`]s (trained models), [`Choices`] and a seed.
 //! 3. [`StartMethod::start`] returns a [`Start`]: all weights under timm's names, and their [`Cost`].
-//! 4. [`direct`] methods depend only on the shape. [`initialise`] combines [`random`], [`mimetic`],
-//!    [`sinusoidal_positions`] and [`mean_shift`].
-//! 5. [`transfer`] methods take weights from a donor. [`transfer::ligo`] is also a differentiable function of
-//!    its operator.
-//! 6. [`filters`] initialises ConvMixer and ConvNeXt.
-//! 7. [`Cost`] counts the values transferred from a donor, as the papers' tables do.
+//! 4. [`direct`] methods depend only on the shape; [`transfer`] methods take weights from a donor.
+//! 5. [`filters`] initialises ConvMixer and ConvNeXt.
 //!
 //! Every tensor is `f32` on the CPU, and has its own generator, derived from the seed and the tensor's place
 //! in the network. So neither threads nor depth change it: layer 3 of 6 equals layer 3 of 12.
@@ -49,9 +45,9 @@ mod testing;
 pub mod transfer;
 
 pub use choices::Choices;
+pub use error::Result;
 pub use fill::initialise;
 pub use mean_shift::MlpMean;
-pub use mimetic::VpLayout;
 pub use options::{Base, DirectMethod, DirectOptions, Positions};
 pub use registry::{METHODS, find};
 pub use sinusoidal::sinusoidal_positions;

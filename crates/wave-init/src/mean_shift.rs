@@ -14,9 +14,9 @@
 
 use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
-use wave_models::{NetworkError, Weights, refuse};
+use wave_models::{Weights, refuse};
 
-use crate::error::finite;
+use crate::error::{Result, finite};
 use crate::random::standard_normal;
 
 /// Initialisation of an MLP's first layer: with a mean shift, or one of the paper's baselines (section 2, and
@@ -57,7 +57,7 @@ pub fn first_layer(
     second: &Tensor,
     shift: MlpMean,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), NetworkError> {
+) -> Result<(Tensor, Tensor)> {
     let shifted = match shift {
         MlpMean::None => weight.clone(),
         MlpMean::Eq1 { sigma } => {
@@ -86,7 +86,7 @@ pub(crate) fn shift_block(
     block: &str,
     shift: MlpMean,
     rng: &mut ChaCha8Rng,
-) -> Result<(), NetworkError> {
+) -> Result<()> {
     let name = |part: &str| format!("{block}.mlp.{part}");
     let (weight, bias) = first_layer(
         &weights[&name("fc1.weight")],
@@ -100,16 +100,12 @@ pub(crate) fn shift_block(
     Ok(())
 }
 
-/// The standard deviation of the entries of a matrix.
-fn standard_deviation(weight: &Tensor) -> Result<f64, NetworkError> {
-    if weight.rank() != 2
-        || weight.elem_count() == 0
-        || !matches!(weight.dtype(), DType::F32 | DType::F64)
-    {
+fn standard_deviation(weight: &Tensor) -> Result<f64> {
+    let (dtype, dims) = (weight.dtype(), weight.dims());
+    let real = matches!(dtype, DType::F32 | DType::F64);
+    if dims.len() != 2 || dims.contains(&0) || !real {
         refuse!(
-            "found {:?} of shape {:?}, expected an f32 or f64 matrix of shape (rows, columns)",
-            weight.dtype(),
-            weight.dims()
+            "found {dtype:?} of shape {dims:?}, expected an f32 or f64 matrix of shape (rows, columns)"
         );
     }
     let w: Vec<f64> = weight.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;

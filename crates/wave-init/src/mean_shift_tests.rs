@@ -8,16 +8,16 @@ fn default_weight(p: usize, n: usize, seed: u64) -> Tensor {
 }
 
 /// The shifted weight, for a shift that changes only the weight.
-fn shifted(weight: &Tensor, shift: MlpMean, seed: u64) -> Result<Tensor, NetworkError> {
+fn shifted(weight: &Tensor, shift: MlpMean, seed: u64) -> Result<Tensor> {
     let layer = first_layer(weight, weight, weight, shift, &mut generator(seed, 0));
     layer.map(|(weight, _)| weight)
 }
 
-fn eq1(weight: &Tensor, sigma: f64, seed: u64) -> Result<Tensor, NetworkError> {
+fn eq1(weight: &Tensor, sigma: f64, seed: u64) -> Result<Tensor> {
     shifted(weight, MlpMean::Eq1 { sigma }, seed)
 }
 
-fn eq2(weight: &Tensor, b: f64) -> Result<Tensor, NetworkError> {
+fn eq2(weight: &Tensor, b: f64) -> Result<Tensor> {
     shifted(weight, MlpMean::Eq2 { b }, 0)
 }
 

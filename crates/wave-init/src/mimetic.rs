@@ -26,9 +26,9 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, MatRef, Scale};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{finite, named, no_convergence};
+use crate::error::{Result, finite, named, no_convergence};
 use crate::random::standard_normal;
-use wave_models::{NetworkError, refuse};
+use wave_models::refuse;
 
 /// Factorisation of mimetic attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,52 +44,37 @@ pub enum Attention {
 
 named!(Attention, "mimetic attention", "products" => Products, "equal" => Equal);
 
-/// The layout of V and the projection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum VpLayout {
-    /// W_Vᵀ and W_projᵀ, so that the network computes x W_V W_proj = x A: the papers' formula.
-    #[default]
-    Paper,
-    /// W_V and W_proj untransposed, as in some published code. The network then computes x (W_proj W_V)ᵀ,
-    /// which has A's trace and eigenvalues, but at width 192 the standard deviation of its diagonal is 0.24,
-    /// against 0.03 for A.
-    Code,
-}
-
-named!(VpLayout, "layout", "paper" => Paper, "code" => Code);
-
-/// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ `alpha` Z + `beta` I.
+/// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ alpha Z + beta I for a `mix`
+/// (alpha, beta).
 ///
 /// Both Gram matrices over the rows equal S_k: diagonal and descending. The signs of the two
-/// matrices are only determined jointly, so compare products and never factors. With `alpha` 0 all singular
+/// matrices are only determined jointly, so compare products and never factors. With alpha 0 all singular
 /// values are equal and their vectors are not unique; each head gets its own random ones.
 ///
 /// # Errors
-/// If `head_width` is not between 1 and `width`, `alpha` or `beta` is not finite, both are 0, or the
-/// singular value decomposition does not converge.
+/// If `head_width` is not between 1 and `width`, alpha or beta is not finite, both are 0, or the singular value
+/// decomposition does not converge.
 pub fn query_key(
     width: usize,
     head_width: usize,
-    (alpha, beta): (f64, f64),
+    mix: (f64, f64),
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), NetworkError> {
-    let (w_q, w_k) = factors(width, head_width, alpha, beta, rng)?; // (d, k), (d, k)
+) -> Result<(Tensor, Tensor)> {
+    let (w_q, w_k) = factors(width, head_width, mix, rng)?; // (d, k), (d, k)
     Ok((tensor(w_q.transpose())?, tensor(w_k.transpose())?)) // (k, d), (k, d)
 }
 
-/// One layer's V and projection, each (width, width), with W_V W_proj = `alpha` Z − `beta` I.
+/// One layer's V and projection, each (width, width), with W_V W_proj = alpha Z − beta I.
 ///
 /// # Errors
-/// If `width` is 0, `alpha` or `beta` is not finite, both are 0, or the singular value decomposition
-/// does not converge.
+/// If `width` is 0, otherwise as [`query_key`].
 pub fn value_projection(
     width: usize,
     (alpha, beta): (f64, f64),
-    layout: VpLayout,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), NetworkError> {
-    let (w_v, w_proj_t) = factors(width, width, alpha, -beta, rng)?; // (d, d), (d, d)
-    stored(&w_v, &w_proj_t, layout)
+) -> Result<(Tensor, Tensor)> {
+    let (w_v, w_proj_t) = factors(width, width, (alpha, -beta), rng)?; // (d, d), (d, d)
+    Ok((tensor(w_v.transpose())?, tensor(w_proj_t.as_ref())?))
 }
 
 /// One head's Q and K rows, each (head_width, width): the same N(0, 1/head_width) entries.
@@ -100,7 +85,7 @@ pub fn equal_query_key(
     width: usize,
     head_width: usize,
     rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), NetworkError> {
+) -> Result<(Tensor, Tensor)> {
     let z = tensor(noise(width, head_width, rng)?.transpose())?; // (k, d)
     Ok((z.clone(), z))
 }
@@ -109,36 +94,19 @@ pub fn equal_query_key(
 ///
 /// # Errors
 /// If `width` is 0.
-pub fn equal_value_projection(
-    width: usize,
-    layout: VpLayout,
-    rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor), NetworkError> {
+pub fn equal_value_projection(width: usize, rng: &mut ChaCha8Rng) -> Result<(Tensor, Tensor)> {
     let z = noise(width, width, rng)?; // (d, d)
-    stored(&z, &-&z, layout)
-}
-
-/// W_V and the transpose of W_proj, as a network stores them.
-fn stored(
-    w_v: &Mat<f64>,
-    w_proj_t: &Mat<f64>,
-    layout: VpLayout,
-) -> Result<(Tensor, Tensor), NetworkError> {
-    let (v, proj) = match layout {
-        VpLayout::Paper => (w_v.transpose(), w_proj_t.as_ref()), // W_Vᵀ, W_projᵀ
-        VpLayout::Code => (w_v.as_ref(), w_proj_t.transpose()),  // W_V, W_proj
-    };
-    Ok((tensor(v)?, tensor(proj)?))
+    Ok((tensor(z.transpose())?, tensor((-&z).as_ref())?))
 }
 
 /// A (width, rank) matrix of N(0, 1/rank) entries.
-fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, NetworkError> {
+fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>> {
     check(width, rank)?;
     Ok(gaussian(width, rank, rng) * Scale(1.0 / (rank as f64).sqrt()))
 }
 
 /// Refuses a width of 0, and a rank that is not between 1 and the width.
-fn check(width: usize, rank: usize) -> Result<(), NetworkError> {
+fn check(width: usize, rank: usize) -> Result<()> {
     if width == 0 {
         refuse!("width is 0: a vision transformer needs at least 1");
     }
@@ -155,10 +123,9 @@ fn check(width: usize, rank: usize) -> Result<(), NetworkError> {
 fn factors(
     width: usize,
     rank: usize,
-    alpha: f64,
-    beta: f64,
+    (alpha, beta): (f64, f64),
     rng: &mut ChaCha8Rng,
-) -> Result<(Mat<f64>, Mat<f64>), NetworkError> {
+) -> Result<(Mat<f64>, Mat<f64>)> {
     check(width, rank)?;
     finite("alpha", alpha)?;
     finite("beta", beta)?;

@@ -2,7 +2,7 @@
 
 use crate::error::named;
 use crate::mean_shift::MlpMean;
-use crate::mimetic::{Attention, VpLayout};
+use crate::mimetic::Attention;
 
 /// The choices for [`initialise`](crate::initialise).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,8 +20,6 @@ pub struct DirectOptions {
     pub vp: (f64, f64),
     /// Mimetic only: the factorisation of attention.
     pub attention: Attention,
-    /// Mimetic only: the layout of V and the projection.
-    pub vp_layout: VpLayout,
     /// Mimetic only: the initialisation of the matrices that the method does not define.
     pub base: Base,
 }
@@ -38,13 +36,12 @@ impl DirectOptions {
             method,
             positions: match method {
                 DirectMethod::Mimetic => Positions::Sinusoidal { scale: 1.0 },
-                DirectMethod::He | DirectMethod::Timm | DirectMethod::Xavier => Positions::Learned,
+                _ => Positions::Learned,
             },
             mlp_mean: MlpMean::None,
             qk: (0.7, 0.7),
             vp: (0.4, 0.4),
             attention: Attention::Products,
-            vp_layout: VpLayout::Paper,
             base: Base::Timm,
         }
     }
@@ -105,16 +102,13 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         for method in DirectMethod::ALL {
-            assert_eq!(method.to_string().parse::<DirectMethod>().unwrap(), method);
+            assert_eq!(method.to_string().parse(), Ok(method));
         }
         for base in Base::ALL {
-            assert_eq!(base.to_string().parse::<Base>().unwrap(), base);
+            assert_eq!(base.to_string().parse(), Ok(base));
         }
         for attention in Attention::ALL {
-            assert_eq!(attention.name().parse::<Attention>().unwrap(), attention);
-        }
-        for layout in VpLayout::ALL {
-            assert_eq!(layout.to_string().parse::<VpLayout>().unwrap(), layout);
+            assert_eq!(attention.name().parse(), Ok(attention));
         }
         assert_eq!(format!("{:>8}|", DirectMethod::He), "      he|");
     }

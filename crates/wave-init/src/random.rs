@@ -8,9 +8,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-/// The bound of [`truncated_normal`]: the default of timm's `trunc_normal_`, which is absolute and not in
-/// units of the standard deviation.
-pub const TRUNCATION: f64 = 2.0;
+/// The bound of [`truncated_normal`].
+const TRUNCATION: f64 = 2.0;
 
 /// A generator for one of the 2^64 independent streams of a seed.
 ///
@@ -36,7 +35,7 @@ pub fn normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng) -> Result
     fill(shape, || std * standard_normal(rng))
 }
 
-/// Normal numbers with mean 0 and standard deviation `std` before truncation to ±[`TRUNCATION`].
+/// Normal numbers with mean 0 and standard deviation `std` before truncation to ±2.
 ///
 /// As with timm's `trunc_normal_`, the bounds are absolute: at the usual `std` of 0.02 they are 100 standard
 /// deviations away and have no effect.

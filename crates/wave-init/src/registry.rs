@@ -1,6 +1,7 @@
 //! All methods by name. A new one needs a file with a `METHOD`, and a line here.
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
+use crate::error::by_name;
 use crate::start::StartMethod;
 use crate::transfer;
 use wave_models::Refusal;
@@ -28,10 +29,8 @@ pub const METHODS: [StartMethod; 15] = [
 ///
 /// # Errors
 /// If there is none; the message lists the existing ones.
-pub fn find(name: &str) -> Result<&'static StartMethod, Refusal> {
-    const ALL: &[StartMethod] = &METHODS;
-    let found = ALL.iter().find(|method| method.name == name);
-    found.ok_or_else(|| Refusal::unknown("method", name, METHODS.map(|method| method.name)))
+pub fn find(name: &str) -> Result<StartMethod, Refusal> {
+    by_name("method", name, &METHODS.map(|method| (method.name, method)))
 }
 
 #[cfg(test)]

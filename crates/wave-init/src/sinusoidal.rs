@@ -9,8 +9,8 @@
 
 use candle_core::{Device, Tensor};
 
-use crate::error::finite;
-use wave_models::{NetworkError, refuse};
+use crate::error::{Result, finite};
+use wave_models::refuse;
 
 /// Sinusoidal positions of `grid` x `grid` tokens in row-major order, shape (1, grid², width).
 ///
@@ -18,7 +18,7 @@ use wave_models::{NetworkError, refuse};
 ///
 /// # Errors
 /// If a size is zero, `width` is not a multiple of 4, or `scale` is not finite.
-pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor, NetworkError> {
+pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor> {
     for (size, value) in [("grid", grid), ("width", width)] {
         if value == 0 {
             refuse!("{size} is 0: a vision transformer needs at least 1");

@@ -1,12 +1,12 @@
 //! The interface of all methods: from a shape, donors, choices and a seed to all weights and their cost.
 
 use crate::choices::Choices;
-use crate::error::donors;
+use crate::error::{Result, donors};
 use crate::fill::initialise;
 use crate::options::DirectMethod;
 use candle_core::Tensor;
+use wave_models::Weights;
 use wave_models::vit::{VitShape, check_weights};
-use wave_models::{NetworkError, Weights};
 
 /// A trained model to take weights from.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Donor {
     ///
     /// # Errors
     /// If the weights do not fit the shape.
-    pub fn new(shape: VitShape, weights: Weights) -> Result<Self, NetworkError> {
+    pub fn new(shape: VitShape, weights: Weights) -> Result<Self> {
         shape.validate()?;
         check_weights(&weights, &shape.parameters())?;
         Ok(Self {
@@ -69,7 +69,7 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     /// Weights by a direct method with these choices.
-    pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights, NetworkError> {
+    pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights> {
         let options = self.choices.options(method, self.shape.image_size);
         initialise(self.shape, &options, self.seed)
     }
@@ -84,8 +84,6 @@ pub struct Cost {
     pub stored: usize,
     /// Epochs of donor training done only for initialisations like this.
     pub extra_epochs: f64,
-    /// Images seen in those epochs.
-    pub images_seen: u64,
 }
 
 /// All weights and their cost.
@@ -119,7 +117,7 @@ pub struct StartMethod {
     /// True if it uses images.
     pub images: bool,
     /// The initialisation itself; [`StartMethod::start`] checks the request first.
-    pub run: fn(&Request) -> Result<Start, NetworkError>,
+    pub run: fn(&Request) -> Result<Start>,
 }
 
 impl StartMethod {
@@ -128,7 +126,7 @@ impl StartMethod {
     /// # Errors
     /// If the shape is invalid, the number of donors is not the method's, a donor does not fit the target, or
     /// a choice is out of range.
-    pub fn start(&self, request: &Request) -> Result<Start, NetworkError> {
+    pub fn start(&self, request: &Request) -> Result<Start> {
         request.shape.validate()?;
         if request.donors.len() != self.donors {
             return Err(donors(self.name, self.donors, request.donors.len()).into());

@@ -4,8 +4,8 @@ use crate::random::{generator, uniform};
 use crate::{Choices, Donor, Request, Start, find};
 use candle_core::{Device, Tensor};
 use std::fmt::Display;
+use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
-use wave_models::{NetworkError, Weights};
 
 /// Heads of 8 channels, 3 x 3 patches of 4 x 4 pixels, mean pooling.
 pub(crate) fn shape(depth: usize, width: usize) -> VitShape {
@@ -40,7 +40,7 @@ pub(crate) fn try_start(
     shape: &VitShape,
     donors: &[Donor],
     choices: &Choices,
-) -> Result<Start, NetworkError> {
+) -> crate::Result<Start> {
     let images = images(shape);
     let request = Request {
         shape,
@@ -71,7 +71,6 @@ pub(crate) fn check_refused<T>(result: Result<T, impl Display>, needle: &str) {
     assert!(message.contains(needle), "{message}");
 }
 
-/// Freshly initialised weights.
 pub(crate) fn fresh(shape: &VitShape) -> Weights {
     start("timm", shape, &[]).weights
 }
@@ -131,7 +130,6 @@ pub(crate) fn logits(shape: &VitShape, weights: &Weights) -> Vec<f32> {
     values(&vit::logits(shape, &stacked, &images(shape), None).unwrap())
 }
 
-/// A matrix from its rows.
 pub(crate) fn matrix(rows: &[&[f32]]) -> Tensor {
     let (m, n) = (rows.len(), rows[0].len());
     Tensor::from_vec(rows.concat(), (m, n), &Device::Cpu).unwrap()

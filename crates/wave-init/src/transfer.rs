@@ -21,20 +21,11 @@ use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::fold::get;
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
-use wave_models::{NetworkError, Weights, refuse};
-
-/// The attention tensors of a block.
-const ATTENTION: [&str; 4] = [
-    "attn.qkv.weight",
-    "attn.qkv.bias",
-    "attn.proj.weight",
-    "attn.proj.bias",
-];
+use wave_models::{Weights, refuse};
 
 /// Selects the target's channels along an axis of a donor's tensor.
 type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 
-/// Takes tensors unchanged.
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
 /// Takes tensors of a block unchanged.
@@ -46,7 +37,7 @@ fn whole(_: &str, tensor: &Tensor, _: &[usize]) -> Result<Tensor> {
 pub(crate) fn same(
     method: &'static str,
     sizes: &[(&'static str, usize, usize)],
-) -> std::result::Result<(), NetworkError> {
+) -> crate::Result<()> {
     for &(size, donor, target) in sizes {
         if donor != target {
             refuse!(
@@ -59,30 +50,20 @@ pub(crate) fn same(
 }
 
 /// Checks that donor and target tokenise the same images in the same way.
-fn same_tokens(
-    method: &'static str,
-    donor: &VitShape,
-    target: &VitShape,
-) -> std::result::Result<(), NetworkError> {
+fn same_tokens(method: &'static str, donor: &VitShape, target: &VitShape) -> crate::Result<()> {
     let both = |size, of: fn(&VitShape) -> usize| (size, of(donor), of(target));
-    same(
-        method,
-        &[
-            both("patch", |s| s.patch),
-            both("number of channels", |s| s.channels),
-            both("image size", |s| s.image_size),
-            both("number of class tokens", |s| s.class_token.into()),
-            both("number of distillation tokens", |s| s.distilled.into()),
-        ],
-    )
+    let sizes = [
+        both("patch", |s| s.patch),
+        both("number of channels", |s| s.channels),
+        both("image size", |s| s.image_size),
+        both("number of class tokens", |s| s.class_token.into()),
+        both("number of distillation tokens", |s| s.distilled.into()),
+    ];
+    same(method, &sizes)
 }
 
 /// Checks that a donor has at least as many layers and channels as the target.
-fn as_large(
-    method: &'static str,
-    donor: &VitShape,
-    target: &VitShape,
-) -> std::result::Result<(), NetworkError> {
+fn as_large(method: &'static str, donor: &VitShape, target: &VitShape) -> crate::Result<()> {
     at_least(method, "depth", donor.depth, target.depth)?;
     at_least(method, "width", donor.width, target.width)?;
     let hidden = "hidden width of the MLP";
@@ -95,7 +76,7 @@ pub(crate) fn at_least(
     size: &'static str,
     donor: usize,
     target: usize,
-) -> std::result::Result<(), NetworkError> {
+) -> crate::Result<()> {
     if donor >= target {
         return Ok(());
     }
@@ -105,16 +86,25 @@ pub(crate) fn at_least(
     )
 }
 
-/// Checks that as many blocks can be taken from a donor of this depth.
-fn check_blocks(
+/// Fresh weights with some whole blocks of the donor, by default `usual`, and everything outside the blocks that
+/// fits. `pick` pairs blocks of the target and of the donor, given how many and the donor's depth.
+fn with_whole_blocks<P: IntoIterator<Item = (usize, usize)>>(
     method: &'static str,
-    blocks: usize,
-    depth: usize,
-) -> std::result::Result<(), NetworkError> {
-    if (1..=depth).contains(&blocks) {
-        return Ok(());
+    request: &Request,
+    usual: usize,
+    pick: impl FnOnce(usize, usize) -> crate::Result<P>,
+) -> crate::Result<Start> {
+    let mut carry = Carry::new(method, request)?;
+    carry.same_blocks()?;
+    let depth = carry.donor.shape().depth;
+    let blocks = request.choices.blocks.unwrap_or(usual);
+    if !(1..=depth).contains(&blocks) {
+        refuse!("{method}: {blocks} blocks of a donor with {depth}: give --blocks N, 1 to {depth}");
     }
-    refuse!("{method}: {blocks} blocks of a donor with {depth}: give --blocks N, 1 to {depth}")
+    let layers = pick(blocks.min(request.shape.depth), depth)?;
+    carry.blocks(layers, &BLOCK_TENSORS, whole)?;
+    carry.outside(AS_IS)?;
+    Ok(carry.finish(Stored::Taken))
 }
 
 /// The indices of the `count` largest values, in ascending order; ties go to the lower index.
@@ -146,7 +136,7 @@ struct Carry<'a> {
 
 impl<'a> Carry<'a> {
     /// Starts with fresh weights throughout.
-    fn new(method: &'static str, request: &Request<'a>) -> std::result::Result<Self, NetworkError> {
+    fn new(method: &'static str, request: &Request<'a>) -> crate::Result<Self> {
         let donor = request.donors.first().ok_or_else(|| donors(method, 1, 0))?;
         Ok(Self {
             method,
@@ -158,16 +148,14 @@ impl<'a> Carry<'a> {
     }
 
     /// Checks that whole layers of the donor fit.
-    fn same_blocks(&self) -> std::result::Result<(), NetworkError> {
+    fn same_blocks(&self) -> crate::Result<()> {
         let (donor, target) = (self.donor.shape(), self.shape);
-        same(
-            self.method,
-            &[
-                ("width", donor.width, target.width),
-                ("head width", donor.head_width(), target.head_width()),
-                ("hidden width of the MLP", donor.hidden(), target.hidden()),
-            ],
-        )
+        let sizes = [
+            ("width", donor.width, target.width),
+            ("head width", donor.head_width(), target.head_width()),
+            ("hidden width of the MLP", donor.hidden(), target.hidden()),
+        ];
+        same(self.method, &sizes)
     }
 
     /// Replaces `to` by `tensor`, made from the donor's tensor `from`.
@@ -184,7 +172,6 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    /// A tensor of the donor.
     fn from(&self, name: &str) -> Result<&'a Tensor> {
         get(self.donor.weights(), name)
     }
@@ -193,7 +180,7 @@ impl<'a> Carry<'a> {
     /// a tensor of the given sizes from the donor's, given its name within the block.
     fn blocks(
         &mut self,
-        layers: impl Iterator<Item = (usize, usize)>,
+        layers: impl IntoIterator<Item = (usize, usize)>,
         tensors: &[&str],
         take: impl Fn(&str, &Tensor, &[usize]) -> Result<Tensor>,
     ) -> Result<()> {
@@ -212,25 +199,26 @@ impl<'a> Carry<'a> {
     /// Takes everything outside the blocks that fits.
     fn outside(&mut self, channels: Channels) -> Result<()> {
         let (donor, target) = (self.donor.shape(), self.shape);
-        if (donor.channels, donor.patch) == (target.channels, target.patch) {
-            for name in ["patch_embed.proj.weight", "patch_embed.proj.bias"] {
-                self.put(name, name, channels(self.from(name)?, 0)?)?;
+        let patches = (donor.channels, donor.patch) == (target.channels, target.patch);
+        let classes = donor.classes == target.classes;
+        for (fits, name, axis) in [
+            (patches, "patch_embed.proj.weight", 0),
+            (patches, "patch_embed.proj.bias", 0),
+            (donor.class_token && target.class_token, "cls_token", 2), // (1, 1, d)
+            (classes, "head.weight", 1),                               // (classes, d)
+        ] {
+            if fits {
+                self.put(name, name, channels(self.from(name)?, axis)?)?;
             }
         }
-        self.positions(channels)?;
-        if donor.class_token && target.class_token {
-            let token = channels(self.from("cls_token")?, 2)?; // (1, 1, d)
-            self.put("cls_token", "cls_token", token)?;
+        if classes {
+            self.put("head.bias", "head.bias", self.from("head.bias")?.clone())?;
         }
+        self.positions(channels)?;
         for kind in ["weight", "bias"] {
             let (from, to) = (donor.final_norm(), target.final_norm());
             let (from, to) = (format!("{from}.{kind}"), format!("{to}.{kind}"));
             self.put(&to, &from, channels(self.from(&from)?, 0)?)?;
-        }
-        if donor.classes == target.classes {
-            let head = channels(self.from("head.weight")?, 1)?; // (classes, d)
-            self.put("head.weight", "head.weight", head)?;
-            self.put("head.bias", "head.bias", self.from("head.bias")?.clone())?;
         }
         Ok(())
     }
@@ -256,10 +244,8 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    /// The weights and their cost.
     fn finish(self, stored: Stored) -> Start {
         let transferred = self.taken.values().sum();
-        let spent = self.donor.spent;
         Start {
             weights: self.weights,
             cost: Cost {
@@ -268,8 +254,7 @@ impl<'a> Carry<'a> {
                     Stored::Taken => transferred,
                     Stored::Donor => self.donor.shape().parameter_count(),
                 },
-                extra_epochs: spent.epochs,
-                images_seen: spent.images,
+                extra_epochs: self.donor.spent.epochs,
             },
         }
     }

@@ -70,19 +70,14 @@ impl ConvMixerShape {
             ("classes", self.classes),
         ])?;
         check::at_most("patch", self.patch, self.image_size)?;
-        let (h, k) = (self.width, self.kernel);
+        let (h, k, c) = (self.width, self.kernel, self.channels);
+        let (p, side) = (self.patch, self.image_size);
         check::products(&[
-            (
-                "width x channels x patch^2",
-                &[h, self.channels, self.patch, self.patch],
-            ),
+            ("width x channels x patch^2", &[h, c, p, p]),
             ("width x kernel^2 x depth", &[h, k, k, self.depth]),
             ("width^2 x depth", &[h, h, self.depth]),
             ("width x classes", &[h, self.classes]),
-            (
-                "image_size^2 x channels",
-                &[self.image_size, self.image_size, self.channels],
-            ),
+            ("image_size^2 x channels", &[side, side, c]),
         ])?;
         let grid = self.image_size / self.patch;
         self.dilations.validate(self.depth, k, grid)?;
@@ -163,9 +158,8 @@ impl ConvMixerShape {
 
 /// True if `name` is a running statistic of a batch norm: updated by [`logits_train`], not trained.
 pub fn is_running_statistic(name: &str) -> bool {
-    [".running_mean", ".running_var", ".num_batches_tracked"]
-        .iter()
-        .any(|e| name.ends_with(e))
+    let ends = [".running_mean", ".running_var", ".num_batches_tracked"];
+    ends.iter().any(|end| name.ends_with(end))
 }
 
 /// True if `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
@@ -221,13 +215,11 @@ pub fn logits_train(
             _ => gelu_batch_norm_train(x, w, b, EPS)?,
         };
         let unbiased = n as f64 / (n - 1) as f64;
-        for (part, old, new) in [
-            ("mean", old_mean, mean),
-            ("var", old_var, (var * unbiased)?),
-        ] {
-            let moved = ((old.detach() * (1.0 - MOMENTUM))? + (new * MOMENTUM)?)?;
-            running.insert(format!("{name}.running_{part}"), moved);
-        }
+        let moved =
+            |old: &Tensor, new: Tensor| (old.detach() * (1.0 - MOMENTUM))? + (new * MOMENTUM)?;
+        running.insert(format!("{name}.running_mean"), moved(old_mean, mean)?);
+        let var = moved(old_var, (var * unbiased)?)?;
+        running.insert(format!("{name}.running_var"), var);
         Ok(y)
     })?;
     Ok((logits, running))
@@ -267,12 +259,8 @@ fn forward(
 /// Weight, bias, running mean and running variance of a batch norm.
 fn norm_of<'a>(weights: &'a Weights, name: &str) -> Result<[&'a Tensor; 4]> {
     let get = |part: &str| get(weights, &format!("{name}.{part}"));
-    Ok([
-        get("weight")?,
-        get("bias")?,
-        get("running_mean")?,
-        get("running_var")?,
-    ])
+    let (mean, var) = (get("running_mean")?, get("running_var")?);
+    Ok([get("weight")?, get("bias")?, mean, var])
 }
 
 #[cfg(test)]

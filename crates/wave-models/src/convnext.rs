@@ -14,7 +14,7 @@
 //! channels, `p` patch, `g` patches along a side, `h` width, `k` kernel, `m` hidden channels. Weights have
 //! timm's names; timm has no isotropic ConvNeXts, so these use its names within a block.
 
-use crate::check::{self, affine, check_weights, count, dims, sizes};
+use crate::check::{self, affine, check_weights, count, dims, refuse_value, sizes};
 use crate::fold::{Affine, get};
 use crate::initial::pytorch_default;
 use crate::{ShapeError, Weights, mean_over_pixels};
@@ -26,7 +26,7 @@ use wave_ops::{depthwise_conv, gelu, linear, patchify};
 const EPS: f64 = 1e-6;
 
 /// Initial layer scale of a four-stage ConvNeXt, as in timm.
-const LAYER_SCALE: f64 = 1e-6;
+const LAYER_SCALE: f32 = 1e-6;
 
 /// The sizes of a ConvNeXt. All are at least 1; see [`ConvNextShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,12 +89,11 @@ impl ConvNextShape {
     /// Pixels along a side of the activations in each stage.
     fn grids(&self) -> Vec<usize> {
         let mut side = self.image_size / self.patch.max(1);
-        (0..self.per_stage().len())
-            .map(|stage| {
-                side >>= usize::from(self.halves(stage));
-                side
-            })
-            .collect()
+        let grid = |stage| {
+            side >>= usize::from(self.halves(stage));
+            side
+        };
+        (0..self.per_stage().len()).map(grid).collect()
     }
 
     /// The blocks in order: prefix of their weights' names, channels and stage.
@@ -154,47 +153,35 @@ impl ConvNextShape {
             ("classes", self.classes),
         ])?;
         check::at_most("patch", self.patch, self.image_size)?;
-        let wrong = |name, found: String, expected| {
-            Err(ShapeError::Choice {
-                name,
-                found,
-                expected,
-            })
-        };
         if self.kernel.is_multiple_of(2) {
-            return wrong("kernel", self.kernel.to_string(), "an odd size");
+            return refuse_value("kernel", self.kernel, "an odd size");
         }
         if let Some(stages) = self.stages {
-            let text = || stages.map(|n| n.to_string()).join(",");
             sizes(&stages.map(|n| ("blocks of a stage", n)))?;
             if stages.iter().sum::<usize>() != self.depth {
-                let (found, of) = (self.depth.to_string(), "the sum of the stages");
-                return wrong("depth", format!("{found} with stages {}", text()), of);
+                let text = stages.map(|n| n.to_string()).join(",");
+                let found = format!("{} with stages {text}", self.depth);
+                return refuse_value("depth", found, "the sum of the stages");
             }
             if self.mlp_ratio != 4.0 {
                 let expected = "4 for a ConvNeXt with stages, as in timm";
-                return wrong("mlp_ratio", self.mlp_ratio.to_string(), expected);
+                return refuse_value("mlp_ratio", self.mlp_ratio, expected);
             }
             if self.grids().contains(&0) {
                 let found = format!("{} in patches of {}", self.image_size, self.patch);
                 let expected = "a smaller patch or a larger image: each stage halves the side, and \
                                 one pixel must remain";
-                return wrong("image_size", found, expected);
+                return refuse_value("image_size", found, expected);
             }
         }
-        let (h, k, side) = (self.last_width(), self.kernel, self.image_size);
+        let (h, k, c) = (self.last_width(), self.kernel, self.channels);
+        let (m, p, side) = (self.hidden_of(h), self.patch, self.image_size);
         check::products(&[
-            (
-                "width x channels x patch^2",
-                &[h, self.channels, self.patch, self.patch],
-            ),
+            ("width x channels x patch^2", &[h, c, p, p]),
             ("width x kernel^2 x depth", &[h, k, k, self.depth]),
-            (
-                "width x mlp_ratio x width x depth",
-                &[h, self.hidden_of(h), self.depth],
-            ),
+            ("width x mlp_ratio x width x depth", &[h, m, self.depth]),
             ("width x classes", &[h, self.classes]),
-            ("image_size^2 x channels", &[side, side, self.channels]),
+            ("image_size^2 x channels", &[side, side, c]),
         ])
     }
 
@@ -286,10 +273,8 @@ impl ConvNextShape {
         out
     }
 
-    /// Weights with PyTorch's default initialisation: weights and biases of convolutions and linear layers
-    /// uniform in `±1 / sqrt(fan_in)`; norms the identity; layer scales 1e-6. (ConvNeXt's own initialisation
-    /// is normal with standard deviation 0.02; the papers that start here use this one instead.) The same
-    /// seed gives the same weights.
+    /// Weights with PyTorch's default initialisation, as a ConvMixer's, and layer scales 1e-6. (ConvNeXt's own
+    /// initialisation is normal with standard deviation 0.02; the papers that start here use this one instead.)
     ///
     /// # Errors
     /// When the shape is not valid.
@@ -300,12 +285,12 @@ impl ConvNextShape {
             .into_iter()
             .partition(|(name, _)| name.ends_with(".gamma"));
         let norm = |name: &str| {
-            let of_stages = name.starts_with("stem.1.") || name.contains("downsample.0.");
-            name.contains("norm.") || of_stages
+            let norms = ["norm.", "stem.1.", "downsample.0."];
+            norms.iter().any(|part| name.contains(part))
         };
         let mut weights = pytorch_default(drawn, norm, seed)?;
         for (name, shape) in scales {
-            let scale = Tensor::full(LAYER_SCALE as f32, shape, &Device::Cpu)?;
+            let scale = Tensor::full(LAYER_SCALE, shape, &Device::Cpu)?;
             weights.insert(name, scale);
         }
         Ok(weights)

@@ -1,6 +1,7 @@
 //! Dilations of depthwise convolutions, layer by layer (thesis, section 3.1.4).
 
 use crate::ShapeError;
+use crate::check::refuse_value;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -41,23 +42,15 @@ impl Dilations {
     /// # Errors
     /// If the text is none of these.
     pub fn parse(text: &str, depth: usize) -> Result<Dilations, ShapeError> {
-        let wrong = || ShapeError::Choice {
-            name: "dilation",
-            found: format!("{text} for {depth} layers"),
-            expected: EXPECTED,
-        };
         if let Some((_, schedule)) = SCHEDULES.iter().find(|(name, _)| *name == text) {
             let quarters = (0..depth).map(|layer| schedule[layer * schedule.len() / depth]);
             return Ok(Dilations::new(quarters.collect()));
         }
-        let digits: Option<Vec<usize>> = text
-            .chars()
-            .map(|c| c.to_digit(10).map(|d| d as usize))
-            .collect();
-        match digits.ok_or_else(wrong)? {
-            one if one.len() == 1 => Ok(Dilations::new(one.repeat(depth))),
-            each if each.len() == depth => Ok(Dilations::new(each)),
-            _ => Err(wrong()),
+        let digits = text.chars().map(|c| c.to_digit(10).map(|d| d as usize));
+        match digits.collect::<Option<Vec<usize>>>() {
+            Some(one) if one.len() == 1 => Ok(Dilations::new(one.repeat(depth))),
+            Some(each) if each.len() == depth => Ok(Dilations::new(each)),
+            _ => refuse_value("dilation", format!("{text} for {depth} layers"), EXPECTED),
         }
     }
 
@@ -71,11 +64,11 @@ impl Dilations {
             Value::Array(layers) => layers.iter().map(size).collect(),
             one => size(one).map(|d| vec![d; depth]),
         };
-        layers.map(Dilations::new).ok_or(ShapeError::Choice {
-            name: "dilation",
-            found: value.to_string(),
-            expected: "a number, or a list with one number per layer",
-        })
+        let expected = "a number, or a list with one number per layer";
+        match layers {
+            Some(layers) => Ok(Dilations::new(layers)),
+            None => refuse_value("dilation", value, expected),
+        }
     }
 
     /// Dilation of a layer, counted from 0.
@@ -101,18 +94,12 @@ impl Dilations {
             return Ok(());
         }
         if self.0.len() != depth {
-            return Err(ShapeError::Choice {
-                name,
-                found: format!("a list of length {} for {depth} layers", self.0.len()),
-                expected: "one dilation per layer",
-            });
+            let found = format!("a list of length {} for {depth} layers", self.0.len());
+            return refuse_value(name, found, "one dilation per layer");
         }
         if kernel.is_multiple_of(2) {
-            return Err(ShapeError::Choice {
-                name: "kernel",
-                found: format!("{kernel}, with dilation"),
-                expected: "an odd size, or dilation 1",
-            });
+            let found = format!("{kernel}, with dilation");
+            return refuse_value("kernel", found, "an odd size, or dilation 1");
         }
         for &value in &self.0 {
             if value == 0 {

@@ -1,6 +1,6 @@
 //! One type for all networks.
 
-use crate::check::unsupported;
+use crate::check::{contradiction, refuse_value, unsupported};
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::EfficientNetShape;
@@ -82,16 +82,15 @@ impl Network {
         if let Some((what, found)) = part.or_else(of_name) {
             return transformer::recognise(known, &what, &found).map(Network::Transformer);
         }
-        let family = match (Family::of_weights(weights), name) {
-            (Err(ShapeError::Unrecognised { first }), name) if !name.is_empty() => {
-                let found = format!("tensor {first}");
-                return Err(unsupported(
-                    name,
-                    "it is none of the supported networks",
-                    &found,
-                ));
-            }
-            (family, _) => family?,
+        let Some(family) = Family::of_weights(weights) else {
+            let first = weights.keys().next().map_or("(none)", String::as_str);
+            let what = "it is none of the supported networks";
+            return Err(match name {
+                "" => ShapeError::Unrecognised {
+                    first: first.into(),
+                },
+                _ => unsupported(name, what, &format!("tensor {first}")),
+            });
         };
         if Family::of_name(name).is_some_and(|said| said != family) {
             return Err(ShapeError::Architecture {
@@ -107,11 +106,7 @@ impl Network {
                 if let Some(odd) = model_args.get("num_heads").filter(|n| !n.is_null())
                     && known.size("num_heads").unwrap_or(0) == 0
                 {
-                    return Err(ShapeError::Choice {
-                        name: "num_heads",
-                        found: odd.to_string(),
-                        expected: "a whole number of at least 1",
-                    });
+                    return refuse_value("num_heads", odd, "a whole number of at least 1");
                 }
                 let mut shape = VitShape::infer(weights, heads)?;
                 if let Some(eps) = model_args.get("layer_norm_eps").and_then(Value::as_f64) {
@@ -141,10 +136,9 @@ impl Network {
             }
             Family::Levit => {
                 let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
-                let registered = if silu {
-                    Activation::Silu
-                } else {
-                    Activation::HardSwish
+                let registered = match silu {
+                    true => Activation::Silu,
+                    false => Activation::HardSwish,
                 };
                 let shape = LevitShape::infer(weights, activation(model_args, registered)?)?;
                 Network::Frozen(FrozenNetwork::Levit(shape))
@@ -258,7 +252,7 @@ impl Network {
     pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
         match self {
             Network::Vit(shape) => vit::stack(weights, shape.depth),
-            Network::Transformer(shape) => transformer::stacked(shape, weights),
+            Network::Transformer(shape) => shape.stacked(weights),
             _ => Ok(weights.clone()),
         }
     }
@@ -277,10 +271,12 @@ impl Network {
                 let f32 = wave_ops::Precision::F32;
                 transformer::logits_in(f32, shape, weights, images, None)
             }
-            Network::Frozen(_) | Network::ZeroShot(_) => candle_core::bail!(
-                "{} is inference-only: it gives no gradients for its weights",
-                self.family()
-            ),
+            Network::Frozen(_) | Network::ZeroShot(_) => {
+                let family = self.family();
+                candle_core::bail!(
+                    "{family} is inference-only: it gives no gradients for its weights"
+                )
+            }
         }
     }
 
@@ -355,7 +351,7 @@ impl Family {
     }
 
     /// The family that the tensors' names indicate.
-    fn of_weights(weights: &Weights) -> std::result::Result<Family, ShapeError> {
+    fn of_weights(weights: &Weights) -> Option<Family> {
         [
             ("patch_embed.proj.weight", Family::Vit),
             ("stages.0.blocks.0.conv_dw.weight", Family::ConvNext),
@@ -367,9 +363,6 @@ impl Family {
         .into_iter()
         .find(|(name, _)| weights.contains_key(*name))
         .map(|(_, family)| family)
-        .ok_or_else(|| ShapeError::Unrecognised {
-            first: weights.keys().next().map_or("(none)".into(), Clone::clone),
-        })
     }
 
     /// The family of a timm name or of one of wave's own names, if it is one of these.
@@ -391,15 +384,14 @@ impl Family {
 
 /// The input size of the EfficientNets that timm registers.
 fn registered_size(name: &str) -> usize {
-    [
+    let sizes = [
         ("lite1", 240),
         ("lite2", 260),
         ("lite3", 280),
         ("lite4", 300),
-    ]
-    .into_iter()
-    .find(|(size, _)| name.contains(size))
-    .map_or(IMAGE_SIZE, |(_, side)| side)
+    ];
+    let found = sizes.iter().find(|(size, _)| name.contains(size));
+    found.map_or(IMAGE_SIZE, |(_, side)| *side)
 }
 
 /// The named activation, or the usual one.
@@ -407,9 +399,8 @@ fn activation(
     args: &Map<String, Value>,
     usual: Activation,
 ) -> std::result::Result<Activation, ShapeError> {
-    let named = ["act_layer", "hidden_act"]
-        .into_iter()
-        .find_map(|key| args.get(key).and_then(Value::as_str));
+    let text = |key: &str| args.get(key).and_then(Value::as_str);
+    let named = text("act_layer").or_else(|| text("hidden_act"));
     named.map_or(Ok(usual), Activation::from_timm)
 }
 
@@ -490,11 +481,7 @@ fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError>
             _ => *said == found,
         };
         if !agrees {
-            return Err(ShapeError::Contradiction {
-                key: key.into(),
-                said: said.to_string(),
-                found: found.to_string(),
-            });
+            return contradiction(key, said, found);
         }
     }
     Ok(())

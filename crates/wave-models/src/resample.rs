@@ -33,9 +33,8 @@ pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor>
     let (_, tokens, width) = embedding.dims3()?;
     let from = (tokens - prefix).isqrt();
     let resize = matrix(&bicubic_matrix(from, to), (to, from), embedding)?;
-    let columns = embedding
-        .narrow(1, prefix, from * from)?
-        .reshape((from, from * width))?;
+    let columns = embedding.narrow(1, prefix, from * from)?;
+    let columns = columns.reshape((from, from * width))?;
     let rows = resize.matmul(&columns)?.reshape((to, from, width))?;
     let both = resize.broadcast_matmul(&rows)?;
     let patches = both.reshape((1, to * to, width))?;
@@ -55,10 +54,8 @@ pub fn network(
     let mut network = network.clone();
     let (size, patch) = match &mut network {
         Network::Vit(shape) => (&mut shape.image_size, shape.patch.max(1)),
-        Network::Transformer(shape)
-            if shape.rotary.is_none() && shape.relative == Relative::None =>
-        {
-            (&mut shape.image_size, shape.patch.max(1))
+        Network::Transformer(s) if s.rotary.is_none() && s.relative == Relative::None => {
+            (&mut s.image_size, s.patch.max(1))
         }
         _ => return Ok(None),
     };
@@ -81,12 +78,9 @@ pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
     let resize = bicubic_matrix(from, to);
     let svd = MatRef::from_row_major_slice(&resize, to, from)
         .transpose()
-        .thin_svd()
-        .map_err(|error| {
-            Error::Msg(format!(
-                "the singular value decomposition of the resizing matrix failed: {error:?}"
-            ))
-        })?;
+        .thin_svd();
+    let failed = "the singular value decomposition of the resizing matrix failed";
+    let svd = svd.map_err(|error| Error::Msg(format!("{failed}: {error:?}")))?;
     let inverse = svd.pseudoinverse();
     let values: Vec<f64> = inverse.row_iter().flat_map(|r| r.iter().copied()).collect();
     let inverse = matrix(&values, (to, from), kernels)?;

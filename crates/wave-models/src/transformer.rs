@@ -26,19 +26,16 @@
 mod read;
 mod rotary;
 mod run;
-mod text;
 
-use crate::About;
-use crate::Weights;
 use crate::check::affine;
 use crate::vit::LAYER_NORM_EPS;
+use crate::{About, Weights};
 use candle_core::{Result, Tensor};
 use wave_ops::{BlocksShape, Mode};
 
 pub(crate) use read::{of_name, recognise};
 pub use rotary::Rotary;
-pub(crate) use run::{Transformer, stacked};
-pub(crate) use text::TextBlocks;
+pub(crate) use run::{Layer, Transformer};
 
 /// Learned position embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,57 +217,47 @@ impl TransformerShape {
 
     /// The parts that a plain vision transformer lacks, in words.
     pub fn parts(&self) -> Vec<String> {
-        let mut parts = Vec::new();
-        let mut add = |there: bool, part: &str| {
-            if there {
-                parts.push(part.to_owned());
-            }
-        };
-        add(self.scale != Scale::None, "LayerScale");
-        add(
-            self.registers > 0,
-            &format!("{} register tokens", self.registers),
-        );
-        add(self.rotary.is_some(), "rotary positions");
-        add(self.relative != Relative::None, "relative position biases");
-        add(self.positions == Positions::None, "no learned positions");
-        add(
-            self.class_token && self.positions == Positions::Patches,
-            "a class token without a position",
-        );
-        add(self.qk_norm, "norms of queries and keys (QK-norm)");
-        add(
-            self.queries != Queries::Joint,
-            "queries, keys or values without a bias",
-        );
-        add(self.attention_norm, "norms inside attention");
-        add(self.mlp_norm, "norms inside MLPs");
-        add(self.mlp != Mlp::Plain, "SwiGLU");
-        add(
-            self.mlp == Mlp::Plain && self.between == Between::GeluTanh,
-            "tanh GELU",
-        );
-        add(
-            self.mlp == Mlp::Plain && self.between == Between::QuickGelu,
-            "QuickGELU",
-        );
-        add(self.norm_pre, "a norm before the blocks");
-        add(
-            self.class_token && self.pooling == Pooling::Mean,
-            "mean pooling of patches beside a class token",
-        );
-        add(self.pooling == Pooling::Attention, "attention pooling");
-        add(
-            self.pooling == Pooling::Both,
-            "class token and mean of patches classified together",
-        );
-        add(!(self.norm || self.fc_norm), "no norm after the blocks");
-        add(
-            self.norm_eps != LAYER_NORM_EPS,
-            &format!("a layer norm epsilon of {:e}", self.norm_eps),
-        );
-        add(self.classes == 0, "no classifier");
-        parts
+        let registers = format!("{} register tokens", self.registers);
+        let eps = format!("a layer norm epsilon of {:e}", self.norm_eps);
+        let (plain, class_token) = (self.mlp == Mlp::Plain, self.class_token);
+        let (relative, positions) = (self.relative, self.positions);
+        let (between, pooling) = (self.between, self.pooling);
+        let parts = [
+            (self.scale != Scale::None, "LayerScale"),
+            (self.registers > 0, registers.as_str()),
+            (self.rotary.is_some(), "rotary positions"),
+            (relative != Relative::None, "relative position biases"),
+            (positions == Positions::None, "no learned positions"),
+            (
+                class_token && positions == Positions::Patches,
+                "a class token without a position",
+            ),
+            (self.qk_norm, "norms of queries and keys (QK-norm)"),
+            (
+                self.queries != Queries::Joint,
+                "queries, keys or values without a bias",
+            ),
+            (self.attention_norm, "norms inside attention"),
+            (self.mlp_norm, "norms inside MLPs"),
+            (!plain, "SwiGLU"),
+            (plain && between == Between::GeluTanh, "tanh GELU"),
+            (plain && between == Between::QuickGelu, "QuickGELU"),
+            (self.norm_pre, "a norm before the blocks"),
+            (
+                class_token && pooling == Pooling::Mean,
+                "mean pooling of patches beside a class token",
+            ),
+            (pooling == Pooling::Attention, "attention pooling"),
+            (
+                pooling == Pooling::Both,
+                "class token and mean of patches classified together",
+            ),
+            (!(self.norm || self.fc_norm), "no norm after the blocks"),
+            (self.norm_eps != LAYER_NORM_EPS, eps.as_str()),
+            (self.classes == 0, "no classifier"),
+        ];
+        let there = parts.into_iter().filter(|(there, _)| *there);
+        there.map(|(_, part)| part.to_owned()).collect()
     }
 
     /// True if [`wave_ops::blocks()`] can compute its blocks, once LayerScale is multiplied into the maps
@@ -358,17 +345,15 @@ impl TransformerShape {
                         }
                     }
                 }
-                joint => {
-                    one("attn.qkv.weight", vec![3 * d, d]);
-                    match joint {
-                        Queries::Joint => one("attn.qkv.bias", vec![3 * d]),
-                        Queries::Biased => {
-                            one("attn.q_bias", vec![d]);
-                            one("attn.v_bias", vec![d]);
-                        }
-                        _ => {}
-                    }
+                _ => one("attn.qkv.weight", vec![3 * d, d]),
+            }
+            match self.queries {
+                Queries::Joint => one("attn.qkv.bias", vec![3 * d]),
+                Queries::Biased => {
+                    one("attn.q_bias", vec![d]);
+                    one("attn.v_bias", vec![d]);
                 }
+                _ => {}
             }
             if self.relative == Relative::Each {
                 let table = "attn.relative_position_bias_table";
@@ -401,8 +386,11 @@ impl TransformerShape {
         layer(pools, "attn_pool.norm", vec![d]);
         layer(pools, "attn_pool.mlp.fc1", vec![m, d]);
         layer(pools, "attn_pool.mlp.fc2", vec![d, m]);
-        let classified = vec![self.classes, self.features()];
-        layer(self.classes > 0, "head", classified);
+        layer(
+            self.classes > 0,
+            "head",
+            vec![self.classes, self.features()],
+        );
         if pools {
             all.push(("attn_pool.latent".into(), vec![1, 1, d]));
         }
@@ -432,14 +420,11 @@ pub fn logits_in(
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
     if !shape.trains() || shape.classes == 0 {
-        candle_core::bail!(
-            "{} with {} is inference-only",
-            shape.family,
-            shape.parts().join(", ")
-        );
+        let parts = shape.parts().join(", ");
+        candle_core::bail!("{} with {parts} is inference-only", shape.family);
     }
-    let x = run::embed(shape, weights, images)?;
-    let parameters = run::plain_parameters(shape, weights)?;
+    let x = shape.embed(weights, images)?;
+    let parameters = shape.plain_parameters(weights)?;
     let x = wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)?;
-    run::head(shape, weights, &run::pooled(shape, weights, None, &x)?)
+    shape.head(weights, &shape.pooled(weights, None, &x)?)
 }

@@ -10,7 +10,7 @@ mod layouts;
 pub(crate) use layouts::tower;
 pub use layouts::{InTimm, in_timm};
 
-use crate::check::{ShapeError, ignored};
+use crate::check::{ShapeError, contradiction, ignored};
 use crate::vit::{VitShape, check_weights};
 use crate::{Weights, check};
 use candle_core::{DType, Device, Tensor};
@@ -55,39 +55,16 @@ const QKV: [&str; 3] = ["query", "key", "value"];
 pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
     let weights = &unwrapped(weights);
     // `classifier` alone is no evidence: timm's EfficientNet has one too.
-    let foreign = ["vit.", "deit."]
-        .iter()
-        .any(|prefix| weights.contains_key(&format!("{prefix}embeddings.cls_token")));
-    let mut out = Weights::new();
-    for (name, tensor) in weights.iter().filter(|(name, _)| !ignored(name)) {
-        if !foreign {
-            out.insert(name.clone(), tensor.clone());
-        } else if third(name).is_none() {
-            out.insert(timm_name(name).unwrap_or(name.clone()), tensor.clone());
-        }
+    let has = |module: &&str| weights.contains_key(&format!("{module}embeddings.cls_token"));
+    match ["vit.", "deit."].into_iter().find(has) {
+        Some(module) => layouts::plain("", module, weights),
+        None => completed(weights.clone()),
     }
-    for prefix in ["vit", "deit"] {
-        let layer = |l: usize| format!("{prefix}.encoder.layer.{l}.attention.attention");
-        let depth = check::count(weights, |l| format!("{}.query.weight", layer(l)));
-        for l in 0..depth {
-            for part in ["weight", "bias"] {
-                let names = QKV.map(|q| format!("{}.{q}.{part}", layer(l)));
-                if part == "bias" && names.iter().all(|name| !weights.contains_key(name)) {
-                    continue;
-                }
-                out.insert(
-                    format!("blocks.{l}.attn.qkv.{part}"),
-                    join(weights, &names)?,
-                );
-            }
-        }
-        if let Some((name, _)) = weights
-            .iter()
-            .find(|(name, _)| third(name).is_some_and(|(p, l)| p == prefix && l >= depth))
-        {
-            return Err(ShapeError::Unexpected { name: name.clone() });
-        }
-    }
+}
+
+/// Weights under timm's names, without tensors that no network needs, and with zeros for missing ones.
+fn completed(mut out: Weights) -> Result<Weights, ShapeError> {
+    out.retain(|name, _| !ignored(name));
     fill_biases(&mut out)?;
     if out.contains_key("dist_token") && !out.contains_key("head_dist.weight") {
         for part in ["weight", "bias"] {
@@ -113,10 +90,8 @@ pub(crate) fn unwrapped(weights: &Weights) -> Weights {
         starts.into_iter().find(all).filter(|_| !weights.is_empty())
     };
     while let Some(start) = wrapper(&weights) {
-        let bare = weights.into_iter();
-        weights = bare
-            .map(|(name, t)| (name[start.len()..].to_owned(), t))
-            .collect();
+        let bare = |(name, t): (String, Tensor)| (name[start.len()..].to_owned(), t);
+        weights = weights.into_iter().map(bare).collect();
     }
     weights
 }
@@ -137,18 +112,20 @@ pub fn export(
     check_weights(weights, &shape.parameters())?;
     let labels = match labels {
         Some(labels) if labels.len() != shape.classes => {
-            return Err(ShapeError::Contradiction {
-                key: "label_names".into(),
-                said: format!("{} names", labels.len()),
-                found: format!("{} classes", shape.classes),
-            });
+            let (said, found) = (labels.len(), shape.classes);
+            return contradiction(
+                "label_names",
+                format!("{said} names"),
+                format!("{found} classes"),
+            );
         }
         Some(labels) => labels.to_vec(),
         None => (0..shape.classes).map(|i| format!("LABEL_{i}")).collect(),
     };
     let mut out = Weights::new();
     for (name, tensor) in weights {
-        if let Some((layer, part)) = qkv(name) {
+        let inner = name.strip_prefix("blocks.");
+        if let Some((layer, part)) = inner.and_then(|inner| inner.split_once(".attn.qkv.")) {
             for (i, q) in QKV.into_iter().enumerate() {
                 let rows = tensor.narrow(0, i * shape.width, shape.width);
                 let rows = rows.and_then(|t| t.force_contiguous());
@@ -184,16 +161,9 @@ pub fn expressible(shape: &VitShape) -> Result<(), ShapeError> {
 }
 
 fn config(shape: &VitShape, labels: &[String]) -> Value {
-    let by_index: Map<String, Value> = labels
-        .iter()
-        .enumerate()
-        .map(|(i, label)| (i.to_string(), json!(label)))
-        .collect();
-    let by_label: Map<String, Value> = labels
-        .iter()
-        .enumerate()
-        .map(|(i, label)| (label.clone(), json!(i)))
-        .collect();
+    let labels = || labels.iter().enumerate();
+    let by_index = labels().map(|(i, label)| (i.to_string(), json!(label)));
+    let by_label = labels().map(|(i, label)| (label.clone(), json!(i)));
     json!({
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
@@ -210,28 +180,12 @@ fn config(shape: &VitShape, labels: &[String]) -> Value {
         "patch_size": shape.patch,
         "num_channels": shape.channels,
         "qkv_bias": true,
-        "id2label": by_index,
-        "label2id": by_label,
+        "id2label": by_index.collect::<Map<_, _>>(),
+        "label2id": by_label.collect::<Map<_, _>>(),
     })
 }
 
-/// timm's name of a tensor that maps one to one; `None` if the name is not one of transformers'.
-fn timm_name(name: &str) -> Option<String> {
-    let inside = ["vit.", "deit."]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix));
-    let Some(name) = inside else {
-        return rename(HEADS.into_iter(), name);
-    };
-    let Some(name) = name.strip_prefix("encoder.layer.") else {
-        return rename(OUTER.into_iter(), name);
-    };
-    let (layer, name) = name.split_once('.')?;
-    let name = rename(INNER.into_iter(), name)?;
-    Some(format!("blocks.{layer}.{name}"))
-}
-
-/// transformers' name of a tensor that maps one to one; the inverse of [`timm_name`] for a ViT.
+/// transformers' name of a tensor that maps one to one; `None` if timm has no such name.
 fn transformers_name(name: &str) -> Option<String> {
     let timm_first = |(theirs, timm): (&'static str, &'static str)| (timm, theirs);
     if let Some(name) = name.strip_prefix("blocks.") {
@@ -253,20 +207,6 @@ fn rename(
         let part = name.strip_prefix(from)?;
         (part.is_empty() || part.starts_with('.')).then(|| format!("{to}{part}"))
     })
-}
-
-/// Layer and part of timm's joined `qkv`.
-fn qkv(name: &str) -> Option<(&str, &str)> {
-    name.strip_prefix("blocks.")?.split_once(".attn.qkv.")
-}
-
-/// Prefix and layer of transformers' query, key or value.
-fn third(name: &str) -> Option<(&str, usize)> {
-    let (prefix, rest) = name.split_once(".encoder.layer.")?;
-    let (layer, rest) = rest.split_once(".attention.attention.")?;
-    let (q, _) = rest.split_once('.')?;
-    (QKV.contains(&q) && ["vit", "deit"].contains(&prefix)).then_some(())?;
-    Some((prefix, layer.parse().ok()?))
 }
 
 /// Concatenates three tensors of the same shape along the first dimension.

@@ -119,10 +119,11 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
     // `module.` and similar prefixes are already removed; others may hold a part of more than one network.
-    if let Some((before, _)) = weights
+    let first = weights
         .keys()
         .next()
-        .and_then(|first| first.split_once('.'))
+        .and_then(|first| first.split_once('.'));
+    if let Some((before, _)) = first
         && weights
             .keys()
             .all(|name| name.starts_with(&format!("{before}.")))
@@ -160,8 +161,8 @@ pub(crate) fn check_stages(
         (!matrix, "it has convolutional MLPs (conv_mlp)"),
     ] {
         if odd {
-            let what =
-                format!("{what} at custom sizes; only sizes registered in timm are supported");
+            let supported = "only sizes registered in timm are supported";
+            let what = format!("{what} at custom sizes; {supported}");
             return Err(unsupported(name, &what, "dims in its config.json"));
         }
     }
@@ -190,11 +191,13 @@ pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), 
         if let Some([height, width]) = pair.map(Vec::as_slice)
             && height != width
         {
-            let what = format!(
-                "it takes {what} of {height} x {width} pixels; only square ones are supported"
-            );
-            let found = format!("{key} in its config.json");
-            return Err(unsupported(name, &what, &found));
+            let size = format!("{height} x {width} pixels");
+            let what = format!("it takes {what} of {size}; only square ones are supported");
+            return Err(unsupported(
+                name,
+                &what,
+                &format!("{key} in its config.json"),
+            ));
         }
     }
     Ok(())
@@ -279,11 +282,9 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         && positions.isqrt().pow(2) == *positions
         && *positions > 1
     {
+        let what = "a class token without a position (no_embed_class)";
         let found = format!("pos_embed has {positions} positions, one for each patch");
-        return Some((
-            "a class token without a position (no_embed_class)".into(),
-            found,
-        ));
+        return Some((what.into(), found));
     }
     if !class_token && weights.contains_key("norm.weight") {
         let what = "a norm before its mean pooling";

@@ -13,7 +13,7 @@
 //! stacked (`blocks.attn.qkv.weight`, with the depth as leading dimension), as all blocks are computed in one
 //! call. [`stack`] and [`unstack`] convert.
 
-use crate::check::{affine, count, dims, divides, sizes};
+use crate::check::{affine, count, dims, divides, refuse_value, sizes};
 use crate::fold::{Affine, get};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
@@ -177,18 +177,11 @@ impl VitShape {
             ("mlp_ratio x width", self.hidden()),
         ])?;
         if self.distilled && !self.class_token {
-            return Err(ShapeError::Choice {
-                name: "distilled",
-                found: "true without a class token".into(),
-                expected: "false, or true with class_token",
-            });
+            let found = "true without a class token";
+            return refuse_value("distilled", found, "false, or true with class_token");
         }
         if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
-            return Err(ShapeError::Choice {
-                name: "norm_eps",
-                found: self.norm_eps.to_string(),
-                expected: "a number between 0 and 1",
-            });
+            return refuse_value("norm_eps", self.norm_eps, "a number between 0 and 1");
         }
         divides("patch", self.patch, "image_size", self.image_size)?;
         divides("heads", self.heads, "width", self.width)
@@ -211,11 +204,10 @@ impl VitShape {
 
     /// The number of values in all weights.
     pub fn parameter_count(&self) -> usize {
-        let stacked = self.stacked_parameters();
-        let values = stacked
-            .iter()
-            .map(|(_, shape)| shape.iter().product::<usize>());
-        values.sum()
+        let tensors = self.stacked_parameters().into_iter();
+        tensors
+            .map(|(_, dims)| dims.iter().product::<usize>())
+            .sum()
     }
 
     /// Multiply-adds of a forward pass on one image.
@@ -277,11 +269,9 @@ impl VitShape {
         let class_token = weights.contains_key("cls_token");
         let distilled = weights.contains_key("dist_token");
         let prefix = usize::from(class_token) + usize::from(distilled);
+        let grid = positions.saturating_sub(prefix).isqrt();
         let shape = VitShape {
-            image_size: positions
-                .saturating_sub(prefix)
-                .isqrt()
-                .saturating_mul(patch),
+            image_size: grid.saturating_mul(patch),
             channels,
             patch,
             depth: count(weights, |l| format!("blocks.{l}.attn.qkv.weight")),
@@ -310,25 +300,19 @@ pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
 
 /// The weights of the first `depth` blocks, and all weights outside the blocks.
 pub fn first_blocks(weights: &Weights, depth: usize) -> Weights {
-    let kept = |name: &str| {
-        let layer = name
-            .strip_prefix("blocks.")
-            .and_then(|rest| rest.split_once('.'));
-        layer
-            .and_then(|(layer, _)| layer.parse().ok())
-            .is_none_or(|layer: usize| layer < depth)
+    let layer = |name: &str| {
+        let (layer, _) = name.strip_prefix("blocks.")?.split_once('.')?;
+        layer.parse::<usize>().ok()
     };
-    let all = weights.iter().filter(|(name, _)| kept(name));
-    all.map(|(name, t)| (name.clone(), t.clone())).collect()
+    let mut kept = weights.clone();
+    kept.retain(|name, _| layer(name).is_none_or(|layer| layer < depth));
+    kept
 }
 
 /// [`stack`], with `more` tensors in each block.
 pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Result<Weights> {
-    let mut out: Weights = weights
-        .iter()
-        .filter(|(name, _)| !name.starts_with("blocks."))
-        .map(|(name, t)| (name.clone(), t.clone()))
-        .collect();
+    let mut out = weights.clone();
+    out.retain(|name, _| !name.starts_with("blocks."));
     // All kinds that occur, so that none is silently ignored.
     let mut kinds = BTreeSet::new();
     for name in weights.keys() {
@@ -343,9 +327,8 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
         kinds.insert(tensor);
     }
     for tensor in kinds {
-        let layers: Vec<&Tensor> = (0..depth)
-            .map(|l| get(weights, &format!("blocks.{l}.{tensor}")))
-            .collect::<Result<_>>()?;
+        let layers = (0..depth).map(|l| get(weights, &format!("blocks.{l}.{tensor}")));
+        let layers = layers.collect::<Result<Vec<_>>>()?;
         out.insert(format!("blocks.{tensor}"), Tensor::stack(&layers, 0)?);
     }
     Ok(out)
@@ -353,16 +336,12 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
 
 /// The inverse of [`stack`]: every layer gets its own tensors.
 pub fn unstack(weights: &Weights) -> Result<Weights> {
-    let mut out = Weights::new();
+    let mut out = weights.clone();
+    out.retain(|name, _| !name.starts_with("blocks."));
     for (name, t) in weights {
-        match name.strip_prefix("blocks.") {
-            Some(tensor) => {
-                for l in 0..t.dim(0)? {
-                    out.insert(format!("blocks.{l}.{tensor}"), t.get(l)?);
-                }
-            }
-            None => {
-                out.insert(name.clone(), t.clone());
+        if let Some(tensor) = name.strip_prefix("blocks.") {
+            for l in 0..t.dim(0)? {
+                out.insert(format!("blocks.{l}.{tensor}"), t.get(l)?);
             }
         }
     }
@@ -381,14 +360,8 @@ pub fn drop_path_scales(
     let mut scales = Vec::with_capacity(depth * 2 * batch);
     for l in 0..depth {
         let drop = rate * l as f64 / (depth.max(2) - 1) as f64;
-        for _ in 0..2 * batch {
-            let kept = uniform() >= drop;
-            scales.push(if kept {
-                (1.0 / (1.0 - drop)) as f32
-            } else {
-                0.0
-            });
-        }
+        let scale = (1.0 / (1.0 - drop)) as f32;
+        scales.extend((0..2 * batch).map(|_| if uniform() >= drop { scale } else { 0.0 }));
     }
     scales
 }
@@ -471,8 +444,8 @@ fn trunk(
 
 /// The tensors of [`BLOCK_TENSORS`], looked up by name.
 pub(crate) fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Tensor; 12]> {
-    let found: Vec<Tensor> = BLOCK_TENSORS.into_iter().map(find).collect::<Result<_>>()?;
-    let twelve = found.try_into();
+    let found = BLOCK_TENSORS.into_iter().map(find);
+    let twelve = found.collect::<Result<Vec<_>>>()?.try_into();
     twelve.map_err(|_| candle_core::Error::Msg("twelve tensors".into()))
 }
 
@@ -486,19 +459,15 @@ pub fn embedded(
     weights: &Weights,
     images: &Tensor,
 ) -> Result<Tensor> {
-    let w = |name: &str| get(weights, name);
-    let d = shape.width;
-    let (size, weight) = (shape.image_size, w("pos_embed")?);
-    let images = crate::checked_images(images, shape.channels, size, weight)?;
+    let (d, positions) = (shape.width, get(weights, "pos_embed")?);
+    let images = crate::checked_images(images, shape.channels, shape.image_size, positions)?;
     let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
     // One table for positions, patch bias and the prefix tokens: (tokens, d).
-    let positions = w("pos_embed")?.reshape(((), d))?;
-    let bias = w("patch_embed.proj.bias")?;
-    let bias = repeated(bias, shape.grid() * shape.grid())?;
+    let map = Affine::stored(weights, "patch_embed.proj")?;
+    let bias = repeated(&map.bias, shape.grid() * shape.grid())?;
     let first = &["cls_token", "dist_token"][..shape.prefix()];
-    let table = (positions + below(weights, first, bias)?)?;
-    let patch_weight = w("patch_embed.proj.weight")?.reshape((d, ()))?;
-    wave_ops::embed(precision, &patches, &patch_weight, &table)
+    let table = (positions.reshape(((), d))? + below(weights, first, bias)?)?;
+    wave_ops::embed(precision, &patches, &map.weight.reshape((d, ()))?, &table)
 }
 
 /// Repeats a row (d) `n` times: (n, d).
@@ -510,11 +479,9 @@ pub(crate) fn repeated(row: &Tensor, n: usize) -> Result<Tensor> {
 /// Concatenates the tokens with these names (1, .., d) and `patches` (n, d) along the rows.
 pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Result<Tensor> {
     let d = patches.dim(1)?;
-    let first = names
-        .iter()
-        .map(|name| get(weights, name)?.reshape(((), d)));
-    let rows: Vec<Tensor> = first.chain([Ok(patches)]).collect::<Result<_>>()?;
-    Tensor::cat(&rows, 0)
+    let row = |name: &&str| get(weights, name)?.reshape(((), d));
+    let rows = names.iter().map(row).chain([Ok(patches)]);
+    Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
 }
 
 /// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
@@ -547,11 +514,10 @@ pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> R
         let x = wave_ops::blocks(Precision::F32, x, &tensors, block, None)?;
         Ok((shares.mean((0, 1))?, x))
     };
-    let mut maps = Vec::with_capacity(shape.depth);
-    for l in 0..shape.depth {
+    let maps = (0..shape.depth).map(|l| {
         let (map, next) = of_layer(l, &x)?;
-        maps.push(map);
         x = next;
-    }
-    Ok(maps)
+        Ok(map)
+    });
+    maps.collect()
 }

@@ -16,14 +16,16 @@
 mod names;
 mod read;
 
-use crate::fold::get;
-use crate::transformer::{TextBlocks, Transformer, TransformerShape};
-use crate::{About, Frozen};
-use crate::{Network, Weights};
-use candle_core::{D, Device, Result, Tensor};
+use crate::fold::{Affine, get};
+use crate::transformer::{Layer, Transformer, TransformerShape};
+use crate::{About, Frozen, Network, Weights};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 /// Texts per forward pass.
 const TEXTS: usize = 32;
+
+/// Attention bias of masked tokens: their weight after the softmax is 0.
+const UNSEEN: f32 = -1e9;
 
 /// Names of the tensors after the image tower.
 const PROJECTION: &str = "visual_projection.weight";
@@ -80,22 +82,16 @@ impl TextShape {
 /// A CLIP or SigLIP without classes yet, with its weights.
 #[derive(Clone, Debug)]
 pub struct DualEncoder {
-    /// The family's name, with an article.
-    pub family: &'static str,
-    /// Its image tower.
-    pub vision: TransformerShape,
+    /// Its image classifier, with 0 classes.
+    pub images: ZeroShotShape,
     /// Its text tower.
     pub text: TextShape,
-    /// Channels of an embedding.
-    pub embedding: usize,
     /// Logarithm of the logit scale.
     pub logit_scale: f32,
     /// Bias of the logits.
     pub logit_bias: Option<f32>,
-    /// Weights of the image tower, under timm's names.
-    vision_weights: Weights,
-    /// CLIP's image projection (embedding, width).
-    projection: Option<Tensor>,
+    /// Weights of the image tower, under timm's names, and its projection.
+    image_weights: Weights,
     text_weights: Weights,
 }
 
@@ -106,21 +102,23 @@ impl DualEncoder {
     /// If the device runs out of memory.
     pub fn texts(&self, device: &Device) -> Result<TextTower> {
         let placed = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
-        let weights: Weights = self
-            .text_weights
-            .iter()
-            .map(placed)
-            .collect::<Result<_>>()?;
-        let text = &self.text;
-        let embedding = get(&weights, "head.weight")?.clone();
+        let weights = self.text_weights.iter().map(placed);
+        let weights = weights.collect::<Result<Weights>>()?;
+        let weight = get(&weights, "head.weight")?.clone();
         let bias = match weights.get("head.bias") {
             Some(bias) => bias.clone(),
-            None => Tensor::zeros(self.embedding, embedding.dtype(), device)?,
+            None => Tensor::zeros(self.images.embedding, weight.dtype(), device)?,
         };
+        let (shape, blocks) = (&self.text, &self.text.blocks);
+        let scores = scores(blocks.heads, shape.context, shape.causal(), device)?;
+        let layers = (0..blocks.depth).map(|l| Layer::new(blocks, &weights, l, Some(&scores)));
         Ok(TextTower {
-            blocks: TextBlocks::new(&text.blocks, text.context, text.causal(), &weights)?,
-            shape: text.clone(),
-            head: (embedding, bias),
+            shape: shape.clone(),
+            tokens: get(&weights, "tokens")?.clone(),
+            positions: get(&weights, "pos_embed")?.reshape(((), blocks.width))?,
+            layers: layers.collect::<Result<_>>()?,
+            norm: Affine::stored(&weights, "norm")?,
+            head: Affine { weight, bias },
         })
     }
 
@@ -130,40 +128,31 @@ impl DualEncoder {
     /// If the embeddings have another width.
     pub fn classifier(&self, classes: &Tensor) -> Result<(Network, Weights)> {
         let (n, width) = classes.dims2()?;
-        if width != self.embedding {
+        let embedding = self.images.embedding;
+        if width != embedding {
             candle_core::bail!(
-                "class embeddings have {width} channels, image embeddings have {}",
-                self.embedding
+                "class embeddings have {width} channels, image embeddings have {embedding}"
             );
         }
-        let mut weights = self.vision_weights.clone();
+        let mut weights = self.image_weights.clone();
         let number = |value: f32| Tensor::new(&[value], classes.device());
         weights.insert(CLASSES.into(), classes.clone());
         weights.insert(SCALE.into(), number(self.logit_scale)?);
         if let Some(bias) = self.logit_bias {
             weights.insert(BIAS.into(), number(bias)?);
         }
-        if let Some(projection) = &self.projection {
-            weights.insert(PROJECTION.into(), projection.clone());
-        }
         let shape = ZeroShotShape {
-            family: self.family,
-            tower: self.vision.clone(),
-            embedding: self.embedding,
-            projection: self.projection.is_some(),
-            bias: self.logit_bias.is_some(),
             classes: n,
+            ..self.images.clone()
         };
         Ok((Network::ZeroShot(shape), weights))
     }
 
     /// The number of values in all weights.
     pub fn parameters(&self) -> usize {
-        let towers = self
-            .vision_weights
-            .values()
-            .chain(self.text_weights.values());
-        let values: usize = towers.chain(&self.projection).map(Tensor::elem_count).sum();
+        let towers = [&self.image_weights, &self.text_weights].into_iter();
+        let tensors = towers.flat_map(Weights::values);
+        let values: usize = tensors.map(Tensor::elem_count).sum();
         values + 1 + usize::from(self.logit_bias.is_some())
     }
 }
@@ -171,9 +160,14 @@ impl DualEncoder {
 /// A text tower with its weights.
 pub struct TextTower {
     shape: TextShape,
-    blocks: TextBlocks,
-    /// (embedding, width) and (embedding).
-    head: (Tensor, Tensor),
+    /// (vocabulary, d)
+    tokens: Tensor,
+    /// (context, d)
+    positions: Tensor,
+    layers: Vec<Layer>,
+    norm: Affine,
+    /// The map to embeddings, (embedding, d) and (embedding).
+    head: Affine,
 }
 
 impl TextTower {
@@ -182,11 +176,8 @@ impl TextTower {
     /// # Errors
     /// If a text is empty or longer than the context, has no end token, or a token is not in the vocabulary.
     pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
-        let parts: Vec<Tensor> = texts
-            .chunks(TEXTS)
-            .map(|some| self.some(some))
-            .collect::<Result<_>>()?;
-        Tensor::cat(&parts, 0)
+        let parts = texts.chunks(TEXTS).map(|some| self.some(some));
+        Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
     }
 
     fn some(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
@@ -209,13 +200,30 @@ impl TextTower {
             tokens.extend(text);
             tokens.resize((i + 1) * n, 0); // after the end, where nothing looks
         }
-        let device = self.head.0.device();
-        let tokens = Tensor::from_vec(tokens, (texts.len(), n), device)?;
-        let places = Tensor::from_vec(places, texts.len(), device)?;
-        let states = self.blocks.run(&tokens)?.flatten_to(1)?; // (b n, d)
+        let (b, device, blocks) = (texts.len(), self.tokens.device(), &self.shape.blocks);
+        let tokens = Tensor::from_vec(tokens, b * n, device)?;
+        let places = Tensor::from_vec(places, b, device)?;
+        let x = self.tokens.index_select(&tokens, 0)?;
+        let x = x.reshape((b, n, blocks.width))?;
+        let mut x = x.broadcast_add(&self.positions.narrow(0, 0, n)?)?;
+        for layer in &self.layers {
+            x = layer.run(blocks, None, &x)?;
+        }
+        let states = self.norm.norm(&x, blocks.norm_eps)?.flatten_to(1)?; // (b n, d)
         let ends = states.index_select(&places, 0)?; // (b, d)
-        normalised(&wave_ops::linear(&ends, &self.head.0, &self.head.1)?)
+        let Affine { weight, bias } = &self.head;
+        normalised(&wave_ops::linear(&ends, weight, bias)?)
     }
+}
+
+/// Attention bias (heads, n, n).
+fn scores(heads: usize, n: usize, causal: bool, device: &Device) -> Result<Tensor> {
+    if !causal {
+        return Tensor::zeros((heads, n, n), DType::F32, device);
+    }
+    let of_head = (0..n).flat_map(|of| (0..n).map(move |to| if to > of { UNSEEN } else { 0.0 }));
+    let of_head = Tensor::from_iter(of_head, device)?.reshape((1, n, n))?;
+    of_head.broadcast_as((heads, n, n))?.contiguous()
 }
 
 /// Rows divided by their L2 norms.

@@ -27,9 +27,13 @@ fn sizes_and_ends_are_read() {
     ] {
         let (config, weights) = case(name);
         let dual = DualEncoder::read(&config, &weights).unwrap();
-        assert_eq!((dual.text.end, dual.embedding), (end, embedding), "{name}");
-        assert_eq!(dual.vision.image_size, 32);
-        assert_eq!((dual.vision.depth, dual.text.blocks.depth), (2, 2));
+        assert_eq!(
+            (dual.text.end, dual.images.embedding),
+            (end, embedding),
+            "{name}"
+        );
+        assert_eq!(dual.images.tower.image_size, 32);
+        assert_eq!((dual.images.tower.depth, dual.text.blocks.depth), (2, 2));
         let all = weights.iter().filter(|(n, _)| !n.ends_with("position_ids"));
         let count: usize = all.map(|(_, t)| t.elem_count()).sum();
         assert_eq!(dual.parameters(), count, "{name}");

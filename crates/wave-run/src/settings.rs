@@ -312,16 +312,10 @@ keys! {
         /// (11223333), or a schedule A to H from the thesis [default: 1]
         #[arg(long, value_name = "D")]
         dilation: String;
-        /// Variance of the Gaussian bump in `covariance` filters, in pixels²: value at the first layer, velocity and
-        /// acceleration over depth [default: 0.08,0.37,2.9]
-        #[arg(long, value_name = "X", value_delimiter = ',')]
-        filter_variance: Vec<f64>;
-        /// Halve --filter-variance each time the resolution halves (convnext with --stages) [default: false]
+        /// Halve the variance of `covariance` filters each time the resolution halves (convnext with --stages)
+        /// [default: false]
         #[arg(long, value_name = "BOOL")]
         sawtooth: bool;
-        /// Treatment of negative eigenvalues of a covariance: clip or absolute [default: clip]
-        #[arg(long, value_name = "HOW")]
-        negative: String;
         /// Replace each filter covariance with the nearest Kronecker square [default: false]
         #[arg(long, value_name = "BOOL")]
         factored: bool = false;
@@ -361,9 +355,6 @@ keys! {
         /// matrix for queries and keys; another for values and, negated, for the projection) [default: products]
         #[arg(long, value_name = "WHAT")]
         mimetic: String;
-        /// Layout of mimetic values and projection: paper or code [default: paper]
-        #[arg(long, value_name = "LAYOUT")]
-        vp_layout: String;
         /// Factor gamma of layerscale, 0 to 1 [default: 0.1]
         #[arg(long, value_name = "X")]
         gamma: f64, 0.0..=1.0;

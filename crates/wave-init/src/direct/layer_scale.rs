@@ -15,11 +15,12 @@
 //! of all gammas so far. Skips are then unscaled, and each branch is divided by the product of the gammas up
 //! to and including its own. The logits are the same.
 
-use crate::choices::{Choices, LayerScaleForm};
+use crate::choices::Choices;
+use crate::error::Result;
 use crate::fill::initialise;
 use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
-use wave_models::{NetworkError, Refusal};
+use wave_models::refuse;
 
 /// The largest factor on a branch: beyond it, `f32` rounds the skip away.
 const LARGEST: f64 = 1e6;
@@ -33,7 +34,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, NetworkError> {
+fn start(request: &Request) -> Result<Start> {
     let choices = request.choices;
     let options = DirectOptions {
         vp: (0.0, 0.0),
@@ -55,23 +56,20 @@ fn start(request: &Request) -> Result<Start, NetworkError> {
 }
 
 /// The factors on the attention branch and the MLP branch of each layer.
-fn factors(choices: &Choices, depth: usize) -> Result<Vec<(f64, f64)>, NetworkError> {
+fn factors(choices: &Choices, depth: usize) -> Result<Vec<(f64, f64)>> {
     let gamma = choices.gamma.unwrap_or(0.1);
-    let refused = |expected: String| {
-        NetworkError::from(Refusal::new(format!("gamma is {gamma}: use {expected}")))
-    };
     if !(0.0..=1.0).contains(&gamma) {
-        return Err(refused("a number from 0 to 1".into()));
+        refuse!("gamma is {gamma}: use a number from 0 to 1");
     }
-    if choices.scaled == LayerScaleForm::Branch {
+    if !choices.scaled_skip {
         return Ok(vec![(gamma, 1.0); depth]);
     }
     let smallest = LARGEST.powf(-1.0 / depth as f64);
     if gamma < smallest {
-        return Err(refused(format!(
-            "a number from {:.3} to 1, the range for {depth} scaled skips",
+        refuse!(
+            "gamma is {gamma}: use a number from {:.3} to 1, the range for {depth} scaled skips",
             (smallest * 1e3).ceil() / 1e3
-        )));
+        );
     }
     let mut product = 1.0;
     let next = |_| {

@@ -6,10 +6,10 @@ use candle_core::{D, Tensor};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
-fn with(gamma: f64, form: LayerScaleForm) -> Choices {
+fn with(gamma: f64, scaled_skip: bool) -> Choices {
     Choices {
         gamma: Some(gamma),
-        scaled: form,
+        scaled_skip,
         base: crate::Base::Xavier, // so large that norms hardly see their epsilon
         ..Choices::default()
     }
@@ -19,7 +19,7 @@ fn with(gamma: f64, form: LayerScaleForm) -> Choices {
 fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
     let (target, d) = (shape(2, 16), 16);
     let scaled = |gamma| {
-        let choices = with(gamma, LayerScaleForm::Branch);
+        let choices = with(gamma, false);
         try_start("layerscale", &target, &[], &choices)
             .unwrap()
             .weights
@@ -49,9 +49,9 @@ fn folded_skips_are_the_function_of_scaled_skips() {
             let start = try_start("layerscale", &target, &[], &with(gamma, form));
             start.unwrap().weights
         };
-        let unfolded = start(1.0, LayerScaleForm::Branch);
+        let unfolded = start(1.0, false);
         let expected = scaled_skips(&target, &unfolded, gamma);
-        let found = logits(&target, &start(gamma, LayerScaleForm::Skip));
+        let found = logits(&target, &start(gamma, true));
         assert_close(&found, &expected, 2e-4);
     }
 }
@@ -59,10 +59,10 @@ fn folded_skips_are_the_function_of_scaled_skips() {
 #[test]
 fn scales_outside_the_range_are_refused() {
     for (gamma, form, depth, needle) in [
-        (1.5, LayerScaleForm::Branch, 2, "from 0 to 1"),
-        (f64::NAN, LayerScaleForm::Branch, 2, "from 0 to 1"),
-        (0.0, LayerScaleForm::Skip, 2, "from 0.001 to 1"),
-        (0.3, LayerScaleForm::Skip, 12, "from 0.317 to 1"), // >>> 1e6 ** (-1 / 12)
+        (1.5, false, 2, "from 0 to 1"),
+        (f64::NAN, false, 2, "from 0 to 1"),
+        (0.0, true, 2, "from 0.001 to 1"),
+        (0.3, true, 12, "from 0.317 to 1"), // >>> 1e6 ** (-1 / 12)
     ] {
         let choices = with(gamma, form);
         check_refused(

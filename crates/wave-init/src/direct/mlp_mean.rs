@@ -7,15 +7,12 @@
 //! weights is our choice, from the middle of the useful range. Other shifts can be set by
 //! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
+use crate::error::Result;
 use crate::fill::{Stream, inner};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::options::DirectMethod;
 use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
-use wave_models::NetworkError;
-
-/// The default shift.
-pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq2 { b: 0.5 };
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "mlp-mean",
@@ -27,9 +24,9 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, NetworkError> {
+fn start(request: &Request) -> Result<Start> {
     let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
-    let shift = request.choices.mlp_mean.unwrap_or(DEFAULT_SHIFT);
+    let shift = request.choices.mlp_mean.unwrap_or(MlpMean::Eq2 { b: 0.5 });
     let rest = request.choices.rest;
     let mut weights = request.closed_form(rest)?;
     let layers = [

@@ -8,10 +8,10 @@
 //! comparison in the thesis (section 3.2.4) mentions only attention and MLP. Our interpretation: only the
 //! initialisation changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
 
+use crate::error::Result;
 use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
-use candle_core::{Result, Tensor};
-use wave_models::NetworkError;
+use candle_core::Tensor;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "t-fixup",
@@ -22,28 +22,21 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
+fn start(request: &Request) -> Result<Start> {
     let scale = 0.67 * (request.shape.depth as f64).powf(-0.25);
     let mut weights = request.closed_form(DirectMethod::Xavier)?;
     for (name, tensor) in &mut weights {
-        if name.ends_with("attn.qkv.weight") {
-            *tensor = scale_value(tensor, scale)?;
-        } else if ["attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"]
-            .iter()
-            .any(|end| name.ends_with(end))
-        {
+        let ends = |matrix: &str| name.ends_with(&format!("{matrix}.weight"));
+        if ends("attn.qkv") {
+            let d = request.shape.width;
+            let qk = tensor.narrow(0, 0, 2 * d)?; // (2d, d)
+            let v = (tensor.narrow(0, 2 * d, d)? * scale)?; // (d, d)
+            *tensor = Tensor::cat(&[qk, v], 0)?; // (3d, d)
+        } else if ends("attn.proj") || ends("mlp.fc1") || ends("mlp.fc2") {
             *tensor = (&*tensor * scale)?;
         }
     }
     Ok(Start::untrained(weights))
-}
-
-/// Scales the value rows of a qkv matrix (3d, d).
-fn scale_value(qkv: &Tensor, scale: f64) -> Result<Tensor> {
-    let d = qkv.dim(1)?;
-    let qk = qkv.narrow(0, 0, 2 * d)?; // (2d, d)
-    let v = (qkv.narrow(0, 2 * d, d)? * scale)?; // (d, d)
-    Tensor::cat(&[qk, v], 0) // (3d, d)
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@
 use crate::choices::ZeroScope;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{DType, Device, Result, Tensor};
-use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "zero",
@@ -30,7 +29,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
+fn start(request: &Request) -> crate::Result<Start> {
     let choices = request.choices;
     let mut weights = request.closed_form(choices.rest)?;
     let (d, hidden) = (request.shape.width, request.shape.hidden());

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::mean_shift::MlpMean;
-use crate::mimetic::VpLayout;
 use crate::testing::{assert_same, changed, values};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -243,24 +242,6 @@ fn mimetic_leaves_the_rest_to_its_base() {
         assert_ne!(rows(&vp_only, 2 * d, d), rows(&plain, 2 * d, d));
         assert_ne!(values(&vp_only[proj]), values(&plain[proj]));
     }
-}
-
-#[test]
-fn the_layout_of_v_and_the_projection_is_a_choice() {
-    let d = SMALL.width;
-    let with = |vp_layout| {
-        let options = changed(DirectOptions::new(DirectMethod::Mimetic), |o| {
-            o.vp_layout = vp_layout
-        });
-        let weights = initialise(&SMALL, &options, 1).unwrap();
-        let v = weights["blocks.0.attn.qkv.weight"]
-            .narrow(0, 2 * d, d)
-            .unwrap();
-        (v, weights["blocks.0.attn.proj.weight"].clone())
-    };
-    let ((v, proj), (v_code, proj_code)) = (with(VpLayout::Paper), with(VpLayout::Code));
-    assert_eq!(values(&v.t().unwrap()), values(&v_code));
-    assert_eq!(values(&proj.t().unwrap()), values(&proj_code));
 }
 
 #[test]

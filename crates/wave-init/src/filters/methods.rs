@@ -2,11 +2,11 @@
 //! default, optionally with a mean shift of the MLPs.
 
 use wave_models::fold::get;
-use wave_models::{Network, NetworkError, Refusal, Weights, refuse};
+use wave_models::{Network, Refusal, Weights, refuse};
 
 use super::statistics::{Statistics, interpolate};
-use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::{by_name, donors};
+use super::{Sampler, covariance, kronecker_factor, kronecker_square, variance};
+use crate::error::{Result, by_name, donors};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
 use crate::start::Cost;
@@ -15,13 +15,9 @@ use crate::transfer::{at_least, same};
 /// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FilterChoices {
-    /// The variance over depth, for methods without a donor.
-    pub schedule: Schedule,
     /// In a four-stage ConvNeXt, halve the variance whenever the resolution is halved: our interpretation of
     /// the thesis' Fig. B.5, which gives no numbers.
     pub sawtooth: bool,
-    /// The treatment of negative eigenvalues.
-    pub negative: Negative,
     /// Replace covariances by the nearest Kronecker squares (section 3.1.1).
     pub factored: bool,
     /// Mean shift of the first matrix of every MLP, for networks with MLPs (section 3.4).
@@ -31,12 +27,6 @@ pub struct FilterChoices {
 /// The first random stream for the MLPs' mean shifts, after the filters' streams.
 const MEAN_SHIFT: u64 = 1 << 32;
 
-/// The depthwise filters of a network.
-struct Filters {
-    layers: Vec<Layer>,
-    kernel: usize,
-}
-
 /// The filters of a layer, (width, 1, kernel, kernel).
 struct Layer {
     name: String,
@@ -44,34 +34,32 @@ struct Layer {
     stage: usize,
 }
 
-impl Filters {
-    fn of(network: &Network) -> Result<Filters, NetworkError> {
-        let layer = |name, width, stage| Layer { name, width, stage };
-        let (layers, kernel) = match network {
-            Network::ConvMixer(shape) => {
-                let name = |layer| format!("blocks.{layer}.0.fn.0.weight");
-                let layers = (0..shape.depth).map(|l| layer(name(l), shape.width, 0));
-                (layers.collect(), shape.kernel)
-            }
-            Network::ConvNext(shape) => {
-                let name = |block| format!("{block}.conv_dw.weight");
-                let layers = shape.blocks().into_iter();
-                let layers = layers.map(|(block, width, stage)| layer(name(block), width, stage));
-                (layers.collect(), shape.kernel)
-            }
-            other => {
-                refuse!(
-                    "{} has no uniform blocks with depthwise filters: use a ConvMixer or a \
-                     ConvNeXt",
-                    other.family()
-                );
-            }
-        };
-        Ok(Filters { layers, kernel })
-    }
-
-    fn depth(&self) -> usize {
-        self.layers.len()
+/// The depthwise filters of a network, and the side of their kernels.
+fn filters_of(network: &Network) -> Result<(Vec<Layer>, usize)> {
+    match network {
+        Network::ConvMixer(shape) => {
+            let layer = |l: usize| Layer {
+                name: format!("blocks.{l}.0.fn.0.weight"),
+                width: shape.width,
+                stage: 0,
+            };
+            Ok(((0..shape.depth).map(layer).collect(), shape.kernel))
+        }
+        Network::ConvNext(shape) => {
+            let layer = |(block, width, stage): (String, usize, usize)| Layer {
+                name: format!("{block}.conv_dw.weight"),
+                width,
+                stage,
+            };
+            Ok((
+                shape.blocks().into_iter().map(layer).collect(),
+                shape.kernel,
+            ))
+        }
+        other => refuse!(
+            "{} has no uniform blocks with depthwise filters: use a ConvMixer or a ConvNeXt",
+            other.family()
+        ),
     }
 }
 
@@ -137,23 +125,25 @@ pub fn start(
     donor: Option<(&Network, &Weights)>,
     choices: &FilterChoices,
     seed: u64,
-) -> Result<(Weights, Cost), NetworkError> {
+) -> Result<(Weights, Cost)> {
     let method = find(method)?;
     if method.donor != donor.is_some() {
         let (expected, found) = (usize::from(method.donor), usize::from(donor.is_some()));
         return Err(donors(method.name, expected, found).into());
     }
-    let filters = Filters::of(network)?;
+    let filters = filters_of(network)?;
     let mut weights = match network {
         Network::ConvMixer(shape) => shape.initialise(seed)?,
         Network::ConvNext(shape) => shape.initialise(seed)?,
         _ => Weights::new(), // has no filters
     };
-    shift_mlps(&mut weights, network, choices.mlp_mean, seed)?;
+    if choices.mlp_mean != MlpMean::None {
+        shift_mlps(&mut weights, network, choices.mlp_mean, seed)?;
+    }
     let taken = match (method.name, donor) {
         ("default", _) => 0,
-        ("filters", Some((donor, of))) => copy(&mut weights, &filters, &Filters::of(donor)?, of)?,
-        (_, donor) => sample(&mut weights, &filters, donor, choices, seed)?,
+        ("filters", Some(donor)) => copy(&mut weights, filters, donor)?,
+        (_, donor) => sample(&mut weights, filters, donor, choices, seed)?,
     };
     let cost = Cost {
         transferred: taken,
@@ -163,16 +153,7 @@ pub fn start(
     Ok((weights, cost))
 }
 
-/// Shifts the mean of every MLP's first matrix.
-fn shift_mlps(
-    weights: &mut Weights,
-    network: &Network,
-    shift: MlpMean,
-    seed: u64,
-) -> Result<(), NetworkError> {
-    if shift == MlpMean::None {
-        return Ok(());
-    }
+fn shift_mlps(weights: &mut Weights, network: &Network, shift: MlpMean, seed: u64) -> Result<()> {
     let Network::ConvNext(shape) = network else {
         refuse!(
             "{} has no MLP for a mean shift: drop --mlp-mean, or use a ConvNeXt or a transformer",
@@ -189,43 +170,43 @@ fn shift_mlps(
 /// Samples the filters of every layer; returns the number of donor values that they depend on.
 fn sample(
     weights: &mut Weights,
-    filters: &Filters,
+    (layers, kernel): (Vec<Layer>, usize),
     donor: Option<(&Network, &Weights)>,
     choices: &FilterChoices,
     seed: u64,
-) -> Result<usize, NetworkError> {
+) -> Result<usize> {
     let mut taken = 0;
     let trained: Option<Vec<Statistics>> = match donor {
         None => None,
         Some((donor, of)) => {
-            let donor = Filters::of(donor)?;
-            let pixels = donor.kernel * donor.kernel;
-            taken = donor.depth() * (pixels + pixels * (pixels + 1) / 2);
-            let layers = donor.layers.iter();
-            let statistics = layers.map(|layer| Statistics::of(get(of, &layer.name)?));
-            Some(statistics.collect::<Result<_, _>>()?)
+            let (layers, kernel) = filters_of(donor)?;
+            let pixels = kernel * kernel;
+            taken = layers.len() * (pixels + pixels * (pixels + 1) / 2);
+            let statistics = layers
+                .iter()
+                .map(|layer| Statistics::of(get(of, &layer.name)?));
+            Some(statistics.collect::<Result<_>>()?)
         }
     };
-    for (i, layer) in filters.layers.iter().enumerate() {
+    let depth = layers.len();
+    for (i, layer) in layers.into_iter().enumerate() {
         let mut found = match &trained {
-            Some(layers) => interpolate(layers, i, filters.depth())?.resized(filters.kernel)?,
+            Some(trained) => interpolate(trained, i, depth)?.resized(kernel)?,
             None => {
-                let mut variance = choices.schedule.at(i, filters.depth());
+                let mut variance = variance(i, depth);
                 if choices.sawtooth {
                     variance /= f64::from(1 << layer.stage);
                 }
-                Statistics::centred(covariance(filters.kernel, variance)?)
+                Statistics::centred(covariance(kernel, variance)?)
             }
         };
         if choices.factored {
-            let factor = kronecker_factor(&found.covariance)?;
-            found.covariance = kronecker_square(&factor, choices.negative)?;
+            found.covariance = kronecker_square(&kronecker_factor(&found.covariance)?)?;
         }
-        let sampler = Sampler::new(&found.covariance, choices.negative)?;
         // Stream 0 was used for all other weights.
         let rng = &mut generator(seed, i as u64 + 1);
-        let drawn = sampler.draw(&found.mean, layer.width, rng)?;
-        weights.insert(layer.name.clone(), drawn);
+        let drawn = Sampler::new(&found.covariance)?.draw(&found.mean, layer.width, rng)?;
+        weights.insert(layer.name, drawn);
     }
     Ok(taken)
 }
@@ -233,21 +214,18 @@ fn sample(
 /// Copies the first filters of every layer; returns the number of values.
 fn copy(
     weights: &mut Weights,
-    filters: &Filters,
-    donor: &Filters,
-    of: &Weights,
-) -> Result<usize, NetworkError> {
-    let sizes = [
-        ("kernel", donor.kernel, filters.kernel),
-        ("depth", donor.depth(), filters.depth()),
-    ];
-    same("filters", &sizes)?;
+    (layers, kernel): (Vec<Layer>, usize),
+    (donor, of): (&Network, &Weights),
+) -> Result<usize> {
+    let (donors, donor_kernel) = filters_of(donor)?;
+    let depth = ("depth", donors.len(), layers.len());
+    same("filters", &[("kernel", donor_kernel, kernel), depth])?;
     let mut taken = 0;
-    for (layer, donor) in std::iter::zip(&filters.layers, &donor.layers) {
+    for (layer, donor) in std::iter::zip(layers, donors) {
         at_least("filters", "width", donor.width, layer.width)?;
         let some = get(of, &donor.name)?.narrow(0, 0, layer.width)?;
         taken += some.elem_count();
-        weights.insert(layer.name.clone(), some.contiguous()?);
+        weights.insert(layer.name, some.contiguous()?);
     }
     Ok(taken)
 }

@@ -4,7 +4,8 @@ use candle_core::{DType, Tensor};
 use faer::Mat;
 
 use super::check_kernel;
-use wave_models::{NetworkError, refuse};
+use crate::error::Result;
+use wave_models::refuse;
 
 /// The distribution of a layer's filters.
 #[derive(Clone, Debug)]
@@ -20,19 +21,15 @@ impl Statistics {
     ///
     /// # Errors
     /// If there are fewer than 2 filters, or they are not square.
-    pub fn of(filters: &Tensor) -> Result<Statistics, NetworkError> {
+    pub fn of(filters: &Tensor) -> Result<Statistics> {
         let (n, one, k, wide) = filters.dims4()?;
         if n < 2 || one != 1 || k != wide {
-            let text = format!(
-                "filters of shape {:?}; expected at least 2 of (n, 1, k, k)",
-                filters.dims()
-            );
+            let found = filters.dims();
+            let text = format!("filters of shape {found:?}; expected at least 2 of (n, 1, k, k)");
             return Err(candle_core::Error::Msg(text).into());
         }
-        let values = filters
-            .to_dtype(DType::F64)?
-            .flatten_all()?
-            .to_vec1::<f64>()?;
+        let filters = filters.to_dtype(DType::F64)?.flatten_all()?;
+        let values = filters.to_vec1::<f64>()?;
         let pixels = k * k;
         let mean: Vec<f64> = (0..pixels)
             .map(|a| values.iter().skip(a).step_by(pixels).sum::<f64>() / n as f64)
@@ -56,7 +53,7 @@ impl Statistics {
     ///
     /// # Errors
     /// If the kernel sizes differ and one of them is even.
-    pub fn resized(self, kernel: usize) -> Result<Statistics, NetworkError> {
+    pub fn resized(self, kernel: usize) -> Result<Statistics> {
         let own = self.mean.len().isqrt();
         if own == kernel {
             return Ok(self);
@@ -68,10 +65,9 @@ impl Statistics {
     fn towards(&self, other: &Statistics, share: f64) -> Statistics {
         let mix = |a: f64, b: f64| (1.0 - share) * a + share * b;
         let pixels = self.mean.len();
+        let mean = std::iter::zip(&self.mean, &other.mean).map(|(a, b)| mix(*a, *b));
         Statistics {
-            mean: (0..pixels)
-                .map(|a| mix(self.mean[a], other.mean[a]))
-                .collect(),
+            mean: mean.collect(),
             covariance: Mat::from_fn(pixels, pixels, |a, b| {
                 mix(self.covariance[(a, b)], other.covariance[(a, b)])
             }),
@@ -84,11 +80,7 @@ impl Statistics {
 ///
 /// # Errors
 /// If `layers` is empty.
-pub fn interpolate(
-    layers: &[Statistics],
-    layer: usize,
-    depth: usize,
-) -> Result<Statistics, NetworkError> {
+pub fn interpolate(layers: &[Statistics], layer: usize, depth: usize) -> Result<Statistics> {
     let Some(last) = layers.len().checked_sub(1) else {
         refuse!("the depth is 0: a network needs at least 1 layer");
     };
@@ -105,31 +97,22 @@ pub fn interpolate(
 ///
 /// # Errors
 /// If a kernel is even, or `covariance` does not belong to kernel size `from`.
-pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>, NetworkError> {
+pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>> {
     check_kernel(from)?;
     check_kernel(to)?;
-    if covariance.nrows() != from * from {
-        let text = format!(
-            "the covariance has {} pixels; expected {from} x {from}",
-            covariance.nrows()
-        );
+    let pixels = covariance.nrows();
+    if pixels != from * from {
+        let text = format!("the covariance has {pixels} pixels; expected {from} x {from}");
         return Err(candle_core::Error::Msg(text).into());
     }
     // Pixels of the target before the source's, or cut off if negative.
     let offset = to as i64 / 2 - from as i64 / 2;
-    let inside = |x: usize| {
-        usize::try_from(x as i64 - offset)
-            .ok()
-            .filter(|x| *x < from)
-    };
-    let means: Vec<f64> = (0..from * from)
-        .map(|row| {
-            let sum: f64 = (0..from * from).map(|col| covariance[(row, col)]).sum();
-            sum / (from * from) as f64
-        })
-        .collect();
+    let shifted = |x: usize| usize::try_from(x as i64 - offset).ok();
+    let inside = |x: usize| shifted(x).filter(|x| *x < from);
+    let sum = |row: usize| (0..pixels).map(|col| covariance[(row, col)]).sum::<f64>();
+    let means: Vec<f64> = (0..pixels).map(|row| sum(row) / pixels as f64).collect();
     // (from², to²)
-    let blocks = Mat::from_fn(from * from, to * to, |row, pixel| {
+    let blocks = Mat::from_fn(pixels, to * to, |row, pixel| {
         match (inside(pixel / to), inside(pixel % to)) {
             (Some(l), Some(m)) => covariance[(row, l * from + m)],
             _ => means[row],

@@ -72,47 +72,24 @@ fn a_few_percent_of_the_eigenvalues_are_negative() {
         let negative: f64 = values.iter().filter(|v| **v < 0.0).sum();
         let positive: f64 = values.iter().filter(|v| **v > 0.0).sum();
         assert!((-negative / positive - share).abs() < 5e-4);
-        let clipped = Sampler::new(&sigma, Negative::Clip).unwrap().covariance();
-        let flipped = Sampler::new(&sigma, Negative::Absolute).unwrap();
+        let clipped = Sampler::new(&sigma).unwrap().covariance();
         assert!((trace(&clipped) - positive).abs() < 1e-9);
-        assert!((trace(&flipped.covariance()) - (positive - negative)).abs() < 1e-9);
     }
 }
 
 #[test]
 fn sigma_grows_with_depth_as_the_papers_table_says() {
-    let at = |schedule: Schedule| [0, 4, 8].map(|layer| schedule.at(layer, 9));
-    let close = |found: [f64; 3], expected: [f64; 3]| {
-        let pairs = found.iter().zip(expected);
-        assert!(
-            pairs.into_iter().all(|(f, e)| (f - e).abs() < 5e-3),
-            "{found:?}"
-        );
-    };
-    close(at(Schedule::default()), [0.08, 0.63, 1.90]);
-    let a2 = Schedule {
-        start: 0.16,
-        velocity: 0.32,
-        acceleration: 2.88,
-    };
-    close(at(a2), [0.16, 0.68, 1.92]);
-    assert_eq!(Schedule::default().at(0, 1), 0.08);
-    // ImageNet, frozen and trained filters: 0.15 at the first layer, 0.775 and 0.9 at the last.
-    for (velocity, acceleration, last) in [(0.5, 0.25, 0.775), (0.25, 1.0, 0.9)] {
-        let schedule = Schedule {
-            start: 0.15,
-            velocity,
-            acceleration,
-        };
-        assert_eq!(schedule.at(0, 24), 0.15);
-        assert!((schedule.at(23, 24) - last).abs() < 1e-12);
+    for (layer, expected) in [(0, 0.08), (4, 0.63), (8, 1.90)] {
+        let found = variance(layer, 9);
+        assert!((found - expected).abs() < 5e-3, "{layer}: {found}");
     }
+    assert_eq!(variance(0, 1), 0.08);
 }
 
 #[test]
 fn drawn_filters_have_the_covariance() {
     let n = 4000;
-    let sampler = Sampler::new(&covariance(5, 1.0).unwrap(), Negative::Clip).unwrap();
+    let sampler = Sampler::new(&covariance(5, 1.0).unwrap()).unwrap();
     let sigma = sampler.covariance();
     let mean: Vec<f64> = (0..25).map(|a| a as f64 / 10.0).collect();
     let filters = sampler.draw(&mean, n, &mut rng(1)).unwrap();
@@ -134,7 +111,7 @@ fn drawn_filters_have_the_covariance() {
 fn a_kronecker_square_is_recovered() {
     let b = Mat::from_fn(5, 5, |i, j| ((i * 3 + j * 7) as f64).sin());
     let a = &b * b.transpose();
-    let square = kronecker_square(&a, Negative::Clip).unwrap();
+    let square = kronecker_square(&a).unwrap();
     let factor = kronecker_factor(&square).unwrap();
     assert!(distance(&factor, &a) < 1e-13 * a.norm_l2());
 
@@ -153,7 +130,7 @@ fn a_kronecker_square_is_recovered() {
 
 #[test]
 fn statistics_between_layers_are_covariances_between_them() {
-    let sampler = |v| Sampler::new(&covariance(3, v).unwrap(), Negative::Clip).unwrap();
+    let sampler = |v| Sampler::new(&covariance(3, v).unwrap()).unwrap();
     let layers: Vec<Statistics> = [0.5, 1.0, 2.0]
         .iter()
         .map(|v| {
@@ -309,26 +286,18 @@ fn wrong_requests_say_what_would_do() {
     let good = mixer(2, 8, 5);
     let (weights, _) = start("default", &good, None, &FilterChoices::default(), 0).unwrap();
     let donor = Some((&good, &weights));
-    let choices = |start: f64| FilterChoices {
-        schedule: Schedule {
-            start,
-            ..Schedule::default()
-        },
-        ..FilterChoices::default()
-    };
     let cases = [
-        ("he", &good, None, 0.1, "covariance-transfer"),
-        ("covariance-transfer", &good, None, 0.1, "--from"),
-        ("covariance", &good, donor, 0.1, "found 1"),
-        ("covariance", &mixer(2, 8, 4), None, 0.1, "odd"),
-        ("covariance", &good, None, -0.1, "above 0"),
-        ("covariance", &good, None, f64::NAN, "finite"),
+        ("he", &good, None, "covariance-transfer"),
+        ("covariance-transfer", &good, None, "--from"),
+        ("covariance", &good, donor, "found 1"),
+        ("covariance", &mixer(2, 8, 4), None, "odd"),
     ];
-    for (method, shape, donor, variance, word) in cases {
-        check_refused(start(method, shape, donor, &choices(variance), 0), word);
+    for (method, shape, donor, word) in cases {
+        let refused = start(method, shape, donor, &FilterChoices::default(), 0);
+        check_refused(refused, word);
     }
-    assert!("drop".parse::<Negative>().is_err());
-    assert_eq!("absolute".parse::<Negative>().unwrap(), Negative::Absolute);
+    check_refused(covariance(5, -0.1), "above 0");
+    check_refused(covariance(5, f64::NAN), "finite");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn head(width: usize, k: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f6
 /// W_V and W_proj of the paper, (d, d), and the matrix A that they factor.
 fn layer(width: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f64>, Mat<f64>) {
     let rng = &mut generator(seed, 0);
-    let (v, proj) = value_projection(width, mix, VpLayout::Paper, rng).unwrap();
+    let (v, proj) = value_projection(width, mix, rng).unwrap();
     let a = mixture(width, mix.0, -mix.1, &mut generator(seed, 0));
     (
         mat(&v).transpose().to_owned(),
@@ -92,7 +92,7 @@ fn value_times_projection_is_exact_and_balanced() {
 #[test]
 fn a_network_computes_the_paper_product() {
     // Stored weights are (outputs, inputs): the layer computes x vᵀ projᵀ, which must be x A.
-    let (v, proj) = value_projection(48, VP, VpLayout::Paper, &mut generator(4, 0)).unwrap();
+    let (v, proj) = value_projection(48, VP, &mut generator(4, 0)).unwrap();
     let a = mixture(48, VP.0, -VP.1, &mut generator(4, 0));
     let x = crate::random::normal((5, 48), 1.0, &mut generator(4, 1)).unwrap();
     let y = x
@@ -113,16 +113,13 @@ fn equal_factors_have_a_diagonal_of_1_and_a_negative_one() {
     // Sums of 64 products with standard deviation 1/64 each.
     assert!((off_diagonal_std(&product) * 8.0 - 1.0).abs() < 0.03);
 
-    for layout in VpLayout::ALL {
-        let rng = &mut generator(1, 0);
-        let (v, proj) = equal_value_projection(192, layout, rng).unwrap();
-        // The network computes x vᵀ projᵀ.
-        let product = mat(&v).transpose() * mat(&proj).transpose();
-        assert!((diagonal(&product).0 + 1.0).abs() < 0.03, "{layout}");
-        assert!((off_diagonal_std(&product) * 192f64.sqrt() - 1.0).abs() < 0.03);
-    }
+    let (v, proj) = equal_value_projection(192, &mut generator(1, 0)).unwrap();
+    // The network computes x vᵀ projᵀ.
+    let product = mat(&v).transpose() * mat(&proj).transpose();
+    assert!((diagonal(&product).0 + 1.0).abs() < 0.03);
+    assert!((off_diagonal_std(&product) * 192f64.sqrt() - 1.0).abs() < 0.03);
     assert!(equal_query_key(64, 65, &mut generator(0, 0)).is_err());
-    assert!(equal_value_projection(0, VpLayout::Paper, &mut generator(0, 0)).is_err());
+    assert!(equal_value_projection(0, &mut generator(0, 0)).is_err());
 }
 
 #[test]
@@ -157,19 +154,6 @@ fn value_times_projection_is_a_noisy_negative_identity() {
 }
 
 #[test]
-fn the_code_layout_keeps_the_trace_and_scatters_the_diagonal() {
-    let rng = &mut generator(6, 0);
-    let (v, proj) = value_projection(192, VP, VpLayout::Code, rng).unwrap();
-    let (w_v, w_proj, a) = layer(192, VP, 6);
-    assert!((mat(&v) - w_v).norm_l2() < 1e-6);
-    assert!((mat(&proj) - w_proj).norm_l2() < 1e-6);
-    let product = mat(&v).transpose() * mat(&proj).transpose(); // as the network computes it
-    let (mean, std) = diagonal(&product);
-    assert!((mean - diagonal(&a).0).abs() < 1e-6);
-    assert!((std - 0.24).abs() < 0.05, "{std}");
-}
-
-#[test]
 fn without_noise_every_head_gets_axes_of_its_own() {
     for beta in [0.5, -0.5] {
         let head = |seed| {
@@ -185,8 +169,7 @@ fn without_noise_every_head_gets_axes_of_its_own() {
         let shared = (&a * &b).squared_norm_l2() / beta.powi(4);
         assert!((shared - 4.0).abs() < 1.5, "{shared}");
     }
-    let (v, proj) =
-        value_projection(32, (0.0, 0.5), VpLayout::Paper, &mut generator(0, 0)).unwrap();
+    let (v, proj) = value_projection(32, (0.0, 0.5), &mut generator(0, 0)).unwrap();
     let product = mat(&v).transpose() * mat(&proj).transpose();
     let expected = Mat::<f64>::identity(32, 32) * faer::Scale(-0.5);
     assert!((product - expected).norm_l2() < 1e-5);
@@ -261,7 +244,7 @@ fn requests_that_make_no_sense_are_refused() {
         let refused = query_key(8, rank, mix, rng).err().unwrap().to_string();
         assert!(refused.starts_with(message), "{refused}");
     }
-    let nothing = value_projection(0, VP, VpLayout::Paper, rng);
+    let nothing = value_projection(0, VP, rng);
     assert!(nothing.err().unwrap().to_string().starts_with("width is 0"));
 }
 

@@ -5,10 +5,10 @@
 //! parameter counts. Here the similarities are given, and the layers with the largest are taken, in their
 //! original order, which is our interpretation.
 
-use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, check_blocks, largest, whole};
-use crate::error::finite;
+use super::{largest, with_whole_blocks};
+use crate::error::{Result, finite};
 use crate::start::{Request, Start, StartMethod};
-use wave_models::{NetworkError, refuse};
+use wave_models::refuse;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "auto-lg",
@@ -19,27 +19,21 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, NetworkError> {
-    let mut carry = Carry::new(METHOD.name, request)?;
-    carry.same_blocks()?;
+fn start(request: &Request) -> Result<Start> {
     let similarity = &request.choices.similarity;
-    let blocks = request.choices.blocks.unwrap_or(4);
-    let (depth, donor_depth) = (request.shape.depth, carry.donor.shape().depth);
-    if similarity.len() != donor_depth {
-        refuse!(
-            "found {} similarities for the {donor_depth} layers of the donor: give one number per \
-             layer (--similarity X,X,..)",
-            similarity.len()
-        );
-    }
-    for value in similarity {
-        finite("a similarity", *value)?;
-    }
-    check_blocks(METHOD.name, blocks, donor_depth)?;
-    let layers = largest(similarity, blocks.min(depth)).into_iter();
-    carry.blocks(layers.enumerate(), &BLOCK_TENSORS, whole)?;
-    carry.outside(AS_IS)?;
-    Ok(carry.finish(Stored::Taken))
+    with_whole_blocks(METHOD.name, request, 4, |blocks, donor_depth| {
+        if similarity.len() != donor_depth {
+            refuse!(
+                "found {} similarities for the {donor_depth} layers of the donor: give one number \
+                 per layer (--similarity X,X,..)",
+                similarity.len()
+            );
+        }
+        for value in similarity {
+            finite("a similarity", *value)?;
+        }
+        Ok(largest(similarity, blocks).into_iter().enumerate())
+    })
 }
 
 #[cfg(test)]

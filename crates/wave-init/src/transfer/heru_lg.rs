@@ -4,9 +4,9 @@
 //! last ones. For transformers the number, 3 blocks, follows from WAVE's parameter counts. A target with
 //! fewer layers gets only the last of them (our interpretation).
 
-use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, check_blocks, whole};
+use super::with_whole_blocks;
+use crate::error::Result;
 use crate::start::{Request, Start, StartMethod};
-use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "heru-lg",
@@ -17,16 +17,11 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, NetworkError> {
-    let mut carry = Carry::new(METHOD.name, request)?;
-    carry.same_blocks()?;
-    let (depth, blocks) = (request.shape.depth, request.choices.blocks.unwrap_or(3));
-    let donor_depth = carry.donor.shape().depth;
-    check_blocks(METHOD.name, blocks, donor_depth)?;
-    let layers = (1..=blocks.min(depth)).map(|i| (depth - i, donor_depth - i));
-    carry.blocks(layers, &BLOCK_TENSORS, whole)?;
-    carry.outside(AS_IS)?;
-    Ok(carry.finish(Stored::Taken))
+fn start(request: &Request) -> Result<Start> {
+    let depth = request.shape.depth;
+    with_whole_blocks(METHOD.name, request, 3, |blocks, donor_depth| {
+        Ok((1..=blocks).map(move |i| (depth - i, donor_depth - i)))
+    })
 }
 
 #[cfg(test)]

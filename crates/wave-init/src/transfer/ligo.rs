@@ -21,21 +21,11 @@ use super::{Carry, Stored, same, same_tokens};
 use crate::random::{generator, uniform};
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
-use wave_models::vit::{VitShape, stack, unstack};
-use wave_models::{NetworkError, Weights, refuse};
+use wave_models::vit::{BLOCK_TENSORS, VitShape, stack, unstack};
+use wave_models::{Weights, refuse};
 
 mod growth;
 pub use growth::grow;
-
-/// The modules of a block, each with its own depth weights.
-const MODULES: [&str; 6] = [
-    "norm1",
-    "attn.qkv",
-    "attn.proj",
-    "norm2",
-    "mlp.fc1",
-    "mlp.fc2",
-];
 
 /// The maximum weight, before normalisation, of the layers that a layer does not copy.
 pub const NOISE: f64 = 0.03;
@@ -49,17 +39,13 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
+fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor, request.shape);
     let (small, seed) = (donor.shape(), request.seed);
     let operator = operator_start(small, target, NOISE, seed)?;
-    let grown = grow(
-        &stack(donor.weights(), small.depth)?,
-        small,
-        &operator,
-        target,
-    )?;
+    let stacked = stack(donor.weights(), small.depth)?;
+    let grown = grow(&stacked, small, &operator, target)?;
     // A classifier with a different number of classes stays fresh.
     let kept = |name: &str| !name.starts_with("head") || small.classes == target.classes;
     for (name, tensor) in unstack(&grown)? {
@@ -68,11 +54,9 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
         }
     }
     // The number of values taken is the donor's, not the grown network's.
-    carry.taken = donor
-        .weights()
-        .iter()
-        .filter(|(name, _)| kept(name))
-        .map(|(name, tensor)| (name.clone(), tensor.elem_count()))
+    let taken = donor.weights().iter().filter(|(name, _)| kept(name));
+    carry.taken = taken
+        .map(|(name, t)| (name.clone(), t.elem_count()))
         .collect();
     Ok(carry.finish(Stored::Donor))
 }
@@ -94,7 +78,7 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
 pub fn operator_shapes(
     small: &VitShape,
     target: &VitShape,
-) -> std::result::Result<Vec<(String, Vec<usize>)>, NetworkError> {
+) -> crate::Result<Vec<(String, Vec<usize>)>> {
     small.validate()?;
     target.validate()?;
     for (size, donor, target) in [
@@ -112,9 +96,9 @@ pub fn operator_shapes(
     same(METHOD.name, &[heads])?;
     same_tokens(METHOD.name, small, target)?;
     let (l, k, d, h) = (target.depth, small.depth, small.width, small.hidden());
-    let mut shapes: Vec<(String, Vec<usize>)> = MODULES
-        .iter()
-        .map(|module| (format!("depth.{module}"), vec![l, k]))
+    let weights = BLOCK_TENSORS.into_iter().step_by(2); // one per module
+    let mut shapes: Vec<(String, Vec<usize>)> = weights
+        .map(|weight| (format!("depth.{}", module(weight)), vec![l, k]))
         .collect();
     if target.width > d {
         shapes.push(("width.stream".into(), vec![target.width - d, d]));
@@ -139,7 +123,7 @@ pub fn operator_start(
     target: &VitShape,
     noise: f64,
     seed: u64,
-) -> std::result::Result<Weights, NetworkError> {
+) -> crate::Result<Weights> {
     let mut operator = Weights::new();
     for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
         // Streams above the fresh network's, whose layer streams start at 1 << 32.

@@ -8,7 +8,7 @@ use candle_core::Var;
 use wave_models::vit;
 
 /// The operator that maps a network to itself, or to a deeper one that repeats its layers.
-fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, NetworkError> {
+fn identity(small: &VitShape, target: &VitShape) -> crate::Result<Weights> {
     operator_start(small, target, 0.0, 0)
 }
 

@@ -9,9 +9,9 @@ use super::{BLOCK_TENSORS, Carry, Stored, as_large, same};
 use crate::indices::Layers;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
+use wave_models::Weights;
 use wave_models::fold::get;
 use wave_models::vit::VitShape;
-use wave_models::{NetworkError, Weights};
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "nested",
@@ -22,7 +22,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
+fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     fits(donor, target)?;
@@ -46,7 +46,7 @@ pub fn slice(
     whole: &VitShape,
     target: &VitShape,
     layers: Layers,
-) -> std::result::Result<Weights, NetworkError> {
+) -> crate::Result<Weights> {
     fits(whole, target)?;
     let picked = layers.pick(whole.depth, target.depth);
     let picked: Vec<u32> = picked.into_iter().map(|l| l as u32).collect();
@@ -55,15 +55,12 @@ pub fn slice(
     let expected = target.stacked_parameters();
     let sliced = expected.into_iter().map(|(name, dims)| {
         let tensor = get(weights, &name)?;
-        let slice = match name.starts_with("blocks.") {
-            false => first(tensor, &dims, 0, 1)?,
-            true => {
-                let layers = match whole.depth == target.depth {
-                    true => tensor.clone(),
-                    false => tensor.index_select(&picked, 0)?,
-                };
-                first(&layers, &dims, 1, segments(&name))?
-            }
+        let slice = if !name.starts_with("blocks.") {
+            first(tensor, &dims, 0, 1)?
+        } else if whole.depth == target.depth {
+            first(tensor, &dims, 1, segments(&name))?
+        } else {
+            first(&tensor.index_select(&picked, 0)?, &dims, 1, segments(&name))?
         };
         Ok((name, slice.contiguous()?))
     });
@@ -71,7 +68,7 @@ pub fn slice(
 }
 
 /// Checks that a target is a slice of a donor.
-fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), NetworkError> {
+fn fits(donor: &VitShape, target: &VitShape) -> crate::Result<()> {
     as_large(METHOD.name, donor, target)?;
     let head_width = ("head width", donor.head_width(), target.head_width());
     same(METHOD.name, &[head_width])

@@ -3,9 +3,9 @@
 //! The upper bound for mimetic attention (thesis, section 3.2.5). [`Choices::layers`](crate::Choices::layers)
 //! selects the layers of a deeper donor.
 
-use super::{AS_IS, ATTENTION, Carry, Stored, at_least, whole};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, whole};
+use crate::error::Result;
 use crate::start::{Request, Start, StartMethod};
-use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "pretrained-attention",
@@ -16,13 +16,14 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> Result<Start, NetworkError> {
+fn start(request: &Request) -> Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     carry.same_blocks()?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     at_least(METHOD.name, "depth", donor.depth, target.depth)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
-    carry.blocks(layers.into_iter().enumerate(), &ATTENTION, whole)?;
+    let attention = &BLOCK_TENSORS[2..6]; // qkv and proj
+    carry.blocks(layers.into_iter().enumerate(), attention, whole)?;
     carry.positions(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }

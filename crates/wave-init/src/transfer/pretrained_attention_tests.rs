@@ -1,7 +1,7 @@
-use super::super::ATTENTION;
 use crate::Choices;
 use crate::indices::Layers;
 use crate::testing::{assert_same, changed, check_refused, donor, fresh, shape, try_start};
+use wave_models::vit::BLOCK_TENSORS;
 
 #[test]
 fn only_attention_and_positions_are_the_donors() {
@@ -13,7 +13,8 @@ fn only_attention_and_positions_are_the_donors() {
         for (name, tensor) in &start.weights {
             let layer = picked.iter().enumerate().find_map(|(to, from)| {
                 let part = name.strip_prefix(&format!("blocks.{to}."))?;
-                ATTENTION
+                let attention = &BLOCK_TENSORS[2..6];
+                attention
                     .contains(&part)
                     .then(|| format!("blocks.{from}.{part}"))
             });

@@ -17,7 +17,7 @@ mod network;
 mod thin;
 
 use super::{Carry, Stored, at_least, largest, same_tokens};
-use crate::fill::{insert_layer, ones, zeros};
+use crate::fill::identity_norm;
 use crate::start::{Donor, Request, Start, StartMethod};
 use candle_core::{D, Result, Tensor};
 use faer::Mat;
@@ -26,7 +26,7 @@ use narrow::Narrow;
 use network::{Layer, Network, Passage, linear};
 use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
-use wave_models::{NetworkError, Weights, refuse};
+use wave_models::{Weights, refuse};
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "prune",
@@ -37,7 +37,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
+fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     let (from, to) = (carry.donor.shape(), carry.shape);
     for (size, donor, target) in [
@@ -62,18 +62,14 @@ fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
 fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let network = Network::of(donor)?;
     let mut streams = network.embed(images)?;
-    let seen = look(&network, &streams)?;
-    let others = largest(&seen.turns[1..], to.depth - 1);
-    let kept: Vec<usize> = [0]
-        .into_iter()
-        .chain(others.into_iter().map(|l| l + 1))
-        .collect();
-    let narrow = Narrow::new(&seen.covariance, to.width)?;
+    let (turns, covariance) = look(&network, &streams)?;
+    let mut kept = vec![0];
+    let others = largest(&turns[1..], to.depth - 1);
+    kept.extend(others.into_iter().map(|l| l + 1));
+    let narrow = Narrow::new(&covariance, to.width)?;
     let mut weights = narrow.outside(donor)?;
-    let mut made = streams
-        .iter()
-        .map(|x| narrow.of(x))
-        .collect::<Result<Vec<_>>>()?;
+    let made = streams.iter().map(|x| narrow.of(x));
+    let mut made = made.collect::<Result<Vec<_>>>()?;
     for (l, &index) in kept.iter().enumerate() {
         let next = kept.get(l + 1).copied().unwrap_or(network.shape.depth);
         let passages = network.pass(streams, index, next)?;
@@ -91,24 +87,16 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
             let read = |x: &Tensor| network.norm(&network.pooled(x)?);
             moments.add(&read(new)?, &linear(head, &read(x)?)?)?;
         }
-        moments
-            .fit(&narrow.read(head)?)?
-            .store(&mut weights, "head");
+        let head = moments.fit(&narrow.read(head)?)?;
+        head.store(&mut weights, "head");
     }
-    let (gain, bias) = (ones(to.width)?, zeros(to.width)?);
-    insert_layer(&mut weights, to.final_norm(), gain, bias);
+    identity_norm(to.width)?.store(&mut weights, to.final_norm());
     Ok(weights)
 }
 
-/// Statistics of the donor's residual stream, by layer and channel.
-struct Seen {
-    /// The sum over tokens of 1 - cosine between the stream before and after each layer.
-    turns: Vec<f64>,
-    /// (width, width): second moments of the inputs of attention and MLP.
-    covariance: Mat<f64>,
-}
-
-fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
+/// For each layer, the sum over tokens of 1 - cosine between the donor's residual stream before and after it. Also
+/// (width, width), the second moments of the inputs of attention and MLP.
+fn look(network: &Network, streams: &[Tensor]) -> Result<(Vec<f64>, Mat<f64>)> {
     let width = network.shape.width;
     let mut turns = vec![0.0; network.shape.depth];
     let mut covariance = Mat::zeros(width, width);
@@ -128,7 +116,7 @@ fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
             x = after;
         }
     }
-    Ok(Seen { turns, covariance })
+    Ok((turns, covariance))
 }
 
 /// Input and output of a linear map in the new network, for a batch.
@@ -182,8 +170,7 @@ impl Layer {
     /// Under timm's names, as layer `l`.
     fn named(self, l: usize, width: usize) -> Result<Weights> {
         let mut weights = Weights::new();
-        let (weight, bias) = (ones(width)?, zeros(width)?);
-        let norm = Affine { weight, bias };
+        let norm = identity_norm(width)?;
         for (name, map) in [
             ("norm1", norm.clone()),
             ("attn.qkv", self.qkv),

@@ -8,7 +8,6 @@ use super::{BLOCK_TENSORS, Carry, Stored, as_large};
 use crate::indices::uniform;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
-use wave_models::NetworkError;
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "weight-selection",
@@ -18,7 +17,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     run: start,
 };
 
-fn start(request: &Request) -> std::result::Result<Start, NetworkError> {
+fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
     as_large(METHOD.name, donor, target)?;

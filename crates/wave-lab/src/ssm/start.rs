@@ -25,7 +25,7 @@ use candle_core::{D, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::error::by_name;
-use wave_init::mimetic::{VpLayout, query_key, value_projection};
+use wave_init::mimetic::{query_key, value_projection};
 use wave_init::random::{generator, normal, of_layer, uniform};
 use wave_models::{NetworkError, Refusal, Weights, refuse};
 
@@ -256,7 +256,7 @@ fn attention(
     let pairs = (0..h).map(of_head).collect::<Result<Vec<_>, _>>()?;
     let (q, k): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let rng = &mut of_layer(seed, layer, VALUE_PROJECTION);
-    let (v, o) = value_projection(d, VP, VpLayout::Paper, rng)?; // (d, d), (d, d)
+    let (v, o) = value_projection(d, VP, rng)?; // (d, d), (d, d)
     let (q, k) = (Tensor::cat(&q, 0)?, Tensor::cat(&k, 0)?); // (d, d), (d, d)
     for (map, w) in [("q", q), ("k", k), ("v", v), ("o", o)] {
         weights.insert(

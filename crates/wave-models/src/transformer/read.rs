@@ -4,8 +4,9 @@
 //! follow from timm's name or its arguments, so weights without a name are refused.
 
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, TransformerShape};
-use crate::check::unsupported;
-use crate::check::{check_weights, count, dims, divides, sizes};
+use crate::check::{
+    check_weights, contradiction, count, dims, divides, refuse_value, sizes, unsupported,
+};
 use crate::{ShapeError, heads};
 use serde_json::Value;
 use wave_ancestors::table::{Known, agree, refuse_arguments};
@@ -88,49 +89,44 @@ fn named(name: &str) -> Result<Named, &'static str> {
     };
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
     // transformers' `model_type`; the arguments give the rest.
-    let of_transformers = match name {
-        "vit" | "deit" | "vit_msn" => Some((vit.family, None)),
-        "dinov2" | "dinov2_with_registers" => Some(("a DINOv2", None)),
-        "dinov3_vit" => Some(("a DINOv3", Some(Rotary::Halves))),
-        "beit" | "data2vec-vision" => Some(("a BEiT", None)),
-        "clip" | "clip_vision_model" => Some(("the tower of a CLIP", None)),
-        "siglip" | "siglip_vision_model" => Some(("the tower of a SigLIP", None)),
-        _ => None,
-    };
-    if let Some((family, rotary)) = of_transformers {
-        return Ok(Named {
-            family,
-            rotary,
-            ..vit
-        });
+    match name {
+        "vit" | "deit" | "vit_msn" => return Ok(vit),
+        "dinov2" | "dinov2_with_registers" => return Ok(of("a DINOv2", Pooling::Token)),
+        "dinov3_vit" => {
+            let rotary = Some(Rotary::Halves);
+            return Ok(Named {
+                rotary,
+                ..of("a DINOv3", Pooling::Token)
+            });
+        }
+        "beit" | "data2vec-vision" => return Ok(of("a BEiT", Pooling::Token)),
+        "clip" | "clip_vision_model" => return Ok(of("the tower of a CLIP", Pooling::Token)),
+        "siglip" | "siglip_vision_model" => return Ok(of("the tower of a SigLIP", Pooling::Token)),
+        _ => {}
     }
     if starts("eva02_enormous") {
         return Err("its norms come after attention and MLP");
     }
-    if starts("eva02_") {
-        let rotary = neighbours;
-        return Ok(Named {
-            rotary,
-            ..of("an EVA-02", mean_unless("_clip_"))
-        });
-    }
-    if starts("eva_") {
-        return Ok(of("an EVA", mean_unless("_clip_")));
-    }
-    if starts("beit3_") {
-        return Ok(Named {
-            eps: 1e-5,
-            ..of("a BEiT-3", Pooling::Mean)
-        });
-    }
-    if starts("beit_") || starts("beitv2_") {
-        return Ok(of("a BEiT", Pooling::Mean));
-    }
-    if starts("deit3_") {
-        return Ok(of("a DeiT III", Pooling::Token));
-    }
-    if starts("deit_") || starts("flexivit_") {
-        return Ok(vit);
+    let eva_pooling = mean_unless("_clip_");
+    for (start, family, eps, pooling, rotary) in [
+        ("eva02_", "an EVA-02", 1e-6, eva_pooling, neighbours),
+        ("eva_", "an EVA", 1e-6, eva_pooling, None),
+        ("beit3_", "a BEiT-3", 1e-5, Pooling::Mean, None),
+        ("beit_", "a BEiT", 1e-6, Pooling::Mean, None),
+        ("beitv2_", "a BEiT", 1e-6, Pooling::Mean, None),
+        ("deit3_", "a DeiT III", 1e-6, Pooling::Token, None),
+        ("deit_", vit.family, 1e-6, Pooling::Token, None),
+        ("flexivit_", vit.family, 1e-6, Pooling::Token, None),
+    ] {
+        if starts(start) {
+            return Ok(Named {
+                family,
+                eps,
+                pooling,
+                rotary,
+                ..vit
+            });
+        }
     }
     if !starts("vit_") && name != "test_vit" && name != "test_vit2" {
         return Err("it is none of the supported networks");
@@ -174,19 +170,23 @@ fn named(name: &str) -> Result<Named, &'static str> {
             true => Pooling::Mean,
             false => Pooling::Attention,
         };
-        let mut siglip = of("the tower of a SigLIP", pooling);
-        if tanh {
-            siglip.between = Between::GeluTanh;
-        }
-        return Ok(siglip);
+        let between = if tanh { Between::GeluTanh } else { vit.between };
+        return Ok(Named {
+            between,
+            ..of("the tower of a SigLIP", pooling)
+        });
     }
     if has("_clip_") {
-        let mut clip = of("the tower of a CLIP", Pooling::Token);
-        clip.eps = 1e-5;
-        if has("_quickgelu_") {
-            clip.between = Between::QuickGelu;
-        }
-        return Ok(clip);
+        let quick = has("_quickgelu_");
+        return Ok(Named {
+            eps: 1e-5,
+            between: if quick {
+                Between::QuickGelu
+            } else {
+                vit.between
+            },
+            ..of("the tower of a CLIP", Pooling::Token)
+        });
     }
     let pooling = match () {
         () if has("_gap_") || name == "test_vit2" => Pooling::Mean,
@@ -202,16 +202,14 @@ fn named(name: &str) -> Result<Named, &'static str> {
 
 /// Differences from DeiT that only the name shows, no tensor and no argument.
 pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
-    let found = || "by its name".to_owned();
-    match named(name) {
+    let what = match named(name) {
         Ok(told) if told.eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some() => {
-            Some((format!("the parts of {}", told.family), found()))
+            format!("the parts of {}", told.family)
         }
-        Err(why) if name.starts_with("vit_") => {
-            Some((format!("unsupported parts: {why}"), found()))
-        }
-        _ => None,
-    }
+        Err(why) if name.starts_with("vit_") => format!("unsupported parts: {why}"),
+        _ => return None,
+    };
+    Some((what, "by its name".to_owned()))
 }
 
 /// The transformer of these weights; `what` is the part that a plain one lacks, and `found` the evidence for it.
@@ -236,10 +234,8 @@ pub(crate) fn recognise(
     let mut read = ARGUMENTS.to_vec();
     if told.rotary.is_some() {
         let usual = |key: &str, value: Value| {
-            known
-                .args
-                .get(key)
-                .is_none_or(|said| *said == value || said.is_null())
+            let said = known.args.get(key);
+            said.is_none_or(|said| *said == value || said.is_null())
         };
         let halves = told.rotary == Some(Rotary::Halves);
         let kind = if halves { "dinov3" } else { "cat" };
@@ -273,37 +269,33 @@ pub(crate) fn recognise(
         },
     };
     let Some(heads) = heads(known) else {
-        return refuse(
-            &format!("it has {what}, and its number of heads is unknown"),
-            found,
-        );
+        let what = format!("it has {what}, and its number of heads is unknown");
+        return refuse(&what, found);
     };
-    let pooling = match known.args.get("global_pool").and_then(Value::as_str) {
+    let text = |key: &str| known.args.get(key).and_then(Value::as_str);
+    let pooling = match text("global_pool") {
         None => told.pooling,
         Some("token") => Pooling::Token,
         Some("avg") => Pooling::Mean,
         Some("map") => Pooling::Attention,
         Some("token+avg") => Pooling::Both, // ours, of transformers' DINOv2
         Some(other) => {
-            return refuse(
-                &format!("it has the pooling {other:?}"),
-                "global_pool in its config.json",
-            );
+            let what = format!("it has the pooling {other:?}");
+            return refuse(&what, "global_pool in its config.json");
         }
     };
-    let between = match known.args.get("act_layer").and_then(Value::as_str) {
+    let between = match text("act_layer") {
         None => told.between,
         Some("gelu") => Between::Gelu,
         Some("gelu_tanh") => Between::GeluTanh,
         Some("quick_gelu" | "quickgelu") => Between::QuickGelu,
         Some("silu" | "swish") if mlp != Mlp::Plain => told.between,
         Some(other) => {
-            return refuse(
-                &format!("it has the activation {other}"),
-                "act_layer in its config.json",
-            );
+            let what = format!("it has the activation {other}");
+            return refuse(&what, "act_layer in its config.json");
         }
     };
+    let eps = known.args.get("layer_norm_eps").and_then(Value::as_f64);
     let (image_size, positions) = positions(known, patch, registers + usize::from(class_token))?;
     let shape = TransformerShape {
         family: told.family,
@@ -315,11 +307,7 @@ pub(crate) fn recognise(
         heads,
         hidden,
         classes: known.rows("head")?,
-        norm_eps: known
-            .args
-            .get("layer_norm_eps")
-            .and_then(Value::as_f64)
-            .unwrap_or(told.eps),
+        norm_eps: eps.unwrap_or(told.eps),
         class_token,
         registers,
         patch_bias: has("patch_embed.proj.bias"),
@@ -373,19 +361,15 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
         divides("4 x heads", 4 * shape.heads, "width", shape.width)?;
     }
     let without = |key: &str| known.args.get(key) == Some(&Value::Bool(false));
+    let placed = shape.positions != Positions::None
+        || shape.rotary.is_some()
+        || shape.relative != Relative::None
+        || without("use_abs_pos_emb");
+    let normed = shape.norm || shape.fc_norm || without("final_norm");
     for (there, name) in [
         (shape.patch_bias || shape.norm_pre, "patch_embed.proj.bias"),
-        (
-            shape.norm || shape.fc_norm || without("final_norm"),
-            "norm.weight",
-        ),
-        (
-            shape.positions != Positions::None
-                || shape.rotary.is_some()
-                || shape.relative != Relative::None
-                || without("use_abs_pos_emb"),
-            "pos_embed",
-        ),
+        (normed, "norm.weight"),
+        (placed, "pos_embed"),
     ] {
         if !there {
             return Err(ShapeError::Missing { name: name.into() });
@@ -393,18 +377,11 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
     }
     check_weights(known.weights, &shape.parameters())?;
     if shape.pooling == Pooling::Token && !shape.class_token {
-        return Err(ShapeError::Choice {
-            name: "global_pool",
-            found: "token, without a class token".into(),
-            expected: "avg or map",
-        });
+        return refuse_value("global_pool", "token, without a class token", "avg or map");
     }
     if shape.relative != Relative::None && shape.prefix() != 1 {
-        return Err(ShapeError::Choice {
-            name: "the prefix with relative position biases",
-            found: format!("{} tokens", shape.prefix()),
-            expected: "1 class token",
-        });
+        let name = "the prefix with relative position biases";
+        return refuse_value(name, format!("{} tokens", shape.prefix()), "1 class token");
     }
     for (key, found) in [
         ("embed_dim", shape.width),
@@ -428,22 +405,15 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
         ("fc_norm", shape.fc_norm),
     ] {
         if said(key).is_some_and(|said| said != found) {
-            return Err(ShapeError::Contradiction {
-                key: key.into(),
-                said: (!found).to_string(),
-                found: found.to_string(),
-            });
+            return contradiction(key, !found, found);
         }
     }
-    let scaled = known.args.get("init_values").and_then(Value::as_f64);
-    if scaled.is_some_and(|v| v > 0.0) != (shape.scale != Scale::None) && scaled.is_some() {
-        return Err(ShapeError::Contradiction {
-            key: "init_values".into(),
-            said: scaled.unwrap_or(0.0).to_string(),
-            found: "no LayerScale".into(),
-        });
+    match known.args.get("init_values").and_then(Value::as_f64) {
+        Some(said) if (said > 0.0) != (shape.scale != Scale::None) => {
+            contradiction("init_values", said, "no LayerScale")
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The number of heads that the arguments or the name give.
@@ -461,17 +431,12 @@ fn heads(known: Known) -> Option<usize> {
 fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positions), ShapeError> {
     let configured = known.told_size();
     if !known.has("pos_embed") {
-        return match configured {
-            Some(side) => Ok((side, Positions::None)),
-            None => {
-                let what = "it has no learned positions, and its image size is unknown";
-                Err(unsupported(
-                    known.name,
-                    what,
-                    "there is no input_size in its config.json",
-                ))
-            }
+        let Some(side) = configured else {
+            let what = "it has no learned positions, and its image size is unknown";
+            let found = "there is no input_size in its config.json";
+            return Err(unsupported(known.name, what, found));
         };
+        return Ok((side, Positions::None));
     }
     let [_, rows, _] = dims(known.weights, "pos_embed")?;
     let square = |n: usize| (n > 0 && n.isqrt().pow(2) == n).then(|| n.isqrt() * patch);

@@ -23,7 +23,7 @@ pub enum Rotary {
 }
 
 /// Rotation angles of a grid of patches.
-pub(super) struct Angles {
+pub(crate) struct Angles {
     rotary: Rotary,
     /// Cosines and sines, (1, tokens, 1, half a head); tokens before the patches have angle 0.
     cosines: Tensor,

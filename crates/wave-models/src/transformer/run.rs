@@ -5,131 +5,150 @@ use super::{Between, Mlp, Pooling, Positions, Queries, Relative, TransformerShap
 use crate::fold::{Affine, get};
 use crate::frozen::{self, Columns};
 use crate::vit;
-use crate::{About, Frozen};
-use crate::{Activation, Weights, check_weights};
+use crate::{About, Activation, Frozen, Weights, check_weights};
 use candle_core::{D, DType, Device, Result, Tensor};
 use wave_ancestors::in_parts;
 
 /// Images per forward pass.
 const IMAGES: usize = 32;
 
-/// Tokens (b, tokens, d) before the blocks.
-pub(super) fn embed(
-    shape: &TransformerShape,
-    weights: &Weights,
-    images: &Tensor,
-) -> Result<Tensor> {
-    let (d, places) = (shape.width, shape.grid() * shape.grid());
-    let kernel = get(weights, "patch_embed.proj.weight")?;
-    let images = crate::checked_images(images, shape.channels, shape.image_size, kernel)?;
-    let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
-    // One table for positions, patch bias and the prefix tokens: (tokens, d).
-    let bias = match shape.patch_bias {
-        true => get(weights, "patch_embed.proj.bias")?.clone(),
-        false => Tensor::zeros(d, kernel.dtype(), kernel.device())?,
-    };
-    let of_patches = vit::repeated(&bias, places)?;
-    let mut first = Vec::new();
-    first.extend(shape.class_token.then_some("cls_token"));
-    first.extend((shape.registers > 0).then_some("reg_token"));
-    let rows = |of_patches: Tensor| vit::below(weights, &first, of_patches);
-    let positions = || get(weights, "pos_embed")?.reshape(((), d));
-    let table = match shape.positions {
-        Positions::All => (positions()? + rows(of_patches)?)?,
-        Positions::Patches => rows((positions()? + of_patches)?)?,
-        Positions::None => rows(of_patches)?,
-    };
-    debug_assert_eq!(table.dims(), [shape.tokens(), d]);
-    let kernel = kernel.reshape((d, ()))?;
-    let x = wave_ops::embed(wave_ops::Precision::F32, &patches, &kernel, &table)?;
-    match shape.norm_pre {
-        true => norm(shape, weights, "norm_pre", &x),
-        false => Ok(x),
-    }
-}
-
-fn norm(shape: &TransformerShape, weights: &Weights, name: &str, x: &Tensor) -> Result<Tensor> {
-    Affine::stored(weights, name)?.norm(x, shape.norm_eps)
-}
-
-/// The weights with layers stacked by kind.
-pub(crate) fn stacked(shape: &TransformerShape, weights: &Weights) -> Result<Weights> {
-    vit::stack_with(weights, shape.depth, shape.scales())
-}
-
-/// Arguments of [`wave_ops::blocks()`] from stacked weights. LayerScale is multiplied into the maps before
-/// it, which changes none of the gradients.
-pub(super) fn plain_parameters(
-    shape: &TransformerShape,
-    weights: &Weights,
-) -> Result<[Tensor; 12]> {
-    let parameter = |name: &str| -> Result<Tensor> {
-        if name == "attn.qkv.bias" && shape.queries == Queries::Unbiased {
-            let kernel = get(weights, "patch_embed.proj.weight")?;
-            let sizes = (shape.depth, 3 * shape.width);
-            return Tensor::zeros(sizes, kernel.dtype(), kernel.device());
-        }
-        let tensor = get(weights, &format!("blocks.{name}"))?;
-        let gamma = match (shape.scales(), name) {
-            ([first, _], "attn.proj.weight" | "attn.proj.bias") => first,
-            ([_, second], "mlp.fc2.weight" | "mlp.fc2.bias") => second,
-            _ => return Ok(tensor.clone()),
+impl TransformerShape {
+    /// Tokens (b, tokens, d) before the blocks.
+    pub(super) fn embed(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        let (d, places) = (self.width, self.grid() * self.grid());
+        let kernel = get(weights, "patch_embed.proj.weight")?;
+        let images = crate::checked_images(images, self.channels, self.image_size, kernel)?;
+        let patches = wave_ops::patchify(&images, self.patch)?; // (b, grid^2, channels p p)
+        // One table for positions, patch bias and the prefix tokens: (tokens, d).
+        let bias = match self.patch_bias {
+            true => get(weights, "patch_embed.proj.bias")?.clone(),
+            false => Tensor::zeros(d, kernel.dtype(), kernel.device())?,
         };
-        let gamma = get(weights, &format!("blocks.{gamma}"))?; // (depth, d)
-        match tensor.rank() {
-            3 => tensor.broadcast_mul(&gamma.unsqueeze(2)?),
-            _ => tensor * gamma,
+        let of_patches = vit::repeated(&bias, places)?;
+        let mut first = Vec::new();
+        first.extend(self.class_token.then_some("cls_token"));
+        first.extend((self.registers > 0).then_some("reg_token"));
+        let rows = |of_patches: Tensor| vit::below(weights, &first, of_patches);
+        let positions = || get(weights, "pos_embed")?.reshape(((), d));
+        let table = match self.positions {
+            Positions::All => (positions()? + rows(of_patches)?)?,
+            Positions::Patches => rows((positions()? + of_patches)?)?,
+            Positions::None => rows(of_patches)?,
+        };
+        debug_assert_eq!(table.dims(), [self.tokens(), d]);
+        let kernel = kernel.reshape((d, ()))?;
+        let x = wave_ops::embed(wave_ops::Precision::F32, &patches, &kernel, &table)?;
+        match self.norm_pre {
+            true => self.norm_by(weights, "norm_pre", &x),
+            false => Ok(x),
         }
-    };
-    vit::block_tensors(parameter)
-}
-
-/// Features (b, d) of the tokens (b, tokens, d) after the blocks; `latent` is the attention pooling, if there is any.
-pub(super) fn pooled(
-    shape: &TransformerShape,
-    weights: &Weights,
-    latent: Option<&Latent>,
-    x: &Tensor,
-) -> Result<Tensor> {
-    let normed = |x: &Tensor| match shape.norm {
-        true => norm(shape, weights, "norm", x),
-        false => Ok(x.clone()),
-    };
-    let (_, n, _) = x.dims3()?;
-    let token = || normed(&x.narrow(1, 0, 1)?.squeeze(1)?);
-    let patches = || {
-        let patches = x.narrow(1, shape.prefix(), n - shape.prefix())?;
-        normed(&patches.contiguous()?)
-    };
-    let pooled = match (shape.pooling, latent) {
-        (Pooling::Token, _) => token()?,
-        (Pooling::Both, _) => Tensor::cat(&[token()?, patches()?.mean(1)?], 1)?,
-        (_, Some(latent)) => latent.run(shape, &patches()?)?,
-        (_, None) => patches()?.mean(1)?,
-    };
-    match shape.fc_norm {
-        true => norm(shape, weights, "fc_norm", &pooled),
-        false => Ok(pooled),
     }
-}
 
-/// Logits of features.
-pub(super) fn head(
-    shape: &TransformerShape,
-    weights: &Weights,
-    features: &Tensor,
-) -> Result<Tensor> {
-    debug_assert!(shape.classes > 0);
-    let (weight, bias) = (get(weights, "head.weight")?, get(weights, "head.bias")?);
-    wave_ops::linear(features, weight, bias)
+    fn norm_by(&self, weights: &Weights, name: &str, x: &Tensor) -> Result<Tensor> {
+        Affine::stored(weights, name)?.norm(x, self.norm_eps)
+    }
+
+    pub(crate) fn stacked(&self, weights: &Weights) -> Result<Weights> {
+        vit::stack_with(weights, self.depth, self.scales())
+    }
+
+    /// Arguments of [`wave_ops::blocks()`] from stacked weights. LayerScale is multiplied into the maps before
+    /// it, which changes none of the gradients.
+    pub(super) fn plain_parameters(&self, weights: &Weights) -> Result<[Tensor; 12]> {
+        let parameter = |name: &str| -> Result<Tensor> {
+            if name == "attn.qkv.bias" && self.queries == Queries::Unbiased {
+                let kernel = get(weights, "patch_embed.proj.weight")?;
+                let sizes = (self.depth, 3 * self.width);
+                return Tensor::zeros(sizes, kernel.dtype(), kernel.device());
+            }
+            let tensor = get(weights, &format!("blocks.{name}"))?;
+            let gamma = match (self.scales(), name) {
+                ([first, _], "attn.proj.weight" | "attn.proj.bias") => first,
+                ([_, second], "mlp.fc2.weight" | "mlp.fc2.bias") => second,
+                _ => return Ok(tensor.clone()),
+            };
+            let gamma = get(weights, &format!("blocks.{gamma}"))?; // (depth, d)
+            match tensor.rank() {
+                3 => tensor.broadcast_mul(&gamma.unsqueeze(2)?),
+                _ => tensor * gamma,
+            }
+        };
+        vit::block_tensors(parameter)
+    }
+
+    /// Features (b, d) of the tokens (b, tokens, d) after the blocks; `latent` is the attention pooling, if there is any.
+    pub(super) fn pooled(
+        &self,
+        weights: &Weights,
+        latent: Option<&Latent>,
+        x: &Tensor,
+    ) -> Result<Tensor> {
+        let normed = |x: &Tensor| match self.norm {
+            true => self.norm_by(weights, "norm", x),
+            false => Ok(x.clone()),
+        };
+        let (_, n, _) = x.dims3()?;
+        let token = || normed(&x.narrow(1, 0, 1)?.squeeze(1)?);
+        let patches = || {
+            let patches = x.narrow(1, self.prefix(), n - self.prefix())?;
+            normed(&patches.contiguous()?)
+        };
+        let pooled = match (self.pooling, latent) {
+            (Pooling::Token, _) => token()?,
+            (Pooling::Both, _) => Tensor::cat(&[token()?, patches()?.mean(1)?], 1)?,
+            (_, Some(latent)) => latent.run(self, &patches()?)?,
+            (_, None) => patches()?.mean(1)?,
+        };
+        match self.fc_norm {
+            true => self.norm_by(weights, "fc_norm", &pooled),
+            false => Ok(pooled),
+        }
+    }
+
+    pub(super) fn head(&self, weights: &Weights, features: &Tensor) -> Result<Tensor> {
+        debug_assert!(self.classes > 0);
+        let head = Affine::stored(weights, "head")?;
+        wave_ops::linear(features, &head.weight, &head.bias)
+    }
+
+    /// Relative position biases (heads, tokens, tokens), if there is a table of this kind. Its row `i` is for
+    /// patches `dy` and `dx` apart, `i = (dy + g - 1) (2 g - 1) + dx + g - 1`; the last three rows are for the
+    /// class token attending to patches, patches attending to it, and it to itself.
+    fn biases(&self, weights: &Weights, module: &str, kind: Relative) -> Result<Option<Tensor>> {
+        if self.relative != kind {
+            return Ok(None);
+        }
+        let table = get(weights, &format!("{module}.relative_position_bias_table"))?;
+        let (g, rows) = (self.grid(), table.dim(0)?);
+        let n = g * g + 1;
+        let mut places = Vec::with_capacity(n * n);
+        for of in 0..n {
+            for to in 0..n {
+                places.push(match (of, to) {
+                    (0, 0) => rows - 1,
+                    (_, 0) => rows - 2,
+                    (0, _) => rows - 3,
+                    (of, to) => {
+                        let ((y, x), (v, u)) =
+                            (((of - 1) / g, (of - 1) % g), ((to - 1) / g, (to - 1) % g));
+                        (y + g - 1 - v) * (2 * g - 1) + x + g - 1 - u
+                    }
+                } as u32);
+            }
+        }
+        let places = Tensor::from_vec(places, n * n, table.device())?;
+        let biases = table.index_select(&places, 0)?; // (n n, heads)
+        let biases = biases.t()?.contiguous()?.reshape((self.heads, n, n))?;
+        Ok(Some(biases))
+    }
 }
 
 /// A block with any of the optional parts.
-pub(super) struct Layer {
+pub(crate) struct Layer {
     norms: [Affine; 2],
     /// Columns in the order head, part, channel; the queries (or their norm) are scaled by `1 / sqrt(head)`.
     qkv: Affine,
-    qk_norms: Option<[Affine; 2]>,
+    qk_norms: Option<(Affine, Affine)>,
     attention_norm: Option<Affine>,
     /// Attention bias (heads, tokens, tokens).
     bias: Tensor,
@@ -150,13 +169,11 @@ pub(super) struct Latent {
     fc2: Affine,
 }
 
-/// The blocks of a transformer.
 enum Blocks {
     Plain(Box<[Tensor; 12]>),
     Any(Vec<Layer>, Option<Angles>),
 }
 
-/// An inference-only transformer with its weights.
 pub(crate) struct Transformer {
     about: About,
     shape: TransformerShape,
@@ -172,39 +189,30 @@ impl Transformer {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let device = get(weights, "patch_embed.proj.weight")?.device().clone();
         let blocks = if shape.plain_blocks() {
-            let parameters = plain_parameters(shape, &stacked(shape, weights)?)?;
+            let parameters = shape.plain_parameters(&shape.stacked(weights)?)?;
             Blocks::Plain(Box::new(parameters))
         } else {
-            let shared = relative(shape, weights, "rel_pos_bias", Relative::Shared)?;
-            let layers = (0..shape.depth)
-                .map(|l| Layer::new(shape, weights, l, shared.as_ref()))
-                .collect::<Result<Vec<_>>>()?;
+            let shared = shape.biases(weights, "rel_pos_bias", Relative::Shared)?;
+            let layers = (0..shape.depth).map(|l| Layer::new(shape, weights, l, shared.as_ref()));
+            let layers = layers.collect::<Result<_>>()?;
             let head = shape.width / shape.heads;
-            let angles = shape
-                .rotary
-                .map(|rotary| Angles::new(rotary, shape.prefix(), shape.grid(), head, &device))
-                .transpose()?;
-            Blocks::Any(layers, angles)
+            let angles = |rotary| Angles::new(rotary, shape.prefix(), shape.grid(), head, &device);
+            Blocks::Any(layers, shape.rotary.map(angles).transpose()?)
         };
-        let outer = weights
-            .iter()
-            .filter(|(name, _)| !name.starts_with("blocks."))
-            .map(|(name, tensor)| (name.clone(), tensor.clone()));
+        let pools = shape.pooling == Pooling::Attention;
         Ok(Transformer {
             about: shape.about(),
-            latent: (shape.pooling == Pooling::Attention)
-                .then(|| Latent::new(shape, weights))
-                .transpose()?,
+            latent: pools.then(|| Latent::new(shape, weights)).transpose()?,
             shape: shape.clone(),
             device,
-            weights: outer.collect(),
+            weights: vit::first_blocks(weights, 0),
             blocks,
         })
     }
 
     fn some(&self, images: &Tensor) -> Result<Tensor> {
         let (shape, weights) = (&self.shape, &self.weights);
-        let mut x = embed(shape, weights, images)?;
+        let mut x = shape.embed(weights, images)?;
         match &self.blocks {
             Blocks::Plain(parameters) => {
                 let exact = wave_ops::Precision::F32;
@@ -216,7 +224,7 @@ impl Transformer {
                 }
             }
         }
-        pooled(shape, weights, self.latent.as_ref(), &x)
+        shape.pooled(weights, self.latent.as_ref(), &x)
     }
 }
 
@@ -233,13 +241,14 @@ impl Frozen for Transformer {
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         match self.shape.classes {
             0 => self.about.headless(),
-            _ => head(&self.shape, &self.weights, &self.features(images)?),
+            _ => self.shape.head(&self.weights, &self.features(images)?),
         }
     }
 }
 
 impl Layer {
-    pub(super) fn new(
+    /// The block `l`; `shared` is an attention bias for all blocks, unless it has its own.
+    pub(crate) fn new(
         shape: &TransformerShape,
         weights: &Weights,
         l: usize,
@@ -278,17 +287,13 @@ impl Layer {
             weight: by_head(&weight, heads, share_of_map)?,
             bias: by_head(&bias, heads, share_of_map)?,
         };
-        let qk_norms = match shape.qk_norm {
-            false => None,
-            true => {
-                let queries = stored("attn.q_norm")?;
-                let queries = Affine {
-                    weight: (queries.weight * share)?,
-                    bias: (queries.bias * share)?,
-                };
-                Some([queries, stored("attn.k_norm")?])
-            }
-        };
+        let when = |there: bool, norm: &str| there.then(|| stored(norm)).transpose();
+        let mut q_norm = when(shape.qk_norm, "attn.q_norm")?;
+        if let Some(norm) = &mut q_norm {
+            norm.weight = (&norm.weight * share)?;
+            norm.bias = (&norm.bias * share)?;
+        }
+        let qk_norms = q_norm.zip(when(shape.qk_norm, "attn.k_norm")?);
         let map = |part: &str, gamma: Option<&str>| -> Result<Affine> {
             let mut map = stored(part)?;
             if let Some(gamma) = gamma {
@@ -298,10 +303,8 @@ impl Layer {
             }
             map.columns()
         };
-        let (first, second) = match *shape.scales() {
-            [first, second] => (Some(first), Some(second)),
-            _ => (None, None),
-        };
+        let scales = shape.scales();
+        let (first, second) = (scales.first().copied(), scales.get(1).copied());
         let fc1 = match shape.mlp {
             Mlp::Split => {
                 let (gate, values) = (stored("mlp.fc1_g")?, stored("mlp.fc1_x")?);
@@ -313,31 +316,27 @@ impl Layer {
             }
             _ => map("mlp.fc1", None)?,
         };
-        let own = relative(shape, weights, &format!("blocks.{l}.attn"), Relative::Each)?;
+        let own = shape.biases(weights, &format!("blocks.{l}.attn"), Relative::Each)?;
+        let n = shape.tokens();
         let bias = match own.as_ref().or(shared) {
             Some(bias) => bias.clone(),
-            None => {
-                let n = shape.tokens();
-                Tensor::zeros((heads, n, n), DType::F32, device)?
-            }
+            None => Tensor::zeros((heads, n, n), DType::F32, device)?,
         };
         Ok(Layer {
             norms,
             qkv: qkv.columns()?,
             qk_norms,
-            attention_norm: shape
-                .attention_norm
-                .then(|| stored("attn.norm"))
-                .transpose()?,
+            attention_norm: when(shape.attention_norm, "attn.norm")?,
             bias,
             proj: map("attn.proj", first)?,
             fc1,
-            mlp_norm: shape.mlp_norm.then(|| stored("mlp.norm")).transpose()?,
+            mlp_norm: when(shape.mlp_norm, "mlp.norm")?,
             fc2: map("mlp.fc2", second)?,
         })
     }
 
-    pub(super) fn run(
+    /// Tokens (b, n, d) after the block.
+    pub(crate) fn run(
         &self,
         shape: &TransformerShape,
         angles: Option<&Angles>,
@@ -355,23 +354,22 @@ impl Layer {
                 .reshape((b, n, heads, 3 * head))?
                 .narrow(3, part * head, head)?
                 .contiguous()?;
-            if let Some(norms) = &self.qk_norms {
-                x = norms[part].norm(&x, eps)?;
+            if let Some((q_norm, k_norm)) = &self.qk_norms {
+                x = [q_norm, k_norm][part].norm(&x, eps)?;
             }
             if let Some(angles) = angles {
                 x = angles.rotate(&x)?;
             }
             x.reshape((b, n, d)).map(Some)
         };
+        // In their own tensor if they were changed, else within the joint one.
+        let joint = |part: usize| Columns::new(&qkv, part * head, 3 * head);
         let (q, k) = (changed(0)?, changed(1)?);
-        let (q, k, v) = (
-            columns(q.as_ref(), &qkv, 0, head),
-            columns(k.as_ref(), &qkv, 1, head),
-            columns(None, &qkv, 2, head),
-        );
+        let q = q.as_ref().map_or(joint(0), |q| Columns::new(q, 0, head));
+        let k = k.as_ref().map_or(joint(1), |k| Columns::new(k, 0, head));
         // A text may have fewer tokens than the bias covers.
         let bias = self.bias.narrow(1, 0, n)?.narrow(2, 0, n)?.contiguous()?;
-        let mut mixed = frozen::attention(q, k, v, &bias, (head, head), none)?;
+        let mut mixed = frozen::attention(q, k, joint(2), &bias, (head, head), none)?;
         if let Some(norm) = &self.attention_norm {
             mixed = norm.norm(&mixed, eps)?;
         }
@@ -390,23 +388,6 @@ impl Layer {
             inner = norm.norm(&inner, eps)?;
         }
         self.fc2.onto(&x, &inner)
-    }
-}
-
-/// The columns of queries, keys or values (`part` of three): in their own tensor if they were changed, else
-/// within the joint tensor.
-fn columns<'a>(own: Option<&'a Tensor>, all: &'a Tensor, part: usize, head: usize) -> Columns<'a> {
-    match own {
-        Some(tokens) => Columns {
-            tokens,
-            offset: 0,
-            per_head: head,
-        },
-        None => Columns {
-            tokens: all,
-            offset: part * head,
-            per_head: 3 * head,
-        },
     }
 }
 
@@ -437,42 +418,6 @@ fn by_head(rows: &Tensor, heads: usize, share: f64) -> Result<Tensor> {
         .reshape(rows.shape())
 }
 
-/// Relative position biases (heads, tokens, tokens), if there is a table of this kind. Its row `i` is for
-/// patches `dy` and `dx` apart, `i = (dy + g - 1) (2 g - 1) + dx + g - 1`; the last three rows are for the
-/// class token attending to patches, patches attending to it, and it to itself.
-fn relative(
-    shape: &TransformerShape,
-    weights: &Weights,
-    module: &str,
-    kind: Relative,
-) -> Result<Option<Tensor>> {
-    if shape.relative != kind {
-        return Ok(None);
-    }
-    let table = get(weights, &format!("{module}.relative_position_bias_table"))?;
-    let (g, rows) = (shape.grid(), table.dim(0)?);
-    let n = g * g + 1;
-    let mut places = Vec::with_capacity(n * n);
-    for of in 0..n {
-        for to in 0..n {
-            places.push(match (of, to) {
-                (0, 0) => rows - 1,
-                (_, 0) => rows - 2,
-                (0, _) => rows - 3,
-                (of, to) => {
-                    let ((y, x), (v, u)) =
-                        (((of - 1) / g, (of - 1) % g), ((to - 1) / g, (to - 1) % g));
-                    (y + g - 1 - v) * (2 * g - 1) + x + g - 1 - u
-                }
-            } as u32);
-        }
-    }
-    let places = Tensor::from_vec(places, n * n, table.device())?;
-    let biases = table.index_select(&places, 0)?; // (n n, heads)
-    let biases = biases.t()?.contiguous()?.reshape((shape.heads, n, n))?;
-    Ok(Some(biases))
-}
-
 impl Latent {
     fn new(shape: &TransformerShape, weights: &Weights) -> Result<Latent> {
         let stored = |part: &str| Affine::stored(weights, &format!("attn_pool.{part}"));
@@ -495,18 +440,11 @@ impl Latent {
         let (b, n, d) = patches.dims3()?;
         let (heads, head, none) = (shape.heads, d / shape.heads, Activation::Identity);
         let kv = self.kv.linear(patches, none)?; // (b, n, 2 d)
-        let (k, v) = (
-            kv.narrow(2, 0, d)?.contiguous()?,
-            kv.narrow(2, d, d)?.contiguous()?,
-        );
+        let (k, v) = (kv.narrow(2, 0, d)?, kv.narrow(2, d, d)?);
+        let (k, v) = (k.contiguous()?, v.contiguous()?);
         let query = self.query.broadcast_as((b, 1, d))?.contiguous()?;
         let zeros = Tensor::zeros((heads, 1, n), DType::F32, patches.device())?;
-        let own = |tokens| Columns {
-            tokens,
-            offset: 0,
-            per_head: head,
-        };
-        let (q, k, v) = (own(&query), own(&k), own(&v));
+        let [q, k, v] = [&query, &k, &v].map(|tokens| Columns::new(tokens, 0, head));
         let mixed = frozen::attention(q, k, v, &zeros, (head, head), none)?;
         let x = self.proj.linear(&mixed, none)?;
         let inner = self.norm.norm(&x, shape.norm_eps)?;

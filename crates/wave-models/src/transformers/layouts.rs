@@ -3,8 +3,8 @@
 //! A network is a row of [`LAYOUTS`]: its module, tables of names, and the modules that inference does not use.
 //! Weights do not show number of heads, epsilon, activation and pooling; they come from `config.json`.
 
-use super::{import, join, misfit, rename};
-use crate::check::{dims, unsupported};
+use super::{HEADS, OUTER, completed, join, misfit, rename};
+use crate::check::{contradiction, count, dims, unsupported};
 use crate::{ShapeError, Weights};
 use candle_core::Tensor;
 use serde_json::{Map, Value, json};
@@ -25,7 +25,6 @@ pub struct InTimm {
 
 type Names = &'static [(&'static str, &'static str)];
 
-/// A layout of a transformer.
 struct Layout {
     /// The `model_type`s that use it.
     kinds: &'static [&'static str],
@@ -212,12 +211,8 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
         return Ok(found);
     }
     let Some(layout) = LAYOUTS.iter().find(|layout| layout.kinds.contains(&kind)) else {
-        let mut read: Vec<&str> = LAYOUTS
-            .iter()
-            .flat_map(|layout| layout.kinds)
-            .copied()
-            .collect();
-        read.extend(convolutions::KINDS);
+        let read = LAYOUTS.iter().flat_map(|layout| layout.kinds);
+        let read: Vec<&str> = read.chain(&convolutions::KINDS).copied().collect();
         return Err(ShapeError::Other(format!(
             "{kind} is not supported: its transformers layout is not read (model_type in its \
              config.json); supported transformers layouts: {}; save the network with timm \
@@ -230,10 +225,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
         let what = "the projection after its image tower is not read; save only its vision_model";
         return Err(unsupported(kind, what, found));
     }
-    let about = match config.get("vision_config") {
-        Some(section) => section,
-        None => config,
-    };
+    let about = config.get("vision_config").unwrap_or(config);
     let args = arguments(kind, about, weights)?;
     let classifies = ["classifier.weight", "cls_classifier.weight"]
         .iter()
@@ -243,7 +235,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
         return Ok(InTimm {
             name: kind.into(),
             args: config.as_object().cloned().unwrap_or_default(),
-            weights: import(&whole_names(kind, weights))?,
+            weights: plain(kind, layout.module, weights)?,
         });
     }
     let found = InTimm {
@@ -264,26 +256,19 @@ pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeErr
     renamed("clip_vision_model", &TOWER, &own.collect())
 }
 
-/// The names of a vision transformer, each with its module prefix: ViT-MSN's files have it on some, and
-/// networks without a classifier on none.
-fn whole_names(kind: &str, weights: &Weights) -> Weights {
-    let module = match kind {
-        "deit" => "deit.",
-        _ => "vit.",
+/// A plain vision transformer under timm's names, from the tensors under `module`. ViT-MSN's files have this prefix
+/// on some names only.
+pub(super) fn plain(
+    kind: &str,
+    module: &'static str,
+    weights: &Weights,
+) -> Result<Weights, ShapeError> {
+    let layout = Layout {
+        module,
+        outer: &OUTER,
+        ..VIT
     };
-    let named = weights.iter().filter_map(|(name, t)| {
-        let inner = name.strip_prefix(module).unwrap_or(name);
-        if idle(kind, inner) {
-            return None;
-        }
-        let bare = ["embeddings.", "encoder.", "layernorm."];
-        let name = match bare.iter().any(|start| name.starts_with(start)) {
-            true => format!("{module}{name}"),
-            false => name.clone(),
-        };
-        Some((name, t.clone()))
-    });
-    named.collect()
+    completed(renamed(kind, &layout, weights)?)
 }
 
 /// Facts that the weights do not show, as timm's arguments.
@@ -363,19 +348,13 @@ fn arguments(
 /// The weights under timm's names. Unknown names are kept and reported by the check against a network.
 fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
     let mut out = Weights::new();
-    let inner = |name: &String| {
+    for (name, tensor) in weights {
         let inner = name.strip_prefix(layout.module).unwrap_or(name);
-        inner.to_owned()
-    };
-    let by_inner: Weights = weights
-        .iter()
-        .map(|(name, tensor)| (inner(name), tensor.clone()))
-        .filter(|(name, _)| !idle(kind, name))
-        .collect();
-    for (name, tensor) in &by_inner {
-        let Some(rest) = name.strip_prefix(layout.blocks) else {
-            let heads = [("classifier", "head")];
-            let timm = rename(heads.iter().chain(layout.outer).copied(), name);
+        if idle(kind, inner) {
+            continue;
+        }
+        let Some(rest) = inner.strip_prefix(layout.blocks) else {
+            let timm = rename(HEADS.iter().chain(layout.outer).copied(), inner);
             out.insert(timm.unwrap_or(name.clone()), tensor.clone());
             continue;
         };
@@ -385,19 +364,19 @@ fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, Sh
             && let Some((third, end)) = third.split_once('.')
             && thirds.contains(&third)
         {
-            let of = |third: &str| format!("{}{layer}.{module}.{third}.{end}", layout.blocks);
-            let names = thirds.map(of);
+            let before = name.strip_suffix(&format!("{third}.{end}")).unwrap_or(name);
+            let names = thirds.map(|third| format!("{before}{third}.{end}"));
+            let there = |name: &&String| weights.contains_key(*name);
             let timm = |part: &str| format!("blocks.{layer}.attn.{part}");
             // BEiT's keys have no bias.
-            if end == "bias" && !by_inner.contains_key(&names[1]) {
-                let part = if third == thirds[0] {
-                    "q_bias"
-                } else {
-                    "v_bias"
-                };
-                out.insert(timm(part), tensor.clone());
-            } else if third == thirds[0] || !by_inner.contains_key(&names[0]) {
-                out.insert(timm(&format!("qkv.{end}")), join(&by_inner, &names)?);
+            if end == "bias" && !weights.contains_key(&names[1]) {
+                let query = third == thirds[0];
+                let name = timm(if query { "q_bias" } else { "v_bias" });
+                out.insert(name, tensor.clone());
+            } else if names.iter().filter(there).count() == 1 {
+                return Err(ShapeError::Unexpected { name: name.clone() });
+            } else if names.iter().find(there) == Some(name) {
+                out.insert(timm(&format!("qkv.{end}")), join(weights, &names)?);
             }
             continue;
         }
@@ -411,10 +390,10 @@ fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, Sh
 
 /// Converts the weights that differ in more than their names.
 fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
-    let changed =
-        |name: &str, tensor: &Tensor, change: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
-            change(tensor).map_err(|_| misfit(name, tensor))
-        };
+    type Change<'c> = &'c dyn Fn(&Tensor) -> candle_core::Result<Tensor>;
+    let changed = |name: &str, tensor: &Tensor, change: Change| {
+        change(tensor).map_err(|_| misfit(name, tensor))
+    };
     match kind {
         "dinov2_with_registers" => {
             // The class token's position is added to it; registers have no positions.
@@ -431,11 +410,8 @@ fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
         }
         "dinov3_vit" => {
             weights.retain(|name, t| name != "reg_token" || t.elem_count() > 0);
-            let gated: Vec<String> = weights
-                .keys()
-                .filter_map(|name| name.strip_suffix(".fc1_g.weight").map(String::from))
-                .collect();
-            for mlp in gated {
+            let gate = |name: &String| name.strip_suffix(".fc1_g.weight").map(String::from);
+            for mlp in weights.keys().filter_map(gate).collect::<Vec<_>>() {
                 for part in ["weight", "bias"] {
                     if let Some(t) = weights.remove(&format!("{mlp}.fc1.{part}")) {
                         weights.insert(format!("{mlp}.fc1_x.{part}"), t);
@@ -470,7 +446,7 @@ fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
 /// Checks the sizes in `config.json` against the weights, under timm's names.
 fn agree(about: &Value, weights: &Weights) -> Result<(), ShapeError> {
     let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
-    let depth = crate::check::count(weights, |l| format!("blocks.{l}.norm1.weight"));
+    let depth = count(weights, |l| format!("blocks.{l}.norm1.weight"));
     for (key, found) in [
         ("hidden_size", width),
         ("num_channels", channels),
@@ -483,11 +459,7 @@ fn agree(about: &Value, weights: &Weights) -> Result<(), ShapeError> {
             value => *value == json!(found),
         };
         if let Some(said) = said.filter(|said| !same(said)) {
-            return Err(ShapeError::Contradiction {
-                key: key.into(),
-                said: said.to_string(),
-                found: found.to_string(),
-            });
+            return contradiction(key, said, found);
         }
     }
     Ok(())

@@ -26,10 +26,8 @@ pub(super) fn of_tower(
             ("mlp.fc1", vec![h, d]),
             ("mlp.fc2", vec![d, h]),
         ] {
-            all.extend(affine(
-                &format!("{prefix}.encoder.layers.{l}.{module}"),
-                dims,
-            ));
+            let name = format!("{prefix}.encoder.layers.{l}.{module}");
+            all.extend(affine(&name, dims));
         }
     }
     all

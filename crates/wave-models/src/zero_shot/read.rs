@@ -4,8 +4,8 @@
 //! the configuration, or from transformers' defaults for missing keys.
 
 use super::names;
-use super::{DualEncoder, EndOfText, TextShape};
-use crate::check::{count, dims, divides, sizes, unsupported};
+use super::{DualEncoder, EndOfText, PROJECTION, TextShape, ZeroShotShape};
+use crate::check::{contradiction, count, dims, divides, sizes, unsupported};
 use crate::transformer::{
     Between, Mlp, Pooling, Positions, Queries, Relative, Scale, TransformerShape,
 };
@@ -15,26 +15,6 @@ use serde_json::{Map, Value};
 
 const VISION: &str = "vision_model";
 const TEXT: &str = "text_model";
-
-/// Defaults of transformers, for missing keys of a configuration.
-struct Usual {
-    activation: &'static str,
-    eps: f64,
-    /// Number of heads of the text tower.
-    heads: usize,
-}
-
-const CLIP: Usual = Usual {
-    activation: "quick_gelu",
-    eps: 1e-5,
-    heads: 8,
-};
-
-const SIGLIP: Usual = Usual {
-    activation: "gelu_pytorch_tanh",
-    eps: 1e-6,
-    heads: 12,
-};
 
 /// Default number of heads of both image towers.
 const VISION_HEADS: usize = 12;
@@ -62,11 +42,8 @@ impl DualEncoder {
             Some("siglip") => false,
             other => {
                 let what = "it is not a CLIP or SigLIP, so it cannot classify by class names";
-                return Err(unsupported(
-                    other.unwrap_or_default(),
-                    what,
-                    "model_type in its config.json",
-                ));
+                let found = "model_type in its config.json";
+                return Err(unsupported(other.unwrap_or_default(), what, found));
             }
         };
         let mut weights = crate::transformers::unwrapped(weights);
@@ -75,15 +52,13 @@ impl DualEncoder {
             config,
             weights: &weights,
             clip,
-            usual: if clip { CLIP } else { SIGLIP },
         };
         let (vision, mut expected) = of.vision()?;
         let (text, of_text) = of.text()?;
         expected.extend(of_text);
         let (embedding, head, last) = if clip {
-            let name = "visual_projection.weight";
-            let [embedding, _] = dims(&weights, name)?;
-            let projection = (name.to_owned(), vec![embedding, vision.width]);
+            let [embedding, _] = dims(&weights, PROJECTION)?;
+            let projection = (PROJECTION.to_owned(), vec![embedding, vision.width]);
             (embedding, "text_projection.weight", projection)
         } else {
             let bias = ("text_model.head.bias".to_owned(), vec![vision.width]);
@@ -98,31 +73,37 @@ impl DualEncoder {
             false => Some(scalar(&weights, "logit_bias", &mut expected)?),
         };
         check_weights(&weights, &expected)?;
-        of.said("projection_dim", embedding, clip)?;
+        of.number("projection_dim")?;
+        if clip {
+            of.said("projection_dim", embedding)?;
+        }
+        let mut image_weights = crate::transformers::tower(&weights, VISION)?;
         let mut text_weights = crate::transformers::tower(&weights, TEXT)?;
         if clip {
+            image_weights.insert(PROJECTION.into(), weights[PROJECTION].clone());
             text_weights.insert("head.weight".into(), weights[head].clone());
         }
-        Ok(DualEncoder {
+        let images = ZeroShotShape {
             family: if clip { "a CLIP" } else { "a SigLIP" },
+            tower: vision,
             embedding,
+            projection: clip,
+            bias: !clip,
+            classes: 0,
+        };
+        Ok(DualEncoder {
+            images,
+            text,
             logit_scale,
             logit_bias,
-            vision_weights: crate::transformers::tower(&weights, VISION)?,
-            projection: weights.get("visual_projection.weight").cloned(),
+            image_weights,
             text_weights,
-            vision,
-            text,
         })
     }
 }
 
 /// A scalar tensor, whose shape is added to the expected ones.
-fn scalar(
-    weights: &Weights,
-    name: &str,
-    expected: &mut Vec<(String, Vec<usize>)>,
-) -> Result<f32, ShapeError> {
+fn scalar(weights: &Weights, name: &str, expected: &mut Named) -> Result<f32, ShapeError> {
     let missing = || ShapeError::Missing { name: name.into() };
     let tensor = weights.get(name).ok_or_else(missing)?;
     let misshapen = |_| ShapeError::Misshapen {
@@ -143,7 +124,6 @@ struct Of<'a> {
     config: &'a Value,
     weights: &'a Weights,
     clip: bool,
-    usual: Usual,
 }
 
 impl Of<'_> {
@@ -163,7 +143,7 @@ impl Of<'_> {
             let found = "vision_use_head in its config.json";
             return Err(unsupported(self.name(), "it has no pooling", found));
         }
-        let blocks = self.blocks(VISION, "vision_config", width, VISION_HEADS)?;
+        let blocks = self.blocks(VISION, width, VISION_HEADS)?;
         sizes(&[("channels", channels), ("patch_size", patch)])?;
         let pooling_hidden = match self.clip {
             true => 0,
@@ -183,13 +163,9 @@ impl Of<'_> {
             pooling_hidden,
             ..blocks
         };
-        for (key, found) in [
-            ("vision_config.image_size", shape.image_size),
-            ("vision_config.patch_size", patch),
-            ("vision_config.num_channels", channels),
-        ] {
-            self.said(key, found, true)?;
-        }
+        self.said("vision_config.image_size", shape.image_size)?;
+        self.said("vision_config.patch_size", patch)?;
+        self.said("vision_config.num_channels", channels)?;
         let mut all = names::of_tower(VISION, &shape, places, "post_layernorm");
         all.extend(match self.clip {
             true => names::of_clip_images(patches),
@@ -207,13 +183,9 @@ impl Of<'_> {
             ("vocab_size", vocabulary),
             ("max_position_embeddings", context),
         ])?;
-        let blocks = self.blocks(TEXT, "text_config", width, self.usual.heads)?;
-        for (key, found) in [
-            ("text_config.vocab_size", vocabulary),
-            ("text_config.max_position_embeddings", context),
-        ] {
-            self.said(key, found, true)?;
-        }
+        let blocks = self.blocks(TEXT, width, if self.clip { 8 } else { 12 })?;
+        self.said("text_config.vocab_size", vocabulary)?;
+        self.said("text_config.max_position_embeddings", context)?;
         let mut all = names::of_tower(TEXT, &blocks, context, "final_layer_norm");
         all.push((name.into(), vec![vocabulary, width]));
         let text = TextShape {
@@ -242,7 +214,6 @@ impl Of<'_> {
     fn blocks(
         &self,
         prefix: &str,
-        section: &'static str,
         width: usize,
         usual_heads: usize,
     ) -> Result<TransformerShape, ShapeError> {
@@ -250,46 +221,36 @@ impl Of<'_> {
         let depth = count(self.weights, layer);
         let fc1 = format!("{prefix}.encoder.layers.0.mlp.fc1.weight");
         let [hidden, _] = dims(self.weights, &fc1)?;
-        let [
-            heads_key,
-            act_key,
-            eps_key,
-            width_key,
-            hidden_key,
-            depth_key,
-        ] = match section {
-            "vision_config" => [
-                "vision_config.num_attention_heads",
-                "vision_config.hidden_act",
-                "vision_config.layer_norm_eps",
-                "vision_config.hidden_size",
-                "vision_config.intermediate_size",
-                "vision_config.num_hidden_layers",
-            ],
-            _ => [
-                "text_config.num_attention_heads",
-                "text_config.hidden_act",
-                "text_config.layer_norm_eps",
-                "text_config.hidden_size",
-                "text_config.intermediate_size",
-                "text_config.num_hidden_layers",
-            ],
-        };
-        let heads = self.number(heads_key)?.unwrap_or(usual_heads);
+        let key = |[vision, text]: [&'static str; 2]| if prefix == VISION { vision } else { text };
+        let heads = key([
+            "vision_config.num_attention_heads",
+            "text_config.num_attention_heads",
+        ]);
+        let activation = key(["vision_config.hidden_act", "text_config.hidden_act"]);
+        let eps = key(["vision_config.layer_norm_eps", "text_config.layer_norm_eps"]);
+        let widths = ["vision_config.hidden_size", "text_config.hidden_size"];
+        let hiddens = [
+            "vision_config.intermediate_size",
+            "text_config.intermediate_size",
+        ];
+        let depths = [
+            "vision_config.num_hidden_layers",
+            "text_config.num_hidden_layers",
+        ];
+        let heads = self.number(heads)?.unwrap_or(usual_heads);
         sizes(&[
             ("hidden_size", width),
             ("num_hidden_layers", depth),
             ("intermediate_size", hidden),
         ])?;
         divides("num_attention_heads", heads, "hidden_size", width)?;
-        for (key, found) in [(width_key, width), (hidden_key, hidden), (depth_key, depth)] {
-            self.said(key, found, true)?;
-        }
+        self.said(key(widths), width)?;
+        self.said(key(hiddens), hidden)?;
+        self.said(key(depths), depth)?;
         Ok(TransformerShape {
-            family: if self.clip {
-                "the tower of a CLIP"
-            } else {
-                "the tower of a SigLIP"
+            family: match self.clip {
+                true => "the tower of a CLIP",
+                false => "the tower of a SigLIP",
             },
             image_size: 0,
             channels: 0,
@@ -299,7 +260,7 @@ impl Of<'_> {
             heads,
             hidden,
             classes: 0,
-            norm_eps: self.eps(eps_key)?,
+            norm_eps: self.eps(eps)?,
             class_token: false,
             registers: 0,
             patch_bias: false,
@@ -312,7 +273,7 @@ impl Of<'_> {
             mlp_norm: false,
             scale: Scale::None,
             mlp: Mlp::Plain,
-            between: self.activation(act_key)?,
+            between: self.activation(activation)?,
             norm_pre: false,
             norm: true,
             fc_norm: false,
@@ -322,7 +283,10 @@ impl Of<'_> {
     }
 
     fn activation(&self, path: &'static str) -> Result<Between, ShapeError> {
-        let usual = self.usual.activation;
+        let usual = match self.clip {
+            true => "quick_gelu",
+            false => "gelu_pytorch_tanh",
+        };
         match self.value(path).map_or(Some(usual), Value::as_str) {
             Some("quick_gelu") => Ok(Between::QuickGelu),
             Some("gelu") => Ok(Between::Gelu),
@@ -332,7 +296,8 @@ impl Of<'_> {
     }
 
     fn eps(&self, path: &'static str) -> Result<f64, ShapeError> {
-        let eps = self.value(path).map_or(Some(self.usual.eps), Value::as_f64);
+        let usual = if self.clip { 1e-5 } else { 1e-6 };
+        let eps = self.value(path).map_or(Some(usual), Value::as_f64);
         eps.filter(|eps| *eps > 0.0 && *eps < 1.0)
             .ok_or_else(|| self.wrong(path, "a number between 0 and 1"))
     }
@@ -363,7 +328,6 @@ impl Of<'_> {
         section.get(key).filter(|value| !value.is_null())
     }
 
-    /// A number in the configuration, if present.
     fn number(&self, path: &'static str) -> Result<Option<usize>, ShapeError> {
         match self.value(path) {
             None => Ok(None),
@@ -374,14 +338,10 @@ impl Of<'_> {
         }
     }
 
-    /// Checks a size of the weights against the configuration's, if that gives one and it matters.
-    fn said(&self, path: &'static str, found: usize, matters: bool) -> Result<(), ShapeError> {
+    /// Checks a size of the weights against the configuration's, if that gives one.
+    fn said(&self, path: &'static str, found: usize) -> Result<(), ShapeError> {
         match self.number(path)? {
-            Some(said) if said != found && matters => Err(ShapeError::Contradiction {
-                key: path.into(),
-                said: said.to_string(),
-                found: found.to_string(),
-            }),
+            Some(said) if said != found => contradiction(path, said, found),
             _ => Ok(()),
         }
     }

@@ -128,9 +128,7 @@ class InitSettings(TypedDict, total=False):
     activation: str
     stages: List[int]
     dilation: str
-    filter_variance: List[float]
     sawtooth: bool
-    negative: str
     factored: bool
     class_token: bool
     positions: str
@@ -139,7 +137,6 @@ class InitSettings(TypedDict, total=False):
     qk: List[float]
     vp: List[float]
     mimetic: str
-    vp_layout: str
     gamma: float
     zero: str
     scaled: str

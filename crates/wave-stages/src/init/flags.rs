@@ -12,14 +12,12 @@ const FILTERS: &[&str] = &["convmixer", "convnext"];
 type Applies = (&'static str, &'static [&'static str]);
 
 /// Keys that apply to some image architectures.
-const OF_ARCHITECTURES: [Applies; 14] = [
+const OF_ARCHITECTURES: [Applies; 12] = [
     ("kernel", FILTERS),
     ("activation", &["convmixer"]),
     ("stages", &["convnext"]),
     ("sawtooth", &["convnext"]),
     ("dilation", FILTERS),
-    ("filter_variance", FILTERS),
-    ("negative", FILTERS),
     ("factored", FILTERS),
     ("heads", &["vit"]),
     ("positions", &["vit"]),
@@ -30,10 +28,8 @@ const OF_ARCHITECTURES: [Applies; 14] = [
 ];
 
 /// Keys that apply to some methods.
-const OF_METHODS: [Applies; 11] = [
-    ("filter_variance", &["covariance"]),
+const OF_METHODS: [Applies; 9] = [
     ("sawtooth", &["covariance"]),
-    ("negative", &["covariance", "covariance-transfer"]),
     ("factored", &["covariance", "covariance-transfer"]),
     ("gamma", &["layerscale"]),
     ("scaled", &["layerscale"]),
@@ -48,9 +44,8 @@ const OF_METHODS: [Applies; 11] = [
 ];
 
 /// Keys of mimetic attention, and the methods that use it; other methods accept them if it is their `rest`.
-const OF_MIMETIC: [Applies; 4] = [
+const OF_MIMETIC: [Applies; 3] = [
     ("vp", &["mimetic"]),
-    ("vp_layout", &["mimetic"]),
     ("qk", &["mimetic", "layerscale"]),
     ("mimetic", &["mimetic", "layerscale"]),
 ];

@@ -1,8 +1,7 @@
 //! Options of the methods of `wave init`.
 
 use anyhow::Result;
-use wave_init::choices::LayerScaleForm;
-use wave_init::filters::{FilterChoices, Schedule};
+use wave_init::filters::FilterChoices;
 use wave_init::mimetic::Attention;
 use wave_init::{Base, Choices, MlpMean, Positions};
 use wave_run::error::request;
@@ -29,9 +28,6 @@ impl MethodOptions {
         choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
         if let Some(attention) = &settings.mimetic {
             choices.attention = attention.parse()?;
-        }
-        if let Some(layout) = &settings.vp_layout {
-            choices.vp_layout = layout.parse()?;
         }
         if let Some(rest) = &settings.rest {
             choices.rest = rest.parse()?;
@@ -61,10 +57,7 @@ impl MethodOptions {
         choices.blocks = settings.blocks;
         choices.similarity = settings.similarity.clone().unwrap_or_default();
         choices.gamma = settings.gamma;
-        choices.scaled = match settings.scaled {
-            None | Some(Scaled::Branch) => LayerScaleForm::Branch,
-            Some(Scaled::Skip) => LayerScaleForm::Skip,
-        };
+        choices.scaled_skip = settings.scaled == Some(Scaled::Skip);
         Ok(MethodOptions {
             choices,
             positions: settings.positions,
@@ -86,28 +79,11 @@ impl MethodOptions {
 
 pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-    let mut choices = FilterChoices {
+    Ok(FilterChoices {
         sawtooth: settings.sawtooth.unwrap_or(false),
         factored: settings.factored,
         mlp_mean: shift.unwrap_or(MlpMean::None),
-        ..FilterChoices::default()
-    };
-    if let Some(negative) = &settings.negative {
-        choices.negative = negative.parse()?;
-    }
-    if let Some(variance) = &settings.filter_variance {
-        let [start, velocity, acceleration] = variance[..] else {
-            return Err(request(format!(
-                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
-            )));
-        };
-        choices.schedule = Schedule {
-            start,
-            velocity,
-            acceleration,
-        };
-    }
-    Ok(choices)
+    })
 }
 
 fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {

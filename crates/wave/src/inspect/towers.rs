@@ -13,7 +13,7 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let Some((_, dual)) = towers::read(dir)? else {
         return Ok(None);
     };
-    let (image, text) = (&dual.vision, &dual.text);
+    let (image, text) = (&dual.images.tower, &dual.text);
     let steps = zero_shot::preprocessing(dir, &dual)?;
     preprocessing::warn(dir, &steps);
     let transform = preprocessing::transform(&steps, dir, image.image_size)?;
@@ -28,11 +28,11 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let (tensors, _) = wave_hub::read_tensors(&dir.join("model.safetensors"))?;
     let mut all = json!({
         "kind": "model",
-        "architecture": architecture(dual.family),
+        "architecture": architecture(dual.images.family),
         "classes": "texts, by --labels",
         "image_tower": vision,
         "text_tower": words,
-        "embedding": dual.embedding,
+        "embedding": dual.images.embedding,
         "logit_scale": decimal(dual.logit_scale.exp()),
         "trains": false,
         "image_size": image.image_size,

@@ -3,7 +3,7 @@
 use super::{module, operator_shapes};
 use candle_core::{Result, Tensor};
 use wave_models::vit::{BLOCK_TENSORS, VitShape};
-use wave_models::{NetworkError, Weights, refuse};
+use wave_models::{Weights, refuse};
 
 /// Grows `small` with `operator` into the weights of a network of shape `target`.
 ///
@@ -19,7 +19,7 @@ pub fn grow(
     small_shape: &VitShape,
     operator: &Weights,
     target: &VitShape,
-) -> std::result::Result<Weights, NetworkError> {
+) -> crate::Result<Weights> {
     for (name, expected) in operator_shapes(small_shape, target)? {
         let found = operator.get(&name).map_or(&[][..], Tensor::dims).to_vec();
         if found != expected {

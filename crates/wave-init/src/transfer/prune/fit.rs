@@ -1,7 +1,7 @@
 //! Least squares from moments accumulated batch by batch.
 
 use crate::mimetic::tensor;
-use candle_core::{DType, Error, Result, Tensor};
+use candle_core::{Error, Result, Tensor};
 use faer::linalg::solvers::{DenseSolveCore, Solve};
 use faer::{Mat, Side};
 use rayon::prelude::*;
@@ -21,18 +21,6 @@ pub(super) struct Moments {
     share: Option<Tensor>,
 }
 
-/// Centred moments.
-struct Centred {
-    /// Covariance of inputs (inputs, inputs).
-    within: Mat<f64>,
-    /// Covariance of inputs and outputs (inputs, outputs).
-    across: Mat<f64>,
-    /// Mean of inputs.
-    x: Vec<f64>,
-    /// Mean of outputs.
-    y: Vec<f64>,
-}
-
 impl Moments {
     /// Moments over weighted tokens; `share` (tokens, 1) holds the square roots of the weights.
     pub(super) fn weighted(share: &Tensor) -> Moments {
@@ -44,19 +32,14 @@ impl Moments {
 
     /// Adds inputs (.., inputs) and outputs (.., outputs).
     pub(super) fn add(&mut self, x: &Tensor, y: &Tensor) -> Result<()> {
-        let dims = x.dims();
-        let one = Tensor::ones(
-            &[&dims[..dims.len() - 1], &[1]].concat()[..],
-            DType::F32,
-            x.device(),
-        )?;
+        let last = x.rank() - 1;
+        let one = x.narrow(last, 0, 1)?.ones_like()?;
         let rows = |parts: &[&Tensor]| {
-            let mut all = Tensor::cat(parts, dims.len() - 1)?;
+            let mut all = Tensor::cat(parts, last)?;
             if let Some(share) = &self.share {
                 all = all.broadcast_mul(share)?;
             }
-            let width = all.dim(candle_core::D::Minus1)?;
-            all.reshape(((), width))
+            all.reshape(((), all.dim(last)?))
         };
         let left = rows(&[x, &one])?;
         let right = rows(&[x, &one, y])?;
@@ -68,37 +51,37 @@ impl Moments {
         Ok(())
     }
 
-    fn centred(&self) -> Result<Centred> {
+    /// Means of inputs (inputs, 1) and of outputs (outputs, 1), and the covariance of inputs (inputs, inputs) and of
+    /// inputs and outputs (inputs, outputs).
+    fn centred(&self) -> Result<[Mat<f64>; 4]> {
         let sums = self.sums.as_ref();
         let sums = sums.ok_or_else(|| Error::Msg("no images to fit to".into()))?;
         let inputs = sums.nrows() - 1;
         let outputs = sums.ncols() - sums.nrows();
         let total = sums[(inputs, inputs)];
         let mean = |column: usize| sums[(inputs, column)] / total;
-        let x: Vec<f64> = (0..inputs).map(mean).collect();
-        let y: Vec<f64> = (0..outputs).map(|o| mean(inputs + 1 + o)).collect();
-        let within = Mat::from_fn(inputs, inputs, |i, j| sums[(i, j)] / total - x[i] * x[j]);
-        let across = Mat::from_fn(inputs, outputs, |i, o| {
-            sums[(i, inputs + 1 + o)] / total - x[i] * y[o]
+        let x = Mat::from_fn(inputs, 1, |i, _| mean(i));
+        let y = Mat::from_fn(outputs, 1, |o, _| mean(inputs + 1 + o));
+        let within = Mat::from_fn(inputs, inputs, |i, j| {
+            sums[(i, j)] / total - x[(i, 0)] * x[(j, 0)]
         });
-        Ok(Centred {
-            within,
-            across,
-            x,
-            y,
-        })
+        let across = Mat::from_fn(inputs, outputs, |i, o| {
+            sums[(i, inputs + 1 + o)] / total - x[(i, 0)] * y[(o, 0)]
+        });
+        Ok([x, y, within, across])
     }
 
     /// The linear map from inputs to outputs with the smallest squared error, regularised towards `prior`:
     /// ridge regression of the prior's residuals.
     pub(super) fn fit(&self, prior: &Affine) -> Result<Affine> {
-        let c = self.centred()?;
+        let [x, y, within, across] = self.centred()?;
         let prior = matrix(&prior.weight)?;
-        let left = c.across - &c.within * prior.transpose(); // (inputs, outputs)
-        let more = inverted(c.within, RIDGE, |factors| factors.solve(&left))?;
+        let left = across - &within * prior.transpose(); // (inputs, outputs)
+        let more = inverted(within, RIDGE, |factors| factors.solve(&left))?;
         let weight = prior + more.transpose();
-        let bias = Mat::from_fn(c.y.len(), 1, |o, _| {
-            c.y[o] - (0..c.x.len()).map(|i| weight[(o, i)] * c.x[i]).sum::<f64>()
+        let bias = Mat::from_fn(y.nrows(), 1, |o, _| {
+            let products = (0..x.nrows()).map(|i| weight[(o, i)] * x[(i, 0)]);
+            y[(o, 0)] - products.sum::<f64>()
         });
         Ok(Affine {
             weight: tensor(weight.as_ref())?,
@@ -109,7 +92,7 @@ impl Moments {
     /// The `count` inputs of `weight` that remain after removing one at a time, always the one with the smallest
     /// effect on the outputs once the others compensate for it.
     pub(super) fn kept(&self, weight: &Tensor, count: usize) -> Result<Vec<u32>> {
-        let within = self.centred()?.within;
+        let [_, _, within, _] = self.centred()?;
         let inputs = within.nrows();
         if count == inputs {
             return Ok((0..inputs as u32).collect());
@@ -143,14 +126,9 @@ impl Moments {
                 .filter(|((_, here), _)| **here)
                 .for_each(|(((inverse, weight), _), &own)| {
                     let share = own / column[gone];
-                    inverse
-                        .iter_mut()
-                        .zip(&column)
-                        .for_each(|(a, b)| *a -= share * b);
-                    weight
-                        .iter_mut()
-                        .zip(&lost)
-                        .for_each(|(a, b)| *a -= share * b);
+                    let subtract = |(a, b): (&mut f64, &f64)| *a -= share * b;
+                    inverse.iter_mut().zip(&column).for_each(subtract);
+                    weight.iter_mut().zip(&lost).for_each(subtract);
                 });
         }
         Ok((0..inputs as u32).filter(|j| here[*j as usize]).collect())
@@ -180,7 +158,6 @@ fn inverted(
     ))
 }
 
-/// Converts a tensor (rows, columns) to a matrix.
 pub(super) fn matrix(tensor: &Tensor) -> Result<Mat<f64>> {
     let (rows, columns) = tensor.dims2()?;
     let values = tensor.flatten_all()?.to_vec1::<f32>()?;

@@ -23,11 +23,10 @@ impl Narrow {
         if width == old {
             return Ok(Narrow { map: None });
         }
-        let eigen = covariance
-            .self_adjoint_eigen(Side::Lower)
-            .map_err(|error| {
-                Error::Msg(format!("no eigenvectors of the residual stream: {error:?}"))
-            })?;
+        let eigen = covariance.self_adjoint_eigen(Side::Lower);
+        let eigen = eigen.map_err(|error| {
+            Error::Msg(format!("no eigenvectors of the residual stream: {error:?}"))
+        })?;
         let leading = eigen.U().subcols(old - (width - 1), width - 1);
         let mean = (width as f64).powf(-0.5);
         let axis = |i: usize| f64::from(u8::from(i == 0)) - mean;
@@ -50,15 +49,12 @@ impl Narrow {
     /// A map that reads the normalised stream. It is rescaled, as the norm gives a stream with fewer channels
     /// a smaller length.
     pub(super) fn read(&self, linear: &Affine) -> Result<Affine> {
-        let weight = match &self.map {
-            None => linear.weight.clone(),
-            Some(map) => {
-                let longer = (map.dim(1)? as f64 / map.dim(0)? as f64).sqrt();
-                (linear.weight.matmul(&map.t()?)? * longer)?
-            }
-        };
-        let bias = linear.bias.clone();
-        Ok(Affine { weight, bias })
+        let mut read = linear.clone();
+        if let Some(map) = &self.map {
+            let longer = (map.dim(1)? as f64 / map.dim(0)? as f64).sqrt();
+            read.weight = (read.weight.matmul(&map.t()?)? * longer)?;
+        }
+        Ok(read)
     }
 
     /// A map whose output is added to the stream.
@@ -87,17 +83,14 @@ impl Narrow {
     pub(super) fn outside(&self, donor: &Donor) -> Result<Weights> {
         let weights = donor.weights();
         let patches = Affine::stored(weights, "patch_embed.proj")?;
-        let (old, channels, patch, _) = patches.weight.dims4()?;
-        let flat = patches.weight.reshape((old, ()))?;
-        let patches = self.written(&Affine {
-            weight: flat,
+        let (_, channels, patch, _) = patches.weight.dims4()?;
+        let mut patches = self.written(&Affine {
+            weight: patches.weight.flatten_from(1)?,
             bias: patches.bias,
         })?;
-        let weight = patches.weight.reshape(((), channels, patch, patch))?;
-        let mut new = Weights::from([
-            ("patch_embed.proj.weight".into(), weight),
-            ("patch_embed.proj.bias".into(), patches.bias),
-        ]);
+        patches.weight = patches.weight.reshape(((), channels, patch, patch))?;
+        let mut new = Weights::new();
+        patches.store(&mut new, "patch_embed.proj");
         for name in ["pos_embed", "cls_token"] {
             if let Some(tokens) = weights.get(name) {
                 new.insert(name.into(), self.of(tokens)?);

@@ -76,11 +76,8 @@ impl<'d> Network<'d> {
             })
         };
         let patches = shape.tokens() - shape.prefix();
-        let share = (0..shape.tokens()).map(|token| match token < shape.prefix() {
-            true => (patches as f32).sqrt(),
-            false => 1.0,
-        });
-        let share: Vec<f32> = share.collect();
+        let mut share = vec![1f32; shape.tokens()];
+        share[..shape.prefix()].fill((patches as f32).sqrt());
         let head = (shape.classes > 0).then(|| of_norm(weights, "head", shape.final_norm()));
         Ok(Network {
             shape,
@@ -132,7 +129,7 @@ impl<'d> Network<'d> {
         index: usize,
         next: usize,
     ) -> Result<Vec<Passage>> {
-        let passages = streams.into_iter().map(|before| {
+        let pass = |before: Tensor| {
             let (middle, mut after) = self.through(&self.layers[index], &before)?;
             for layer in &self.layers[index + 1..next] {
                 after = self.through(layer, &after)?.1;
@@ -142,8 +139,8 @@ impl<'d> Network<'d> {
                 middle,
                 after,
             })
-        });
-        passages.collect()
+        };
+        streams.into_iter().map(pass).collect()
     }
 }
 

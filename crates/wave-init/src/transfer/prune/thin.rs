@@ -67,10 +67,8 @@ impl Layer {
             ];
             for (sums, part) in sums.iter_mut().zip(parts) {
                 let part = part.broadcast_mul(&network.share)?;
-                let part = part
-                    .reshape(((), heads, old))?
-                    .transpose(0, 1)?
-                    .contiguous()?;
+                let part = part.reshape(((), heads, old))?.transpose(0, 1)?;
+                let part = part.contiguous()?;
                 let products = part.t()?.matmul(&part)?; // (heads, old, old)
                 for (head, sum) in sums.iter_mut().enumerate() {
                     *sum += matrix(&products.get(head)?)?;
@@ -153,9 +151,8 @@ fn leading_outputs(
 
 /// The square root of second moments, and its inverse.
 fn roots(moments: &Mat<f64>) -> Result<(Mat<f64>, Mat<f64>)> {
-    let eigen = moments
-        .self_adjoint_eigen(Side::Lower)
-        .map_err(undecomposed)?;
+    let eigen = moments.self_adjoint_eigen(Side::Lower);
+    let eigen = eigen.map_err(undecomposed)?;
     let (vectors, squares) = (eigen.U(), eigen.S().column_vector());
     let n = moments.nrows();
     let mean = (0..n).map(|i| squares[i]).sum::<f64>() / n as f64;

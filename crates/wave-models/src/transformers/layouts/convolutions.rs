@@ -89,23 +89,22 @@ pub(super) fn in_timm(
             let layer = said("layer_type").and_then(Value::as_str);
             let layer = layer.unwrap_or("bottleneck");
             let last = if layer == "basic" { 512 } else { 2048 };
-            RESNETS
-                .iter()
-                .find(|(blocks, of, _)| *blocks == layer && depths == *of)
-                .filter(|_| widths == [last / 8, last / 4, last / 2, last])
-                .map(|(.., name)| (*name).to_owned())
+            let usual = widths == [last / 8, last / 4, last / 2, last];
+            let mut known = RESNETS.iter().filter(|_| usual);
+            let found = known.find(|(blocks, of, _)| *blocks == layer && depths == *of);
+            found.map(|(.., name)| (*name).to_owned())
         }
         "convnext" if weights.contains_key("head.fc.weight") => {
             args.insert("dims".into(), json!(widths));
             args.insert("depths".into(), json!(depths));
             Some(kind.to_owned())
         }
-        _ => CONVNEXTS
-            .iter()
-            .find(|(of, first, _)| {
-                depths == *of && widths == [1, 2, 4, 8].map(|times| times * first)
-            })
-            .map(|(.., end)| format!("{kind}_{end}")),
+        _ => {
+            let doubled = |first: usize| [1, 2, 4, 8].map(|times| times * first);
+            let mut known = CONVNEXTS.iter();
+            let found = known.find(|(of, first, _)| depths == *of && widths == doubled(*first));
+            found.map(|(.., end)| format!("{kind}_{end}"))
+        }
     };
     let Some(name) = name else {
         let what = "it has custom sizes; only sizes registered in timm are supported (any size for \
@@ -133,8 +132,9 @@ fn of_resnet(name: &str) -> Option<String> {
     let Some(rest) = name.strip_prefix("resnet.encoder.stages.") else {
         return rename(outer.into_iter(), &name);
     };
-    let [stage, layers, layer, rest] = split(rest)?;
-    let stage = stage.parse::<usize>().ok().filter(|_| layers == "layers")? + 1;
+    let (stage, rest) = rest.split_once(".layers.")?;
+    let (layer, rest) = rest.split_once('.')?;
+    let stage = stage.parse::<usize>().ok()? + 1;
     if let Some(rest) = rest.strip_prefix("shortcut.") {
         let ends = [("convolution", "0"), ("normalization", "1")];
         let part = rename(ends.into_iter(), rest)?;
@@ -152,9 +152,9 @@ fn of_resnet(name: &str) -> Option<String> {
 }
 
 fn of_convnext(name: &str) -> Option<String> {
-    let name = ["convnext.", "convnextv2."]
-        .iter()
-        .find_map(|module| name.strip_prefix(module))
+    let module = |module| name.strip_prefix(module);
+    let name = module("convnext.")
+        .or_else(|| module("convnextv2."))
         .unwrap_or(name);
     let outer = [
         ("embeddings.patch_embeddings", "stem.0"),
@@ -180,10 +180,4 @@ fn of_convnext(name: &str) -> Option<String> {
     let (layer, rest) = rest.strip_prefix("layers.")?.split_once('.')?;
     let part = rename(inner.into_iter(), rest)?;
     Some(format!("stages.{stage}.blocks.{layer}.{part}"))
-}
-
-/// The first three parts of a name, and the rest.
-fn split(name: &str) -> Option<[&str; 4]> {
-    let mut parts = name.splitn(4, '.');
-    Some([parts.next()?, parts.next()?, parts.next()?, parts.next()?])
 }

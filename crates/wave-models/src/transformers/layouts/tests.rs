@@ -1,5 +1,6 @@
 use super::*;
 use crate::Network;
+use crate::import;
 use crate::testing::{self, assert_close};
 use candle_core::Device;
 use std::collections::BTreeMap;
