@@ -46,10 +46,15 @@ pub struct CardFront {
 /// newline. Any text is safe in the head: what YAML could misread is quoted.
 pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String {
     let mut card = String::from("---\n");
-    push_one(&mut card, "license", &front.license);
-    push_one(&mut card, "library_name", &front.library_name);
-    push_one(&mut card, "pipeline_tag", &front.pipeline_tag);
-    push_one(&mut card, "base_model", &front.base_model);
+    for (key, value) in [
+        ("license", &front.license),
+        ("library_name", &front.library_name),
+        ("pipeline_tag", &front.pipeline_tag),
+        ("base_model", &front.base_model),
+    ] {
+        let line = |value: &String| format!("{key}: {}\n", scalar(value));
+        card.extend(value.iter().map(line));
+    }
     push_list(&mut card, "datasets", &front.datasets);
     if !front.results.is_empty() {
         push_list(&mut card, "metrics", &["accuracy".to_owned()]);
@@ -117,7 +122,7 @@ pub fn with_license(card: &str, license: &str) -> String {
 }
 
 /// The YAML head, and the rest.
-fn split(card: &str) -> Option<(&str, &str)> {
+pub(crate) fn split(card: &str) -> Option<(&str, &str)> {
     let rest = card
         .strip_prefix("---\n")
         .or(card.strip_prefix("---\r\n"))?;
@@ -131,12 +136,6 @@ fn split(card: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn push_one(card: &mut String, key: &str, value: &Option<String>) {
-    if let Some(value) = value {
-        card.push_str(&format!("{key}: {}\n", scalar(value)));
-    }
-}
-
 fn push_list(card: &mut String, key: &str, values: &[String]) {
     if !values.is_empty() {
         card.push_str(&format!("{key}:\n"));
@@ -148,14 +147,11 @@ fn push_list(card: &mut String, key: &str, values: &[String]) {
 
 /// The `model-index`: the results by data set.
 fn push_results(card: &mut String, title: &str, front: &CardFront) {
-    let task = front.pipeline_tag.as_deref();
-    let (Some(task), false) = (task, front.results.is_empty()) else {
+    let (Some(task), false) = (&front.pipeline_tag, front.results.is_empty()) else {
         return;
     };
-    card.push_str(&format!(
-        "model-index:\n- name: {}\n  results:\n",
-        scalar(title)
-    ));
+    let title = scalar(title);
+    card.push_str(&format!("model-index:\n- name: {title}\n  results:\n"));
     for results in front.results.chunk_by(|a, b| a.dataset == b.dataset) {
         let dataset = &results[0].dataset;
         // An identifier of the hub, or the hub's word for data that it does not have.
@@ -169,10 +165,10 @@ fn push_results(card: &mut String, title: &str, front: &CardFront) {
             scalar(kind),
             scalar(dataset)
         ));
-        for CardResult { name, accuracy, .. } in results {
+        for result in results {
+            let (name, accuracy) = (scalar(&result.name), result.accuracy);
             card.push_str(&format!(
-                "    - type: accuracy\n      name: {}\n      value: {accuracy:.4}\n",
-                scalar(name)
+                "    - type: accuracy\n      name: {name}\n      value: {accuracy:.4}\n"
             ));
         }
     }
@@ -193,17 +189,14 @@ fn scalar(text: &str) -> String {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             // Line separators and the byte order mark are not printable to YAML either.
-            '\u{2028}' | '\u{2029}' | '\u{feff}' => push_escape(&mut quoted, c),
-            c if c.is_control() => push_escape(&mut quoted, c),
+            c if c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c) => {
+                quoted.push_str(&format!("\\u{:04x}", c as u32));
+            }
             c => quoted.push(c),
         }
     }
     quoted.push('"');
     quoted
-}
-
-fn push_escape(quoted: &mut String, c: char) {
-    quoted.push_str(&format!("\\u{:04x}", c as u32));
 }
 
 #[cfg(test)]
