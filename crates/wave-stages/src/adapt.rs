@@ -228,5 +228,5 @@ fn card(
         body += &templates::card_use(gene, config);
     }
     let title = format!("{what}, {data}");
-    templates::card(gene, accuracies, provenance, &title, &body)
+    templates::card(gene, provenance, &title, &body)
 }
