@@ -1,8 +1,6 @@
-//! Files that are complete or absent.
-//!
-//! A file is staged under a temporary name in its own directory, so that the rename never
-//! crosses a file system; synced, so that the rename never publishes unwritten blocks; renamed;
-//! and the directory is synced, so that the new name survives a power cut.
+//! Files that are complete or absent: staged under a temporary name in their own directory, so that the rename never
+//! crosses a file system; synced, so that it never publishes unwritten blocks; renamed; and the directory is synced, so
+//! that the new name survives a power cut.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -24,41 +22,33 @@ const SUFFIX: &str = ".tmp";
 /// An existing file is replaced; until then readers see the old content.
 ///
 /// # Errors
-/// [`HubError::Io`], with no temporary file left behind and any old file untouched.
+/// If the system refuses; any old file is untouched.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     Staged::from_bytes(path, bytes)?.commit_synced()
 }
 
 /// Writes `bytes` to a file that a user named. A link is followed and stays: its target is written, as
 /// [`write_atomic`] does. A pipe or a device is written into, never replaced.
-///
-/// # Errors
-/// [`HubError::Io`].
 pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     let failed = || HubError::io("write", path);
-    // A file opened again has its own offset, and would overwrite what stdout already printed.
-    match path.to_str() {
+    let special = |about: fs::Metadata| !about.is_file() && !about.is_dir();
+    let mut out: Box<dyn Write> = match path.to_str() {
+        // A file opened again has its own offset, and would overwrite what stdout already printed.
         Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") if cfg!(unix) => {
-            let mut out = io::stdout().lock();
-            return out
-                .write_all(bytes)
-                .and_then(|()| out.flush())
-                .map_err(failed());
+            Box::new(io::stdout())
         }
         Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") if cfg!(unix) => {
-            return io::stderr().lock().write_all(bytes).map_err(failed());
+            Box::new(io::stderr())
         }
-        _ => {}
-    }
-    let target = followed(path).map_err(failed())?;
-    let special = |about: fs::Metadata| !about.is_file() && !about.is_dir();
-    // Through `path`: the link of an open pipe in /proc leads to no name.
-    if fs::metadata(path).is_ok_and(special) {
-        let open = fs::OpenOptions::new().write(true).open(path);
-        let written = open.and_then(|mut file| file.write_all(bytes));
-        return written.map_err(failed());
-    }
-    write_atomic(&target, bytes)
+        // Through `path`: the link of an open pipe in /proc leads to no name.
+        _ if fs::metadata(path).is_ok_and(special) => {
+            let open = fs::OpenOptions::new().write(true).open(path);
+            Box::new(open.map_err(failed())?)
+        }
+        _ => return write_atomic(&followed(path).map_err(failed())?, bytes),
+    };
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.map_err(failed())
 }
 
 /// The end of a chain of links, which need not exist.
@@ -75,9 +65,6 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Creates the directory `dir`, with its parents, and checks that files can be written there.
-///
-/// # Errors
-/// [`HubError::Io`] naming the directory and the cause.
 pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     create_dir(dir)?;
     let (probe, _known) =
@@ -93,9 +80,6 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
 
 /// Removes the temporary files that killed processes left in `dir`, if it exists. Only for the sole writer of `dir`:
 /// the temporary files of a running process look the same.
-///
-/// # Errors
-/// [`HubError::Io`] when the directory cannot be read or a file not removed.
 pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
     let cannot = || HubError::io("clean up the directory", dir);
     if !dir.is_dir() {
@@ -216,10 +200,12 @@ impl Staged {
         drop(buffer);
         let synced = file.as_file().sync_all();
         synced.map_err(HubError::io("sync", path))?;
+        let target = path.to_owned();
+        let _known = known;
         Ok(Self {
             file,
-            target: path.to_owned(),
-            _known: known,
+            target,
+            _known,
         })
     }
 
@@ -249,27 +235,27 @@ impl Staged {
 
     /// Renames the file to its final name. The directory still has to be synced.
     pub(crate) fn commit(self) -> Result<(), HubError> {
-        let named = self.file.persist(&self.target);
-        named
-            .map(drop)
-            .map_err(|refused| HubError::io("write", &self.target)(refused.error))
+        match self.file.persist(&self.target) {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(HubError::io("write", &self.target)(refused.error)),
+        }
     }
 }
 
 /// Makes the names in `dir` survive a power cut, if the file system can.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), HubError> {
     // Windows cannot open a directory as a file; its renames are journalled.
-    if cfg!(unix) {
-        let synced = File::open(dir).and_then(|handle| handle.sync_all());
-        if let Err(cause) = synced {
-            // Some network file systems do not know how to sync a directory.
-            let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
-            if !unknown.contains(&cause.kind()) {
-                return Err(HubError::io("sync the directory", dir)(cause));
-            }
-        }
+    if !cfg!(unix) {
+        return Ok(());
     }
-    Ok(())
+    // Some network file systems do not know how to sync a directory.
+    let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
+    match File::open(dir).and_then(|handle| handle.sync_all()) {
+        Err(cause) if !unknown.contains(&cause.kind()) => {
+            Err(HubError::io("sync the directory", dir)(cause))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Creates `dir` and its parents, and makes each new name survive a power cut.

@@ -12,17 +12,6 @@ pub use sections::{PAPER, card_interface, card_timm, card_transformers, millions
 /// Longer cards are not searched.
 const MOST_READ: u64 = 1 << 20;
 
-/// A measured accuracy, for the head's `model-index`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct CardResult {
-    /// The identifier of the data set on the hub, or its name here.
-    pub dataset: String,
-    /// The measure, such as `top-1 at 6 x 64`.
-    pub name: String,
-    /// Fraction of the images that are classified correctly, 0 to 1.
-    pub accuracy: f64,
-}
-
 /// The YAML head of a card. Fields that are `None` or empty are left out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CardFront {
@@ -32,8 +21,6 @@ pub struct CardFront {
     pub tags: Vec<String>,
     /// Data sets trained on.
     pub datasets: Vec<String>,
-    /// Measured accuracies, which also name `accuracy` as the measure.
-    pub results: Vec<CardResult>,
     /// The model that this one was made from: a hub name or a path.
     pub base_model: Option<String>,
     /// The library that loads it: `timm`.
@@ -46,18 +33,23 @@ pub struct CardFront {
 /// newline. Any text is safe in the head: what YAML could misread is quoted.
 pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String {
     let mut card = String::from("---\n");
-    push_one(&mut card, "license", &front.license);
-    push_one(&mut card, "library_name", &front.library_name);
-    push_one(&mut card, "pipeline_tag", &front.pipeline_tag);
-    push_one(&mut card, "base_model", &front.base_model);
-    push_list(&mut card, "datasets", &front.datasets);
-    if !front.results.is_empty() {
-        push_list(&mut card, "metrics", &["accuracy".to_owned()]);
+    for (key, value) in [
+        ("license", &front.license),
+        ("library_name", &front.library_name),
+        ("pipeline_tag", &front.pipeline_tag),
+        ("base_model", &front.base_model),
+    ] {
+        let line = |value: &String| format!("{key}: {}\n", scalar(value));
+        card.extend(value.iter().map(line));
     }
-    push_list(&mut card, "tags", &front.tags);
+    for (key, values) in [("datasets", &front.datasets), ("tags", &front.tags)] {
+        if !values.is_empty() {
+            let lines = values.iter().map(|value| format!("- {}\n", scalar(value)));
+            card.push_str(&format!("{key}:\n{}", lines.collect::<String>()));
+        }
+    }
     let title: Vec<&str> = title.split_whitespace().collect();
     let title = title.join(" ");
-    push_results(&mut card, &title, front);
     card.push_str(&format!("---\n\n# {title}\n"));
     let body = body_markdown.trim_matches(['\n', '\r']);
     if !body.is_empty() {
@@ -117,7 +109,7 @@ pub fn with_license(card: &str, license: &str) -> String {
 }
 
 /// The YAML head, and the rest.
-fn split(card: &str) -> Option<(&str, &str)> {
+pub(crate) fn split(card: &str) -> Option<(&str, &str)> {
     let rest = card
         .strip_prefix("---\n")
         .or(card.strip_prefix("---\r\n"))?;
@@ -129,53 +121,6 @@ fn split(card: &str) -> Option<(&str, &str)> {
         start += line.len();
     }
     None
-}
-
-fn push_one(card: &mut String, key: &str, value: &Option<String>) {
-    if let Some(value) = value {
-        card.push_str(&format!("{key}: {}\n", scalar(value)));
-    }
-}
-
-fn push_list(card: &mut String, key: &str, values: &[String]) {
-    if !values.is_empty() {
-        card.push_str(&format!("{key}:\n"));
-        for value in values {
-            card.push_str(&format!("- {}\n", scalar(value)));
-        }
-    }
-}
-
-/// The `model-index`: the results by data set.
-fn push_results(card: &mut String, title: &str, front: &CardFront) {
-    let task = front.pipeline_tag.as_deref();
-    let (Some(task), false) = (task, front.results.is_empty()) else {
-        return;
-    };
-    card.push_str(&format!(
-        "model-index:\n- name: {}\n  results:\n",
-        scalar(title)
-    ));
-    for results in front.results.chunk_by(|a, b| a.dataset == b.dataset) {
-        let dataset = &results[0].dataset;
-        // An identifier of the hub, or the hub's word for data that it does not have.
-        let kind = match dataset.contains('/') {
-            true => dataset,
-            false => "imagefolder",
-        };
-        card.push_str(&format!(
-            "  - task:\n      type: {}\n    dataset:\n      type: {}\n      name: {}\n    metrics:\n",
-            scalar(task),
-            scalar(kind),
-            scalar(dataset)
-        ));
-        for CardResult { name, accuracy, .. } in results {
-            card.push_str(&format!(
-                "    - type: accuracy\n      name: {}\n      value: {accuracy:.4}\n",
-                scalar(name)
-            ));
-        }
-    }
 }
 
 /// `text` as a YAML string, unquoted if no reader could misread it.
@@ -193,17 +138,14 @@ fn scalar(text: &str) -> String {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             // Line separators and the byte order mark are not printable to YAML either.
-            '\u{2028}' | '\u{2029}' | '\u{feff}' => push_escape(&mut quoted, c),
-            c if c.is_control() => push_escape(&mut quoted, c),
+            c if c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c) => {
+                quoted.push_str(&format!("\\u{:04x}", c as u32));
+            }
             c => quoted.push(c),
         }
     }
     quoted.push('"');
     quoted
-}
-
-fn push_escape(quoted: &mut String, c: char) {
-    quoted.push_str(&format!("\\u{:04x}", c as u32));
 }
 
 #[cfg(test)]
@@ -216,13 +158,6 @@ mod tests {
             license: Some("apache-2.0".to_owned()),
             tags: vec!["image-classification".to_owned(), "1.0".to_owned()],
             datasets: vec!["owner/set".to_owned()],
-            results: [("top-1 at 6 x 64", 0.9), ("top-1 at 12 x 64", 0.90125)]
-                .map(|(name, accuracy)| CardResult {
-                    dataset: "owner/set".to_owned(),
-                    name: name.to_owned(),
-                    accuracy,
-                })
-                .to_vec(),
             base_model: Some("timm/levit_384.fb_dist_in1k".to_owned()),
             library_name: Some("timm".to_owned()),
             pipeline_tag: Some("image-classification".to_owned()),
@@ -235,26 +170,9 @@ pipeline_tag: image-classification
 base_model: timm/levit_384.fb_dist_in1k
 datasets:
 - owner/set
-metrics:
-- accuracy
 tags:
 - image-classification
 - \"1.0\"
-model-index:
-- name: \"Six layers\"
-  results:
-  - task:
-      type: image-classification
-    dataset:
-      type: owner/set
-      name: owner/set
-    metrics:
-    - type: accuracy
-      name: \"top-1 at 6 x 64\"
-      value: 0.9000
-    - type: accuracy
-      name: \"top-1 at 12 x 64\"
-      value: 0.9012
 ---
 
 # Six layers

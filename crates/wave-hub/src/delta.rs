@@ -1,12 +1,5 @@
-//! The delta directory: `delta.safetensors`, `config.json` and a card.
-//!
-//! Tensors of `delta.safetensors`; only the classifier is required:
-//!
-//! - `bank.{a}.{part}`: differences of scalers, at A anchors of relative depth 0..=1;
-//! - `auxiliary.{name}`: differences of weights that are not composed, those of blocks at the same anchors;
-//! - `auxiliary.head.weight`, `auxiliary.head.bias`: the classifier itself;
-//! - `templates.{set}.left` (N, t, R) and `templates.{set}.right` (N, R, t): factors of differences of
-//!   templates.
+//! The delta directory: `delta.safetensors`, `config.json` and a card. Its tensors (`crates/FORMATS.md`) are differences,
+//! and the classifier, which alone is required.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,8 +9,9 @@ use serde_json::Value;
 
 use crate::digest::is_hex;
 use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
-use crate::templates::{Accuracy, ShapeAccuracy, check_results};
-use crate::versioned::{Versioned, check_names, check_sizes, read, write};
+use crate::numbers::check_label_names;
+use crate::templates::{Accuracy, ShapeAccuracy, check_top1};
+use crate::versioned::{Versioned, check_names, check_sizes, check_written, read, write};
 use crate::{FloatType, HubError, Weights};
 
 /// A delta directory's `config.json`.
@@ -48,19 +42,13 @@ pub struct DeltaConfig {
 /// Reads a delta directory and checks that its file holds what its configuration says.
 ///
 /// # Errors
-/// [`HubError::Missing`] when the directory or one of the files is not there, [`HubError::Malformed`]
-/// when it is an artefact of another kind or another format version, or a file is broken or
-/// contradicts the other, [`HubError::Io`] when something cannot be read.
+/// Also for another kind or format version, or where one file contradicts the other.
 pub fn read_delta(dir: &Path) -> Result<(DeltaConfig, Weights), HubError> {
     read(dir)
 }
 
 /// Writes a delta directory: the weights as `float`, the card, and `config.json` last, as
 /// [`write_templates`](crate::write_templates) does.
-///
-/// # Errors
-/// [`HubError::Unwritable`] when [`read_delta`] would refuse the content, [`HubError::Io`] and
-/// [`HubError::Tensor`] when the work fails.
 pub fn write_delta(
     dir: &Path,
     config: &DeltaConfig,
@@ -77,11 +65,8 @@ impl Versioned for DeltaConfig {
     const NOUN: &'static str = "a delta";
     const VERB: &'static str = "adapt";
 
-    fn version(&self) -> u32 {
-        self.format_version
-    }
-
     fn check(&self) -> Result<(), String> {
+        check_written(self.format_version)?;
         let digest = &self.templates_sha256;
         if digest.len() != 64 || !is_hex(digest) {
             return Err(format!(
@@ -89,29 +74,25 @@ impl Versioned for DeltaConfig {
             ));
         }
         check_sizes(&[("anchors", self.anchors), ("classes", self.classes)])?;
-        check_results(
-            &self.label_names,
-            self.classes,
-            &self.accuracies,
-            &self.shapes,
-        )
+        if !self.label_names.is_empty() {
+            check_label_names(&self.label_names, self.classes)?;
+        }
+        check_top1(&self.accuracies, &self.shapes)
     }
 
     fn check_weights(&self, weights: &Weights) -> Result<(), String> {
-        let classes = |name: &str| {
-            let head = weights.get(&format!("auxiliary.{name}"));
-            let found = head.and_then(|t| t.dims().first()).copied();
-            match found {
-                Some(found) if found == self.classes => Ok(()),
-                Some(found) => Err(format!(
-                    "tensor `auxiliary.{name}` has {found} classes, but {CONFIG_FILE} says {}",
-                    self.classes
-                )),
-                None => Err(format!("tensor `auxiliary.{name}` is missing")),
+        let classes = self.classes;
+        for name in ["auxiliary.head.weight", "auxiliary.head.bias"] {
+            match weights.get(name).and_then(|head| head.dims().first()) {
+                Some(&found) if found == classes => {}
+                Some(found) => {
+                    return Err(format!(
+                        "tensor `{name}` has {found} classes, but {CONFIG_FILE} says {classes}"
+                    ));
+                }
+                None => return Err(format!("tensor `{name}` is missing")),
             }
-        };
-        classes("head.weight")?;
-        classes("head.bias")?;
+        }
         let kinds: BTreeSet<String> = match self.tensors.is_empty() {
             true => weights.keys().map(|name| kind(name)).collect(),
             false => self.tensors.iter().cloned().collect(),
@@ -134,19 +115,16 @@ fn kind(name: &str) -> String {
 
 /// The stored names of a learngene tensor: one for each anchor, or a single one.
 fn stored(kind: &str, anchors: usize) -> Vec<String> {
-    let each = |prefix: &str, rest: &str| -> Vec<String> {
-        (0..anchors)
-            .map(|a| format!("{prefix}.{a}.{rest}"))
-            .collect()
-    };
-    match kind.split_once('.') {
-        Some(("bank", part)) => each("bank", part),
-        Some(("blocks", rest)) => each("auxiliary.blocks", rest),
+    let (prefix, rest) = match kind.split_once('.') {
+        Some(("bank", part)) => ("bank", part),
+        Some(("blocks", rest)) => ("auxiliary.blocks", rest),
         Some(("templates", rest)) if rest.ends_with(".left") || rest.ends_with(".right") => {
-            vec![kind.to_owned()]
+            return vec![kind.to_owned()];
         }
-        _ => vec![format!("auxiliary.{kind}")],
-    }
+        _ => return vec![format!("auxiliary.{kind}")],
+    };
+    let names = (0..anchors).map(|a| format!("{prefix}.{a}.{rest}"));
+    names.collect()
 }
 
 #[cfg(test)]

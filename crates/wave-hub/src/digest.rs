@@ -11,10 +11,6 @@ use crate::files::check_is_file;
 
 /// The SHA-256 of a file's content, as 64 lower-case hexadecimal digits. Reads the file in
 /// pieces, so its size does not matter.
-///
-/// # Errors
-/// [`HubError::Missing`] or [`HubError::Malformed`] when there is no such file,
-/// [`HubError::Io`] when it cannot be read.
 pub fn sha256_file(path: &Path) -> Result<String, HubError> {
     check_is_file(path)?;
     let mut file = File::open(path).map_err(HubError::io("read", path))?;

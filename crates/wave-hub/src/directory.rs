@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::atomic::{Staged, sync_dir};
 use crate::digest::sha256_file;
-use crate::files::{is_absent, json_bytes, read_json};
+use crate::files::{about, is_absent, json_bytes, read_json};
 use crate::tensors::stage_weights;
 use crate::{HubError, Weights};
 
@@ -40,8 +40,7 @@ pub(crate) const SCALERS_FILE: &str = "scalers.safetensors";
 /// A model as an ONNX graph, next to its directory's other files.
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
-/// Files next to a model's weights in one layout or another. Left by an earlier model, they would contradict the new
-/// one.
+/// Files next to a model's weights. Left by an earlier model, they would contradict the new one.
 const COMPANIONS: [&str; 5] = [
     SCALERS_FILE,
     ONNX_FILE,
@@ -96,15 +95,19 @@ impl fmt::Display for Kind {
 /// The kind of the artefact in `dir`, by its `config.json`.
 ///
 /// # Errors
-/// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is not a directory, is incomplete,
-/// or is of no kind.
+/// If `dir` is not a directory, is incomplete, or is of no kind.
 pub fn directory_kind(dir: &Path) -> Result<Kind, HubError> {
     read_config(dir).map(|(kind, _)| kind)
 }
 
 /// The kind of `dir` and its whole `config.json`.
 pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
-    check_is_dir(dir)?;
+    let remedy = "check the path, or run the stage that writes it";
+    if !about(dir, "no such directory", remedy)?.is_dir() {
+        let found = "is a file, expected a directory";
+        let remedy = "name the directory that holds it";
+        return Err(HubError::malformed(dir, found, remedy));
+    }
     let path = dir.join(CONFIG_FILE);
     if !path.exists() {
         let weights = WEIGHT_FILES.iter().find(|name| dir.join(name).exists());
@@ -123,33 +126,32 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
         return Err(HubError::missing(dir, found, remedy));
     }
     let config: Value = read_json(&path)?;
-    if config.get("templates_sha256").is_some() {
-        Ok((Kind::Delta, config))
-    } else if config.get("format_version").is_some() || config.get("kronecker").is_some() {
-        Ok((Kind::Templates, config))
-    } else if config.get("architecture").is_some() {
-        Ok((Kind::Model, config))
-    } else if config.get("model_type").is_some_and(Value::is_string) {
-        Ok((Kind::Transformers, config))
+    let has = |key: &str| config.get(key).is_some();
+    let kind = if has("templates_sha256") {
+        Kind::Delta
+    } else if has("format_version") || has("kronecker") {
+        Kind::Templates
+    } else if has("architecture") {
+        Kind::Model
+    } else if config["model_type"].is_string() {
+        Kind::Transformers
     } else {
-        Err(HubError::malformed(
-            &path,
-            "describes neither a model (no `architecture` or `model_type`) nor templates (no \
-             `format_version`)",
-            "name a directory in timm's or transformers' layout, or a template directory",
-        ))
-    }
+        let found = "describes neither a model (no `architecture` or `model_type`) nor templates (no \
+                     `format_version`)";
+        let remedy = "name a directory in timm's or transformers' layout, or a template directory";
+        return Err(HubError::malformed(&path, found, remedy));
+    };
+    Ok((kind, config))
 }
 
 /// The path of `name` in `dir`, which must exist according to its `config.json`.
 pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<PathBuf, HubError> {
     let path = dir.join(name);
-    if path.exists() {
-        Ok(path)
-    } else {
+    if !path.exists() {
         let found = format!("{name} is missing beside {CONFIG_FILE}");
-        Err(HubError::missing(dir, found, remedy))
+        return Err(HubError::missing(dir, found, remedy));
     }
+    Ok(path)
 }
 
 /// Writes an artefact: weights by file name, the card, `more` files and `config`, to which the digests of the weights
@@ -213,12 +215,10 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
 /// ([`read_scalers`](crate::read_scalers)).
 ///
 /// # Errors
-/// [`HubError::Malformed`] when the file has another content than was written; [`HubError::Missing`] and
-/// [`HubError::Io`] when something cannot be read.
+/// If the file has another content than was written, or something cannot be read.
 pub fn check_digests(dir: &Path) -> Result<(), HubError> {
-    WEIGHT_FILES
-        .iter()
-        .try_for_each(|name| check_digest(dir, name))
+    let mut names = WEIGHT_FILES.iter();
+    names.try_for_each(|name| check_digest(dir, name))
 }
 
 /// Checks the file `name` in `dir`, if it exists, against the digest in the `config.json` next to it.
@@ -229,46 +229,26 @@ pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
     }
     let config: Value = read_json(&path)?;
     let digests = &config[DIGESTS];
-    let wrong = || {
-        let found = format!("`{DIGESTS}` is {digests}, expected file names and their SHA-256");
-        HubError::malformed(&path, found, "remove it, or copy the file again")
-    };
-    if digests.is_null() {
-        return Ok(());
-    }
-    let expected = match digests.as_object().ok_or_else(wrong)?.get(name) {
-        None => return Ok(()),
-        Some(digest) => digest.as_str().ok_or_else(wrong)?,
+    let expected = match (digests, digests.get(name)) {
+        (Value::Null, _) | (Value::Object(_), None) => return Ok(()),
+        (Value::Object(_), Some(Value::String(digest))) => digest,
+        _ => {
+            let found = format!("`{DIGESTS}` is {digests}, expected file names and their SHA-256");
+            let remedy = "remove it, or copy the file again";
+            return Err(HubError::malformed(&path, found, remedy));
+        }
     };
     let found = sha256_file(&file)?;
-    if found == expected {
+    if found == *expected {
         return Ok(());
     }
-    Err(HubError::malformed(
-        &file,
-        format!(
-            "has the SHA-256 {found}, expected {expected} from the {CONFIG_FILE} beside it: it is \
-             damaged, or belongs to another"
-        ),
-        format!("copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}"),
-    ))
-}
-
-fn check_is_dir(dir: &Path) -> Result<(), HubError> {
-    match fs::metadata(dir) {
-        Ok(about) if about.is_dir() => Ok(()),
-        Ok(_) => Err(HubError::malformed(
-            dir,
-            "is a file, expected a directory",
-            "name the directory that holds it",
-        )),
-        Err(cause) if is_absent(&cause) => Err(HubError::missing(
-            dir,
-            "no such directory",
-            "check the path, or run the stage that writes it",
-        )),
-        Err(cause) => Err(HubError::io("read", dir)(cause)),
-    }
+    let found = format!(
+        "has the SHA-256 {found}, expected {expected} from the {CONFIG_FILE} beside it: it is \
+         damaged, or belongs to another"
+    );
+    let remedy =
+        format!("copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}");
+    Err(HubError::malformed(&file, found, remedy))
 }
 
 #[cfg(test)]

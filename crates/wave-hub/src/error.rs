@@ -1,42 +1,26 @@
 //! Errors of reading and writing.
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// A failed read or write. Every message names the path, what was found and what to do.
+///
+/// Reading gives [`HubError::Missing`], [`HubError::Malformed`] or [`HubError::Io`]. Writing gives
+/// [`HubError::Unwritable`] for content that reading would refuse, else [`HubError::Io`] or [`HubError::Tensor`]; no
+/// temporary file stays behind then, and unless the failure falls between two renames, nothing has changed. The hub's
+/// functions add [`HubError::Remote`]. Functions document only further cases.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
     /// A file or directory that was asked for is not there.
-    #[error("{}: {found}; {remedy}", .path.display())]
-    Missing {
-        /// The path looked for.
-        path: PathBuf,
-        /// The content found in its place.
-        found: String,
-        /// The remedy.
-        remedy: String,
-    },
+    #[error("{0}")]
+    Missing(Fault),
     /// The content of a file is not what it should be.
-    #[error("{}: {found}; {remedy}", .path.display())]
-    Malformed {
-        /// The file or directory read.
-        path: PathBuf,
-        /// Found and expected.
-        found: String,
-        /// The remedy.
-        remedy: String,
-    },
+    #[error("{0}")]
+    Malformed(Fault),
     /// The content handed over for writing could not be read back, so it was not written.
-    #[error("{} was not written: {found}; {remedy}", .path.display())]
-    Unwritable {
-        /// Its destination.
-        path: PathBuf,
-        /// The fault of the content.
-        found: String,
-        /// The remedy.
-        remedy: String,
-    },
+    #[error("{} was not written: {}; {}", .0.path.display(), .0.found, .0.remedy)]
+    Unwritable(Fault),
     /// The operating system refused.
     #[error("cannot {action} {}: {cause}", .path.display())]
     Io {
@@ -48,14 +32,10 @@ pub enum HubError {
         cause: io::Error,
     },
     /// A hub, or the network, refused. No secret is ever part of this.
-    #[error("{about}: {found}; {remedy}")]
+    #[error("{fault}")]
     Remote {
-        /// The repository, or the file in it.
-        about: String,
-        /// The failure.
-        found: String,
-        /// The remedy.
-        remedy: String,
+        /// The failure, with the repository, or the file in it, as the path.
+        fault: Fault,
         /// True if the request was wrong, rather than the hub or the network out of order.
         request: bool,
     },
@@ -71,30 +51,54 @@ pub enum HubError {
     },
 }
 
+/// A fault that somebody can mend.
+#[derive(Debug)]
+pub struct Fault {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Found and expected.
+    pub found: String,
+    /// The remedy.
+    pub remedy: String,
+}
+
+impl Fault {
+    fn new(path: impl Into<PathBuf>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}; {}",
+            self.path.display(),
+            self.found,
+            self.remedy
+        )
+    }
+}
+
 impl HubError {
     /// True if the request was wrong (missing or malformed input) rather than the work
     /// having failed (a write, the disk, permissions).
     pub fn is_request(&self) -> bool {
         match self {
-            Self::Missing { .. } | Self::Malformed { .. } => true,
+            Self::Missing(_) | Self::Malformed(_) => true,
             Self::Remote { request, .. } => *request,
-            Self::Unwritable { .. } | Self::Io { .. } | Self::Tensor { .. } => false,
+            Self::Unwritable(_) | Self::Io { .. } | Self::Tensor { .. } => false,
         }
     }
 
     #[cfg(feature = "hub")]
-    pub(crate) fn remote(
-        about: &str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-        request: bool,
-    ) -> Self {
-        Self::Remote {
-            about: about.to_owned(),
-            found: found.into(),
-            remedy: remedy.into(),
-            request,
-        }
+    pub(crate) fn remote(about: &str, found: String, remedy: &str, request: bool) -> Self {
+        let fault = Fault::new(about, found, remedy);
+        Self::Remote { fault, request }
     }
 
     /// For `map_err`: an I/O error met while doing `action` to `path`.
@@ -121,11 +125,7 @@ macro_rules! of_path {
     ($($name:ident => $variant:ident),+) => {
         impl HubError {
             $(pub(crate) fn $name(path: &Path, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-                Self::$variant {
-                    path: path.to_owned(),
-                    found: found.into(),
-                    remedy: remedy.into(),
-                }
+                Self::$variant(Fault::new(path, found, remedy))
             })+
         }
     };

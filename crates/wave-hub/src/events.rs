@@ -1,8 +1,7 @@
 //! Scalars for TensorBoard: event files that its own reader reads.
 //!
-//! A file is a run of records: length (u64), masked CRC of the length, an `Event` message, masked
-//! CRC of the message. Each record is written in one piece when it is logged, so a killed run loses
-//! nothing but, at worst, a torn last record.
+//! A file is a run of records: length (u64), masked CRC of the length, an `Event` message, masked CRC of the message.
+//! Each record is written in one piece, so a killed run loses at worst its last record.
 //!
 //! Every session of a run has its own file, and readers take the files in the order of their names. The file of a
 //! resumed run starts with an event that tells readers to discard later steps of the files before it. Earlier files
@@ -45,9 +44,6 @@ pub struct EventWriter {
 
 impl EventWriter {
     /// Starts the events of a run in `dir`, creating it with its parents; the events of an earlier run are lost.
-    ///
-    /// # Errors
-    /// [`HubError::Io`] when they cannot be written.
     pub fn create(dir: &Path) -> Result<Self, HubError> {
         for (_, path) in sessions(dir)? {
             fs::remove_file(&path).map_err(HubError::io("remove", &path))?;
@@ -57,9 +53,6 @@ impl EventWriter {
 
     /// Continues the events in `dir` after `step`, the last step that counts; starts them if there are none. Readers
     /// discard later events.
-    ///
-    /// # Errors
-    /// [`HubError::Io`] when they cannot be written.
     pub fn resume(dir: &Path, step: u64) -> Result<Self, HubError> {
         let numbers = sessions(dir)?.into_iter().map(|(number, _)| number);
         let Some(last) = numbers.max() else {
@@ -86,9 +79,6 @@ impl EventWriter {
     }
 
     /// Logs the value of each tag at `step`, such as `("train/loss", 2.3)`, with the time of day.
-    ///
-    /// # Errors
-    /// [`HubError::Io`] when it cannot be written.
     pub fn scalars(&mut self, step: u64, values: &[(&str, f32)]) -> Result<(), HubError> {
         let mut summary = Message::new();
         for (tag, value) in values {
@@ -103,35 +93,25 @@ impl EventWriter {
     }
 
     /// Syncs everything logged to disk. Readers see it even without this.
-    ///
-    /// # Errors
-    /// [`HubError::Io`] when the sync fails.
     pub fn sync(&self) -> Result<(), HubError> {
-        self.file
-            .sync_data()
-            .map_err(HubError::io("sync", &self.path))
+        let synced = self.file.sync_data();
+        synced.map_err(HubError::io("sync", &self.path))
     }
 }
 
 /// The files of the sessions in `dir`, each with its number.
 fn sessions(dir: &Path) -> Result<Vec<(u32, PathBuf)>, HubError> {
-    let entries = match fs::read_dir(dir) {
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(HubError::io("read the directory", dir))?,
-    };
+    if !dir.exists() {
+        return Ok(Vec::new());
+    }
+    let failed = || HubError::io("read the directory", dir);
     let mut all = Vec::new();
-    for entry in entries {
-        let path = entry
-            .map_err(HubError::io("read the directory", dir))?
-            .path();
+    for entry in fs::read_dir(dir).map_err(failed())? {
+        let path = entry.map_err(failed())?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let number = name
-            .strip_prefix(NAME.0)
-            .and_then(|rest| rest.strip_suffix(NAME.1))
-            .and_then(|number| number.parse().ok());
-        if let Some(number) = number {
-            all.push((number, path));
-        }
+        let rest = name.strip_prefix(NAME.0);
+        let number = rest.and_then(|rest| rest.strip_suffix(NAME.1)?.parse().ok());
+        all.extend(number.map(|number| (number, path.clone())));
     }
     Ok(all)
 }

@@ -1,7 +1,7 @@
 //! Plain files and JSON, and why one cannot be read.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
@@ -13,8 +13,7 @@ use crate::atomic::write_atomic;
 /// Reads a JSON file.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is not JSON or does
-/// not describe a `T`, [`HubError::Io`] when it cannot be read.
+/// Also if it does not describe a `T`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     let bytes = read_bytes(path)?;
     if bytes.is_empty() {
@@ -25,21 +24,19 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
         ));
     }
     serde_json::from_slice(&bytes).map_err(|cause| {
-        let found = match cause.classify() {
-            serde_json::error::Category::Data => {
-                format!("has unexpected JSON: {cause}")
-            }
-            _ => format!("is not valid JSON: {cause}"),
+        let fault = match cause.is_data() {
+            true => "has unexpected JSON",
+            false => "is not valid JSON",
         };
-        HubError::malformed(path, found, "correct the file or write it again")
+        let remedy = "correct the file or write it again";
+        HubError::malformed(path, format!("{fault}: {cause}"), remedy)
     })
 }
 
 /// Reads a text file.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is no regular file or not
-/// UTF-8, [`HubError::Io`] when it cannot be read.
+/// Also if it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, HubError> {
     String::from_utf8(read_bytes(path)?)
         .map_err(|_| HubError::malformed(path, "is not UTF-8 text", "write or copy it again"))
@@ -48,19 +45,15 @@ pub fn read_text(path: &Path) -> Result<String, HubError> {
 /// Writes `value` as indented JSON with a final newline, whole or not at all.
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when `value` has no JSON form (a map whose keys are not strings),
-/// [`HubError::Io`] when the write fails.
+/// Also if `value` has no JSON form (a map whose keys are not strings).
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), HubError> {
     write_atomic(path, json_bytes(path, value)?.as_slice())
 }
 
 pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, HubError> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(|cause| {
-        HubError::unwritable(
-            path,
-            format!("the value has no JSON form: {cause}"),
-            "use string keys and finite numbers",
-        )
+        let found = format!("the value has no JSON form: {cause}");
+        HubError::unwritable(path, found, "use string keys and finite numbers")
     })?;
     bytes.push(b'\n');
     Ok(bytes)
@@ -69,43 +62,32 @@ pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>
 /// The whole content of a regular file.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is a directory, a pipe or a
-/// device, which may never end, [`HubError::Io`] when it cannot be read.
+/// Also for a directory, a pipe or a device, which may never end.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
     check_is_file(path)?;
     fs::read(path).map_err(HubError::io("read", path))
 }
 
-/// The first `most` bytes of a regular file, or all if it has fewer.
-///
-/// # Errors
-/// As [`read_bytes`].
-pub(crate) fn read_start(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
-    check_is_file(path)?;
-    let mut start = Vec::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(most).read_to_end(&mut start))
-        .map_err(HubError::io("read", path))?;
-    Ok(start)
-}
-
 /// Refuses a path that cannot be read to its end: missing, a directory, a pipe or a device.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), HubError> {
-    let (found, remedy) = match fs::metadata(path) {
-        Ok(about) if about.is_file() => return Ok(()),
-        Ok(about) if about.is_dir() => {
-            ("is a directory, expected a file", "name the file inside it")
-        }
-        Ok(_) => (
-            "is a pipe or a device, expected a regular file",
-            "copy its content to a file and name that",
-        ),
-        Err(cause) if is_absent(&cause) => {
-            return Err(HubError::missing(path, "no such file", "check the path"));
-        }
-        Err(cause) => return Err(HubError::io("read", path)(cause)),
+    let about = about(path, "no such file", "check the path")?;
+    let (found, remedy) = if about.is_file() {
+        return Ok(());
+    } else if about.is_dir() {
+        ("is a directory, expected a file", "name the file inside it")
+    } else {
+        let found = "is a pipe or a device, expected a regular file";
+        (found, "copy its content to a file and name that")
     };
     Err(HubError::malformed(path, found, remedy))
+}
+
+/// The metadata of a path, with `absent` and the remedy as the error where there is nothing.
+pub(crate) fn about(path: &Path, absent: &str, remedy: &str) -> Result<fs::Metadata, HubError> {
+    fs::metadata(path).map_err(|cause| match is_absent(&cause) {
+        true => HubError::missing(path, absent, remedy),
+        false => HubError::io("read", path)(cause),
+    })
 }
 
 /// True if there is no such file.

@@ -29,7 +29,7 @@ impl FloatType {
     /// Weights as they read back when they are stored as this type: rounded to it, and f32 again.
     ///
     /// # Errors
-    /// [`HubError::Unwritable`] naming the tensor whose values the type cannot hold.
+    /// If the type cannot hold the values of a tensor.
     pub fn rounded(self, weights: &Weights) -> Result<Weights, HubError> {
         let path = Path::new("model.safetensors");
         cast(path, &cast(path, weights, self)?, Self::F32)
@@ -62,11 +62,7 @@ impl FromStr for FloatType {
 }
 
 /// `weights` with their floating-point tensors converted to `float`, for writing to `path`.
-/// Integer tensors stay as they are.
-///
-/// # Errors
-/// [`HubError::Unwritable`] naming the tensor whose values `float` cannot hold,
-/// [`HubError::Tensor`] when a conversion fails.
+/// Integer tensors stay as they are. Refuses values that `float` cannot hold.
 pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<Weights, HubError> {
     let convert = |name: &String, tensor: &Tensor| -> Result<Tensor, HubError> {
         let failed = || HubError::tensor(path, name);
@@ -75,16 +71,13 @@ pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<W
         }
         let narrow = tensor.to_dtype(float.dtype()).map_err(failed())?;
         if float != FloatType::F32 {
-            let (before, after) = (largest(tensor), largest(&narrow));
-            let (before, after) = (before.map_err(failed())?, after.map_err(failed())?);
+            let before = largest(tensor).map_err(failed())?;
+            let after = largest(&narrow).map_err(failed())?;
             if before.is_finite() && after.is_infinite() {
-                return Err(HubError::unwritable(
-                    path,
-                    format!(
-                        "tensor `{name}` holds {before:e}, which is outside the range of {float}"
-                    ),
-                    "write bf16 or f32",
-                ));
+                let found = format!(
+                    "tensor `{name}` holds {before:e}, which is outside the range of {float}"
+                );
+                return Err(HubError::unwritable(path, found, "write bf16 or f32"));
             }
         }
         Ok(narrow)

@@ -30,9 +30,12 @@ pub(crate) struct Parsed<'a> {
 
 /// Parses `bytes`, the content of the file `path`.
 pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubError> {
-    taken_apart(bytes).map_err(|found| match another_format(bytes) {
-        Some((found, remedy)) => HubError::malformed(path, found, remedy),
-        None => HubError::malformed(path, found, COPY_AGAIN),
+    taken_apart(bytes).map_err(|found| {
+        let (found, remedy) = match another_format(bytes) {
+            Some((found, remedy)) => (found.to_owned(), remedy),
+            None => (found, COPY_AGAIN),
+        };
+        HubError::malformed(path, found, remedy)
     })
 }
 
@@ -43,10 +46,8 @@ pub(crate) fn build(
 ) -> serde_json::Result<Vec<u8>> {
     let mut entries = Vec::with_capacity(tensors.len() + 1);
     if !metadata.is_empty() {
-        entries.push(format!(
-            "\"{METADATA}\":{}",
-            serde_json::to_string(metadata)?
-        ));
+        let texts = serde_json::to_string(metadata)?;
+        entries.push(format!("\"{METADATA}\":{texts}"));
     }
     for (name, info) in tensors {
         let name = serde_json::to_string(name)?;
@@ -69,8 +70,7 @@ fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
             "holds {n} bytes, fewer than the {LENGTH_BYTES} a safetensors file starts with"
         ));
     };
-    let length = u64::from_le_bytes(*length);
-    let held = rest.len();
+    let (length, held) = (u64::from_le_bytes(*length), rest.len());
     if length > MAX_HEADER || length > held as u64 {
         return Err(format!(
             "its first {LENGTH_BYTES} bytes declare a safetensors header of {length} bytes, but \
@@ -129,26 +129,19 @@ fn check_entry(name: &str, info: &TensorInfo, held: usize) -> Result<(), String>
             "tensor `{name}` ends at byte {end} of the data, but the file holds {held}"
         ));
     }
+    let (shape, dtype) = (&info.shape, info.dtype);
     // A zero dimension does not excuse the others: strides are products too.
-    let sides = info.shape.iter().map(|&side| side.max(1));
-    let bits = sides
-        .chain([info.dtype.bitsize()])
-        .try_fold(1usize, usize::checked_mul);
-    let bits = match bits {
-        Some(_) if info.shape.contains(&0) => 0,
+    let sides = shape.iter().map(|&side| side.max(1));
+    let mut factors = sides.chain([dtype.bitsize()]);
+    let bits = match factors.try_fold(1usize, usize::checked_mul) {
+        Some(_) if shape.contains(&0) => 0,
         Some(bits) => bits,
-        None => {
-            let shape = &info.shape;
-            return Err(format!("tensor `{name}` has an impossible shape {shape:?}"));
-        }
+        None => return Err(format!("tensor `{name}` has an impossible shape {shape:?}")),
     };
-    if bits.div_ceil(8) != end - start {
+    let (needed, held) = (bits.div_ceil(8), end - start);
+    if needed != held {
         return Err(format!(
-            "tensor `{name}` of shape {:?} and type {} needs {} bytes, but has {}",
-            info.shape,
-            info.dtype,
-            bits.div_ceil(8),
-            end - start
+            "tensor `{name}` of shape {shape:?} and type {dtype} needs {needed} bytes, but has {held}"
         ));
     }
     Ok(())
@@ -156,20 +149,25 @@ fn check_entry(name: &str, info: &TensorInfo, held: usize) -> Result<(), String>
 
 /// Recognises formats that people mistake for safetensors. Called only once the file is known to be invalid: a valid
 /// file may begin with any of these bytes, since they are its header's length.
-fn another_format(bytes: &[u8]) -> Option<(String, &'static str)> {
-    let convert = "load it in Python and save the weights with `safetensors.torch.save_file`";
+fn another_format(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if bytes.get(LENGTH_BYTES) == Some(&b'{') {
-        None
-    } else if bytes.starts_with(b"PK") {
-        let found = "is a zip archive, like PyTorch's .pt, .pth and .bin files, not safetensors";
-        Some((found.to_owned(), convert))
-    } else if bytes.starts_with(&[0x80]) {
-        let found = "is a Python pickle, like old PyTorch files, not safetensors";
-        Some((found.to_owned(), convert))
-    } else if bytes.starts_with(b"version https://git-lfs") {
-        let found = "is a Git LFS pointer, not the file it stands for";
-        Some((found.to_owned(), "run `git lfs pull` where it came from"))
-    } else {
-        None
+        return None;
     }
+    let convert = "load it in Python and save the weights with `safetensors.torch.save_file`";
+    let archive = "is a zip archive, like PyTorch's .pt, .pth and .bin files, not safetensors";
+    let pickle = "is a Python pickle, like old PyTorch files, not safetensors";
+    let pointer = "is a Git LFS pointer, not the file it stands for";
+    let known: [(&[u8], _, _); 3] = [
+        (b"PK", archive, convert),
+        (&[0x80], pickle, convert),
+        (
+            b"version https://git-lfs",
+            pointer,
+            "run `git lfs pull` where it came from",
+        ),
+    ];
+    let found = known
+        .into_iter()
+        .find(|(start, ..)| bytes.starts_with(start));
+    found.map(|(_, found, remedy)| (found, remedy))
 }

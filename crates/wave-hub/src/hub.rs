@@ -22,10 +22,6 @@
 //! | pull requests: opened as a draft, then committed to as `refs/pr/N` | `create_pr` asks for write access to `main` (<https://github.com/huggingface/hf-hub/pull/199>, merged, unreleased) | `publish.rs`, `propose` |
 //! | dry run, scan for secrets, rules for artefacts | specific to wave | `plan.rs`, `publish.rs`, `hub.rs` |
 //!
-//! Lost with wave's own client: resuming a large file within a command
-//! (<https://github.com/huggingface/hf-hub/issues/196>), Git LFS uploads, pull requests to another branch than
-//! `main`, cutting a body that is longer than the hub said, and the refusal of unencrypted addresses for uploads.
-//!
 //! Two weaknesses of hf-hub 1.0.0 cannot be fixed from outside: it takes the headers `ETag` and `X-Repo-Commit` as
 //! file names unchecked, so that a malicious hub can write outside the cache (`HF_ENDPOINT` has to be trusted); and
 //! its HEAD requests have no timeout.
@@ -34,7 +30,10 @@
 
 use std::sync::Arc;
 
+pub use hf_hub::progress::FileProgress;
 use hf_hub::progress::{DownloadEvent, ProgressEvent, ProgressHandler, UploadEvent};
+
+use crate::directory::{ARTEFACT_FILES, EXPAND_FILE, PICTURE_FILE};
 
 mod cache;
 mod client;
@@ -51,23 +50,12 @@ pub use cache::cached;
 pub use name::{HubName, RepoName};
 pub use plan::{Plan, PlannedFile, plan};
 pub use publish::{PublishOptions, Published, publish};
-pub use pull::{Choose, Pulled, Refusal, checkout, pull, pull_data, resolve};
+pub use pull::{Choose, Pulled, Refusal, checkout, pull, pull_data};
 pub use search::{Found, search};
 pub use settings::{HubSettings, Token};
 
-/// The progress of the transfer of one file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress<'a> {
-    /// The file's name within the repository.
-    pub file: &'a str,
-    /// Bytes transferred.
-    pub done: u64,
-    /// Total bytes; 0 if the hub does not say.
-    pub total: u64,
-}
-
-/// Called as files are transferred, several at a time, from other threads.
-pub type OnProgress = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
+/// Called as files are transferred, several at a time, from other threads. Total bytes are 0 if the hub does not say.
+pub type OnProgress = Arc<dyn Fn(&FileProgress) + Send + Sync>;
 
 /// Forwards hf-hub's events.
 struct Events(OnProgress);
@@ -79,33 +67,20 @@ impl ProgressHandler for Events {
         else {
             return;
         };
-        for file in files {
-            (self.0)(Progress {
-                file: &file.filename,
-                done: file.bytes_completed,
-                total: file.total_bytes,
-            });
-        }
+        files.iter().for_each(|file| (self.0)(file));
     }
 }
 
 /// True if a file of this name, at the top of an artefact's directory, is part of the artefact.
 fn is_artefact_file(name: &str) -> bool {
-    let fixed = [
-        "config.json",
-        crate::directory::PREPROCESSOR_FILE,
-        crate::directory::PROCESSOR_FILE,
-        crate::TOKENIZER_FILE,
-        "tokenizer_config.json",
-        "README.md",
-        crate::PICTURE_FILE,
-        "LICENSE",
-        "LICENSE.md",
-        "LICENSE.txt",
-    ];
-    let kinds = [".safetensors", ".onnx"];
+    let licences = ["LICENSE", "LICENSE.md", "LICENSE.txt"];
     let plain = !name.starts_with('.') && !name.contains(['/', '\\']);
-    plain && (fixed.contains(&name) || kinds.iter().any(|kind| name.ends_with(kind)))
+    let known = match name {
+        EXPAND_FILE => false,
+        "tokenizer_config.json" | PICTURE_FILE => true,
+        name => ARTEFACT_FILES.contains(&name) || licences.contains(&name),
+    };
+    plain && (known || name.ends_with(".safetensors") || name.ends_with(".onnx"))
 }
 
 /// True if a name is that of a pickle, or of a format that often contains one: reading it may run code.

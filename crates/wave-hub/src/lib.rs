@@ -2,19 +2,16 @@
 //!
 //! Stages exchange directories, and this crate reads and writes them:
 //!
-//! - a **model directory** in timm's layout ([`read_model`], [`write_model`]): `model.safetensors`,
-//!   `config.json` and a card, with `model.onnx` if requested;
-//! - the same in transformers' layout ([`read_transformers`], [`write_transformers`]);
-//! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
-//!   `config.json` and a card;
-//! - a **delta directory** ([`read_delta`], [`write_delta`]): `delta.safetensors`, `config.json` and a
-//!   card.
+//! - a **model directory** in timm's layout ([`read_model`], [`write_model`]), with `model.onnx` if requested, or in
+//!   transformers' ([`read_transformers`], [`write_transformers`]);
+//! - a **template directory** ([`read_templates`], [`write_templates`]);
+//! - a **delta directory** ([`read_delta`], [`write_delta`]).
 //!
-//! To write one, its files are staged under temporary names and synced, the old `config.json` is
-//! removed, the files are renamed, and the new `config.json` comes last. So a file is complete or absent,
-//! and a directory with a `config.json` is complete. The same content gives the same bytes, whatever the run or the
-//! machine. On reading, `config.json` gives the kind; for any bytes, a reader returns a value or a [`HubError`], and
-//! never panics.
+//! Each has its weights, `config.json` and a card. To write one, its files are staged under temporary names and synced,
+//! the old `config.json` is removed, the files are renamed, and the new `config.json` comes last. So a file is complete
+//! or absent, and a directory with a `config.json` is complete. The same content gives the same bytes, whatever the run
+//! or the machine. On reading, `config.json` gives the kind; for any bytes, a reader returns a value or a [`HubError`],
+//! and never panics.
 //!
 //! There are also tables with a checksum ([`write_table`]), TensorBoard's event files ([`EventWriter`]) and, with the
 //! feature `hub`, downloads from a hub and publishing to it. The crate knows names, shapes and element types, but
@@ -22,20 +19,14 @@
 //!
 //! ```
 //! use candle_core::{Device, Tensor};
-//! use wave_hub::{FloatType, ModelConfig, PretrainedCfg, Weights, read_model, write_model};
+//! use wave_hub::{FloatType, ModelConfig, Weights, read_model, write_model};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ModelConfig {
 //!     architecture: "vit_tiny_patch16_224".into(),
 //!     num_classes: 2,
-//!     num_features: 3,
-//!     global_pool: "token".into(),
-//!     model_args: serde_json::Map::new(),
-//!     pretrained_cfg: PretrainedCfg::default(),
 //!     label_names: Some(vec!["cat".into(), "dog".into()]),
-//!     crop_offset: None,
-//!     layer_norm_eps: None,
-//!     wave: None,
+//!     ..ModelConfig::default()
 //! };
 //! let head = Tensor::new(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &Device::Cpu)?;
 //! let weights = Weights::from([("head.weight".to_owned(), head)]);
@@ -56,7 +47,6 @@ mod card;
 mod delta;
 mod digest;
 mod directory;
-mod element;
 mod error;
 mod events;
 mod files;
@@ -67,7 +57,6 @@ pub mod hub;
 mod model;
 mod numbers;
 pub mod onnx;
-mod pickle;
 mod preprocessing;
 mod proto;
 mod provenance;
@@ -84,19 +73,19 @@ pub use atomic::{
     prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
 };
 pub use card::{
-    CardFront, CardResult, PAPER, card_interface, card_timm, card_transformers, millions,
-    model_card, stated_license, with_license,
+    CardFront, PAPER, card_interface, card_timm, card_transformers, millions, model_card,
+    stated_license, with_license,
 };
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
     ARTEFACT_FILES, Kind, PICTURE_FILE, TOKENIZER_FILE, UNREAD_FILES, check_digests, directory_kind,
 };
-pub use error::HubError;
+pub use error::{Fault, HubError};
 pub use events::{EVENTS_FILE, EventWriter};
 pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
-pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model};
+pub use model::{ModelConfig, PretrainedCfg, read_model, write_model};
 pub use numbers::{FLOOR, HALF_TO_EVEN};
 pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
 pub use provenance::Provenance;

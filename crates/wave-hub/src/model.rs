@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::directory::{
@@ -15,7 +15,7 @@ use crate::directory::{
     write_artefact,
 };
 use crate::float::cast;
-use crate::numbers::{check_numbers, check_offset};
+use crate::numbers::{check_label_names, check_numbers, check_offset};
 use crate::onnx::{self, VitSizes};
 use crate::tensors::read_weights;
 use crate::{FloatType, HubError, Weights};
@@ -64,9 +64,8 @@ pub struct PretrainedCfg {
     /// The name of this set of weights. Empty when the file does not say.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tag: String,
-    /// True if the weights need a loader of their own.
-    #[serde(deserialize_with = "flag")]
-    pub custom_load: bool,
+    /// True, or a loader's name, if the weights need a loader of their own.
+    pub custom_load: Value,
     /// Channels, height and width.
     pub input_size: [usize; 3],
     /// True if no other height and width will do.
@@ -85,33 +84,17 @@ pub struct PretrainedCfg {
     pub num_classes: usize,
     /// The height and width of the last feature map, if there is one.
     pub pool_size: Option<[usize; 2]>,
-    /// The module(s) that see the image's channels.
-    pub first_conv: Option<ModuleNames>,
-    /// The module(s) that make the logits.
-    pub classifier: Option<ModuleNames>,
-}
-
-/// One module name, or several: a network with two heads names both.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum ModuleNames {
-    /// A single module.
-    One(String),
-    /// Several modules.
-    Many(Vec<String>),
-}
-
-impl From<&str> for ModuleNames {
-    fn from(name: &str) -> Self {
-        Self::One(name.to_owned())
-    }
+    /// The name of the module that sees the image's channels, or a list of several.
+    pub first_conv: Option<Value>,
+    /// The name of the module that makes the logits, or a list of several.
+    pub classifier: Option<Value>,
 }
 
 impl Default for PretrainedCfg {
     fn default() -> Self {
         Self {
             tag: String::new(),
-            custom_load: false,
+            custom_load: false.into(),
             input_size: [3, 224, 224],
             fixed_input_size: false,
             interpolation: "bicubic".to_owned(),
@@ -130,9 +113,7 @@ impl Default for PretrainedCfg {
 /// Reads a model directory: its `config.json` and `model.safetensors`.
 ///
 /// # Errors
-/// [`HubError::Missing`] when the directory or one of the files is not there,
-/// [`HubError::Malformed`] when it is a template directory, or a file is broken or contradicts
-/// itself, [`HubError::Io`] when something cannot be read.
+/// Also for a directory of another kind, or a file that contradicts itself.
 pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let (kind, config) = read_config(dir)?;
     let remedy = match kind {
@@ -166,14 +147,11 @@ pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, Hu
 /// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`,
 /// the graph `model.onnx` if its sizes and metadata are given, and `config.json`.
 ///
-/// Everything is on disk under temporary names before the first file gets its own, and `config.json` comes last, so a
-/// directory that has one is complete. Files that an earlier model left next to its weights (scalers, an ONNX graph,
-/// transformers' preprocessing) are removed, unless they are written again; other files in `dir` are left alone.
+/// Files that an earlier model left next to its weights (scalers, an ONNX graph, transformers' preprocessing) are
+/// removed, unless they are written again; other files in `dir` are left alone.
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when the content contradicts itself, `float` cannot hold a weight, or an ONNX file cannot
-/// hold the graph; [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind;
-/// unless the failure falls between two renames, nothing else has changed either.
+/// Also if `float` cannot hold a weight, or an ONNX file cannot hold the graph.
 pub fn write_model(
     dir: &Path,
     config: &ModelConfig,
@@ -205,11 +183,8 @@ pub(crate) fn parse(path: &Path, mut config: Value) -> Result<ModelConfig, HubEr
     nest(&mut config).map_err(refuse)?;
     names_in_order(&mut config).map_err(refuse)?;
     let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
-        HubError::malformed(
-            path,
-            format!("is not a model's configuration: {cause}"),
-            "correct the file or write the model again",
-        )
+        let found = format!("is not a model's configuration: {cause}");
+        HubError::malformed(path, found, "correct the file or write the model again")
     })?;
     check(&config).map_err(refuse)?;
     Ok(config)
@@ -241,10 +216,9 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
             "`pretrained_cfg` is {prepared}, expected an object with keys such as `mean`"
         ));
     };
-    let said = prepared.iter().filter(|(_, value)| !value.is_null());
-    Ok(said
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect())
+    let mut said = prepared.clone();
+    said.retain(|_, value| !value.is_null());
+    Ok(said)
 }
 
 /// Turns names keyed by class number, which timm writes if the numbers have gaps, into names in order. A class
@@ -262,13 +236,9 @@ fn names_in_order(config: &mut Value) -> Result<(), String> {
     let mut names: Vec<Value> = (0..classes).map(|i| i.to_string().into()).collect();
     for (number, name) in named {
         let place = number.parse().ok().and_then(|i: usize| names.get_mut(i));
-        let place = place.ok_or_else(|| {
-            format!(
-                "`label_names` names a class {number:?}, expected 0 to {}",
-                classes.max(1) - 1
-            )
-        })?;
-        *place = name.clone();
+        let last = classes.max(1) - 1;
+        let wrong = || format!("`label_names` names a class {number:?}, expected 0 to {last}");
+        *place.ok_or_else(wrong)? = name.clone();
     }
     config["label_names"] = names.into();
     Ok(())
@@ -276,12 +246,8 @@ fn names_in_order(config: &mut Value) -> Result<(), String> {
 
 /// Refuses configurations that no model can have.
 fn check(config: &ModelConfig) -> Result<(), String> {
-    let classes = config.num_classes;
-    if let Some(names) = &config.label_names
-        && names.len() != classes
-    {
-        let n = names.len();
-        return Err(format!("`label_names` has {n} names for {classes} classes"));
+    if let Some(names) = &config.label_names {
+        check_label_names(names, config.num_classes)?;
     }
     if let Some(eps) = config.layer_norm_eps
         && !(eps > 0.0 && eps < 1.0)
@@ -305,18 +271,6 @@ pub(crate) fn check_prepared(prepared: &PretrainedCfg) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// timm's `custom_load` may also name the loader.
-fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    match Value::deserialize(deserializer)? {
-        Value::Bool(flag) => Ok(flag),
-        Value::Null => Ok(false),
-        Value::String(_) => Ok(true),
-        other => Err(serde::de::Error::custom(format!(
-            "invalid `custom_load`: {other}, expected true or false"
-        ))),
-    }
 }
 
 #[cfg(test)]

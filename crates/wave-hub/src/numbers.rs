@@ -5,12 +5,7 @@ pub const HALF_TO_EVEN: &str = "half_to_even";
 /// Rounding of it in transformers.
 pub const FLOOR: &str = "floor";
 
-/// Range of the crop's side over the resized image's.
-const CROP_PCT: std::ops::RangeInclusive<f64> = 0.01..=1.0;
-/// Range of standard deviations, for settings too.
-const STD: std::ops::RangeInclusive<f64> = 1e-4..=1.0;
-
-/// Refuses numbers that no image can be prepared with: the one check, for models and templates alike.
+/// Refuses numbers that no image can be prepared with.
 pub(crate) fn check_numbers(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<(), String> {
     if mean.len() != std.len() {
         let (m, s) = (mean.len(), std.len());
@@ -21,19 +16,25 @@ pub(crate) fn check_numbers(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<
             "`mean` is {mean:?}, expected numbers from 0 to 1, where black is 0 and white 1"
         ));
     }
-    if !std.iter().all(|value| STD.contains(value)) {
-        let (least, most) = (STD.start(), STD.end());
+    if !std.iter().all(|value| (1e-4..=1.0).contains(value)) {
         return Err(format!(
-            "`std` is {std:?}, expected positive numbers, {least} to {most}"
+            "`std` is {std:?}, expected positive numbers, 0.0001 to 1"
         ));
     }
-    if !CROP_PCT.contains(&crop_pct) {
-        let (least, most) = (CROP_PCT.start(), CROP_PCT.end());
+    if !(0.01..=1.0).contains(&crop_pct) {
         return Err(format!(
-            "`crop_pct` is {crop_pct}, expected a number from {least} to {most}"
+            "`crop_pct` is {crop_pct}, expected a number from 0.01 to 1"
         ));
     }
     Ok(())
+}
+
+/// Refuses a wrong number of class names.
+pub(crate) fn check_label_names(names: &[String], classes: usize) -> Result<(), String> {
+    match names.len() {
+        n if n == classes => Ok(()),
+        n => Err(format!("`label_names` has {n} names for {classes} classes")),
+    }
 }
 
 /// Refuses an unknown rounding.

@@ -1,23 +1,17 @@
 //! Export to ONNX: a vision transformer as a graph that any runtime executes.
 //!
-//! The graph uses operator set 17, the first with LayerNormalization, and states GELU by its
-//! definition (the operator came later). It takes `images` (batch, channels, side, side),
-//! normalised as the model expects, and gives `logits` (batch, classes); the batch is free.
-//! Weights keep timm's names, except that the matrices of the blocks are stored transposed, as
-//! MatMul expects them, under the name with `_t` appended. It computes in f32; weights stored as f16
-//! or bf16, under their name with the type appended, are widened by Cast nodes, which runtimes
-//! fold away when they load the file.
-//!
-//! The schema is onnx.proto's; field numbers are next to their names in `schema`.
+//! The graph takes `images` (batch, channels, side, side), normalised as the model expects, and gives `logits` (batch,
+//! classes); the batch is free. Operator set 17 is the first with LayerNormalization; GELU is stated by its definition,
+//! since the operator came later. Weights keep timm's names, except that the matrices of the blocks are stored
+//! transposed, as MatMul expects them, under the name with `_t` appended. Weights stored as f16 or bf16, under their
+//! name with the type appended, are widened to f32 by Cast nodes, which runtimes fold away when they load the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
-use safetensors::tensor::View;
-
 use crate::atomic::Staged;
 use crate::proto::Message;
+use crate::tensors::raw;
 use crate::{FloatType, HubError, Weights};
 
 mod graph;
@@ -69,11 +63,7 @@ impl VitSizes {
 /// type `float`. `metadata` becomes the file's free text: label names, normalisation and the like.
 ///
 /// Everything before the weights is put together first, then they are written one by one, so that they are never in
-/// memory twice.
-///
-/// # Errors
-/// [`HubError::Unwritable`] when the file would exceed the format's 2 GiB; [`HubError::Io`] and
-/// [`HubError::Tensor`] when the work fails. No temporary file stays behind.
+/// memory twice. Refuses a file beyond the format's 2 GiB.
 pub(crate) fn stage(
     path: &Path,
     sizes: &VitSizes,
@@ -88,26 +78,23 @@ pub(crate) fn stage(
         body = body.message(schema::GRAPH_NODE, node);
     }
     let image = [None, Some(sizes.channels), Some(side), Some(side)];
+    let logits = [None, Some(sizes.classes)];
     body = body
         .message(schema::GRAPH_INPUT, schema::float_value("images", &image))
-        .message(
-            schema::GRAPH_OUTPUT,
-            schema::float_value("logits", &[None, Some(sizes.classes)]),
-        );
+        .message(schema::GRAPH_OUTPUT, schema::float_value("logits", &logits));
     for constant in graph.constants {
         body = body.message(schema::GRAPH_INITIALIZER, constant);
     }
-    let bytes = |tensor: &Tensor| float.bytes() * tensor.elem_count();
-    let head = |name: &str, tensor: &Tensor| {
+    let mut length = body.as_bytes().len();
+    let mut heads = Vec::new();
+    for (name, tensor) in &graph.weights {
         let head = schema::float_head(name, tensor.dims(), float);
-        let length = head.as_bytes().len() + bytes(tensor);
-        let open = Message::new().open(schema::GRAPH_INITIALIZER, length);
-        open.then(head.as_bytes())
-    };
-    let heads: Vec<_> = graph.weights.iter().map(|(n, t)| head(n, t)).collect();
-    let weights = || heads.iter().zip(&graph.weights);
-    let lengths = weights().map(|(head, (_, tensor))| head.as_bytes().len() + bytes(tensor));
-    let length = body.as_bytes().len() + lengths.sum::<usize>();
+        let bytes = float.bytes() * tensor.elem_count();
+        let open = Message::new().open(schema::GRAPH_INITIALIZER, head.as_bytes().len() + bytes);
+        let head = open.then(head.as_bytes());
+        length += head.as_bytes().len() + bytes;
+        heads.push(head);
+    }
     let opset = Message::new()
         .text(schema::OPSET_DOMAIN, "")
         .int(schema::OPSET_VERSION, OPSET);
@@ -133,11 +120,9 @@ pub(crate) fn stage(
         let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(HubError::io("write", path));
         put(file.as_bytes())?;
         put(body.as_bytes())?;
-        for (head, (name, tensor)) in weights() {
+        for (head, (name, tensor)) in heads.iter().zip(&graph.weights) {
             put(head.as_bytes())?;
-            // In CPU memory, row by row.
-            let values = tensor.to_device(&Device::Cpu).and_then(|t| t.contiguous());
-            put(&View::data(&values.map_err(HubError::tensor(path, name))?))?;
+            put(&raw(tensor).map_err(HubError::tensor(path, name))?)?;
         }
         Ok(())
     })

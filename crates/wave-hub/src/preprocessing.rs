@@ -114,10 +114,8 @@ impl Preprocessing {
 
     /// The preprocessing for weights without any description: timm's defaults.
     pub fn assumed() -> Self {
-        let why = "not specified, so timm's default";
-        Self::of_timm(&PretrainedCfg::default(), |_| {
-            Source::Assumed(why.to_owned())
-        })
+        let source = |_: &str| Source::Assumed("not specified, so timm's default".to_owned());
+        Self::of_timm(&PretrainedCfg::default(), source)
     }
 
     /// The name, value and source of each step, for people.
@@ -149,9 +147,8 @@ impl Preprocessing {
 /// class that transformers has for the `model_type` are assumed.
 ///
 /// # Errors
-/// [`HubError::Missing`] without a `config.json`; [`HubError::Malformed`] when a file is broken,
-/// is of a class that is not known here, or asks for steps that no plain transform takes (no rescaling,
-/// padding); [`HubError::Io`] when it cannot be read.
+/// Also if a file is of a class that is not known here, or asks for steps that no plain transform takes (no rescaling,
+/// padding).
 pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
     let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
@@ -159,57 +156,46 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
         let model = crate::model::parse(&path, config.clone())?;
         return Ok(of_model(&model, &config));
     }
-    for (file, key) in [
-        (PROCESSOR_FILE, Some("image_processor")),
-        (PREPROCESSOR_FILE, None),
-    ] {
+    let refuse = |path: &Path, found: String| HubError::malformed(path, found, "correct the file");
+    for file in [PROCESSOR_FILE, PREPROCESSOR_FILE] {
         let path = dir.join(file);
         if !path.exists() {
             continue;
         }
         let mut steps: Value = read_json(&path)?;
-        if let Some(key) = key {
-            match steps.get_mut(key) {
-                Some(inner) => steps = inner.take(),
-                // Older ones are for text only.
-                None => continue,
-            }
+        if file == PROCESSOR_FILE {
+            let Some(inner) = steps.get_mut("image_processor") else {
+                continue; // older ones are for text only
+            };
+            steps = inner.take();
         }
-        return processor::read(&steps, &config, file)
-            .map_err(|found| HubError::malformed(&path, found, "correct the file"));
+        let read = processor::read(&steps, &config, file);
+        return read.map_err(|found| refuse(&path, found));
     }
-    processor::assumed(&config)
-        .map_err(|found| HubError::malformed(&path, found, "correct the file"))
+    processor::assumed(&config).map_err(|found| refuse(&path, found))
 }
 
 /// The preprocessing of timm's configuration, which the file has as `said`.
 fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
-    const KEYS: [&str; 6] = [
-        "input_size",
-        "interpolation",
-        "crop_pct",
-        "crop_mode",
-        "mean",
-        "std",
-    ];
     let (said, at) = match said.get("pretrained_cfg") {
         Some(said) => (said, "pretrained_cfg."),
         None => (said, ""), // as timm's older ones
     };
-    let silent = KEYS.iter().all(|key| said[key].is_null());
-    let source = |key: &str| match said[key].is_null() {
+    let cfg = &config.pretrained_cfg;
+    let mut steps = Preprocessing::of_timm(cfg, |key| match said[key].is_null() {
         false => Source::File(format!("{CONFIG_FILE}: {at}{key}")),
-        true if silent => Source::Assumed(format!(
-            "{CONFIG_FILE} does not describe preprocessing, so timm's default"
-        )),
         true => Source::Class("timm's PretrainedCfg".to_owned()),
-    };
-    let mut steps = Preprocessing::of_timm(&config.pretrained_cfg, source);
+    });
+    let default = |(.., source): &(_, _, &Source)| matches!(source, Source::Class(_));
+    if steps.described().iter().all(default) {
+        let why = format!("{CONFIG_FILE} does not describe preprocessing, so timm's default");
+        steps = Preprocessing::of_timm(cfg, |_| Source::Assumed(why.clone()));
+    }
     // A fixed size is the network's own, as timm reads it, and one that can change is not fixed.
     let args = &config.model_args;
     let free = args.get("dynamic_img_size") == Some(&Value::Bool(true))
         || args.get("strict_img_size") == Some(&Value::Bool(false));
-    if config.pretrained_cfg.fixed_input_size
+    if cfg.fixed_input_size
         && !free
         && let Some(size) = args.get("img_size").and_then(sides)
     {

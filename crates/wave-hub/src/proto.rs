@@ -1,8 +1,5 @@
-//! Protocol Buffers, as far as ONNX files and TensorBoard events need them: writing only.
-//!
-//! A message is a run of fields, each a tag (field number times 8 plus wire type) and a value.
-//! Both formats are append-only lists of known fields, so the schema stays with its writer, as
-//! field numbers next to field names, and no generated code is needed.
+//! Protocol Buffers, as far as ONNX files and TensorBoard events need them: writing only. A message is a run of fields,
+//! each a tag (field number times 8 plus wire type) and a value. The field numbers are with the writers of the formats.
 
 /// The bytes of a message under construction.
 #[derive(Debug, Clone, Default)]

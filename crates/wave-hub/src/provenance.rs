@@ -14,7 +14,7 @@ use serde_json::Value;
 /// assert_eq!(provenance.depths, [2, 12]);
 /// assert!(provenance.widths.is_empty());
 /// assert_eq!(provenance.all_epochs(), [1.5]);
-/// assert_eq!(provenance.record()["seed"], 7);
+/// assert_eq!(provenance.record["seed"], 7);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Value", into = "Value")]
@@ -37,15 +37,11 @@ pub struct Provenance {
     pub epochs: f64,
     /// The provenance of the templates that these grew from.
     pub grown: Option<Box<Provenance>>,
-    record: Value,
+    /// The whole record, for cards.
+    pub record: Value,
 }
 
 impl Provenance {
-    /// The whole record, for cards.
-    pub fn record(&self) -> &Value {
-        &self.record
-    }
-
     /// Epochs of the condensations that it grew from, if any, and then of its own.
     pub fn all_epochs(&self) -> Vec<f64> {
         let before = self.grown.iter().flat_map(|before| before.all_epochs());

@@ -2,7 +2,6 @@
 //!
 //! It holds `scalers.{layer}.{part}` for every layer and part, and nothing else.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::directory::{CONFIG_FILE, SCALERS_FILE, check_digest};
@@ -14,18 +13,15 @@ use crate::{HubError, Weights};
 /// The scalers of a model of `depth` layers in `dir`, if it has any.
 ///
 /// # Errors
-/// [`HubError::Malformed`] naming a tensor that is missing or unexpected, or when the file is broken;
-/// [`HubError::Io`] when it cannot be read.
+/// Also for a tensor that is missing or unexpected.
 pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubError> {
     let path = dir.join(SCALERS_FILE);
     if !path.is_file() {
         return Ok(None);
     }
     let weights = read_weights(&path)?;
-    let name = |(layer, part)| format!("scalers.{layer}.{part}");
-    let all = (0..depth).flat_map(|layer| PARTS.map(|part| (layer, part)));
-    let expected: BTreeSet<String> = all.map(name).collect();
-    check_names(&expected, &weights).map_err(|found| {
+    let expected = (0..depth).flat_map(|l| PARTS.map(|part| format!("scalers.{l}.{part}")));
+    check_names(&expected.collect(), &weights).map_err(|found| {
         let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
         HubError::malformed(&path, found, remedy)
     })?;

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor;
 use sha2::{Digest, Sha256};
 
 use crate::atomic::Staged;
 use crate::digest::hex;
 use crate::files::read_bytes;
-use crate::tensors::{fill, lay_out};
+use crate::tensors::{fill, lay_out, raw};
 use crate::{HubError, Weights, header};
 
 /// The metadata's key of the checksum.
@@ -22,9 +21,6 @@ const CHECKSUM: &str = "sha256";
 
 /// Writes a table into a directory that exists, whole or not at all. The same content gives the same
 /// bytes.
-///
-/// # Errors
-/// [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind.
 pub fn write_table(
     path: &Path,
     table: &Weights,
@@ -34,8 +30,7 @@ pub fn write_table(
     let mut hasher = Sha256::new();
     hasher.update(canonical(metadata).as_bytes());
     for (name, tensor) in &order {
-        let tensor = tensor.contiguous().map_err(HubError::tensor(path, name))?;
-        hasher.update(tensor::View::data(&tensor));
+        hasher.update(raw(tensor).map_err(HubError::tensor(path, name))?);
     }
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.into(), hex(&hasher.finalize()));
@@ -47,8 +42,7 @@ pub fn write_table(
 /// checksum.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is not such a table or its content does
-/// not match its checksum; [`HubError::Io`] when it cannot be read.
+/// Also if the content does not match its checksum.
 pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let remedy = "the file is damaged: remove it or copy it again";
     let damaged = |found: String| HubError::malformed(path, found, remedy);
@@ -62,9 +56,8 @@ pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), Hu
     hasher.update(parsed.data);
     let found = hex(&hasher.finalize());
     if found != expected {
-        return Err(damaged(format!(
-            "its content has the SHA-256 {found}, expected {expected}"
-        )));
+        let found = format!("its content has the SHA-256 {found}, expected {expected}");
+        return Err(damaged(found));
     }
     let mut table = Weights::new();
     for (name, view) in parsed.tensors {

@@ -1,15 +1,6 @@
 //! The template directory: `templates.safetensors`, `config.json`, a card, and a program that expands models from
-//! them with only numpy.
-//!
-//! Tensors of `templates.safetensors`, with N templates in a set and template size t:
-//!
-//! - `templates.{set}` of shape (N, t, t): the templates that the layers share;
-//! - `bank.{k}.{part}` of shape (N, rows/t, cols/t): the scalers of anchor k, for every part;
-//! - `auxiliary.{name}`: the weights of the auxiliary that are not composed.
-//!
-//! With levels of size, these are the last level's; the same names after `levels.{i}.` are those of level i.
-//!
-//! A part (`qkv`, `proj`, `fc1`, `fc2`) takes its templates from one set; parts may share one.
+//! them with only numpy. Its tensors (`crates/FORMATS.md`): `templates.{set}` of shape (N, t, t), `bank.{k}.{part}` of
+//! shape (N, rows/t, cols/t), and the weights of the auxiliary that are not composed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,9 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE};
-use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
+use crate::numbers::{HALF_TO_EVEN, check_label_names, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
-use crate::versioned::{Versioned, check_names, check_sizes, read, write};
+use crate::versioned::{Versioned, check_names, check_sizes, check_written, read, write};
 use crate::{FloatType, HubError, Provenance, Weights};
 
 /// The program [`EXPAND_FILE`], the same in every directory.
@@ -160,16 +151,12 @@ pub struct Accuracy {
 /// Reads a template directory and checks that its file holds what its configuration says.
 ///
 /// # Errors
-/// [`HubError::Missing`] when the directory or one of the files is not there,
-/// [`HubError::Malformed`] when it is a model directory, is of another format version, or a file
-/// is broken or contradicts the other, [`HubError::Io`] when something cannot be read.
+/// Also for another kind or format version, where one file contradicts the other, or for templates of zeros.
 pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError> {
     let (config, weights) = read::<TemplateConfig>(dir)?;
     let path = dir.join(TEMPLATES_FILE);
-    let templates = weights
-        .iter()
-        .filter(|(name, _)| name.contains("templates."));
-    for (name, t) in templates {
+    let all = weights.iter();
+    for (name, t) in all.filter(|(name, _)| name.contains("templates.")) {
         if is_zero(t).map_err(HubError::tensor(&path, name))? {
             let found = format!("tensor `{name}` is 0 everywhere, expected templates");
             return Err(HubError::malformed(&path, found, "condense again"));
@@ -178,13 +165,7 @@ pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError>
     Ok((config, weights))
 }
 
-/// Writes a template directory: the weights as `float`, the card `README.md`, `expand.py`, and `config.json` last,
-/// all of them on disk under temporary names before the first gets its own.
-///
-/// # Errors
-/// [`HubError::Unwritable`] when [`read_templates`] would refuse the content, [`HubError::Io`]
-/// and [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the
-/// failure falls between two renames, neither has anything else changed.
+/// Writes a template directory: the weights as `float`, the card `README.md`, `expand.py`, and `config.json` last.
 pub fn write_templates(
     dir: &Path,
     config: &TemplateConfig,
@@ -202,11 +183,8 @@ impl Versioned for TemplateConfig {
     const NOUN: &'static str = "templates";
     const VERB: &'static str = "condense";
 
-    fn version(&self) -> u32 {
-        self.format_version
-    }
-
     fn check(&self) -> Result<(), String> {
+        check_written(self.format_version)?;
         if !["tile", "interleave"].contains(&self.kronecker.as_str()) {
             let found = &self.kronecker;
             return Err(format!(
@@ -244,64 +222,46 @@ impl Versioned for TemplateConfig {
         if let Some((set, _)) = self.counts.iter().find(|(_, count)| **count == 0) {
             return Err(format!("`counts` gives the set `{set}` no template"));
         }
-        if let Some(level) = self
-            .levels
-            .iter()
-            .find(|level| level.counts.len() != self.counts.len())
-        {
-            return Err(format!(
-                "`levels` counts the sets {:?}, expected {counted:?}",
-                level.counts.keys().collect::<Vec<_>>()
-            ));
+        for level in &self.levels {
+            if level.counts.len() != counted.len() {
+                let sets: Vec<_> = level.counts.keys().collect();
+                return Err(format!(
+                    "`levels` counts the sets {sets:?}, expected {counted:?}"
+                ));
+            }
         }
         check_numbers(&self.mean, &self.std, self.crop_pct)?;
         check_offset(self.crop_offset.as_deref())?;
-        let (values, channels) = (self.mean.len(), self.channels);
-        if values != channels {
-            return Err(format!(
-                "`mean` has {values} values for {channels} channels"
-            ));
+        let (n, channels) = (self.mean.len(), self.channels);
+        if n != channels {
+            return Err(format!("`mean` has {n} values for {channels} channels"));
         }
-        check_results(
-            &self.label_names,
-            self.classes,
-            &self.accuracies,
-            &self.shapes,
-        )
+        if !self.label_names.is_empty() {
+            check_label_names(&self.label_names, self.classes)?;
+        }
+        check_top1(&self.accuracies, &self.shapes)
     }
 
     fn check_weights(&self, weights: &Weights) -> Result<(), String> {
-        let smaller = self.levels.len().saturating_sub(1);
-        let smaller = self.levels[..smaller].iter().enumerate();
-        let smaller = smaller.map(|(at, level)| (format!("levels.{at}."), &level.counts));
-        let levels: Vec<_> = smaller.chain([(String::new(), &self.counts)]).collect();
         let mut expected = BTreeSet::new();
-        for (prefix, counts) in levels.iter().rev() {
-            check_level(self, prefix, counts, weights, &mut expected)?;
-        }
-        // All inherited weights of a level.
-        let inherited = |name: &&String| {
-            let mut rest = levels.iter().filter_map(|(p, _)| name.strip_prefix(&**p));
-            rest.any(|rest| rest.starts_with("auxiliary."))
+        let mut add = |prefix: &str, counts| -> Result<(), String> {
+            expected.extend(check_level(self, prefix, counts, weights)?);
+            let inherited = format!("{prefix}auxiliary.");
+            let all = weights.keys().filter(|name| name.starts_with(&inherited));
+            expected.extend(all.cloned());
+            Ok(())
         };
-        expected.extend(weights.keys().filter(inherited).cloned());
+        add("", &self.counts)?;
+        let smaller = self.levels.len().saturating_sub(1);
+        for (at, level) in self.levels[..smaller].iter().enumerate().rev() {
+            add(&format!("levels.{at}."), &level.counts)?;
+        }
         check_names(&expected, weights)
     }
 }
 
-/// Refuses a wrong number of class names, and accuracies outside 0..=1.
-pub(crate) fn check_results(
-    label_names: &[String],
-    classes: usize,
-    accuracies: &[Accuracy],
-    shapes: &[ShapeAccuracy],
-) -> Result<(), String> {
-    let names = label_names.len();
-    if names != 0 && names != classes {
-        return Err(format!(
-            "`label_names` has {names} names for {classes} classes"
-        ));
-    }
+/// Refuses accuracies outside 0..=1.
+pub(crate) fn check_top1(accuracies: &[Accuracy], shapes: &[ShapeAccuracy]) -> Result<(), String> {
     let shapes = shapes.iter().map(|shape| shape.top1);
     let mut top1 = shapes.chain(accuracies.iter().map(|accuracy| accuracy.top1));
     match top1.find(|top1| !(0.0..=1.0).contains(top1)) {
@@ -310,26 +270,25 @@ pub(crate) fn check_results(
     }
 }
 
-/// Refuses tensors of a level, with names after `prefix`, that contradict the configuration; adds the names of its
-/// templates and scalers to `expected`.
+/// Refuses tensors of a level, with names after `prefix`, that contradict the configuration. Returns the names of its
+/// templates and scalers.
 fn check_level(
     config: &TemplateConfig,
     prefix: &str,
     counts: &BTreeMap<String, usize>,
     weights: &Weights,
-    expected: &mut BTreeSet<String>,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     let t = config.template_size;
+    let mut names = Vec::new();
     for (set, &n) in counts {
         let name = format!("{prefix}templates.{set}");
-        let shape = shape_of(weights, &name)?;
-        if shape != [n, t, t] {
+        let (shape, expected) = (shape_of(weights, &name)?, [n, t, t]);
+        if shape != expected {
             return Err(format!(
-                "tensor `{name}` has shape {shape:?}, but {CONFIG_FILE} says {:?}",
-                [n, t, t]
+                "tensor `{name}` has shape {shape:?}, but {CONFIG_FILE} says {expected:?}"
             ));
         }
-        expected.insert(name);
+        names.push(name);
     }
     for (part, set) in &config.sets {
         let n = counts.get(set).copied().unwrap_or_default();
@@ -349,10 +308,10 @@ fn check_level(
                      cannot be interpolated"
                 ));
             }
-            expected.insert(name);
+            names.push(name);
         }
     }
-    Ok(())
+    Ok(names)
 }
 
 fn is_zero(tensor: &Tensor) -> candle_core::Result<bool> {
@@ -360,13 +319,11 @@ fn is_zero(tensor: &Tensor) -> candle_core::Result<bool> {
     Ok(largest == 0.0)
 }
 
+/// The shape of a tensor that has to be there.
 fn shape_of<'a>(weights: &'a Weights, name: &str) -> Result<&'a [usize], String> {
-    match weights.get(name) {
-        Some(tensor) => Ok(tensor.dims()),
-        None => Err(format!(
-            "tensor `{name}` is missing, but {CONFIG_FILE} requires it"
-        )),
-    }
+    let tensor = weights.get(name);
+    let missing = || format!("tensor `{name}` is missing, but {CONFIG_FILE} requires it");
+    tensor.map(Tensor::dims).ok_or_else(missing)
 }
 
 #[cfg(test)]

@@ -1,43 +1,28 @@
-//! Weight maps as safetensors files.
-//!
-//! # Element types
-//! Weights are f32 in memory. On disk f32, f16 and bf16 are accepted, and the narrow two widened. Accepted integers
-//! are batch normalisation's step count, `num_batches_tracked`, an i64 scalar, and the `position_ids` and
-//! `relative_position_index` of older files, which are read only. All other types are refused by name: an f64 or an
-//! integer tensor in a weight file is a mistake that is cheaper to report here than in a matrix product.
+//! Weight maps as safetensors files. Weights are f32 in memory; f16 and bf16 are widened. Integers are batch
+//! normalisation's step count, and the position indices of older files, which are read only. Other types are refused: an
+//! f64 or an integer tensor in a weight file is a mistake that is cheaper to report here than in a matrix product.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{self, Dtype, TensorInfo};
+use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 
 use crate::atomic::Staged;
-use crate::element::{element_types, is_step_count};
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
-use crate::{HubError, Weights, pickle};
+use crate::{HubError, Weights};
 
-/// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
-/// header's metadata.
-///
-/// f32 is kept bit for bit, f16 and bf16 are widened to f32, and i64 scalars named
-/// `num_batches_tracked` and i64 tensors named `position_ids` (whole or as the last part of a dotted
-/// name) stay i64.
+/// Reads a safetensors file into CPU memory: the tensors, and the header's metadata.
 ///
 /// # Errors
-/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is not a valid
-/// safetensors file or holds a tensor of another element type; [`HubError::Io`] when it cannot be
-/// read.
+/// Also for a tensor of an element type that weights do not have.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
-    if pickle::is_archive(path)? {
-        return Ok((pickle::read(path)?, BTreeMap::new()));
-    }
     let bytes = read_bytes(path)?;
     let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
-        let (stored, kept) = element_types(path, &name, view.dtype(), view.shape())?;
+        let (stored, kept) = element_types(path, &name, &view)?;
         let tensor = Tensor::from_raw_buffer(view.data(), stored, view.shape(), &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(kept))
             .map_err(HubError::tensor(path, &name))?;
@@ -46,11 +31,41 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
     Ok((weights, parsed.metadata))
 }
 
-/// [`read_tensors`] of a model or templates, in which every value is a finite number.
+/// The element type of a tensor as stored and as kept in memory.
+fn element_types(
+    path: &Path,
+    name: &str,
+    view: &TensorView<'_>,
+) -> Result<(DType, DType), HubError> {
+    let shape = view.shape();
+    match view.dtype() {
+        Dtype::F32 => Ok((DType::F32, DType::F32)),
+        Dtype::F16 => Ok((DType::F16, DType::F32)),
+        Dtype::BF16 => Ok((DType::BF16, DType::F32)),
+        Dtype::I64 if is_step_count(name, shape) || is_places(name) => Ok((DType::I64, DType::I64)),
+        other => Err(HubError::malformed(
+            path,
+            format!("tensor `{name}` of shape {shape:?} has type {other}"),
+            "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
+             `num_batches_tracked`): convert or drop the tensor",
+        )),
+    }
+}
+
+/// True if a tensor of this name holds position indices, as in older files of transformers and timm.
+fn is_places(name: &str) -> bool {
+    let last = name.rsplit('.').next();
+    last.is_some_and(|last| ["position_ids", "relative_position_index"].contains(&last))
+}
+
+fn is_step_count(name: &str, shape: &[usize]) -> bool {
+    shape.is_empty() && name.rsplit('.').next() == Some("num_batches_tracked")
+}
+
+/// [`read_tensors`] of a model or templates.
 ///
 /// # Errors
-/// As [`read_tensors`]; [`HubError::Malformed`] naming the first tensor that holds a NaN or an
-/// infinity.
+/// Also for the first tensor that holds a NaN or an infinity.
 pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
     let (weights, _) = read_tensors(path)?;
     for (name, tensor) in &weights {
@@ -68,9 +83,6 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
 }
 
 /// The number of values of an f32 tensor that are NaN or infinite; 0 for other element types.
-///
-/// # Errors
-/// If the tensor cannot be read back.
 pub fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
     if tensor.dtype() != DType::F32 {
         return Ok(0);
@@ -82,12 +94,11 @@ pub fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
 /// Writes a safetensors file, whole or not at all. The same weights and metadata give the same
 /// bytes, whatever the tensors' strides and device.
 ///
-/// The element types are those [`read_tensors`] reads. Tensors lie in name order, except that the widest element type
-/// comes first, as in files of the format's own writers, so that each tensor is aligned.
+/// Tensors lie in name order, except that the widest element type comes first, as in files of the format's own writers,
+/// so that each tensor is aligned.
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when a tensor could not be read back; [`HubError::Io`] and
-/// [`HubError::Tensor`] when the work fails. No temporary file stays behind.
+/// Also for a tensor that could not be read back.
 pub fn write_tensors(
     path: &Path,
     weights: &Weights,
@@ -139,11 +150,8 @@ pub(crate) fn lay_out<'a>(
         start = end;
     }
     let header = header::build(metadata, &entries).map_err(|cause| {
-        HubError::unwritable(
-            path,
-            format!("the header has no JSON form: {cause}"),
-            "rename",
-        )
+        let found = format!("the header has no JSON form: {cause}");
+        HubError::unwritable(path, found, "rename")
     })?;
     Ok((header, order))
 }
@@ -154,17 +162,18 @@ pub(crate) fn fill(
     order: &[(&str, &Tensor)],
     file: &mut dyn std::io::Write,
 ) -> Result<(), HubError> {
-    file.write_all(header)
-        .map_err(HubError::io("write", path))?;
+    let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(HubError::io("write", path));
+    put(header)?;
     for (name, tensor) in order {
-        let tensor = tensor
-            .to_device(&Device::Cpu)
-            .and_then(|tensor| tensor.contiguous())
-            .map_err(HubError::tensor(path, name))?;
-        file.write_all(&tensor::View::data(&tensor))
-            .map_err(HubError::io("write", path))?;
+        put(&raw(tensor).map_err(HubError::tensor(path, name))?)?;
     }
     Ok(())
+}
+
+/// The bytes of a tensor, row by row.
+pub(crate) fn raw(tensor: &Tensor) -> candle_core::Result<Vec<u8>> {
+    let tensor = tensor.to_device(&Device::Cpu)?.contiguous()?;
+    Ok(tensor::View::data(&tensor).into_owned())
 }
 
 fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {

@@ -1,8 +1,5 @@
 //! The layout that transformers reads natively: `model.safetensors`, `config.json` with a
-//! `model_type`, `preprocessor_config.json`, and a card.
-//!
-//! The content of the files is the caller's: the names of a network's weights are knowledge about
-//! networks, not about files.
+//! `model_type`, `preprocessor_config.json`, and a card. The content of the files is the caller's.
 
 use std::path::Path;
 
@@ -24,8 +21,7 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 /// there. For the preparation of images, see [`crate::read_preprocessing`].
 ///
 /// # Errors
-/// [`HubError::Missing`] when a file is not there, [`HubError::Malformed`] when one is broken or
-/// `config.json` is not of this layout, [`HubError::Io`] when one cannot be read.
+/// Also if `config.json` is not of this layout.
 pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
     let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
@@ -42,13 +38,10 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
 
 /// Writes a model in transformers' native layout: weights under the names they have there, as
 /// `float`; the scalers of an expanded model; `preprocessor_config.json` if given; the
-/// card; and `config.json` last, all of them on disk under temporary names before the first gets
-/// its own. Other files are treated as by [`crate::write_model`].
+/// card; and `config.json` last. Other files are treated as by [`crate::write_model`].
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when `config` has no `model_type`, or the weights do not fit `float`; [`HubError::Io`]
-/// and [`HubError::Tensor`] when the work fails. No temporary file
-/// stays behind; unless the failure falls between two renames, neither has anything else changed.
+/// Also if `config` has no `model_type`, or the weights do not fit `float`.
 pub fn write_transformers(
     dir: &Path,
     config: &Value,

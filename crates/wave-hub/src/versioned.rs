@@ -1,5 +1,6 @@
 //! Reading and writing the directories whose format is wave's own: templates and deltas.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -26,8 +27,6 @@ pub(crate) trait Versioned: Serialize + DeserializeOwned {
     /// The stage that writes it.
     const VERB: &'static str;
 
-    fn version(&self) -> u32;
-
     /// Refuses an invalid configuration.
     fn check(&self) -> Result<(), String>;
 
@@ -47,9 +46,10 @@ pub(crate) fn read<C: Versioned>(dir: &Path) -> Result<(C, Weights), HubError> {
     let path = dir.join(CONFIG_FILE);
     check_version(&path, config.get("format_version"))?;
     let config: C = serde_json::from_value(config).map_err(|cause| {
+        let found = format!("is not the configuration of {}: {cause}", C::NOUN);
         HubError::malformed(
             &path,
-            format!("is not the configuration of {}: {cause}", C::NOUN),
+            found,
             format!("correct the file or {} again", C::VERB),
         )
     })?;
@@ -76,35 +76,38 @@ pub(crate) fn write<C: Versioned>(
     more: Vec<Staged>,
 ) -> Result<(), HubError> {
     let path = dir.join(CONFIG_FILE);
-    if config.version() != FORMAT_VERSION {
-        let found = format!("`format_version` is {}", config.version());
-        let remedy = format!("write version {FORMAT_VERSION}");
-        return Err(HubError::unwritable(&path, found, remedy));
-    }
     let refuse = |path: &Path, found: String| HubError::unwritable(path, found, "correct it");
     config.check().map_err(|found| refuse(&path, found))?;
     let path = dir.join(C::FILE);
-    config
-        .check_weights(weights)
-        .map_err(|found| refuse(&path, found))?;
-    let weights = cast(&dir.join(C::FILE), weights, float)?;
+    let checked = config.check_weights(weights);
+    checked.map_err(|found| refuse(&path, found))?;
+    let weights = cast(&path, weights, float)?;
     write_artefact(dir, &[(C::FILE, Some(&weights))], card, more, config)
 }
 
 /// Called before the rest of the file is used: other versions may have another format.
 fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
-    let found = match version {
-        Some(version) if version.as_u64() == Some(u64::from(FORMAT_VERSION)) => return Ok(()),
-        Some(version) => format!("`format_version` is {version}, expected {FORMAT_VERSION}"),
-        None => format!("`format_version` is missing, expected {FORMAT_VERSION}"),
+    let remedy = match version
+        .and_then(Value::as_u64)
+        .cmp(&Some(u64::from(FORMAT_VERSION)))
+    {
+        Ordering::Equal => return Ok(()),
+        Ordering::Greater => "use the version of wave that wrote it, or a newer one",
+        Ordering::Less => "make it again",
     };
-    let newer = version.and_then(Value::as_u64) > Some(u64::from(FORMAT_VERSION));
-    let remedy = if newer {
-        "use the version of wave that wrote it, or a newer one"
-    } else {
-        "make it again"
-    };
+    let said = version.map_or_else(|| "missing".to_owned(), Value::to_string);
+    let found = format!("`format_version` is {said}, expected {FORMAT_VERSION}");
     Err(HubError::malformed(path, found, remedy))
+}
+
+/// Refuses to write other versions; on reading, they were refused before.
+pub(crate) fn check_written(version: u32) -> Result<(), String> {
+    match version {
+        FORMAT_VERSION => Ok(()),
+        _ => Err(format!(
+            "`format_version` is {version}, write version {FORMAT_VERSION}"
+        )),
+    }
 }
 
 /// Refuses sizes of 0.

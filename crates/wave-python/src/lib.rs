@@ -7,9 +7,8 @@ mod foreign;
 mod run;
 
 use anyhow::Result;
-use candle_core::{DType, Device, Tensor};
-use foreign::Foreign;
-use pyo3::exceptions::PyRuntimeError;
+use candle_core::{Device, Tensor};
+use foreign::{Foreign, floats, values};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use run::{Run, raised};
@@ -17,7 +16,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use wave::expand::InMemory;
 use wave::finetune::Options;
 use wave::predict::{self, Picture};
 use wave::recipe::Recipe;
@@ -37,6 +35,7 @@ type Array<'py> = (String, Vec<usize>, Bound<'py, PyByteArray>);
 
 /// A model in memory.
 #[pyclass(frozen)]
+#[derive(Clone)]
 struct Model {
     model: wave::model::Model,
     /// Scalers of an expanded model whose weights are still the composed ones.
@@ -61,54 +60,39 @@ impl From<wave::model::Model> for Model {
 impl Model {
     /// All weights.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Array<'py>>> {
-        let weights = self.model.weights.iter();
-        weights
-            .map(|(name, t)| {
-                let values = values(t).map_err(|e| PyRuntimeError::new_err(e.to_string()))?;
-                let bytes = PyByteArray::new_with(py, 4 * values.len(), |bytes| {
-                    for (to, value) in bytes.chunks_exact_mut(4).zip(&values) {
-                        to.copy_from_slice(&value.to_le_bytes());
-                    }
-                    Ok(())
-                })?;
-                Ok((name.clone(), t.dims().to_vec(), bytes))
-            })
-            .collect()
+        let array = |(name, t): (&String, &Tensor)| {
+            let values = values(t).map_err(raised)?;
+            let bytes = PyByteArray::new_with(py, 4 * values.len(), |bytes| {
+                for (to, value) in bytes.chunks_exact_mut(4).zip(&values) {
+                    to.copy_from_slice(&value.to_le_bytes());
+                }
+                Ok(())
+            })?;
+            Ok((name.clone(), t.dims().to_vec(), bytes))
+        };
+        self.model.weights.iter().map(array).collect()
     }
 
     /// The model with these values, little-endian f32, in the place of its own.
     fn with_tensors(&self, tensors: Vec<(String, Vec<u8>)>) -> PyResult<Model> {
-        let mut model = self.model.clone();
-        let mut changed = false;
+        let mut changed = self.clone();
         for (name, bytes) in tensors {
-            let Some(own) = model.weights.get_mut(&name) else {
+            let Some(own) = changed.model.weights.get_mut(&name) else {
                 continue;
             };
-            let (found, _) = bytes.as_chunks::<4>();
-            let found: Vec<f32> = found.iter().map(|v| f32::from_le_bytes(*v)).collect();
-            let replace = || -> candle_core::Result<Option<Tensor>> {
-                if values(own)? == found {
-                    return Ok(None);
-                }
-                Tensor::from_vec(found, own.dims(), &Device::Cpu).map(Some)
-            };
-            if let Some(new) = replace().map_err(|e| raised(e.into()))? {
-                *own = new;
-                changed = true;
+            let found = floats(&bytes);
+            if values(own).map_err(raised)? != found {
+                *own = Tensor::from_vec(found, own.dims(), &Device::Cpu).map_err(raised)?;
+                changed.scalers = None;
             }
         }
-        Ok(Model {
-            model,
-            scalers: self.scalers.clone().filter(|_| !changed),
-            summary: self.summary.clone(),
-            result: self.result.clone(),
-        })
+        Ok(changed)
     }
 
     /// timm's `config.json`.
     fn config(&self) -> PyResult<String> {
         let config = self.model.config().map_err(raised)?;
-        serde_json::to_string(&config).map_err(|e| raised(e.into()))
+        serde_json::to_string(&config).map_err(raised)
     }
 
     /// The output of `--json` when the model was made.
@@ -138,7 +122,7 @@ impl Model {
         images: Vec<(String, Option<Vec<u8>>)>,
         run: Run,
     ) -> PyResult<String> {
-        run.working(py, |options| {
+        run.json(py, |options| {
             let mut pictures = Vec::new();
             for (name, content) in images {
                 match content {
@@ -149,17 +133,51 @@ impl Model {
                     }
                 }
             }
-            let result =
-                predict::classify(&self.model, pictures, options.verbosity, &options.context)?;
+            let (verbosity, context) = (options.verbosity, &options.context);
+            let result = predict::classify(&self.model, pictures, verbosity, context)?;
             predict::check(&result)?;
-            Ok(result.to_string())
+            Ok(result)
         })
     }
 }
 
-/// The values of a tensor.
-fn values(t: &Tensor) -> candle_core::Result<Vec<f32>> {
-    t.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
+/// The recipe, the output and the settings of a stage.
+#[derive(FromPyObject)]
+struct Given {
+    /// The file of a recipe.
+    recipe: Option<PathBuf>,
+    /// The content of a recipe in its place, as JSON.
+    table: Option<String>,
+    out: Option<PathBuf>,
+    /// Settings that override the recipe's, as JSON.
+    settings: String,
+}
+
+impl Given {
+    /// The name of the recipe, and the settings of the stage.
+    fn parsed<T>(&self, stage: &str) -> Result<(String, T)>
+    where
+        T: Serialize + DeserializeOwned + Default,
+    {
+        let recipe = match (&self.recipe, &self.table) {
+            (Some(path), _) => Recipe::read(path, &[])?,
+            (_, Some(content)) => Recipe::of_table(serde_json::from_str(content)?)?,
+            _ => Recipe::empty(stage, &[])?,
+        };
+        let given: toml::Table = serde_json::from_str(&self.settings)?;
+        let settings = recipe.stage(stage, Some(&given))?;
+        Ok((recipe.name, settings))
+    }
+
+    /// Works in `out`, or in a new directory, and returns the output of `--json`.
+    fn made(
+        &self,
+        stage: &str,
+        options: &Options,
+        work: impl FnOnce(&Path, &Options) -> Result<Value>,
+    ) -> Result<Value> {
+        work_in(self.out.as_deref(), stage, options, work)
+    }
 }
 
 /// The directory of templates: of a shipped set, without a name the first; downloaded, if a hub has them.
@@ -174,31 +192,26 @@ fn resolve(py: Python, name: Option<PathBuf>, run: Run) -> PyResult<PathBuf> {
 
 /// A model from templates, of a size or within limits.
 #[pyfunction]
-fn expand(py: Python, templates: Option<PathBuf>, settings: &str, run: Run) -> PyResult<Model> {
+fn expand(py: Python, templates: Option<PathBuf>, given: Given, run: Run) -> PyResult<Model> {
     run.working(py, |options| {
-        let settings: Expand = parsed("expand", None, settings)?.1;
+        let (_, settings): (_, Expand) = given.parsed("expand")?;
         nothing_written(&settings.output)?;
         let source = wave::shipped::resolve(templates.as_deref(), &options.context)?;
-        let InMemory {
-            model,
-            scalers,
-            summary,
-            result,
-        } = wave::expand::in_memory(&source, &settings, options)?;
+        let made = wave::expand::in_memory(&source, &settings, options)?;
         Ok(Model {
-            model,
-            scalers: Some(scalers),
-            summary,
-            result: result.to_string(),
+            model: made.model,
+            scalers: Some(made.scalers),
+            summary: made.summary,
+            result: made.result.to_string(),
         })
     })
 }
 
 /// A model by a method of `wave init`.
 #[pyfunction]
-fn init(py: Python, method: &str, settings: &str, run: Run) -> PyResult<Model> {
+fn init(py: Python, method: &str, given: Given, run: Run) -> PyResult<Model> {
     run.working(py, |options| {
-        let settings: Init = parsed("init", None, settings)?.1;
+        let (_, settings): (_, Init) = given.parsed("init")?;
         nothing_written(&settings.output)?;
         let model = wave::init::new_model(method, &settings, &options.context)?;
         Ok(model.into())
@@ -237,18 +250,10 @@ fn read(
 
 /// Condenses as a recipe says, from a network of Python's if given. Without a recipe, what is not given is planned.
 #[pyfunction]
-fn condense(
-    py: Python,
-    recipe: Option<Written>,
-    out: Option<PathBuf>,
-    settings: &str,
-    ancestor: Option<Foreign>,
-    run: Run,
-) -> PyResult<String> {
-    run.working(py, |options| {
-        let planned = recipe.is_none();
-        let (name, mut settings): (_, Condense) = parsed("condense", recipe, settings)?;
-        if planned {
+fn condense(py: Python, given: Given, ancestor: Option<Foreign>, run: Run) -> PyResult<String> {
+    run.json(py, |options| {
+        let (name, mut settings): (_, Condense) = given.parsed("condense")?;
+        if given.recipe.is_none() && given.table.is_none() {
             settings.minutes.get_or_insert(wave::condense::MINUTES);
         }
         let ancestors = Ancestors::default();
@@ -257,7 +262,7 @@ fn condense(
             ancestors.insert(&name, ancestor);
             settings.ancestor = Some(name);
         }
-        made("condense", out, options, |out, options| {
+        given.made("condense", options, |out, options| {
             wave::condense::condense(&name, &settings, &ancestors, out, options)
         })
     })
@@ -265,18 +270,11 @@ fn condense(
 
 /// Adapts templates to other data.
 #[pyfunction]
-fn adapt(
-    py: Python,
-    templates: PathBuf,
-    recipe: Option<Written>,
-    out: Option<PathBuf>,
-    settings: &str,
-    run: Run,
-) -> PyResult<String> {
-    run.working(py, |options| {
-        let settings: Adapt = parsed("adapt", recipe, settings)?.1;
+fn adapt(py: Python, templates: PathBuf, given: Given, run: Run) -> PyResult<String> {
+    run.json(py, |options| {
+        let (_, settings): (_, Adapt) = given.parsed("adapt")?;
         let templates = wave::shipped::resolve(Some(&templates), &options.context)?.path;
-        made("adapt", out, options, |out, options| {
+        given.made("adapt", options, |out, options| {
             wave::adapt::adapt(&templates, &settings, out, options)
         })
     })
@@ -284,17 +282,10 @@ fn adapt(
 
 /// Fine-tunes a model directory.
 #[pyfunction]
-fn finetune(
-    py: Python,
-    model: PathBuf,
-    recipe: Option<Written>,
-    out: Option<PathBuf>,
-    settings: &str,
-    run: Run,
-) -> PyResult<String> {
-    run.working(py, |options| {
-        let settings: Finetune = parsed("finetune", recipe, settings)?.1;
-        made("finetune", out, options, |out, options| {
+fn finetune(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<String> {
+    run.json(py, |options| {
+        let (_, settings): (_, Finetune) = given.parsed("finetune")?;
+        given.made("finetune", options, |out, options| {
             wave::finetune::finetune(&model, &settings, out, options)
         })
     })
@@ -302,16 +293,10 @@ fn finetune(
 
 /// Writes a model directory in another layout or precision.
 #[pyfunction]
-fn convert(
-    py: Python,
-    model: PathBuf,
-    out: Option<PathBuf>,
-    settings: &str,
-    run: Run,
-) -> PyResult<String> {
-    run.working(py, |options| {
-        let output: Output = serde_json::from_str(settings)?;
-        made("convert", out, options, |out, options| {
+fn convert(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<String> {
+    run.json(py, |options| {
+        let output: Output = serde_json::from_str(&given.settings)?;
+        given.made("convert", options, |out, options| {
             wave::convert::convert(&model, &output, out, options)
         })
     })
@@ -319,27 +304,24 @@ fn convert(
 
 /// Accuracy of a model directory.
 #[pyfunction]
-fn evaluate(py: Python, model: PathBuf, settings: &str, run: Run) -> PyResult<String> {
-    run.working(py, |options| {
-        let settings: Eval = parsed("eval", None, settings)?.1;
-        Ok(wave::eval::eval(&model, &settings, &options.context)?.to_string())
+fn evaluate(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<String> {
+    run.json(py, |options| {
+        let (_, settings): (_, Eval) = given.parsed("eval")?;
+        wave::eval::eval(&model, &settings, &options.context)
     })
 }
 
 /// Contents of a template or model directory; the result is that of `--json`.
 #[pyfunction]
 fn inspect(py: Python, path: PathBuf, run: Run) -> PyResult<String> {
-    run.working(py, |options| {
-        Ok(wave::inspect::inspect(&path, &Pictures::default(), &options.context)?.to_string())
-    })
+    let pictures = Pictures::default();
+    run.json(py, |o| wave::inspect::inspect(&path, &pictures, &o.context))
 }
 
 /// The templates at hand.
 #[pyfunction]
 fn templates(py: Python, dirs: Vec<PathBuf>, run: Run) -> PyResult<String> {
-    run.working(py, |options| {
-        Ok(wave::shipped::list(&dirs, &options.context)?.to_string())
-    })
+    run.json(py, |o| wave::shipped::list(&dirs, &o.context))
 }
 
 /// The names of the templates that come with wave.
@@ -351,18 +333,16 @@ fn shipped() -> Vec<&'static str> {
 /// Publishes a directory as one commit.
 #[pyfunction]
 fn publish(py: Python, dir: PathBuf, settings: &str, dry_run: bool, run: Run) -> PyResult<String> {
-    run.working(py, |options| {
+    run.json(py, |options| {
         let settings: wave::hub::Publish = serde_json::from_str(settings)?;
-        Ok(wave::hub::publish(&dir, &settings, dry_run, &options.context)?.to_string())
+        wave::hub::publish(&dir, &settings, dry_run, &options.context)
     })
 }
 
 /// Downloads an artefact.
 #[pyfunction]
 fn pull(py: Python, name: &str, out: Option<PathBuf>, run: Run) -> PyResult<String> {
-    run.working(py, |_| {
-        Ok(wave::hub::pull(name, out.as_deref())?.to_string())
-    })
+    run.json(py, |_| wave::hub::pull(name, out.as_deref()))
 }
 
 /// The settings of a stage.
@@ -376,47 +356,9 @@ fn keys(stage: &str) -> PyResult<Vec<String>> {
         "finetune" => serde_json::to_value(Finetune::default()),
         _ => serde_json::to_value(Eval::default()),
     };
-    match all.map_err(|e| raised(e.into()))? {
-        Value::Object(map) => Ok(map.into_iter().map(|(key, _)| key).collect()),
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// Works in `out`, or in a new directory, and returns the output of `--json`.
-fn made(
-    stage: &str,
-    out: Option<PathBuf>,
-    options: &Options,
-    work: impl FnOnce(&Path, &Options) -> Result<Value>,
-) -> Result<String> {
-    Ok(work_in(out.as_deref(), stage, options, work)?.to_string())
-}
-
-/// A recipe: a file, or its content as JSON.
-#[derive(FromPyObject)]
-struct Written {
-    path: Option<PathBuf>,
-    table: Option<String>,
-}
-
-/// The name of a recipe, and the settings of its table with those that a caller gives, as JSON.
-fn parsed<T>(table: &str, recipe: Option<Written>, settings: &str) -> Result<(String, T)>
-where
-    T: Serialize + DeserializeOwned + Default,
-{
-    let recipe = match recipe {
-        Some(Written {
-            path: Some(path), ..
-        }) => Recipe::read(&path, &[])?,
-        Some(Written {
-            table: Some(content),
-            ..
-        }) => Recipe::of_table(serde_json::from_str(&content)?)?,
-        _ => Recipe::empty(table, &[])?,
-    };
-    let given: toml::Table = serde_json::from_str(settings)?;
-    let settings = recipe.stage(table, Some(&given))?;
-    Ok((recipe.name, settings))
+    let all = all.map_err(raised)?;
+    let keys = all.as_object().into_iter().flat_map(|map| map.keys());
+    Ok(keys.cloned().collect())
 }
 
 /// The module.

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -81,6 +82,15 @@ impl Run {
         })
     }
 
+    /// [`Run::working`] for the output of `--json`.
+    pub(crate) fn json(
+        &self,
+        py: Python,
+        work: impl FnOnce(&Options) -> Result<Value> + Send,
+    ) -> PyResult<String> {
+        self.working(py, |options| Ok(work(options)?.to_string()))
+    }
+
     fn work<T: Send>(
         &self,
         interruption: Interruption,
@@ -128,8 +138,9 @@ impl Run {
 }
 
 /// `ValueError` where the request is wrong, `RuntimeError` where the work failed.
-pub(crate) fn raised(error: anyhow::Error) -> PyErr {
+pub(crate) fn raised(error: impl Into<anyhow::Error>) -> PyErr {
     const WRONG_REQUEST: u8 = 2;
+    let error = error.into();
     match exit_code(&error) {
         WRONG_REQUEST => PyValueError::new_err(describe(&error)),
         _ => PyRuntimeError::new_err(describe(&error)),

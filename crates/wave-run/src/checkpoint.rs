@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use wave_hub::HubError;
+use wave_hub::{Fault, HubError};
 use wave_models::Weights;
 use wave_train::{Ranks, State, Variable};
 
@@ -259,11 +259,11 @@ fn read_whole(path: &Path) -> Result<(Weights, Metadata), HubError> {
     let (weights, mut metadata) = wave_hub::read_table(path)?;
     match metadata.remove(NAMES) {
         Some(digest) if digest == names_digest(&weights) => Ok((weights, metadata)),
-        _ => Err(HubError::Malformed {
+        _ => Err(HubError::Malformed(Fault {
             path: path.into(),
             found: "its tensors differ from the ones that were written".into(),
             remedy: "the file is damaged".into(),
-        }),
+        })),
     }
 }
 

@@ -44,10 +44,8 @@ mod connected {
             None => Ok(path.to_path_buf()),
             // Ranks that share a cache download once.
             Some(name) => context.first_then_others(|| {
-                let settings = HubSettings::from_env()?;
-                Ok(with_progress(|progress| {
-                    hub::resolve(&settings, name, progress)
-                })?)
+                let (settings, name) = (HubSettings::from_env()?, name.parse()?);
+                Ok(with_progress(|progress| hub::pull(&settings, &name, progress))?.dir)
             }),
         }
     }
@@ -62,8 +60,8 @@ mod connected {
             ..HubSettings::from_env()?
         };
         let nothing: OnProgress = Arc::new(|_| ());
-        match hub::resolve(&settings, name, &nothing) {
-            Ok(dir) => Ok(Some(dir)),
+        match hub::pull(&settings, &name.parse()?, &nothing) {
+            Ok(pulled) => Ok(Some(pulled.dir)),
             Err(HubError::Missing { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -74,8 +72,8 @@ mod connected {
         let shown = Arc::new(Transfers::default());
         let told = shown.clone();
         let done = work(
-            &(Arc::new(move |at: hub::Progress<'_>| {
-                told.step(at.file, at.done, at.total);
+            &(Arc::new(move |at: &hub::FileProgress| {
+                told.step(&at.filename, at.bytes_completed, at.total_bytes);
             }) as OnProgress),
         );
         shown.finish();

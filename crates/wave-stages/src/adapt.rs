@@ -78,7 +78,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             "stage": "adapt",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": templates.digest,
-            "origin": origin::of(dir, templates.config.provenance.record(), context),
+            "origin": origin::of(dir, &templates.config.provenance.record, context),
             "data": data.spec,
             "training_images": data.train_indices.len(),
             "seed": resolved.seed,
@@ -109,7 +109,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             };
             Box::new(move || {
                 templates::write(out, &gene, float, about, |config| {
-                    let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
+                    let (accuracies, provenance) = (&config.accuracies, &config.provenance.record);
                     card(dir, Some(config), &gene, accuracies, provenance)
                 })
             })
@@ -228,5 +228,5 @@ fn card(
         body += &templates::card_use(gene, config);
     }
     let title = format!("{what}, {data}");
-    templates::card(gene, accuracies, provenance, &title, &body)
+    templates::card(gene, provenance, &title, &body)
 }

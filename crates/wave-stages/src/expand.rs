@@ -154,7 +154,7 @@ fn finish(
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": templates.digest,
-        "origin": origin::of(&source.path, templates.config.provenance.record(), &options.context),
+        "origin": origin::of(&source.path, &templates.config.provenance.record, &options.context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
         "parameters": parameters,

@@ -91,7 +91,7 @@ mod connected {
             "left_out": done.plan.left_out,
         });
         if dry_run {
-            result["card"] = json!(done.plan.card()?);
+            result["card"] = json!(done.plan.card);
         }
         Ok(result)
     }

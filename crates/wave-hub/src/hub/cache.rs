@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use hf_hub::{RepoType, RepoTypeAny};
 
-use super::name::{HubName, RepoName, is_commit};
+use super::name::{RepoName, is_commit};
 use super::settings::HubSettings;
 use crate::atomic::write_atomic;
 use crate::directory::CONFIG_FILE;
@@ -24,11 +24,8 @@ use crate::{HubError, prepare_out};
 /// The repositories in the cache that hold an artefact, `OWNER/NAME`, each with the directory of its newest
 /// revision `main`, sorted.
 pub fn cached(settings: &HubSettings) -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(&settings.cache)
-        .into_iter()
-        .flatten()
-        .flatten();
-    let found = entries.filter_map(|entry| {
+    let entries = fs::read_dir(&settings.cache).into_iter().flatten();
+    let found = entries.flatten().filter_map(|entry| {
         let folder = entry.file_name().into_string().ok()?;
         let name = folder.strip_prefix("models--")?.replacen("--", "/", 1);
         let repo: RepoName = name.parse().ok()?;
@@ -85,9 +82,8 @@ impl<'a> Cache<'a> {
             let weights = Path::new(&name).extension() == Some("safetensors".as_ref());
             weights && entry.path().exists()
         };
-        let held =
-            dir.join(CONFIG_FILE).exists() && fs::read_dir(&dir).ok()?.flatten().any(weights);
-        held.then_some((commit, dir))
+        let mut files = fs::read_dir(&dir).ok()?.flatten();
+        (dir.join(CONFIG_FILE).exists() && files.any(weights)).then_some((commit, dir))
     }
 
     /// Waits until no other wave downloads from this repository, and keeps others waiting until the result is
@@ -120,15 +116,6 @@ impl<'a> Cache<'a> {
             Err(cause) if !path.exists() => Err(HubError::io("link", &path)(cause)),
             _ => Ok(()),
         }
-    }
-
-    /// The error for a name that the cache does not hold.
-    pub(super) fn absent(&self, name: &HubName) -> HubError {
-        HubError::missing(
-            &self.dir(),
-            format!("{name} is not in the cache, and HF_HUB_OFFLINE is set"),
-            "unset it once to download it",
-        )
     }
 
     pub(super) fn dir(&self) -> PathBuf {

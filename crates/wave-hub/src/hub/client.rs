@@ -3,7 +3,6 @@
 
 use std::error::Error;
 use std::io::{ErrorKind, Read};
-use std::iter::successors;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -154,29 +153,21 @@ fn read_limited(answer: &mut impl Read, most: u64, time: Duration) -> Result<Vec
         let n = match answer.read(&mut part) {
             Ok(n) => n,
             Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
-            Err(cause) => {
-                return Err(Failure::Wire {
-                    cause: without_queries(&cause.to_string()),
-                    again: true,
-                });
-            }
+            Err(cause) => return Err(Failure::wire(&cause, true)),
         };
         if n == 0 {
             return Ok(all);
         }
         all.extend(&part[..n]);
-        if all.len() as u64 > most {
-            return Err(Failure::Nonsense(format!(
-                "a response of more than {} MB, expected a list of files",
-                most >> 20
-            )));
-        }
-        if began.elapsed() > time {
-            return Err(Failure::Nonsense(format!(
-                "a response that did not end within {} s",
-                time.as_secs()
-            )));
-        }
+        let (megabytes, seconds) = (most >> 20, time.as_secs());
+        let found = if all.len() as u64 > most {
+            format!("a response of more than {megabytes} MB, expected a list of files")
+        } else if began.elapsed() > time {
+            format!("a response that did not end within {seconds} s")
+        } else {
+            continue;
+        };
+        return Err(Failure::Nonsense(found));
     }
 }
 
@@ -207,6 +198,11 @@ impl Failure {
             Self::Wire { again, .. } => *again,
             Self::Nonsense(_) | Self::Local(_) => false,
         }
+    }
+
+    fn wire(cause: &dyn Error, again: bool) -> Self {
+        let cause = without_queries(&cause.to_string());
+        Self::Wire { cause, again }
     }
 }
 
@@ -244,10 +240,7 @@ impl From<HFError> for Failure {
                 again: true,
             },
             // hf-xet does its own retries.
-            other => Self::Wire {
-                cause: without_queries(&other.to_string()),
-                again: false,
-            },
+            other => Self::wire(&other, false),
         }
     }
 }
@@ -256,20 +249,14 @@ impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
         // Addresses may be signed, which makes them secrets.
         let error = error.without_url();
-        let first: &(dyn Error + 'static) = &error;
-        let chain = || {
-            successors(Some(first), |cause: &&'_ (dyn Error + 'static)| {
-                (*cause).source()
-            })
-        };
-        if let Some(cause) = chain().find(|cause| cause.is::<serde_json::Error>()) {
-            return Self::Nonsense(format!("a response that does not fit the API ({cause})"));
+        let mut last: &(dyn Error + 'static) = &error;
+        while let Some(cause) = last.source() {
+            last = cause;
         }
-        let cause = chain().last().map_or_else(String::new, ToString::to_string);
-        Self::Wire {
-            cause: without_queries(&cause),
-            again: !error.is_builder() && !error.is_redirect(),
+        if last.is::<serde_json::Error>() {
+            return Self::Nonsense(format!("a response that does not fit the API ({last})"));
         }
+        Self::wire(last, !error.is_builder() && !error.is_redirect())
     }
 }
 
@@ -306,10 +293,15 @@ fn explain(settings: &HubSettings, about: &str, failure: Failure, attempts: u32)
             false,
         ),
         Failure::Answer { status, said, wait } => {
-            let known = settings.token.is_some();
-            let (found, remedy, request) = refusal(status, known, wait, attempts);
+            let (found, remedy) = refusal(status, settings.token.is_some());
+            let more = match (status, wait) {
+                (429, Some(wait)) => format!(", which asks to wait {} s", wait.as_secs()),
+                (500.., _) => format!(" at each of {attempts} attempts"),
+                _ => String::new(),
+            };
             let said = said.map_or_else(String::new, |said| format!(": {}", one_line(&said)));
-            remote(found + &said, remedy, request)
+            let request = matches!(status, 401 | 403 | 404 | 413);
+            remote(format!("{found} ({status}){more}{said}"), remedy, request)
         }
     }
 }
@@ -320,14 +312,9 @@ fn one_line(said: &str) -> String {
     plain.take(300).collect::<String>().trim().to_owned()
 }
 
-/// The meaning of a status, its remedy, and whether the request was wrong. `known`: with a token.
-fn refusal(
-    status: u16,
-    known: bool,
-    wait: Option<Duration>,
-    attempts: u32,
-) -> (String, &'static str, bool) {
-    let (found, remedy) = match status {
+/// The meaning of a status and its remedy. `known`: with a token.
+fn refusal(status: u16, known: bool) -> (&'static str, &'static str) {
+    match status {
         401 if known => (
             "the hub does not accept the token, or there is no such repository",
             "check the name, and that HF_TOKEN is valid",
@@ -361,14 +348,7 @@ fn refusal(
             "the hub refused",
             "correct the named fault, or check the repository's page",
         ),
-    };
-    let more = match (status, wait) {
-        (429, Some(wait)) => format!(", which asks to wait {} s", wait.as_secs()),
-        (500.., _) => format!(" at each of {attempts} attempts"),
-        _ => String::new(),
-    };
-    let request = matches!(status, 401 | 403 | 404 | 413);
-    (format!("{found} ({status}){more}"), remedy, request)
+    }
 }
 
 #[cfg(test)]

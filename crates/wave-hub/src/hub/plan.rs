@@ -1,11 +1,12 @@
 //! The plan of publishing a directory: the files to send.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
 use crate::directory::{CARD_FILE, EXPAND_FILE, WEIGHT_FILES, check_digest};
-use crate::files::read_start;
+use crate::files::read_bytes;
 use crate::templates::EXPAND;
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
@@ -22,6 +23,8 @@ pub struct Plan {
     pub files: Vec<PlannedFile>,
     /// Names in the directory that are not sent: the run's own records, a repository's.
     pub left_out: Vec<String>,
+    /// The text of the card.
+    pub card: String,
 }
 
 /// A file to send.
@@ -44,12 +47,12 @@ pub(super) enum Content {
 }
 
 impl PlannedFile {
-    fn of_bytes(path: &str, bytes: &[u8]) -> Self {
+    fn of_bytes(path: &str, bytes: Vec<u8>) -> Self {
         Self {
             path: path.to_owned(),
             bytes: bytes.len() as u64,
-            sha256: sha256_hex(bytes),
-            content: Content::Memory(bytes.to_vec()),
+            sha256: sha256_hex(&bytes),
+            content: Content::Memory(bytes),
         }
     }
 
@@ -71,26 +74,13 @@ impl PlannedFile {
     }
 }
 
-impl Plan {
-    /// The card to send.
-    ///
-    /// # Errors
-    /// [`HubError::Io`] when it cannot be read.
-    pub fn card(&self) -> Result<String, HubError> {
-        let card = self.files.iter().find(|file| file.path == CARD_FILE);
-        let card = card.map_or_else(|| Ok(Vec::new()), PlannedFile::content)?;
-        Ok(String::from_utf8_lossy(&card).into_owned())
-    }
-}
-
 /// Checks that `dir` is a sound artefact and nothing else, and lists what publishing it would send. `card` replaces
 /// the directory's `README.md`; with neither, a short one is made. Templates are sent with the `expand.py` of this
 /// version, and no other code. Needs no network.
 ///
 /// # Errors
-/// [`HubError::Missing`] and [`HubError::Malformed`] when the artefact cannot be read, its card
-/// has no YAML head, or the directory holds what is not part of it: pickles, other files, links
-/// that lead out of it. [`HubError::Io`] when something cannot be read.
+/// Also if the card has no YAML head, or the directory holds what is not part of the artefact: pickles, other files,
+/// links that lead out of it.
 pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
     let kind = check_readable(dir)?;
     let mut names = Vec::new();
@@ -113,36 +103,32 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
             continue;
         }
         check_file(dir, &path, &name)?;
-        if name == CARD_FILE && card.is_some() {
-            continue;
-        }
-        if name == CARD_FILE {
-            let bytes = crate::files::read_bytes(&path)?;
-            check_card(&path, &String::from_utf8_lossy(&bytes))?;
-        }
-        let weights = name.ends_with(".safetensors");
-        if weights && !WEIGHT_FILES.contains(&&*name) {
+        if name.ends_with(".safetensors") && !WEIGHT_FILES.contains(&&*name) {
             read_weights(&path)?;
             check_digest(dir, &name)?;
         }
-        files.push(PlannedFile::on_disk(&name, &path)?);
-    }
-    match card {
-        Some(card) => {
-            check_card(&dir.join(CARD_FILE), card)?;
-            files.push(PlannedFile::of_bytes(CARD_FILE, card.as_bytes()));
+        if name != CARD_FILE {
+            files.push(PlannedFile::on_disk(&name, &path)?);
         }
-        None if !files.iter().any(|file| file.path == CARD_FILE) => {
-            let card = short_card(dir, kind);
-            files.push(PlannedFile::of_bytes(CARD_FILE, card.as_bytes()));
-        }
-        None => {}
     }
+    let own = dir.join(CARD_FILE);
+    let bytes = match card {
+        Some(card) => card.as_bytes().to_vec(),
+        None if own.exists() => read_bytes(&own)?,
+        None => short_card(dir, kind).into_bytes(),
+    };
+    let card = String::from_utf8_lossy(&bytes).into_owned();
+    check_card(&own, &card)?;
+    files.push(PlannedFile::of_bytes(CARD_FILE, bytes));
     if kind == Kind::Templates {
-        files.push(PlannedFile::of_bytes(EXPAND_FILE, EXPAND));
+        files.push(PlannedFile::of_bytes(EXPAND_FILE, EXPAND.to_vec()));
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(Plan { files, left_out })
+    Ok(Plan {
+        files,
+        left_out,
+        card,
+    })
 }
 
 /// Reads the whole artefact, as a later pull will.
@@ -159,33 +145,20 @@ fn check_readable(dir: &Path) -> Result<Kind, HubError> {
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
-    let about = fs::symlink_metadata(path).map_err(HubError::io("read", path))?;
-    if about.is_symlink() {
-        let root = fs::canonicalize(dir).map_err(HubError::io("read", dir))?;
-        let target = fs::canonicalize(path).map_err(HubError::io("read", path))?;
-        if !target.starts_with(&root) {
-            return Err(HubError::malformed(
-                path,
-                "is a link that points outside the directory",
-                "replace it with a copy of the file",
-            ));
-        }
-    }
-    if is_pickle_name(name) || holds_pickle(path)? {
-        return Err(HubError::malformed(
-            path,
-            "is, or may hold, a Python pickle, which runs code when it is read",
-            "remove it; the weights are in the .safetensors file",
-        ));
-    }
-    if !is_artefact_file(name) || !path.is_file() {
-        return Err(HubError::malformed(
-            path,
-            "is not part of an artefact",
-            "move it out of the directory, or below run/",
-        ));
-    }
-    Ok(())
+    let real = |path: &Path| fs::canonicalize(path).map_err(HubError::io("read", path));
+    let (found, remedy) = if !real(path)?.starts_with(real(dir)?) {
+        let found = "is a link that points outside the directory";
+        (found, "replace it with a copy of the file")
+    } else if is_pickle_name(name) || holds_pickle(path)? {
+        let found = "is, or may hold, a Python pickle, which runs code when it is read";
+        (found, "remove it; the weights are in the .safetensors file")
+    } else if !is_artefact_file(name) || !path.is_file() {
+        let found = "is not part of an artefact";
+        (found, "move it out of the directory, or below run/")
+    } else {
+        return Ok(());
+    };
+    Err(HubError::malformed(path, found, remedy))
 }
 
 /// True if a file starts as pickles do, or the zip archives that hold them.
@@ -194,20 +167,23 @@ fn holds_pickle(path: &Path) -> Result<bool, HubError> {
         // Already read and valid, though its header length may look like another format.
         return Ok(false);
     }
-    let start = read_start(path, 4)?;
+    let mut start = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(4).read_to_end(&mut start))
+        .map_err(HubError::io("read", path))?;
     Ok(start.starts_with(b"PK\x03\x04") || matches!(start[..], [0x80, 2..=5, ..]))
 }
 
 /// Hubs index a card by its YAML head, and refuse one that is broken.
 fn check_card(path: &Path, card: &str) -> Result<(), HubError> {
-    let head = card.strip_prefix("---\n").or(card.strip_prefix("---\r\n"));
-    if head.is_some_and(|rest| rest.lines().any(|line| line == "---")) {
+    if crate::card::split(card).is_some() {
         return Ok(());
     }
+    let remedy = "start it with a line `---`, lines such as `license: mit`, and another `---`";
     Err(HubError::malformed(
         path,
         "has no YAML front matter",
-        "start it with a line `---`, lines such as `license: mit`, and another `---`",
+        remedy,
     ))
 }
 

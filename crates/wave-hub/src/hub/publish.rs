@@ -1,12 +1,8 @@
-//! From a directory to the hub, as one commit.
-//!
-//! 1. The repository and the branch are created if they are not there.
-//! 2. The hub says whether it takes large files by Xet.
-//! 3. hf-hub uploads them, and makes one commit of all. Until then nothing is visible.
+//! From a directory to the hub, as one commit of hf-hub's. Until then nothing is visible.
 
 use std::path::Path;
 
-use hf_hub::repository::{AddSource, CommitOperation};
+use hf_hub::repository::{AddSource, CommitInfo, CommitOperation};
 use hf_hub::{HFRepositorySync, RepoTypeModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -52,9 +48,8 @@ pub struct Published {
 /// Publishes the artefact in `dir` as one commit to `repo`.
 ///
 /// # Errors
-/// As [`plan()`] before anything is sent; [`HubError::Malformed`] without a token, offline,
-/// or when a file holds the token; [`HubError::Remote`] when the hub or the network refuses.
-/// Unless the failure falls into the commit itself, nothing of it is visible then.
+/// As [`plan()`] before anything is sent; without a token, offline, or when a file holds the token; when the hub or the
+/// network refuses. Unless the failure falls into the commit itself, nothing of it is visible then.
 pub fn publish(
     settings: &HubSettings,
     dir: &Path,
@@ -62,7 +57,13 @@ pub fn publish(
     options: &PublishOptions,
     progress: &OnProgress,
 ) -> Result<Published, HubError> {
-    check_branch(options)?;
+    let branch = options.revision.as_deref().unwrap_or("main");
+    check_revision(branch)?;
+    if options.create_pr && branch != "main" {
+        let found = "is a branch, but the hub accepts pull requests to main only";
+        let remedy = "omit the branch or the pull request";
+        return Err(HubError::malformed(Path::new(branch), found, remedy));
+    }
     let plan = plan(dir, options.card.as_deref())?;
     check_secrets(settings, dir, &plan)?;
     if options.dry_run {
@@ -78,31 +79,22 @@ pub fn publish(
         repo,
         about: repo.to_string(),
     };
-    let branch = options.revision.as_deref().unwrap_or("main");
     hub.prepare(options.private, branch)?;
     hub.check_storage(&plan, (!options.create_pr).then_some(branch))?;
     let message = options.message.as_deref().unwrap_or("Publish with wave");
     let (commit, url) = match options.create_pr {
-        true => hub.propose(&plan, message, progress)?,
-        false => hub.commit(&plan, message, branch, progress)?,
+        true => {
+            let number = hub.propose(message)?;
+            let made = hub.commit(&plan, message, &format!("refs/pr/{number}"), progress)?;
+            let url = format!("{}/{repo}/discussions/{number}", settings.endpoint);
+            (made.commit_oid, Some(url))
+        }
+        false => {
+            let made = hub.commit(&plan, message, branch, progress)?;
+            (made.commit_oid, made.commit_url)
+        }
     };
     Ok(Published { plan, commit, url })
-}
-
-/// Refuses a name that is not a branch, and any branch for a pull request: pull requests are to `main`.
-fn check_branch(options: &PublishOptions) -> Result<(), HubError> {
-    let Some(branch) = &options.revision else {
-        return Ok(());
-    };
-    check_revision(branch)?;
-    match options.create_pr && branch != "main" {
-        true => Err(HubError::malformed(
-            Path::new(branch),
-            "is a branch, but the hub accepts pull requests to main only",
-            "omit the branch or the pull request",
-        )),
-        false => Ok(()),
-    }
 }
 
 fn check_settings(settings: &HubSettings) -> Result<(), HubError> {
@@ -148,9 +140,6 @@ struct Opened {
     num: u64,
 }
 
-/// A commit's name and the address to look at, as far as the hub says.
-type StageOutput = (Option<String>, Option<String>);
-
 impl Hub<'_> {
     fn model(&self) -> HFRepositorySync<RepoTypeModel> {
         self.client.hub.model(&self.repo.owner, &self.repo.name)
@@ -192,18 +181,14 @@ impl Hub<'_> {
         let path = format!("{}.git/info/lfs/objects/batch", self.repo);
         let post = || self.client.ask(&path, Some((LFS, &request)));
         let answer: Value = self.client.call(&self.about, post)?;
-        match answer.get("transfer").and_then(Value::as_str) {
-            Some("xet") => Ok(()),
-            other => {
-                let way = self.client.settings.scrub(other.unwrap_or("Git LFS"));
-                Err(HubError::remote(
-                    &self.about,
-                    format!("the hub accepts large files through {way}, expected Xet"),
-                    "upload the directory with Python's `hf upload` and HF_HUB_DISABLE_XET=1",
-                    true,
-                ))
-            }
+        let way = answer.get("transfer").and_then(Value::as_str);
+        if way == Some("xet") {
+            return Ok(());
         }
+        let way = self.client.settings.scrub(way.unwrap_or("Git LFS"));
+        let found = format!("the hub accepts large files through {way}, expected Xet");
+        let remedy = "upload the directory with Python's `hf upload` and HF_HUB_DISABLE_XET=1";
+        Err(HubError::remote(&self.about, found, remedy, true))
     }
 
     /// One commit with everything.
@@ -213,7 +198,7 @@ impl Hub<'_> {
         message: &str,
         revision: &str,
         progress: &OnProgress,
-    ) -> Result<StageOutput, HubError> {
+    ) -> Result<CommitInfo, HubError> {
         let repo = self.model();
         let operation = |file: &PlannedFile| CommitOperation::Add {
             path_in_repo: file.path.clone(),
@@ -223,32 +208,23 @@ impl Hub<'_> {
             },
         };
         let operations: Vec<_> = plan.files.iter().map(operation).collect();
-        let made = self.client.call(&self.about, || {
+        self.client.call(&self.about, || {
             let commit = repo.create_commit().operations(operations.clone());
             let commit = commit.commit_message(message).revision(revision);
             commit.progress(Events(progress.clone())).send()
-        })?;
-        Ok((made.commit_oid, made.commit_url))
+        })
     }
 
-    /// A pull request with everything: opened first, then committed to.
+    /// Opens a pull request, to which nothing is committed yet, and returns its number.
     ///
     /// hf-hub's own `create_pr` asks for write access to `main` until a version after 1.0.0 has
     /// <https://github.com/huggingface/hf-hub/pull/199>. With it, this becomes an argument of [`Hub::commit`].
-    fn propose(
-        &self,
-        plan: &Plan,
-        message: &str,
-        progress: &OnProgress,
-    ) -> Result<StageOutput, HubError> {
+    fn propose(&self, message: &str) -> Result<u64, HubError> {
         let path = format!("api/models/{}/discussions", self.repo);
         let request = json!({ "title": message, "description": message, "pullRequest": true });
         let post = || self.client.ask(&path, Some((JSON, &request)));
-        let Opened { num: number } = self.client.call(&self.about, post)?;
-        let (commit, _) = self.commit(plan, message, &format!("refs/pr/{number}"), progress)?;
-        let endpoint = &self.client.settings.endpoint;
-        let url = format!("{endpoint}/{}/discussions/{number}", self.repo);
-        Ok((commit, Some(url)))
+        let Opened { num } = self.client.call(&self.about, post)?;
+        Ok(num)
     }
 }
 

@@ -1,8 +1,6 @@
-//! From the hub to the cache, and from the cache to a directory.
-//!
-//! hf-hub downloads into its own cache, next to the blobs of the shared one. A file moves to the shared cache only
-//! once its content matches the hub's checksum, so that no program ever finds an error page or a wrong response
-//! there, which hf-hub 1.0.0 would store.
+//! From the hub to the cache, and from the cache to a directory. hf-hub downloads into its own cache, next to the blobs
+//! of the shared one. A file moves to the shared cache only once its content matches the hub's checksum, so that no
+//! program ever finds an error page or a wrong response there, which hf-hub 1.0.0 would store.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +15,8 @@ use sha1::{Digest, Sha1};
 use super::cache::Cache;
 use super::client::Client;
 use super::name::{HubName, is_commit};
-use super::{Events, HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
-use crate::atomic::{Known, Staged, sync_dir, temporary_dir};
+use super::{Events, FileProgress, HubSettings, OnProgress, is_artefact_file, is_pickle_name};
+use crate::atomic::{Staged, sync_dir, temporary_dir};
 use crate::digest::hex;
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, TEMPLATES_FILE, commit_directory};
 use crate::templates::EXPAND;
@@ -54,37 +52,18 @@ pub struct Refusal {
 /// Chooses the wanted files of a repository.
 pub type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<String>, Refusal>;
 
-/// The directory that holds `name`, `hf:OWNER/NAME[@REV]`: [`pull()`] for a name as users write
-/// it.
-///
-/// # Errors
-/// [`HubError::Malformed`] when it is no such name; otherwise those of [`pull()`].
-pub fn resolve(
-    settings: &HubSettings,
-    name: &str,
-    progress: &OnProgress,
-) -> Result<PathBuf, HubError> {
-    pull(settings, &name.parse()?, progress).map(|pulled| pulled.dir)
-}
-
 /// Downloads the artefact files of the model repository `name` that the cache does not hold yet, and returns their
 /// location. A revision that is a commit, once complete in the cache, needs no network; offline, nothing does, and a
 /// branch means its last known commit.
 ///
 /// # Errors
-/// [`HubError::Missing`] when offline and not cached; [`HubError::Malformed`] when the repository
-/// holds no artefact or lies about its files; [`HubError::Remote`] when the hub or the network
-/// refuses, or a checksum is wrong; [`HubError::Io`] when the cache cannot be written. An incomplete download leaves
-/// no file behind.
+/// If the repository holds no artefact or cannot be read, if a checksum is wrong, or the cache cannot be written. An
+/// incomplete download leaves no file behind.
 pub fn pull(
     settings: &HubSettings,
     name: &HubName,
     progress: &OnProgress,
 ) -> Result<Pulled, HubError> {
-    let cache = Cache::new(&settings.cache, RepoTypeAny::Model, &name.repo);
-    if let Some(pulled) = at_hand(settings, name, |revision| cache.artefact(revision)) {
-        return Ok(pulled);
-    }
     let choose = |files: &[String]| {
         let is_artefact = |file: &&String| is_artefact_file(file);
         let (wanted, skipped): (Vec<_>, Vec<_>) = files.iter().partition(is_artefact);
@@ -104,31 +83,7 @@ pub fn pull_data(
     choose: Choose<'_>,
     progress: &OnProgress,
 ) -> Result<Pulled, HubError> {
-    let cache = Cache::new(&settings.cache, RepoTypeAny::Dataset, &name.repo);
-    if let Some(pulled) = at_hand(settings, name, |revision| cache.noted(revision)) {
-        return Ok(pulled);
-    }
-    let pulled = download(settings, RepoTypeAny::Dataset, name, choose, progress)?;
-    // Note for the commit too that the download is complete.
-    cache.remember(&pulled.commit, &pulled.commit)?;
-    Ok(pulled)
-}
-
-/// The cached download of a name, if no hub is needed: offline, or for a commit hash.
-fn at_hand(
-    settings: &HubSettings,
-    name: &HubName,
-    held: impl FnOnce(&str) -> Option<(String, PathBuf)>,
-) -> Option<Pulled> {
-    if !settings.offline && !is_commit(&name.revision) {
-        return None;
-    }
-    let (commit, dir) = held(&name.revision)?;
-    Some(Pulled {
-        dir,
-        commit,
-        skipped: Vec::new(),
-    })
+    download(settings, RepoTypeAny::Dataset, name, choose, progress)
 }
 
 /// Copies the artefact files of `from`, a directory in the cache, to `out`: all of them are on
@@ -136,12 +91,11 @@ fn at_hand(
 /// no code is downloaded.
 ///
 /// # Errors
-/// [`HubError::Missing`] when `from` holds no artefact, [`HubError::Io`] when the work fails.
+/// If `from` holds no artefact, or the work fails.
 pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
     crate::files::check_is_file(&from.join(CONFIG_FILE))?;
     let mut files = Vec::new();
-    let entries = fs::read_dir(from).map_err(HubError::io("read", from))?;
-    for entry in entries {
+    for entry in fs::read_dir(from).map_err(HubError::io("read", from))? {
         let entry = entry.map_err(HubError::io("read", from))?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| is_artefact_file(name)) else {
@@ -168,24 +122,61 @@ fn download(
     progress: &OnProgress,
 ) -> Result<Pulled, HubError> {
     let cache = Cache::new(&settings.cache, kind, &name.repo);
-    if settings.offline {
-        return Err(cache.absent(name));
+    let is_data = matches!(kind, RepoTypeAny::Dataset);
+    let held = match is_data {
+        true => cache.noted(&name.revision),
+        false => cache.artefact(&name.revision),
+    };
+    match held {
+        Some((commit, dir)) if settings.offline || is_commit(&name.revision) => {
+            let skipped = Vec::new();
+            return Ok(Pulled {
+                dir,
+                commit,
+                skipped,
+            });
+        }
+        None if settings.offline => {
+            let found = format!("{name} is not in the cache, and HF_HUB_OFFLINE is set");
+            let remedy = "unset it once to download it";
+            return Err(HubError::missing(&cache.dir(), found, remedy));
+        }
+        _ => {}
     }
     let (commit, files) = list(settings, kind, name)?;
-    let wanted = choose(&files).map_err(|refusal| {
-        HubError::remote(&name.to_string(), refusal.found, refusal.remedy, true)
+    let wanted = choose(&files).map_err(|Refusal { found, remedy }| {
+        HubError::remote(&name.to_string(), found, &remedy, true)
     })?;
     let dir = cache.snapshot(&commit);
     let missing = wanted.iter().filter(|file| !dir.join(file).exists());
     // Its presence says that the rest is there.
     let (last, first): (Vec<&String>, Vec<_>) = missing.partition(|file| *file == CONFIG_FILE);
     if !(first.is_empty() && last.is_empty()) {
-        let transfer = Transfer::new(settings, &cache, kind, name, &commit, progress)?;
+        prepare_out(&cache.blobs())?;
+        let lock = cache.lock()?;
+        let home = cache.dir();
+        // The holder of the lock is the only writer.
+        let staging = temporary_dir(&home, lock.is_some()).map_err(HubError::io("write", &home))?;
+        let staged = staged_blobs(&cache, &Cache::new(staging.0.path(), kind, &name.repo))?;
+        let client = Client::new(settings, staging.0.path())?;
+        let (owner, repo) = (&name.repo.owner, &name.repo.name);
+        let transfer = Transfer {
+            repo: client.hub.repository(kind, owner, repo),
+            client,
+            cache: &cache,
+            name,
+            commit: &commit,
+            progress,
+            staged: Mutex::new(staged),
+        };
         transfer.fetch_all(&first)?;
         transfer.fetch_all(&last)?;
     }
     if name.revision != commit {
         cache.remember(&name.revision, &commit)?;
+    }
+    if is_data {
+        cache.remember(&commit, &commit)?; // the download is complete
     }
     let wanted: BTreeSet<String> = wanted.into_iter().collect();
     let skipped = files.into_iter().filter(|file| !wanted.contains(file));
@@ -213,19 +204,14 @@ fn list(
     }
     let files: Vec<String> = siblings.into_iter().map(|file| file.rfilename).collect();
     for file in &files {
-        let long = file.split('/').any(|part| part.len() > MAX_NAME);
-        let (found, remedy) = if escapes(file) {
-            (
-                "points outside its directory",
-                "do not trust this repository",
-            )
+        let mut remedy = "do not trust this repository";
+        let found = if escapes(file) {
+            "points outside its directory"
         } else if file.chars().any(char::is_control) {
-            ("has control characters", "do not trust this repository")
-        } else if long {
-            (
-                "is too long for a file system",
-                "ask its owner for a shorter name",
-            )
+            "has control characters"
+        } else if file.split('/').any(|part| part.len() > MAX_NAME) {
+            remedy = "ask its owner for a shorter name";
+            "is too long for a file system"
         } else {
             continue;
         };
@@ -250,34 +236,25 @@ struct Sibling {
 }
 
 fn escapes(file: &str) -> bool {
-    file.contains(['\\', ':', '\0'])
-        || file
-            .split('/')
-            .any(|part| part.is_empty() || part == "." || part == "..")
+    let mut parts = file.split('/');
+    file.contains(['\\', ':', '\0']) || parts.any(|part| ["", ".", ".."].contains(&part))
 }
 
 fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal> {
-    let refuse = |found: String, remedy: &str| {
-        let remedy = remedy.to_owned();
-        Err(Refusal { found, remedy })
+    let weights = wanted.iter().any(|file| file.ends_with(".safetensors"));
+    let config = wanted.iter().any(|file| *file == CONFIG_FILE);
+    let mut remedy = "check the name and the revision";
+    let found = match skipped.iter().find(|file| is_pickle_name(file)) {
+        _ if weights && config => return Ok(()),
+        _ if weights => format!("holds no artefact: {CONFIG_FILE} is missing"),
+        Some(file) => {
+            remedy = "ask its owner for safetensors, or convert it where running its code is safe";
+            format!("holds its weights only as {file}, and reading a pickle may run code")
+        }
+        None => "holds no artefact: no .safetensors file".to_owned(),
     };
-    if !wanted.iter().any(|file| file.ends_with(".safetensors")) {
-        return match skipped.iter().find(|file| is_pickle_name(file)) {
-            Some(file) => refuse(
-                format!("holds its weights only as {file}, and reading a pickle may run code"),
-                "ask its owner for safetensors, or convert it where running its code is safe",
-            ),
-            None => refuse(
-                "holds no artefact: no .safetensors file".to_owned(),
-                "check the name and the revision",
-            ),
-        };
-    }
-    if !wanted.iter().any(|file| *file == CONFIG_FILE) {
-        let found = format!("holds no artefact: {CONFIG_FILE} is missing");
-        return refuse(found, "check the name and the revision");
-    }
-    Ok(())
+    let remedy = remedy.to_owned();
+    Err(Refusal { found, remedy })
 }
 
 /// Downloads from one commit of a repository.
@@ -288,57 +265,25 @@ struct Transfer<'a> {
     name: &'a HubName,
     commit: &'a str,
     progress: &'a OnProgress,
-    /// hf-hub's blobs, on the file system of the shared ones.
-    staged: PathBuf,
-    /// Held while a file moves from there.
-    moving: Mutex<()>,
-    _staging: (tempfile::TempDir, Known),
-    _lock: Option<fs::File>,
+    /// hf-hub's blobs, on the file system of the shared ones. Locked while a file moves from there.
+    staged: Mutex<PathBuf>,
 }
 
-impl<'a> Transfer<'a> {
-    fn new(
-        settings: &'a HubSettings,
-        cache: &'a Cache<'a>,
-        kind: RepoTypeAny,
-        name: &'a HubName,
-        commit: &'a str,
-        progress: &'a OnProgress,
-    ) -> Result<Self, HubError> {
-        let (dir, blobs) = (cache.dir(), cache.blobs());
-        prepare_out(&blobs)?;
-        let lock = cache.lock()?;
-        // The holder of the lock is the only writer.
-        let staging = temporary_dir(&dir, lock.is_some()).map_err(HubError::io("write", &dir))?;
-        let cache_dir = staging.0.path();
-        let own = Cache::new(cache_dir, kind, &name.repo);
-        let staged = own.blobs();
-        fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
-        // A file that the cache holds under another commit is not downloaded again.
-        for blob in fs::read_dir(&blobs).into_iter().flatten().flatten() {
-            // Skip partial downloads of other programs.
-            if matches!(blob.file_name().len(), 40 | 64) {
-                let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
-            }
+/// The directory of blobs of hf-hub's `own` cache, with those of the shared one: a file that it holds under another
+/// commit is not downloaded again.
+fn staged_blobs(shared: &Cache<'_>, own: &Cache<'_>) -> Result<PathBuf, HubError> {
+    let staged = own.blobs();
+    fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
+    for blob in fs::read_dir(shared.blobs()).into_iter().flatten().flatten() {
+        // Skip partial downloads of other programs.
+        if matches!(blob.file_name().len(), 40 | 64) {
+            let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
         }
-        let client = Client::new(settings, cache_dir)?;
-        let repo = client
-            .hub
-            .repository(kind, &name.repo.owner, &name.repo.name);
-        Ok(Self {
-            client,
-            repo,
-            cache,
-            name,
-            commit,
-            progress,
-            staged,
-            moving: Mutex::new(()),
-            _staging: staging,
-            _lock: lock,
-        })
     }
+    Ok(staged)
+}
 
+impl Transfer<'_> {
     /// Downloads several files, some at a time. The first error ends the work.
     fn fetch_all(&self, files: &[&String]) -> Result<(), HubError> {
         let next = AtomicUsize::new(0);
@@ -365,11 +310,12 @@ impl<'a> Transfer<'a> {
     /// Downloads one file, a second time if the first has the wrong content.
     fn fetch(&self, file: &str) -> Result<(), HubError> {
         let about = format!("{}: {file}", self.name);
-        if self.fetch_once(file, &about)?.is_none() {
-            return Ok(());
+        let mut wrong = self.fetch_once(file, &about)?;
+        if wrong.is_some() {
+            std::thread::sleep(self.client.pause(1));
+            wrong = self.fetch_once(file, &about)?;
         }
-        std::thread::sleep(self.client.pause(1));
-        let Some(found) = self.fetch_once(file, &about)? else {
+        let Some(found) = wrong else {
             return Ok(());
         };
         let remedy = "run the command again later: a failing hub sends error pages; if this persists, a proxy or \
@@ -382,17 +328,16 @@ impl<'a> Transfer<'a> {
     fn fetch_once(&self, file: &str, about: &str) -> Result<Option<String>, HubError> {
         let announced = Arc::new(AtomicU64::new(0));
         let (most, tell) = (announced.clone(), self.progress.clone());
-        let progress: OnProgress = Arc::new(move |at: Progress<'_>| {
-            most.fetch_max(at.total, Ordering::Relaxed);
-            if at.total <= MAX_SIZE {
+        let progress: OnProgress = Arc::new(move |at: &FileProgress| {
+            most.fetch_max(at.total_bytes, Ordering::Relaxed);
+            if at.total_bytes <= MAX_SIZE {
                 tell(at);
             }
         });
         let pointer = self.client.call(about, || {
             let call = self.repo.download_file().filename(file);
-            call.revision(self.commit)
-                .progress(Events(progress.clone()))
-                .send()
+            let call = call.revision(self.commit);
+            call.progress(Events(progress.clone())).send()
         });
         let announced = announced.load(Ordering::Relaxed);
         if announced > MAX_SIZE {
@@ -401,9 +346,9 @@ impl<'a> Transfer<'a> {
         }
         let pointer = pointer?;
         // Files of equal content share a blob.
-        let _alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
-        let etag = self.etag_of(&pointer)?;
-        let blob = self.staged.join(&etag);
+        let staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        let etag = etag_of(&pointer, &staged)?;
+        let blob = staged.join(&etag);
         let shared = self.cache.blobs().join(&etag);
         let wrong = verify(&blob, &etag)?;
         if wrong.is_some() {
@@ -426,23 +371,22 @@ impl<'a> Transfer<'a> {
         self.cache.link(self.commit, file, &etag)?;
         Ok(None)
     }
+}
 
-    /// The checksum of the file behind `pointer`, hf-hub's name for its content.
-    fn etag_of(&self, pointer: &Path) -> Result<String, HubError> {
-        if let Ok(target) = fs::read_link(pointer)
-            && let Some(etag) = target.file_name().and_then(|name| name.to_str())
-        {
-            return Ok(etag.to_owned());
-        }
-        // On file systems without links, the pointer is a copy.
-        let names = [sha256_file(pointer)?, git_hash_of(pointer)?];
-        let mut names = names.into_iter();
-        let known = names.find(|name| self.staged.join(name).exists());
-        known.ok_or_else(|| {
-            let found = "has content that matches no blob in the cache";
-            HubError::malformed(pointer, found, "run the command again")
-        })
+/// The checksum of the file behind `pointer`, hf-hub's name for its content among the blobs in `staged`.
+fn etag_of(pointer: &Path, staged: &Path) -> Result<String, HubError> {
+    if let Ok(target) = fs::read_link(pointer)
+        && let Some(etag) = target.file_name().and_then(|name| name.to_str())
+    {
+        return Ok(etag.to_owned());
     }
+    // On file systems without links, the pointer is a copy.
+    let names = [sha256_file(pointer)?, git_hash_of(pointer)?];
+    let known = names.into_iter().find(|name| staged.join(name).exists());
+    known.ok_or_else(|| {
+        let found = "has content that matches no blob in the cache";
+        HubError::malformed(pointer, found, "run the command again")
+    })
 }
 
 /// Compares content with the hub's checksum (SHA-256 for large files, git's for small ones). Returns a mismatch.
@@ -468,8 +412,9 @@ fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
 
 /// The hash that git gives to a file's content.
 fn git_hash_of(path: &Path) -> Result<String, HubError> {
-    let bytes = fs::read(path).map_err(HubError::io("read", path))?;
-    Ok(git_hash(&bytes))
+    fs::read(path)
+        .map(|bytes| git_hash(&bytes))
+        .map_err(HubError::io("read", path))
 }
 
 /// The hash that git gives to content.

@@ -52,8 +52,8 @@ fn a_model_is_pulled_into_the_shared_layout_once() {
         .insert("logs/x.txt".to_owned(), b"x".to_vec());
     let last = Arc::new(Mutex::new(None));
     let told = last.clone();
-    let on_progress: OnProgress = Arc::new(move |at: Progress<'_>| {
-        *told.lock().unwrap() = Some((at.file.to_owned(), at.done, at.total));
+    let on_progress: OnProgress = Arc::new(move |at: &FileProgress| {
+        *told.lock().unwrap() = Some((at.filename.clone(), at.bytes_completed, at.total_bytes));
     });
     let pulled = pull(&settings, &"hf:o/n".parse().unwrap(), &on_progress).unwrap();
     assert_eq!(names(&pulled.dir), FILES);
@@ -123,7 +123,7 @@ fn offline_works_from_the_cache_alone() {
     let (_root, _, hub, mut settings) = setting();
     settings.offline = true;
     check_refused(
-        resolve(&settings, "hf:o/n", &quiet()),
+        get(&settings, "hf:o/n"),
         &["hf:o/n@main", "not in the cache", "HF_HUB_OFFLINE"],
     );
     assert_eq!(hub.count(""), 0);
@@ -131,7 +131,7 @@ fn offline_works_from_the_cache_alone() {
     let pulled = get(&settings, "o/n").unwrap();
     settings.offline = true;
     settings.endpoint = "http://127.0.0.1:1".to_owned();
-    assert_eq!(resolve(&settings, "hf:o/n", &quiet()).unwrap(), pulled.dir);
+    assert_eq!(get(&settings, "hf:o/n").unwrap().dir, pulled.dir);
     assert!(get(&settings, "o/n@other").is_err());
 }
 

@@ -21,19 +21,12 @@ pub struct Found {
 }
 
 /// The 100 most downloaded model repositories with all of `tags`, of which the last should be the rarest.
-///
-/// # Errors
-/// [`HubError::Remote`] when offline, or when the hub or the network refuses.
 pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubError> {
     let about = format!("a search for {}", tags.join(", "));
     if settings.offline {
+        let found = "HF_HUB_OFFLINE is set".to_owned();
         let remedy = "unset it, or drop --hub";
-        return Err(HubError::remote(
-            &about,
-            "HF_HUB_OFFLINE is set",
-            remedy,
-            true,
-        ));
+        return Err(HubError::remote(&about, found, remedy, true));
     }
     let client = Client::new(settings, &settings.cache)?;
     let listed = client.call(&about, || {
@@ -41,14 +34,14 @@ pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubEr
         let hub = client.hub.list_models().sort("downloads").full(true);
         hub.maybe_filter(tags.last().copied()).limit(MOST).send()
     })?;
-    let has = |all: &[String], tag: &str| all.iter().any(|own| own == tag);
     let found = listed.into_iter().filter_map(|model| {
         let own = model.tags.unwrap_or_default();
-        let named = |kind: &str| {
+        let named = |kind: &str| -> Vec<String> {
             let names = own.iter().filter_map(|tag| tag.strip_prefix(kind));
-            names.map(str::to_owned).collect::<Vec<_>>()
+            names.map(str::to_owned).collect()
         };
-        tags.iter().all(|tag| has(&own, tag)).then(|| Found {
+        let has = |tag: &&str| own.iter().any(|own| own == tag);
+        tags.iter().all(has).then(|| Found {
             name: model.id,
             downloads: model.downloads,
             license: named("license:").into_iter().next(),

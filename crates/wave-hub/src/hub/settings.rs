@@ -33,16 +33,15 @@ impl HubSettings {
     /// - `HF_HUB_OFFLINE` (or `TRANSFORMERS_OFFLINE`): `1`, `true`, `yes` or `on`.
     ///
     /// # Errors
-    /// [`HubError::Malformed`] naming the variable that makes no sense.
+    /// If a variable makes no sense.
     pub fn from_env() -> Result<Self, HubError> {
         Self::from_vars(|name| std::env::var(name).ok())
     }
 
     pub(crate) fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, HubError> {
         let var = |name: &str| var(name).filter(|value| !value.trim().is_empty());
-        let user = var("HOME")
-            .or_else(|| var("USERPROFILE"))
-            .map(PathBuf::from);
+        let user = var("HOME").or_else(|| var("USERPROFILE"));
+        let user = user.map(PathBuf::from);
         let path = |name: &str| -> Option<PathBuf> {
             let value = var(name)?;
             match (value.strip_prefix("~/"), &user) {
@@ -58,11 +57,9 @@ impl HubSettings {
             .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
             .or_else(|| below(home.clone(), "hub"))
             .ok_or_else(|| {
-                HubError::missing(
-                    Path::new("HF_HUB_CACHE"),
-                    "is not set, and neither is HOME",
-                    "set it to a directory for downloads",
-                )
+                let found = "is not set, and neither is HOME";
+                let remedy = "set it to a directory for downloads";
+                HubError::missing(Path::new("HF_HUB_CACHE"), found, remedy)
             })?;
         let token = match var("HF_TOKEN").or_else(|| var("HUGGING_FACE_HUB_TOKEN")) {
             Some(token) => Some(Token::new(&token)?),
@@ -101,7 +98,7 @@ pub struct Token(String);
 
 impl Token {
     /// # Errors
-    /// [`HubError::Malformed`], without the text, when it is no token.
+    /// If it is no token; the text is not repeated.
     pub fn new(text: &str) -> Result<Self, HubError> {
         let text = text.trim();
         if text.len() < 4 || !text.chars().all(|c| c.is_ascii_graphic()) {
@@ -145,9 +142,8 @@ fn token_of(file: &Path) -> Result<Option<Token>, HubError> {
 
 fn checked_endpoint(endpoint: &str) -> Result<String, HubError> {
     let endpoint = endpoint.trim_end_matches('/');
-    let rest = ["https://", "http://"]
-        .iter()
-        .find_map(|scheme| endpoint.strip_prefix(scheme));
+    let mut schemes = ["https://", "http://"].iter();
+    let rest = schemes.find_map(|scheme| endpoint.strip_prefix(scheme));
     let odd = |c: char| c.is_whitespace() || c.is_control() || "@?#".contains(c);
     if rest.is_none_or(|rest| rest.is_empty() || rest.contains(odd)) {
         // The address itself may hold a password.

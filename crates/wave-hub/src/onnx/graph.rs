@@ -123,16 +123,11 @@ fn constants(sizes: &VitSizes) -> Vec<Message> {
 
 /// x = patches W^T + bias, the class token before them, + positions.
 fn embed(g: &mut Graph, sizes: &VitSizes) -> String {
-    let p = sizes.patch as i64;
-    let x = g.node(
-        "Conv",
-        "patch_embed.proj",
-        &["images", "patch_embed.proj.weight", "patch_embed.proj.bias"],
-        &[
-            ("kernel_shape", Attribute::Ints(&[p, p])),
-            ("strides", Attribute::Ints(&[p, p])),
-        ],
-    ); // (b, d, grid, grid)
+    let p = [sizes.patch as i64; 2];
+    let kernel = ("kernel_shape", Attribute::Ints(&p));
+    let strides = ("strides", Attribute::Ints(&p));
+    let inputs = ["images", "patch_embed.proj.weight", "patch_embed.proj.bias"];
+    let x = g.node("Conv", "patch_embed.proj", &inputs, &[kernel, strides]); // (b, d, grid, grid)
     let x = g.node("Reshape", "patch_embed.flat", &[&x, "shape.patches"], &[]); // (b, d, n)
     let perm = ("perm", Attribute::Ints(&[0, 2, 1]));
     let mut x = g.node("Transpose", "patch_embed", &[&x], &[perm]); // (b, n, d)
@@ -163,27 +158,20 @@ fn block(g: &mut Graph, at: &str, x: &str) -> String {
 fn attention(g: &mut Graph, at: &str, x: &str) -> String {
     let qkv = linear(g, &format!("{at}.qkv"), x); // (b, n, 3d)
     let thirds = ["q", "k", "v"].map(|part| format!("{at}.{part}"));
-    let outputs = [&*thirds[0], &thirds[1], &thirds[2]];
+    let [q, k, v] = thirds.each_ref().map(String::as_str);
     let axis = [("axis", Attribute::Int(-1))];
-    g.node_of(
-        "Split",
-        &format!("{at}.split"),
-        &[&qkv, "shape.thirds"],
-        &outputs,
-        &axis,
-    );
-    let forward: [i64; 4] = [0, 2, 1, 3];
-    let [q, k, v] = [
-        (&thirds[0], forward),
-        (&thirds[1], [0, 2, 3, 1]),
-        (&thirds[2], forward),
-    ]
-    .map(|(part, perm)| {
+    let split = format!("{at}.split");
+    g.node_of("Split", &split, &[&qkv, "shape.thirds"], &[q, k, v], &axis);
+    let mut heads = |part: &str, perm: [i64; 4]| {
         let name = format!("{part}.heads");
         let y = g.node("Reshape", &name, &[part, "shape.split_heads"], &[]); // (b, n, h, e)
         let perm = ("perm", Attribute::Ints(&perm));
         g.node("Transpose", &format!("{part}.first"), &[&y], &[perm])
-    }); // q, v: (b, h, n, e); k: (b, h, e, n)
+    };
+    let forward = [0, 2, 1, 3];
+    let q = heads(q, forward); // (b, h, n, e)
+    let k = heads(k, [0, 2, 3, 1]); // (b, h, e, n)
+    let v = heads(v, forward); // (b, h, n, e)
     let q = g.node("Mul", &format!("{at}.q.scaled"), &[&q, "scale"], &[]);
     let scores = g.node("MatMul", &format!("{at}.scores"), &[&q, &k], &[]); // (b, h, n, n)
     let shares = g.node("Softmax", &format!("{at}.softmax"), &[&scores], &axis);
@@ -217,23 +205,17 @@ fn head(g: &mut Graph, sizes: &VitSizes, x: &str) {
         g.node("ReduceMean", "pooled", &[x], &[axes, keep])
     }; // (b, d)
     let z = norm(g, sizes.last_norm(), &pooled);
-    g.node_of(
-        "Gemm",
-        "head",
-        &[&z, "head.weight", "head.bias"],
-        &["logits"],
-        &[("transB", Attribute::Int(1))],
-    );
+    let inputs = [&*z, "head.weight", "head.bias"];
+    let transposed = ("transB", Attribute::Int(1));
+    g.node_of("Gemm", "head", &inputs, &["logits"], &[transposed]);
 }
 
 fn norm(g: &mut Graph, at: &str, x: &str) -> String {
-    let epsilon = Attribute::Float(g.norm_eps);
-    g.node(
-        "LayerNormalization",
-        at,
-        &[x, &format!("{at}.weight"), &format!("{at}.bias")],
-        &[("axis", Attribute::Int(-1)), ("epsilon", epsilon)],
-    )
+    let (weight, bias) = (format!("{at}.weight"), format!("{at}.bias"));
+    let axis = ("axis", Attribute::Int(-1));
+    let epsilon = ("epsilon", Attribute::Float(g.norm_eps));
+    let inputs = [x, &weight, &bias];
+    g.node("LayerNormalization", at, &inputs, &[axis, epsilon])
 }
 
 /// x W^T + bias.

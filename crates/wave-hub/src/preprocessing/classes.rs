@@ -8,23 +8,13 @@ pub(super) struct Class {
     pub(super) square: bool,
     /// The sides of the crop, and true if it is made by default.
     pub(super) crop: Option<(usize, bool)>,
-    pub(super) resize: Resize,
+    /// Below 384, images are resized to size / `crop_pct`, by default this, and cropped to size; else squashed.
+    pub(super) share: Option<f64>,
     pub(super) resample: &'static str,
     /// Mean and deviation of each channel.
     pub(super) norm: ([f64; 3], [f64; 3]),
-    /// Each `model_type` that transformers uses the class for, if no file names one.
+    /// Each `model_type` that wave reads and transformers uses the class for, if no file names one.
     pub(super) models: &'static str,
-}
-
-/// The meaning of `size` in a class.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Resize {
-    /// The image is resized to it.
-    Plain,
-    /// Below 384, it is resized to size / `crop_pct` and cropped to size; else squashed.
-    Share(f64),
-    /// The shorter side is resized to 256/224 of it.
-    Levit,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -45,11 +35,11 @@ const CLIP: ([f64; 3], [f64; 3]) = (
 /// `ViTImageProcessor`, which others differ from.
 pub(super) const VIT: Class = Class {
     name: "ViTImageProcessor",
-    models: "vit vit_msn vit_mae ijepa swin swinv2 swiftformer",
+    models: "vit vit_msn",
     size: Extent::Both([224; 2]),
     square: true,
     crop: None,
-    resize: Resize::Plain,
+    share: None,
     resample: "bilinear",
     norm: HALF,
 };
@@ -57,7 +47,7 @@ pub(super) const VIT: Class = Class {
 /// `BitImageProcessor`: the shorter side, then the middle.
 pub(super) const BIT: Class = Class {
     name: "BitImageProcessor",
-    models: "bit dinov2 dinov2_with_registers hiera focalnet",
+    models: "dinov2 dinov2_with_registers",
     size: Extent::Shorter(224),
     square: false,
     crop: Some((224, true)),
@@ -66,18 +56,13 @@ pub(super) const BIT: Class = Class {
     ..VIT
 };
 
-/// The classes that are known, as of transformers 5.24.
-pub(super) const CLASSES: [Class; 14] = [
+/// The classes of the models that wave reads, as of transformers 5.24.
+pub(super) const CLASSES: [Class; 8] = [
     VIT,
     BIT,
     Class {
         name: "CLIPImageProcessor",
-        models: "clip clip_vision_model metaclip_2 mlcd aimv2",
-        ..BIT
-    },
-    Class {
-        name: "ChineseCLIPImageProcessor",
-        models: "chinese_clip",
+        models: "clip clip_vision_model",
         ..BIT
     },
     Class {
@@ -104,19 +89,12 @@ pub(super) const CLASSES: [Class; 14] = [
     },
     Class {
         name: "ConvNextImageProcessor",
-        models: "convnext convnextv2 resnet regnet cvt",
+        models: "convnext convnextv2 resnet",
         size: Extent::Shorter(384),
         square: false,
-        resize: Resize::Share(224.0 / 256.0),
+        share: Some(224.0 / 256.0),
         resample: "bicubic",
         ..VIT
-    },
-    Class {
-        name: "LevitImageProcessor",
-        models: "levit",
-        resize: Resize::Levit,
-        norm: IMAGENET,
-        ..BIT
     },
     // It resizes numbers that are not rounded to 8 bits; the difference is below half a level.
     Class {
@@ -125,34 +103,4 @@ pub(super) const CLASSES: [Class; 14] = [
         norm: IMAGENET,
         ..VIT
     },
-    MOBILE,
-    Class {
-        name: "MobileNetV2ImageProcessor",
-        models: "mobilenet_v2",
-        ..MOBILE
-    },
-    Class {
-        name: "BlipImageProcessor",
-        models: "blip",
-        size: Extent::Both([384; 2]),
-        resample: "bicubic",
-        norm: CLIP,
-        ..VIT
-    },
-    Class {
-        name: "PvtImageProcessor",
-        models: "pvt",
-        resample: "bicubic",
-        norm: IMAGENET,
-        ..VIT
-    },
 ];
-
-const MOBILE: Class = Class {
-    name: "MobileNetV1ImageProcessor",
-    models: "mobilenet_v1",
-    size: Extent::Shorter(256),
-    resample: "bilinear",
-    norm: HALF,
-    ..BIT
-};

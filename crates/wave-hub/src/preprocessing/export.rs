@@ -53,28 +53,27 @@ impl Preprocessing {
             "image_std": self.std.value,
             "do_convert_rgb": self.channels == 3,
         });
-        let cropped = json!({"height": height, "width": width});
+        let mut crops = true;
         let own = match self.crop_mode.value.as_str() {
             "center" => {
                 steps["size"] = json!({"shortest_edge": resized[0]});
-                steps["do_center_crop"] = json!(true);
-                steps["crop_size"] = cropped;
                 floors.then_some("BitImageProcessor")
             }
             "squash" => {
                 steps["size"] = json!({"height": resized[0], "width": resized[1]});
                 let margins = [resized[0] - height as u64, resized[1] - width as u64];
-                steps["do_center_crop"] = json!(margins != [0, 0]);
-                steps["crop_size"] = cropped;
+                crops = margins != [0, 0];
                 // The roundings of half of 1, 5, 9 .. agree.
-                match (margins, floors || margins.iter().all(|m| m % 4 != 3)) {
-                    ([0, 0], _) => Some("ViTImageProcessor"),
-                    (_, true) => Some("DeiTImageProcessor"),
-                    (_, false) => None,
+                match floors || margins.iter().all(|m| m % 4 != 3) {
+                    _ if !crops => Some("ViTImageProcessor"),
+                    true => Some("DeiTImageProcessor"),
+                    false => None,
                 }
             }
             _ => None,
         };
+        steps["do_center_crop"] = json!(crops);
+        steps["crop_size"] = json!({"height": height, "width": width});
         if let Some(class) = own {
             steps["image_processor_type"] = json!(class);
             let config = None;

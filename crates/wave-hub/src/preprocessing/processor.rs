@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::classes::{BIT, CLASSES, Class, Extent, Resize, VIT};
+use super::classes::{BIT, CLASSES, Class, Extent, VIT};
 use super::export::{OF_TIMM, RESAMPLE};
 use super::{Preprocessing, Source, Told};
 use crate::PretrainedCfg;
@@ -41,23 +41,21 @@ pub(super) fn read(steps: &Value, config: &Value, file: &str) -> Result<Preproce
     File::new(keys, file, class).read(channels(config)?)
 }
 
-/// The defaults of the class for the model with `config`, whose directory says nothing.
+/// The defaults of the class for the model with `config`, whose directory has no such file.
 pub(super) fn assumed(config: &Value) -> Result<Preprocessing, String> {
     let keys = config.as_object();
     if let Some(keys) = keys.filter(|keys| keys.contains_key("pretrained_cfg")) {
         return of_timm(keys, config, CONFIG_FILE);
     }
     let class = of_model(config).unwrap_or(&VIT);
-    let channels = channels(config)?;
-    let why = format!(
-        "no preprocessor_config.json, so the default of {}",
-        class.name
-    );
     let keys = Map::new();
     let mut file = File::new(&keys, "", class);
-    file.unsaid = Source::Assumed(why);
+    file.unsaid = Source::Assumed(format!(
+        "no preprocessor_config.json, so the default of {}",
+        class.name
+    ));
     let mut steps = file.read(Some(3))?;
-    if let Some(n @ (1 | 2)) = channels {
+    if let Some(n @ (1 | 2)) = channels(config)? {
         (steps.channels, steps.mean.value, steps.std.value) = (n, vec![0.5; n], vec![0.5; n]);
     }
     Ok(steps)
@@ -102,16 +100,14 @@ fn of_model(config: &Value) -> Result<&'static Class, String> {
 
 /// Channels of the input, if the model's configuration has them.
 fn channels(config: &Value) -> Result<Option<usize>, String> {
-    let said = [
-        &config["num_channels"],
-        &config["vision_config"]["num_channels"],
-    ];
-    match said.into_iter().find(|said| !said.is_null()) {
-        None => Ok(None),
-        Some(said) => match said.as_u64() {
-            Some(n @ 1..=4096) => Ok(Some(n as usize)),
-            _ => Err(format!("`num_channels` is {said}, expected a number")),
-        },
+    let said = match &config["num_channels"] {
+        Value::Null => &config["vision_config"]["num_channels"],
+        said => said,
+    };
+    match said.as_u64() {
+        None if said.is_null() => Ok(None),
+        Some(n @ 1..=4096) => Ok(Some(n as usize)),
+        _ => Err(format!("`num_channels` is {said}, expected a number")),
     }
 }
 
@@ -167,12 +163,11 @@ struct File<'a> {
 
 impl<'a> File<'a> {
     fn new(keys: &'a Map<String, Value>, file: &'a str, class: &'a Class) -> Self {
-        let unsaid = Source::Class(class.name.to_owned());
         File {
             keys,
             file,
             class,
-            unsaid,
+            unsaid: Source::Class(class.name.to_owned()),
         }
     }
 
@@ -197,10 +192,7 @@ impl<'a> File<'a> {
         Ok(Preprocessing {
             channels: n,
             size: Told::new(size, &geometry),
-            interpolation: Told::new(
-                self.interpolation()?.to_owned(),
-                &self.source(&["resample"]),
-            ),
+            interpolation: self.interpolation()?,
             crop_pct: Told::new(crop_pct, &geometry),
             crop_mode: Told::new(crop_mode.to_owned(), &geometry),
             crop_offset: Told::new(FLOOR.to_owned(), &Source::Class("transformers".to_owned())),
@@ -226,36 +218,27 @@ impl<'a> File<'a> {
     fn source(&self, keys: &[&str]) -> Source {
         let (said, left): (Vec<&str>, Vec<&str>) =
             keys.iter().partition(|key| self.get(key).is_some());
-        match (said.is_empty(), left.is_empty()) {
-            (true, _) => self.unsaid.clone(),
-            (_, true) => Source::File(format!("{}: {}", self.file, said.join(", "))),
-            _ => Source::File(format!(
-                "{}: {}; class default of {}: {}",
-                self.file,
-                said.join(", "),
-                self.class.name,
-                left.join(", ")
-            )),
+        if said.is_empty() {
+            return self.unsaid.clone();
         }
+        let mut source = format!("{}: {}", self.file, said.join(", "));
+        if !left.is_empty() {
+            let (class, left) = (self.class.name, left.join(", "));
+            source += &format!("; class default of {class}: {left}");
+        }
+        Source::File(source)
     }
 
     /// Refuses steps that change pixels and are not supported, by name.
     fn refuse(&self) -> Result<(), String> {
-        let plain = match self.get("rescale_factor") {
-            None => true,
-            Some(factor) => factor
-                .as_f64()
-                .is_some_and(|factor| (factor * 255.0 - 1.0).abs() < 1e-3),
-        };
+        let to_one = |factor: f64| (factor * 255.0 - 1.0).abs() < 1e-3;
+        let factor = self.get("rescale_factor");
+        let plain = factor.is_none_or(|factor| factor.as_f64().is_some_and(to_one));
         if !self.on("do_rescale", true)? || !plain {
-            return Err(
-                "pixels are not scaled to 0..=1 (`do_rescale`, `rescale_factor`)".to_owned(),
-            );
+            return Err("pixels are not scaled to 0..=1 (`do_rescale`, `rescale_factor`)".into());
         }
         if !self.on("do_resize", true)? {
-            return Err(
-                "images are not resized (`do_resize` is false), expected a resize".to_owned(),
-            );
+            return Err("images are not resized (`do_resize` is false), expected a resize".into());
         }
         for (key, value) in self.keys {
             let off = matches!(value, Value::Null | Value::Bool(false));
@@ -290,28 +273,25 @@ impl<'a> File<'a> {
     /// Input size, `crop_pct`, `crop_mode`, and the keys that they follow from.
     fn geometry(&self) -> Result<Geometry, String> {
         let square = self.on("default_to_square", self.class.square)?;
-        let mut size = match self.get("size") {
+        let size = match self.get("size") {
             None => self.class.size,
             Some(value) => extent("size", value, square)?,
         };
-        let crops = self.on(
-            "do_center_crop",
-            self.class.crop.is_some_and(|(_, crops)| crops),
-        )?;
+        let crops = self.class.crop.is_some_and(|(_, crops)| crops);
+        let crops = self.on("do_center_crop", crops)?;
         let mut keys = vec!["size"];
-        if let Resize::Share(default) = self.class.resize {
+        if let Some(default) = self.class.share {
+            let name = self.class.name;
             let Extent::Shorter(side) = size else {
+                let said = self.get("size").unwrap_or(&Value::Null);
                 return Err(format!(
-                    "`size` is {}, expected `shortest_edge`, the only form that {} accepts",
-                    text(self.get("size")),
-                    self.class.name
+                    "`size` is {said}, expected `shortest_edge`, the only form that {name} accepts"
                 ));
             };
             if crops && self.crop_size()? != [side; 2] {
                 return Err(format!(
                     "`do_center_crop` is true and `crop_size` differs from `size`, which is not \
-                     supported for {}",
-                    self.class.name
+                     supported for {name}"
                 ));
             }
             // Larger images are squashed.
@@ -328,9 +308,6 @@ impl<'a> File<'a> {
             keys.push("crop_pct");
             let resized = (side as f64 / pct).floor() as usize;
             return Ok(([side; 2], share(side, resized, pct), "center", keys));
-        }
-        if let (Resize::Levit, Extent::Shorter(side)) = (self.class.resize, size) {
-            size = Extent::Shorter((256.0 / 224.0 * side as f64) as usize);
         }
         if crops {
             keys.push("crop_size");
@@ -376,13 +353,15 @@ impl<'a> File<'a> {
     }
 
     /// Pillow's numbers.
-    fn interpolation(&self) -> Result<&'static str, String> {
-        let resample = self.get("resample");
-        match resample.map(|value| value.as_u64()) {
-            None => Ok(self.class.resample),
-            Some(Some(n @ 0..=5)) => Ok(RESAMPLE[n as usize]),
-            Some(_) => Err(format!("`resample` is {}, expected 0 to 5", text(resample))),
-        }
+    fn interpolation(&self) -> Result<Told<String>, String> {
+        let name = match self.get("resample") {
+            None => self.class.resample,
+            Some(number) => match number.as_u64() {
+                Some(n @ 0..=5) => RESAMPLE[n as usize],
+                _ => return Err(format!("`resample` is {number}, expected 0 to 5")),
+            },
+        };
+        Ok(Told::new(name.to_owned(), &self.source(&["resample"])))
     }
 }
 
@@ -405,42 +384,30 @@ fn share(crop: usize, side: usize, meant: f64) -> f64 {
 
 /// `224`, `[224, 224]`, `{"shortest_edge": 224}` or `{"height": 224, "width": 224}`.
 fn extent(key: &str, value: &Value, square: bool) -> Result<Extent, String> {
-    let side = |value: Option<&Value>| match value.and_then(Value::as_u64) {
-        Some(n @ 1..=65_536) => Ok(n as usize),
-        _ => Err(format!(
-            "`{key}` is {}, expected `shortest_edge`, or `height` and `width`, in pixels",
-            text(value)
-        )),
+    let side = |value: &Value| match value.as_u64() {
+        Some(n @ 1..=65_536) => Some(n as usize),
+        _ => None,
     };
-    match value {
+    let both = |height, width| Some(Extent::Both([side(height)?, side(width)?]));
+    let found = match value {
         Value::Object(sides) => {
             let said = sides.iter().filter(|(_, side)| !side.is_null());
             let names: Vec<&str> = said.map(|(name, _)| name.as_str()).collect();
             match names[..] {
-                ["shortest_edge"] => side(sides.get("shortest_edge")).map(Extent::Shorter),
-                ["height", "width"] | ["width", "height"] => Ok(Extent::Both([
-                    side(sides.get("height"))?,
-                    side(sides.get("width"))?,
-                ])),
-                _ => Err(format!(
-                    "`{key}` is {value}, expected `shortest_edge` alone, or `height` and `width`, in \
-                     pixels"
-                )),
+                ["shortest_edge"] => side(&value["shortest_edge"]).map(Extent::Shorter),
+                ["height", "width"] | ["width", "height"] => {
+                    both(&value["height"], &value["width"])
+                }
+                _ => None,
             }
         }
-        Value::Array(pair) if pair.len() == 2 => {
-            Ok(Extent::Both([side(Some(&pair[0]))?, side(Some(&pair[1]))?]))
-        }
-        number => {
-            let n = side(Some(number))?;
-            Ok(match square {
-                true => Extent::Both([n; 2]),
-                false => Extent::Shorter(n),
-            })
-        }
-    }
-}
-
-fn text(value: Option<&Value>) -> String {
-    value.map_or_else(|| "incomplete".to_owned(), Value::to_string)
+        Value::Array(pair) if pair.len() == 2 => both(&pair[0], &pair[1]),
+        number if square => both(number, number),
+        number => side(number).map(Extent::Shorter),
+    };
+    found.ok_or_else(|| {
+        format!(
+            "`{key}` is {value}, expected `shortest_edge` alone, or `height` and `width`, in pixels"
+        )
+    })
 }

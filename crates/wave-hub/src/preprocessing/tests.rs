@@ -107,10 +107,7 @@ fn a_bare_size_means_what_its_class_means_by_it() {
         ("CLIPFeatureExtractor", cropped),
         ("BitImageProcessorFast", cropped),
         ("DeiTImageProcessor", (24, 0.857142, "squash")),
-        // 256 / 224 of 28 is 32.
-        ("LevitImageProcessor", (24, 0.75, "center")),
         ("ConvNextImageProcessor", (28, 0.875, "center")),
-        ("MobileNetV2ImageProcessor", cropped),
     ] {
         let key = match class.contains("Extractor") {
             true => "feature_extractor_type",
@@ -152,10 +149,8 @@ fn what_a_file_leaves_out_or_nulls_is_the_default_of_its_class() {
         ("Siglip", "bicubic", 0.5, squash),
         ("CLIP", "bicubic", 0.48145466, center),
         ("Bit", "bicubic", 0.48145466, center),
-        ("Levit", "bicubic", 0.485, (224, 0.875, "center")),
         ("ConvNext", "bicubic", 0.5, (384, 1.0, "squash")),
         ("DINOv3ViT", "bilinear", 0.485, squash),
-        ("MobileNetV1", "bilinear", 0.5, (224, 0.875, "center")),
     ] {
         let class = format!("{class}ImageProcessor");
         for mut steps in [

@@ -14,7 +14,7 @@ PREPROCESSING = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop
 
 
 class Ancestor:
-    """A module with its description, for the native side: ``about`` as JSON and ``run``."""
+    """A module with its description, for the native side."""
 
     def __init__(self, module: Any, preprocessing: Mapping[str, Any] | None) -> None:
         import torch
@@ -36,18 +36,12 @@ class Ancestor:
         one = np.zeros((1, *self._shape), dtype="<f4")
         n = self._outputs(one, False).shape[1]
         # A timm model without a classifier says num_classes = 0; its outputs are its features.
-        classes = n if getattr(module, "num_classes", n) else 0
-        width = self._outputs(one, True).shape[1]
-        self.about = json.dumps(
-            {
-                "name": own.get("architecture") or type(module).__name__,
-                "parameters": sum(p.numel() for p in module.parameters()),
-                "digest": self._digest(),
-                "pretrained_cfg": config,
-                "classes": classes,
-                "width": width,
-            }
-        )
+        self.classes = n if getattr(module, "num_classes", n) else 0
+        self.width = self._outputs(one, True).shape[1]
+        self.name: str = own.get("architecture") or type(module).__name__
+        self.parameters = sum(p.numel() for p in module.parameters())
+        self.digest = self._digest()
+        self.pretrained_cfg = json.dumps(config)
 
     def run(self, images: bytes, count: int, features: bool) -> bytes:
         """The outputs of normalised images; both as little-endian float32."""

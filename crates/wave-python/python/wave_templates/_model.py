@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _native, _stages
-from ._run import PathLike, Result, path, result, run, to_json
+from ._run import PathLike, Result, given, path, result, run, to_json
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -142,7 +142,7 @@ def expand(
         data: a little data to fit scalers and head to, for ``steps`` (300).
         settings: further keys of ``[expand]``, the flags of ``wave expand``.
     """
-    given = dict(
+    keys = dict(
         settings, depth=depth, width=width, heads=heads, mlp_ratio=mlp_ratio, image_size=image_size, patch=patch,
         max_params=None if max_params is None else str(max_params),
         max_macs=None if max_macs is None else str(max_macs),
@@ -150,7 +150,7 @@ def expand(
         epochs=epochs, steps=steps, batch=batch, lr=lr, seed=seed,
     )
     name = path(getattr(templates, "source", templates))
-    return Model(_native.expand(name, to_json(given), run(device, threads, progress)))
+    return Model(_native.expand(name, given(keys), run(device, threads, progress)))
 
 
 def init(
@@ -177,11 +177,11 @@ def init(
         from_: the trained model that methods such as ``"prune"`` take weights from.
         settings: further keys of ``[init]``, the flags of ``wave init``.
     """
-    given = dict(
+    keys = dict(
         settings, depth=depth, width=width, heads=heads, arch=arch, patch=patch, image_size=image_size,
         channels=channels, classes=classes, data=data, from_=from_, seed=seed,
     )
-    return Model(_native.init(method, to_json(given), run(progress=progress)))
+    return Model(_native.init(method, given(keys), run(progress=progress)))
 
 
 def read(of: PathLike, *, progress: bool = True) -> Model:

@@ -41,17 +41,23 @@ def run(
 
 
 @dataclass
-class Written:
-    """A recipe: a file, or its content as JSON."""
+class Given:
+    """Settings of a stage as JSON, the directory to write, and a recipe: its file, or its content as JSON."""
 
-    path: Optional[str]
-    table: Optional[str]
+    settings: str
+    out: Optional[str] = None
+    recipe: Optional[str] = None
+    table: Optional[str] = None
 
 
-def written(recipe: PathLike | Mapping[str, Any] | None) -> Written | None:
+def given(
+    settings: Mapping[str, Any],
+    out: PathLike | None = None,
+    recipe: PathLike | Mapping[str, Any] | None = None,
+) -> Given:
     if isinstance(recipe, Mapping):
-        return Written(None, to_json(recipe))
-    return None if recipe is None else Written(os.fspath(recipe), None)
+        return Given(to_json(settings), path(out), None, to_json(recipe))
+    return Given(to_json(settings), path(out), path(recipe))
 
 
 def path(of: PathLike | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, List
 from . import _native
 from ._ancestor import Ancestor
 from ._images import contents
-from ._run import PathLike, Result, directory, path, result, run, to_json, written
+from ._run import PathLike, Result, directory, given, path, result, run, to_json
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,7 +68,7 @@ def condense(
         overwrite: replace the contents of ``out``.
         settings: further keys of ``[condense]``, the flags of ``wave condense``.
     """
-    given: dict[str, Any] = dict(
+    keys: dict[str, Any] = dict(
         settings, data=data, minutes=minutes, sizes=sizes, cache=cache, train_limit=train_limit,
         test_limit=test_limit, epochs=epochs, steps=steps, batch=batch, lr=lr, seed=seed,
     )
@@ -78,9 +78,9 @@ def condense(
     elif preprocessing is not None:
         raise ValueError("preprocessing applies only to an ancestor that is a torch.nn.Module; remove it")
     else:
-        given["ancestor"] = ancestor
+        keys["ancestor"] = ancestor
     where = run(device, threads, progress, resume, overwrite)
-    return result(_native.condense(written(recipe), path(out), to_json(given), module, where))
+    return result(_native.condense(given(keys, out, recipe), module, where))
 
 
 def adapt(
@@ -112,13 +112,13 @@ def adapt(
         whole: write whole templates instead.
         settings: further keys of ``[adapt]``; other arguments as in :func:`condense`.
     """
-    given = dict(
+    keys = dict(
         settings, data=data, whole=whole, train_limit=train_limit, test_limit=test_limit, epochs=epochs,
         steps=steps, batch=batch, lr=lr, seed=seed,
     )
     where = run(device, threads, progress, resume, overwrite)
     name = os.fspath(getattr(templates, "source", templates))
-    return result(_native.adapt(name, written(recipe), path(out), to_json(given), where))
+    return result(_native.adapt(name, given(keys, out, recipe), where))
 
 
 def finetune(
@@ -152,13 +152,13 @@ def finetune(
         ancestor: a model directory to distil from as well.
         settings: further keys of ``[finetune]``; other arguments as in :func:`condense`.
     """
-    given = dict(
+    keys = dict(
         settings, data=data, new_head=new_head, ancestor=ancestor, train_limit=train_limit, test_limit=test_limit,
         epochs=epochs, steps=steps, batch=batch, lr=lr, seed=seed,
     )
     where = run(device, threads, progress, resume, overwrite)
     with directory(model) as held:
-        return result(_native.finetune(held, written(recipe), path(out), to_json(given), where))
+        return result(_native.finetune(held, given(keys, out, recipe), where))
 
 
 def evaluate(
@@ -186,12 +186,12 @@ def evaluate(
         knn: evaluate features instead, by N nearest neighbours and a linear probe.
         labels: a file of class names, for a CLIP or SigLIP; ``prompt`` are texts with ``{}`` for the name.
     """
-    given = dict(
+    keys = dict(
         data=data, test_limit=test_limit, hold_out=hold_out, knn=knn, train_limit=train_limit, heads=heads,
         labels=labels, prompt=prompt, seed=seed,
     )
     with directory(model) as held:
-        return result(_native.evaluate(held, to_json(given), run(device, threads, progress)))
+        return result(_native.evaluate(held, given(keys), run(device, threads, progress)))
 
 
 def predict(
@@ -242,7 +242,7 @@ def convert(
     """
     where = run("cpu", None, progress, resume, overwrite)
     with directory(model) as held:
-        return result(_native.convert(held, path(out), to_json({"format": format, "dtype": dtype}), where))
+        return result(_native.convert(held, given({"format": format, "dtype": dtype}, out), where))
 
 
 def publish(
@@ -267,11 +267,11 @@ def publish(
         license: the licence that the card names, such as ``"apache-2.0"``.
         dry_run: list the ``files`` to upload, without uploading.
     """
-    given = dict(
+    keys = dict(
         repo=repo, private=private, revision=revision, create_pr=create_pr, message=message, license=license
     )
     with directory(artefact) as held:
-        return result(_native.publish(held, to_json(given), dry_run, run(progress=progress)))
+        return result(_native.publish(held, to_json(keys), dry_run, run(progress=progress)))
 
 
 def pull(name: str, out: PathLike | None = None, *, progress: bool = True) -> Result:

@@ -51,7 +51,7 @@ pub(super) fn description<'a>(
         let widths: BTreeSet<&usize> = before.widths.iter().chain(&sizes.widths).collect();
         provenance["depths"] = json!([depths.first(), depths.last()]);
         provenance["widths"] = json!(widths);
-        provenance["grown"] = before.record().clone();
+        provenance["grown"] = before.record.clone();
     }
     elastic::tell_variants(&plan.sizes.variants, &mut provenance);
     if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
@@ -67,7 +67,7 @@ pub(super) fn description<'a>(
 }
 
 pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
-    let (accuracies, provenance) = (&config.accuracies, config.provenance.record());
+    let (accuracies, provenance) = (&config.accuracies, &config.provenance.record);
     let a = &gene.auxiliary;
     let mut body = format!(
         "Weight templates for vision transformers of any depth and of any width that is a multiple of {}. {PAPER}",
@@ -88,5 +88,5 @@ pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
         "Weight templates, {}",
         provenance["data"].as_str().unwrap_or("wave")
     );
-    templates::card(gene, accuracies, provenance, &title, &body)
+    templates::card(gene, provenance, &title, &body)
 }
