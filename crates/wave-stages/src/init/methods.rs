@@ -1,6 +1,7 @@
 //! Options of the methods of `wave init`.
 
 use anyhow::Result;
+use std::str::FromStr;
 use wave_init::choices::LayerScaleForm;
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
@@ -27,12 +28,10 @@ impl MethodOptions {
             ..Choices::default()
         };
         choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-        if let Some(attention) = &settings.mimetic {
-            choices.attention = attention.parse()?;
-        }
-        if let Some(layout) = &settings.vp_layout {
-            choices.vp_layout = layout.parse()?;
-        }
+        set(&mut choices.attention, &settings.mimetic)?;
+        set(&mut choices.vp_layout, &settings.vp_layout)?;
+        set(&mut choices.zero, &settings.zero)?;
+        set(&mut choices.layers, &settings.layers)?;
         if let Some(rest) = &settings.rest {
             choices.rest = rest.parse()?;
             // Mimetic attention takes two of these options.
@@ -40,9 +39,6 @@ impl MethodOptions {
                 ("mimetic" | "layerscale", base) => choices.base = base?,
                 (_, base) => choices.base = base.unwrap_or(choices.base),
             }
-        }
-        if let Some(scope) = &settings.zero {
-            choices.zero = scope.parse()?;
         }
         choices.qk = mixture("qk", settings.qk.as_deref())?;
         choices.vp = mixture("vp", settings.vp.as_deref())?;
@@ -54,9 +50,6 @@ impl MethodOptions {
                      give 0,0"
                 )));
             }
-        }
-        if let Some(layers) = &settings.layers {
-            choices.layers = layers.parse()?;
         }
         choices.blocks = settings.blocks;
         choices.similarity = settings.similarity.clone().unwrap_or_default();
@@ -92,9 +85,7 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
         mlp_mean: shift.unwrap_or(MlpMean::None),
         ..FilterChoices::default()
     };
-    if let Some(negative) = &settings.negative {
-        choices.negative = negative.parse()?;
-    }
+    set(&mut choices.negative, &settings.negative)?;
     if let Some(variance) = &settings.filter_variance {
         let [start, velocity, acceleration] = variance[..] else {
             return Err(request(format!(
@@ -108,6 +99,17 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
         };
     }
     Ok(choices)
+}
+
+/// Parses a choice, if it is given.
+fn set<T: FromStr>(choice: &mut T, given: &Option<String>) -> Result<()>
+where
+    anyhow::Error: From<T::Err>,
+{
+    if let Some(given) = given {
+        *choice = given.parse()?;
+    }
+    Ok(())
 }
 
 fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
