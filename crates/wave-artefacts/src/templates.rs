@@ -83,7 +83,12 @@ impl TemplateDir {
 
 /// The learngene as it would be read from a directory that stores values as `float`.
 pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
-    Ok(learngene.map(&|tensors| float.rounded(tensors))?)
+    let tensors = learngene.tensors().into_iter().collect();
+    let mut gene = learngene.with_tensors(&float.rounded(&tensors)?);
+    for smaller in &mut gene.smaller {
+        *smaller = rounded(smaller, float)?;
+    }
+    Ok(gene)
 }
 
 /// Reads a template directory, or `hf:OWNER/NAME` after a download.

@@ -33,16 +33,6 @@ pub enum DepthRule {
     Tleg,
 }
 
-impl DepthRule {
-    /// The divisor of relative depths, at least 1.
-    fn divisor(self, depth: usize) -> usize {
-        match self {
-            DepthRule::LastIsOne => depth.saturating_sub(1).max(1),
-            DepthRule::Tleg => depth.max(1),
-        }
-    }
-}
-
 /// The formula, as written in a template file.
 impl fmt::Display for DepthRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,18 +56,18 @@ impl FromStr for DepthRule {
 }
 
 /// Interpolation weights `(depth, anchors)` of each layer over the anchors: at most two adjacent
-/// nonzero entries per row, summing to 1.
-///
-/// The first layer reads the first anchor; a single anchor is read by all layers. With
-/// [`DepthRule::LastIsOne`] the last layer reads the last anchor, and with as many layers as anchors
-/// the matrix is exactly the identity.
+/// nonzero entries per row, summing to 1. With [`DepthRule::LastIsOne`] and as many layers as anchors, the matrix is
+/// exactly the identity.
 pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
     if anchors == 0 {
         return rows;
     }
     // Position l (K - 1) / steps, split into quotient and remainder in integers, so that both ends are exact.
-    let steps = rule.divisor(depth);
+    let steps = match rule {
+        DepthRule::LastIsOne => depth.saturating_sub(1).max(1),
+        DepthRule::Tleg => depth,
+    };
     for (l, row) in rows.iter_mut().enumerate() {
         let position = l * (anchors - 1);
         let (k, rest) = (position / steps, position % steps);
@@ -90,53 +80,44 @@ pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec
     rows
 }
 
-/// Interpolates a bank of anchors to a depth; works for scalers as well as per-layer biases and norms.
-///
-/// Differentiable, as one matrix product; returns the bank itself when each layer reads its own anchor.
+/// Interpolates scalers, or per-layer biases and norms, from anchors to a depth. Returns the bank itself when each layer
+/// reads its own anchor.
 ///
 /// # Shapes
 /// `bank`: `(K, ...)`; result: `(depth, ...)`.
-///
-/// # Errors
-/// If the bank has no anchors or the depth is 0.
-pub fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result<Tensor> {
-    let (anchors, rest) = match bank.dims() {
-        [anchors, rest @ ..] if *anchors > 0 && depth > 0 => (*anchors, rest),
-        dims => {
-            let anchors = dims.first().copied().unwrap_or(0);
-            candle_core::bail!(
-                "cannot read {anchors} anchors at depth {depth}; both must be 1 or more"
-            );
-        }
-    };
+pub(crate) fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result<Tensor> {
+    let anchors = bank.dims().first().copied().unwrap_or(0);
+    if anchors == 0 || depth == 0 {
+        return Err(none_to_read(anchors, depth));
+    }
     if anchors == depth && (rule == DepthRule::LastIsOne || depth == 1) {
         return Ok(bank.clone());
     }
     let matrix = depth_matrix(depth, anchors, rule).concat();
     let matrix = Tensor::from_vec(matrix, (depth, anchors), bank.device())?; // (L, K)
-    let flat = bank.reshape((anchors, rest.iter().product::<usize>()))?; // (K, ...)
+    let flat = bank.reshape((anchors, ()))?; // (K, ...)
     let read = matrix.to_dtype(bank.dtype())?.matmul(&flat)?; // (L, ...)
     let mut dims = bank.dims().to_vec();
     dims[0] = depth;
     read.reshape(dims)
 }
 
+/// The error for a model without layers, or a bank without anchors.
+pub(crate) fn none_to_read(anchors: usize, depth: usize) -> candle_core::Error {
+    candle_core::Error::Msg(format!(
+        "cannot read {anchors} anchors at depth {depth}; both must be 1 or more"
+    ))
+}
+
 /// Resizes the scalers of one shape to another: [`gather_width`] over block rows (q, k and v
 /// separately) and, divided by the number of copies, over block columns.
 ///
-/// The hidden axis is resized over its whole length, by prefix or cyclically, like the width. Where
-/// the template size divides the source's columns but not the wider target's, the last block of
-/// columns is a copy that will be cropped: its scalers are 0, and it is not counted as a copy. A
-/// widened layer gives the same output for copied inputs where the template size divides the
-/// source's sides, for [`Kronecker::Tile`].
+/// Where the template size divides the source's columns but not the wider target's, the last block of
+/// columns is a copy that will be cropped: its scalers are 0, and it is not counted as a copy.
 ///
 /// # Shapes
 /// `scalers`: `(layers, n_templates, r, c)` of `from`; result: the same of `to`.
-///
-/// # Errors
-/// If the scalers do not match `part` and `from`, the plan does not cover the part, or a side of
-/// either shape is 0.
-pub fn resize_scalers(
+pub(crate) fn resize_scalers(
     plan: &Plan,
     part: Part,
     scalers: &Tensor,
@@ -158,25 +139,16 @@ pub fn resize_scalers(
     read.pad_with_zeros(3, 0, c_to - whole)
 }
 
-/// Resizes an axis from `from_width` to `to_width` entries: entry `i` of the target copies entry
-/// `i mod from_width`. Used for scalers (a block is one entry) and for weights that templates do not cover:
-/// biases and norms, the position embedding (axis 2), the patch embedding (axis 0) and the head (axis 1, an
-/// input: `divide`).
+/// Resizes an axis of scalers (a block is one entry) or inherited weights from `from_width` to `to_width` entries: entry
+/// `i` of the target copies entry `i mod from_width`. Equal widths return the tensor itself.
 ///
 /// The axis holds `segments` runs, each resized on its own: three for rows of q, k and v, otherwise one.
-/// `unit` is the size of a block, the template size or the head width: where it divides both widths, whole
-/// blocks are moved. With `divide`, each entry is divided by its number of copies in the result, as an input
-/// axis needs, so that the head's logits stay the same at any width. Differentiable; a pure prefix costs one
-/// narrow, copies one index select; equal widths return the tensor itself.
-///
-/// This is the order of tiled weights; for interleaved weights, pass `t` times the segments.
+/// `unit` is the size of a block: where it divides both widths, whole blocks are moved. With `divide`, each entry is
+/// divided by its number of copies in the result, as an input axis needs, such as the head's.
 ///
 /// # Shapes
 /// `x`: `segments * from_width` along `axis`; result: `segments * to_width`.
-///
-/// # Errors
-/// If the axis does not exist or has another length, or if a width or the segments are 0.
-pub fn gather_width(
+pub(crate) fn gather_width(
     x: &Tensor,
     axis: usize,
     segments: usize,

@@ -76,10 +76,17 @@ pub(crate) fn crop(whole: &Tensor, part: Part, shape: &VitShape) -> Result<Tenso
     cut.reshape((l, rows, cols))
 }
 
-fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result<&'a Tensor> {
+/// The templates that compose a part, checked to be those of the plan.
+pub(crate) fn templates_of<'a>(
+    plan: &Plan,
+    templates: &'a Templates,
+    part: Part,
+) -> Result<&'a Tensor> {
     let set = plan.set(part);
     let Some(found) = templates.get(set) else {
-        return Err(missing_templates(part, set));
+        bail!(
+            "{part}: the templates of set {set:?} are missing; load the file that belongs to the plan"
+        );
     };
     let (n, t) = (plan.n_templates(part), plan.template_size);
     let expected = [n, t, t];
@@ -91,14 +98,6 @@ fn templates_of<'a>(plan: &Plan, templates: &'a Templates, part: Part) -> Result
         );
     }
     Ok(found)
-}
-
-/// The error for a missing set of templates.
-pub(crate) fn missing_templates(part: Part, set: &str) -> candle_core::Error {
-    let remedy = "load the file that belongs to the plan";
-    candle_core::Error::Msg(format!(
-        "{part}: the templates of set {set:?} are missing; {remedy}"
-    ))
 }
 
 /// Checks that scalers are `(layers, n_templates, r, c)` for this part and shape.

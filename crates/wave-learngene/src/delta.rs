@@ -6,7 +6,9 @@
 //! may have other classes. For templates it may hold low-rank differences: `templates.{set}.left` (N, t,
 //! R) times `templates.{set}.right` (N, R, t).
 
-use crate::{DepthRule, Learngene, interpolate_depth};
+use crate::bank::interpolate_depth;
+use crate::levels::has_anchors;
+use crate::{DepthRule, Learngene};
 use candle_core::{DType, Device, Result, Tensor};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
@@ -18,9 +20,6 @@ impl Learngene {
     /// A delta that changes nothing, with `anchors` anchors, for the bank and the tensors that `adapts`
     /// selects. If `classes` differs from the learngene's, the classifier is 0. With a `rank` above 0 it
     /// also holds template differences of that rank, with left factors sampled from `normal`.
-    ///
-    /// # Errors
-    /// If memory runs out.
     pub fn no_delta(
         &self,
         anchors: usize,
@@ -42,11 +41,9 @@ impl Learngene {
             let scale = (side as f32).sqrt().recip();
             let left = (0..n * side * rank).map(|_| scale * normal()).collect();
             let left = Tensor::from_vec::<_, f32>(left, (n, side, rank), &Device::Cpu)?;
-            delta.insert(format!("templates.{set}.left"), left);
-            delta.insert(
-                format!("templates.{set}.right"),
-                zeros(vec![n, rank, side])?,
-            );
+            let right = zeros(vec![n, rank, side])?;
+            delta.insert(format!("templates.{set}{LEFT}"), left);
+            delta.insert(format!("templates.{set}{RIGHT}"), right);
         }
         for (name, dims) in self.heads(classes) {
             let own = self.inherited.get(&name);
@@ -63,7 +60,7 @@ impl Learngene {
     pub fn with_delta(&self, delta: &Weights) -> Result<Learngene> {
         let classes = delta.get("head.weight").and_then(|t| t.dims().first());
         let classes = classes.copied().unwrap_or(self.auxiliary.classes);
-        let heads: Vec<_> = self.heads(classes);
+        let heads = self.heads(classes);
         let own: Weights = self.tensors().into_iter().collect();
         let mut changes = Weights::new();
         for (set, t) in &self.templates {
@@ -72,13 +69,11 @@ impl Learngene {
             }
         }
         for (name, change) in delta {
-            if name.starts_with("templates.") && (name.ends_with(LEFT) || name.ends_with(RIGHT)) {
-                let set = name.trim_start_matches("templates.");
-                let set = set.trim_end_matches(LEFT).trim_end_matches(RIGHT);
-                match self.templates.contains_key(set) {
-                    true => continue,
-                    false => return Err(unknown(name)),
-                }
+            let factor = name.strip_suffix(LEFT).or(name.strip_suffix(RIGHT));
+            if factor
+                .is_some_and(|whole| whole.starts_with("templates.") && own.contains_key(whole))
+            {
+                continue; // in `product`
             }
             let anchors = change.dims().first().copied().unwrap_or(0).max(1);
             let head = heads.iter().find(|(head, _)| head == name);
@@ -100,26 +95,19 @@ impl Learngene {
     /// Applies differences to its tensors, and replaces the classifier, for `classes` classes; smaller levels take
     /// their part of the differences.
     fn changed(&self, changes: &Weights, classes: usize) -> Result<Learngene> {
-        let own: Weights = self.tensors().into_iter().collect();
-        let value = |(name, change): (&String, &Tensor)| {
-            let value = match own.get(name).filter(|_| !is_head(name)) {
-                Some(t) => (t + change)?,
-                None => change.clone(),
-            };
-            Ok((name.clone(), value))
-        };
-        let values: Weights = changes.iter().map(value).collect::<Result<_>>()?;
-        let mut changed = self.with_tensors(&values);
-        let smaller = self.smaller.iter().zip(&self.plan.levels);
-        let smaller = smaller.map(|(gene, level)| {
-            let cut = changes.iter().map(|(name, t)| {
-                let t = self.cut(name, t, level)?;
-                Ok((name.clone(), t))
-            });
-            gene.changed(&cut.collect::<Result<_>>()?, classes)
-        });
-        changed.smaller = smaller.collect::<Result<_>>()?;
-        let heads = values.into_iter().filter(|(name, _)| is_head(name));
+        let mut changed = self.clone().each(|name, t| match changes.get(name) {
+            Some(change) if !is_head(name) => t + change,
+            _ => Ok(t.clone()),
+        })?;
+        for (gene, level) in changed.smaller.iter_mut().zip(&self.plan.levels) {
+            let mut cut = changes.clone();
+            for (name, t) in &mut cut {
+                *t = self.cut(name, t, level)?;
+            }
+            *gene = gene.changed(&cut, classes)?;
+        }
+        let heads = changes.iter().filter(|(name, _)| is_head(name));
+        let heads = heads.map(|(name, t)| (name.clone(), t.clone()));
         changed.inherited.extend(heads);
         changed.auxiliary.classes = classes;
         Ok(changed)
@@ -147,9 +135,7 @@ fn product(delta: &Weights, set: &str, templates: &[usize]) -> Result<Option<Ten
     let (left, right) = match (factor(LEFT), factor(RIGHT)) {
         (None, None) => return Ok(None),
         (Some(left), Some(right)) => (left, right),
-        _ => {
-            return Err(unknown(&format!("one factor of templates.{set}")));
-        }
+        _ => return Err(unknown(&format!("one factor of templates.{set}"))),
     };
     let rank = right.dims().get(1).copied().unwrap_or(0).max(1);
     let (n, t) = (templates[0], templates[1]);
@@ -181,11 +167,6 @@ fn check_shape(name: &str, found: &Tensor, expected: &[usize]) -> Result<()> {
 /// True for the tensors that [`Learngene::headless`] removes.
 fn is_head(name: &str) -> bool {
     name.starts_with("head")
-}
-
-/// True if the first axis of a tensor counts anchors.
-fn has_anchors(name: &str) -> bool {
-    name.starts_with("bank.") || name.starts_with("blocks.")
 }
 
 /// The delta's shape for a tensor of shape `dims` in the learngene.

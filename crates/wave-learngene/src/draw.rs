@@ -76,7 +76,7 @@ impl Variants {
 
     /// The shapes that differ from `shape` in one property only.
     pub fn one_by_one(&self, shape: &VitShape) -> Vec<VitShape> {
-        let mut lists = [(); 4].map(|()| Variants::default());
+        let mut lists: [Variants; 4] = Default::default();
         lists[0].mlp_ratios.clone_from(&self.mlp_ratios);
         lists[1].head_widths.clone_from(&self.head_widths);
         lists[2].image_sizes.clone_from(&self.image_sizes);
@@ -108,20 +108,24 @@ impl Variants {
     }
 
     fn is_empty(&self) -> bool {
-        self.mlp_ratios.is_empty()
-            && self.head_widths.is_empty()
-            && self.image_sizes.is_empty()
-            && self.patches.is_empty()
+        let lists = [&self.head_widths, &self.image_sizes, &self.patches];
+        self.mlp_ratios.is_empty() && lists.iter().all(|list| list.is_empty())
     }
 }
 
 impl Sizes {
-    /// The shape with the most multiply-adds among models of the size of `largest`.
-    pub fn costliest(&self, largest: &VitShape) -> VitShape {
-        let all = self.variants.all(largest).into_iter();
+    /// The largest depth and the largest width.
+    pub fn largest(&self) -> (usize, usize) {
+        (self.depths.1, self.widths[self.widths.len() - 1])
+    }
+
+    /// The shape with the most multiply-adds among models of the largest size that are like `whole`.
+    pub fn costliest(&self, whole: &VitShape) -> VitShape {
+        let (depth, width) = self.largest();
+        let largest = whole.with_size(depth, width);
+        let all = self.variants.all(&largest).into_iter();
         let all = all.chain([largest.clone()]);
-        all.max_by_key(VitShape::multiply_adds)
-            .unwrap_or_else(|| largest.clone())
+        all.max_by_key(VitShape::multiply_adds).unwrap_or(largest)
     }
 
     /// Ranges that do not grow, without variants.
@@ -155,16 +159,18 @@ impl Sizes {
     }
 
     /// All sizes that a step samples from; never empty.
-    fn all(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
-        let within = |(least, most): (usize, usize), widths: &[usize]| -> Vec<(usize, usize)> {
-            let sizes = widths
-                .iter()
-                .flat_map(|w| (least..=most).map(|depth| (depth, *w)));
-            let smaller = |&(depth, width): &(usize, usize)| {
-                let mut levels = self.smaller.iter();
-                levels.any(|&(deepest, widest)| depth <= deepest && width <= widest)
-            };
-            sizes.filter(|size| !smaller(size)).collect()
+    pub fn all(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
+        let smaller = |(depth, width): (usize, usize)| {
+            let mut levels = self.smaller.iter();
+            levels.any(|&(deepest, widest)| depth <= deepest && width <= widest)
+        };
+        let within = |(least, most): (usize, usize), widths: &[usize]| {
+            let mut sizes: Vec<(usize, usize)> = Vec::new();
+            for &width in widths {
+                sizes.extend((least..=most).map(|depth| (depth, width)));
+            }
+            sizes.retain(|size| !smaller(*size));
+            sizes
         };
         let (depths, widths) = self.at(step, steps);
         // While the sizes grow, there may be only sizes of smaller levels so far.
@@ -173,7 +179,7 @@ impl Sizes {
             sizes = within(self.depths, &self.widths);
         }
         if sizes.is_empty() {
-            sizes.push((self.depths.1, self.widths[self.widths.len() - 1]));
+            sizes.push(self.largest());
         }
         sizes
     }
@@ -202,29 +208,23 @@ impl Sizes {
 
     /// Mean multiply-adds of the forward pass of one image in each of [`PARTS`] equal parts of the steps.
     pub fn work(&self, whole: &VitShape) -> Vec<f64> {
-        let steps = PARTS;
-        let of_step = |step| {
-            let ((least, most), widths) = self.at(step, steps);
-            let of = |depth, width| {
-                let shape = whole.with_size(depth, width);
-                self.variants.mean_multiply_adds(&shape)
-            };
-            match self.smaller.is_empty() {
-                // Linear in the depth, so the mean is that of the two ends.
-                true => {
-                    let ends = widths
-                        .iter()
-                        .flat_map(|w| [least, most].map(|depth| of(depth, *w)));
-                    ends.sum::<f64>() / (2 * widths.len()) as f64
-                }
-                false => {
-                    let all = self.all(step, steps);
-                    let sum: f64 = all.iter().map(|&(depth, width)| of(depth, width)).sum();
-                    sum / all.len() as f64
-                }
-            }
+        let of_size = |&(depth, width): &(usize, usize)| {
+            let shape = whole.with_size(depth, width);
+            self.variants.mean_multiply_adds(&shape)
         };
-        (0..steps).map(of_step).collect()
+        let of_step = |step| {
+            let ((least, most), widths) = self.at(step, PARTS);
+            let sizes: Vec<(usize, usize)> = match self.smaller.is_empty() {
+                // Linear in the depth, so the mean is that of the two ends.
+                true => widths
+                    .iter()
+                    .flat_map(|w| [(least, *w), (most, *w)])
+                    .collect(),
+                false => self.all(step, PARTS),
+            };
+            sizes.iter().map(of_size).sum::<f64>() / sizes.len() as f64
+        };
+        (0..PARTS).map(of_step).collect()
     }
 }
 

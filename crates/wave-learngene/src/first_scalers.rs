@@ -5,7 +5,8 @@
 //! `j mod c`. Template indices wrap around at the size of the set. Parts that share a set start at
 //! different templates, each after the `2 B` of the parts before it.
 
-use crate::compose::missing_templates;
+use crate::bank::none_to_read;
+use crate::compose::templates_of;
 use crate::nearest::blocks;
 use crate::{DepthRule, Part, Plan, Scalers, Templates};
 use candle_core::{Device, Result, Tensor};
@@ -25,9 +26,6 @@ mod tests;
 /// The default budget of templates holds exactly two layers of the unit, so the first anchor starts as
 /// one of them and the last as the other. A single anchor starts as the first. Samples are drawn part
 /// by part, in the order of the tensor entries.
-///
-/// # Errors
-/// If there are no anchors.
 pub fn ramp_scalers(
     plan: &Plan,
     shape: &VitShape,
@@ -37,10 +35,7 @@ pub fn ramp_scalers(
     normal: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
     let steps = anchors.saturating_sub(1).max(1) as f32;
-    let ramp = |k: usize| {
-        let f = k as f32 / steps;
-        (1.0 - f, f)
-    };
+    let ramp = |k: usize| (1.0 - k as f32 / steps, k as f32 / steps);
     let mut draw = || noise * normal();
     blockwise(plan, shape, unit, anchors, ramp, &mut draw)
 }
@@ -51,9 +46,6 @@ pub fn ramp_scalers(
 ///
 /// # Shapes
 /// `weights`: `(layers, rows, columns)`; `templates`: `(N, t, t)`, the part's set.
-///
-/// # Errors
-/// If the weights have another shape.
 pub fn seed_templates(
     plan: &Plan,
     part: Part,
@@ -75,11 +67,7 @@ pub fn seed_templates(
 }
 
 /// Independent samples of variance `deviation² / sum_i mean(T_i²)`, so that composed weights have standard deviation
-/// `deviation` for any templates. `normal` returns standard normal numbers, used part by part, in the order of the
-/// tensor entries.
-///
-/// # Errors
-/// If the depth is 0, or a set of templates is missing.
+/// `deviation` for any templates. `normal` returns standard normal numbers, used as in [`ramp_scalers`].
 pub fn random_scalers(
     plan: &Plan,
     templates: &Templates,
@@ -89,14 +77,11 @@ pub fn random_scalers(
     normal: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
     let mut sigmas = BTreeMap::new();
-    for (&part, set) in &plan.sets {
-        let missing = || missing_templates(part, set);
-        let t = templates.get(set).ok_or_else(missing)?;
+    for &part in plan.sets.keys() {
+        let t = templates_of(plan, templates, part)?;
         let energy = t.sqr()?.mean((1, 2))?.sum_all()?.to_scalar::<f32>()?;
-        sigmas.insert(
-            part,
-            (deviation / f64::from(energy).sqrt().max(1e-12)) as f32,
-        );
+        let sigma = deviation / f64::from(energy).sqrt().max(1e-12);
+        sigmas.insert(part, sigma as f32);
     }
     fill(plan, shape, depth, &mut |part, _| {
         let [n, r, c] = plan.scaler_shape(part, shape);
@@ -109,9 +94,6 @@ pub fn random_scalers(
 ///
 /// With [`DepthRule::Tleg`], two or more anchors are exact at every depth `L`; with the other rule
 /// they are exact where there is one per layer.
-///
-/// # Errors
-/// If there are no anchors.
 pub fn telg_scalers(
     plan: &Plan,
     shape: &VitShape,
@@ -127,9 +109,6 @@ pub fn telg_scalers(
 }
 
 /// Share Init, one block of weights for every layer, as a special case: template `j` is block `j`.
-///
-/// # Errors
-/// If the depth is 0.
 pub fn share_scalers(plan: &Plan, shape: &VitShape, depth: usize) -> Result<Scalers> {
     blockwise(plan, shape, shape, depth, |_| (1.0, 0.0), &mut || 0.0)
 }
@@ -172,7 +151,7 @@ fn fill(
     layer: &mut dyn FnMut(Part, usize) -> Vec<f32>,
 ) -> Result<Scalers> {
     if depth == 0 {
-        candle_core::bail!("cannot read {depth} anchors at depth {depth}; both must be 1 or more");
+        return Err(none_to_read(depth, depth));
     }
     let mut scalers = Scalers::new();
     for &part in plan.sets.keys() {
@@ -189,13 +168,8 @@ fn fill(
 
 /// The first template of a part within its set: after those of earlier parts that share the set.
 fn first_template(plan: &Plan, part: Part, shape: &VitShape) -> usize {
-    let set = plan.sets.get(&part);
-    let earlier = plan.sets.iter().take_while(|&(&other, _)| other < part);
+    let earlier = plan.parts(plan.set(part)).filter(|other| *other < part);
     earlier
-        .filter(|&(_, other)| Some(other) == set)
-        .map(|(&other, _)| {
-            let (_, r, c) = plan.blocks(other, shape);
-            2 * r * c
-        })
+        .map(|other| 2 * plan.block_count(other, shape))
         .sum()
 }

@@ -1,13 +1,11 @@
 //! One set of templates for every size: from a scaler bank to the weights of any depth and width.
 //!
-//! The bank holds scalers at K anchors over relative depth, for the auxiliary's largest width. A layer
-//! interpolates between its two neighbouring anchors. A narrower model takes the first blocks, a wider
-//! one repeats them. The weights that templates do not compose (patches, positions, norms, biases,
-//! head) are *inherited* the same way. All of it is differentiable, so an elastic condensation can
-//! train the bank at any size it samples.
+//! The weights that templates do not compose (patches, positions, norms, biases, head) are *inherited*: read
+//! at any depth and width in the same way as the bank's scalers. All of it is differentiable, so an elastic
+//! condensation can train the bank at any size it samples.
 
-use crate::{DepthRule, Part, Plan, Scalers, Templates};
-use crate::{compose, gather_width, interpolate_depth, resize_scalers};
+use crate::bank::{gather_width, interpolate_depth, resize_scalers};
+use crate::{DepthRule, Part, Plan, Scalers, Templates, compose};
 use candle_core::{Device, Result, Tensor};
 use wave_models::vit::{self, VitShape};
 use wave_models::{Refusal, Weights, refuse, resample};
@@ -70,17 +68,11 @@ impl Learngene {
     }
 
     /// All weights of a model of this shape under timm's names, from the bank alone.
-    ///
-    /// # Errors
-    /// If the tensors here do not fit the plan.
     pub fn weights(&self, shape: &VitShape) -> Result<Weights> {
         vit::unstack(&self.stacked_weights(shape)?)
     }
 
     /// The same with the layers of each kind stacked: see [`vit::stack`].
-    ///
-    /// # Errors
-    /// As [`Learngene::weights`].
     pub fn stacked_weights(&self, shape: &VitShape) -> Result<Weights> {
         let _measured = doing(Work::Composition);
         let used = self.used_by(shape);
@@ -89,9 +81,6 @@ impl Learngene {
 
     /// All weights of a model, layers stacked: `scalers` composed with the templates, plus
     /// `inherited`.
-    ///
-    /// # Errors
-    /// If the scalers do not fit this shape.
     pub fn assemble(
         &self,
         scalers: &Scalers,
@@ -106,9 +95,6 @@ impl Learngene {
     }
 
     /// The bank's scalers for a model of this shape: (depth, N, r, c) for each part.
-    ///
-    /// # Errors
-    /// If the bank does not fit the plan.
     pub fn scalers(&self, shape: &VitShape) -> Result<Scalers> {
         let of_part = |(part, bank): (&Part, &Tensor)| {
             let scalers = interpolate_depth(bank, shape.depth, self.depth_rule)?;
@@ -120,9 +106,6 @@ impl Learngene {
 
     /// The inherited weights for a model of this shape, layers stacked; positions and patches
     /// resampled where its images or patches have another size.
-    ///
-    /// # Errors
-    /// If a weight does not fit the auxiliary.
     pub fn inherited(&self, shape: &VitShape) -> Result<Weights> {
         let of_shape = |(name, t): (&String, &Tensor)| {
             let t = match name.starts_with("blocks.") {
@@ -157,57 +140,52 @@ impl Learngene {
     /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
     /// inherited weights. The values of smaller levels are left out.
     pub fn tensors(&self) -> Vec<(String, Tensor)> {
-        let templates = self.templates.iter();
-        let bank = self.bank.iter();
-        templates
-            .map(|(set, t)| (format!("templates.{set}"), t.clone()))
-            .chain(bank.map(|(part, t)| (format!("bank.{part}"), t.clone())))
-            .chain(self.inherited.iter().map(|(n, t)| (n.clone(), t.clone())))
-            .collect()
+        let mut copy = self.clone();
+        let all = copy.tensors_mut().map(|(name, t)| (name, t.clone()));
+        all.collect()
+    }
+
+    /// The tensors of [`Learngene::tensors`], to be changed in place.
+    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = (String, &mut Tensor)> {
+        let templates = self.templates.iter_mut();
+        let templates = templates.map(|(set, t)| (format!("templates.{set}"), t));
+        let bank = self.bank.iter_mut();
+        let bank = bank.map(|(part, t)| (format!("bank.{part}"), t));
+        let inherited = self.inherited.iter_mut();
+        let inherited = inherited.map(|(name, t)| (name.clone(), t));
+        templates.chain(bank).chain(inherited)
     }
 
     /// The learngene with new values, by the names of [`Learngene::tensors`]; tensors that are not
     /// given are kept.
     pub fn with_tensors(&self, tensors: &Weights) -> Learngene {
-        let get = |name: &str, old: &Tensor| tensors.get(name).unwrap_or(old).clone();
-        let templates = self.templates.iter();
-        let bank = self.bank.iter();
-        let inherited = self.inherited.iter();
-        Learngene {
-            templates: templates
-                .map(|(set, t)| (set.clone(), get(&format!("templates.{set}"), t)))
-                .collect(),
-            bank: bank
-                .map(|(part, t)| (*part, get(&format!("bank.{part}"), t)))
-                .collect(),
-            inherited: inherited
-                .map(|(name, t)| (name.clone(), get(name, t)))
-                .collect(),
-            ..self.clone()
+        let mut gene = self.clone();
+        for (name, t) in gene.tensors_mut() {
+            if let Some(new) = tensors.get(&name) {
+                *t = new.clone();
+            }
         }
+        gene
     }
 
-    /// Maps the tensors ([`Learngene::tensors`]) of every level with a function.
-    ///
-    /// # Errors
-    /// If the function fails.
-    pub fn map<E>(
-        &self,
-        values: &impl Fn(&Weights) -> std::result::Result<Weights, E>,
-    ) -> std::result::Result<Learngene, E> {
-        let mut mapped = self.with_tensors(&values(&self.tensors().into_iter().collect())?);
-        let smaller = self.smaller.iter().map(|gene| gene.map(values));
-        mapped.smaller = smaller.collect::<std::result::Result<_, E>>()?;
-        Ok(mapped)
+    /// Changes each of its [tensors](Learngene::tensors) with a function of the name and the value.
+    pub(crate) fn each(
+        mut self,
+        new: impl Fn(&str, &Tensor) -> Result<Tensor>,
+    ) -> Result<Learngene> {
+        for (name, t) in self.tensors_mut() {
+            *t = new(&name, t)?;
+        }
+        Ok(self)
     }
 
     /// A copy on a device.
-    ///
-    /// # Errors
-    /// If the device runs out of memory.
     pub fn to_device(&self, device: &Device) -> Result<Learngene> {
-        let moved = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
-        self.map(&|tensors| tensors.iter().map(moved).collect())
+        let mut moved = self.clone().each(|_, t| t.to_device(device))?;
+        for smaller in &mut moved.smaller {
+            *smaller = smaller.to_device(device)?;
+        }
+        Ok(moved)
     }
 
     /// Number of values in templates, scaler bank and inherited weights, over all levels.
@@ -244,29 +222,17 @@ pub(crate) struct Channels {
 impl Channels {
     /// The channels of the weight of this name, layers stacked, if its shape depends on the width.
     pub(crate) fn of(name: &str) -> Option<Channels> {
-        let plain = |axis| Channels {
-            axis,
-            segments: 1,
-            hidden: false,
-            input: false,
-        };
-        Some(match name {
+        let axis = match name {
             "head.bias" | "head_dist.bias" => return None,
-            "head.weight" | "head_dist.weight" => Channels {
-                input: true,
-                ..plain(1)
-            },
-            "cls_token" | "dist_token" | "pos_embed" => plain(2),
-            "blocks.attn.qkv.bias" => Channels {
-                segments: 3,
-                ..plain(1)
-            },
-            "blocks.mlp.fc1.bias" => Channels {
-                hidden: true,
-                ..plain(1)
-            },
-            name if name.starts_with("blocks.") => plain(1),
-            _ => plain(0),
+            "cls_token" | "dist_token" | "pos_embed" => 2,
+            name if name.starts_with("blocks.") || name.starts_with("head") => 1,
+            _ => 0,
+        };
+        Some(Channels {
+            axis,
+            segments: if name == "blocks.attn.qkv.bias" { 3 } else { 1 },
+            hidden: name == "blocks.mlp.fc1.bias",
+            input: name.starts_with("head"),
         })
     }
 

@@ -6,10 +6,10 @@
 //! along the diagonal, as in [`ramp_scalers`](crate::ramp_scalers); in a deeper one, each layer of the smaller model is
 //! split into copies whose residual branches add up to its own.
 
-use crate::bank::depth_matrix;
+use crate::bank::{depth_matrix, resize_scalers};
 use crate::learngene::Channels;
 use crate::repeat::{copied_blocks, copied_channels, keep, repeat};
-use crate::{DepthRule, Learngene, Part, Plan, Templates, resize_scalers};
+use crate::{DepthRule, Learngene, Part, Plan, Templates};
 use candle_core::{Device, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -81,31 +81,29 @@ impl Learngene {
     /// Fills the channels that a level's models do not have with copies of their channels.
     fn widened(&self, level: &Level) -> Result<Learngene> {
         let narrow = self.auxiliary.with_size(level.depth, level.width);
-        let of_wide = |(name, t): (String, Tensor)| {
-            let t = if name.starts_with("templates.") {
-                t
-            } else if let Some(part) = of_bank(&name) {
+        self.clone().each(|name, t| {
+            if name.starts_with("templates.") {
+                return Ok(t.clone());
+            }
+            if let Some(part) = of_bank(name) {
                 let (segments, rows, _) = self.plan.blocks(part, &self.auxiliary);
                 let (_, few_rows, few_columns) = self.plan.blocks(part, &narrow);
-                let t = keep(&t, 2, |i| i % (rows / segments) < few_rows / segments)?;
+                let t = keep(t, 2, |i| i % (rows / segments) < few_rows / segments)?;
                 let t = keep(&t, 3, |i| i < few_columns)?;
                 let copies = copied_blocks(&self.plan, part, &self.auxiliary, &narrow);
                 let blocks = t.flatten_from(2)?;
-                repeat(&blocks, 2, &copies)?.reshape(t.shape())?
-            } else if let Some(c) = Channels::of(&name) {
-                let (wide, few) = (c.count(&self.auxiliary), c.count(&narrow));
-                let t = keep(&t, c.axis, |i| i % wide < few)?;
-                match copied_channels(&c, &self.auxiliary, &narrow) {
-                    Some(copies) => repeat(&t, c.axis, &copies)?,
-                    None => t,
-                }
-            } else {
-                t
+                return repeat(&blocks, 2, &copies)?.reshape(t.shape());
+            }
+            let Some(c) = Channels::of(name) else {
+                return Ok(t.clone());
             };
-            Ok((name, t))
-        };
-        let all = self.tensors().into_iter().map(of_wide);
-        Ok(self.with_tensors(&all.collect::<Result<_>>()?))
+            let (wide, few) = (c.count(&self.auxiliary), c.count(&narrow));
+            let t = keep(t, c.axis, |i| i % wide < few)?;
+            match copied_channels(&c, &self.auxiliary, &narrow) {
+                Some(copies) => repeat(&t, c.axis, &copies),
+                None => Ok(t),
+            }
+        })
     }
 
     /// Places the layers of a model of `from` layers at the anchors that models of up to `to` layers read.
@@ -126,20 +124,18 @@ impl Learngene {
         };
         let whole = at_anchors(&vec![1.0; anchors])?;
         let shared = at_anchors(&shares)?;
-        let of_deep = |(name, t): (String, Tensor)| {
-            if of_bank(&name).is_none() && !name.starts_with("blocks.") {
-                return Ok((name, t));
+        self.clone().each(|name, t| {
+            if !has_anchors(name) {
+                return Ok(t.clone());
             }
-            let matrix = match BRANCH_ENDS.contains(&&*name) {
+            let matrix = match BRANCH_ENDS.contains(&name) {
                 true => &shared,
                 false => &whole,
             };
             let matrix = matrix.to_device(t.device())?.to_dtype(t.dtype())?;
             let read = matrix.matmul(&t.reshape((anchors, ()))?)?;
-            Ok((name, read.reshape(t.shape())?))
-        };
-        let all = self.tensors().into_iter().map(of_deep);
-        Ok(self.with_tensors(&all.collect::<Result<_>>()?))
+            read.reshape(t.shape())
+        })
     }
 
     /// The values of the level that holds this shape.
@@ -155,15 +151,12 @@ impl Learngene {
 
     /// Restricts the values to the anchors and channels that the models of a level read.
     fn cut_to(&self, level: &Level) -> Result<Learngene> {
-        let cut = self.tensors().into_iter().map(|(name, t)| {
-            let t = self.cut(&name, &t, level)?;
-            Ok((name, t))
-        });
+        let cut = self.clone().each(|name, t| self.cut(name, t, level))?;
         Ok(Learngene {
             plan: self.plan.of_level(level),
             auxiliary: self.auxiliary.with_size(self.auxiliary.depth, level.width),
             smaller: Vec::new(),
-            ..self.with_tensors(&cut.collect::<Result<_>>()?)
+            ..cut
         })
     }
 
@@ -274,6 +267,11 @@ pub struct Reach {
     pub(crate) widest: VitShape,
 }
 
+/// True if the first axis of a tensor of this name counts anchors.
+pub(crate) fn has_anchors(name: &str) -> bool {
+    name.starts_with("bank.") || name.starts_with("blocks.")
+}
+
 /// The part whose scalers the tensor of this name holds, if any.
 fn of_bank(name: &str) -> Option<Part> {
     let part = name.strip_prefix("bank.")?;
@@ -281,12 +279,6 @@ fn of_bank(name: &str) -> Option<Part> {
 }
 
 impl Reach {
-    /// The indices of the anchors.
-    pub(crate) fn anchors(&self, device: &Device) -> Result<Tensor> {
-        let anchors: Vec<u32> = self.anchors.iter().map(|k| *k as u32).collect();
-        Tensor::new(anchors, device)
-    }
-
     /// The blocks of a part that are read, over all anchors, at the auxiliary's width.
     pub(crate) fn blocks(&self, plan: &Plan, part: Part, auxiliary: &VitShape) -> Vec<usize> {
         let (segments, rows, columns) = plan.blocks(part, auxiliary);

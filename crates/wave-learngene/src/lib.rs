@@ -13,8 +13,7 @@
 //! 3. A [`Learngene`] consists of templates, a *scaler bank* and inherited weights. The bank holds
 //!    scalers at a few depth anchors and one width.
 //! 4. [`Sizes`] samples the shapes of each step of a condensation. [`Objective`] is its loss.
-//! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
-//!    [`gather_width`] reads inherited weights.
+//! 5. [`Learngene::scalers`] reads the bank at any depth and width, [`Learngene::inherited`] the other weights.
 //! 6. [`compose()`] turns templates and scalers into the weights of all layers, differentiably.
 //! 7. [`Learngene::with_delta`] adapts the learngene, and so models of all sizes, to other data.
 //! 8. [`Learngene::nearer`] is the reverse: it moves templates and scalers towards given weights.
@@ -73,7 +72,7 @@ mod repeat;
 #[cfg(test)]
 mod testing;
 
-pub use bank::{DepthRule, gather_width, interpolate_depth, resize_scalers};
+pub use bank::DepthRule;
 pub use compose::{Scalers, Templates, compose};
 pub use draw::{PARTS, Sizes, Variants};
 pub use first_scalers::{

@@ -5,10 +5,10 @@
 //! `S (m, N) . T (N, t t)`. It is updated by one sweep of alternating least squares: the scalers
 //! `S + (B - S T) T' (T T')⁻¹`, then the templates `T + (S' S)⁻¹ S' (B - S T)`.
 
-use crate::bank::depth_matrix;
+use crate::bank::{depth_matrix, resize_scalers};
 use crate::compose::crop;
 use crate::levels::Reach;
-use crate::{Learngene, Part, Plan, Scalers, Templates, compose, resize_scalers};
+use crate::{Learngene, Part, Plan, Scalers, Templates, compose};
 use candle_core::{Device, Result, Tensor};
 use faer::Mat;
 use faer::linalg::solvers::DenseSolveCore;
@@ -26,24 +26,23 @@ const RIDGE: f64 = 1e-4;
 impl Learngene {
     /// The weights that templates compose for models of these sizes: `(A, rows, columns)` at the anchors that they read
     /// and the width of the widest.
-    ///
-    /// # Errors
-    /// If the tensors here do not fit the plan.
     pub fn composed(&self, sizes: &Reach) -> Result<BTreeMap<Part, Tensor>> {
-        let scalers = self.bank.iter().map(|(part, bank)| {
-            let bank = bank.index_select(&sizes.anchors(bank.device())?, 0)?;
-            let own = resize_scalers(&self.plan, *part, &bank, &self.auxiliary, &sizes.widest)?;
-            Ok((*part, own))
-        });
+        let parts = self.bank.keys();
+        let scalers = parts.map(|part| Ok((*part, self.scalers_of(*part, sizes)?)));
         let scalers = scalers.collect::<Result<_>>()?;
         compose(&self.plan, &self.templates, &scalers, &sizes.widest)
     }
 
+    /// The bank's scalers of a part that models of these sizes read: (A, N, r, c).
+    fn scalers_of(&self, part: Part, sizes: &Reach) -> Result<Tensor> {
+        let bank = &self.bank[&part];
+        let anchors: Vec<u32> = sizes.anchors.iter().map(|k| *k as u32).collect();
+        let bank = bank.index_select(&Tensor::new(anchors, bank.device())?, 0)?;
+        resize_scalers(&self.plan, part, &bank, &self.auxiliary, &sizes.widest)
+    }
+
     /// The weights of a model, layers stacked, from the weights of [`Learngene::composed`], to which gradients flow,
     /// and the inherited ones. Templates are laid side by side ([`Kronecker::Tile`]).
-    ///
-    /// # Errors
-    /// If they do not fit.
     pub fn weights_from(
         &self,
         composed: &BTreeMap<Part, Tensor>,
@@ -78,48 +77,34 @@ impl Learngene {
         let t = self.plan.template_size;
         let mut gene = self.clone();
         for (set, n) in &self.plan.counts {
-            let of_set = self
-                .bank
-                .iter()
-                .filter(|(part, _)| self.plan.set(**part) == set);
             let (mut b, mut s) = (Vec::new(), Vec::new());
             let (mut rows, mut all) = (Vec::new(), Vec::new());
             let mut before = 0;
-            for (part, bank) in of_set.clone() {
-                let (k, n, r, c) = bank.dims4()?;
-                let of_model = sizes.region(&composed[part], moved, &self.plan, *part)?;
+            for part in self.plan.parts(set) {
+                let of_model = sizes.region(&composed[&part], moved, &self.plan, part)?;
                 b.push(cut(&of_model, t, self.plan.kronecker)?);
-                let by_row = bank.permute((0, 2, 3, 1))?.contiguous()?;
-                s.push(by_row.reshape((k * r * c, n))?);
+                let by_row = self.bank[&part].permute((0, 2, 3, 1))?.contiguous()?;
+                s.push(by_row.reshape(((), *n))?); // (K r c, N)
                 for (reach, rows) in [(moved, &mut rows), (sizes, &mut all)] {
-                    let read = reach.blocks(&self.plan, *part, &self.auxiliary).into_iter();
+                    let read = reach.blocks(&self.plan, part, &self.auxiliary).into_iter();
                     rows.extend(read.map(|row| (before + row) as u32));
                 }
-                before += k * r * c;
+                before += self.auxiliary.depth * self.plan.block_count(part, &self.auxiliary);
             }
             let s = Tensor::cat(&s, 0)?; // (m, N)
             let rows = Tensor::new(rows, s.device())?;
             let all = Tensor::new(all, s.device())?;
             let templates = self.templates[set].reshape((*n, t * t))?;
             let (s, templates) = sweep(&Tensor::cat(&b, 0)?, &s, &rows, &all, &templates)?;
-            gene.templates
-                .insert(set.clone(), templates.reshape((*n, t, t))?);
-            let mut row = 0;
-            for (part, bank) in of_set {
-                let (k, n, r, c) = bank.dims4()?;
-                let own = s.narrow(0, row, k * r * c)?.reshape((k, r, c, n))?;
-                gene.bank
-                    .insert(*part, own.permute((0, 3, 1, 2))?.contiguous()?);
-                row += k * r * c;
-            }
+            let templates = templates.reshape((*n, t, t))?;
+            gene.templates.insert(set.clone(), templates);
+            gene.bank
+                .extend(self.plan.by_part(set, &s, &self.auxiliary)?);
         }
         Ok(gene)
     }
 
     /// The weights of [`Learngene::composed`] for `sizes`, with the part that `next` reads composed again.
-    ///
-    /// # Errors
-    /// If the weights do not fit the plan.
     pub fn refreshed(
         &self,
         composed: &BTreeMap<Part, Tensor>,
@@ -129,9 +114,7 @@ impl Learngene {
         let t = self.plan.template_size;
         let of_part = |(&part, w): (&Part, &Tensor)| {
             let (anchors, rows, columns) = w.dims3()?;
-            let bank = &self.bank[&part];
-            let bank = bank.index_select(&next.anchors(bank.device())?, 0)?;
-            let s = resize_scalers(&self.plan, part, &bank, &self.auxiliary, &next.widest)?;
+            let s = self.scalers_of(part, next)?;
             let templates = &self.templates[self.plan.set(part)];
             let fresh = wave_ops::kronecker_sum(templates, &s, self.plan.kronecker)?;
             let (q, r, c) = self.plan.blocks(part, &next.widest);
@@ -147,6 +130,22 @@ impl Learngene {
             Ok((part, whole.reshape((anchors, rows, columns))?))
         };
         composed.iter().map(of_part).collect()
+    }
+}
+
+impl Plan {
+    /// The scalers (L, N, r, c) of each part of a set, from all of them, `s (m, N)`: block after block, layer after layer,
+    /// part after part.
+    fn by_part(&self, set: &str, s: &Tensor, shape: &VitShape) -> Result<Scalers> {
+        let mut row = 0;
+        let of_part = |part: Part| {
+            let [n, r, c] = self.scaler_shape(part, shape);
+            let own = s.narrow(0, row, shape.depth * r * c)?;
+            row += shape.depth * r * c;
+            let own = own.reshape((shape.depth, r, c, n))?;
+            Ok((part, own.permute((0, 3, 1, 2))?.contiguous()?))
+        };
+        self.parts(set).map(of_part).collect()
     }
 }
 
@@ -204,28 +203,19 @@ pub fn factorised(
     let mut nearest = templates.clone();
     let mut bank = Scalers::new();
     for (set, &n) in &plan.counts {
-        let parts = plan.sets.iter().filter(|(_, own)| *own == set);
-        let parts: Vec<Part> = parts.map(|(part, _)| *part).collect();
-        let of_part = |part: &Part| {
+        let of_part = |part: Part| {
             let missing = || candle_core::Error::Msg(format!("the weights of {part} are missing"));
             let w = weights.get(&part.stacked_name()).ok_or_else(missing)?;
-            blocks(plan, *part, w, shape)
+            blocks(plan, part, w, shape)
         };
-        let blocks: Vec<Tensor> = parts.iter().map(of_part).collect::<Result<_>>()?;
+        let blocks: Vec<Tensor> = plan.parts(set).map(of_part).collect::<Result<_>>()?;
         let (left, right) = truncated(&Tensor::cat(&blocks, 0)?, n)?; // (m, k), (k, t t)
         let rank = right.dim(0)?;
         let right = right.reshape((rank, t, t))?;
         let rest = templates[set].narrow(0, rank, n - rank)?;
         nearest.insert(set.clone(), Tensor::cat(&[right, rest], 0)?);
         let left = left.pad_with_zeros(1, 0, n - rank)?; // (m, N)
-        let mut row = 0;
-        for part in parts {
-            let (_, r, c) = plan.blocks(part, shape);
-            let own = left.narrow(0, row, shape.depth * r * c)?;
-            let own = own.reshape((shape.depth, r, c, n))?;
-            bank.insert(part, own.permute((0, 3, 1, 2))?.contiguous()?);
-            row += shape.depth * r * c;
-        }
+        bank.extend(plan.by_part(set, &left, shape)?);
     }
     Ok((nearest, bank))
 }

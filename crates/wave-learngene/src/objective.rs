@@ -18,23 +18,20 @@ pub struct Objective {
 impl Objective {
     /// The loss of logits (b, classes), given the ancestor's (b, classes), if there is one. The
     /// targets (b, classes) are computed only if the cross-entropy has a nonzero weight.
-    ///
-    /// # Errors
-    /// If the shapes differ.
     pub fn loss(
         &self,
         logits: &Tensor,
         ancestor: Option<&Tensor>,
         targets: impl FnOnce() -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let weighted = |ancestor| divergence(logits, ancestor, self.temperature)? * self.kl_weight;
-        let kl = ancestor.map(weighted).transpose()?;
-        match kl {
-            Some(kl) if self.ce_weight == 0.0 => Ok(kl),
-            kl => {
-                let ce = (soft_cross_entropy(logits, &targets()?)? * self.ce_weight)?;
-                kl.map_or(Ok(ce.clone()), |kl| ce + kl)
-            }
+        let ce = || soft_cross_entropy(logits, &targets()?)? * self.ce_weight;
+        let Some(ancestor) = ancestor else {
+            return ce();
+        };
+        let kl = (divergence(logits, ancestor, self.temperature)? * self.kl_weight)?;
+        match self.ce_weight == 0.0 {
+            true => Ok(kl),
+            false => ce()? + kl,
         }
     }
 }
@@ -44,9 +41,6 @@ impl Objective {
 ///
 /// The mean is over the batch alone. Dividing by the number of classes as well, as the code of DeiT
 /// does, would make the term negligible next to the cross-entropy.
-///
-/// # Errors
-/// If the shapes differ.
 pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Result<Tensor> {
     let log_q = log_softmax(&(ancestor / temperature)?)?; // (b, classes)
     let q = log_q.exp()?;
@@ -66,9 +60,6 @@ pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Resul
 /// transformer are many times larger than the others, and its mean is far from zero, so angles between
 /// raw features say little about the images. The norm of a feature is left free: nearest neighbours and
 /// linear probes hardly depend on it.
-///
-/// # Errors
-/// If the shapes differ.
 pub fn feature_distance(z: &Tensor, a: &Tensor) -> Result<Tensor> {
     let cosine = (unit(z)? * unit(a)?)?.sum(D::Minus1)?;
     1.0 - cosine.mean(0)?
@@ -91,9 +82,6 @@ pub struct Standard {
 
 impl Standard {
     /// Means and deviations of features (n, d). A constant feature gets deviation 1.
-    ///
-    /// # Errors
-    /// If there are no features.
     pub fn of(features: &Tensor) -> Result<Standard> {
         let mean = features.mean_keepdim(0)?;
         let variance = features.broadcast_sub(&mean)?.sqr()?.mean_keepdim(0)?;
@@ -103,9 +91,6 @@ impl Standard {
     }
 
     /// Features (b, d), standardised to mean 0 and deviation 1.
-    ///
-    /// # Errors
-    /// If their width differs.
     pub fn apply(&self, features: &Tensor) -> Result<Tensor> {
         let device = features.device();
         let centred = features.broadcast_sub(&self.mean.to_device(device)?)?;

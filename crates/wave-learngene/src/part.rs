@@ -63,11 +63,6 @@ impl Part {
         }
     }
 
-    /// The name of this weight within a block, such as `attn.qkv.weight`.
-    pub(crate) fn tensor(self) -> String {
-        format!("{}.weight", self.module())
-    }
-
     fn module(self) -> &'static str {
         match self {
             Part::Qkv => "attn.qkv",

@@ -8,8 +8,6 @@ use wave_models::{Refusal, refuse};
 use wave_ops::Kronecker;
 
 /// The composition of a block's parts from sets of templates.
-///
-/// [`Plan::new`] and [`Plan::default_budget`] check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Rows and columns of a template.
@@ -106,18 +104,18 @@ impl Plan {
             );
         }
         let (d, t) = (reference_width as u128, template_size as u128);
+        let scaled = |n: u128| {
+            let area = d.checked_mul(d)?.checked_mul(n)?;
+            usize::try_from(area.div_ceil(t * t)).ok()
+        };
         let mut counts = BTreeMap::new();
         for (part, n) in Part::ALL.into_iter().zip([6, 2, 8, 8]) {
-            let scaled = d.checked_mul(d).and_then(|area| area.checked_mul(n));
-            let count = scaled
-                .map(|area| area.div_ceil(t * t))
-                .and_then(|count| usize::try_from(count).ok())
-                .ok_or_else(|| {
-                    Refusal::new(format!(
-                        "no template count for reference width {reference_width} and template size \
-                         {template_size}; use sizes of 1 to 65536"
-                    ))
-                })?;
+            let Some(count) = scaled(n) else {
+                refuse!(
+                    "no template count for reference width {reference_width} and template size \
+                     {template_size}; use sizes of 1 to 65536"
+                );
+            };
             counts.insert(part.name().to_owned(), count);
         }
         Self::new(template_size, Kronecker::Tile, Self::own_sets(), counts)
@@ -147,13 +145,23 @@ impl Plan {
         [self.n_templates(part), r, c]
     }
 
-    /// The number of scalers in a model of this shape and depth.
-    pub fn scaler_count(&self, shape: &VitShape, depth: usize) -> usize {
-        let parts = self.sets.keys();
-        let per_layer: usize = parts
-            .map(|&part| self.scaler_shape(part, shape).iter().product::<usize>())
-            .sum();
-        depth * per_layer
+    /// The number of scalers in a model of this shape.
+    pub fn scaler_count(&self, shape: &VitShape) -> usize {
+        let of_part = |part| self.n_templates(part) * self.block_count(part, shape);
+        shape.depth * Part::ALL.map(of_part).iter().sum::<usize>()
+    }
+
+    /// The number of template-sized blocks of a part in one layer.
+    pub(crate) fn block_count(&self, part: Part, shape: &VitShape) -> usize {
+        let (_, r, c) = self.blocks(part, shape);
+        r * c
+    }
+
+    /// The parts that a set composes, in their order.
+    pub(crate) fn parts(&self, set: &str) -> impl Iterator<Item = Part> {
+        Part::ALL
+            .into_iter()
+            .filter(move |part| self.set(*part) == set)
     }
 
     /// The number of parameters in all templates.
@@ -212,13 +220,10 @@ impl Plan {
     /// True if templates compose the weight of this name, either timm's
     /// (`blocks.0.attn.qkv.weight`) or that of all layers stacked (`blocks.attn.qkv.weight`).
     pub fn composes(&self, name: &str) -> bool {
-        let module = name.strip_prefix("blocks.").map(|rest| {
-            let layer = rest.split_once('.');
-            layer
-                .filter(|(layer, _)| layer.bytes().all(|b| b.is_ascii_digit()))
-                .map_or(rest, |(_, module)| module)
-        });
-        module.is_some_and(|module| self.sets.keys().any(|part| part.tensor() == module))
+        let in_block = name.strip_prefix("blocks.").unwrap_or_default();
+        let of_layer = |c: char| c.is_ascii_digit() || c == '.';
+        let stacked = format!("blocks.{}", in_block.trim_start_matches(of_layer));
+        Part::ALL.iter().any(|part| part.stacked_name() == stacked)
     }
 }
 

@@ -2,8 +2,11 @@ use super::*;
 use crate::testing::{MLP, block, shared_plan};
 use proptest::prelude::*;
 
-fn vit(width: usize) -> VitShape {
-    block(width, 4 * width)
+fn vit(depth: usize, width: usize) -> VitShape {
+    VitShape {
+        depth,
+        ..block(width, 4 * width)
+    }
 }
 
 #[test]
@@ -12,8 +15,8 @@ fn default_budget_is_two_layers_of_parameters() {
         let plan = Plan::default_budget(d, d).unwrap();
         assert_eq!(plan.counts.values().sum::<usize>(), 24);
         assert_eq!(plan.template_parameters(), 24 * d * d);
-        assert_eq!(plan.scaler_count(&vit(d), 1), 84); // 6*3 + 2*1 + 8*4 + 8*4
-        assert_eq!(plan.scaler_count(&vit(d), 12), 1008);
+        assert_eq!(plan.scaler_count(&vit(1, d)), 84); // 6*3 + 2*1 + 8*4 + 8*4
+        assert_eq!(plan.scaler_count(&vit(12, d)), 1008);
     }
 }
 
@@ -26,15 +29,15 @@ fn smaller_templates_keep_the_budget() {
     let counts = Part::ALL.map(|part| plan.n_templates(part));
     assert_eq!(counts, [24, 8, 32, 32]);
     assert_eq!(plan.template_parameters(), 24 * 384 * 384);
-    assert_eq!(plan.scaler_count(&vit(384), 6), 8064);
-    assert_eq!(plan.scaler_count(&vit(1536), 6), 129_024);
+    assert_eq!(plan.scaler_count(&vit(6, 384)), 8064);
+    assert_eq!(plan.scaler_count(&vit(6, 1536)), 129_024);
 }
 
 #[test]
 fn a_shared_set_is_counted_once() {
     let plan = shared_plan(192, &MLP, [("qkv", 6), ("proj", 2), ("mlp", 16)]);
     assert_eq!(plan.template_parameters(), 24 * 192 * 192);
-    assert_eq!(plan.scaler_count(&vit(192), 12), 1776); // 148 per layer
+    assert_eq!(plan.scaler_count(&vit(12, 192)), 1776); // 148 per layer
 }
 
 #[test]

@@ -126,7 +126,7 @@ pub(crate) fn logits(gene: &Learngene, depth: usize, width: usize) -> Tensor {
 /// The scalers of all parts at another size.
 pub(crate) fn resized(plan: &Plan, scalers: &Scalers, from: &VitShape, to: &VitShape) -> Scalers {
     let of = |(&part, s)| {
-        let resized = crate::resize_scalers(plan, part, s, from, to);
+        let resized = crate::bank::resize_scalers(plan, part, s, from, to);
         (part, resized.unwrap())
     };
     scalers.iter().map(of).collect()
@@ -148,12 +148,10 @@ pub(crate) fn learngene(kronecker: Kronecker) -> Learngene {
         channels: 3,
         classes: 10,
         class_token: true,
-        ..VitShape::default()
-    }
-    .with_size(5, 64);
-    let auxiliary = VitShape {
+        depth: 5,
+        width: 64,
         heads: 4,
-        ..auxiliary
+        ..VitShape::default()
     };
     let plan = plan(16, kronecker, [3, 2, 4, 5]);
     let inherited = auxiliary.stacked_parameters().into_iter();

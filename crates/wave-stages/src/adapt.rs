@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::delta::{self, DeltaDir};
 use wave_artefacts::origin;
-use wave_artefacts::templates::{self, Description, TemplateDir};
+use wave_artefacts::templates::{self, Description};
 use wave_data::Batch;
 use wave_hub::{Accuracy, DeltaConfig, FORMAT_VERSION, PAPER, TemplateConfig};
 use wave_learngene::Learngene;
@@ -41,9 +41,6 @@ pub const fn defaults(whole: bool) -> Defaults {
 
 /// Adapts the templates in a directory and writes the delta, or the adapted templates. Returns the output
 /// of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let plan = AdaptPlan::new(settings)?;
@@ -70,7 +67,15 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             every_epoch: false,
         };
         let mut outcome = train::train(&adaptation, &train_run, Some(run), options)?;
-        let (tensors, gene) = stored(templates, plan, std::mem::take(&mut outcome.values))?;
+        // As it will be stored.
+        let mut tensors = std::mem::take(&mut outcome.values);
+        if !plan.given.whole {
+            tensors = plan.float.rounded(&tensors)?;
+        }
+        let mut gene = templates.learngene.with_delta(&tensors)?;
+        if plan.given.whole {
+            gene = templates::rounded(&gene, plan.float)?;
+        }
         let accuracies =
             elastic::accuracies(&gene, &prepared.sizes, &[], data, "adapted, without data")?;
         let shapes = elastic::shape_accuracies(&gene, &prepared.sizes, data)?;
@@ -89,9 +94,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             "start": templates.config.provenance,
         });
         elastic::tell_variants(&prepared.sizes.variants, &mut provenance);
-        let sum = |weights: &Weights| weights.values().map(Tensor::elem_count).sum::<usize>();
         let mut result = json!({
-            "parameters": sum(&tensors),
+            "parameters": tensors.values().map(Tensor::elem_count).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),
             "accuracies": accuracies,
         });
@@ -133,21 +137,6 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         };
         Ok(StageOutput { result, write })
     })
-}
-
-/// The delta as it is stored, and the learngene with it applied.
-fn stored(
-    templates: &TemplateDir,
-    plan: &AdaptPlan,
-    delta: Weights,
-) -> Result<(Weights, Learngene)> {
-    if plan.given.whole {
-        let gene = templates.learngene.with_delta(&delta)?;
-        return Ok((delta, templates::rounded(&gene, plan.float)?));
-    }
-    let delta = plan.float.rounded(&delta)?;
-    let gene = templates.learngene.with_delta(&delta)?;
-    Ok((delta, gene))
 }
 
 struct Adaptation<'a> {
@@ -194,7 +183,7 @@ impl Trainable for Adaptation<'_> {
 
     fn score(&self, values: &Weights) -> Result<Scores> {
         let gene = self.prepared.templates.learngene.with_delta(values)?;
-        let (depth, width) = elastic::most(&self.prepared.sizes);
+        let (depth, width) = self.prepared.sizes.largest();
         let shape = gene.auxiliary.with_size(depth, width);
         elastic::score(&gene, &shape, &self.prepared.data)
     }

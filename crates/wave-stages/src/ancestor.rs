@@ -93,11 +93,9 @@ pub fn planned(
     classes: &ZeroShot,
     context: &Context,
 ) -> Result<Option<Arc<Ancestor>>> {
-    let Some(path) = path else {
-        return Ok(None);
-    };
+    let path = path.map(|path| locate::at_hand(Path::new(path)));
     let read = |path: PathBuf| Ancestor::read(&path, classes, context).map(Arc::new);
-    locate::at_hand(Path::new(path))?.map(read).transpose()
+    path.transpose()?.flatten().map(read).transpose()
 }
 
 /// A frozen model.
@@ -135,9 +133,6 @@ impl Ancestor {
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
-    ///
-    /// # Errors
-    /// If the weights do not fit the network.
     pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
         let frozen = model.network.freeze(&context.place(&model.weights)?)?;
         let parameters = model.weights.values().map(Tensor::elem_count).sum();
@@ -282,19 +277,16 @@ impl Ancestor {
         transform: &Transform,
         output: AncestorOutput,
     ) -> candle_core::Result<Tensor> {
-        let run = |images: &Tensor| {
-            let images = resample::images(images, self.transform.image_size)?;
-            match output {
-                AncestorOutput::Scores => self.frozen.logits(&images),
-                AncestorOutput::Features => self.frozen.features(&images),
-            }
-        };
-        if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
-            return run(images);
+        let mut images = images.clone();
+        if (&self.transform.mean, &self.transform.std) != (&transform.mean, &transform.std) {
+            let [scale, shift] = self.renormalisation(transform, images.device())?;
+            images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
         }
-        let [scale, shift] = self.renormalisation(transform, images.device())?;
-        let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
-        run(&images)
+        let images = resample::images(&images, self.transform.image_size)?;
+        match output {
+            AncestorOutput::Scores => self.frozen.logits(&images),
+            AncestorOutput::Features => self.frozen.features(&images),
+        }
     }
 
     /// Scale and shift, (1, channels, 1, 1) each, that turn images normalised by `transform` into the ancestor's input:
@@ -362,12 +354,8 @@ impl Shown<'_> {
         let width = ancestor.width(output);
         let key = (output, data.views_id.clone(), batch.view);
         let all = once(&ancestor.views, key, || self.view(batch.view), |_, _| ())?;
-        let rows: Vec<f32> = batch
-            .indices
-            .iter()
-            .flat_map(|i| &all[*i as usize * width..(*i as usize + 1) * width])
-            .copied()
-            .collect();
+        let row = |i: &u32| &all[*i as usize * width..(*i as usize + 1) * width];
+        let rows: Vec<f32> = batch.indices.iter().flat_map(row).copied().collect();
         Tensor::from_vec(rows, (batch.indices.len(), width), images.device())
     }
 

@@ -94,9 +94,6 @@ pub(crate) fn shape(
 
 /// The best size within the limits, then the runners-up, best first; `None` without limits. A given
 /// depth or width is fixed. `expected` gives the recorded accuracy of a shape.
-///
-/// # Errors
-/// If no size is within the limits, or the templates record no accuracies.
 pub(crate) fn choose(
     templates: &TemplateDir,
     given: &ExpandValues,
@@ -122,6 +119,11 @@ pub(crate) fn choose(
     let gene = &templates.learngene;
     let surface = Surface::new(&templates.config.accuracies);
     let candidates = surface.candidates(gene, given, expected)?;
+    let Some(least) = candidates.iter().min_by_key(|c| c.multiply_adds) else {
+        return Err(request(
+            "the templates record no accuracies, so no size can be chosen; give --depth and --width",
+        ));
+    };
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
     let small = |c: &&Candidate| {
         within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
@@ -142,23 +144,15 @@ pub(crate) fn choose(
         }
     }
     if chosen.is_empty() {
-        let least = candidates.iter().min_by_key(|c| c.multiply_adds);
-        return Err(request(match least {
-            None => "the templates record no accuracies, so no size can be chosen; give --depth \
-                     and --width"
-                .into(),
-            Some(c) => format!(
-                "no size is within the limits: the smallest measured size, {} x {}, has {} \
-                 parameters and {} multiply-adds{}; raise the limits, or give --depth and --width",
-                c.depth,
-                c.width,
-                c.parameters,
-                c.multiply_adds,
-                limits
-                    .latency_ms
-                    .map_or("", |_| " (`wave speed` measures its latency)"),
-            ),
-        }));
+        let latency = match limits.latency_ms {
+            Some(_) => " (`wave speed` measures its latency)",
+            None => "",
+        };
+        return Err(request(format!(
+            "no size is within the limits: the smallest measured size, {} x {}, has {} parameters \
+             and {} multiply-adds{latency}; raise the limits, or give --depth and --width",
+            least.depth, least.width, least.parameters, least.multiply_adds,
+        )));
     }
     let best = chosen[0].rank;
     for candidate in &mut chosen {
@@ -197,13 +191,11 @@ pub fn table(candidates: &[Candidate]) -> String {
             expected.as_deref().unwrap_or("-")
         );
     }
-    let known = candidates.iter().all(|c| c.expected == Some(c.rank));
-    let accuracy = match known {
+    let accuracy = match candidates.iter().all(|c| c.expected == Some(c.rank)) {
         true => "recorded accuracy",
         false => "accuracy in the condensed shape, as none is recorded in this one (-)",
     };
-    let equal = candidates.iter().filter(|c| c.equal).count();
-    text += &match equal {
+    text += &match candidates.iter().filter(|c| c.equal).count() {
         0 | 1 => format!("chosen: the first, which has the best {accuracy}\n"),
         n => format!(
             "chosen: the first; these {n} are equal within noise ({} points), and it has the fewest \
@@ -265,15 +257,16 @@ impl Surface {
 
     /// Expected accuracy of a size within the recorded range.
     fn at(&self, depth: usize, width: usize) -> f64 {
-        let of_width = |points: &BTreeMap<usize, f64>| between(points, depth);
-        let by_width = self.0.iter().map(|(w, points)| (*w, of_width(points)));
+        let by_width = self
+            .0
+            .iter()
+            .map(|(w, points)| (*w, between(points, depth)));
         between(&by_width.collect(), width)
     }
 
     /// Accuracy of a size and its source: recorded, or interpolated.
     pub fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
-        let recorded = self.0.get(&width).and_then(|points| points.get(&depth));
-        if let Some(top1) = recorded {
+        if let Some(top1) = self.0.get(&width).and_then(|points| points.get(&depth)) {
             return Some((*top1, "measured at this size, without data"));
         }
         let ((shallow, deep), (narrow, wide)) = self.range()?;

@@ -3,15 +3,14 @@
 //!
 //! `FORMATS.md` specifies its files.
 //!
-//! **Views.** A view is an augmentation of every image, sampled from `view_seed` and the numbers of view and image.
-//! `views = N` uses N of them in turn; without it, each epoch uses a new one (or all the same one, if nothing is
-//! augmented). A view that is repeated keeps its outputs; its images are mirrored every second time (`flip`) and
-//! shifted anew (`crop_padding`). Views do not depend on the `seed` of a run, so runs with other seeds need no new
-//! outputs. Mixup and CutMix pair images anew in every step, so their outputs never repeat and are not kept.
+//! **Views.** A view is an augmentation of every image, sampled from `view_seed` and the numbers of view and image, not
+//! from the `seed` of a run. `views = N` uses N of them in turn; without it, each epoch uses a new one (or all the same
+//! one, if nothing is augmented). A view that is repeated keeps its outputs; its images are mirrored every second time
+//! (`flip`) and shifted anew (`crop_padding`). Mixup and CutMix pair images anew in every step, so they are refused.
 //!
-//! **Shards** are written atomically once their images are computed, so a killed run loses at most one. A damaged shard
-//! is computed again. Log-probabilities are logits minus a constant for each image: their softmax is the same at every
-//! temperature, and f16 is most precise near 0, where most of the probability mass is.
+//! **Shards** are written atomically once their images are computed, so a killed run loses at most one.
+//! Log-probabilities are logits minus a constant for each image: their softmax is the same at every temperature, and f16
+//! is most precise near 0, where most of the probability mass is.
 //!
 //! **The error of top-k.** A class that is not kept gets the logit `rest - ln(classes - k)`: the
 //! remaining probability is spread evenly. At temperature 1 the kept probabilities are exact, and the
@@ -73,11 +72,9 @@ impl CachePlan {
                 Some(_) => Err(request("cache_top without a cache; give --cache DIR")),
             };
         };
-        data.views
-            .get_or_insert(match data.augment == Augment::NONE {
-                true => 1,
-                false => u32::MAX,
-            });
+        let every_epoch = data.augment != Augment::NONE;
+        let views = if every_epoch { u32::MAX } else { 1 };
+        data.views.get_or_insert(views);
         Ok(Some(CachePlan {
             dir: dir.into(),
             top: OutputsValues::from(settings.clone()).cache_top,
@@ -85,20 +82,30 @@ impl CachePlan {
     }
 
     /// Checks that its directory is a cache, empty or new.
-    ///
-    /// # Errors
-    /// If it is a file, or holds anything else.
     pub fn check(&self) -> Result<()> {
-        if self.dir.is_file() {
-            let file = self.dir.display();
+        let (dir, name) = (&self.dir, self.dir.display());
+        if dir.is_file() {
             return Err(request(format!(
-                "--cache {file} is a file; give a directory"
+                "--cache {name} is a file; give a directory"
             )));
         }
-        match self.dir.exists() {
-            true => refuse_strangers(&self.dir),
-            false => Ok(()),
+        if !dir.exists() {
+            return Ok(());
         }
+        let is_cache = || dir.join(MANIFEST).exists(); // perhaps only now, by another process
+        let cannot = || format!("cannot read {name}");
+        for entry in fs::read_dir(dir).with_context(cannot)? {
+            let entry = entry.with_context(cannot)?.file_name();
+            let entry = entry.to_string_lossy();
+            let temporary = entry.starts_with(".wave-") && entry.ends_with(".tmp");
+            if entry != "lock" && !temporary && !is_cache() {
+                return Err(request(format!(
+                    "{name} holds {entry} and no {MANIFEST}, so it is not a cache; choose a new or \
+                     an empty directory"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Bytes per image and view, for `width` classes or features.
@@ -190,8 +197,7 @@ impl Cache {
         })
     }
 
-    /// Outputs (b, width) on a training batch that is not mixed. A view is completed when it is
-    /// first needed.
+    /// Outputs (b, width) on a training batch that is not mixed. A view is completed when it is first needed.
     pub(crate) fn of_batch(&self, batch: &Batch, shown: &Shown) -> candle_core::Result<Tensor> {
         let make = || {
             let view = self.view(batch.view, shown);
@@ -269,8 +275,14 @@ impl Cache {
         if missing.is_empty() {
             return Ok(rows); // another run was faster
         }
-        let new = self.compute(view, &missing, shown)?;
-        let rows = rows.merge(&new)?;
+        let mut outputs = Vec::with_capacity(missing.len() * self.format.width);
+        for some in missing.chunks(shown.ancestor.at_once()) {
+            self.context.interruption().check()?;
+            outputs.extend(shown.of_view(some, view)?);
+        }
+        self.computed
+            .fetch_add(missing.len() as u64, Ordering::Relaxed);
+        let rows = rows.merge(&Rows::new(&missing, &outputs, self.format)?)?;
         let first = part[0] / SHARD * SHARD;
         let path = self.shard(view, first);
         if let Some(dir) = path.parent() {
@@ -278,17 +290,6 @@ impl Cache {
         }
         wave_hub::write_table(&path, &rows.table, &self.metadata(view, first))?;
         Ok(rows)
-    }
-
-    fn compute(&self, view: u32, images: &[u32], shown: &Shown) -> Result<Rows> {
-        let mut outputs = Vec::with_capacity(images.len() * self.format.width);
-        for some in images.chunks(shown.ancestor.at_once()) {
-            self.context.interruption().check()?;
-            outputs.extend(shown.of_view(some, view)?);
-        }
-        let n = images.len() as u64;
-        self.computed.fetch_add(n, Ordering::Relaxed);
-        Ok(Rows::new(images, &outputs, self.format)?)
     }
 
     fn shard(&self, view: u32, first: u32) -> PathBuf {
@@ -334,25 +335,6 @@ fn refuse_mixing(data: &Data) -> Result<()> {
     Err(request(format!(
         "training {what}, so the ancestor's outputs cannot be cached; drop {keys}, or --cache"
     )))
-}
-
-/// Refuses a directory that holds anything but a cache.
-fn refuse_strangers(dir: &Path) -> Result<()> {
-    let is_cache = || dir.join(MANIFEST).exists(); // perhaps only now, by another process
-    let cannot = || format!("cannot read {}", dir.display());
-    for entry in fs::read_dir(dir).with_context(cannot)? {
-        let name = entry.with_context(cannot)?.file_name();
-        let name = name.to_string_lossy();
-        let temporary = name.starts_with(".wave-") && name.ends_with(".tmp");
-        if name != "lock" && !temporary && !is_cache() {
-            return Err(request(format!(
-                "{} holds {name} and no {MANIFEST}, so it is not a cache; choose a new or an empty \
-                 directory",
-                dir.display()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Locks the cache against other processes until the file is closed; `waits` is called once if another

@@ -58,9 +58,6 @@ pub const fn defaults(muon: bool) -> Defaults {
 /// Condenses an ancestor and writes a template directory. Returns the output of `--json`.
 ///
 /// `recipe` is the recipe's name, for the card.
-///
-/// # Errors
-/// If settings are wrong, or the work fails.
 pub fn condense(
     recipe: &str,
     settings: &Condense,
@@ -94,9 +91,6 @@ pub fn condense(
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it starts from.
-///
-/// # Errors
-/// If the settings of a level are wrong.
 pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
     levels::plans(&levels::of(settings)?, None)
 }
@@ -150,10 +144,9 @@ fn condense_level(
     began: Instant,
 ) -> Result<Value> {
     let out = &level.map_or(whole.to_owned(), |at| run_dir::level(whole, at));
-    // For human readers: the run identifies these templates by their digest.
-    let grow_as_text = grow.map(paths::text);
     let settings = &Condense {
-        grow: grow_as_text,
+        // For human readers: the run identifies these templates by their digest.
+        grow: grow.map(paths::text),
         ..settings.clone()
     };
     let context = &options.context;
@@ -164,15 +157,10 @@ fn condense_level(
         Some(smaller) => growth::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
     };
-    plan.table = to_table(recorded)?;
-    plan.fit_batch(options.repeated(out), context)?;
-    let data = plan.open_data(ancestor, context)?;
+    let mut table = to_table(recorded)?;
+    table.extend(plan.fit_batch(options.repeated(out), context)?);
+    let (plan, data) = plan.with_data(ancestor, context)?;
     let output = plan.output(ancestor);
-    if let Some(ancestor) = ancestor {
-        ancestor.check(&data, output)?;
-    }
-    let classes = plan.outputs(ancestor, &data);
-    let plan = plan.on(data.transform.channels, classes);
     start::check(&plan, ancestor)?;
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
@@ -191,12 +179,12 @@ fn condense_level(
         inputs = inputs.artefact("templates", grow)?;
     }
     if let Some(ancestor) = ancestor {
-        inputs = ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?;
+        inputs = ancestor.with_inputs(plan.given.ancestor.as_deref(), inputs)?;
     }
     let reserve = |at| run_dir::reserve(whole, at, &inputs, options);
     let level_here = level.filter(|_| context.is_first());
     let _reserved = level_here.map(reserve).transpose()?;
-    let resolved_recipe = run_dir::of_stage("condense", &plan.table);
+    let resolved_recipe = run_dir::of_stage("condense", &table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let gene = start::begin(&plan, smaller.as_ref(), ancestor, &data, resolved.seed)?;
         let (cache, verbosity) = (cache.as_ref(), options.verbosity);

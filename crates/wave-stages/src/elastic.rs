@@ -1,7 +1,7 @@
 //! Trainings that sample a size in each step: interpretation of their settings, and accuracies at the
 //! sampled sizes.
 
-use crate::score::{self, score_by};
+use crate::score::score_by;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -47,11 +47,6 @@ pub(crate) fn sizes(
     })
 }
 
-/// The largest depth and width that are sampled.
-pub(crate) fn most(sizes: &Sizes) -> (usize, usize) {
-    (sizes.depths.1, sizes.widths[sizes.widths.len() - 1])
-}
-
 /// The shapes that steps sample in addition to sizes like `whole`.
 pub(crate) fn variants(
     settings: &VariantsValues,
@@ -72,24 +67,25 @@ pub(crate) fn variants(
             )));
         }
     }
-    let (images, patches) = (&variants.image_sizes, &variants.patches);
-    let some = |drawn: &[usize], own: usize| match drawn {
+    let or_own = |drawn: &[usize], own: usize| match drawn {
         [] => vec![own],
         drawn => drawn.to_vec(),
     };
-    let (of_images, of_patches) = (some(images, whole.image_size), some(patches, whole.patch));
-    let whole_patches = |image: &usize, patch: &usize| image.is_multiple_of(*patch);
-    let odd = |patch: &&usize| !of_images.iter().any(|image| whole_patches(image, patch));
-    if let Some(patch) = patches.iter().find(odd) {
-        return Err(request(format!(
-            "patches: {patch} divides none of the image sizes {of_images:?}"
-        )));
+    let images = or_own(&variants.image_sizes, whole.image_size);
+    let patches = or_own(&variants.patches, whole.patch);
+    for patch in &variants.patches {
+        if !images.iter().any(|image| image.is_multiple_of(*patch)) {
+            return Err(request(format!(
+                "patches: {patch} divides none of the image sizes {images:?}"
+            )));
+        }
     }
-    let odd = |image: &&usize| !of_patches.iter().any(|patch| whole_patches(image, patch));
-    if let Some(image) = images.iter().find(odd) {
-        return Err(request(format!(
-            "image_sizes: {image} is not a multiple of any of the patch sizes {of_patches:?}"
-        )));
+    for image in &variants.image_sizes {
+        if !patches.iter().any(|patch| image.is_multiple_of(*patch)) {
+            return Err(request(format!(
+                "image_sizes: {image} is not a multiple of any of the patch sizes {patches:?}"
+            )));
+        }
     }
     Ok(variants)
 }
@@ -107,10 +103,13 @@ pub(crate) fn tell_variants(variants: &Variants, provenance: &mut Value) {
     }
 }
 
-/// Accuracy of a model composed from the learngene alone.
+/// Accuracy of a model composed from the learngene alone, on images resized for it.
 pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
-    let weights = gene.stacked_weights(shape)?;
-    score::score(&Network::Vit(shape.clone()), &weights, &data.tests)
+    let network = Network::Vit(shape.clone());
+    let weights = data.tests.context.place(&gene.stacked_weights(shape)?)?;
+    score_by(&network, &data.tests, |images| {
+        network.logits(&weights, &resample::images(images, shape.image_size)?)
+    })
 }
 
 /// Accuracies of models composed without training: at up to five depths for each width, and at the `known` sizes.
@@ -127,12 +126,11 @@ pub(crate) fn accuracies(
     let (least, most) = sizes.depths;
     let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
     depths.dedup();
-    let drawn = sizes
-        .widths
-        .iter()
-        .flat_map(|w| depths.iter().map(|d| (*w, *d)));
     let known = known.iter().map(|&(depth, width)| (width, depth));
-    let all: BTreeSet<(usize, usize)> = drawn.chain(known).collect();
+    let mut all: BTreeSet<(usize, usize)> = known.collect();
+    for width in &sizes.widths {
+        all.extend(depths.iter().map(|depth| (*width, *depth)));
+    }
     let accuracy = |(width, depth)| {
         let scores = score(gene, &gene.auxiliary.with_size(depth, width), data)?;
         Ok(Accuracy {
@@ -159,11 +157,7 @@ pub(crate) fn shape_accuracies(
     let tested = all.filter(|_| !data.tests.indices.is_empty());
     tested
         .map(|shape| {
-            let network = Network::Vit(shape.clone());
-            let weights = data.tests.context.place(&gene.stacked_weights(&shape)?)?;
-            let scores = score_by(&network, &data.tests, |images| {
-                network.logits(&weights, &resample::images(images, shape.image_size)?)
-            })?;
+            let scores = score(gene, &shape, data)?;
             Ok(ShapeAccuracy {
                 depth: shape.depth,
                 width: shape.width,

@@ -5,9 +5,9 @@
 //! head to a small data set, with the templates frozen. The weights are then composed once, into an
 //! ordinary model. Without steps no data is needed.
 
-use crate::score::{self, zero_head};
+use crate::score::{label_loss, score, stored_scores, zero_head};
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -17,8 +17,9 @@ use std::path::Path;
 use wave_artefacts::model::{Model, Network};
 use wave_artefacts::origin;
 use wave_artefacts::templates::{self, Source, TemplateDir};
+use wave_data::Batch;
 use wave_init::DirectMethod;
-use wave_learngene::{Learngene, Scalers};
+use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
@@ -26,17 +27,15 @@ use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Options, RunDir, StageOutput};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Defaults, Outcome, TrainRun};
+use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod describe;
-mod fitting;
 mod plan;
-mod prepared;
 
 pub use describe::{describe, describe_of};
-use fitting::{Fitting, parts};
 pub use plan::ExpandPlan;
-use prepared::Prepared;
+use plan::Prepared;
 
 /// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
@@ -70,9 +69,6 @@ pub struct InMemory {
 }
 
 /// Expands templates and writes a model directory. Returns the output of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let dir = &wave_run::locate::locate(&source.path, context)?;
@@ -139,13 +135,11 @@ fn finish(
         ledger,
         fit,
     } = make(templates, plan, shape, data, run, options, "expand")?;
-    let scores = match (data, &fit) {
-        (Some(data), Some(fit)) => {
-            let float = prepared.layout.float;
-            score::stored_scores(&model, float, data, fit.scores)?
-        }
-        _ => None,
-    };
+    let mut top1 = None;
+    if let (Some(data), Some(fit)) = (data, &fit) {
+        let scores = stored_scores(&model, prepared.layout.float, data, fit.scores)?;
+        top1 = scores.map(|s| s.top1);
+    }
     let parameters: Map<_, _> = ledger
         .iter()
         .map(|(k, n)| (k.to_string(), json!(n)))
@@ -162,7 +156,6 @@ fn finish(
     if let Some(delta) = &plan.given.delta {
         model.provenance["delta"] = json!(delta);
     }
-    let makes = describe::makes(&model.label_names, shape, &source.path);
     let command = plan.command(source);
     let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
     for (name, n) in &ledger {
@@ -177,9 +170,9 @@ fn finish(
         summary += &format!("\nNot condensed: {line}.\n");
     }
     let mut result = json!({
-        "makes": makes,
+        "makes": describe::makes(&model.label_names, shape, &source.path),
         "parameters": model.parameters(),
-        "top1": scores.map(|s| s.top1),
+        "top1": top1,
         "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
     });
     if let Some(fit) = &fit {
@@ -257,10 +250,7 @@ pub fn make(
     let mut saved = Weights::new();
     for (part, s) in &scalers {
         for l in 0..s.dim(0)? {
-            saved.insert(
-                format!("scalers.{l}.{}", part.name()),
-                s.get(l)?.contiguous()?,
-            );
+            saved.insert(format!("scalers.{l}.{part}"), s.get(l)?.contiguous()?);
         }
     }
     let sum = |w: &Weights| w.values().map(Tensor::elem_count).sum::<usize>();
@@ -322,4 +312,77 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
         }
     }
     Ok(())
+}
+
+/// The training of scalers and head, with frozen templates. At a rate of 0 the head is frozen too.
+struct Fitting<'a> {
+    /// The learngene on the device.
+    gene: Learngene,
+    shape: &'a VitShape,
+    scalers: Scalers,
+    inherited: Weights,
+    /// [`Fitting::inherited`] on the device.
+    placed: Weights,
+    head_lr_ratio: f32,
+    data: &'a Data,
+    resolved: Resolved,
+}
+
+const HEAD: [&str; 2] = ["head.weight", "head.bias"];
+
+impl Fitting<'_> {
+    fn assemble(&self, values: &Weights) -> candle_core::Result<Weights> {
+        let (scalers, inherited) = parts(values, &self.placed);
+        self.gene.assemble(&scalers, &inherited, self.shape)
+    }
+}
+
+/// Splits fitted values into scalers and inherited weights.
+fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
+    let of_part = |part: Part| (part, values[&format!("scalers.{part}")].clone());
+    let scalers = Part::ALL.map(of_part).into();
+    let mut rest = inherited.clone();
+    rest.extend(HEAD.map(|name| (name.to_string(), values[name].clone())));
+    (scalers, rest)
+}
+
+impl Trainable for Fitting<'_> {
+    type Batch = Batch;
+
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        let mut variables: Vec<Variable> = Vec::new();
+        for (part, s) in &self.scalers {
+            let name = format!("scalers.{part}");
+            let v = train::variable(&name, s, &self.resolved, 0, device)?;
+            variables.push(Variable {
+                weight_decay: 0.0,
+                ..v
+            });
+        }
+        for name in HEAD {
+            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
+            v.rate = match self.head_lr_ratio > 0.0 {
+                true => Rate::Uniform(self.head_lr_ratio),
+                false => Rate::Frozen,
+            };
+            variables.push(v);
+        }
+        Ok(variables)
+    }
+
+    fn loss(
+        &self,
+        live: &Parameters,
+        batch: &Batch,
+        images: &Tensor,
+        part: &MicroBatch,
+    ) -> candle_core::Result<Tensor> {
+        let weights = self.assemble(&live.weights)?;
+        label_loss(self.shape, &weights, batch, images, part, &self.resolved)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        let network = Network::Vit(self.shape.clone());
+        score(&network, &self.assemble(values)?, &self.data.tests)
+    }
 }

@@ -26,13 +26,10 @@ use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod beside;
 mod plan;
-mod prepared;
-mod slices;
 
 use beside::Beside;
-pub use plan::FinetunePlan;
-use prepared::only_runs;
-pub use prepared::{Prepared, describe, open_data};
+use plan::only_runs;
+pub use plan::{FinetunePlan, Prepared, describe, open_data};
 
 /// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
@@ -42,9 +39,6 @@ pub const DEFAULTS: Defaults = Defaults {
 };
 
 /// Fine-tunes the model in `model` and writes the result to `out`. Returns the output of `--json`.
-///
-/// # Errors
-/// If settings are wrong or do not fit the model, or the work fails.
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
     let source = model;
     let context = &options.context;
@@ -149,8 +143,7 @@ impl Tuning<'_> {
             return Err(only_runs(&model.network));
         }
         let mut start = model.network.prepare(&model.weights)?;
-        if !self.plan.beside.is_empty() {
-            let shape = self.plan.beside_of(&model.network)?;
+        if let Some(shape) = self.plan.beside_of(&model.network)? {
             self.plan.beside.insert(&mut start, shape)?;
         }
         let (output, verbosity) = (AncestorOutput::Scores, options.verbosity);

@@ -1,17 +1,13 @@
 //! `wave init`: a model in closed form, from its size alone or from a trained model. (Not `git init`.)
 
-mod convolution;
 pub mod flags;
-mod frame;
 mod methods;
 mod plan;
 
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
-use convolution::convolution;
-use frame::{Frame, frame};
 pub use methods::MethodOptions;
-use plan::{Architecture, InitPlan};
+use plan::{Architecture, Frame, InitPlan, frame};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::layout::Layout;
@@ -19,8 +15,10 @@ use wave_artefacts::model::{Model, Network, shape_in_words};
 use wave_artefacts::origin;
 use wave_data::Transform;
 use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, filters, find};
-use wave_models::Weights;
+use wave_models::convmixer::ConvMixerShape;
+use wave_models::convnext::ConvNextShape;
 use wave_models::vit::VitShape;
+use wave_models::{Dilations, Weights};
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
@@ -196,6 +194,66 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
+/// A ConvMixer or a ConvNeXt by one of the methods.
+fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
+    if let (Architecture::ConvNext, Some(dilation)) = (plan.arch, &plan.given.dilation) {
+        return Err(request(format!(
+            "dilation = {dilation}: a ConvNeXt has no dilation; remove it, or give --arch \
+             convmixer"
+        )));
+    }
+    // The network of `--from`, if the method copies filters from it.
+    let needed = filters::find(&plan.method)?.donor;
+    let donor = frame.donor.as_ref().filter(|_| needed);
+    let (kernel, ratio) = match donor {
+        Some((Network::ConvMixer(shape), _)) => (Some(shape.kernel), None),
+        Some((Network::ConvNext(shape), _)) => (Some(shape.kernel), Some(shape.mlp_ratio)),
+        _ => (None, None),
+    };
+    let donor = donor.filter(|_| kernel.is_some());
+    let kernel = plan.given.kernel.or(kernel);
+    let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
+    let classes = frame.label_names.len();
+    let network = match plan.arch {
+        Architecture::ConvNext => {
+            let shape = ConvNextShape {
+                image_size,
+                channels,
+                patch: frame.patch(plan, if plan.stages.is_some() { 4 } else { 7 }),
+                depth: plan.depth,
+                stages: plan.stages,
+                width: plan.width,
+                kernel: kernel.unwrap_or(7),
+                mlp_ratio: plan.given.mlp_ratio.or(ratio).unwrap_or(4.0),
+                classes,
+            };
+            shape.validate()?;
+            Network::ConvNext(shape)
+        }
+        _ => {
+            let dilation = plan.given.dilation.as_deref().unwrap_or("1");
+            let shape = ConvMixerShape {
+                image_size,
+                channels,
+                patch: frame.patch(plan, 7),
+                depth: plan.depth,
+                width: plan.width,
+                kernel: kernel.unwrap_or(9),
+                classes,
+                activation: plan.activation,
+                dilations: Dilations::parse(dilation, plan.depth)?,
+            };
+            shape.validate()?;
+            Network::ConvMixer(shape)
+        }
+    };
+    forecast::check_network(&network)?;
+    let donor = donor.map(|(network, weights)| (network, weights));
+    let (method, seed) = (&plan.method, plan.given.seed);
+    let (weights, cost) = filters::start(method, &network, donor, &plan.filters, seed)?;
+    Ok((network, weights, cost))
+}
+
 /// Default number of images for a method that uses images.
 pub const SAMPLE: usize = 500;
 
@@ -226,9 +284,6 @@ pub fn sample(
 }
 
 /// Initialises a shape by the method of this name, from as many donors as it needs, and from images if it uses some.
-///
-/// # Errors
-/// If there is no such method, or it cannot make this shape from these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,

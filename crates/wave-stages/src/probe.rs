@@ -80,8 +80,14 @@ fn vote(cosines: &[f32], labels: &[u32], k: usize, classes: usize) -> u32 {
     for i in order {
         votes[labels[i] as usize] += ((cosines[i] - 1.0) / TEMPERATURE).exp();
     }
-    let best = (0..classes).max_by(|a, b| votes[*a].total_cmp(&votes[*b]).then(b.cmp(a)));
-    best.unwrap_or(0) as u32
+    largest(&votes) as u32
+}
+
+/// The index of the largest value, the first among equal ones.
+fn largest(values: &[f32]) -> usize {
+    let all = 0..values.len();
+    let best = all.max_by(|a, b| values[*a].total_cmp(&values[*b]).then(b.cmp(a)));
+    best.unwrap_or(0)
 }
 
 /// Accuracy of a linear classifier on the test images: multinomial logistic regression on
@@ -119,9 +125,8 @@ pub(crate) fn linear(train: &Features, test: &Features, classes: usize) -> Resul
         wave_train::step(&loss, &variables, &mut state, schedule.at(step), None)?;
     }
     let found = logits(&standard.apply(&test.rows)?)?.to_vec2::<f32>()?;
-    let best = |z: &[f32]| (0..z.len()).max_by(|a, b| z[*a].total_cmp(&z[*b]).then(b.cmp(a)));
     let right = found.iter().zip(&test.labels);
-    let right = right.filter(|(z, label)| best(z) == Some(**label as usize));
+    let right = right.filter(|(z, label)| largest(z) == **label as usize);
     Ok(right.count() as f64 / test.labels.len().max(1) as f64)
 }
 

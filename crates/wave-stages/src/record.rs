@@ -5,58 +5,41 @@ use crate::budget::Surface;
 use wave_hub::{Provenance, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
 
-/// A recorded property of a shape.
-struct Property {
-    /// Its name in messages.
-    name: &'static str,
-    /// The sampled values, as far as they are recorded.
-    sampled: fn(&Provenance) -> Vec<f64>,
-    /// True if the auxiliary's value was condensed too, even if never sampled.
-    own: bool,
-    of: fn(&VitShape) -> f64,
+/// The recorded properties of a shape.
+const NAMES: [&str; 6] = [
+    "depth",
+    "width",
+    "head width",
+    "MLP ratio",
+    "image size",
+    "patch",
+];
+const DEPTH: usize = 0;
+const WIDTH: usize = 1;
+
+/// The properties of a shape, in the order of [`NAMES`].
+fn properties(shape: &VitShape) -> [f64; 6] {
+    [
+        shape.depth as f64,
+        shape.width as f64,
+        shape.head_width() as f64,
+        shape.mlp_ratio,
+        shape.image_size as f64,
+        shape.patch as f64,
+    ]
 }
 
-const PROPERTIES: [Property; 6] = [
-    Property {
-        name: "depth",
-        sampled: |provenance| numbers(&provenance.depths),
-        own: false,
-        of: |shape| shape.depth as f64,
-    },
-    Property {
-        name: "width",
-        sampled: |provenance| numbers(&provenance.widths),
-        own: false,
-        of: |shape| shape.width as f64,
-    },
-    Property {
-        name: "head width",
-        sampled: |provenance| numbers(&provenance.head_widths),
-        own: true,
-        of: |shape| shape.head_width() as f64,
-    },
-    Property {
-        name: "MLP ratio",
-        sampled: |provenance| provenance.mlp_ratios.clone(),
-        own: true,
-        of: |shape| shape.mlp_ratio,
-    },
-    Property {
-        name: "image size",
-        sampled: |provenance| numbers(&provenance.image_sizes),
-        own: true,
-        of: |shape| shape.image_size as f64,
-    },
-    Property {
-        name: "patch",
-        sampled: |provenance| numbers(&provenance.patches),
-        own: true,
-        of: |shape| shape.patch as f64,
-    },
-];
-
-fn numbers(sizes: &[usize]) -> Vec<f64> {
-    sizes.iter().map(|n| *n as f64).collect()
+/// The sampled values of each property, as far as they are recorded.
+fn sampled(provenance: &Provenance) -> [Vec<f64>; 6] {
+    let numbers = |sizes: &[usize]| sizes.iter().map(|n| *n as f64).collect::<Vec<f64>>();
+    [
+        numbers(&provenance.depths),
+        numbers(&provenance.widths),
+        numbers(&provenance.head_widths),
+        provenance.mlp_ratios.clone(),
+        numbers(&provenance.image_sizes),
+        numbers(&provenance.patches),
+    ]
 }
 
 /// The record of a template directory.
@@ -90,7 +73,8 @@ impl<'a> Record<'a> {
         if differing.is_empty() {
             return self.surface.expected(depth, width);
         }
-        let losses = differing.into_iter().map(|p| self.loss(p, (p.of)(shape)));
+        let own = properties(shape);
+        let losses = differing.into_iter().map(|p| self.loss(p, own[p]));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
         let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
         Some((
@@ -103,8 +87,7 @@ impl<'a> Record<'a> {
     /// accuracy, if recorded.
     pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
-        for property in &PROPERTIES {
-            let value = (property.of)(shape);
+        for (property, (name, value)) in NAMES.into_iter().zip(properties(shape)).enumerate() {
             let (least, most) = self.condensed(property);
             if (least..=most).contains(&value) {
                 continue;
@@ -118,9 +101,8 @@ impl<'a> Record<'a> {
                 Some(loss) => format!("about {:.1} points lower", 100.0 * loss),
                 None => "no accuracy is recorded there".to_owned(),
             };
-            let name = property.name;
             let mut line = format!("{name} {value}, condensed {condensed}: {cost}");
-            if name == "width" && value > most {
+            if property == WIDTH && value > most {
                 line += &format!(
                     "; at {:.1} times the widest, blocks repeat: expect the accuracy of width {most}; fine-tune to gain from the size",
                     value / most
@@ -144,22 +126,24 @@ impl<'a> Record<'a> {
     }
 
     /// Properties in which a shape differs from the shapes whose accuracy the surface holds.
-    fn differing(&self, shape: &VitShape) -> Vec<&'static Property> {
+    fn differing(&self, shape: &VitShape) -> Vec<usize> {
+        let nearest = self.surface.nearest_size(shape.depth, shape.width);
         let plain = self.auxiliary.with_size(shape.depth, shape.width);
-        let known = self.surface.nearest_size(shape.depth, shape.width);
-        let outside = |property: &&Property| match property.name {
-            "depth" => known.map(|(depth, _)| depth) != Some(shape.depth),
-            "width" => known.map(|(_, width)| width) != Some(shape.width),
-            _ => (property.of)(shape) != (property.of)(&plain),
+        let (own, plain) = (properties(shape), properties(&plain));
+        let differs = |property: &usize| match *property {
+            DEPTH => nearest.map(|(depth, _)| depth) != Some(shape.depth),
+            WIDTH => nearest.map(|(_, width)| width) != Some(shape.width),
+            property => own[property] != plain[property],
         };
-        PROPERTIES.iter().filter(outside).collect()
+        (0..NAMES.len()).filter(differs).collect()
     }
 
-    /// The smallest and the largest condensed value of a property.
-    fn condensed(&self, property: &Property) -> (f64, f64) {
-        let mut all = (property.sampled)(self.provenance);
-        if property.own || all.is_empty() {
-            all.push((property.of)(self.auxiliary));
+    /// The smallest and the largest condensed value of a property. The auxiliary's was condensed even if it was never
+    /// sampled, except for depth and width.
+    fn condensed(&self, property: usize) -> (f64, f64) {
+        let mut all = sampled(self.provenance)[property].clone();
+        if all.is_empty() || ![DEPTH, WIDTH].contains(&property) {
+            all.push(properties(self.auxiliary)[property]);
         }
         let least = all.iter().copied().fold(f64::INFINITY, f64::min);
         let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -168,15 +152,13 @@ impl<'a> Record<'a> {
 
     /// The loss of accuracy of models that differ in this property alone, interpolated between the
     /// measured values; outside their range, that of the nearest.
-    fn loss(&self, property: &Property, value: f64) -> Option<f64> {
+    fn loss(&self, property: usize, value: f64) -> Option<f64> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for entry in self.shapes {
             let shape = self.shape_of(entry);
-            if let [only] = self.differing(&shape)[..]
-                && only.name == property.name
-            {
+            if self.differing(&shape) == [property] {
                 let plain = self.surface.nearest(entry.depth, entry.width)?;
-                points.push(((property.of)(&shape), plain - entry.top1));
+                points.push((properties(&shape)[property], plain - entry.top1));
             }
         }
         if points.is_empty() {
@@ -188,20 +170,19 @@ impl<'a> Record<'a> {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let above = points.partition_point(|point| point.0 < value);
         let (below, above) = (points.get(above.wrapping_sub(1)), points.get(above));
-        Some(match (below, above) {
-            (Some((a, x)), Some((b, y))) => x + (y - x) * (value - a) / (b - a),
-            (Some((_, x)), None) | (None, Some((_, x))) => *x,
-            (None, None) => return None,
-        })
+        match (below, above) {
+            (Some((a, x)), Some((b, y))) => Some(x + (y - x) * (value - a) / (b - a)),
+            (one, other) => one.or(other).map(|(_, x)| *x),
+        }
     }
 
     /// The value of a property nearest to `value` at which nothing is lost.
-    fn without_loss(&self, property: &Property, value: f64) -> Option<f64> {
+    fn without_loss(&self, property: usize, value: f64) -> Option<f64> {
         let nearest = self.surface.nearest_size(value as usize, value as usize);
-        match property.name {
-            "depth" => nearest.map(|(depth, _)| depth as f64),
-            "width" => nearest.map(|(_, width)| width as f64),
-            _ => Some((property.of)(self.auxiliary)),
+        match property {
+            DEPTH => nearest.map(|(depth, _)| depth as f64),
+            WIDTH => nearest.map(|(_, width)| width as f64),
+            _ => Some(properties(self.auxiliary)[property]),
         }
     }
 }

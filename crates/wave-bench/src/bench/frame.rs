@@ -38,15 +38,16 @@ impl Frame {
     ) -> Result<Frame> {
         let condense: Condense = recipe.stage("condense", None)?;
         let plan = condense::plans(&condense)?.remove(0);
-        let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
+        let name = plan.given.ancestor.as_deref();
+        let ancestor = ancestors.get(name, &plan.given.zero_shot, context)?;
         let data = plan.open_data(ancestor.as_deref(), context)?;
         let plan = plan.on(data.transform.channels, data.class_names.len());
         Ok(Frame {
             auxiliary: plan.auxiliary,
             transform: data.transform,
             label_names: data.class_names,
-            ancestor: plan.ancestor,
-            classes: plan.classes,
+            ancestor: plan.given.ancestor,
+            classes: plan.given.zero_shot,
             cache: cache.map(str::to_owned),
             images: data.train_indices.len(),
         })

@@ -115,7 +115,7 @@ proptest! {
         let shape = block(width, hidden);
         let (templates, scalers) = (templates(rng, &plan), scalers(rng, &plan, &shape, depth));
         let n: usize = scalers.values().map(Tensor::elem_count).sum();
-        prop_assert_eq!(n, plan.scaler_count(&shape, depth));
+        prop_assert_eq!(n, plan.scaler_count(&VitShape { depth, ..shape.clone() }));
         let weights = compose(&plan, &templates, &scalers, &shape).unwrap();
         for part in Part::ALL {
             let (rows, cols) = part.rows_cols(&shape);

@@ -1,7 +1,8 @@
 use super::*;
+use crate::DepthRule;
+use crate::bank::interpolate_depth;
 use crate::compose;
 use crate::testing::*;
-use crate::{DepthRule, interpolate_depth};
 
 fn no_noise() -> f32 {
     0.0
@@ -200,7 +201,7 @@ fn noise_is_added_to_every_scaler() {
             assert!((value - expected).abs() < 1e-4);
         }
     }
-    assert_eq!(draws, plan.scaler_count(&shape, 2));
+    assert_eq!(draws, plan.scaler_count(&shape.with_size(2, shape.width)));
 }
 
 #[test]

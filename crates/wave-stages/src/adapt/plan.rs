@@ -135,8 +135,7 @@ impl Prepared {
         let templates = templates::fetch(dir, context)?;
         let gene = &templates.learngene;
         let sizes = plan.sizes(&templates)?;
-        let (depth, width) = elastic::most(&sizes);
-        let shape = sizes.costliest(&gene.auxiliary.with_size(depth, width));
+        let shape = sizes.costliest(&gene.auxiliary);
         let values = gene.ledger().iter().map(|(_, n)| n).sum();
         let memory = |mode| Memory::of_composed(&shape, mode, values);
         let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
@@ -175,9 +174,6 @@ impl Prepared {
 }
 
 /// The output of `wave adapt --dry-run`.
-///
-/// # Errors
-/// As the adaptation's own, before its first step.
 pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<String> {
     let plan = AdaptPlan::new(settings)?;
     Prepared::read(dir, plan, None, context)?.describe()

@@ -74,11 +74,15 @@ fn few(names: &[String]) -> String {
     }
 }
 
+fn is_note(key: &str) -> bool {
+    NOTES.iter().any(|(note, _)| key == *note)
+}
+
 /// The digest of a manifest, without the keys for human readers.
 pub(super) fn digest(manifest: &Value) -> String {
     let mut manifest = manifest.clone();
     if let Some(map) = manifest.as_object_mut() {
-        map.retain(|key, _| NOTES.iter().all(|(note, _)| key != note));
+        map.retain(|key, _| !is_note(key));
     }
     wave_hub::sha256_hex(manifest.to_string().as_bytes())
 }
@@ -89,31 +93,23 @@ pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
     if version.is_some_and(|version| version < FORMAT_VERSION.into()) {
         return Some(OLD_FORMAT.into());
     }
-    let keys = wanted.as_object().into_iter().flatten();
-    let differing: Vec<String> = keys
-        .filter(|(key, value)| {
-            NOTES.iter().all(|(note, _)| key != note) && found[key.as_str()] != **value
-        })
-        .map(|(key, value)| {
-            let note = NOTES.iter().find(|(_, explained)| explained == key);
-            let text = |manifest: &Value, value: &Value| match note {
-                Some((note, _)) => format!("{value} ({})", plain(&manifest[*note])),
-                None => plain(value),
-            };
-            format!(
-                "{key} = {}, now {}",
-                text(found, &found[key]),
-                text(wanted, value)
-            )
-        })
-        .collect();
+    let keys = wanted.as_object().into_iter().flat_map(|map| map.keys());
+    let differs = |key: &&String| !is_note(key) && found[key.as_str()] != wanted[key.as_str()];
+    let describe = |key: &String| {
+        let note = NOTES.iter().find(|(_, explained)| explained == key);
+        let text = |manifest: &Value| match note {
+            Some((note, _)) => format!("{} ({})", manifest[key], plain(&manifest[*note])),
+            None => plain(&manifest[key]),
+        };
+        format!("{key} = {}, now {}", text(found), text(wanted))
+    };
+    let differing: Vec<String> = keys.filter(differs).map(describe).collect();
     (!differing.is_empty()).then(|| differing.join("; "))
 }
 
 fn plain(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), String::from)
+    let text = value.as_str().map(str::to_owned);
+    text.unwrap_or_else(|| value.to_string())
 }
 
 /// The augmentation in terms of the recipe. The normalisation is included only where it determines

@@ -118,21 +118,18 @@ impl Rows {
         let half = |values: Vec<f32>, shape: &[usize]| -> Result<Tensor> {
             Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::F16)
         };
-        let mut table = Weights::new();
-        table.insert(
-            "images".into(),
-            Tensor::from_slice(images, n, &Device::Cpu)?,
-        );
-        table.insert("log_p".into(), half(log_p, &[n, k])?);
+        let numbers = Tensor::from_slice(images, n, &Device::Cpu)?;
+        let mut table = Weights::from([
+            ("images".to_owned(), numbers),
+            ("log_p".to_owned(), half(log_p, &[n, k])?),
+        ]);
         if format.kept.is_some() {
             let classes = Tensor::from_vec(classes, (n, k, w), &Device::Cpu)?;
-            table.insert("classes".into(), classes);
-            table.insert("rest".into(), half(rest, &[n])?);
+            table.insert("classes".to_owned(), classes);
+            table.insert("rest".to_owned(), half(rest, &[n])?);
         }
-        Ok(Rows {
-            images: images.to_vec(),
-            table,
-        })
+        let images = images.to_vec();
+        Ok(Rows { images, table })
     }
 
     /// The images of `wanted` that are missing; both are ascending.
@@ -252,17 +249,12 @@ impl View {
         for row in 0..b {
             logits.resize((row + 1) * n, rest[row] - spread);
             for at in row * k..(row + 1) * k {
-                let number = &classes[at * w..(at + 1) * w];
-                let class = number
-                    .iter()
-                    .rev()
-                    .fold(0, |c, byte| c << 8 | *byte as usize);
-                match logits.get_mut(row * n + class) {
-                    Some(logit) if class < n => *logit = log_p[at],
-                    _ => {
-                        candle_core::bail!("the cache holds class {class}, expected less than {n}")
-                    }
+                let number = classes[at * w..(at + 1) * w].iter().rev();
+                let class = number.fold(0, |c, byte| c << 8 | *byte as usize);
+                if class >= n {
+                    candle_core::bail!("the cache holds class {class}, expected less than {n}");
                 }
+                logits[row * n + class] = log_p[at];
             }
         }
         Tensor::from_vec(logits, (b, n), &Device::Cpu)
@@ -270,13 +262,11 @@ impl View {
 
     /// Sum over the images of the probabilities that were not kept.
     pub(super) fn rest(&self) -> Result<f64> {
-        match self.rows.table.get("rest") {
-            None => Ok(0.0),
-            Some(rest) => {
-                let rest = rest.to_dtype(DType::F64)?.exp()?;
-                rest.sum_all()?.to_scalar::<f64>()
-            }
-        }
+        let Some(rest) = self.rows.table.get("rest") else {
+            return Ok(0.0);
+        };
+        let rest = rest.to_dtype(DType::F64)?.exp()?;
+        rest.sum_all()?.to_scalar::<f64>()
     }
 
     pub(super) fn images(&self) -> usize {

@@ -2,7 +2,6 @@
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
-use crate::elastic;
 use anyhow::Result;
 use std::path::Path;
 use wave_learngene::Part;
@@ -14,19 +13,16 @@ use wave_run::settings::{Duration, Trained};
 use wave_run::train;
 
 impl CondensePlan {
-    /// Sets an automatic batch size to one that fits the largest auxiliary in memory.
-    pub(super) fn fit_batch(&mut self, earlier: Option<&Path>, context: &Context) -> Result<()> {
+    /// Sets an automatic batch size to one that fits the largest auxiliary in memory, and returns it as a setting.
+    pub(super) fn fit_batch(
+        &mut self,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Option<(String, toml::Value)>> {
         // Before the data is read: channels and classes have little effect here.
         let here = self.clone();
         let memory = |mode| here.memory(None, mode);
-        let batch = forecast::fit_batch(&mut self.data, &self.training, memory, earlier, context)?;
-        self.table.extend(batch);
-        Ok(())
-    }
-
-    /// The largest depth and width that are trained.
-    pub(super) fn most(&self) -> (usize, usize) {
-        elastic::most(&self.sizes)
+        forecast::fit_batch(&mut self.data, &self.training, memory, earlier, context)
     }
 
     /// The total work of its steps, in multiply-adds times the unit of its duration: epochs or steps.
@@ -39,7 +35,7 @@ impl CondensePlan {
     }
 
     pub(super) fn largest(&self) -> VitShape {
-        let (depth, width) = self.most();
+        let (depth, width) = self.sizes.largest();
         self.auxiliary.with_size(depth, width)
     }
 
@@ -47,21 +43,16 @@ impl CondensePlan {
     /// [`wave_learngene::Learngene::ledger`].
     pub(super) fn ledger(&self) -> [(&'static str, usize); 3] {
         let a = &self.auxiliary;
-        let composed = Part::ALL.map(|part| {
-            let (rows, cols) = part.rows_cols(a);
-            rows * cols
-        });
-        let composed = a.depth * composed.iter().sum::<usize>();
         [
             ("templates", self.templates.template_parameters()),
-            ("scaler bank", self.templates.scaler_count(a, a.depth)),
-            ("inherited", a.parameter_count() - composed),
+            ("scaler bank", self.templates.scaler_count(a)),
+            ("inherited", a.parameter_count() - composed(a)),
         ]
     }
 
     pub(super) fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.values_in_training();
-        let costliest = self.sizes.costliest(&self.largest());
+        let costliest = self.sizes.costliest(&self.auxiliary);
         let memory = Memory::of_composed(&costliest, mode, values);
         match ancestor {
             Some(ancestor) => memory.beside(&ancestor.network),
@@ -73,15 +64,12 @@ impl CondensePlan {
     /// every anchor.
     pub(super) fn values_in_training(&self) -> usize {
         let transferred: usize = self.ledger().iter().map(|(_, n)| n).sum();
-        let widest = self
-            .auxiliary
-            .with_size(self.auxiliary.depth, self.most().1);
-        let parameters = widest.stacked_parameters().into_iter();
-        let composed = parameters.filter(|(name, _)| self.templates.composes(name));
-        let sizes = composed.map(|(_, dims)| dims.iter().product::<usize>());
+        let (_, width) = self.sizes.largest();
         match self.train {
             Trained::Factors => transferred,
-            Trained::Weights => transferred + sizes.sum::<usize>(),
+            Trained::Weights => {
+                transferred + composed(&self.auxiliary.with_size(self.auxiliary.depth, width))
+            }
         }
     }
 
@@ -94,6 +82,15 @@ impl CondensePlan {
     pub fn mean_multiply_adds(&self) -> f64 {
         self.sizes.mean_multiply_adds(&self.auxiliary)
     }
+}
+
+/// Number of values in the weights that templates compose.
+fn composed(shape: &VitShape) -> usize {
+    let of_part = |part: Part| {
+        let (rows, columns) = part.rows_cols(shape);
+        rows * columns
+    };
+    shape.depth * Part::ALL.map(of_part).iter().sum::<usize>()
 }
 
 #[cfg(test)]

@@ -116,21 +116,20 @@ pub(super) fn template_plan(settings: &CondenseValues, reference: usize) -> Resu
     })?;
     let default = Plan::default_budget(reference, t)?;
     let counts = match settings.templates.as_deref() {
-        None => Part::ALL.map(|part| default.counts[&default.sets[&part]]),
+        None => Part::ALL.map(|part| default.n_templates(part)),
         Some(given) => <[usize; 4]>::try_from(given).map_err(|_| {
             request(format!(
                 "templates = {given:?}; give four counts, for qkv, proj, fc1 and fc2"
             ))
         })?,
     };
-    let names = Part::ALL.map(|part| part.name().to_owned());
-    let mut by_set: BTreeMap<String, usize> = names.clone().into_iter().zip(counts).collect();
-    let mut sets: BTreeMap<Part, String> = Part::ALL.into_iter().zip(names).collect();
+    let mut sets = Plan::own_sets();
     if settings.share_mlp {
-        let shared = by_set.remove("fc1").unwrap_or(0) + by_set.remove("fc2").unwrap_or(0);
-        by_set.insert("mlp".into(), shared);
-        sets.insert(Part::Fc1, "mlp".into());
-        sets.insert(Part::Fc2, "mlp".into());
+        sets.extend([Part::Fc1, Part::Fc2].map(|part| (part, "mlp".to_owned())));
+    }
+    let mut by_set: BTreeMap<String, usize> = BTreeMap::new();
+    for (set, n) in sets.values().zip(counts) {
+        *by_set.entry(set.clone()).or_default() += n;
     }
     Ok(Plan::new(t, kronecker, sets, by_set)?)
 }

@@ -1,75 +1,25 @@
 //! The output of `wave condense --dry-run`.
 
-use super::{CondensePlan, levels, planner, rate, start};
+use super::{CondensePlan, levels, planner, start, step_seconds};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
+use crate::timing::{checkpoint, examples};
 use anyhow::Result;
 use serde_json::json;
 use std::sync::Arc;
 use wave_artefacts::templates::{self, Description, TemplateDir};
-use wave_data::{Source, Transform};
+use wave_data::Transform;
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::error::request;
-use wave_run::forecast::{self, Step, bytes, duration};
+use wave_run::forecast::{Step, bytes, duration};
 use wave_run::recipe::to_table;
 use wave_run::run_dir;
 use wave_run::settings::{Condense, DEFAULT_BATCH, Trained};
 
-/// Number of files whose size is sampled.
-const SAMPLED: usize = 256;
+/// Training images of ImageNet, assumed if no data is named.
+const IMAGENET: usize = 1_281_167;
 /// Images and layers of timed steps.
 const TIMED: usize = 2;
 const TIMED_LAYERS: usize = 2;
-
-/// Sizes of the data set.
-struct Numbers {
-    name: String,
-    images: usize,
-    channels: usize,
-    classes: usize,
-    batch: usize,
-    per_epoch: usize,
-    /// Mean bytes per file, if images are files.
-    file: Option<f64>,
-}
-
-impl Numbers {
-    fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Numbers {
-        Numbers {
-            name: data.spec.clone(),
-            images: data.train_indices.len(),
-            channels: data.transform.channels,
-            classes: plan.outputs(ancestor, data),
-            batch: data.batch,
-            per_epoch: data.loader.steps_per_epoch(),
-            file: mean_file(&*data.train),
-        }
-    }
-
-    /// ImageNet's sizes, used if no data is named.
-    fn of_imagenet(plan: &CondensePlan) -> Numbers {
-        let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
-        let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
-        Numbers {
-            name: "not given; assuming ImageNet".into(),
-            images,
-            channels: 3,
-            classes: 1000,
-            batch,
-            per_epoch: (images / batch.max(1)).max(1),
-            file: Some(110e3),
-        }
-    }
-}
-
-fn mean_file(source: &dyn Source) -> Option<f64> {
-    let every = (source.len() / SAMPLED).max(1);
-    let sizes: Vec<f64> = (0..source.len())
-        .step_by(every)
-        .filter_map(|i| Some(source.encoded(i).ok()??.len() as f64))
-        .collect();
-    (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
-}
 
 /// Sizes, parameters, work, memory, disk space, and time measured in a few steps. `ancestor` is one
 /// that is not trained yet; otherwise it is the one in the settings, unless it would have to be
@@ -123,9 +73,6 @@ fn filled(
 
 /// Untrained templates, as at the start of a condensation, so that later stages can be planned. The ancestor is as
 /// for [`describe`].
-///
-/// # Errors
-/// As [`describe`].
 pub fn untrained(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
@@ -134,22 +81,13 @@ pub fn untrained(
     let (settings, ancestor, _) = filled(settings, ancestor, context)?;
     let ancestor = ancestor.as_deref();
     let mut plans = super::level_plans(&levels::checked(&settings)?, context)?;
-    let Some(mut plan) = plans.pop() else {
-        return Err(request(
-            "levels is empty; give the changes of at least one level",
-        ));
-    };
-    let data = opened(&mut plan, ancestor, context)?;
-    let (channels, classes) = match &data {
-        Some(data) => (data.transform.channels, plan.outputs(ancestor, data)),
-        None => (plan.auxiliary.channels, plan.auxiliary.classes),
-    };
+    let last = plans.remove(plans.len() - 1);
+    let (mut plan, data) = opened(last, ancestor, context)?;
     let features = plan.output(ancestor) == AncestorOutput::Features;
-    let mut plan = plan.on(channels, classes);
     plan.templates.levels.clear(); // the last level has all templates
     let gene = start::start(&plan, 0)?;
     let gene = if features { gene.headless() } else { gene };
-    let half = || vec![0.5; channels];
+    let half = || vec![0.5; plan.auxiliary.channels];
     let transform = match &data {
         Some(data) => data.transform.clone(),
         None => Transform::new(plan.auxiliary.image_size, half(), half()),
@@ -167,48 +105,54 @@ pub fn untrained(
     Ok(templates::in_memory(gene, about))
 }
 
-/// Opens the data of a plan, if it names any, and resolves the batch size.
+/// A plan with its data, if it names any, and the batch size resolved.
 fn opened(
-    plan: &mut CondensePlan,
-    ancestor: Option<&Ancestor>,
-    context: &Context,
-) -> Result<Option<Data>> {
-    plan.fit_batch(None, context)?;
-    let named = plan.data.spec.is_some();
-    named.then(|| plan.open_data(ancestor, context)).transpose()
-}
-
-fn describe_level(
     mut plan: CondensePlan,
     ancestor: Option<&Ancestor>,
     context: &Context,
-) -> Result<String> {
-    let data = opened(&mut plan, ancestor, context)?;
-    let output = plan.output(ancestor);
-    if let (Some(data), Some(ancestor)) = (&data, ancestor) {
-        ancestor.check(data, output)?;
+) -> Result<(CondensePlan, Option<Data>)> {
+    plan.fit_batch(None, context)?;
+    if plan.data.spec.is_none() {
+        return Ok((plan, None)); // channels and classes stay ImageNet's
     }
+    let (plan, data) = plan.with_data(ancestor, context)?;
+    Ok((plan, Some(data)))
+}
+
+fn describe_level(
+    plan: CondensePlan,
+    ancestor: Option<&Ancestor>,
+    context: &Context,
+) -> Result<String> {
+    let (plan, data) = opened(plan, ancestor, context)?;
+    let output = plan.output(ancestor);
     let mode = plan.training.mode(context)?;
-    let numbers = match &data {
+    let (name, images, batch, per_epoch) = match &data {
         Some(data) => {
             plan.training.resolve(data)?; // only as a check
-            Numbers::of(data, &plan, ancestor)
+            let images = data.train_indices.len();
+            let per_epoch = data.loader.steps_per_epoch();
+            (&*data.spec, images, data.batch, per_epoch)
         }
-        None => Numbers::of_imagenet(&plan),
+        None => {
+            let images = plan.data.train_limit.map_or(IMAGENET, |n| n.min(IMAGENET));
+            let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
+            let per_epoch = (images / batch.max(1)).max(1);
+            ("not given; assuming ImageNet", images, batch, per_epoch)
+        }
     };
-    let (images, classes, batch) = (numbers.images, numbers.classes, numbers.batch);
     let parts = plan.training.accumulate;
-    let steps = plan.training.duration.steps(numbers.per_epoch);
-    let plan = plan.on(numbers.channels, classes);
+    let steps = plan.training.duration.steps(per_epoch);
     if data.is_some() && ancestor.is_some() {
         start::check(&plan, ancestor)?;
     }
     let a = &plan.auxiliary;
+    let classes = a.classes;
     let largest = plan.largest();
     let ledger = plan.ledger();
     let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
     let step = Step::of_images(plan.memory(ancestor, mode), batch, parts, context);
-    let epochs = steps as f64 / numbers.per_epoch as f64;
+    let epochs = steps as f64 / per_epoch as f64;
 
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
@@ -217,14 +161,13 @@ fn describe_level(
         AncestorOutput::Features => "ancestor features",
     };
     let mut text = format!(
-        "data: {}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} \
+        "data: {name}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} \
          heads, {side} x {side} pixels, patch size {}\nmodels: {}\ntemplates of {t} x {t}:",
-        numbers.name,
         a.depth,
         a.width,
         a.heads,
         a.patch,
-        planner::sizes_in_words(plan.sizes.depths, &plan.sizes.widths),
+        planner::sizes_in_words(&plan.sizes),
         side = a.image_size,
     );
     for (set, n) in counts {
@@ -245,7 +188,7 @@ fn describe_level(
     for (name, n) in ledger.iter().chain(&sums) {
         text += &format!("{name:12} {n:>12}\n");
     }
-    match (ancestor, &plan.ancestor) {
+    match (ancestor, &plan.given.ancestor) {
         (Some(ancestor), _) => text += &format!("ancestor: {}\n", ancestor.describe()),
         (None, Some(name)) => {
             text += &format!("ancestor: {name}, not yet downloaded; time unknown\n");
@@ -254,20 +197,7 @@ fn describe_level(
     }
     text += &format!("{steps} steps of {batch} images ({epochs:.1} epochs)\n");
     text += &step.words();
-    let state = forecast::checkpoint(plan.values_in_training(), plan.training.ema.is_some());
-    text += &format!(
-        "{} per checkpoint, and as much for the previous one\n",
-        bytes(state as f64)
-    );
-    if let Some(file) = numbers.file {
-        let epoch = file * images as f64;
-        text += &format!(
-            "reads {} per epoch in files of {}, {} in total\n",
-            bytes(epoch),
-            bytes(file),
-            bytes(epoch * epochs)
-        );
-    }
+    text += &checkpoint(plan.values_in_training(), plan.training.ema.is_some());
     if let Some(cache) = &plan.cache {
         cache.check()?;
         let room = cache.bytes_per_image(output, classes);
@@ -282,7 +212,9 @@ fn describe_level(
     }
     // Forward and backward: three times the multiply-adds, two operations each.
     let operations = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
-    let rate = rate::condensing(&few, TIMED, mode, context.device())?;
+    let (input, targets) = examples(&few, TIMED, context.device())?;
+    let seconds = step_seconds(&few, &input, &targets, mode, 1)?[0];
+    let rate = 6.0 * few.multiply_adds() as f64 * TIMED as f64 / seconds;
     text += &format!(
         "{:.0} GFLOP/s here, measured at {} x {}",
         rate / 1e9,
@@ -307,9 +239,6 @@ fn describe_level(
 }
 
 /// The recipe of a condensation whose settings give minutes, with all planned settings.
-///
-/// # Errors
-/// As [`describe`].
 pub fn print_recipe(settings: &Condense, context: &Context) -> Result<String> {
     let ancestor = planned(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;

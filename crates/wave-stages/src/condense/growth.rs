@@ -26,7 +26,6 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
     let plan = CondensePlan::new(&filled.try_into()?)?;
     let given = settings.templates.is_some();
     let mut plan = plan.grows(&smaller(templates)?, &gene.auxiliary, given)?;
-    plan.table = to_table(settings)?;
     plan.depth_rule = gene.depth_rule;
     Ok(plan)
 }
@@ -40,12 +39,10 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
         ));
     }
     let plan = templates.learngene.plan.clone();
-    if !plan.levels.is_empty() {
-        return Ok(plan);
-    }
     let told = &templates.config.provenance;
     match told.depths.iter().max().zip(told.widths.iter().max()) {
-        Some((depth, width)) => Ok(leveled(plan, *depth, *width)),
+        _ if !plan.levels.is_empty() => Ok(plan),
+        Some((depth, width)) => Ok(leveled(plan, (*depth, *width))),
         None => Err(request(
             "grow: the templates do not record the sizes they were condensed for; condense them \
              with --depths and --widths",
@@ -54,7 +51,7 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
 }
 
 /// A plan with all its templates as one level of sizes, unless it has levels.
-fn leveled(mut plan: Plan, depth: usize, width: usize) -> Plan {
+fn leveled(mut plan: Plan, (depth, width): (usize, usize)) -> Plan {
     if plan.levels.is_empty() {
         plan.levels.push(Level {
             depth,
@@ -98,7 +95,7 @@ impl CondensePlan {
                 t = smaller.template_size
             )));
         }
-        let (depth, width) = self.most();
+        let (depth, width) = self.sizes.largest();
         if !given {
             let added = Plan::default_budget(width, smaller.template_size)?;
             self.templates.counts = smaller.counts.clone();
@@ -128,7 +125,6 @@ impl CondensePlan {
 
     /// The plan of its templates, with its condensed sizes as a level.
     pub(super) fn leveled(&self) -> Plan {
-        let (depth, width) = self.most();
-        leveled(self.templates.clone(), depth, width)
+        leveled(self.templates.clone(), self.sizes.largest())
     }
 }

@@ -4,7 +4,6 @@ use super::{defaults, derived};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::CachePlan;
 use anyhow::Result;
-use toml::Table;
 use wave_artefacts::{layout, zero_shot};
 use wave_hub::FloatType;
 use wave_learngene::{DepthRule, Objective, Plan, Sizes};
@@ -12,23 +11,14 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::recipe::to_table;
-use wave_run::settings::{
-    self, Condense, CondenseValues, ScalerStart, TemplateStart, Trained, ZeroShot,
-};
+use wave_run::settings::{self, Condense, CondenseValues, Trained};
 use wave_run::train::TrainingPlan;
 
 /// The settings of a condensation, checked.
 #[derive(Clone, Debug)]
 pub struct CondensePlan {
-    /// The settings, which a resumed run must repeat.
-    pub(super) table: Table,
-    /// The frozen model to distil.
-    pub ancestor: Option<String>,
-    /// Names of its classes, where it is a CLIP or SigLIP.
-    pub classes: ZeroShot,
-    /// The output of the ancestor to distil, if given.
-    output: Option<AncestorOutput>,
+    /// The settings with their defaults.
+    pub given: CondenseValues,
     /// A given setting that applies to class scores only.
     of_scores: Option<&'static str>,
     /// The auxiliary's largest shape; its depth is the number of anchors. Channels and classes are
@@ -40,15 +30,10 @@ pub struct CondensePlan {
     pub(super) work: Vec<f64>,
     pub(super) objective: Objective,
     pub(super) templates: Plan,
-    /// Initial templates, and initial values of the auxiliary's other weights.
-    pub(super) template_start: TemplateStart,
-    pub(super) start: ScalerStart,
     /// Position of layers between the anchors.
     pub(super) depth_rule: DepthRule,
     /// The values that the optimiser updates.
     pub(super) train: Trained,
-    /// Ratio of the scalers' learning rate to that of the rest.
-    pub(super) scaler_lr_ratio: f32,
     pub(super) cache: Option<CachePlan>,
     /// Element type of all stored values, also used for evaluation.
     pub(super) float: FloatType,
@@ -87,9 +72,6 @@ pub fn check(settings: &Condense) -> Result<()> {
 
 impl CondensePlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Condense) -> Result<CondensePlan> {
         settings::check(settings)?;
         let own = CondenseValues::from(settings.clone());
@@ -99,16 +81,11 @@ impl CondensePlan {
         let muon = own.training.transformer.muon;
         let muon = muon.unwrap_or(train == Trained::Weights);
         let mut data = DataPlan::new(&settings.training)?;
-        let work = sizes.work(&auxiliary);
         Ok(CondensePlan {
-            work,
-            table: to_table(settings)?,
+            work: sizes.work(&auxiliary),
             templates: derived::template_plan(&own, sizes.widths[0])?,
             depth_rule: derived::depth_rule(&own, &auxiliary)?,
-            ancestor: own.ancestor,
-            output: own.ancestor_output,
             of_scores: derived::of_scores(settings),
-            classes: own.zero_shot,
             auxiliary,
             sizes,
             objective: Objective {
@@ -116,12 +93,10 @@ impl CondensePlan {
                 kl_weight: own.kl_weight,
                 temperature: own.temperature,
             },
-            template_start: own.template_start,
-            start: own.scaler_start,
             train,
-            scaler_lr_ratio: own.scaler_lr_ratio.unwrap_or(1.0) as f32,
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             float: layout::float(own.dtype.as_deref())?,
+            given: own,
             data,
             training: TrainingPlan {
                 muon,
@@ -152,7 +127,7 @@ impl CondensePlan {
                 Some(key) => Err(request(format!(
                     "{key} applies only to score distillation, but the ancestor teaches by its \
                      features{}; remove it",
-                    match self.output {
+                    match self.given.ancestor_output {
                         Some(_) => "",
                         None => ", since it has no classifier",
                     }
@@ -165,16 +140,25 @@ impl CondensePlan {
         }
     }
 
-    pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
-        let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
-        self.output.unwrap_or(usual)
-    }
-
-    /// Outputs of the auxiliary: classes, or the ancestor's features.
-    pub(super) fn outputs(&self, ancestor: Option<&Ancestor>, data: &Data) -> usize {
-        match (self.output(ancestor), ancestor) {
+    /// Opens its data, checks that the ancestor fits, and sets the channels and classes of the data.
+    pub(super) fn with_data(
+        self,
+        ancestor: Option<&Ancestor>,
+        context: &Context,
+    ) -> Result<(CondensePlan, Data)> {
+        let data = self.open_data(ancestor, context)?;
+        if let Some(ancestor) = ancestor {
+            ancestor.check(&data, self.output(Some(ancestor)))?;
+        }
+        let classes = match (self.output(ancestor), ancestor) {
             (AncestorOutput::Features, Some(ancestor)) => ancestor.width(AncestorOutput::Features),
             _ => data.class_names.len(),
-        }
+        };
+        Ok((self.on(data.transform.channels, classes), data))
+    }
+
+    pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
+        let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
+        self.given.ancestor_output.unwrap_or(usual)
     }
 }

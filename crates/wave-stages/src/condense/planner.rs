@@ -14,6 +14,7 @@ use crate::ancestor::Ancestor;
 use anyhow::Result;
 use rates::Rates;
 use toml::{Table, Value};
+use wave_learngene::Sizes;
 use wave_models::Network;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
@@ -88,17 +89,12 @@ pub(super) fn plan(
     let sizes = settings.sizes.unwrap_or_default();
     let mut frame = Frame::new(&mut settings, sizes)?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
-    let data = plan.open_data(ancestor, context)?;
+    let (plan, data) = plan.with_data(ancestor, context)?;
     let output = plan.output(ancestor);
-    if let Some(ancestor) = ancestor {
-        ancestor.check(&data, output)?;
-    }
-    let classes = plan.outputs(ancestor, &data);
-    let of_size = |size| {
-        Ok(frame
-            .plan(&settings, size)?
-            .on(data.transform.channels, classes))
-    };
+    let VitShape {
+        channels, classes, ..
+    } = plan.auxiliary;
+    let of_size = |size| Ok(frame.plan(&settings, size)?.on(channels, classes));
     let mut rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
     let most_views = match ancestor {
         Some(ancestor) if settings.outputs.cache.is_none() => ancestor.most_views(&data, output),
@@ -113,8 +109,12 @@ pub(super) fn plan(
         (frame.own_start, settings.template_start) = (false, None);
     }
     let mut levels = frame.levels(&settings, &time, &rates)?;
+    let given = &settings.training.optimisation;
+    let of_steps = |steps| steps as f64 * time.batch as f64 / time.images;
+    let epochs = given.epochs.or(given.steps.map(of_steps));
     for level in &mut levels {
-        level.train_as_given(&settings, &time);
+        level.epochs = epochs.unwrap_or(level.epochs);
+        level.lr = given.lr.unwrap_or(level.lr);
     }
     let source = (&data, ancestor, output);
     let text = words::describe(&frame, &levels, &time, &rates, source, minutes);
@@ -338,15 +338,13 @@ impl Frame {
     /// Epochs of the smallest model in the time of the training.
     fn in_all(&self, time: &Time, rates: &Rates) -> f64 {
         let depth = self.sizes.least.0;
-        let smallest = LevelPlan::of((depth, depth), &self.widths[..1]);
-        time.training / (time.images * smallest.cost(rates, time.batch as f64))
+        let smallest = Sizes::constant((depth, depth), self.widths[..1].to_vec());
+        time.training / (time.images * rates.of_sizes(&smallest, time.batch as f64))
     }
 
     fn levels(&self, settings: &Condense, time: &Time, rates: &Rates) -> Result<Vec<LevelPlan>> {
         let ModelSizes { least, most } = self.sizes;
-        let batch = time.batch as f64;
-        let epochs =
-            |level: &LevelPlan, seconds: f64| seconds / (time.images * level.cost(rates, batch));
+        let of_epoch = |sizes: &Sizes| time.images * rates.of_sizes(sizes, time.batch as f64);
         let in_all = self.in_all(time, rates);
         if in_all < LEAST_EPOCHS {
             return Err(request(format!(
@@ -361,59 +359,49 @@ impl Frame {
         let narrow = &self.widths[..self.widths.len().min(2)];
         let few = (least.0, most.0.min(least.0 + 1));
         let middle = most.0.min(2 * least.0);
-        let growth = |usual: (f64, f64)| {
-            let given = &settings.elastic;
-            (
-                given.growth.unwrap_or(usual.0),
-                given.growth_power.unwrap_or(usual.1),
-            )
+        let level = |depths, widths: &[usize], usual: (f64, f64), lr| LevelPlan {
+            sizes: Sizes {
+                growth: settings.elastic.growth.unwrap_or(usual.0),
+                growth_power: settings.elastic.growth_power.unwrap_or(usual.1),
+                ..Sizes::constant(depths, widths.to_vec())
+            },
+            epochs: 0.0,
+            lr,
         };
-        let mut levels = vec![LevelPlan {
-            lr: 4e-3,
-            growth: growth(GROWTH),
-            ..LevelPlan::of(few, narrow)
-        }];
+        let mut levels = vec![level(few, narrow, GROWTH, 4e-3)];
         if middle > few.1 {
-            levels.push(LevelPlan {
-                lr: 4e-3,
-                growth: growth(UNGROWN),
-                ..LevelPlan::of((middle, middle), narrow)
-            });
+            levels.push(level((middle, middle), narrow, UNGROWN, 4e-3));
         }
-        let mut all = LevelPlan {
-            growth: growth(UNGROWN),
-            ..LevelPlan::of((least.0, most.0), &self.widths)
-        };
-        let last = levels[levels.len() - 1].clone();
-        let whole = last.depths.1 == most.0 && narrow.len() == self.widths.len();
+        let mut all = level((least.0, most.0), &self.widths, UNGROWN, 1e-3);
+        let last = &levels[levels.len() - 1].sizes;
         if in_all < LEVELS_FROM || self.own_start || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
             if !self.own_start {
-                all.shrink(&last, |level| epochs(level, seconds) >= LAST_EPOCHS);
+                let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= LAST_EPOCHS;
+                shrink(&mut all.sizes, last, fits);
             }
-            let mut one = LevelPlan {
-                lr: 4e-3,
-                growth: growth(GROWTH),
-                ..all
-            };
-            one.epochs = epochs(&one, time.training);
+            let mut one = level(all.sizes.depths, &all.sizes.widths, GROWTH, 4e-3);
+            one.epochs = time.training / of_epoch(&one.sizes);
             return Ok(vec![one]);
         }
-        if !whole {
+        if last.depths.1 < most.0 || narrow.len() < self.widths.len() {
             levels.push(all);
         }
         let towards = ((in_all / LEVELS_FROM).ln() / (LEVELS_FULL / LEVELS_FROM).ln()).min(1.0);
         let share = |at: usize| SHARES[0][at] + towards * (SHARES[1][at] - SHARES[0][at]);
         let sum: f64 = (0..levels.len()).map(share).sum();
         for (at, level) in levels.iter_mut().enumerate() {
-            level.epochs = epochs(level, time.training * share(at) / sum);
+            level.epochs = time.training * share(at) / sum / of_epoch(&level.sizes);
         }
         if let [.., before, last] = &mut levels[..] {
-            let seconds = last.epochs * time.images * last.cost(rates, batch);
-            last.shrink(before, |level| epochs(level, seconds) >= LAST_EPOCHS);
-            last.epochs = epochs(last, seconds);
+            let cost = rates.of_sizes(&last.sizes, time.batch as f64);
+            let seconds = last.epochs * time.images * cost;
+            let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= LAST_EPOCHS;
+            shrink(&mut last.sizes, &before.sizes, fits);
+            last.epochs = seconds / of_epoch(&last.sizes);
             // At a low learning rate, a short level keeps the accuracy that it began with.
-            if last.depths.1 > before.depths.1 || last.widths.len() > before.widths.len() {
+            let (before, all) = (before.sizes.largest(), last.sizes.largest());
+            if all.0 > before.0 || all.1 > before.1 {
                 last.lr = (7e-4 * (last.epochs / 1.2).powf(0.25)).clamp(7e-4, 2e-3);
             }
         }
@@ -423,69 +411,22 @@ impl Frame {
 
 #[derive(Clone, Debug, PartialEq)]
 struct LevelPlan {
-    depths: (usize, usize),
-    widths: Vec<usize>,
+    sizes: Sizes,
     epochs: f64,
     lr: f64,
-    /// Fraction of the steps over which sizes grow, and the exponent of that growth.
-    growth: (f64, f64),
 }
 
-impl LevelPlan {
-    fn of(depths: (usize, usize), widths: &[usize]) -> LevelPlan {
-        LevelPlan {
-            depths,
-            widths: widths.to_vec(),
-            epochs: 0.0,
-            lr: 1e-3,
-            growth: UNGROWN,
-        }
-    }
-
-    /// Takes over the epochs and the learning rate that the settings give for all levels.
-    fn train_as_given(&mut self, settings: &Condense, time: &Time) {
-        let given = &settings.training.optimisation;
-        let of_steps = |steps| steps as f64 * time.batch as f64 / time.images;
-        let epochs = given.epochs.or(given.steps.map(of_steps));
-        self.epochs = epochs.unwrap_or(self.epochs);
-        self.lr = given.lr.unwrap_or(self.lr);
-    }
-
-    /// Mean seconds per image in a step, over the sampled sizes.
-    fn cost(&self, rates: &Rates, batch: f64) -> f64 {
-        const STEPS: usize = 200;
-        let ((least, most), (growth, power)) = (self.depths, self.growth);
-        let reach = (most, self.widths[self.widths.len() - 1]);
-        let of_step = |step: usize| {
-            let grown = ((step as f64 + 0.5) / (growth * STEPS as f64))
-                .min(1.0)
-                .powf(power);
-            let deepest = least + ((most - least) as f64 * grown).round() as usize;
-            let widths = &self.widths[..=((self.widths.len() - 1) as f64 * grown).round() as usize];
-            let sizes = widths
-                .iter()
-                .flat_map(|w| (least..=deepest).map(|d| (d, *w)));
-            let n = (widths.len() * (deepest + 1 - least)) as f64;
-            sizes
-                .map(|(d, w)| rates.step((d, w), reach, batch))
-                .sum::<f64>()
-                / n
-        };
-        (0..STEPS).map(of_step).sum::<f64>() / STEPS as f64 / batch
-    }
-
-    /// Drops the largest sizes until the level fits, or is no larger than the level before.
-    fn shrink(&mut self, before: &LevelPlan, fits: impl Fn(&LevelPlan) -> bool) {
-        while !fits(self) {
-            let wider = self.widths.len() > before.widths.len();
-            let deeper = self.depths.1 > before.depths.1 + 1;
-            match (wider, deeper) {
-                (true, _) if !deeper || self.widths.len() > self.depths.1 / 3 => {
-                    _ = self.widths.pop()
-                }
-                (_, true) => self.depths.1 -= 1,
-                _ => return,
+/// Drops the largest sizes of a level until it fits, or is no larger than the level before.
+fn shrink(sizes: &mut Sizes, before: &Sizes, fits: impl Fn(&Sizes) -> bool) {
+    while !fits(sizes) {
+        let wider = sizes.widths.len() > before.widths.len();
+        let deeper = sizes.depths.1 > before.depths.1 + 1;
+        match (wider, deeper) {
+            (true, _) if !deeper || sizes.widths.len() > sizes.depths.1 / 3 => {
+                _ = sizes.widths.pop()
             }
+            (_, true) => sizes.depths.1 -= 1,
+            _ => return,
         }
     }
 }
@@ -560,34 +501,36 @@ fn views(affordable: f64, shifted: bool) -> u32 {
 fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let integers =
         |all: &[usize]| Value::Array(all.iter().map(|n| Value::Integer(*n as i64)).collect());
-    let round = |x: f64| (x * 100.0).round() / 100.0;
-    let table = |level: &LevelPlan| {
-        let widest = level.widths.last().copied().unwrap_or_default();
-        let templates = frame.templates(settings, (level.depths.1, widest));
-        let changes = [
-            ("depths", integers(&[level.depths.0, level.depths.1])),
-            ("widths", integers(&level.widths)),
-            ("templates", integers(&templates)),
-            ("epochs", Value::Float(round(level.epochs).max(0.01))),
-            ("lr", Value::Float((level.lr * 1e5).round() / 1e5)),
-            ("growth", Value::Float(level.growth.0)),
-            ("growth_power", Value::Float(level.growth.1)),
-        ];
-        Table::from_iter(changes.map(|(key, value)| (key.to_owned(), value)))
-    };
-    let mut tables: Vec<Table> = levels.iter().map(table).collect();
-    let (depth, width) = words::last_size(levels);
-    (settings.auxiliary.depth, settings.auxiliary.width) = (Some(depth), Some(width));
     // Training settings that are given hold for all levels.
     let given = &settings.training.optimisation;
-    for table in &mut tables {
-        if given.epochs.is_some() || given.steps.is_some() {
-            table.remove("epochs");
-        }
-        if given.lr.is_some() {
-            table.remove("lr");
-        }
-    }
+    let is_given = |key: &str| match key {
+        "epochs" => given.epochs.is_some() || given.steps.is_some(),
+        "lr" => given.lr.is_some(),
+        _ => false,
+    };
+    let table = |level: &LevelPlan| -> Table {
+        let sizes = &level.sizes;
+        let epochs = (level.epochs * 100.0).round() / 100.0;
+        let changes = [
+            ("depths", integers(&[sizes.depths.0, sizes.depths.1])),
+            ("widths", integers(&sizes.widths)),
+            (
+                "templates",
+                integers(&frame.templates(settings, sizes.largest())),
+            ),
+            ("epochs", Value::Float(epochs.max(0.01))),
+            ("lr", Value::Float((level.lr * 1e5).round() / 1e5)),
+            ("growth", Value::Float(sizes.growth)),
+            ("growth_power", Value::Float(sizes.growth_power)),
+        ];
+        let changes = changes.into_iter().filter(|(key, _)| !is_given(key));
+        changes
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
+    };
+    let tables: Vec<Table> = levels.iter().map(table).collect();
+    let (depth, width) = words::last_size(levels);
+    (settings.auxiliary.depth, settings.auxiliary.width) = (Some(depth), Some(width));
     settings.levels.get_or_insert(tables);
 }
 

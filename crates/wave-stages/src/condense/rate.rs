@@ -1,25 +1,13 @@
 //! The training rate of a condensation, measured on a few random images.
 
 use super::{CondensePlan, start};
-use crate::timing::{WARM_UP, descend, examples, random, variables};
+use crate::timing::{WARM_UP, descend, random, variables};
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use wave_models::vit::{self, VitShape};
 use wave_ops::Mode;
 use wave_run::settings::{Auxiliary, Condense, TemplateStart};
 use wave_run::train::tracked;
-
-/// Floating-point operations per second of a condensation, measured on a few images.
-pub(super) fn condensing(
-    shape: &VitShape,
-    images: usize,
-    how: Mode,
-    device: &Device,
-) -> Result<f64> {
-    let (input, targets) = examples(shape, images, device)?;
-    let seconds = step_seconds(shape, &input, &targets, how, 1)?;
-    Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
-}
 
 /// Seconds of each step of a condensation whose ancestor outputs are already computed.
 pub(crate) fn step_seconds(

@@ -11,7 +11,8 @@ use wave_artefacts::model::{Network, shape_in_words};
 use wave_artefacts::templates::TemplateDir;
 use wave_data::Transform;
 use wave_init::{DirectMethod, Positions};
-use wave_learngene::{Learngene, Part, Templates};
+use wave_learngene::{Learngene, Part, Templates, factorised, seed_templates};
+use wave_learngene::{ramp_scalers, random_scalers, share_scalers, telg_scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
@@ -31,7 +32,7 @@ pub(super) fn begin(
 ) -> Result<Learngene> {
     let (Some(grown), Some(level)) = (grown, plan.templates.levels.last()) else {
         let gene = start(plan, seed)?;
-        return match ancestor.filter(|_| plan.template_start == TemplateStart::Ancestor) {
+        return match ancestor.filter(|_| plan.given.template_start == TemplateStart::Ancestor) {
             Some(ancestor) => from_ancestor(gene, plan, ancestor, &data.transform),
             None => Ok(gene),
         };
@@ -46,7 +47,7 @@ pub(super) fn begin(
 
 /// Refuses a start from the weights of an ancestor that is no ViT of the auxiliary's shape.
 pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<()> {
-    if plan.template_start != TemplateStart::Ancestor {
+    if plan.given.template_start != TemplateStart::Ancestor {
         return Ok(());
     }
     let found = match ancestor {
@@ -88,13 +89,11 @@ fn from_ancestor(
     if plan.output(Some(ancestor)) == AncestorOutput::Features {
         weights.retain(|name, _| !name.starts_with("head"));
     }
-    let (templates, bank) =
-        wave_learngene::factorised(&gene.plan, &gene.templates, &weights, &gene.auxiliary)?;
-    (gene.templates, gene.bank) = (templates, bank);
+    (gene.templates, gene.bank) =
+        factorised(&gene.plan, &gene.templates, &weights, &gene.auxiliary)?;
     for (name, t) in &mut gene.inherited {
-        match weights.remove(name) {
-            Some(own) if own.dims() == t.dims() => *t = own,
-            _ => {}
+        if let Some(own) = weights.get(name).filter(|own| own.dims() == t.dims()) {
+            *t = own.clone();
         }
     }
     Ok(gene)
@@ -121,17 +120,16 @@ fn mean_width(plan: &CondensePlan) -> f64 {
 /// Independent random templates.
 fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Templates> {
     let t = plan.templates.template_size;
-    let mean_width = mean_width(plan);
     // Xavier for a square matrix of the mean width: a deviation as small as 0.02 trains much worse
     // in narrow networks.
-    let bound = (3.0 / mean_width).sqrt() as f32;
+    let bound = (3.0 / mean_width(plan)).sqrt() as f32;
     let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
-    let mut of_set = |(set, n): (&String, &usize)| {
+    let of_set = |(set, n): (&String, &usize)| {
         let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(rng)).collect();
         let templates = Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?;
         Ok((set.clone(), templates))
     };
-    plan.templates.counts.iter().map(&mut of_set).collect()
+    plan.templates.counts.iter().map(of_set).collect()
 }
 
 /// The templates, bank and other weights before the first step.
@@ -141,7 +139,7 @@ pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let mut templates = first_templates(plan, &mut rng)?;
     // The default budget of templates holds two layers of the narrowest width.
     let two = a.with_size(2, plan.sizes.widths[0]);
-    let method = match plan.template_start {
+    let method = match plan.given.template_start {
         TemplateStart::Mimetic => DirectMethod::Mimetic,
         TemplateStart::Xavier | TemplateStart::Ancestor => DirectMethod::Xavier,
     };
@@ -154,31 +152,21 @@ pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         for part in [Part::Qkv, Part::Proj] {
             let set = &plan.templates.sets[&part];
             let weights = &layers[&part.stacked_name()];
-            let plan = &plan.templates;
-            let t = wave_learngene::seed_templates(plan, part, &templates[set], weights, &two)?;
+            let t = seed_templates(&plan.templates, part, &templates[set], weights, &two)?;
             templates.insert(set.clone(), t);
         }
     }
     let mut normal = || StandardNormal.sample(&mut rng);
-    let bank = match plan.start {
-        ScalerStart::Ramp => wave_learngene::ramp_scalers(
-            &plan.templates,
-            a,
-            &two,
-            a.depth,
-            SCALER_NOISE,
-            &mut normal,
-        )?,
+    let (sets, anchors) = (&plan.templates, a.depth);
+    let bank = match plan.given.scaler_start {
+        ScalerStart::Ramp => ramp_scalers(sets, a, &two, anchors, SCALER_NOISE, &mut normal)?,
         ScalerStart::Random => {
-            let (set, t) = (&plan.templates, &templates);
             // Same magnitude as the templates.
             let deviation = (1.0 / mean_width(plan)).sqrt();
-            wave_learngene::random_scalers(set, t, a, a.depth, deviation, &mut normal)?
+            random_scalers(sets, &templates, a, anchors, deviation, &mut normal)?
         }
-        ScalerStart::Telg => {
-            wave_learngene::telg_scalers(&plan.templates, a, a.depth, plan.depth_rule)?
-        }
-        ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, a, a.depth)?,
+        ScalerStart::Telg => telg_scalers(sets, a, anchors, plan.depth_rule)?,
+        ScalerStart::Share => share_scalers(sets, a, anchors)?,
     };
     // The methods agree outside the templates, except for positions; Xavier avoids decomposing mimetic
     // attention in every layer.

@@ -68,7 +68,8 @@ impl Trainable for Distillation<'_> {
             if name.starts_with("templates.") {
                 v.weight_decay = resolved.weight_decay;
             } else if name.starts_with("bank.") {
-                v.rate = Rate::Uniform(self.plan.scaler_lr_ratio);
+                let ratio = self.plan.given.scaler_lr_ratio.unwrap_or(1.0);
+                v.rate = Rate::Uniform(ratio as f32);
                 v.weight_decay = 0.0;
             }
             Ok(v)

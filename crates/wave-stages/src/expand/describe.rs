@@ -72,9 +72,6 @@ fn name_of(path: &Path) -> String {
 }
 
 /// The output of `wave expand --dry-run`.
-///
-/// # Errors
-/// As the expansion's own, before its first step.
 pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
     let prepared = Prepared::new(templates::fetch(dir, context)?, plan, None, context)?;
@@ -87,9 +84,6 @@ pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<Stri
 }
 
 /// [`describe`] for templates in memory, and the model without fitting.
-///
-/// # Errors
-/// As the expansion's own, before its first step.
 pub fn describe_of(
     templates: TemplateDir,
     settings: &Expand,

@@ -1,10 +1,14 @@
-//! The plan of an expansion, its size chosen and checked.
+//! The plan of an expansion: its settings, then its templates, size and data.
 
 use super::DEFAULTS;
 use crate::budget::{self, Candidate, Limits};
 use crate::record::Record;
 use anyhow::Result;
-use toml::Table;
+use std::path::Path;
+use toml::{Table, Value};
+use wave_artefacts::delta;
+use wave_artefacts::layout::Layout;
+use wave_artefacts::model::Network;
 use wave_artefacts::templates::TemplateDir;
 use wave_data::Transform;
 use wave_learngene::{Learngene, Level};
@@ -12,9 +16,10 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
+use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Duration, Expand, ExpandValues, Optimisation};
-use wave_run::train::TrainingPlan;
+use wave_run::settings::{self, Duration, Expand, ExpandValues, Fill, FirstScalers};
+use wave_run::train::{Resolved, TrainingPlan};
 
 /// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
@@ -29,28 +34,18 @@ pub struct ExpandPlan {
     pub data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
-    duration: Option<Duration>,
 }
 
 impl ExpandPlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range, or a limit is not a number.
     pub fn new(settings: &Expand) -> Result<ExpandPlan> {
         settings::check(settings)?;
-        let Optimisation { epochs, steps, .. } = settings.training.optimisation;
-        let training = TrainingPlan::new(&settings.training, DEFAULTS)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
             limits: Limits::new(settings)?,
             given: settings.clone().into(),
             data: DataPlan::new(&settings.training)?,
-            duration: epochs
-                .is_some()
-                .then_some(training.duration)
-                .or(steps.map(Duration::Steps)),
-            training,
+            training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })
     }
 
@@ -81,8 +76,7 @@ impl ExpandPlan {
                 self.table.remove(limit);
             }
             for (key, value) in [("depth", best.depth), ("width", best.width)] {
-                self.table
-                    .insert(key.into(), toml::Value::Integer(value as i64));
+                self.table.insert(key.into(), Value::Integer(value as i64));
             }
         }
         Ok((self, candidates))
@@ -131,14 +125,105 @@ impl ExpandPlan {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
         // Without data nothing is fitted; refuse if fitting was requested.
-        let of = match self.duration {
-            None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => return Ok(None),
-            Some(Duration::Steps(n)) => format!("{n} steps"),
-            Some(Duration::Epochs(n)) => format!("{n} epochs"),
+        let given = ["epochs", "steps"]
+            .iter()
+            .any(|key| self.table.contains_key(*key));
+        let of = match self.training.duration {
+            Duration::Steps(n) if given && n > 0 => format!("{n} steps"),
+            Duration::Epochs(n) if given && n > 0.0 => format!("{n} epochs"),
+            _ => return Ok(None),
         };
         Err(request(format!(
             "fitting scalers for {of} needs images; give --data D, or drop the duration to expand \
              without fitting"
         )))
+    }
+}
+
+/// An expansion with all its inputs, checked.
+pub(super) struct Prepared {
+    pub(super) templates: TemplateDir,
+    /// The plan, with size and batch size resolved.
+    pub(super) plan: ExpandPlan,
+    /// The sizes within the limits, if given, best first.
+    pub(super) candidates: Option<Vec<Candidate>>,
+    pub(super) shape: VitShape,
+    pub(super) layout: Layout,
+    pub(super) data: Option<Data>,
+    /// Training of the scalers and memory per step, if there is data.
+    pub(super) fitting: Option<(Resolved, Step)>,
+}
+
+impl Prepared {
+    /// An expansion of these templates; an automatic batch size is that of the `earlier` run, if any.
+    pub(super) fn new(
+        mut templates: TemplateDir,
+        plan: ExpandPlan,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Prepared> {
+        if let Some(delta) = &plan.given.delta {
+            templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
+        }
+        let (mut plan, candidates) = plan.sized(&templates, context)?;
+        let gene = &templates.learngene;
+        let shape = plan.shape(gene)?;
+        let network = Network::Vit(shape.clone());
+        let layout = Layout::of(&plan.given.output, &network)?;
+        forecast::check_network(&network)?;
+        let used = plan.used(gene, &shape)?;
+        let scalers = used.plan.scaler_count(&shape);
+        let memory = |mode| Memory::of_composed(&shape, mode, scalers);
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
+        plan.table.extend(batch);
+        let data = plan.open_data(templates.transform_of(&shape), context)?;
+        let mut fitting = None;
+        if let Some(data) = &data {
+            plan.check_head(shape.classes, data.class_names.len())?;
+            data.tests.check_names(
+                &templates.config.label_names,
+                "if the classes are the same, rename and reorder the data's to match the \
+                 templates; otherwise expand without data, and start a new head with wave \
+                 finetune --new-head true",
+            )?;
+            let resolved = plan.training.resolve(data)?;
+            let step = Step::new(memory(resolved.mode), data, &resolved)?;
+            fitting = Some((resolved, step));
+        }
+        Ok(Prepared {
+            templates,
+            plan,
+            candidates,
+            shape,
+            layout,
+            data,
+            fitting,
+        })
+    }
+
+    /// The sizes within the limits as a table, or an empty string.
+    pub(super) fn sizes(&self) -> String {
+        self.candidates
+            .as_deref()
+            .map_or(String::new(), budget::table)
+    }
+
+    /// The accuracy that the templates record for this model without data, and its source, if known.
+    pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
+        let given = &self.plan.given;
+        let untouched = given.scalers == FirstScalers::Bank
+            && given.fill == Fill::Inherit
+            && given.templates_used.is_none()
+            && self.data.is_none();
+        untouched.then(|| self.record().expected(&self.shape))?
+    }
+
+    /// The properties in which the shape is outside the condensed range.
+    pub(super) fn outside(&self) -> Vec<String> {
+        self.record().outside(&self.shape)
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record::new(&self.templates.config, &self.templates.learngene.auxiliary)
     }
 }

@@ -1,6 +1,7 @@
 //! Options of the methods of `wave init`.
 
 use anyhow::Result;
+use std::str::FromStr;
 use wave_init::filters::FilterChoices;
 use wave_init::mimetic::Attention;
 use wave_init::{Base, Choices, MlpMean, Positions};
@@ -26,9 +27,9 @@ impl MethodOptions {
             ..Choices::default()
         };
         choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-        if let Some(attention) = &settings.mimetic {
-            choices.attention = attention.parse()?;
-        }
+        set(&mut choices.attention, &settings.mimetic)?;
+        set(&mut choices.zero, &settings.zero)?;
+        set(&mut choices.layers, &settings.layers)?;
         if let Some(rest) = &settings.rest {
             choices.rest = rest.parse()?;
             // Mimetic attention takes two of these options.
@@ -36,9 +37,6 @@ impl MethodOptions {
                 ("mimetic" | "layerscale", base) => choices.base = base?,
                 (_, base) => choices.base = base.unwrap_or(choices.base),
             }
-        }
-        if let Some(scope) = &settings.zero {
-            choices.zero = scope.parse()?;
         }
         choices.qk = mixture("qk", settings.qk.as_deref())?;
         choices.vp = mixture("vp", settings.vp.as_deref())?;
@@ -50,9 +48,6 @@ impl MethodOptions {
                      give 0,0"
                 )));
             }
-        }
-        if let Some(layers) = &settings.layers {
-            choices.layers = layers.parse()?;
         }
         choices.blocks = settings.blocks;
         choices.similarity = settings.similarity.clone().unwrap_or_default();
@@ -84,6 +79,17 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
         factored: settings.factored,
         mlp_mean: shift.unwrap_or(MlpMean::None),
     })
+}
+
+/// Parses a choice, if it is given.
+fn set<T: FromStr>(choice: &mut T, given: &Option<String>) -> Result<()>
+where
+    anyhow::Error: From<T::Err>,
+{
+    if let Some(given) = given {
+        *choice = given.parse()?;
+    }
+    Ok(())
 }
 
 fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {

@@ -1,13 +1,20 @@
-//! The settings of `wave init` for image networks, interpreted.
+//! The settings of `wave init` for image networks, interpreted; then input and classes of the new model.
 
 use super::methods::{self, MethodOptions};
 use crate::budget::needed;
 use anyhow::Result;
+use std::path::Path;
+use wave_artefacts::model::{Model, Network};
+use wave_artefacts::templates;
+use wave_data::Transform;
 use wave_init::filters::FilterChoices;
-use wave_models::Activation;
-use wave_run::data::DataPlan;
+use wave_init::find;
+use wave_models::{Activation, Weights};
+use wave_run::context::Context;
+use wave_run::data::{self, DataPlan};
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
+use wave_run::locate;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{Images, Init, InitValues, MixerActivation};
 
@@ -93,4 +100,123 @@ fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
             "stages = {given:?}; give four numbers, such as 2,2,6,2"
         ))
     })
+}
+
+/// Input and classes of a new model.
+pub(super) struct Frame {
+    pub(super) transform: Transform,
+    pub(super) label_names: Vec<String>,
+    pub(super) patch: Option<usize>,
+    pub(super) head_width: Option<usize>,
+    /// The model of `--from`.
+    pub(super) donor: Option<(Network, Weights)>,
+}
+
+impl Frame {
+    fn new(transform: Transform, label_names: Vec<String>) -> Frame {
+        Frame {
+            transform,
+            label_names,
+            patch: None,
+            head_width: None,
+            donor: None,
+        }
+    }
+
+    /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
+    /// divides the image size.
+    pub(super) fn patch(&self, plan: &InitPlan, usual: usize) -> usize {
+        let given = plan.given.patch.or(self.patch);
+        given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
+    }
+}
+
+/// Input and classes: from another directory, from data, or from the settings.
+pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
+    let mut frame = match (&plan.given.from, &plan.given.data) {
+        (Some(_), Some(_)) if !find(&plan.method).is_ok_and(|method| method.images) => {
+            return Err(request("--data does not apply beside --from; remove one"));
+        }
+        (Some(from), _) => frame_of(from, context)?,
+        (None, Some(_)) => frame_of_data(plan, context)?,
+        (None, None) => {
+            let channels = plan.given.channels.unwrap_or(3);
+            let (mean, std) = match channels {
+                3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
+                _ => (vec![0.5; channels], vec![0.5; channels]),
+            };
+            let image_size = plan.given.image_size.unwrap_or(data::DEFAULT_SIDE);
+            let transform = Transform::new(image_size, mean, std);
+            Frame::new(transform, numbers(plan.given.classes.unwrap_or(1000)))
+        }
+    };
+    if let Some(classes) = plan.given.classes.filter(|n| *n != frame.label_names.len()) {
+        frame.label_names = numbers(classes);
+    }
+    if let Some(image_size) = plan.given.image_size {
+        frame.transform.image_size = image_size;
+    }
+    Ok(frame)
+}
+
+fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
+    let given = &plan.given;
+    let dataset = data::open(given.data.as_deref(), context)?;
+    let input = data::Input::Size {
+        image_size: given
+            .image_size
+            .or_else(|| data::image_side(&dataset))
+            .unwrap_or(data::DEFAULT_SIDE),
+        channels: given.channels,
+    };
+    let images = Images {
+        data: given.data.clone(),
+        ..Images::default()
+    };
+    let images = DataPlan::of_images(&images, None)?;
+    let data = data::Data::open(&images, input, context)?;
+    Ok(Frame::new(data.transform, data.class_names))
+}
+
+/// Input and classes of a template directory or a model.
+fn frame_of(from: &str, context: &Context) -> Result<Frame> {
+    let path = locate::locate(Path::new(from), context)?;
+    let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
+    if templates {
+        let templates = templates::read(&path)?;
+        let shape = &templates.learngene.auxiliary;
+        let names = templates.config.label_names;
+        let label_names = match names.len() == shape.classes {
+            true => names,
+            false => numbers(shape.classes),
+        };
+        return Ok(Frame {
+            patch: Some(shape.patch),
+            head_width: Some(shape.head_width()),
+            ..Frame::new(templates.transform, label_names)
+        });
+    }
+    let model = Model::read(&path, context)?;
+    let (patch, head_width) = match &model.network {
+        Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
+        Network::ConvMixer(shape) => (shape.patch, None),
+        Network::ConvNext(shape) => (shape.patch, None),
+        other => {
+            return Err(request(format!(
+                "--from {from} is {}; give a plain transformer, a ConvMixer or a ConvNeXt",
+                other.family()
+            )));
+        }
+    };
+    Ok(Frame {
+        patch: Some(patch),
+        head_width,
+        donor: Some((model.network, model.weights)),
+        ..Frame::new(model.transform, model.label_names)
+    })
+}
+
+/// Numbers as names for classes without names.
+fn numbers(classes: usize) -> Vec<String> {
+    (0..classes).map(|i| i.to_string()).collect()
 }

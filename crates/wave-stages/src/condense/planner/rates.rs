@@ -8,6 +8,7 @@ use crate::timing;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::time::Instant;
+use wave_learngene::Sizes;
 use wave_models::vit::{self, VitShape};
 use wave_run::context::Context;
 use wave_run::data::Data;
@@ -73,7 +74,7 @@ impl Rates {
         let mut measured = Vec::new();
         for (depth, width) in sizes {
             let mut plan = plan_of((depth, width))?;
-            plan.template_start = TemplateStart::Xavier; // faster to initialise
+            plan.given.template_start = TemplateStart::Xavier; // faster to initialise
             let resolved = plan.training.resolve(data)?;
             let gene = start(&plan, 0)?;
             let distillation = Distillation {
@@ -120,6 +121,19 @@ impl Rates {
         })
     }
 
+    /// Mean seconds per image in a step that samples one of these sizes.
+    pub(super) fn of_sizes(&self, sizes: &Sizes, batch: f64) -> f64 {
+        const STEPS: u64 = 200;
+        let of_step = |step| {
+            let all = sizes.all(2 * step + 1, 2 * STEPS); // in the middle of a step
+            let seconds = all
+                .iter()
+                .map(|size| self.step(*size, sizes.largest(), batch));
+            seconds.sum::<f64>() / all.len() as f64
+        };
+        (0..STEPS).map(of_step).sum::<f64>() / STEPS as f64 / batch
+    }
+
     /// Seconds per step of `batch` images at a size, in a level of sizes up to `reach`.
     pub(super) fn step(
         &self,
@@ -161,8 +175,7 @@ impl Rates {
         value: impl Fn(&Measured) -> f64,
     ) -> f64 {
         let points: Vec<(f64, f64)> = self.measured.iter().map(|m| (at(m), value(m))).collect();
-        let above = points.iter().position(|(p, _)| *p >= x);
-        match above {
+        match points.iter().position(|(p, _)| *p >= x) {
             None => points.last().map_or(0.0, |(_, v)| *v),
             Some(0) => points[0].1,
             Some(i) => {

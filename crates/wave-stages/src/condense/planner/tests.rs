@@ -94,7 +94,7 @@ fn more_time_trains_larger_models_and_levels_share_it() {
         let levels = frame.levels(&given, &time, &rates).unwrap();
         let seconds: f64 = levels
             .iter()
-            .map(|level| level.epochs * time.images * level.cost(&rates, 128.0))
+            .map(|level| level.epochs * time.images * rates.of_sizes(&level.sizes, 128.0))
             .sum();
         assert!(
             (seconds / time.training - 1.0).abs() < 1e-6,
@@ -147,7 +147,7 @@ fn one_size_is_one_level() {
     let levels = frame.levels(&given, &time(60.0, 50_000), &rates).unwrap();
     assert_eq!(levels.len(), 1);
     assert_eq!(
-        (levels[0].depths, &levels[0].widths[..]),
+        (levels[0].sizes.depths, &levels[0].sizes.widths[..]),
         ((4, 4), &[96][..])
     );
 }
@@ -164,7 +164,7 @@ fn the_levels_are_written_as_settings() {
     let written = super::super::levels::of(&given).unwrap();
     assert_eq!(written.len(), levels.len());
     for (settings, level) in written.iter().zip(&levels) {
-        assert_eq!(settings.widths.as_ref(), Some(&level.widths));
+        assert_eq!(settings.widths.as_ref(), Some(&level.sizes.widths));
         assert_eq!(settings.training.optimisation.lr, Some(3e-3));
         let epochs = settings.training.optimisation.epochs.unwrap();
         assert!(

@@ -3,6 +3,7 @@
 use super::rates::Rates;
 use super::{Frame, LevelPlan, Time};
 use crate::ancestor::{Ancestor, AncestorOutput};
+use wave_learngene::Sizes;
 use wave_run::data::Data;
 use wave_run::forecast;
 
@@ -69,11 +70,12 @@ pub(super) fn describe(
     }
     let mut sum = time.ancestor + time.tests;
     for (at, level) in levels.iter().enumerate() {
-        let seconds = level.epochs * time.images * level.cost(rates, time.batch as f64);
+        let sizes = &level.sizes;
+        let seconds = level.epochs * time.images * rates.of_sizes(sizes, time.batch as f64);
         sum += seconds;
         text += &format!(
             "level {at}    {}: {:.1} epochs at {:.1e}, {}\n",
-            sizes_in_words(level.depths, &level.widths),
+            sizes_in_words(sizes),
             level.epochs,
             level.lr,
             clock(seconds)
@@ -97,15 +99,16 @@ pub(super) fn describe(
 
 /// The largest size that trains.
 pub(super) fn last_size(levels: &[LevelPlan]) -> (usize, usize) {
-    let depths = levels.iter().map(|l| l.depths.1);
-    let widths = levels.iter().flat_map(|l| l.widths.last().copied());
-    (depths.max().unwrap_or(0), widths.max().unwrap_or(0))
+    let sizes = levels.iter().map(|level| level.sizes.largest());
+    sizes.fold((0, 0), |(depth, width), (d, w)| {
+        (depth.max(d), width.max(w))
+    })
 }
 
 /// Depths and widths, such as "2 to 12 layers of width 64, 96".
-pub(in crate::condense) fn sizes_in_words(depths: (usize, usize), widths: &[usize]) -> String {
-    let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
-    let depths = match depths {
+pub(in crate::condense) fn sizes_in_words(sizes: &Sizes) -> String {
+    let widths: Vec<String> = sizes.widths.iter().map(usize::to_string).collect();
+    let depths = match sizes.depths {
         (least, most) if least == most => least.to_string(),
         (least, most) => format!("{least} to {most}"),
     };
