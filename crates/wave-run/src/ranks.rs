@@ -135,13 +135,11 @@ impl World {
 
     /// The rank of this process, and the number of ranks.
     fn place(&self) -> (usize, usize) {
-        match &self.torchrun {
-            Some(torchrun) => (torchrun.rank, torchrun.size),
-            None => {
-                let ranks = self.ranks_of_host();
-                (ranks.rank(), ranks.size())
-            }
+        if let Some(torchrun) = &self.torchrun {
+            return (torchrun.rank, torchrun.size);
         }
+        let ranks = self.ranks_of_host();
+        (ranks.rank(), ranks.size())
     }
 
     /// Ends this process once all others have ended.

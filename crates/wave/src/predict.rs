@@ -38,9 +38,8 @@ pub fn predict(
     let (model, _) = zero_shot::open(dir, heads, classes, context)?;
     let images = files(images)?.into_iter().map(Picture::File).collect();
     let result = classify(&model, images, verbosity, context)?;
-    if let Some(file) = csv {
-        let predictions = result["predictions"].as_array();
-        wave_hub::write_named(file, table(predictions.map_or(&[], |p| p)).as_bytes())?;
+    if let (Some(file), Some(predictions)) = (csv, result["predictions"].as_array()) {
+        wave_hub::write_named(file, table(predictions).as_bytes())?;
     }
     Ok(result)
 }
@@ -100,14 +99,12 @@ pub fn classify(
 
 /// The pixels of an image file.
 fn read(picture: &Picture, name: &str) -> Result<RawImage> {
-    match picture {
-        Picture::File(path) => {
-            let bytes = wave_hub::read_bytes(path)
-                .map_err(|e| request(format!("cannot read the image {e}")))?;
-            Ok(wave_data::decode(&bytes, name)?)
-        }
-        Picture::Bytes(_, bytes) => Ok(wave_data::decode(bytes, name)?),
-    }
+    let bytes = match picture {
+        Picture::File(path) => &wave_hub::read_bytes(path)
+            .map_err(|e| request(format!("cannot read the image {e}")))?,
+        Picture::Bytes(_, bytes) => bytes,
+    };
+    Ok(wave_data::decode(bytes, name)?)
 }
 
 /// An error that names the images of a result that could not be read, if there are any.

@@ -80,7 +80,18 @@ const LEADER: i32 = 22;
 /// A curve with more points gets no marks.
 const MOST_MARKED: usize = 24;
 
-impl Chart<'_> {
+impl<'a> Chart<'a> {
+    /// A chart of values over the epochs of a training, which its title names.
+    pub fn over_epochs(title: &'a str, unit: Unit, series: &'a [Series]) -> Chart<'a> {
+        Chart {
+            title,
+            x_label: "epoch",
+            y_label: "",
+            unit,
+            series,
+        }
+    }
+
     /// The chart as SVG. Equal charts give equal text.
     pub fn svg(&self) -> Result<String> {
         let longest = self.series.iter().map(|s| s.name.chars().count()).max();
@@ -176,15 +187,15 @@ impl Chart<'_> {
             .draw()?;
         // Grey below, and the first curve above all others.
         let mut order: Vec<&Curve> = curves.iter().rev().collect();
-        order.sort_by_key(|curve| curve.strong);
+        order.sort_by_key(|curve| curve.series.strong);
         for curve in &order {
-            if curve.strong && !curve.outline.is_empty() {
+            if curve.series.strong && !curve.outline.is_empty() {
                 let band = Polygon::new(curve.outline.clone(), rgb(curve.colour).mix(0.15));
                 chart.draw_series(std::iter::once(band))?;
             }
         }
         for curve in order {
-            let (width, radius) = if curve.strong { (2, 3) } else { (1, 2) };
+            let (width, radius) = if curve.series.strong { (2, 3) } else { (1, 2) };
             let style = rgb(curve.colour).stroke_width(width);
             chart.draw_series(LineSeries::new(curve.line.iter().copied(), style))?;
             if curve.line.len() <= MOST_MARKED {
@@ -200,8 +211,7 @@ impl Chart<'_> {
 
 /// The part of a series that can be drawn.
 struct Curve<'a> {
-    name: &'a str,
-    strong: bool,
+    series: &'a Series,
     colour: Rgb,
     line: Vec<(f64, f64)>,
     /// Outline of the shaded area; empty if there is none.
@@ -218,8 +228,7 @@ impl<'a> Curve<'a> {
             outline.extend(points.iter().rev().map(|&(x, y, spread)| (x, y - spread)));
         }
         Curve {
-            name: &series.name,
-            strong: series.strong,
+            series,
             colour,
             line: finite(&line),
             outline: finite(&outline),
@@ -247,7 +256,11 @@ fn name(
         let thin = rgb(curve.colour).mix(0.6).stroke_width(1);
         root.draw(&PathElement::new(vec![(*x + 5, *y), to], thin))?;
         let place = (to.0 + 4, to.1 - NAME / 2);
-        root.draw(&Text::new(curve.name, place, text(NAME, curve.colour)))?;
+        root.draw(&Text::new(
+            &*curve.series.name,
+            place,
+            text(NAME, curve.colour),
+        ))?;
     }
     Ok(())
 }
