@@ -19,6 +19,7 @@ mod plan;
 mod repository;
 mod test_images;
 
+pub(crate) use open::controls;
 pub use open::{open, open_one};
 pub use plan::{DataPlan, augment};
 pub use test_images::TestImages;

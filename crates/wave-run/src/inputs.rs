@@ -99,13 +99,9 @@ impl Inputs {
 
     /// Adds the paths in a value of `--data`.
     pub fn place(mut self, spec: Option<&str>) -> Inputs {
-        for mut name in spec.unwrap_or_default().split('|').map(str::trim) {
-            while let Some((kind, of)) = name.split_once(':')
-                && wave_data::CONTROLS.contains(&kind)
-            {
-                name = of;
-            }
-            self.data.push(name.into());
+        for name in spec.unwrap_or_default().split('|') {
+            let (_, of) = data::controls(name.trim());
+            self.data.push(of.into());
         }
         self
     }

@@ -145,21 +145,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
         Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
         Command::Eval { model, settings } => Done::Result(eval::eval(&model, &settings, context)?),
-        Command::Predict {
-            model,
-            heads,
-            classes,
-            images,
-            csv,
-        } => Done::Result(predict::predict(
-            &model,
-            heads,
-            &classes,
-            &images,
-            csv.as_deref(),
-            verbosity,
-            context,
-        )?),
+        Command::Predict(it) => Done::Result(predict::predict(&it, verbosity, context)?),
         Command::Inspect { path, pictures } => {
             for written in pictures.plots.iter().chain(&pictures.html) {
                 lock::check_idle(written)?;
