@@ -36,8 +36,7 @@ fn read(dir: &Path) -> Result<DeltaDir> {
             let missing = || request(format!("{}: tensor {name} is missing", dir.display()));
             stored.get(&name).ok_or_else(missing)
         };
-        let anchors = (0..config.anchors).map(anchor);
-        let anchors: Vec<&Tensor> = anchors.collect::<Result<_>>()?;
+        let anchors: Vec<&Tensor> = (0..config.anchors).map(anchor).collect::<Result<_>>()?;
         tensors.insert(format!("bank.{part}"), Tensor::stack(&anchors, 0)?);
     }
     let mut inherited = Weights::new();
@@ -70,12 +69,10 @@ impl TemplateDir {
     pub fn adapted(mut self, delta: &DeltaDir) -> Result<TemplateDir, Error> {
         let made_for = &delta.config.templates_sha256;
         if *made_for != self.digest {
-            let digits = |digest: &str| digest.chars().take(16).collect::<String>();
             return Err(request(format!(
-                "the delta was made for templates with SHA-256 {}..., but these have {}...; use \
-                 the templates that `wave adapt` used",
-                digits(made_for),
-                digits(&self.digest)
+                "the delta was made for templates with SHA-256 {made_for:.16}..., but these have \
+                 {:.16}...; use the templates that `wave adapt` used",
+                self.digest
             ))
             .into());
         }

@@ -93,7 +93,7 @@ impl Model {
         };
         let side = side.filter(|side| *side > 0);
         let network = recognise(dir, (&name, &mut args), side, &weights, heads)?;
-        let transform = preprocessing::read(dir, &network)?;
+        let (_, transform) = preprocessing::read(dir, network.input())?;
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
             named.map_or_else(|| i.to_string(), String::from)
@@ -125,9 +125,8 @@ impl Model {
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
         let mut config = config.unwrap_or_default();
         if let Some(eps) = config.layer_norm_eps {
-            config
-                .model_args
-                .insert("layer_norm_eps".into(), json!(eps));
+            let args = &mut config.model_args;
+            args.insert("layer_norm_eps".into(), json!(eps));
         }
         let description = (&config.architecture[..], &mut config.model_args);
         let network = recognise(path, description, image_size, &weights, heads)?;
@@ -139,16 +138,14 @@ impl Model {
             )));
         }
         let (network, weights) = preprocessing::resized(path, &config, network, weights)?;
-        let transform = preprocessing::read(path, &network)?;
+        let (_, transform) = preprocessing::read(path, network.input())?;
         let classes = network.classes();
-        let label_names = config
-            .label_names
-            .unwrap_or_else(|| (0..classes).map(|i| i.to_string()).collect());
+        let numbers = || (0..classes).map(|i| i.to_string()).collect();
         Ok(Model {
             network,
             weights,
             transform,
-            label_names,
+            label_names: config.label_names.unwrap_or_else(numbers),
             provenance: config.wave.unwrap_or(Value::Null),
         })
     }
@@ -277,11 +274,10 @@ impl Model {
 
     /// SHA-256 of the weights file of a model directory, or of a safetensors file.
     pub fn digest(path: &Path) -> Result<String> {
-        let file = match path.is_file() {
-            true => path.to_path_buf(),
-            false => path.join("model.safetensors"),
-        };
-        Ok(wave_hub::sha256_file(&file)?)
+        Ok(match path.is_file() {
+            true => wave_hub::sha256_file(path)?,
+            false => wave_hub::sha256_file(&path.join("model.safetensors"))?,
+        })
     }
 
     /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers`
@@ -298,20 +294,19 @@ impl Model {
         match layout.format {
             Format::Timm | Format::Onnx => {
                 let config = self.config()?;
-                let graph = match layout.format {
-                    Format::Onnx => Some((graph_sizes(self.vit()?), graph_metadata(&config))),
-                    _ => None,
-                };
-                if graph.is_none() {
+                let (sizes, metadata);
+                let graph = if layout.format == Format::Onnx {
+                    (sizes, metadata) = (graph_sizes(self.vit()?), graph_metadata(&config));
+                    Some((&sizes, &metadata))
+                } else {
                     preprocessing::note_for_timm(&config);
-                }
-                let graph = graph.as_ref().map(|(sizes, metadata)| (sizes, metadata));
+                    None
+                };
                 wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, graph)?;
             }
             Format::Transformers => {
-                let labels = Some(&self.label_names[..]);
-                let (weights, mut config) =
-                    transformers::export(self.vit()?, &self.weights, labels)?;
+                let (shape, labels) = (self.vit()?, Some(&self.label_names[..]));
+                let (weights, mut config) = transformers::export(shape, &self.weights, labels)?;
                 if !self.provenance.is_null() {
                     config["wave"] = self.provenance.clone();
                 }
@@ -352,12 +347,10 @@ impl Model {
             Format::Transformers => "transformers",
         };
         let task = task(self.network.classes());
-        let mut tags = vec![task.into(), library.into(), "wave".into()];
-        if format == Format::Onnx {
-            tags.push("onnx".into());
-        }
+        let onnx = (format == Format::Onnx).then_some("onnx");
+        let tags = [task, library, "wave"].into_iter().chain(onnx);
         let front = CardFront {
-            tags,
+            tags: tags.map(str::to_owned).collect(),
             library_name: Some(library.into()),
             pipeline_tag: Some(task.into()),
             ..CardFront::default()
@@ -382,9 +375,7 @@ impl Model {
         if format == Format::Onnx {
             loading += FROM_ONNX;
         }
-        let kind = self.network.family();
-        let short = kind.strip_prefix("an ").or(kind.strip_prefix("a "));
-        let kind = short.unwrap_or(kind);
+        let kind = without_article(self.network.family());
         let (first, rest) = kind.split_at(kind.chars().next().map_or(0, char::len_utf8));
         let layers = if depth == 1 { "layer" } else { "layers" };
         let title = format!(
@@ -420,14 +411,14 @@ impl Model {
 
 /// Refuses a network without a classifier, where logits are needed.
 pub fn check_classifier(network: &Network) -> Result<()> {
-    match network.classes() {
-        0 => Err(request(format!(
-            "{} without a classifier gives no class scores; use a model with one, or, if it can be \
-             trained, add one with `wave finetune --new-head true`",
-            network.family()
-        ))),
-        _ => Ok(()),
+    if network.classes() > 0 {
+        return Ok(());
     }
+    Err(request(format!(
+        "{} without a classifier gives no class scores; use a model with one, or, if it can be \
+         trained, add one with `wave finetune --new-head true`",
+        network.family()
+    )))
 }
 
 /// The network described by a name and arguments, with the user's number of `heads` if given. Warns if the number is a
@@ -542,6 +533,12 @@ pub fn shape_in_words(shape: &VitShape) -> String {
             ""
         }
     )
+}
+
+/// A family name without its article.
+pub fn without_article(family: &str) -> &str {
+    let short = family.strip_prefix("an ").or(family.strip_prefix("a "));
+    short.unwrap_or(family)
 }
 
 /// The hub's task name for a network with this number of classes.

@@ -11,12 +11,12 @@ use wave_run::progress;
 /// timm's networks that accept images of any size unless their arguments disable it.
 const DYNAMIC: [&str; 3] = ["vit_intern300m_patch14_448", "test_vit", "test_vit2"];
 
-/// The preprocessing of a model directory or a file of weights, for a network that takes square images of `side`
-/// pixels, with the origin of each value.
+/// The preprocessing of a model directory or a file of weights, for a network that takes images of so many `channels`
+/// and `side` x `side` pixels, with the origin of each value.
 ///
 /// # Errors
 /// If a file is broken, or asks for steps that are not supported.
-pub fn of(path: &Path, channels: usize, side: usize) -> Result<Preprocessing> {
+pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing> {
     let bare = path.is_file();
     let mut steps = match bare {
         true => Preprocessing::assumed(),
@@ -54,19 +54,19 @@ pub fn of(path: &Path, channels: usize, side: usize) -> Result<Preprocessing> {
     Ok(steps)
 }
 
-/// [`of`] as a transform for `network`, with a warning on stderr about assumed values.
+/// [`of`] and its transform, with a warning on stderr about assumed values.
 ///
 /// # Errors
 /// As [`of`] and [`transform`].
-pub fn read(path: &Path, network: &Network) -> Result<Transform> {
-    let (channels, side) = network.input();
-    let steps = of(path, channels, side)?;
+pub fn read(path: &Path, input: (usize, usize)) -> Result<(Preprocessing, Transform)> {
+    let steps = of(path, input)?;
     warn(path, &steps);
-    transform(&steps, path, side)
+    let transform = transform(&steps, path, input.1)?;
+    Ok((steps, transform))
 }
 
 /// Warns on stderr about values that are not given anywhere.
-pub fn warn(path: &Path, steps: &Preprocessing) {
+fn warn(path: &Path, steps: &Preprocessing) {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     let all = steps.described();
     for (name, value, source) in &all {

@@ -111,13 +111,9 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
     let (config, weights) = wave_hub::read_templates(dir)?;
     let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
     let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);
+    let wrong = |found: String| request(format!("{}: config.json has {found}", dir.display()));
     let needed = |key: &str| -> Result<f64> {
-        number(key).ok_or_else(|| {
-            request(format!(
-                "{}: config.json has no number auxiliary.{key}",
-                dir.display()
-            ))
-        })
+        number(key).ok_or_else(|| wrong(format!("no number auxiliary.{key}")))
     };
     let auxiliary = VitShape {
         image_size: config.image_size,
@@ -133,24 +129,18 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         norm_eps: number("norm_eps").unwrap_or(LAYER_NORM_EPS),
     };
     auxiliary.validate()?;
-    let kronecker = Kronecker::from_name(&config.kronecker).ok_or_else(|| {
-        request(format!(
-            "{}: config.json has kronecker {:?}; expected tile or interleave",
-            dir.display(),
-            config.kronecker
-        ))
-    })?;
+    let order = &config.kronecker;
+    let kronecker = Kronecker::from_name(order)
+        .ok_or_else(|| wrong(format!("kronecker {order:?}; expected tile or interleave")))?;
     let sets = Part::ALL
         .iter()
         .filter_map(|part| Some((*part, config.sets.get(part.name())?.clone())))
         .collect();
     let wide = |level: &&LevelConfig| level.width > auxiliary.width;
     if let Some(level) = config.levels.iter().find(wide) {
-        return Err(request(format!(
-            "{}: config.json has a level of width {}, but its auxiliary has width {}",
-            dir.display(),
-            level.width,
-            auxiliary.width
+        return Err(wrong(format!(
+            "a level of width {}, but its auxiliary has width {}",
+            level.width, auxiliary.width
         )));
     }
     let levels = config.levels.iter().map(|level| Level {
@@ -160,10 +150,8 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
     });
     let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone())?;
     let plan = plan.with_levels(levels.collect())?;
-    let depth_rule = match &config.depth_rule {
-        Some(rule) => rule.parse()?,
-        None => DepthRule::default(),
-    };
+    let depth_rule = config.depth_rule.as_deref().map(str::parse::<DepthRule>);
+    let depth_rule = depth_rule.transpose()?.unwrap_or_default();
     let mut smaller = Vec::new();
     let beside = plan.levels.len().saturating_sub(1);
     for (at, level) in plan.levels[..beside].iter().enumerate() {
@@ -198,9 +186,8 @@ fn read_level(
     depth_rule: DepthRule,
 ) -> Result<Learngene> {
     let get = |name: String| {
-        let name = format!("{prefix}{name}");
-        let found = weights.get(&name);
-        found.ok_or_else(|| request(format!("tensor {name} is missing")))
+        let missing = || request(format!("tensor {prefix}{name} is missing"));
+        weights.get(&format!("{prefix}{name}")).ok_or_else(missing)
     };
     let sets = plan.counts.keys();
     let templates = sets.map(|set| Ok((set.clone(), get(format!("templates.{set}"))?.clone())));
@@ -213,12 +200,12 @@ fn read_level(
             .collect::<Result<_>>()?;
         let scalers = Tensor::stack(&of_anchors, 0)?;
         let expected = plan.scaler_shape(part, &auxiliary);
-        if scalers.dims()[1..] != expected {
+        let found = &scalers.dims()[1..];
+        if *found != expected {
             return Err(request(format!(
-                "the {prefix}bank of {} has scalers {:?}, expected {expected:?} for width {}; the \
-                 files in {} do not belong together",
+                "the {prefix}bank of {} has scalers {found:?}, expected {expected:?} for width {}; \
+                 the files in {} do not belong together",
                 part.name(),
-                &scalers.dims()[1..],
                 auxiliary.width,
                 dir.display()
             )));
@@ -376,17 +363,12 @@ pub fn card_accuracies(learngene: &Learngene, accuracies: &[Accuracy], condition
     let mut table = format!(
         "\n| depth | width | parameters | multiply-adds | top-1, {condition} |\n|---|---|---|---|---|\n"
     );
-    for accuracy in accuracies {
-        let Accuracy {
-            depth, width, top1, ..
-        } = accuracy;
-        let shape = learngene.auxiliary.with_size(*depth, *width);
-        table += &format!(
-            "| {depth} | {width} | {} | {} | {:.2} % |\n",
-            millions(shape.parameter_count()),
-            millions(shape.multiply_adds()),
-            100.0 * top1
-        );
+    for a in accuracies {
+        let shape = learngene.auxiliary.with_size(a.depth, a.width);
+        let (parameters, work) = (shape.parameter_count(), shape.multiply_adds());
+        let costs = format!("{} | {}", millions(parameters), millions(work));
+        let top1 = 100.0 * a.top1;
+        table += &format!("| {} | {} | {costs} | {top1:.2} % |\n", a.depth, a.width);
     }
     table
 }

@@ -13,7 +13,7 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::Tokenizer;
+use wave_data::{Tokenizer, Transform};
 use wave_hub::Preprocessing;
 use wave_hub::TOKENIZER_FILE as TOKENIZER;
 use wave_models::zero_shot::{DualEncoder, normalised};
@@ -45,13 +45,13 @@ pub struct Named {
 
 /// Refuses class names if there is no ancestor.
 pub fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
-    match ancestor {
-        None if settings.is_given() => Err(request(
+    if ancestor.is_none() && *settings != ZeroShot::default() {
+        return Err(request(
             "labels and prompt name the classes of an ancestor, but there is no ancestor; give \
              --ancestor A, a CLIP or SigLIP",
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 /// Reads a model for classification: a CLIP or SigLIP if `settings` give class names, else as
@@ -98,10 +98,9 @@ pub fn open(
         prompts,
         digest: wave_hub::sha256_hex(digest.as_bytes()),
     };
-    let steps = preprocessing(&dir, &dual)?;
-    preprocessing::warn(&dir, &steps);
+    let (_, transform) = preprocessing(&dir, &dual)?;
     let model = Model {
-        transform: preprocessing::transform(&steps, &dir, dual.images.tower.image_size)?,
+        transform,
         network,
         weights,
         label_names: names,
@@ -110,13 +109,10 @@ pub fn open(
     Ok((model, Some(named)))
 }
 
-/// The preprocessing of its images.
-pub fn preprocessing(dir: &Path, dual: &DualEncoder) -> Result<Preprocessing> {
-    preprocessing::of(
-        dir,
-        dual.images.tower.channels,
-        dual.images.tower.image_size,
-    )
+/// The preprocessing of its images, with a warning on stderr about assumed values.
+pub fn preprocessing(dir: &Path, dual: &DualEncoder) -> Result<(Preprocessing, Transform)> {
+    let tower = &dual.images.tower;
+    preprocessing::read(dir, (tower.channels, tower.image_size))
 }
 
 /// The names in a text file, one per line.
@@ -140,9 +136,8 @@ fn names(file: &Path) -> Result<Vec<String>> {
         }
     }
     match names.len() {
-        0 | 1 => Err(wrong(format!(
-            "it has {} names, expected at least 2; write one per line",
-            names.len()
+        n @ (0 | 1) => Err(wrong(format!(
+            "it has {n} names, expected at least 2; write one per line"
         ))),
         _ => Ok(names),
     }
@@ -150,9 +145,9 @@ fn names(file: &Path) -> Result<Vec<String>> {
 
 /// The given prompts, or the default.
 fn prompts(given: Option<&[String]>) -> Result<Vec<String>> {
-    let prompts = match given {
-        None | Some([]) => vec![PROMPT.to_owned()],
-        Some(given) => given.to_vec(),
+    let prompts = match given.unwrap_or_default() {
+        [] => vec![PROMPT.to_owned()],
+        given => given.to_vec(),
     };
     match prompts.iter().find(|prompt| !prompt.contains(PLACE)) {
         None => Ok(prompts),
@@ -180,10 +175,10 @@ fn texts(
     }
     let text = &dual.text;
     let tokenizer = Tokenizer::read(&file)?.truncated(text.context)?;
-    let padding = match text.causal() {
-        true => None,
-        false => Some(padding(dir, config, &tokenizer)?),
-    };
+    let padded = !text.causal();
+    let padding = padded
+        .then(|| padding(dir, config, &tokenizer))
+        .transpose()?;
     let mut all = Vec::with_capacity(names.len() * prompts.len());
     for name in names {
         for prompt in prompts {
@@ -242,11 +237,9 @@ fn classes(
     classes: usize,
     context: &Context,
 ) -> Result<Tensor> {
-    if texts.len() >= MANY {
-        progress::note(&format!(
-            "wave: embedding {} texts for {classes} classes",
-            texts.len()
-        ));
+    let n = texts.len();
+    if n >= MANY {
+        progress::note(&format!("wave: embedding {n} texts for {classes} classes"));
     }
     let tower = dual.texts(context.device())?;
     let mut parts = Vec::new();

@@ -102,22 +102,17 @@ impl Checkpoints {
     /// If there are states and all are damaged.
     pub fn find(&self) -> Result<Option<Found>> {
         let mut broken: Option<HubError> = None;
-        for path in [LATEST, BEFORE].map(|name| self.dir.join(name)) {
-            if !path.exists() {
-                continue;
-            }
+        let paths = [LATEST, BEFORE].map(|name| self.dir.join(name));
+        for path in paths.into_iter().filter(|path| path.exists()) {
             match read_whole(&path) {
                 Ok((weights, about)) => {
-                    let broken = broken.map(|error| error.to_string());
                     return Ok(Some(Found {
                         weights,
                         about,
-                        broken,
+                        broken: broken.map(|error| error.to_string()),
                     }));
                 }
-                Err(error) => {
-                    broken.get_or_insert(error);
-                }
+                Err(error) => _ = broken.get_or_insert(error),
             }
         }
         match broken {

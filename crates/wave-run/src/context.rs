@@ -18,11 +18,9 @@ use wave_train::{Alone, Ranks};
 
 /// Everything that the stages of a run share; clones are the same context.
 #[derive(Clone)]
-pub struct Context(Arc<Shared>);
-
-struct Shared {
+pub struct Context {
     device: Device,
-    ranks: Box<dyn Ranks + Send>,
+    ranks: Arc<dyn Ranks + Send>,
     interruption: Interruption,
 }
 
@@ -35,14 +33,8 @@ impl Default for Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranks = self.ranks();
-        write!(
-            f,
-            "rank {} of {} on {:?}",
-            ranks.rank(),
-            ranks.size(),
-            self.device()
-        )
+        let (rank, size) = (self.ranks.rank(), self.ranks.size());
+        write!(f, "rank {rank} of {size} on {:?}", self.device)
     }
 }
 
@@ -53,26 +45,26 @@ impl Context {
         ranks: Box<dyn Ranks + Send>,
         interruption: Interruption,
     ) -> Context {
-        Context(Arc::new(Shared {
+        Context {
             device,
-            ranks,
+            ranks: ranks.into(),
             interruption,
-        }))
+        }
     }
 
     /// The device that networks run and train on.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.device
     }
 
     /// The processes of the run.
     pub fn ranks(&self) -> &dyn Ranks {
-        &*self.0.ranks
+        &*self.ranks
     }
 
     /// The interruption of this process alone.
     pub fn interruption(&self) -> &Interruption {
-        &self.0.interruption
+        &self.interruption
     }
 
     /// Weights on the device.

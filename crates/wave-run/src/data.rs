@@ -19,6 +19,7 @@ mod plan;
 mod repository;
 mod test_images;
 
+pub(crate) use open::controls;
 pub use open::{open, open_one};
 pub use plan::{DataPlan, augment};
 pub use test_images::TestImages;
@@ -64,7 +65,7 @@ impl Data {
     /// # Errors
     /// If there is no such data, its images have no labels, or settings do not fit it.
     pub fn open(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
-        let data = Data::open_any(plan, input, context)?;
+        let data = Data::open_any(plan, input, None, context)?;
         if data.class_names.is_empty() {
             return Err(unlabelled(&data.spec));
         }
@@ -79,7 +80,7 @@ impl Data {
         names: &[String],
         context: &Context,
     ) -> Result<Data> {
-        let mut data = Data::open_for(plan, input, Some(names.len()), context)?;
+        let mut data = Data::open_any(plan, input, Some(names.len()), context)?;
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
                 return Err(request(format!(
@@ -115,16 +116,12 @@ impl Data {
         images_of(batch)
     }
 
-    /// As [`Data::open`], whether the images have labels or not: without them there are no class names.
+    /// As [`Data::open`], whether the images have labels or not: without them there are no class names. If `classes`
+    /// is given, data with another number of classes gets no test images.
     ///
     /// # Errors
     /// If there is no such data, or settings do not fit it.
-    pub fn open_any(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
-        Data::open_for(plan, input, None, context)
-    }
-
-    /// As [`Data::open_any`]. If `classes` is given, data with another number of classes gets no test images.
-    fn open_for(
+    pub fn open_any(
         plan: &DataPlan,
         input: Input,
         classes: Option<usize>,
@@ -382,11 +379,7 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
         .iter()
         .try_fold(0_u64, |sum, size| sum.checked_add((*size)?));
     // A source without files is in memory.
-    let at_most = if native.is_some() {
-        4 * READ_WHOLE
-    } else {
-        READ_WHOLE
-    };
+    let at_most = READ_WHOLE * native.map_or(1, |_| 4);
     let whole = total.is_some_and(|total| total <= at_most);
     let line = |(i, size): (&u32, &Option<u64>)| {
         let i = *i as usize;
@@ -395,15 +388,12 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
         let name = name.rsplit(std::path::MAIN_SEPARATOR).next();
         let name = name.unwrap_or_default();
         let changed = source.modified(i).filter(|_| !whole);
-        let content = if whole {
-            content(source, i)
-        } else {
-            String::new()
+        let content = match whole {
+            true => content(source, i),
+            false => String::new(),
         };
-        format!(
-            "{name} {} {size:?} {changed:?} {content}\n",
-            source.label(i)
-        )
+        let label = source.label(i);
+        format!("{name} {label} {size:?} {changed:?} {content}\n")
     };
     let mut lines: Vec<String> = images.par_iter().zip(&sizes).map(line).collect();
     if !whole {
@@ -473,10 +463,8 @@ fn normalisation(
                 wave_data::measure_normalisation(&*dataset.train, train, image_size, channels)?;
             // Three digits are enough, and print the same everywhere.
             let round = |v: f32| (v * 1e4).round() / 1e4;
-            Ok((
-                mean.into_iter().map(round).collect(),
-                std.into_iter().map(|v| round(v).max(1e-4)).collect(),
-            ))
+            let std = std.into_iter().map(|v| round(v).max(1e-4));
+            Ok((mean.into_iter().map(round).collect(), std.collect()))
         }
         _ => Err(request("mean and std go together; give both or neither")),
     }

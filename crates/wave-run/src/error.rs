@@ -2,7 +2,9 @@
 
 use crate::hint::did_you_mean;
 use std::fmt;
-use wave_models::{NetworkError, Refusal};
+use wave_data::DataError;
+use wave_hub::HubError;
+use wave_models::{NetworkError, Refusal, ShapeError};
 
 /// A wrong request: a flag, a recipe or an input file. Exit code 2.
 #[derive(Debug)]
@@ -97,21 +99,20 @@ pub fn kind(error: &anyhow::Error) -> ErrorKind {
         if let Some(wave_train::TrainError::Interrupted(_)) = cause.downcast_ref() {
             return ErrorKind::Interrupted;
         }
-        let blamed = cause.is::<Request>()
-            || cause.is::<wave_models::ShapeError>()
-            || refusal(cause).is_some()
-            || cause
-                .downcast_ref::<wave_hub::HubError>()
-                .is_some_and(|e| e.is_request())
-            || cause
-                .downcast_ref::<wave_data::DataError>()
-                .is_some_and(|e| e.is_request())
-            || match cause.downcast_ref() {
-                Some(wave_train::TrainError::Mismatch(_)) => true,
-                // It hides the data error in the chain of causes.
-                Some(wave_train::TrainError::Data(error)) => error.is_request(),
-                _ => false,
-            };
+        let blamed = match cause.downcast_ref() {
+            Some(wave_train::TrainError::Mismatch(_)) => true,
+            // It hides the data error in the chain of causes.
+            Some(wave_train::TrainError::Data(error)) => error.is_request(),
+            _ => {
+                let of_hub: Option<&HubError> = cause.downcast_ref();
+                let of_data: Option<&DataError> = cause.downcast_ref();
+                cause.is::<Request>()
+                    || cause.is::<ShapeError>()
+                    || refusal(cause).is_some()
+                    || of_hub.is_some_and(HubError::is_request)
+                    || of_data.is_some_and(DataError::is_request)
+            }
+        };
         if blamed {
             return ErrorKind::Request;
         }

@@ -114,11 +114,8 @@ fn values(network: &Network) -> usize {
     match network {
         Network::Vit(shape) => shape.parameter_count(),
         other => {
-            let parameters = other.parameters();
-            let sizes = parameters
-                .iter()
-                .map(|(_, dims)| dims.iter().product::<usize>());
-            sizes.sum()
+            let sizes = other.parameters().into_iter();
+            sizes.map(|(_, dims)| dims.iter().product::<usize>()).sum()
         }
     }
 }
@@ -156,20 +153,18 @@ pub struct Step {
 impl Step {
     /// A step of `data`.
     pub fn new(memory: Memory, data: &impl TrainingData, resolved: &Resolved) -> Result<Step> {
-        let context = data.context().clone();
+        let context = data.context();
         let ranks = context.ranks();
         let share = data.batches().share(ranks.rank(), ranks.size())?;
+        // Without steps, nothing is kept for gradients.
+        let examples = match resolved.steps {
+            0 => 0,
+            _ => share.rows().len(),
+        };
         Ok(Step {
-            memory,
-            // Without steps, nothing is kept for gradients.
-            examples: match resolved.steps {
-                0 => 0,
-                _ => share.rows().len(),
-            },
             batch: data.batches().batch_size(),
-            parts: resolved.accumulate,
             in_pairs: data.in_pairs(),
-            context,
+            ..Step::of_images(memory, examples, resolved.accumulate, context)
         })
     }
 
@@ -211,19 +206,15 @@ impl Step {
         );
         // Examples of a micro-batch, in powers of two.
         let least = self.parts * (1 + usize::from(self.in_pairs));
-        let smaller = (0..self.batch.ilog2() + 1)
-            .rev()
-            .map(|power| least << power);
-        let smaller = smaller
-            .filter(|batch| *batch < self.batch)
-            .find(|batch| fits(*batch, self.parts));
+        let powers = (0..self.batch.ilog2() + 1).rev();
+        let mut smaller = powers.map(|power| least << power);
+        let smaller = smaller.find(|batch| *batch < self.batch && fits(*batch, self.parts));
         let parted = |parts: &usize| {
             self.examples.is_multiple_of(*parts)
                 && !(self.in_pairs && (self.examples / parts) % 2 == 1)
         };
-        let parts = self.parts + 1..=self.examples;
-        let mut parts = parts.filter(parted);
-        let parts = parts.find(|parts| fits(self.batch, *parts));
+        let mut parts = self.parts + 1..=self.examples;
+        let parts = parts.find(|parts| parted(parts) && fits(self.batch, *parts));
         let smaller = smaller.map(|batch| format!("--batch {batch}"));
         let parts =
             parts.map(|parts| format!("--accumulate {parts}, the same step in micro-batches"));
@@ -249,14 +240,11 @@ impl Step {
 
     /// Memory of the step, in words, for a plan that may be for another machine.
     pub fn words(&self) -> String {
-        let beyond = free(&self.context).and_then(|free| self.beyond(free));
-        let beyond = beyond.map_or(String::new(), |wrong| {
-            format!("DOES NOT FIT HERE: {wrong}\n")
-        });
-        format!(
-            "memory per step: about {}\n{beyond}",
-            bytes(self.bytes() as f64)
-        )
+        let mut text = format!("memory per step: about {}\n", bytes(self.bytes() as f64));
+        if let Some(wrong) = free(&self.context).and_then(|free| self.beyond(free)) {
+            text += &format!("DOES NOT FIT HERE: {wrong}\n");
+        }
+        text
     }
 
     /// True if this many images fit in memory at once, so that they can be timed.
@@ -275,13 +263,20 @@ pub fn check_network(network: &Network) -> Result<()> {
     let values = values(network);
     let needed = PROGRAM + (MADE * FLOAT).saturating_mul(values as u64);
     let (depth, width) = network.size();
-    match available() {
-        Some(free) if needed > free => Err(request(format!(
+    refuse_beyond(needed, |free| {
+        format!(
             "{depth} layers of width {width} have {values} weights, which need about {}, but {} is \
              free; choose smaller sizes",
             bytes(needed as f64),
             bytes(free as f64)
-        ))),
+        )
+    })
+}
+
+/// Refuses work for which less memory than `needed` is free, in words for the free bytes.
+fn refuse_beyond(needed: u64, words: impl FnOnce(u64) -> String) -> Result<()> {
+    match available() {
+        Some(free) if needed > free => Err(request(words(free))),
         _ => Ok(()),
     }
 }
@@ -296,15 +291,14 @@ pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
     let tokens = shape.tokens() * shape.width;
     let each = FLOAT * (2 * pixels).max(pixels + 6 * tokens) as u64;
     let needed = PROGRAM + each.saturating_mul(images as u64);
-    match available() {
-        Some(free) if needed > free => Err(request(format!(
+    refuse_beyond(needed, |free| {
+        format!(
             "{images} images at once need about {}, but {} is free; give --train-limit {}",
             bytes(needed as f64),
             bytes(free as f64),
             (free.saturating_sub(PROGRAM) / each).max(1),
-        ))),
-        _ => Ok(()),
-    }
+        )
+    })
 }
 
 /// A number of bytes, to three digits.
@@ -377,10 +371,7 @@ pub fn fit_batch(
     };
     let images = context.ranks().of_first(images as f64) as usize; // for all ranks
     data.batch = BatchSize::Images(images);
-    Ok(Some((
-        String::from("batch"),
-        toml::Value::Integer(images as i64),
-    )))
+    Ok(Some(("batch".into(), (images as i64).into())))
 }
 
 /// The largest automatic batch, at most the number of images.
@@ -392,10 +383,8 @@ fn largest(plan: &DataPlan, context: &Context) -> usize {
     let held_out = plan.hold_out.or(crate::data::share(plan, &data));
     let images = data.train.len().saturating_sub(held_out.unwrap_or(0));
     let images = images.min(plan.train_limit.unwrap_or(images));
-    images
-        .checked_ilog2()
-        .map_or(0, |power| 1 << power)
-        .min(LARGEST)
+    let power = images.checked_ilog2();
+    power.map_or(0, |power| 1 << power).min(LARGEST)
 }
 
 #[cfg(test)]

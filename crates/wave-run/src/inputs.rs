@@ -6,7 +6,7 @@ use crate::error::request;
 use crate::locate;
 use crate::paths::resolve;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wave_data::{Dataset, Source, Transform};
 
@@ -42,19 +42,17 @@ impl Inputs {
     /// If it cannot be read.
     pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
         let path = locate::locate(path, &self.context)?;
-        let digest = match path.is_file() {
-            true => wave_hub::sha256_file(&path)?,
-            false => {
-                let mut text = String::new();
-                for file in wave_hub::ARTEFACT_FILES {
-                    if !wave_hub::UNREAD_FILES.contains(&file) && path.join(file).exists() {
-                        text += &format!("{file} {}\n", wave_hub::sha256_file(&path.join(file))?);
-                    }
+        let known = if path.is_file() {
+            format!("digest {}", &wave_hub::sha256_file(&path)?[..DIGITS])
+        } else {
+            let mut text = String::new();
+            for file in wave_hub::ARTEFACT_FILES {
+                if !wave_hub::UNREAD_FILES.contains(&file) && path.join(file).exists() {
+                    text += &format!("{file} {}\n", wave_hub::sha256_file(&path.join(file))?);
                 }
-                wave_hub::sha256_hex(text.as_bytes())
             }
+            digest(text.as_bytes())
         };
-        let known = format!("digest {}", &digest[..DIGITS]);
         self.identity.insert(name.into(), known);
         self.artefacts.push((name, path));
         Ok(self)
@@ -73,14 +71,12 @@ impl Inputs {
 
     /// Adds images and the value of `--data` that names them.
     pub fn images(self, spec: Option<&str>, data: &Data) -> Inputs {
-        let tests = &data.tests;
-        self.known(
-            "training images",
-            described(&*data.train, &data.train_indices),
-        )
-        .known("test images", described(&*tests.source, &tests.indices))
-        .frame(&data.transform, &data.class_names)
-        .place(spec)
+        let train = described(&*data.train, &data.train_indices);
+        let test = described(&*data.tests.source, &data.tests.indices);
+        self.known("training images", train)
+            .known("test images", test)
+            .frame(&data.transform, &data.class_names)
+            .place(spec)
     }
 
     /// Adds the properties of images that determine a model's input and classes.
@@ -103,13 +99,9 @@ impl Inputs {
 
     /// Adds the paths in a value of `--data`.
     pub fn place(mut self, spec: Option<&str>) -> Inputs {
-        for mut name in spec.unwrap_or_default().split('|').map(str::trim) {
-            while let Some((kind, of)) = name.split_once(':')
-                && wave_data::CONTROLS.contains(&kind)
-            {
-                name = of;
-            }
-            self.data.push(name.into());
+        for name in spec.unwrap_or_default().split('|') {
+            let (_, of) = data::controls(name.trim());
+            self.data.push(of.into());
         }
         self
     }
@@ -171,14 +163,15 @@ fn digest(bytes: &[u8]) -> String {
 
 /// Differences between two descriptions, by key.
 pub fn differences(was: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
-    let keys: std::collections::BTreeSet<&String> = was.keys().chain(now.keys()).collect();
-    let said = |map: &BTreeMap<String, String>, key: &String| {
-        map.get(key).map_or("not set".into(), String::clone)
+    let keys: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
+    let differ = keys
+        .into_iter()
+        .filter(|key| was.get(*key) != now.get(*key));
+    let words = |key: &String| {
+        let [was, now] = [was, now].map(|map| map.get(key).map_or("not set", String::as_str));
+        format!("{key}: was {was}, now {now}")
     };
-    keys.into_iter()
-        .filter(|key| was.get(*key) != now.get(*key))
-        .map(|key| format!("{key}: was {}, now {}", said(was, key), said(now, key)))
-        .collect()
+    differ.map(words).collect()
 }
 
 #[cfg(test)]

@@ -51,12 +51,9 @@ impl Lock {
     /// Checks that the directory is still the locked one: after a removal or replacement, it may belong to another
     /// process.
     pub fn check(&self) -> Result<()> {
-        let known = fs::metadata(&self.path).is_ok_and(|there| {
-            self.file
-                .metadata()
-                .is_ok_and(|own| identity(&own) == identity(&there))
-        });
-        if !known {
+        let is_there =
+            |own| fs::metadata(&self.path).is_ok_and(|there| identity(&own) == identity(&there));
+        if !self.file.metadata().is_ok_and(is_there) {
             bail!(
                 "{} was removed or replaced during this run; the run stops, because another may \
                  have started there",

@@ -46,13 +46,11 @@ impl Log {
     /// # Errors
     /// If a file cannot be read or written, or an event file is not one.
     pub fn open(dir: &Path, keep: Option<u64>) -> Result<Log> {
-        let entries: Vec<Value> = match keep {
-            Some(last) => read(dir)?
-                .into_iter()
-                .filter(|entry| step(entry).is_some_and(|step| step <= last))
-                .collect(),
+        let mut entries = match keep {
+            Some(_) => read(dir)?,
             None => Vec::new(),
         };
+        entries.retain(|entry| step(entry).is_some_and(|step| Some(step) <= keep));
         let lines: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
         let names: Vec<&str> = COLUMNS.iter().map(|(key, _)| *key).collect();
         let rows: String = entries.iter().map(row).collect();
@@ -120,6 +118,12 @@ pub fn read(dir: &Path) -> Result<Vec<Value>> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect())
+}
+
+/// The values of a key over the epochs.
+pub fn over_epochs(entries: &[Value], key: &str) -> Vec<(f64, f64)> {
+    let point = |e: &Value| Some((e["epoch"].as_f64()?, e[key].as_f64()?));
+    entries.iter().filter_map(point).collect()
 }
 
 /// Replaces the content of a file and leaves it open for appending.

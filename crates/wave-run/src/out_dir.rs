@@ -37,21 +37,19 @@ pub fn work_in<T>(
 /// # Errors
 /// If a part of the path is a file.
 pub fn check(out: &Path) -> Result<()> {
-    match out.ancestors().find(|part| part.is_file()) {
-        None => Ok(()),
-        Some(file) => Err(request(format!(
-            "--out {}: {} is a file; choose another directory",
-            out.display(),
-            file.display()
-        ))),
-    }
+    let Some(file) = out.ancestors().find(|part| part.is_file()) else {
+        return Ok(());
+    };
+    let (out, file) = (out.display(), file.display());
+    Err(request(format!(
+        "--out {out}: {file} is a file; choose another directory"
+    )))
 }
 
 /// Creates a new directory, which the first rank chooses for all.
 fn create(name: &str, context: &Context) -> Result<PathBuf> {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = since.map_or(0, |d| d.as_secs());
     let parent = Path::new("runs");
     let number = match context.is_first() {
         true => paths::create_unused(parent, name, seconds)?,

@@ -62,11 +62,6 @@ fn put(text: &str) {
     }
 }
 
-fn next_task() -> u64 {
-    static TASKS: AtomicU64 = AtomicU64::new(0);
-    TASKS.fetch_add(1, Ordering::Relaxed)
-}
-
 /// Amount of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
@@ -151,14 +146,86 @@ pub struct Passes {
     pub ahead: f64,
 }
 
-/// Progress of a long task.
-pub struct Report {
+/// The place where a task's progress is shown: a watcher, a bar on a terminal, or plain lines.
+struct Display {
+    shown: bool,
     bar: Option<ProgressBar>,
+    /// The watcher of the thread that started the task.
     watcher: Option<Watcher>,
     task: u64,
-    label: String,
-    verbosity: Verbosity,
     last_line: Instant,
+}
+
+/// Time between plain lines, and between messages to a watcher.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+const EVENT_EVERY: Duration = Duration::from_millis(200);
+
+impl Display {
+    fn new(shown: bool, bar: impl FnOnce() -> ProgressBar) -> Display {
+        static TASKS: AtomicU64 = AtomicU64::new(0);
+        let watcher = watcher().filter(|_| shown);
+        let drawn = shown && watcher.is_none() && std::io::stderr().is_terminal();
+        Display {
+            shown,
+            bar: drawn.then(bar),
+            watcher,
+            task: TASKS.fetch_add(1, Ordering::Relaxed),
+            last_line: Instant::now(),
+        }
+    }
+
+    /// Shows that `done` of `total` is done, as the plain line `line` if there is neither a watcher nor a bar. A watcher
+    /// always receives the `last` message.
+    fn show(
+        &mut self,
+        (label, text): (&str, &str),
+        (done, total): (u64, u64),
+        last: bool,
+        line: impl FnOnce() -> String,
+    ) {
+        let text = printable(text).into_owned();
+        let since = self.last_line.elapsed();
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+            bar.set_message(text);
+        } else if let Some(watcher) = &self.watcher {
+            if since > EVENT_EVERY || last {
+                self.last_line = Instant::now();
+                watcher(Event::Step {
+                    task: self.task,
+                    label: printable(label).into_owned(),
+                    done,
+                    total,
+                    text,
+                });
+            }
+        } else if self.shown && since > LINE_EVERY {
+            self.last_line = Instant::now();
+            tell(&line());
+        }
+    }
+
+    fn end(&self) {
+        if let Some(watcher) = &self.watcher {
+            watcher(Event::End { task: self.task });
+        }
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn styled(bar: ProgressBar, style: &str) -> ProgressBar {
+    bar.with_style(
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    )
+}
+
+/// Progress of a long task.
+pub struct Report {
+    display: Display,
+    label: String,
     started: Instant,
     first: u64,
     total: u64,
@@ -178,39 +245,21 @@ fn minutes(seconds: f64) -> String {
     }
 }
 
-/// Time between plain lines, and between messages to a watcher.
-const LINE_EVERY: Duration = Duration::from_secs(10);
-const EVENT_EVERY: Duration = Duration::from_millis(200);
-
 impl Report {
     /// Progress of `total` steps, of which `first` are done.
     pub fn new(label: &str, first: u64, total: u64, verbosity: Verbosity) -> Report {
-        let watcher = watcher().filter(|_| verbosity > Verbosity::Quiet);
-        let terminal = std::io::stderr().is_terminal() && verbosity > Verbosity::Quiet;
-        let bar = (terminal && watcher.is_none()).then(|| {
-            let bar = BARS.add(
-                ProgressBar::new(total)
-                    .with_position(first)
-                    .with_prefix(printable(label).into_owned()),
-            );
+        let bar = || {
+            let prefix = printable(label).into_owned();
+            let bar = ProgressBar::new(total)
+                .with_position(first)
+                .with_prefix(prefix);
             // The message is cut to the terminal's width.
-            let style = "{prefix} {bar:12} {pos}/{len} {wide_msg}";
-            bar.set_style(
-                ProgressStyle::with_template(style)
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
-        });
-        let now = Instant::now();
-        let label = label.to_string();
+            styled(BARS.add(bar), "{prefix} {bar:12} {pos}/{len} {wide_msg}")
+        };
         Report {
-            bar,
-            watcher,
-            task: next_task(),
-            label,
-            verbosity,
-            last_line: now,
-            started: now,
+            display: Display::new(verbosity > Verbosity::Quiet, bar),
+            label: label.to_string(),
+            started: Instant::now(),
             first,
             total,
             whole: WHOLE.get().unwrap_or(ALONE),
@@ -248,37 +297,18 @@ impl Report {
         };
         let speed = rate * images_per_step as f64;
         let text = format!("{left} left, {message}{speed:.0} images/s");
-        if let Some(watcher) = &self.watcher {
-            if self.last_line.elapsed() > EVENT_EVERY || done == self.total {
-                self.last_line = Instant::now();
-                watcher(Event::Step {
-                    task: self.task,
-                    label: printable(&self.label).into_owned(),
-                    done,
-                    total: self.total,
-                    text: printable(&text).into_owned(),
-                });
-            }
-            return;
-        }
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(done);
-                bar.set_message(printable(&text).into_owned());
-            }
-            None if self.verbosity > Verbosity::Quiet && self.last_line.elapsed() > LINE_EVERY => {
-                self.last_line = Instant::now();
-                tell(&format!("{} {done}/{} {text}", self.label, self.total));
-            }
-            None => {}
-        }
+        let line = || format!("{} {done}/{} {text}", self.label, self.total);
+        let (counts, last) = ((done, self.total), done == self.total);
+        self.display.show((&self.label, &text), counts, last, line);
     }
 
     /// Prints a permanent line.
     pub fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(printable(&format!("{} {text}", self.label))),
-            None => say(self.verbosity, &format!("{} {text}", self.label)),
+        let line = format!("{} {text}", self.label);
+        match &self.display.bar {
+            Some(bar) => bar.println(printable(&line)),
+            None if self.display.shown => put(&line),
+            None => {}
         }
     }
 }
@@ -293,25 +323,15 @@ impl Drop for Report {
                 ..whole
             }));
         }
-        if let Some(watcher) = &self.watcher {
-            watcher(Event::End { task: self.task });
-        }
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.display.end();
     }
 }
 
-/// Progress of file transfers, several at a time: on a terminal, one bar for all bytes.
+/// Progress of file transfers, several at a time and on other threads: on a terminal, one bar for all bytes.
 pub struct Transfers(Mutex<Files>);
 
 struct Files {
-    bar: Option<ProgressBar>,
-    /// The watcher of the thread that started the transfers, which run on other threads.
-    watcher: Option<Watcher>,
-    task: u64,
-    shown: bool,
-    last_line: Instant,
+    display: Display,
     /// Bytes done and total bytes of each file.
     files: BTreeMap<String, (u64, u64)>,
     /// Their sums.
@@ -321,12 +341,9 @@ struct Files {
 
 impl Default for Transfers {
     fn default() -> Transfers {
+        let style = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left {msg}";
         Transfers(Mutex::new(Files {
-            bar: None,
-            watcher: watcher(),
-            task: next_task(),
-            shown: shown(),
-            last_line: Instant::now(),
+            display: Display::new(shown(), || styled(ProgressBar::new(0), style)),
             files: BTreeMap::new(),
             done: 0,
             total: 0,
@@ -343,18 +360,17 @@ impl Transfers {
         let (old_done, old_total) = before.unwrap_or_default();
         all.done = all.done + done - old_done;
         all.total = all.total + total - old_total;
-        all.show(file);
+        let (done, total) = (all.done, all.total);
+        let line = || format!("{file}: {done} of {total} bytes");
+        all.display
+            .show(("transfer", file), (done, total), false, line);
     }
 
     /// Ends the bar, with a summary line.
     pub fn finish(&self) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bar) = all.bar.take() {
-            bar.finish_and_clear();
-        }
-        if let Some(watcher) = &all.watcher {
-            watcher(Event::End { task: all.task });
-        } else if !all.files.is_empty() && all.shown {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.display.end();
+        if all.display.watcher.is_none() && !all.files.is_empty() && all.display.shown {
             tell(&format!("{} files, {} bytes", all.files.len(), all.done));
         }
     }
@@ -364,40 +380,6 @@ impl Transfers {
 fn shown() -> bool {
     let verbosity = *VERBOSITY.get().unwrap_or(&Verbosity::Quiet);
     watcher().is_some() || verbosity > Verbosity::Quiet
-}
-
-impl Files {
-    fn show(&mut self, file: &str) {
-        if !self.shown {
-            return;
-        }
-        if let Some(watcher) = &self.watcher {
-            if self.last_line.elapsed() > EVENT_EVERY {
-                self.last_line = Instant::now();
-                watcher(Event::Step {
-                    task: self.task,
-                    label: "transfer".into(),
-                    done: self.done,
-                    total: self.total,
-                    text: printable(file).into_owned(),
-                });
-            }
-        } else if std::io::stderr().is_terminal() {
-            let bar = self.bar.get_or_insert_with(|| {
-                let style = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left {msg}";
-                let style = ProgressStyle::with_template(style);
-                let bar = ProgressBar::new(0);
-                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-                bar
-            });
-            bar.set_length(self.total);
-            bar.set_position(self.done);
-            bar.set_message(printable(file).into_owned());
-        } else if self.last_line.elapsed() > LINE_EVERY {
-            self.last_line = Instant::now();
-            tell(&format!("{file}: {} of {} bytes", self.done, self.total));
-        }
-    }
 }
 
 #[cfg(test)]

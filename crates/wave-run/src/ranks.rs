@@ -135,13 +135,11 @@ impl World {
 
     /// The rank of this process, and the number of ranks.
     fn place(&self) -> (usize, usize) {
-        match &self.torchrun {
-            Some(torchrun) => (torchrun.rank, torchrun.size),
-            None => {
-                let ranks = self.ranks_of_host();
-                (ranks.rank(), ranks.size())
-            }
+        if let Some(torchrun) = &self.torchrun {
+            return (torchrun.rank, torchrun.size);
         }
+        let ranks = self.ranks_of_host();
+        (ranks.rank(), ranks.size())
     }
 
     /// Ends this process once all others have ended.
@@ -218,24 +216,21 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
             size: largest(&sizes).unwrap_or(1),
         };
     }
-    match (number("RANK"), number("WORLD_SIZE"), number("LOCAL_RANK")) {
-        (Some(rank), Some(size @ 2..), Some(local)) if rank < size => {
-            Launcher::Torchrun(Torchrun { rank, size, local })
-        }
-        _ => match (
-            number("SLURM_PROCID"),
-            largest(&["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
-        ) {
-            (Some(_), Some(size @ 2..)) if !is_batch_script(&variable) => Launcher::Tasks { size },
-            _ => Launcher::None,
-        },
+    let place = (number("RANK"), number("WORLD_SIZE"), number("LOCAL_RANK"));
+    if let (Some(rank), Some(size @ 2..), Some(local)) = place
+        && rank < size
+    {
+        return Launcher::Torchrun(Torchrun { rank, size, local });
     }
-}
-
-/// True in a Slurm batch script: it sees the number of tasks of its job, but is a single process that no step of srun
-/// started.
-fn is_batch_script(variable: &impl Fn(&str) -> Option<String>) -> bool {
-    variable("SLURM_JOB_ID").is_some() && variable("SLURM_STEP_NUM_TASKS").is_none()
+    // A batch script of Slurm sees the number of tasks of its job, but is a single process that no step of srun
+    // started.
+    let in_step = number("SLURM_STEP_NUM_TASKS");
+    let in_script =
+        variable("SLURM_JOB_ID").is_some() && variable("SLURM_STEP_NUM_TASKS").is_none();
+    match (number("SLURM_PROCID"), in_step.max(number("SLURM_NTASKS"))) {
+        (Some(_), Some(size @ 2..)) if !in_script => Launcher::Tasks { size },
+        _ => Launcher::None,
+    }
 }
 
 #[cfg(test)]

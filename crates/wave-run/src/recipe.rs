@@ -40,31 +40,6 @@ const COMMON: [&str; 9] = [
     "std",
 ];
 
-/// Keys of older recipes, and why they are gone. All were removed in version 0.1.0.
-const RETIRED: [(&str, &str); 5] = [
-    (
-        "larger",
-        "training larger sizes as deviations from the smallest did not change accuracy",
-    ),
-    (
-        "sizes_per_step",
-        "several sizes per step cost 1 to 3 points at equal time",
-    ),
-    (
-        "inplace_weight",
-        "in-place distillation gained nothing, and needs several sizes per step",
-    ),
-    (
-        "template_lr_ratio",
-        "a separate learning rate for templates gained nothing",
-    ),
-    (
-        "method",
-        "templates factorised from trained weights kept little more than templates of random \
-         weights",
-    ),
-];
-
 /// The name of a recipe, which also names the directory of its run.
 fn checked_name(name: &Value) -> Result<String> {
     match name.as_str() {
@@ -87,29 +62,26 @@ impl Recipe {
             .file_stem()
             .map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
         let whose = format!("recipe {}", path.display());
-        Recipe::new(stem, Some(path.into()), table, whose, overrides)
+        Ok(Recipe {
+            path: Some(path.into()),
+            ..Recipe::new(stem, table, whose, overrides)?
+        })
     }
 
     /// A recipe without a file, such as one made by a program.
     pub fn of_table(table: Table) -> Result<Recipe> {
-        Recipe::new("recipe".into(), None, table, "the recipe".into(), &[])
+        Recipe::new("recipe".into(), table, "the recipe".into(), &[])
     }
 
     /// A recipe without a file, of overrides only.
     pub fn empty(name: &str, overrides: &[String]) -> Result<Recipe> {
-        Recipe::new(name.into(), None, Table::new(), "--set".into(), overrides)
+        Recipe::new(name.into(), Table::new(), "--set".into(), overrides)
     }
 
-    fn new(
-        name: String,
-        path: Option<PathBuf>,
-        table: Table,
-        whose: String,
-        overrides: &[String],
-    ) -> Result<Recipe> {
+    fn new(name: String, table: Table, whose: String, overrides: &[String]) -> Result<Recipe> {
         let mut recipe = Recipe {
             name,
-            path,
+            path: None,
             table,
             whose,
         };
@@ -216,15 +188,10 @@ where
     else {
         return Ok(settings);
     };
-    Err(request(match RETIRED.iter().find(|(old, _)| *old == key) {
-        Some((_, why)) => {
-            format!("{whose}: {key} was removed in version 0.1.0: {why}; remove it")
-        }
-        None => format!(
-            "{whose}: unknown key {key}{}; see `wave help {table}`",
-            suggestion::<T>(&key)
-        ),
-    }))
+    let meant = suggestion::<T>(&key);
+    Err(request(format!(
+        "{whose}: unknown key {key}{meant}; see `wave help {table}`"
+    )))
 }
 
 /// A suggestion for an unknown key, as the end of an error message.
@@ -276,9 +243,7 @@ pub fn merge(base: &mut Table, over: &Table) {
     for (key, value) in over {
         match (base.get_mut(key), value) {
             (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
-            _ => {
-                base.insert(key.clone(), value.clone());
-            }
+            _ => _ = base.insert(key.clone(), value.clone()),
         }
     }
 }
@@ -297,32 +262,24 @@ fn unknown_key(given: &Table, known: &Table) -> Option<String> {
 }
 
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
-    match key.split_once('.') {
-        None => {
-            table.insert(key.into(), value);
-            Ok(())
-        }
-        Some((first, rest)) => {
-            match table
-                .entry(first)
-                .or_insert_with(|| Value::Table(Table::new()))
-            {
-                Value::Table(inner) => set(inner, rest, value),
-                _ => Err(request(format!(
-                    "--set {key}: {first} is a value, not a table"
-                ))),
-            }
-        }
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.into(), value);
+        return Ok(());
+    };
+    let inner = table.entry(first).or_insert_with(|| Table::new().into());
+    match inner {
+        Value::Table(inner) => set(inner, rest, value),
+        _ => Err(request(format!(
+            "--set {key}: {first} is a value, not a table"
+        ))),
     }
 }
 
 /// A TOML value, or the text itself if it is not one.
 fn parse_value(text: &str) -> Value {
-    format!("v = {text}")
-        .parse::<Table>()
-        .ok()
-        .and_then(|mut t| t.remove("v"))
-        .unwrap_or_else(|| Value::String(text.into()))
+    let table = format!("v = {text}").parse::<Table>();
+    let value = table.ok().and_then(|mut table| table.remove("v"));
+    value.unwrap_or_else(|| text.into())
 }
 
 #[cfg(test)]

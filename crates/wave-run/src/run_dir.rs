@@ -168,8 +168,7 @@ impl RunDir {
             Some(_) => log::read(&self.dir)?,
             None => Vec::new(),
         };
-        let score = |e: &Value| Some((e["epoch"].as_f64()?, e["top1"].as_f64()?));
-        Ok(entries.iter().filter_map(score).collect())
+        Ok(log::over_epochs(&entries, "top1"))
     }
 
     /// Starts saving the state; returns true if it did. It skips the state while another is being written, unless
@@ -211,26 +210,16 @@ impl RunDir {
         open.lock.check()?;
         write()?;
         let entries = log::read(&self.dir)?;
-        let points = |key: &str| -> Vec<(f64, f64)> {
-            let point = |e: &Value| Some((e["epoch"].as_f64()?, e[key].as_f64()?));
-            entries.iter().filter_map(point).collect()
-        };
         for (file, title, name, key, unit) in [
             ("loss.svg", "Loss", "training", "loss", Unit::Plain),
             ("accuracy.svg", "Accuracy", "test", "top1", Unit::Percent),
         ] {
-            let points = points(key);
-            if points.is_empty() {
-                continue;
+            let points = log::over_epochs(&entries, key);
+            if !points.is_empty() {
+                let series = [Series::new(name, &points)];
+                let svg = Chart::over_epochs(title, unit, &series).svg()?;
+                wave_hub::write_atomic(&self.dir.join(file), svg.as_bytes())?;
             }
-            let chart = Chart {
-                title,
-                x_label: "epoch",
-                y_label: "",
-                unit,
-                series: &[Series::new(name, &points)],
-            };
-            wave_hub::write_atomic(&self.dir.join(file), chart.svg()?.as_bytes())?;
         }
         let mut result = result.clone();
         let out = self.dir.parent().unwrap_or(&self.dir);
@@ -263,10 +252,10 @@ pub fn fill<'a>(
     work: impl FnOnce(&mut RunDir) -> Result<StageOutput<'a>>,
 ) -> Result<Value> {
     let context = &options.context;
-    let opened = match context.is_first() {
-        true => Some(open(out, settings, inputs, options)?),
-        false => None,
-    };
+    let first = context.is_first();
+    let opened = first
+        .then(|| open(out, settings, inputs, options))
+        .transpose()?;
     let complete = context
         .ranks()
         .any(matches!(opened, Some(Opened::Complete(_))));
@@ -459,23 +448,17 @@ fn warn(out: &Path, found: &Found, threads: &str, verbosity: Verbosity) {
     let out = out.display();
     let of = |key: &str| found.about.get(key).map_or("?", String::as_str);
     if let Some(broken) = &found.broken {
-        progress::say(
-            verbosity,
-            &format!(
-                "{broken}; {out} resumes from the previous state, of step {}",
-                of("step")
-            ),
-        );
+        let step = of("step");
+        let text = format!("{broken}; {out} resumes from the previous state, of step {step}");
+        progress::say(verbosity, &text);
     }
-    if of("threads") != threads {
-        progress::say(
-            verbosity,
-            &format!(
-                "{out} was started with {} threads and resumes with {threads}: the result may \
-                 differ from an uninterrupted run by rounding",
-                of("threads")
-            ),
+    let before = of("threads");
+    if before != threads {
+        let text = format!(
+            "{out} was started with {before} threads and resumes with {threads}: the result may \
+             differ from an uninterrupted run by rounding"
         );
+        progress::say(verbosity, &text);
     }
 }
 

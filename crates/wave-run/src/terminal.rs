@@ -75,11 +75,8 @@ pub fn show_details() {
 /// With `-v`, prints a line on stderr with the time since the start.
 pub fn detail(text: impl FnOnce() -> String) {
     if let Some(began) = DETAILED.get() {
-        tell(&format!(
-            "[{:.1} s] {}",
-            began.elapsed().as_secs_f64(),
-            text()
-        ));
+        let seconds = began.elapsed().as_secs_f64();
+        tell(&format!("[{seconds:.1} s] {}", text()));
     }
 }
 

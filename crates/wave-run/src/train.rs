@@ -18,10 +18,10 @@ mod plan;
 
 pub use plan::{Defaults, Resolved, TrainingData, TrainingPlan};
 
-/// A variable of a network on a device, with the learning rate and weight decay for its name.
+/// A variable of a network on a device, with the weight decay for its name.
 ///
 /// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is the number of
-/// layers in the rows of a stacked weight, for layer-wise learning-rate decay.
+/// layers in the rows of a stacked weight.
 pub fn variable(
     name: &str,
     t: &Tensor,
@@ -31,20 +31,10 @@ pub fn variable(
 ) -> Result<Variable> {
     let stacked = usize::from(name.starts_with("blocks.") && depth > 0 && t.dim(0)? == depth);
     let decayed = name.ends_with(".weight") && !name.contains("norm") && t.rank() - stacked >= 2;
-    let rate = if settings.layer_decay == 1.0 || depth == 0 {
-        Rate::Uniform(1.0)
-    } else if name.starts_with("blocks.") {
-        let factor = |l| settings.layer_decay.powi((depth - l) as i32) as f32;
-        Rate::ByLayer((0..depth).map(factor).collect())
-    } else if name.starts_with("head") || name.contains("norm.") {
-        Rate::Uniform(1.0)
-    } else {
-        Rate::Uniform(settings.layer_decay.powi(depth as i32 + 1) as f32)
-    };
     Ok(Variable {
         name: name.to_string(),
         var: Var::from_tensor(&t.to_device(device)?)?,
-        rate,
+        rate: Rate::Uniform(1.0),
         weight_decay: if decayed { settings.weight_decay } else { 0.0 },
         muon: match settings.muon {
             true => matrices(name, t, decayed.then_some(stacked)),
@@ -77,10 +67,8 @@ pub fn tracked(variables: &[Variable]) -> Weights {
         true => v.var.as_detached_tensor(), // shares the storage, so follows later updates
         false => v.var.as_tensor().clone(),
     };
-    variables
-        .iter()
-        .map(|v| (v.name.clone(), tensor(v)))
-        .collect()
+    let named = variables.iter().map(|v| (v.name.clone(), tensor(v)));
+    named.collect()
 }
 
 /// A trainable model: its values, its loss and its evaluation.
@@ -185,6 +173,7 @@ pub struct Outcome {
 /// The time profile of a training on this many images, as printed in a result.
 fn profiled(times: &Profile, images: u64) -> Value {
     let total = times.total.as_secs_f64().max(1e-9);
+    let rounded = |value: f64| (1e6 * value).round() / 1e6;
     let row = |(name, time): &(&str, Duration)| {
         let seconds = time.as_secs_f64();
         json!({ "part": name, "seconds": rounded(seconds), "share": rounded(seconds / total) })
@@ -194,11 +183,6 @@ fn profiled(times: &Profile, images: u64) -> Value {
         "images_per_second": (images as f64 / total).round(),
         "parts": times.parts.iter().map(row).collect::<Vec<_>>(),
     })
-}
-
-/// Rounds to six decimals.
-fn rounded(value: f64) -> f64 {
-    (1e6 * value).round() / 1e6
 }
 
 impl Outcome {
@@ -242,14 +226,10 @@ where
     observer.stop_early(state.step);
     if state.step < resolved.steps && observer.stopped.is_none() {
         let saving = observer.run.is_some().then(|| interruption.saving());
+        let (steps, batch) = (resolved.steps, batches.batch_size());
         detail(|| {
             let values: usize = live.variables.iter().map(|v| v.var.elem_count()).sum();
-            format!(
-                "{label}: steps {} to {} of batch {}, {values} values",
-                state.step,
-                resolved.steps,
-                batches.batch_size()
-            )
+            format!("{label}: steps {first} to {steps} of batch {batch}, {values} values")
         });
         let mut report = Report::new(label, state.step, resolved.steps, options.verbosity);
         observer.since = (Instant::now(), state.step);
@@ -258,7 +238,7 @@ where
             context.ranks(),
             Hyperparameters {
                 schedule: resolved.schedule,
-                clip: Some(resolved.clip),
+                clip: Some(resolved.optimisation.clip),
                 ema_decay: resolved.ema,
                 micro_batches: resolved.accumulate,
             },

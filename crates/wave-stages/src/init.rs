@@ -274,7 +274,7 @@ pub fn sample(
         batch: BatchSize::Images(1), // no steps
         ..plan.clone()
     };
-    let data = Data::open_any(&plan, Input::Like(transform.clone()), context)?;
+    let data = Data::open_any(&plan, Input::Like(transform.clone()), None, context)?;
     forecast::check_images(donor, data.train_indices.len())?;
     let batches = data.training_images().batches(64);
     let batches = batches.map(|batch| Ok(batch?.input()?));

@@ -16,10 +16,11 @@ use wave_train::{MicroBatch, Scores};
 
 /// Drop-path scales (depth, 2, b) for a micro-batch, if any branch may be dropped.
 pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
-    (settings.drop_path > 0.0).then(|| {
+    let drop_path = settings.transformer.drop_path;
+    (drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
         let draw = || rng.random();
-        let scales = vit::drop_path_scales(depth, part.batch, settings.drop_path, draw);
+        let scales = vit::drop_path_scales(depth, part.batch, drop_path, draw);
         part.of(scales)
     })
 }

@@ -41,6 +41,7 @@ mod tests {
     use super::*;
     use wave::expand::expand;
     use wave::finetune::Options;
+    use wave::predict::{Predict, predict};
     use wave::settings::Expand;
 
     #[test]
@@ -66,10 +67,12 @@ mod tests {
         let Options {
             verbosity, context, ..
         } = &options;
-        let (none, pictures) = (Default::default(), [picture]);
-        let predicted =
-            wave::predict::predict(&out, None, &none, &pictures, None, *verbosity, context)
-                .unwrap();
+        let asked = Predict {
+            model: out,
+            images: vec![picture],
+            ..Predict::default()
+        };
+        let predicted = predict(&asked, *verbosity, context).unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);
         let best = &classifier.classify(&image).unwrap()[0];

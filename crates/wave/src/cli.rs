@@ -31,22 +31,6 @@ pub unsafe fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    work(cli)
-}
-
-/// Prints help, or the error in the arguments.
-fn usage(error: &clap::Error) -> ExitCode {
-    match error.print() {
-        Err(e) if !error.use_stderr() && e.kind() != std::io::ErrorKind::BrokenPipe => {
-            tell(&format!("wave: cannot print the help: {e}"));
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::from(error.exit_code() as u8),
-    }
-}
-
-/// Does the work on the thread pool.
-fn work(cli: Cli) -> ExitCode {
     if cli.common.verbose {
         terminal::show_details();
     }
@@ -65,6 +49,17 @@ fn work(cli: Cli) -> ExitCode {
     match execute(cli, &world, &interruption) {
         Ok(()) => world.leave(),
         Err(error) => world.fail(&error, &interruption),
+    }
+}
+
+/// Prints help, or the error in the arguments.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(e) if !error.use_stderr() && e.kind() != std::io::ErrorKind::BrokenPipe => {
+            tell(&format!("wave: cannot print the help: {e}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(error.exit_code() as u8),
     }
 }
 
@@ -150,21 +145,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
         Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
         Command::Eval { model, settings } => Done::Result(eval::eval(&model, &settings, context)?),
-        Command::Predict {
-            model,
-            heads,
-            classes,
-            images,
-            csv,
-        } => Done::Result(predict::predict(
-            &model,
-            heads,
-            &classes,
-            &images,
-            csv.as_deref(),
-            verbosity,
-            context,
-        )?),
+        Command::Predict(it) => Done::Result(predict::predict(&it, verbosity, context)?),
         Command::Inspect { path, pictures } => {
             for written in pictures.plots.iter().chain(&pictures.html) {
                 lock::check_idle(written)?;

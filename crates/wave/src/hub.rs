@@ -62,11 +62,10 @@ mod connected {
             )));
         }
         // Without a card, the plan generates one.
-        let card = card.map(|card| origin::published(&card, &repo.to_string(), license));
-        let card = card.map(|card| match dir.join(wave_hub::PICTURE_FILE).is_file() {
-            true => origin::illustrated(&card),
-            false => card,
-        });
+        let mut card = card.map(|card| origin::published(&card, &repo.to_string(), license));
+        if dir.join(wave_hub::PICTURE_FILE).is_file() {
+            card = card.as_deref().map(origin::illustrated);
+        }
         let options = PublishOptions {
             private: settings.private,
             revision: settings.revision.clone(),
@@ -77,17 +76,13 @@ mod connected {
         };
         let hub = HubSettings::from_env()?;
         let done = with_progress(|progress| hub::publish(&hub, dir, &repo, &options, progress))?;
-        let files: Vec<Value> = done
-            .plan
-            .files
-            .iter()
-            .map(|f| json!({ "path": f.path, "bytes": f.bytes, "sha256": f.sha256 }))
-            .collect();
+        let files = done.plan.files.iter();
+        let files = files.map(|f| json!({ "path": f.path, "bytes": f.bytes, "sha256": f.sha256 }));
         let mut result = json!({
             "repo": repo.to_string(),
             "commit": done.commit,
             "url": done.url,
-            "files": files,
+            "files": files.collect::<Value>(),
             "left_out": done.plan.left_out,
         });
         if dry_run {

@@ -6,7 +6,7 @@ use pictures::Picture;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::delta::{self, DeltaDir};
-use wave_artefacts::model::{Model, Network, decimal};
+use wave_artefacts::model::{Model, Network, decimal, without_article};
 use wave_artefacts::preprocessing;
 use wave_artefacts::templates::{self, TemplateDir};
 use wave_hub::{Preprocessing, Source};
@@ -38,19 +38,19 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
     let place = &wave_run::locate::locate(path, context)?;
     let found = Found::read(place, context)?;
     let mut out = found.summary.clone();
-    let mut pictures = match plots.or(html) {
-        Some(_) => found.pictures()?,
-        None => Vec::new(),
-    };
-    if let Some(data) = &asked.data {
-        if plots.or(html).is_none() {
+    let pictures = match (plots.or(html), &asked.data) {
+        (Some(_), data) => found.pictures(data.as_deref(), context)?,
+        (None, None) => Vec::new(),
+        (None, Some(_)) => {
             return Err(request(
                 "--data draws attention maps; give --plots DIR or --html FILE to write them to",
             ));
         }
-        pictures.push(found.attention_maps(data, context)?);
-    }
-    let surface = found.surface()?;
+    };
+    let surface = match &found.templates {
+        Some(templates) => Surface::new(&templates.config.accuracies).plot()?,
+        None => None,
+    };
     if let Some(dir) = plots {
         wave_hub::prepare_out(dir)?;
         let mut written = Vec::new();
@@ -132,14 +132,6 @@ impl Found {
         Ok(found)
     }
 
-    /// A plot of the accuracies recorded in a template directory.
-    fn surface(&self) -> Result<Option<String>> {
-        match &self.templates {
-            Some(templates) => Surface::new(&templates.config.accuracies).plot(),
-            None => Ok(None),
-        }
-    }
-
     /// The attention maps of a transformer, on test images of `data`.
     fn attention_maps(&self, data: &str, context: &Context) -> Result<Picture> {
         let Some(model) = &self.model else {
@@ -158,7 +150,8 @@ impl Found {
         pictures::attention_maps(shape, &model.weights, &tests)
     }
 
-    fn pictures(&self) -> Result<Vec<Picture>> {
+    /// Heat maps of the contents, and attention maps if there is data.
+    fn pictures(&self, data: Option<&str>, context: &Context) -> Result<Vec<Picture>> {
         let mut all = Vec::new();
         if let Some(templates) = &self.templates {
             let gene = &templates.learngene;
@@ -173,6 +166,9 @@ impl Found {
                 all.extend(pictures::attention(shape, &model.weights)?);
             }
             all.extend(pictures::filters(&model.network, &model.weights)?);
+        }
+        if let Some(data) = data {
+            all.push(self.attention_maps(data, context)?);
         }
         Ok(all)
     }
@@ -217,8 +213,7 @@ fn describe_delta(delta: &DeltaDir) -> Value {
 
 /// A model, with its tensors as stored in the file, since some are renamed or filled in on reading.
 fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights) -> Result<Value> {
-    let (channels, side) = model.network.input();
-    let steps = preprocessing::of(path, channels, side)?;
+    let steps = preprocessing::of(path, model.network.input())?;
     let (depth, width) = model.network.size();
     let transform = &model.transform;
     let (vit, other) = match &model.network {
@@ -228,7 +223,7 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
     };
     let mut all = json!({
         "kind": "model",
-        "architecture": architecture(model.network.family()),
+        "architecture": without_article(model.network.family()),
         "depth": depth,
         "width": width,
         "heads": vit.map(|s| s.heads).or(other.map(|s| s.heads)),
@@ -269,12 +264,6 @@ fn describe_steps(steps: &Preprocessing) -> Value {
     let steps = steps.described();
     let row = |(step, value, source): &(&str, String, &Source)| json!({"step": step, "value": value, "from": source.to_string()});
     steps.iter().map(row).collect()
-}
-
-/// A family name without its article.
-fn architecture(family: &str) -> &str {
-    let short = family.strip_prefix("an ").or(family.strip_prefix("a "));
-    short.unwrap_or(family)
 }
 
 /// Number of parameters by origin, as far as known.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use wave_artefacts::classifier::Class;
 use wave_artefacts::model::Model;
 use wave_artefacts::zero_shot;
@@ -19,28 +19,40 @@ const TOP: usize = 5;
 /// The key of the images that could not be read, each with its error.
 pub(crate) const BROKEN: &str = "broken";
 
-/// Classifies image files, and all images in directories. `heads` is the model's number of attention heads, if its
-/// config.json does not give it; `classes` are the class names for a CLIP or SigLIP. Writes a table with a
-/// line per image to the file `csv`, if given. Returns the output of `--json`.
+/// A request to classify image files, and all images in directories.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)] // its subcommand already has a group of this name
+pub struct Predict {
+    /// Model directory or safetensors file
+    pub model: PathBuf,
+    /// Number of attention heads of a transformer whose config.json lacks it
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files, or directories of images
+    #[arg(required = true)]
+    pub images: Vec<PathBuf>,
+    /// Also write a CSV file with one row per image: image, index, label, probability
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Class names for a CLIP or SigLIP.
+    #[command(flatten)]
+    pub classes: ZeroShot,
+}
+
+/// Classifies the images of a request. Returns the output of `--json`.
 ///
 /// # Errors
 /// If there is no such model, no image can be read, or logits are not finite. If only some images cannot be read,
 /// they are listed under `broken`.
-pub fn predict(
-    dir: &Path,
-    heads: Option<usize>,
-    classes: &ZeroShot,
-    images: &[PathBuf],
-    csv: Option<&Path>,
-    verbosity: Verbosity,
-    context: &Context,
-) -> Result<Value> {
-    let (model, _) = zero_shot::open(dir, heads, classes, context)?;
-    let images = files(images)?.into_iter().map(Picture::File).collect();
+pub fn predict(asked: &Predict, verbosity: Verbosity, context: &Context) -> Result<Value> {
+    let (model, _) = zero_shot::open(&asked.model, asked.heads, &asked.classes, context)?;
+    let images = files(&asked.images)?
+        .into_iter()
+        .map(Picture::File)
+        .collect();
     let result = classify(&model, images, verbosity, context)?;
-    if let Some(file) = csv {
-        let predictions = result["predictions"].as_array();
-        wave_hub::write_named(file, table(predictions.map_or(&[], |p| p)).as_bytes())?;
+    if let (Some(file), Some(predictions)) = (&asked.csv, result["predictions"].as_array()) {
+        wave_hub::write_named(file, table(predictions).as_bytes())?;
     }
     Ok(result)
 }
@@ -100,14 +112,12 @@ pub fn classify(
 
 /// The pixels of an image file.
 fn read(picture: &Picture, name: &str) -> Result<RawImage> {
-    match picture {
-        Picture::File(path) => {
-            let bytes = wave_hub::read_bytes(path)
-                .map_err(|e| request(format!("cannot read the image {e}")))?;
-            Ok(wave_data::decode(&bytes, name)?)
-        }
-        Picture::Bytes(_, bytes) => Ok(wave_data::decode(bytes, name)?),
-    }
+    let bytes = match picture {
+        Picture::File(path) => &wave_hub::read_bytes(path)
+            .map_err(|e| request(format!("cannot read the image {e}")))?,
+        Picture::Bytes(_, bytes) => bytes,
+    };
+    Ok(wave_data::decode(bytes, name)?)
 }
 
 /// An error that names the images of a result that could not be read, if there are any.

@@ -61,10 +61,8 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         )));
     }
     check(recipe, context)?;
-    let lock = context
-        .is_first()
-        .then(|| open(recipe, out, options))
-        .transpose()?;
+    let first = context.is_first();
+    let lock = first.then(|| open(recipe, out, options)).transpose()?;
     context.on_first(|| {
         let (own, text) = (out.join("recipe.toml"), toml::to_string(&recipe.table)?);
         Ok(wave_hub::write_atomic(&own, text.as_bytes())?)
@@ -91,12 +89,9 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     let mut dir = out.join("condense");
     let settings: Condense = recipe.stage("condense", None)?;
     let ancestors = Ancestors::default();
+    let name = &recipe.name;
     let mut rows = vec![condense::condense(
-        &recipe.name,
-        &settings,
-        &ancestors,
-        &dir,
-        options,
+        name, &settings, &ancestors, &dir, options,
     )?];
     if recipe.has("expand") {
         let templates = std::mem::replace(&mut dir, out.join("expand"));
@@ -301,10 +296,11 @@ fn describe_ancestor(
     let (method, start, finetune) = ancestor_table(recipe)?;
     let model = init::new_model(&method, &start, context)?;
     let ancestor = Ancestor::new(model.clone(), String::new(), Value::Null, context)?;
-    let plan = FinetunePlan::new(&finetune)
-        .and_then(|plan| Prepared::new(model, None, plan, None, context));
-    let text = plan.and_then(|plan| plan.describe());
-    let text = text.context("[ancestor]")?;
+    let plan = FinetunePlan::new(&finetune);
+    let plan = plan.and_then(|plan| Prepared::new(model, None, plan, None, context));
+    let text = plan
+        .and_then(|plan| plan.describe())
+        .context("[ancestor]")?;
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 

@@ -19,28 +19,19 @@ struct Shipped {
 }
 
 macro_rules! shipped {
-    ($name:literal) => {
+    ($name:literal: $($file:literal),*) => {
         Shipped {
             name: $name,
-            files: shipped!(
-                $name,
-                "templates.safetensors",
-                "README.md",
-                "expand.py",
-                "config.json"
-            ),
+            files: [$(($file, include_bytes!(concat!("../templates/", $name, "/", $file)))),*],
         }
-    };
-    ($name:literal, $($file:literal),*) => {
-        [$((
-            $file,
-            include_bytes!(concat!("../templates/", $name, "/", $file)),
-        )),*]
     };
 }
 
 /// The first set is the default.
-const SETS: [Shipped; 2] = [shipped!("cifar-10"), shipped!("fashion-mnist")];
+const SETS: [Shipped; 2] = [
+    shipped!("cifar-10": "templates.safetensors", "README.md", "expand.py", "config.json"),
+    shipped!("fashion-mnist": "templates.safetensors", "README.md", "expand.py", "config.json"),
+];
 
 /// The names of the sets included in the command.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -110,16 +101,11 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     for set in &SETS {
         rows.push(row(set.name, &templates::read(&unpacked(set, context)?)?));
     }
-    let here = Path::new("templates");
-    let mut found = match here.is_dir() {
-        true => within(here)?,
-        false => Vec::new(),
-    };
+    let mut found = within(Path::new("templates"))?;
     for dir in dirs {
         let inside = match is_set(dir) {
             true => vec![dir.clone()],
-            false if dir.is_dir() => within(dir)?,
-            false => Vec::new(),
+            false => within(dir)?,
         };
         if inside.is_empty() {
             return Err(request(format!(
@@ -150,7 +136,7 @@ pub fn on_hub() -> Result<Value> {
         json!({ "name": name, "data": set.datasets.join(", "), "license": set.license,
             "downloads_a_month": set.downloads })
     });
-    Ok(json!({ "templates": rows.collect::<Vec<_>>() }))
+    Ok(json!({ "templates": rows.collect::<Value>() }))
 }
 
 /// Always fails: this build has no hub.
@@ -174,13 +160,14 @@ fn downloaded() -> Result<Vec<(String, PathBuf)>> {
     Ok(Vec::new())
 }
 
-/// The template directories in a directory, sorted.
+/// The template directories in a directory, sorted; none if it is not one.
 fn within(dir: &Path) -> Result<Vec<PathBuf>> {
-    let cannot = || format!("cannot read {}", dir.display());
-    let entries = fs::read_dir(dir).with_context(cannot)?;
-    let mut all: Vec<PathBuf> = entries
-        .map(|entry| Ok(entry.with_context(cannot)?.path()))
-        .collect::<Result<_>>()?;
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(dir).and_then(|all| all.map(|entry| Ok(entry?.path())).collect());
+    let mut all: Vec<PathBuf> =
+        entries.with_context(|| format!("cannot read {}", dir.display()))?;
     all.retain(|dir| is_set(dir));
     all.sort();
     Ok(all)

@@ -61,9 +61,12 @@ pub fn open_one(name: &str) -> Result<Dataset> {
 }
 
 /// Splits `inverted:rotated:SPEC` before SPEC.
-fn controls(name: &str) -> (&str, &str) {
-    let kinds = name.split_inclusive(':');
-    let controls = kinds.take_while(|kind| CONTROLS.contains(&kind.trim_end_matches(':')));
+pub(crate) fn controls(name: &str) -> (&str, &str) {
+    let is_control = |kind: &&str| {
+        kind.strip_suffix(':')
+            .is_some_and(|k| CONTROLS.contains(&k))
+    };
+    let controls = name.split_inclusive(':').take_while(is_control);
     name.split_at(controls.map(str::len).sum())
 }
 

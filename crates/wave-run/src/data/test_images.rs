@@ -65,19 +65,10 @@ impl TestImages {
             )));
         }
         tell_size(&*source, transform);
-        detail(|| {
-            format!(
-                "{}: {} test images; {transform:?}",
-                dataset.name,
-                indices.len()
-            )
-        });
-        Ok(TestImages::new(
-            &dataset.name,
-            (source, indices),
-            transform,
-            context,
-        ))
+        let (name, n) = (&dataset.name, indices.len());
+        detail(|| format!("{name}: {n} test images; {transform:?}"));
+        let images = (source, indices);
+        Ok(TestImages::new(name, images, transform, context))
     }
 
     pub(super) fn new(
@@ -112,14 +103,14 @@ impl TestImages {
 
     /// Fails if there are no images to measure an accuracy on.
     pub fn check(&self) -> Result<()> {
-        match self.indices.is_empty() {
-            false => Ok(()),
-            true => Err(request(format!(
-                "{} has no test images, so accuracy cannot be measured: give --hold-out N to test \
-                 on training images, or other data",
-                self.spec
-            ))),
+        if !self.indices.is_empty() {
+            return Ok(());
         }
+        Err(request(format!(
+            "{} has no test images, so accuracy cannot be measured: give --hold-out N to test on \
+             training images, or other data",
+            self.spec
+        )))
     }
 
     /// Reports on stderr the broken images that were left out, and returns their number. Every rank

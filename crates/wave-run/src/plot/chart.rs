@@ -51,20 +51,18 @@ pub struct Chart<'a> {
     pub series: &'a [Series],
 }
 
-type Rgb = (u8, u8, u8);
-
 /// Okabe and Ito's colours, told apart with every common colour blindness.
-const STRONG: [Rgb; 6] = [
-    (0, 114, 178),
-    (213, 94, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (176, 128, 0),
-    (90, 80, 180),
+const STRONG: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(176, 128, 0),
+    RGBColor(90, 80, 180),
 ];
-const INK: Rgb = (34, 34, 34);
-const GREY: Rgb = (150, 150, 150);
-const GRID: Rgb = (224, 224, 224);
+const INK: RGBColor = RGBColor(34, 34, 34);
+const GREY: RGBColor = RGBColor(150, 150, 150);
+const GRID: RGBColor = RGBColor(224, 224, 224);
 
 /// Width and height of the part with axes, in pixels.
 const SIZE: (u32, u32) = (640, 420);
@@ -80,7 +78,18 @@ const LEADER: i32 = 22;
 /// A curve with more points gets no marks.
 const MOST_MARKED: usize = 24;
 
-impl Chart<'_> {
+impl<'a> Chart<'a> {
+    /// A chart of values over the epochs of a training, which its title names.
+    pub fn over_epochs(title: &'a str, unit: Unit, series: &'a [Series]) -> Chart<'a> {
+        Chart {
+            title,
+            x_label: "epoch",
+            y_label: "",
+            unit,
+            series,
+        }
+    }
+
     /// The chart as SVG. Equal charts give equal text.
     pub fn svg(&self) -> Result<String> {
         let longest = self.series.iter().map(|s| s.name.chars().count()).max();
@@ -166,9 +175,9 @@ impl Chart<'_> {
             .y_labels(7)
             .disable_x_mesh()
             .max_light_lines(1)
-            .bold_line_style(rgb(GRID))
-            .light_line_style(rgb(GRID))
-            .axis_style(rgb(INK))
+            .bold_line_style(GRID)
+            .light_line_style(GRID)
+            .axis_style(INK)
             .axis_desc_style(text(15, INK))
             .label_style(text(14, INK))
             .x_label_formatter(&|x| tick(*x, x_max - x_min))
@@ -176,19 +185,19 @@ impl Chart<'_> {
             .draw()?;
         // Grey below, and the first curve above all others.
         let mut order: Vec<&Curve> = curves.iter().rev().collect();
-        order.sort_by_key(|curve| curve.strong);
+        order.sort_by_key(|curve| curve.series.strong);
         for curve in &order {
-            if curve.strong && !curve.outline.is_empty() {
-                let band = Polygon::new(curve.outline.clone(), rgb(curve.colour).mix(0.15));
+            if curve.series.strong && !curve.outline.is_empty() {
+                let band = Polygon::new(curve.outline.clone(), curve.colour.mix(0.15));
                 chart.draw_series(std::iter::once(band))?;
             }
         }
         for curve in order {
-            let (width, radius) = if curve.strong { (2, 3) } else { (1, 2) };
-            let style = rgb(curve.colour).stroke_width(width);
+            let (width, radius) = if curve.series.strong { (2, 3) } else { (1, 2) };
+            let style = curve.colour.stroke_width(width);
             chart.draw_series(LineSeries::new(curve.line.iter().copied(), style))?;
             if curve.line.len() <= MOST_MARKED {
-                let style = rgb(curve.colour).filled();
+                let style = curve.colour.filled();
                 let marks = curve.line.iter().map(|&p| Circle::new(p, radius, style));
                 chart.draw_series(marks)?;
             }
@@ -200,16 +209,15 @@ impl Chart<'_> {
 
 /// The part of a series that can be drawn.
 struct Curve<'a> {
-    name: &'a str,
-    strong: bool,
-    colour: Rgb,
+    series: &'a Series,
+    colour: RGBColor,
     line: Vec<(f64, f64)>,
     /// Outline of the shaded area; empty if there is none.
     outline: Vec<(f64, f64)>,
 }
 
 impl<'a> Curve<'a> {
-    fn new(series: &'a Series, colour: Rgb) -> Curve<'a> {
+    fn new(series: &'a Series, colour: RGBColor) -> Curve<'a> {
         let points = &series.points;
         let line: Vec<(f64, f64)> = points.iter().map(|&(x, y, _)| (x, y)).collect();
         let mut outline = Vec::new();
@@ -218,8 +226,7 @@ impl<'a> Curve<'a> {
             outline.extend(points.iter().rev().map(|&(x, y, spread)| (x, y - spread)));
         }
         Curve {
-            name: &series.name,
-            strong: series.strong,
+            series,
             colour,
             line: finite(&line),
             outline: finite(&outline),
@@ -244,10 +251,14 @@ fn name(
     let range = (f64::from(TITLE_HEIGHT), f64::from(lowest + 40));
     for ((curve, (x, y)), at) in named.iter().zip(apart(&wanted, NAME_STEP, range)) {
         let to = (SIZE.0 as i32 + LEADER - 4, at.round() as i32);
-        let thin = rgb(curve.colour).mix(0.6).stroke_width(1);
+        let thin = curve.colour.mix(0.6).stroke_width(1);
         root.draw(&PathElement::new(vec![(*x + 5, *y), to], thin))?;
         let place = (to.0 + 4, to.1 - NAME / 2);
-        root.draw(&Text::new(curve.name, place, text(NAME, curve.colour)))?;
+        root.draw(&Text::new(
+            &*curve.series.name,
+            place,
+            text(NAME, curve.colour),
+        ))?;
     }
     Ok(())
 }
@@ -269,14 +280,9 @@ fn apart(wanted: &[f64], step: f64, range: (f64, f64)) -> Vec<f64> {
     at
 }
 
-fn rgb((r, g, b): Rgb) -> RGBColor {
-    RGBColor(r, g, b)
-}
-
 /// Text with this font size in pixels.
-fn text(size: i32, colour: Rgb) -> TextStyle<'static> {
+fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     const OF_PIXEL: f64 = 1.24; // what plotters divides by
-    let colour = rgb(colour);
     ("sans-serif", OF_PIXEL * f64::from(size))
         .into_font()
         .color(&colour)
@@ -316,20 +322,14 @@ fn span(values: impl Iterator<Item = f64> + Clone, margin: f64, least: f64) -> (
 /// Label of a tick: enough decimals to tell neighbouring ticks apart, or a power of ten where those
 /// would be long.
 fn tick(value: f64, range: f64) -> String {
-    // Zero, up to the rounding error of summed steps.
-    let value = if value.abs() < 1e-9 * range {
-        0.0
-    } else {
-        value
-    };
+    // Up to the rounding error of summed steps.
+    if value.abs() < 1e-9 * range {
+        return "0".to_owned();
+    }
     let digits = (1.0 - (range / 4.0).log10()).ceil().max(0.0);
     if range < 1e-3 || value.abs() >= 1e6 {
         let extra = (value.abs() / range).log10().ceil().clamp(0.0, 9.0) as usize;
-        return if value == 0.0 {
-            "0".to_owned()
-        } else {
-            format!("{value:.*e}", extra + 1)
-        };
+        return format!("{value:.*e}", extra + 1);
     }
     let text = format!("{value:.*}", digits as usize);
     match text.contains('.') {
@@ -339,12 +339,13 @@ fn tick(value: f64, range: f64) -> String {
 }
 
 /// The colour of the i-th strong series: six that are easily told apart, then hues a golden angle apart.
-fn colour(i: usize) -> Rgb {
+fn colour(i: usize) -> RGBColor {
     match STRONG.get(i) {
         Some(&own) => own,
         None => {
             let hue = (i as f64 * 0.618_033_988_75).fract();
-            HSLColor(hue, 0.7, 0.45).to_backend_color().rgb
+            let (r, g, b) = HSLColor(hue, 0.7, 0.45).to_backend_color().rgb;
+            RGBColor(r, g, b)
         }
     }
 }

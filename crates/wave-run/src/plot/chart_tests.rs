@@ -87,8 +87,8 @@ fn names_stand_apart_at_the_ends_of_their_lines() {
     assert_eq!(names[0].2, "method 19");
     assert!(names.iter().all(|(x, _, _)| *x > f64::from(SIZE.0)));
     // Three have colours; the others are grey.
-    let hex = |(r, g, b): Rgb| format!("fill=\"#{r:02X}{g:02X}{b:02X}\"");
-    let named = |colour: Rgb| {
+    let hex = |RGBColor(r, g, b): RGBColor| format!("fill=\"#{r:02X}{g:02X}{b:02X}\"");
+    let named = |colour: RGBColor| {
         let texts = svg.split("<text").skip(1);
         texts
             .filter(|t| t.contains(&hex(colour)) && t.contains("method"))

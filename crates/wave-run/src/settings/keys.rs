@@ -5,9 +5,10 @@ use std::ops::RangeInclusive;
 /// A key with its minimum and maximum.
 pub type Range = (&'static str, RangeInclusive<f64>);
 
-/// Declares a group of keys, each as `key: type = default, range;` after its help and its flag. Default and range are
-/// optional. `table` is a group without flags that has its own table in a recipe; groups whose keys are flattened into
-/// this group follow `with`.
+/// Declares a group of keys, each as `key<VALUE>: type = default, range;` after its help. VALUE is the placeholder in the
+/// help of its flag, or `VALUE ','` if the flag takes several values, separated by commas; a key without it has no flag.
+/// Default and range are optional. `table` is a group without flags that has its own table in a recipe; groups whose
+/// keys are flattened into this group follow `with`.
 ///
 /// `Group` holds the given values: flags and recipe tables are parsed into it. `GroupValues` replaces missing values by
 /// their defaults; a key without a default is an `Option` there too, since its absence has a meaning.
@@ -15,7 +16,8 @@ macro_rules! keys {
     (
         $(#[$of_group:meta])*
         $group:ident => $values:ident {
-            $($(#[$of_key:meta])* $key:ident: $type:ty $(= $default:expr)? $(, $range:expr)?;)*
+            $($(#[$of_key:meta])* $key:ident$(<$value:ident $($comma:literal)?>)?:
+                $type:ty $(= $default:expr)? $(, $range:expr)?;)*
         } $(table {
             $(#[$of_table:meta])* $table:ident: $rows:ty
         })? $(with {
@@ -26,7 +28,8 @@ macro_rules! keys {
         #[group(skip)] // a subcommand already has a group of its name
         $(#[$of_group])*
         pub struct $group {
-            $($(#[$of_key])* pub $key: Option<$type>,)*
+            $($(#[$of_key])* $(#[arg(long, value_name = stringify!($value) $(, value_delimiter = $comma)?)])?
+                pub $key: Option<$type>,)*
             $(#[arg(skip)] #[serde(default)] $(#[$of_table])* pub $table: $rows,)?
             $($(#[command(flatten)] #[serde(flatten)] pub $part: $given,)*)?
         }

@@ -20,23 +20,17 @@ keys! {
     Images => ImagesValues {
         /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR),
         /// a/{00000..00099}.tar, or hf:OWNER/NAME, a data set on a hub
-        #[arg(long, value_name = "D")]
-        data: String;
+        data<D>: String;
         /// Train on the first N images of a seeded shuffle [default: all]
-        #[arg(long, value_name = "N")]
-        train_limit: usize, 1.0..=1e12;
+        train_limit<N>: usize, 1.0..=1e12;
         /// Test on the first N images of a seeded shuffle, or with --hold-out on all that it holds out [default: all]
-        #[arg(long, value_name = "N")]
-        test_limit: usize, 1.0..=1e12;
+        test_limit<N>: usize, 1.0..=1e12;
         /// Hold out N training images and test on them instead of the test set
-        #[arg(long, value_name = "N")]
-        hold_out: usize, 1.0..=1e12;
+        hold_out<N>: usize, 1.0..=1e12;
         /// Mean of each channel, 0 to 1 [default: measured]
-        #[arg(long, value_name = "X", value_delimiter = ',')]
-        mean: Vec<f64>, 0.0..=1.0;
+        mean<X ','>: Vec<f64>, 0.0..=1.0;
         /// Standard deviation of each channel, 0 to 1 [default: measured]
-        #[arg(long, value_name = "X", value_delimiter = ',')]
-        std: Vec<f64>, 1e-4..=1.0;
+        std<X ','>: Vec<f64>, 1e-4..=1.0;
     }
 }
 
@@ -45,56 +39,40 @@ keys! {
     #[command(next_help_heading = "Training")]
     Optimisation => OptimisationValues {
         /// Epochs: passes over the training images (or give --steps)
-        #[arg(long, value_name = "N")]
-        epochs: f64, 0.0..=1e6;
+        epochs<N>: f64, 0.0..=1e6;
         /// Number of optimiser steps (or give --epochs)
-        #[arg(long, value_name = "N")]
-        steps: u64, 0.0..=1e12;
+        steps<N>: u64, 0.0..=1e12;
         /// Global batch size: a number, or auto (the largest power of two up to 1024 that fits in memory). Choose the
         /// learning rate to match [default: 128]
-        #[arg(long, value_name = "N")]
-        batch: BatchSize = BatchSize::Images(DEFAULT_BATCH), 1.0..=1e9;
+        batch<N>: BatchSize = BatchSize::Images(DEFAULT_BATCH), 1.0..=1e9;
         /// Gradient accumulation over N micro-batches, to save memory. N must divide the batch, or each rank's share of
         /// it. Batch norms of a ConvMixer see one micro-batch at a time [default: 1]
-        #[arg(long, value_name = "N")]
-        accumulate: usize = 1, 1.0..=1e9;
+        accumulate<N>: usize = 1, 1.0..=1e9;
         /// Peak learning rate of AdamW and Muon [default: 0.0005; for expand 0.01]
-        #[arg(long, value_name = "X")]
-        lr: f64, 0.0..=100.0;
+        lr<X>: f64, 0.0..=100.0;
         /// Learning-rate schedule: cosine with warm-up; or triangular (linear from 0 to the peak at 2/5 of training, to
         /// a twentieth of it at 4/5, to 0 at the end) [default: cosine]
-        #[arg(long, value_name = "SHAPE")]
-        lr_schedule: LrSchedule = LrSchedule::Cosine;
+        lr_schedule<SHAPE>: LrSchedule = LrSchedule::Cosine;
         /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
-        #[arg(long, value_name = "X")]
-        min_lr_ratio: f64 = 0.01, 0.0..=1.0;
+        min_lr_ratio<X>: f64 = 0.01, 0.0..=1.0;
         /// Weight decay of matrices (never of biases, norms or position embeddings) [default: 0.05; for expand 0]
-        #[arg(long, value_name = "X")]
-        weight_decay: f64, 0.0..=100.0;
+        weight_decay<X>: f64, 0.0..=100.0;
         /// Learning-rate warm-up, in epochs [default: a twentieth of training]
-        #[arg(long, value_name = "X")]
-        warmup_epochs: f64, 0.0..=1e6;
+        warmup_epochs<X>: f64, 0.0..=1e6;
         /// Label smoothing, 0 to 1 [default: 0]
-        #[arg(long, value_name = "X")]
-        label_smoothing: f64 = 0.0, 0.0..=1.0;
+        label_smoothing<X>: f64 = 0.0, 0.0..=1.0;
         /// Decay of the EMA of the weights; the averaged weights are written [default: none]
-        #[arg(long, value_name = "X")]
-        ema: f64, 0.0..=0.999_999;
+        ema<X>: f64, 0.0..=0.999_999;
         /// Gradient-norm clipping threshold [default: 1]
-        #[arg(long, value_name = "X")]
-        clip: f64 = 1.0, 1e-9..=1e9;
+        clip<X>: f64 = 1.0, 1e-9..=1e9;
         /// Test every N epochs and at the end; 0 tests only at the end [default: 1]
-        #[arg(long, value_name = "N")]
-        test_epochs: u64 = 1, 0.0..=1e6;
+        test_epochs<N>: u64 = 1, 0.0..=1e6;
         /// Early-stopping patience, in tests (see --test-epochs); use with --keep best and --hold-out [default: none]
-        #[arg(long, value_name = "N")]
-        patience: usize, 1.0..=1e6;
+        patience<N>: usize, 1.0..=1e6;
         /// Time limit in minutes; the model trained so far is written [default: none]
-        #[arg(long, value_name = "MINUTES")]
-        time_limit: f64, 0.0..=1e6;
+        time_limit<MINUTES>: f64, 0.0..=1e6;
         /// Random seed [default: 0]
-        #[arg(long, value_name = "N")]
-        seed: u64 = 0;
+        seed<N>: u64 = 0;
     }
 }
 
@@ -104,24 +82,17 @@ keys! {
     OfTransformers => OfTransformersValues {
         /// Drop path (stochastic depth): rate at the last layer, rising linearly from 0 at the first
         /// [default: 0]
-        #[arg(long, value_name = "X")]
-        drop_path: f64 = 0.0, 0.0..=0.99;
-        /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
-        #[arg(long, value_name = "X")]
-        layer_decay: f64 = 1.0, 0.0..=1.0;
+        drop_path<X>: f64 = 0.0, 0.0..=0.99;
         /// Use Muon for the matrices of blocks, templates and scalers: it orthogonalises their momentum before each
         /// step. AdamW trains the rest. Needs several times fewer epochs far from convergence [default: true for a
         /// condensation that trains weights, else false]
-        #[arg(long, value_name = "BOOL")]
-        muon: bool;
+        muon<BOOL>: bool;
         /// Precision of a transformer's matrix products in training; auto uses bf16 where the processor multiplies it
         /// faster [default: f32]
-        #[arg(long, value_name = "P")]
-        precision: PrecisionChoice = PrecisionChoice::F32;
+        precision<P>: PrecisionChoice = PrecisionChoice::F32;
         /// Activation checkpointing: recompute a block's activations in the backward pass. Same results, less memory, a
         /// third more time [default: false]
-        #[arg(long, value_name = "BOOL")]
-        recompute: bool = false;
+        recompute<BOOL>: bool = false;
     }
 }
 
@@ -130,37 +101,27 @@ keys! {
     #[command(next_help_heading = "Augmentation")]
     Augmentation => AugmentationValues {
         /// Padding in pixels before random crops [default: 0]
-        #[arg(long, value_name = "N")]
-        crop_padding: usize = 0, 0.0..=1e6;
+        crop_padding<N>: usize = 0, 0.0..=1e6;
         /// Random horizontal flips [default: false]
-        #[arg(long, value_name = "BOOL")]
-        flip: bool = false;
+        flip<BOOL>: bool = false;
         /// RandomResizedCrop: minimum fraction of the image's area, 0 to 1 (0.08 is usual) [default: none]
-        #[arg(long, value_name = "X")]
-        resized_crop: f64, 1e-4..=1.0;
+        resized_crop<X>: f64, 1e-4..=1.0;
         /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
-        #[arg(long, value_name = "POLICY")]
-        rand_augment: String;
+        rand_augment<POLICY>: String;
         /// Random erasing: probability of replacing a rectangle with noise [default: 0]
-        #[arg(long, value_name = "X")]
-        erasing: f64, 0.0..=1.0;
+        erasing<X>: f64, 0.0..=1.0;
         /// Mixup alpha (0.8 is usual) [default: 0]
-        #[arg(long, value_name = "X")]
-        mixup: f64 = 0.0, 0.0..=100.0;
+        mixup<X>: f64 = 0.0, 0.0..=100.0;
         /// CutMix alpha (1 is usual) [default: 0]
-        #[arg(long, value_name = "X")]
-        cutmix: f64 = 0.0, 0.0..=100.0;
+        cutmix<X>: f64 = 0.0, 0.0..=100.0;
         /// Repeated augmentation: number of consecutive augmented copies of each image [default: 1]
-        #[arg(long, value_name = "N")]
-        repeats: usize = 1, 1.0..=1000.0;
+        repeats<N>: usize = 1, 1.0..=1000.0;
         /// Number of augmented versions of each image, used in turn. Later rounds flip (--flip) and shift
         /// (--crop-padding) them again but reuse the ancestor's outputs [default: a new version each epoch]
-        #[arg(long, value_name = "N")]
-        views: u32, 1.0..=u32::MAX as f64;
+        views<N>: u32, 1.0..=u32::MAX as f64;
         /// Random seed of the augmented versions (--views, --cache); independent of --seed, so that runs share a cache
         /// [default: 0]
-        #[arg(long, value_name = "N")]
-        view_seed: u64 = 0;
+        view_seed<N>: u64 = 0;
     }
 }
 
@@ -169,15 +130,12 @@ keys! {
     #[command(next_help_heading = "Checkpoints")]
     Checkpointing => CheckpointingValues {
         /// Also save a checkpoint every N steps, not only after every epoch
-        #[arg(long, value_name = "N")]
-        checkpoint_steps: u64;
+        checkpoint_steps<N>: u64;
         /// Also save a checkpoint every X minutes; 0 never [default: 10]
-        #[arg(long, value_name = "X")]
-        checkpoint_minutes: f64 = 10.0, 0.0..=1e6;
+        checkpoint_minutes<X>: f64 = 10.0, 0.0..=1e6;
         /// Weights to write: last, or best by test accuracy (add --hold-out to keep the test images unseen)
         /// [default: last]
-        #[arg(long, value_name = "WHICH")]
-        keep: Keep = Keep::Last;
+        keep<WHICH>: Keep = Keep::Last;
     }
 }
 
@@ -187,11 +145,9 @@ keys! {
     Elastic => ElasticValues {
         /// Curriculum: fraction of training, 0 to 1, over which the sampled sizes grow from the smallest [default: 0.9;
         /// for finetune 0]
-        #[arg(long, value_name = "X")]
-        growth: f64, 0.0..=1.0;
+        growth<X>: f64, 0.0..=1.0;
         /// Exponent of the growth curve: 1 is linear; larger values keep sizes small for longer [default: 3]
-        #[arg(long, value_name = "P")]
-        growth_power: f64 = 3.0, 0.01..=100.0;
+        growth_power<P>: f64 = 3.0, 0.01..=100.0;
     }
 }
 
@@ -200,22 +156,17 @@ keys! {
     #[command(next_help_heading = "Sampled shapes")]
     Variants => VariantsValues {
         /// MLP ratios (hidden channels / width) to sample for some of the models [default: the auxiliary's]
-        #[arg(long, value_name = "X", value_delimiter = ',')]
-        mlp_ratios: Vec<f64> = Vec::new(), 0.001..=1000.0;
+        mlp_ratios<X ','>: Vec<f64> = Vec::new(), 0.001..=1000.0;
         /// Head widths to sample for some of the models, if they divide the width [default: the auxiliary's]
-        #[arg(long, value_name = "N", value_delimiter = ',')]
-        head_widths: Vec<usize> = Vec::new(), 1.0..=1e6;
+        head_widths<N ','>: Vec<usize> = Vec::new(), 1.0..=1e6;
         /// Image sizes in pixels to sample for some of the models; images are resized [default: the auxiliary's]
-        #[arg(long, value_name = "N", value_delimiter = ',')]
-        image_sizes: Vec<usize> = Vec::new(), 1.0..=100_000.0;
+        image_sizes<N ','>: Vec<usize> = Vec::new(), 1.0..=100_000.0;
         /// Patch sizes in pixels to sample for some of the models, if they divide the image size [default: the
         /// auxiliary's]
-        #[arg(long, value_name = "N", value_delimiter = ',')]
-        patches: Vec<usize> = Vec::new(), 1.0..=100_000.0;
+        patches<N ','>: Vec<usize> = Vec::new(), 1.0..=100_000.0;
         /// Fraction of the models, 0 to 1, whose shape is sampled from these lists; the others are like the auxiliary
         /// [default: 0.5]
-        #[arg(long, value_name = "X")]
-        variant_share: f64 = 0.5, 0.0..=1.0;
+        variant_share<X>: f64 = 0.5, 0.0..=1.0;
     }
 }
 
@@ -225,12 +176,10 @@ keys! {
         /// Cache directory for the ancestor's outputs: the ancestor runs once per image and view (see --views; without
         /// it each epoch is a view). Runs with other templates, sizes and seeds reuse them. Not with --mixup, --cutmix
         /// or --repeats
-        #[arg(long, value_name = "DIR")]
-        cache: String;
+        cache<DIR>: String;
         /// Number of most probable classes to cache per image, or all; other classes share the remaining probability
         /// [default: 16]
-        #[arg(long, value_name = "K")]
-        cache_top: Top = Top::Most(16);
+        cache_top<K>: Top = Top::Most(16);
     }
 }
 
@@ -241,18 +190,9 @@ keys! {
     ZeroShot => ZeroShotValues {
         /// Class names for CLIP or SigLIP, embedded by its text tower: a text file with one name per line, in the order
         /// of the data's classes if it has any
-        #[arg(long, value_name = "FILE")]
-        labels: String;
+        labels<FILE>: String;
         /// Prompt, with {} for the class name. Repeat the flag to average the embeddings of several prompts
         /// [default: "a photo of a {}."]
-        #[arg(long, value_name = "TEXT")]
-        prompt: Vec<String>;
-    }
-}
-
-impl ZeroShot {
-    /// True if class names or a prompt are given.
-    pub fn is_given(&self) -> bool {
-        self.labels.is_some() || self.prompt.is_some()
+        prompt<TEXT>: Vec<String>;
     }
 }

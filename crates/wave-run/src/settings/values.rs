@@ -31,29 +31,6 @@ impl BatchSize {
     }
 }
 
-impl FromStr for BatchSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<BatchSize, String> {
-        match text {
-            "auto" => Ok(BatchSize::Auto),
-            number => number
-                .parse()
-                .map(BatchSize::Images)
-                .map_err(|_| format!("expected a number of images, or auto, not {text}")),
-        }
-    }
-}
-
-impl Serialize for BatchSize {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            BatchSize::Images(n) => n.serialize(to),
-            BatchSize::Auto => "auto".serialize(to),
-        }
-    }
-}
-
 /// Number of classes in a cache of the ancestor's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
@@ -63,28 +40,36 @@ pub enum Top {
     All,
 }
 
-impl FromStr for Top {
-    type Err = String;
+/// Reads and writes settings that are a number of a range, or one word.
+macro_rules! number_or_word {
+    ($name:ident: $number:ident($range:pat), $word:ident = $text:literal; $wrong:literal) => {
+        impl FromStr for $name {
+            type Err = String;
 
-    fn from_str(text: &str) -> Result<Top, String> {
-        match (text, text.parse()) {
-            ("all", _) => Ok(Top::All),
-            (_, Ok(k)) if k > 0 => Ok(Top::Most(k)),
-            _ => Err(format!(
-                "cache_top = {text}; expected a number of classes, at least 1, or all"
-            )),
+            fn from_str(text: &str) -> Result<$name, String> {
+                match (text, text.parse()) {
+                    ($text, _) => Ok($name::$word),
+                    (_, Ok(n @ $range)) => Ok($name::$number(n)),
+                    _ => Err(format!($wrong, text)),
+                }
+            }
         }
-    }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $name::$number(n) => n.serialize(to),
+                    $name::$word => $text.serialize(to),
+                }
+            }
+        }
+    };
 }
 
-impl Serialize for Top {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Top::Most(k) => k.serialize(to),
-            Top::All => "all".serialize(to),
-        }
-    }
-}
+number_or_word!(BatchSize: Images(0..), Auto = "auto";
+    "expected a number of images, or auto, not {}");
+number_or_word!(Top: Most(1..), All = "all";
+    "cache_top = {}; expected a number of classes, at least 1, or all");
 
 /// The smallest and the largest model, as depth and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,17 +100,17 @@ impl FromStr for ModelSizes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ModelSizes, String> {
-        let wrong = || format!("expected sizes such as 2x64..12x192, layers x width, not {text}");
         let size = |text: &str| -> Option<(usize, usize)> {
             let (depth, width) = text.trim().split_once('x')?;
             let size = (depth.trim().parse().ok()?, width.trim().parse().ok()?);
             (size.0 > 0 && size.1 > 0).then_some(size)
         };
         let (least, most) = text.split_once("..").unwrap_or((text, text));
-        let (least, most) = (
-            size(least).ok_or_else(wrong)?,
-            size(most).ok_or_else(wrong)?,
-        );
+        let (Some(least), Some(most)) = (size(least), size(most)) else {
+            return Err(format!(
+                "expected sizes such as 2x64..12x192, layers x width, not {text}"
+            ));
+        };
         if least.0 > most.0 || least.1 > most.1 {
             return Err(format!(
                 "{text}: the second size is smaller than the first; swap them"

@@ -5,13 +5,14 @@ use crate::checkpoint::Best;
 use crate::context::Context;
 use crate::progress::Report;
 use crate::run_dir::{Options, RunDir};
+use crate::settings::{Keep, OptimisationValues};
 use anyhow::Result;
-use candle_core::Device;
+use candle_core::{Device, Tensor};
 use serde_json::json;
 use std::time::Instant;
 use wave_models::Weights;
 use wave_ops::profile::{Work, doing};
-use wave_train::{Batches, Flow, Progress, Scores, State};
+use wave_train::{Batches, Flow, Progress, Scores, State, Variable};
 
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
@@ -51,12 +52,10 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             (Some(run), true) => run.restore(variables)?,
             _ => None,
         };
+        let averaged = train_run.resolved.ema.is_some();
         let (state, best) = match restored {
             Some(restored) => restored,
-            None => {
-                let averaged = train_run.resolved.ema.is_some();
-                (State::new(variables, averaged)?, None)
-            }
+            None => (State::new(variables, averaged)?, None),
         };
         let curve = match &run {
             Some(run) if state.step > 0 => run.scores()?,
@@ -118,13 +117,14 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         }
         if stop {
             self.context.ranks().wait(); // the first rank to exit ends all, so wait for the save
+            return Ok(Flow::Stop);
         }
-        Ok(if stop { Flow::Stop } else { Flow::Continue })
+        Ok(Flow::Continue)
     }
 
     /// True if an epoch that is not the last ends with a test.
     fn tests_after(&self, epoch: f64) -> bool {
-        let plan = self.train_run.resolved;
+        let plan = &self.train_run.resolved.optimisation;
         let every = match plan.patience {
             Some(_) => plan.test_epochs.max(1),
             None if self.train_run.every_epoch => plan.test_epochs,
@@ -136,20 +136,20 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
 
     /// Sets [`Observer::stopped`] if patience or time has run out; the same on all ranks.
     pub(super) fn stop_early(&mut self, step: u64) {
-        let resolved = self.train_run.resolved;
-        let (patience, time_limit) = (resolved.patience, resolved.time_limit);
+        let OptimisationValues {
+            patience,
+            time_limit,
+            ..
+        } = self.train_run.resolved.optimisation;
         if patience.is_none() && time_limit.is_none() {
             return;
         }
-        let best = self
-            .curve
-            .iter()
-            .enumerate()
-            .max_by(|(i, a), (j, b)| a.1.total_cmp(&b.1).then(j.cmp(i))); // the first of equals
+        let tests = self.curve.iter().enumerate();
+        let best = tests.max_by(|(i, a), (j, b)| a.1.total_cmp(&b.1).then(j.cmp(i))); // the first of equals
         let idle = best.map_or(0, |(i, _)| self.curve.len() - 1 - i);
         let impatient = patience.is_some_and(|n| idle >= n);
-        let late = time_limit.is_some_and(|limit| self.began.elapsed() >= limit);
-        let steps = resolved.steps;
+        let late = time_limit.is_some_and(|limit| minutes_since(self.began) >= limit);
+        let steps = self.train_run.resolved.steps;
         let ranks = self.context.ranks();
         if ranks.any(impatient) {
             self.stopped = Some(format!(
@@ -169,7 +169,14 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         if p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends {
             let seconds = self.since.0.elapsed().as_secs_f64().max(1e-9);
             let images = (p.step - self.since.1) as f64 * batch as f64;
-            run.log(&step_entry(p, images / seconds))?;
+            run.log(&json!({
+                "step": p.step,
+                "epoch": p.epoch,
+                "loss": p.loss,
+                "learning_rate": p.learning_rate,
+                "gradient_norm": p.gradient_norm,
+                "images_per_second": (images / seconds).round(),
+            }))?;
             self.since = (Instant::now(), p.step);
         }
         Ok(())
@@ -181,13 +188,14 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let now = self.values(state)?;
         let plan = self.train_run.resolved;
         // Keeping the best values, and patience, need one score of the whole.
-        let all = match plan.keep_best || plan.patience.is_some() {
+        let keep_best = plan.saving.keep == Keep::Best;
+        let all = match keep_best || plan.optimisation.patience.is_some() {
             true => vec![(String::new(), self.trainable.score(&now)?)],
             false => self.trainable.scores_at(&now, p.step)?,
         };
         let scores = all.last().map(|(_, scores)| *scores).unwrap_or_default();
         let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
-        if plan.keep_best && better {
+        if keep_best && better {
             let kept = Best::copy(&now, scores.top1)?;
             if let Some(run) = self.run.as_deref_mut() {
                 run.keep_best(&kept)?;
@@ -197,11 +205,8 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         self.last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
         let words = |(name, scores): &(String, Scores)| {
             let space = if name.is_empty() { "" } else { " " };
-            format!(
-                "{name}{space}top-1 {:.2} %, test loss {:.4}",
-                100.0 * scores.top1,
-                scores.loss
-            )
+            let (top1, loss) = (100.0 * scores.top1, scores.loss);
+            format!("{name}{space}top-1 {top1:.2} %, test loss {loss:.4}")
         };
         let words: Vec<String> = all.iter().map(words).collect();
         report.line(&format!("epoch {:.2}: {}", p.epoch, words.join("; ")));
@@ -212,7 +217,13 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         self.tested = Some((step, *scores));
         self.curve.push((epoch, scores.top1));
         match self.run.as_deref_mut() {
-            Some(run) => run.log(&score_entry(step, epoch, scores)),
+            Some(run) => run.log(&json!({
+                "step": step,
+                "epoch": epoch,
+                "top1": scores.top1,
+                "top5": scores.top5,
+                "test_loss": scores.loss,
+            })),
             None => Ok(()),
         }
     }
@@ -223,15 +234,15 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let Some(run) = self.run.as_deref_mut() else {
             return Ok(());
         };
-        let resolved = self.train_run.resolved;
+        let saving = &self.train_run.resolved.saving;
         let every = |n: u64| p.step.is_multiple_of(n);
-        let due = stop || p.epoch_ends || resolved.checkpoint_steps.is_some_and(every);
+        let due = stop || p.epoch_ends || saving.checkpoint_steps.is_some_and(every);
         if due {
             // All ranks get here at the same step.
             state.check(&self.live.variables, self.context.ranks())?;
         }
-        let passed = |time| self.saved.elapsed() >= time;
-        let late = resolved.checkpoint_every.is_some_and(passed);
+        let minutes = saving.checkpoint_minutes;
+        let late = minutes > 0.0 && minutes_since(self.saved) >= minutes;
         if (due || late) && run.save(state, &self.live.variables, stop)? {
             self.saved = Instant::now();
         }
@@ -241,13 +252,9 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     /// The values, or their EMA if kept.
     fn values(&self, state: &State) -> Result<Weights> {
         let variables = &self.live.variables;
-        Ok(match state.averages(variables)? {
-            Some(averages) => averages,
-            None => variables
-                .iter()
-                .map(|v| (v.name.clone(), v.var.as_detached_tensor()))
-                .collect(),
-        })
+        let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
+        let averages = state.averages(variables)?;
+        Ok(averages.unwrap_or_else(|| variables.iter().map(value).collect()))
     }
 
     /// Tests the last values, and returns the best instead if those were better.
@@ -274,12 +281,9 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             values = self.context.place(&best.values)?;
             scores = Some(trainable.score(&values)?);
         }
-        let values = values
-            .into_iter()
-            .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
-            .collect::<Result<_>>()?;
+        let on_host = |(name, t): (String, Tensor)| Ok((name, t.to_device(&Device::Cpu)?));
         Ok(Outcome {
-            values,
+            values: values.into_iter().map(on_host).collect::<Result<_>>()?,
             scores,
             curve: self.curve,
             steps,
@@ -290,23 +294,6 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     }
 }
 
-fn step_entry(progress: &Progress, images_per_second: f64) -> serde_json::Value {
-    json!({
-        "step": progress.step,
-        "epoch": progress.epoch,
-        "loss": progress.loss,
-        "learning_rate": progress.learning_rate,
-        "gradient_norm": progress.gradient_norm,
-        "images_per_second": images_per_second.round(),
-    })
-}
-
-fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
-    json!({
-        "step": step,
-        "epoch": epoch,
-        "top1": scores.top1,
-        "top5": scores.top5,
-        "test_loss": scores.loss,
-    })
+fn minutes_since(time: Instant) -> f64 {
+    time.elapsed().as_secs_f64() / 60.0
 }

@@ -5,8 +5,8 @@ use crate::data::Data;
 use crate::error::request;
 use crate::recipe::means_nothing;
 use crate::settings::{
-    self, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformersValues,
-    OptimisationValues, PrecisionChoice, Training,
+    self, CheckpointingValues, Duration, LrSchedule, OfTransformersValues, OptimisationValues,
+    Training,
 };
 use anyhow::Result;
 use std::ops::Deref;
@@ -67,48 +67,26 @@ impl TrainingData for Data {
 pub struct TrainingPlan {
     /// Duration of training.
     pub duration: Duration,
-    /// Warm-up epochs of the learning rate; a twentieth of the training if `None`.
-    pub warmup_epochs: Option<f64>,
     /// Peak learning rate.
     pub lr: f64,
-    /// Learning-rate schedule; `warmup_epochs` and `min_lr_ratio` are described for a cosine.
-    pub lr_schedule: LrSchedule,
-    /// Final learning rate as a fraction of the peak.
-    pub min_lr_ratio: f64,
     /// Weight decay of matrices.
     pub weight_decay: f32,
-    /// Gradient-norm clipping threshold.
-    pub clip: f64,
     /// Decay of the EMA of the weights, if kept.
     pub ema: Option<f64>,
     /// Label smoothing.
     pub label_smoothing: f32,
-    /// Drop-path rate of the last layer.
-    pub drop_path: f64,
-    /// Learning-rate factor from each layer to the one below.
-    pub layer_decay: f64,
-    /// Steps between two checkpoints within an epoch.
-    pub checkpoint_steps: Option<u64>,
-    /// Time between two checkpoints, if any.
-    pub checkpoint_every: Option<std::time::Duration>,
-    /// True if the values with the best test accuracy are kept instead of the last.
-    pub keep_best: bool,
-    /// Epochs between two tests; 0 tests only at the end.
-    pub test_epochs: u64,
-    /// Training stops after this many consecutive tests without a better result.
-    pub patience: Option<usize>,
-    /// Time after which training stops.
-    pub time_limit: Option<std::time::Duration>,
     /// Micro-batches of a step (gradient accumulation).
     pub accumulate: usize,
     /// Random seed.
     pub seed: u64,
     /// True if Muon updates matrices.
     pub muon: bool,
-    /// Precision of a transformer's blocks.
-    pub precision: PrecisionChoice,
-    /// True if a transformer's activations are recomputed in the backward pass.
-    pub recompute: bool,
+    /// Duration and optimiser, as given.
+    pub optimisation: OptimisationValues,
+    /// Training of transformers, as given.
+    pub transformer: OfTransformersValues,
+    /// Checkpoints, as given.
+    pub saving: CheckpointingValues,
 }
 
 impl TrainingPlan {
@@ -117,25 +95,17 @@ impl TrainingPlan {
     /// # Errors
     /// If a value is out of its range.
     pub fn new(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
-        let Training {
-            optimisation,
-            transformer,
-            saving,
-            ..
-        } = training.clone();
-        settings::check(&optimisation)?;
-        settings::check(&transformer)?;
-        settings::check(&saving)?;
-        let of_cosine = [
-            ("warmup_epochs", optimisation.warmup_epochs),
-            ("min_lr_ratio", optimisation.min_lr_ratio),
-        ];
-        let own = OptimisationValues::from(optimisation);
-        let transformer = OfTransformersValues::from(transformer);
-        let saving = CheckpointingValues::from(saving);
-        let foreign = of_cosine.iter().find(|(_, value)| value.is_some());
-        if let (LrSchedule::Triangular, Some((key, _))) = (own.lr_schedule, foreign) {
-            return Err(means_nothing(key, "lr_schedule triangular"));
+        settings::check(training)?;
+        let given = &training.optimisation;
+        let own = OptimisationValues::from(given.clone());
+        let transformer = OfTransformersValues::from(training.transformer.clone());
+        for (key, is_given) in [
+            ("warmup_epochs", given.warmup_epochs.is_some()),
+            ("min_lr_ratio", given.min_lr_ratio.is_some()),
+        ] {
+            if own.lr_schedule == LrSchedule::Triangular && is_given {
+                return Err(means_nothing(key, "lr_schedule triangular"));
+            }
         }
         let duration = match (own.epochs, own.steps) {
             (Some(epochs), Some(steps)) => {
@@ -147,30 +117,18 @@ impl TrainingPlan {
             (None, Some(steps)) => Duration::Steps(steps),
             (None, None) => defaults.duration,
         };
-        let minutes = |n: f64| std::time::Duration::from_secs_f64(60.0 * n);
         Ok(TrainingPlan {
             duration,
-            warmup_epochs: own.warmup_epochs,
             lr: own.lr.unwrap_or(defaults.lr),
-            lr_schedule: own.lr_schedule,
-            min_lr_ratio: own.min_lr_ratio,
             weight_decay: own.weight_decay.unwrap_or(defaults.weight_decay) as f32,
-            clip: own.clip,
             ema: own.ema.filter(|decay| *decay > 0.0),
             label_smoothing: own.label_smoothing as f32,
-            drop_path: transformer.drop_path,
-            layer_decay: transformer.layer_decay,
-            checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
-            checkpoint_every: Some(minutes(saving.checkpoint_minutes)).filter(|t| !t.is_zero()),
-            keep_best: saving.keep == Keep::Best,
-            test_epochs: own.test_epochs,
-            patience: own.patience,
-            time_limit: own.time_limit.map(minutes),
             accumulate: own.accumulate,
             seed: own.seed,
             muon: transformer.muon.unwrap_or(false),
-            precision: transformer.precision,
-            recompute: transformer.recompute,
+            optimisation: own,
+            transformer,
+            saving: training.saving.clone().into(),
         })
     }
 
@@ -179,7 +137,8 @@ impl TrainingPlan {
     /// # Errors
     /// If the device cannot compute that way.
     pub fn mode(&self, context: &Context) -> Result<Mode> {
-        settings::mode(self.precision, self.recompute, context.device())
+        let own = &self.transformer;
+        settings::mode(own.precision, own.recompute, context.device())
     }
 
     /// Steps and schedule on this data.
@@ -190,7 +149,8 @@ impl TrainingPlan {
     pub fn resolve(&self, data: &impl TrainingData) -> Result<Resolved> {
         let per_epoch = data.batches().steps_per_epoch();
         let steps = self.duration.steps(per_epoch);
-        let warmup = match self.warmup_epochs {
+        let own = &self.optimisation;
+        let warmup = match own.warmup_epochs {
             Some(epochs) => (epochs * per_epoch as f64).round() as u64,
             None => (steps / 20).max(1),
         };
@@ -201,7 +161,7 @@ impl TrainingPlan {
             )));
         }
         check_parts(self.accumulate, data)?;
-        if let (Some(n), false) = (self.patience, data.has_tests()) {
+        if let (Some(n), false) = (own.patience, data.has_tests()) {
             return Err(request(format!(
                 "patience = {n}: there are no test images; give --hold-out N, or remove patience"
             )));
@@ -210,12 +170,12 @@ impl TrainingPlan {
             plan: self.clone(),
             mode: self.mode(data.context())?,
             steps,
-            schedule: match self.lr_schedule {
+            schedule: match own.lr_schedule {
                 LrSchedule::Cosine => Schedule::Cosine {
                     peak: self.lr,
                     steps,
                     warmup,
-                    floor: self.min_lr_ratio,
+                    floor: own.min_lr_ratio,
                 },
                 LrSchedule::Triangular => Schedule::Triangular {
                     peak: self.lr,

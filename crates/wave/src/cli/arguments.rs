@@ -1,11 +1,10 @@
 //! The arguments of the command line.
 
 use crate::hub;
+use crate::predict::Predict;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
-use wave_run::settings::{
-    Adapt, Condense, Eval, Expand, Finetune, Init, Output, Pictures, Speed, ZeroShot,
-};
+use wave_run::settings::{Adapt, Condense, Eval, Expand, Finetune, Init, Output, Pictures, Speed};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -203,21 +202,7 @@ pub(super) enum Command {
     },
     /// Classify images
     #[command(after_help = "Example: wave predict tuned shirt.png photos/ --csv labels.csv")]
-    Predict {
-        /// Model directory or safetensors file
-        model: PathBuf,
-        /// Number of attention heads of a transformer whose config.json lacks it
-        #[arg(long, value_name = "N")]
-        heads: Option<usize>,
-        /// JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files, or directories of images
-        #[arg(required = true)]
-        images: Vec<PathBuf>,
-        /// Also write a CSV file with one row per image: image, index, label, probability
-        #[arg(long, value_name = "FILE")]
-        csv: Option<PathBuf>,
-        #[command(flatten)]
-        classes: ZeroShot,
-    },
+    Predict(Predict),
     /// Convert a model to another layout or precision, without data
     #[command(
         after_help = "Example: wave convert tuned --format transformers --dtype bf16 --out tuned-bf16"

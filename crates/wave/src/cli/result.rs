@@ -35,9 +35,8 @@ pub(super) fn text(result: &Value, verbose: bool) -> String {
 
 /// The entries of a map, one on each line; nested maps and tables below their names.
 fn rows(map: &Map<String, Value>, indent: &str) -> String {
-    let shown = map
-        .iter()
-        .filter(|(key, value)| !HIDDEN.contains(&key.as_str()) && !is_empty(value));
+    let is_shown = |key: &str, value| !HIDDEN.contains(&key) && !is_empty(value);
+    let shown = map.iter().filter(|(key, value)| is_shown(key, value));
     let shown = shown.map(|(k, v)| (cell(&name(k)), k, v));
     let shown: Vec<(String, &String, &Value)> = shown.collect();
     let short = shown.iter().filter(|(_, _, value)| !is_block(value));
@@ -78,9 +77,7 @@ fn is_empty(value: &Value) -> bool {
 fn is_block(value: &Value) -> bool {
     match value {
         Value::Object(_) => true,
-        Value::Array(items) => items
-            .iter()
-            .any(|item| item.is_object() || item.is_string()),
+        Value::Array(items) => items.iter().any(|i| i.is_object() || i.is_string()),
         _ => false,
     }
 }
@@ -147,11 +144,8 @@ fn value(key: &str, value: &Value) -> String {
         Value::String(text) => one_line(text).into_owned(),
         Value::Array(ends) if key.ends_with("_range") && ends.len() == 2 => {
             let of = key.trim_end_matches("_range");
-            format!(
-                "{} to {}",
-                self::value(of, &ends[0]),
-                self::value(of, &ends[1])
-            )
+            let [from, to] = [0, 1].map(|end| self::value(of, &ends[end]));
+            format!("{from} to {to}")
         }
         Value::Array(items) => {
             let parts: Vec<String> = items.iter().map(|item| self::value(key, item)).collect();

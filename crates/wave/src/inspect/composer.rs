@@ -1,13 +1,14 @@
 //! The part of a template directory's page that composes models in the browser.
 
-use super::html::{base64, escape, paragraph, script, section};
+use super::html::{escape, paragraph, script, section};
 use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use candle_core::Tensor;
 use half::f16;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use wave_artefacts::templates::TemplateDir;
-use wave_hub::Accuracy;
 use wave_learngene::{Learngene, Part};
 use wave_stages::budget::Surface;
 
@@ -66,7 +67,6 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
          <div class=\"picture\"><canvas id=\"composer-image\" width=\"{side}\" height=\"{side}\" hidden></canvas>\
          <ol id=\"composer-classes\"></ol></div>\n<p id=\"composer-made\"></p>\n"
     );
-    let mut body = size;
     let of = |title: &str, shown: bool, body: &str| {
         let section = section(title, body);
         match shown {
@@ -74,12 +74,10 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
             false => format!("<div hidden>{section}</div>\n"),
         }
     };
-    body += &of(
-        "Classify a picture here",
-        composes && runs(templates),
-        &picture,
-    );
-    body += &of("A layer: templates times scalers", composes, &layer);
+    let classifies = composes && runs(templates);
+    let body = size
+        + &of("Classify a picture here", classifies, &picture)
+        + &of("A layer: templates times scalers", composes, &layer);
     Ok(body + &script("composer-data", &data, include_str!("composer.js")))
 }
 
@@ -128,16 +126,11 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
     let of_depth = |depth| widths.iter().map(|width| size(depth, *width)).collect();
     let sizes = (1..=2 * auxiliary.depth).map(of_depth);
     let sizes: Vec<Vec<Value>> = sizes.collect::<Result<_>>()?;
-    let recorded = |row: &Accuracy| -> Result<Value> {
-        let shape = gene.shape(row.depth, row.width, None)?;
-        Ok(json!({
-            "depth": row.depth,
-            "width": row.width,
-            "parameters": shape.parameter_count(),
-            "top1": row.top1,
-        }))
-    };
-    let recorded = config.accuracies.iter().map(recorded);
+    let recorded = config.accuracies.iter().map(|row| -> Result<Value> {
+        let parameters = gene.shape(row.depth, row.width, None)?.parameter_count();
+        let (depth, width, top1) = (row.depth, row.width, row.top1);
+        Ok(json!({ "depth": depth, "width": width, "parameters": parameters, "top1": top1 }))
+    });
     let recorded: Vec<Value> = recorded.collect::<Result<_>>()?;
     let mut values: Vec<f32> = Vec::new();
     let mut put = |t: &Tensor| -> Result<Value> {
@@ -178,16 +171,15 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
     let half = values.len() > MOST_SINGLES;
     let bytes: Vec<u8> = match values.len() {
         n if n > MOST_HALVES => Vec::new(),
-        _ if half => values
-            .iter()
-            .flat_map(|v| f16::from_f32(*v).to_le_bytes())
-            .collect(),
+        _ if half => {
+            let halves = values.iter().map(|v| f16::from_f32(*v));
+            halves.flat_map(f16::to_le_bytes).collect()
+        }
         _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
     };
-    let labels: Vec<String> = match config.label_names.is_empty() {
-        true => (0..auxiliary.classes)
-            .map(|class| format!("class {class}"))
-            .collect(),
+    let numbered = (0..auxiliary.classes).map(|class| format!("class {class}"));
+    let labels = match config.label_names.is_empty() {
+        true => numbered.collect(),
         false => config.label_names.clone(),
     };
     // The directory's name, not its local path.
@@ -213,6 +205,6 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         "sizes": sizes,
         "recorded": recorded,
         "dtype": if half { "f16" } else { "f32" },
-        "values": base64(&bytes),
+        "values": BASE64.encode(&bytes),
     }))
 }

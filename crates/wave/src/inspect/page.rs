@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
 use wave_artefacts::model::Model;
+use wave_run::log;
 use wave_run::plot::{self, Chart, Series, Unit};
 
 /// Maximum number of rows and columns of a plotted matrix, ...
@@ -31,7 +32,7 @@ pub(super) fn page(
     found: &Found,
     surface: Option<&str>,
     pictures: &[Picture],
-    log: &[Value],
+    entries: &[Value],
 ) -> Result<String> {
     let composer = match &found.templates {
         Some(templates) => composer(path, templates)?,
@@ -56,7 +57,7 @@ pub(super) fn page(
         let drawn = surface.map_or(String::new(), |svg| format!("<figure>{svg}</figure>\n"));
         body += &details("Accuracy without data", &(accuracies(rows) + &drawn));
     }
-    body += &curves(log)?;
+    body += &curves(entries)?;
     for picture in pictures {
         let gallery = gallery(picture)?;
         body += &match composer.is_empty() {
@@ -71,9 +72,8 @@ pub(super) fn page(
         body += &details(&title, &table(["index", "label"], rows));
     }
     if let Some(tensors) = summary.get("tensors").and_then(Value::as_object) {
-        let rows = tensors
-            .iter()
-            .map(|(name, shape)| (name.clone(), sides(shape)));
+        let rows = tensors.iter();
+        let rows = rows.map(|(name, shape)| (name.clone(), sides(shape)));
         let title = format!("{} tensors", tensors.len());
         body += &details(&title, &table(["name", "shape"], rows));
     }
@@ -126,31 +126,22 @@ pub(crate) fn sides(shape: &Value) -> String {
 fn curves(entries: &[Value]) -> Result<String> {
     let mut drawn = String::new();
     for (title, key) in CURVES {
-        let points: Vec<(f64, f64)> = entries
-            .iter()
-            .filter_map(|e| Some((e["epoch"].as_f64()?, e[key].as_f64()?)))
-            .collect();
+        let points = log::over_epochs(entries, key);
         if !points.is_empty() {
-            let chart = Chart {
-                title,
-                x_label: "epoch",
-                y_label: "",
-                unit: match key == "top1" {
-                    true => Unit::Percent,
-                    false => Unit::Plain,
-                },
-                series: &[Series::new(title, &points)],
+            let unit = match key {
+                "top1" => Unit::Percent,
+                _ => Unit::Plain,
             };
-            drawn += &format!("<figure>{}</figure>\n", chart.narrow()?);
+            let series = [Series::new(title, &points)];
+            let svg = Chart::over_epochs(title, unit, &series).narrow()?;
+            drawn += &format!("<figure>{svg}</figure>\n");
         }
     }
-    Ok(match drawn.is_empty() {
-        true => String::new(),
-        false => section(
-            "Training",
-            &format!("<div class=\"large\">\n{drawn}</div>\n"),
-        ),
-    })
+    if drawn.is_empty() {
+        return Ok(drawn);
+    }
+    let drawn = format!("<div class=\"large\">\n{drawn}</div>\n");
+    Ok(section("Training", &drawn))
 }
 
 fn gallery(group: &Picture) -> Result<String> {

@@ -24,16 +24,28 @@ pub(super) struct Picture {
     pub(super) panels: Vec<Panel>,
 }
 
+impl Picture {
+    fn new(
+        name: impl Into<String>,
+        title: impl Into<String>,
+        columns: usize,
+        panels: Vec<Panel>,
+    ) -> Picture {
+        Picture {
+            name: name.into(),
+            title: title.into(),
+            columns,
+            panels,
+        }
+    }
+}
+
 /// The templates, set by set.
 pub(super) fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
     let picture = |(set, t): (&String, &Tensor)| {
         let panels = (0..t.dim(0)?).map(|i| panel(format!("{set} {i}"), &t.get(i)?));
-        Ok(Picture {
-            name: format!("templates-{set}"),
-            title: format!("Templates of {set}"),
-            columns: 8,
-            panels: panels.collect::<Result<_>>()?,
-        })
+        let (name, title) = (format!("templates-{set}"), format!("Templates of {set}"));
+        Ok(Picture::new(name, title, 8, panels.collect::<Result<_>>()?))
     };
     gene.templates.iter().map(picture).collect()
 }
@@ -76,12 +88,7 @@ fn scaler_picture(
         .iter()
         .map(|((l, part), t)| mosaic(format!("{layer} {l} {part}"), t))
         .collect::<Result<_>>()?;
-    Ok(vec![Picture {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        columns: 4, // the parts
-        panels,
-    }])
+    Ok(vec![Picture::new(name, title, 4, panels)]) // a column for each part
 }
 
 /// Tiles the matrices (N, r, c) into one, with a common scale: left to right, then down, separated by lines of NaN,
@@ -128,19 +135,11 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
         let product = v.matmul(&proj.t()?.contiguous()?)?;
         vp.push(panel(format!("layer {l}"), &product)?);
     }
+    let of_qk = "Query-key products, W_Q W_K^T, of each head";
+    let of_vp = "Value-projection products, W_V W_proj, of each layer";
     Ok(vec![
-        Picture {
-            name: "query-key".into(),
-            title: "Query-key products, W_Q W_K^T, of each head".into(),
-            columns: shape.heads,
-            panels: qk,
-        },
-        Picture {
-            name: "value-projection".into(),
-            title: "Value-projection products, W_V W_proj, of each layer".into(),
-            columns: 4,
-            panels: vp,
-        },
+        Picture::new("query-key", of_qk, shape.heads, qk),
+        Picture::new("value-projection", of_vp, 4, vp),
     ])
 }
 
@@ -159,14 +158,14 @@ pub(super) fn attention_maps(
     let size = batch.size;
     let maps = vit::attention_maps(shape, weights, &images_of(batch)?)?;
     let panels = maps.iter().enumerate();
-    Ok(Picture {
-        name: "attention-maps".into(),
-        title: format!("Attention maps of each layer, averaged over heads and {size} images"),
-        columns: 4,
-        panels: panels
-            .map(|(l, map)| panel(format!("layer {l}"), map))
-            .collect::<Result<_>>()?,
-    })
+    let panels = panels.map(|(l, map)| panel(format!("layer {l}"), map));
+    let title = format!("Attention maps of each layer, averaged over heads and {size} images");
+    Ok(Picture::new(
+        "attention-maps",
+        title,
+        4,
+        panels.collect::<Result<_>>()?,
+    ))
 }
 
 /// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel, of
@@ -196,19 +195,12 @@ pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Pictur
         let filters = weights[&filters[l]].squeeze(1)?; // (width, k, k)
         mosaic(format!("layer {l}"), &filters)
     };
+    let layers = (0..network.size().0).map(layer).collect::<Result<_>>()?;
+    let channels = (0..patches.dim(1)?).map(channel).collect::<Result<_>>()?;
+    let of_channels = "Patch embedding of each colour channel";
     Ok(vec![
-        Picture {
-            name: "filters".into(),
-            title: "Depthwise filters of each layer".into(),
-            columns: 4,
-            panels: (0..network.size().0).map(layer).collect::<Result<_>>()?,
-        },
-        Picture {
-            name: "patch-embedding".into(),
-            title: "Patch embedding of each colour channel".into(),
-            columns: 3,
-            panels: (0..patches.dim(1)?).map(channel).collect::<Result<_>>()?,
-        },
+        Picture::new("filters", "Depthwise filters of each layer", 4, layers),
+        Picture::new("patch-embedding", of_channels, 3, channels),
     ])
 }
 

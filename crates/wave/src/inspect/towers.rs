@@ -1,11 +1,11 @@
 //! A CLIP or SigLIP model, whose classes are given later as texts.
 
-use super::{architecture, decimals, describe_steps, shapes};
+use super::{decimals, describe_steps, shapes};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_artefacts::model::decimal;
-use wave_artefacts::{preprocessing, towers, zero_shot};
+use wave_artefacts::model::{decimal, without_article};
+use wave_artefacts::{towers, zero_shot};
 use wave_models::transformer::TransformerShape;
 
 /// The output of `--json` for a directory that holds one.
@@ -14,9 +14,7 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
         return Ok(None);
     };
     let (image, text) = (&dual.images.tower, &dual.text);
-    let steps = zero_shot::preprocessing(dir, &dual)?;
-    preprocessing::warn(dir, &steps);
-    let transform = preprocessing::transform(&steps, dir, image.image_size)?;
+    let (steps, transform) = zero_shot::preprocessing(dir, &dual)?;
     let mut vision = tower(image);
     vision["patch"] = json!(image.patch);
     let mut parts = image.parts();
@@ -28,7 +26,7 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let (tensors, _) = wave_hub::read_tensors(&dir.join("model.safetensors"))?;
     let mut all = json!({
         "kind": "model",
-        "architecture": architecture(dual.images.family),
+        "architecture": without_article(dual.images.family),
         "classes": "texts, by --labels",
         "image_tower": vision,
         "text_tower": words,
