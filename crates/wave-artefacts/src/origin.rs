@@ -9,7 +9,7 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_hub::CardFront;
+use wave_hub::{CardFront, CardResult};
 use wave_run::context::Context;
 use wave_run::locate;
 
@@ -73,12 +73,21 @@ pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> St
         Ok(_) => body.to_owned(),
         Err(why) => format!("{}\n\n{NO_LICENCE} {why}\n", body.trim_end()),
     };
-    let front = CardFront {
+    let mut front = CardFront {
         license: license.ok(),
         base_model: origin["base_models"][0].as_str().map(str::to_owned),
         datasets: datasets(provenance),
         ..front
     };
+    if let (Some(accuracy), Some(name)) =
+        (provenance["top1"].as_f64(), provenance["top1_of"].as_str())
+    {
+        front.results.push(CardResult {
+            dataset: dataset(provenance),
+            name: format!("top-1 of {name}"),
+            accuracy,
+        });
+    }
     wave_hub::model_card(&front, title, &body)
 }
 
@@ -113,6 +122,12 @@ fn license(origin: &Value) -> Result<String, String> {
             known.join(" and ")
         )),
     }
+}
+
+/// The data set of a stage: by its name on the hub, or its name here.
+pub(crate) fn dataset(provenance: &Value) -> String {
+    let spec = provenance["data"].as_str().unwrap_or("unknown");
+    on_hub(spec).unwrap_or_else(|| spec.to_owned())
 }
 
 /// Training data of a model and of the models it started from, by its names on the hub.

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use wave_data::Transform;
 use wave_hub::{
-    Accuracy, CardFront, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig, millions,
+    Accuracy, CardFront, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig,
+    millions,
 };
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
@@ -340,13 +341,25 @@ pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Res
     Ok(stored)
 }
 
-/// The card for templates, or for a delta; its provenance comes last.
-pub fn card(learngene: &Learngene, provenance: &Value, title: &str, body: &str) -> String {
+/// The card for templates, or for a delta, with these accuracies as results; its provenance comes last.
+pub fn card(
+    learngene: &Learngene,
+    accuracies: &[Accuracy],
+    provenance: &Value,
+    title: &str,
+    body: &str,
+) -> String {
     let task = task(learngene.auxiliary.classes);
+    let result = |a: &Accuracy| CardResult {
+        dataset: origin::dataset(provenance),
+        name: format!("top-1 at {} x {}, {}", a.depth, a.width, a.condition),
+        accuracy: a.top1,
+    };
     let front = CardFront {
         tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
         library_name: Some("wave".into()),
         pipeline_tag: Some(task.into()),
+        results: accuracies.iter().map(result).collect(),
         ..CardFront::default()
     };
     let body = format!(

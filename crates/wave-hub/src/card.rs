@@ -12,6 +12,17 @@ pub use sections::{PAPER, card_interface, card_timm, card_transformers, millions
 /// Longer cards are not searched.
 const MOST_READ: u64 = 1 << 20;
 
+/// A measured accuracy, for the head's `model-index`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CardResult {
+    /// The identifier of the data set on the hub, or its name here.
+    pub dataset: String,
+    /// The measure, such as `top-1 at 6 x 64`.
+    pub name: String,
+    /// Fraction of the images that are classified correctly, 0 to 1.
+    pub accuracy: f64,
+}
+
 /// The YAML head of a card. Fields that are `None` or empty are left out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CardFront {
@@ -21,6 +32,8 @@ pub struct CardFront {
     pub tags: Vec<String>,
     /// Data sets trained on.
     pub datasets: Vec<String>,
+    /// Measured accuracies, which also name `accuracy` as the measure.
+    pub results: Vec<CardResult>,
     /// The model that this one was made from: a hub name or a path.
     pub base_model: Option<String>,
     /// The library that loads it: `timm`.
@@ -42,14 +55,14 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
         let line = |value: &String| format!("{key}: {}\n", scalar(value));
         card.extend(value.iter().map(line));
     }
-    for (key, values) in [("datasets", &front.datasets), ("tags", &front.tags)] {
-        if !values.is_empty() {
-            let lines = values.iter().map(|value| format!("- {}\n", scalar(value)));
-            card.push_str(&format!("{key}:\n{}", lines.collect::<String>()));
-        }
+    push_list(&mut card, "datasets", &front.datasets);
+    if !front.results.is_empty() {
+        push_list(&mut card, "metrics", &["accuracy".to_owned()]);
     }
+    push_list(&mut card, "tags", &front.tags);
     let title: Vec<&str> = title.split_whitespace().collect();
     let title = title.join(" ");
+    push_results(&mut card, &title, front);
     card.push_str(&format!("---\n\n# {title}\n"));
     let body = body_markdown.trim_matches(['\n', '\r']);
     if !body.is_empty() {
@@ -123,6 +136,44 @@ pub(crate) fn split(card: &str) -> Option<(&str, &str)> {
     None
 }
 
+fn push_list(card: &mut String, key: &str, values: &[String]) {
+    if !values.is_empty() {
+        card.push_str(&format!("{key}:\n"));
+        for value in values {
+            card.push_str(&format!("- {}\n", scalar(value)));
+        }
+    }
+}
+
+/// The `model-index`: the results by data set.
+fn push_results(card: &mut String, title: &str, front: &CardFront) {
+    let (Some(task), false) = (&front.pipeline_tag, front.results.is_empty()) else {
+        return;
+    };
+    let title = scalar(title);
+    card.push_str(&format!("model-index:\n- name: {title}\n  results:\n"));
+    for results in front.results.chunk_by(|a, b| a.dataset == b.dataset) {
+        let dataset = &results[0].dataset;
+        // An identifier of the hub, or the hub's word for data that it does not have.
+        let kind = match dataset.contains('/') {
+            true => dataset,
+            false => "imagefolder",
+        };
+        card.push_str(&format!(
+            "  - task:\n      type: {}\n    dataset:\n      type: {}\n      name: {}\n    metrics:\n",
+            scalar(task),
+            scalar(kind),
+            scalar(dataset)
+        ));
+        for result in results {
+            let (name, accuracy) = (scalar(&result.name), result.accuracy);
+            card.push_str(&format!(
+                "    - type: accuracy\n      name: {name}\n      value: {accuracy:.4}\n"
+            ));
+        }
+    }
+}
+
 /// `text` as a YAML string, unquoted if no reader could misread it.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
@@ -158,6 +209,13 @@ mod tests {
             license: Some("apache-2.0".to_owned()),
             tags: vec!["image-classification".to_owned(), "1.0".to_owned()],
             datasets: vec!["owner/set".to_owned()],
+            results: [("top-1 at 6 x 64", 0.9), ("top-1 at 12 x 64", 0.90125)]
+                .map(|(name, accuracy)| CardResult {
+                    dataset: "owner/set".to_owned(),
+                    name: name.to_owned(),
+                    accuracy,
+                })
+                .to_vec(),
             base_model: Some("timm/levit_384.fb_dist_in1k".to_owned()),
             library_name: Some("timm".to_owned()),
             pipeline_tag: Some("image-classification".to_owned()),
@@ -170,9 +228,26 @@ pipeline_tag: image-classification
 base_model: timm/levit_384.fb_dist_in1k
 datasets:
 - owner/set
+metrics:
+- accuracy
 tags:
 - image-classification
 - \"1.0\"
+model-index:
+- name: \"Six layers\"
+  results:
+  - task:
+      type: image-classification
+    dataset:
+      type: owner/set
+      name: owner/set
+    metrics:
+    - type: accuracy
+      name: \"top-1 at 6 x 64\"
+      value: 0.9000
+    - type: accuracy
+      name: \"top-1 at 12 x 64\"
+      value: 0.9012
 ---
 
 # Six layers

@@ -73,8 +73,8 @@ pub use atomic::{
     prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
 };
 pub use card::{
-    CardFront, PAPER, card_interface, card_timm, card_transformers, millions, model_card,
-    stated_license, with_license,
+    CardFront, CardResult, PAPER, card_interface, card_timm, card_transformers, millions,
+    model_card, stated_license, with_license,
 };
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};

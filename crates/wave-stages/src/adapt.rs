@@ -217,5 +217,5 @@ fn card(
         body += &templates::card_use(gene, config);
     }
     let title = format!("{what}, {data}");
-    templates::card(gene, provenance, &title, &body)
+    templates::card(gene, accuracies, provenance, &title, &body)
 }

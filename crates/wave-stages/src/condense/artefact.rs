@@ -88,5 +88,5 @@ pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
         "Weight templates, {}",
         provenance["data"].as_str().unwrap_or("wave")
     );
-    templates::card(gene, provenance, &title, &body)
+    templates::card(gene, accuracies, provenance, &title, &body)
 }
