@@ -208,7 +208,12 @@ fn wrong_recipes() {
             "template_size",
         ),
         (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
-        (line("sizes_per_step = 2\n"), "unknown key sizes_per_step"),
+        (
+            line("sizes_per_step = 2\n"),
+            "sizes_per_step was removed in version 0.1.0: several sizes",
+        ),
+        (line("larger = \"deviations\"\n"), "did not change accuracy"),
+        (line("method = \"factorise\"\n"), "random weights"),
         (line("template_start = \"he\"\n"), "template_start"),
     ] {
         place.write("wrong.toml", &recipe);

@@ -1,7 +1,7 @@
 //! Plain files and JSON, and why one cannot be read.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Serialize;
@@ -66,6 +66,19 @@ pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
     check_is_file(path)?;
     fs::read(path).map_err(HubError::io("read", path))
+}
+
+/// The first `most` bytes of a regular file, or all if it has fewer.
+///
+/// # Errors
+/// As [`read_bytes`].
+pub(crate) fn read_start(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
+    check_is_file(path)?;
+    let mut start = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(most).read_to_end(&mut start))
+        .map_err(HubError::io("read", path))?;
+    Ok(start)
 }
 
 /// Refuses a path that cannot be read to its end: missing, a directory, a pipe or a device.

@@ -57,6 +57,7 @@ pub mod hub;
 mod model;
 mod numbers;
 pub mod onnx;
+mod pickle;
 mod preprocessing;
 mod proto;
 mod provenance;

@@ -6,23 +6,27 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
+use safetensors::tensor::{self, Dtype, TensorInfo};
 
 use crate::atomic::Staged;
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
-use crate::{HubError, Weights};
+use crate::{HubError, Weights, pickle};
 
-/// Reads a safetensors file into CPU memory: the tensors, and the header's metadata.
+/// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
+/// header's metadata.
 ///
 /// # Errors
 /// Also for a tensor of an element type that weights do not have.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+    if pickle::is_archive(path)? {
+        return Ok((pickle::read(path)?, BTreeMap::new()));
+    }
     let bytes = read_bytes(path)?;
     let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
-        let (stored, kept) = element_types(path, &name, &view)?;
+        let (stored, kept) = element_types(path, &name, view.dtype(), view.shape())?;
         let tensor = Tensor::from_raw_buffer(view.data(), stored, view.shape(), &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(kept))
             .map_err(HubError::tensor(path, &name))?;
@@ -32,13 +36,13 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
 }
 
 /// The element type of a tensor as stored and as kept in memory.
-fn element_types(
+pub(crate) fn element_types(
     path: &Path,
     name: &str,
-    view: &TensorView<'_>,
+    stored: Dtype,
+    shape: &[usize],
 ) -> Result<(DType, DType), HubError> {
-    let shape = view.shape();
-    match view.dtype() {
+    match stored {
         Dtype::F32 => Ok((DType::F32, DType::F32)),
         Dtype::F16 => Ok((DType::F16, DType::F32)),
         Dtype::BF16 => Ok((DType::BF16, DType::F32)),

@@ -40,6 +40,44 @@ const COMMON: [&str; 9] = [
     "std",
 ];
 
+/// Keys of older recipes, and why they are gone. All were removed in version 0.1.0.
+const RETIRED: [(&str, &str); 9] = [
+    (
+        "larger",
+        "training larger sizes as deviations from the smallest did not change accuracy",
+    ),
+    (
+        "sizes_per_step",
+        "several sizes per step cost 1 to 3 points at equal time",
+    ),
+    (
+        "inplace_weight",
+        "in-place distillation gained nothing, and needs several sizes per step",
+    ),
+    (
+        "template_lr_ratio",
+        "a separate learning rate for templates gained nothing",
+    ),
+    (
+        "method",
+        "templates factorised from trained weights kept little more than templates of random \
+         weights",
+    ),
+    (
+        "three_augment",
+        "no result used it; rand_augment, mixup and cutmix augment further",
+    ),
+    (
+        "colour_jitter",
+        "no result used it, and timm leaves it out beside rand_augment",
+    ),
+    ("vp_layout", "values and projection follow the paper's text"),
+    (
+        "negative",
+        "clipping negative eigenvalues is what the paper's text says",
+    ),
+];
+
 /// The name of a recipe, which also names the directory of its run.
 fn checked_name(name: &Value) -> Result<String> {
     match name.as_str() {
@@ -188,10 +226,13 @@ where
     else {
         return Ok(settings);
     };
-    let meant = suggestion::<T>(&key);
-    Err(request(format!(
-        "{whose}: unknown key {key}{meant}; see `wave help {table}`"
-    )))
+    Err(request(match RETIRED.iter().find(|(old, _)| *old == key) {
+        Some((_, why)) => format!("{whose}: {key} was removed in version 0.1.0: {why}; remove it"),
+        None => format!(
+            "{whose}: unknown key {key}{}; see `wave help {table}`",
+            suggestion::<T>(&key)
+        ),
+    }))
 }
 
 /// A suggestion for an unknown key, as the end of an error message.
