@@ -163,6 +163,11 @@ fn wrong_flags() {
             "--from",
         ),
         (
+            "init covariance --arch convmixer --depth 2 --width 8 --filter-variance 1 --out o"
+                .into(),
+            "three numbers",
+        ),
+        (
             "init default --arch convmixer --depth 4 --width 8 --dilation 12 --out o".into(),
             "12 for 4 layers",
         ),

@@ -260,7 +260,10 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
         ("speed --out o", "--out"),
         (&format!("{INIT} --out m --gamma 0.1"), "--gamma"),
         (&format!("{INIT} --out m --kernel 3"), "--kernel"),
-        (&format!("{INIT} --out m --factored true"), "--factored"),
+        (
+            &format!("{INIT} --out m --filter-variance 1,1,1"),
+            "--filter-variance",
+        ),
         (&format!("{INIT} --out m --similarity 0.1"), "--similarity"),
         (&format!("{INIT} --out m --state 4"), "--state"),
     ] {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! This is the closed form of the block construction of the thesis' section 3.1.2 (the last form of its
-//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`variance()`]. Every Σ
+//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`Schedule`]. Every Σ
 //! has ½ at the centre of its diagonal, and a few percent of negative eigenvalues, which become 0: the nearest
 //! covariance, as in the papers.
 //!
@@ -33,12 +33,35 @@ pub mod statistics;
 
 pub use methods::{FilterChoices, FilterMethod, METHODS, find, start};
 
-/// The variance σ at a layer, counted from 0, of `depth` layers: `0.08 + 0.37 t + 2.9 t² / 2`, where t runs from 0 at
-/// the first layer to 1 at the last, and is 0 for a single layer. These are the papers' values for CIFAR-10 with
-/// patches of 2: 0.08 at the first layer, 1.90 at the last.
-pub fn variance(layer: usize, depth: usize) -> f64 {
-    let t = layer as f64 / depth.saturating_sub(1).max(1) as f64;
-    0.08 + 0.37 * t + 2.9 * t * t / 2.0
+/// The variance σ over depth: `start + velocity t + acceleration t² / 2`, where t runs from 0 at the
+/// first layer to 1 at the last, and is 0 for a single layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// Variance at the first layer.
+    pub start: f64,
+    /// Increase over the whole depth at the first layer's rate.
+    pub velocity: f64,
+    /// Increase of the velocity over the whole depth.
+    pub acceleration: f64,
+}
+
+impl Default for Schedule {
+    /// The papers' values for CIFAR-10 with patches of 2: 0.08 at the first layer, 1.90 at the last.
+    fn default() -> Self {
+        Self {
+            start: 0.08,
+            velocity: 0.37,
+            acceleration: 2.9,
+        }
+    }
+}
+
+impl Schedule {
+    /// σ at a layer, counted from 0, of `depth` layers.
+    pub fn at(&self, layer: usize, depth: usize) -> f64 {
+        let t = layer as f64 / depth.saturating_sub(1).max(1) as f64;
+        self.start + self.velocity * t + self.acceleration * t * t / 2.0
+    }
 }
 
 /// Σ of k x k filters, (k², k²), with pixel (i, j) at row and column `i k + j`.

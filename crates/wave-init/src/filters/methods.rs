@@ -5,7 +5,7 @@ use wave_models::fold::get;
 use wave_models::{Network, Refusal, Weights, refuse};
 
 use super::statistics::{Statistics, interpolate};
-use super::{Sampler, covariance, kronecker_factor, kronecker_square, variance};
+use super::{Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
 use crate::error::{Result, by_name, donors};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
@@ -15,6 +15,8 @@ use crate::transfer::{at_least, same};
 /// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FilterChoices {
+    /// The variance over depth, for methods without a donor.
+    pub schedule: Schedule,
     /// In a four-stage ConvNeXt, halve the variance whenever the resolution is halved: our interpretation of
     /// the thesis' Fig. B.5, which gives no numbers.
     pub sawtooth: bool,
@@ -153,6 +155,7 @@ pub fn start(
     Ok((weights, cost))
 }
 
+/// Shifts the mean of every MLP's first matrix.
 fn shift_mlps(weights: &mut Weights, network: &Network, shift: MlpMean, seed: u64) -> Result<()> {
     let Network::ConvNext(shape) = network else {
         refuse!(
@@ -193,7 +196,7 @@ fn sample(
         let mut found = match &trained {
             Some(trained) => interpolate(trained, i, depth)?.resized(kernel)?,
             None => {
-                let mut variance = variance(i, depth);
+                let mut variance = choices.schedule.at(i, depth);
                 if choices.sawtooth {
                     variance /= f64::from(1 << layer.stage);
                 }

@@ -79,11 +79,32 @@ fn a_few_percent_of_the_eigenvalues_are_negative() {
 
 #[test]
 fn sigma_grows_with_depth_as_the_papers_table_says() {
-    for (layer, expected) in [(0, 0.08), (4, 0.63), (8, 1.90)] {
-        let found = variance(layer, 9);
-        assert!((found - expected).abs() < 5e-3, "{layer}: {found}");
+    let at = |schedule: Schedule| [0, 4, 8].map(|layer| schedule.at(layer, 9));
+    let close = |found: [f64; 3], expected: [f64; 3]| {
+        let pairs = found.iter().zip(expected);
+        assert!(
+            pairs.into_iter().all(|(f, e)| (f - e).abs() < 5e-3),
+            "{found:?}"
+        );
+    };
+    close(at(Schedule::default()), [0.08, 0.63, 1.90]);
+    let a2 = Schedule {
+        start: 0.16,
+        velocity: 0.32,
+        acceleration: 2.88,
+    };
+    close(at(a2), [0.16, 0.68, 1.92]);
+    assert_eq!(Schedule::default().at(0, 1), 0.08);
+    // ImageNet, frozen and trained filters: 0.15 at the first layer, 0.775 and 0.9 at the last.
+    for (velocity, acceleration, last) in [(0.5, 0.25, 0.775), (0.25, 1.0, 0.9)] {
+        let schedule = Schedule {
+            start: 0.15,
+            velocity,
+            acceleration,
+        };
+        assert_eq!(schedule.at(0, 24), 0.15);
+        assert!((schedule.at(23, 24) - last).abs() < 1e-12);
     }
-    assert_eq!(variance(0, 1), 0.08);
 }
 
 #[test]
@@ -286,18 +307,24 @@ fn wrong_requests_say_what_would_do() {
     let good = mixer(2, 8, 5);
     let (weights, _) = start("default", &good, None, &FilterChoices::default(), 0).unwrap();
     let donor = Some((&good, &weights));
+    let choices = |start: f64| FilterChoices {
+        schedule: Schedule {
+            start,
+            ..Schedule::default()
+        },
+        ..FilterChoices::default()
+    };
     let cases = [
-        ("he", &good, None, "covariance-transfer"),
-        ("covariance-transfer", &good, None, "--from"),
-        ("covariance", &good, donor, "found 1"),
-        ("covariance", &mixer(2, 8, 4), None, "odd"),
+        ("he", &good, None, 0.1, "covariance-transfer"),
+        ("covariance-transfer", &good, None, 0.1, "--from"),
+        ("covariance", &good, donor, 0.1, "found 1"),
+        ("covariance", &mixer(2, 8, 4), None, 0.1, "odd"),
+        ("covariance", &good, None, -0.1, "above 0"),
+        ("covariance", &good, None, f64::NAN, "finite"),
     ];
-    for (method, shape, donor, word) in cases {
-        let refused = start(method, shape, donor, &FilterChoices::default(), 0);
-        check_refused(refused, word);
+    for (method, shape, donor, variance, word) in cases {
+        check_refused(start(method, shape, donor, &choices(variance), 0), word);
     }
-    check_refused(covariance(5, -0.1), "above 0");
-    check_refused(covariance(5, f64::NAN), "finite");
 }
 
 #[test]

@@ -127,6 +127,7 @@ class InitSettings(TypedDict, total=False):
     activation: str
     stages: List[int]
     dilation: str
+    filter_variance: List[float]
     sawtooth: bool
     factored: bool
     class_token: bool

@@ -12,12 +12,13 @@ const FILTERS: &[&str] = &["convmixer", "convnext"];
 type Applies = (&'static str, &'static [&'static str]);
 
 /// Keys that apply to some image architectures.
-const OF_ARCHITECTURES: [Applies; 12] = [
+const OF_ARCHITECTURES: [Applies; 13] = [
     ("kernel", FILTERS),
     ("activation", &["convmixer"]),
     ("stages", &["convnext"]),
     ("sawtooth", &["convnext"]),
     ("dilation", FILTERS),
+    ("filter_variance", FILTERS),
     ("factored", FILTERS),
     ("heads", &["vit"]),
     ("positions", &["vit"]),
@@ -28,7 +29,8 @@ const OF_ARCHITECTURES: [Applies; 12] = [
 ];
 
 /// Keys that apply to some methods.
-const OF_METHODS: [Applies; 9] = [
+const OF_METHODS: [Applies; 10] = [
+    ("filter_variance", &["covariance"]),
     ("sawtooth", &["covariance"]),
     ("factored", &["covariance", "covariance-transfer"]),
     ("gamma", &["layerscale"]),

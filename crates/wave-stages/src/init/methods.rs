@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use std::str::FromStr;
-use wave_init::filters::FilterChoices;
+use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
 use wave_init::{Base, Choices, MlpMean, Positions};
 use wave_run::error::request;
@@ -74,11 +74,25 @@ impl MethodOptions {
 
 pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-    Ok(FilterChoices {
+    let mut choices = FilterChoices {
         sawtooth: settings.sawtooth.unwrap_or(false),
         factored: settings.factored,
         mlp_mean: shift.unwrap_or(MlpMean::None),
-    })
+        ..FilterChoices::default()
+    };
+    if let Some(variance) = &settings.filter_variance {
+        let [start, velocity, acceleration] = variance[..] else {
+            return Err(request(format!(
+                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
+            )));
+        };
+        choices.schedule = Schedule {
+            start,
+            velocity,
+            acceleration,
+        };
+    }
+    Ok(choices)
 }
 
 /// Parses a choice, if it is given.
