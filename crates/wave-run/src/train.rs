@@ -18,10 +18,10 @@ mod plan;
 
 pub use plan::{Defaults, Resolved, TrainingData, TrainingPlan};
 
-/// A variable of a network on a device, with the weight decay for its name.
+/// A variable of a network on a device, with the learning rate and weight decay for its name.
 ///
 /// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is the number of
-/// layers in the rows of a stacked weight.
+/// layers in the rows of a stacked weight, for layer-wise learning-rate decay.
 pub fn variable(
     name: &str,
     t: &Tensor,
@@ -34,13 +34,26 @@ pub fn variable(
     Ok(Variable {
         name: name.to_string(),
         var: Var::from_tensor(&t.to_device(device)?)?,
-        rate: Rate::Uniform(1.0),
+        rate: rate(name, depth, settings.transformer.layer_decay),
         weight_decay: if decayed { settings.weight_decay } else { 0.0 },
         muon: match settings.muon {
             true => matrices(name, t, decayed.then_some(stacked)),
             false => None,
         },
     })
+}
+
+/// Layer-wise learning-rate decay: a factor of `decay` for the last layer, one more for each layer below it, and for the
+/// embeddings one more than for the first layer. The head and the norm before it have none.
+fn rate(name: &str, depth: usize, decay: f64) -> Rate {
+    let below = |layers: usize| decay.powi(layers as i32) as f32;
+    if decay == 1.0 || depth == 0 || name.starts_with("head") || name.starts_with("norm.") {
+        Rate::Uniform(1.0)
+    } else if name.starts_with("blocks.") {
+        Rate::ByLayer((0..depth).map(|l| below(depth - l)).collect())
+    } else {
+        Rate::Uniform(below(depth + 1))
+    }
 }
 
 /// The matrices that Muon updates a tensor as: weights of blocks, whose `stacked` leading axes count layers; all
@@ -281,4 +294,20 @@ pub fn step_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(step.wrapping_add(1));
     rng
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layer_decay_multiplies_the_rate_once_per_layer_below_the_head() {
+        let rate = |name| rate(name, 2, 0.5);
+        assert_eq!(rate("head.weight"), Rate::Uniform(1.0));
+        assert_eq!(rate("norm.weight"), Rate::Uniform(1.0));
+        let of_layers = Rate::ByLayer(vec![0.25, 0.5]);
+        assert_eq!(rate("blocks.norm1.weight"), of_layers);
+        assert_eq!(rate("patch_embed.proj.weight"), Rate::Uniform(0.125));
+        assert_eq!(super::rate("pos_embed", 2, 1.0), Rate::Uniform(1.0));
+    }
 }

@@ -26,6 +26,7 @@ class _Training(TypedDict, total=False):
     patience: int
     time_limit: float
     drop_path: float
+    layer_decay: float
     muon: bool
     precision: str
     recompute: bool

@@ -83,6 +83,8 @@ keys! {
         /// Drop path (stochastic depth): rate at the last layer, rising linearly from 0 at the first
         /// [default: 0]
         drop_path<X>: f64 = 0.0, 0.0..=0.99;
+        /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
+        layer_decay<X>: f64 = 1.0, 0.0..=1.0;
         /// Use Muon for the matrices of blocks, templates and scalers: it orthogonalises their momentum before each
         /// step. AdamW trains the rest. Needs several times fewer epochs far from convergence [default: true for a
         /// condensation that trains weights, else false]
