@@ -47,10 +47,12 @@ pub fn variable(
 /// embeddings one more than for the first layer. The head and the norm before it have none.
 fn rate(name: &str, depth: usize, decay: f64) -> Rate {
     let below = |layers: usize| decay.powi(layers as i32) as f32;
-    if decay == 1.0 || depth == 0 || name.starts_with("head") || name.starts_with("norm.") {
+    if decay == 1.0 || depth == 0 {
         Rate::Uniform(1.0)
     } else if name.starts_with("blocks.") {
         Rate::ByLayer((0..depth).map(|l| below(depth - l)).collect())
+    } else if name.starts_with("head") || name.contains("norm.") {
+        Rate::Uniform(1.0)
     } else {
         Rate::Uniform(below(depth + 1))
     }
@@ -304,9 +306,9 @@ mod tests {
     fn layer_decay_multiplies_the_rate_once_per_layer_below_the_head() {
         let rate = |name| rate(name, 2, 0.5);
         assert_eq!(rate("head.weight"), Rate::Uniform(1.0));
-        assert_eq!(rate("norm.weight"), Rate::Uniform(1.0));
+        assert_eq!(rate("fc_norm.weight"), Rate::Uniform(1.0));
         let of_layers = Rate::ByLayer(vec![0.25, 0.5]);
-        assert_eq!(rate("blocks.norm1.weight"), of_layers);
+        assert_eq!(rate("blocks.attn.q_norm.weight"), of_layers);
         assert_eq!(rate("patch_embed.proj.weight"), Rate::Uniform(0.125));
         assert_eq!(super::rate("pos_embed", 2, 1.0), Rate::Uniform(1.0));
     }
