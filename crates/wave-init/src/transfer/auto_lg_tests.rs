@@ -32,15 +32,16 @@ fn the_most_similar_layers_lie_in_order_below_fresh_ones() {
 #[test]
 fn similarities_must_fit_the_donor() {
     let donors = [donor(shape(3, 16), 1)];
-    for (similarity, needle) in [
-        (&[][..], "found 0 similarities for the 3 layers"),
-        (&[0.1, f64::NAN, 0.2], "finite"),
+    for (similarity, blocks, needle) in [
+        (&[][..], Some(2), "found 0 similarities for the 3 layers"),
+        (&[0.1, f64::NAN, 0.2], Some(2), "finite"),
         (
             &[0.1, 0.3, 0.2],
+            None,
             "4 blocks of a donor with 3: give --blocks N",
         ),
     ] {
-        let choices = choices(similarity, None);
+        let choices = choices(similarity, blocks);
         check_refused(
             try_start("auto-lg", &shape(5, 16), &donors, &choices),
             needle,
