@@ -20,8 +20,9 @@ mod activations;
 mod layer;
 mod parameters;
 
-use crate::arithmetic::Precision;
+use crate::arithmetic::Arithmetic;
 use crate::buffer::Buffer;
+use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, call};
 use crate::gradients::{Bundle, OfMembers};
 use crate::profile::{Work, doing};
@@ -90,7 +91,7 @@ pub fn blocks(
     };
     let op = Blocks {
         shape,
-        precision: mode.precision.usable(),
+        with: Arithmetic::new(current(), mode.precision),
         drop_path,
         parameters,
         gradients: bundle.gradients,
@@ -102,7 +103,7 @@ pub fn blocks(
 
 struct Blocks {
     shape: BlocksShape,
-    precision: Precision,
+    with: Arithmetic,
     drop_path: Option<Vec<f32>>,
     /// Contiguous.
     parameters: [Tensor; 12],
@@ -151,7 +152,7 @@ impl Kept {
 impl Blocks {
     fn pass(&self, batch: usize, n: usize) -> Pass<'_> {
         Pass {
-            precision: self.precision,
+            with: self.with,
             shape: self.shape,
             n,
             batch,
@@ -171,7 +172,7 @@ impl Blocks {
             Layer {
                 index,
                 parameters,
-                weights: layer_weights(self.precision, &self.shape, &parameters, direction),
+                weights: layer_weights(self.with, &self.shape, &parameters, direction),
             }
         };
         indices.into_par_iter().map(layer).collect()

@@ -121,10 +121,15 @@ pub enum SimdError {
     Unknown(String),
     /// The CPU lacks it.
     #[error(
-        "this processor lacks {0}; the fastest one it has is {best} (WAVE_SIMD; unset it for the fastest)",
-        best = Simd::best()
+        "this processor lacks {wanted}; the fastest one it has is {best} (WAVE_SIMD; unset it for \
+         the fastest)"
     )]
-    Unsupported(Simd),
+    Unsupported {
+        /// The requested path.
+        wanted: Simd,
+        /// The best supported path.
+        best: Simd,
+    },
 }
 
 static FROM_ENVIRONMENT: LazyLock<Result<Simd, SimdError>> =
@@ -157,7 +162,10 @@ fn named(word: &str) -> Result<Simd, SimdError> {
     match Simd::ALL.into_iter().find(|s| s.name() == word) {
         None => Err(SimdError::Unknown(word.to_owned())),
         Some(simd) if simd.supported() => Ok(simd),
-        Some(wanted) => Err(SimdError::Unsupported(wanted)),
+        Some(wanted) => Err(SimdError::Unsupported {
+            wanted,
+            best: Simd::best(),
+        }),
     }
 }
 

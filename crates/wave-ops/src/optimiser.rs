@@ -1,6 +1,6 @@
 //! AdamW, in place, and Muon.
 
-use crate::simd::{dot, vectorised};
+use crate::cpu::current;
 use crate::storage::{in_place, with_slice};
 use candle_core::{Device, Result, Tensor, Var};
 use rayon::prelude::*;
@@ -41,18 +41,16 @@ impl Moments {
     /// Zero moments for AdamW.
     pub fn new(var: &Var) -> Result<Moments> {
         let zeros = var.as_detached_tensor().zeros_like()?;
-        Moments::restore(var, &zeros, Some(&zeros))
+        Moments::restore(var, [&zeros, &zeros])
     }
 
     /// A zero moment for Muon, which has no second moment.
     pub fn momentum(var: &Var) -> Result<Moments> {
-        Moments::restore(var, &var.as_detached_tensor().zeros_like()?, None)
+        Moments::restore_momentum(var, &var.as_detached_tensor().zeros_like()?)
     }
 
-    /// From the tensors of [`Moments::to_tensors`], for a variable of the same size; Muon has no second.
-    pub fn restore(var: &Var, first: &Tensor, second: Option<&Tensor>) -> Result<Moments> {
-        let none = Tensor::zeros(0, first.dtype(), &Device::Cpu)?;
-        let tensors = [first, second.unwrap_or(&none)];
+    /// From the tensors of [`Moments::to_tensors`], for a variable of the same size; the second may be empty.
+    pub fn restore(var: &Var, tensors: [&Tensor; 2]) -> Result<Moments> {
         if on_host(var)? {
             let [first, second] = tensors.map(|t| t.flatten_all()?.to_vec1::<f32>());
             return Ok(Moments(MomentStorage::Host(first?, second?)));
@@ -62,6 +60,12 @@ impl Moments {
             _ => t.reshape(var.shape())?.to_device(var.device())?.copy(),
         });
         Ok(Moments(MomentStorage::Device(first?, second?)))
+    }
+
+    /// From the first tensor of [`Moments::to_tensors`], for a variable of the same size.
+    pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
+        let none = Tensor::zeros(0, first.dtype(), &Device::Cpu)?;
+        Moments::restore(var, [first, &none])
     }
 
     /// Number of values of the first and of the second moment.
@@ -120,38 +124,18 @@ pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result
         }
     }
     let t = i32::try_from(step).unwrap_or(i32::MAX);
-    let [c1, c2] = [BETA1, BETA2].map(|beta| 1.0 / (1.0 - beta.powi(t)));
+    let correction = (1.0 / (1.0 - BETA1.powi(t)), 1.0 / (1.0 - BETA2.powi(t)));
     #[cfg(gpu)]
-    if by_kernel(moves, (c1, c2), gradient_scale)? {
+    if by_kernel(moves, correction, gradient_scale)? {
         return Ok(());
     }
     for moved in moves {
         let MomentStorage::Host(m, v) = &mut moved.moments.0 else {
             candle_core::bail!("AdamW: no kernel for device {:?}", moved.var.device());
         };
-        let rates = moved.learning_rates;
+        let (rates, decay) = (moved.learning_rates, moved.weight_decay);
         in_place("AdamW", moved.var, moved.gradient, |p, g| {
-            let row = p.len() / rates.len();
-            for (r, &lr) in rates.iter().enumerate() {
-                let at = r * row..(r + 1) * row;
-                let decay = 1.0 - lr * moved.weight_decay;
-                p[at.clone()]
-                    .par_chunks_mut(CHUNK)
-                    .zip(g[at.clone()].par_chunks(CHUNK))
-                    .zip(m[at.clone()].par_chunks_mut(CHUNK))
-                    .zip(v[at].par_chunks_mut(CHUNK))
-                    .for_each(|(((p, g), m), v)| {
-                        vectorised!(move {
-                            let moments = m.iter_mut().zip(v.iter_mut());
-                            for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
-                                let g = g * gradient_scale;
-                                *m = BETA1 * *m + (1.0 - BETA1) * g;
-                                *v = BETA2 * *v + (1.0 - BETA2) * g * g;
-                                *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + EPS);
-                            }
-                        })
-                    });
-            }
+            adamw_on_host([p, m, v], g, correction, rates, decay, gradient_scale);
         })?;
     }
     Ok(())
@@ -210,11 +194,15 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
             .par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
-                vectorised!(move {
-                    for (a, p) in a.iter_mut().zip(p) {
-                        *a += (1.0 - decay) * (p - *a);
-                    }
-                })
+                crate::simd::dispatch_on(
+                    current(),
+                    #[inline(always)]
+                    move || {
+                        for (a, p) in a.iter_mut().zip(p) {
+                            *a += (1.0 - decay) * (p - *a);
+                        }
+                    },
+                )
             })
     })
 }
@@ -229,11 +217,48 @@ pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
     tensors.iter().try_fold(0.0, |sum, t| {
         let parts: Vec<f64> = with_slice(t, |x| {
             x.par_chunks(CHUNK)
-                .map(|x| f64::from(vectorised!(dot(x, x))))
+                .map(|x| f64::from(crate::simd::vectorised!(crate::simd::dot(x, x))))
                 .collect()
         })?;
         Ok(sum + parts.iter().sum::<f64>())
     })
+}
+
+/// A step of AdamW, see [`adamw_steps`], for values `p` with gradients `g` and moments `m` and `v`.
+fn adamw_on_host(
+    [p, m, v]: [&mut [f32]; 3],
+    g: &[f32],
+    (c1, c2): (f32, f32), // corrections of the moments
+    learning_rates: &[f32],
+    weight_decay: f32,
+    scale: f32,
+) {
+    let row = p.len() / learning_rates.len();
+    for (r, &lr) in learning_rates.iter().enumerate() {
+        let at = r * row..(r + 1) * row;
+        let decay = 1.0 - lr * weight_decay;
+        p[at.clone()]
+            .par_chunks_mut(CHUNK)
+            .zip(g[at.clone()].par_chunks(CHUNK))
+            .zip(m[at.clone()].par_chunks_mut(CHUNK))
+            .zip(v[at].par_chunks_mut(CHUNK))
+            .for_each(|(((p, g), m), v)| {
+                crate::simd::dispatch_on(
+                    current(),
+                    // Moved by value: through references, each store might change a constant.
+                    #[inline(always)]
+                    move || {
+                        let moments = m.iter_mut().zip(v.iter_mut());
+                        for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
+                            let g = g * scale;
+                            *m = BETA1 * *m + (1.0 - BETA1) * g;
+                            *v = BETA2 * *v + (1.0 - BETA2) * g * g;
+                            *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + EPS);
+                        }
+                    },
+                )
+            });
+    }
 }
 
 #[cfg(test)]

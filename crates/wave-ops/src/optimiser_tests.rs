@@ -50,7 +50,7 @@ fn steps_are_those_of_the_paper() {
     for t in 1..=4_u64 {
         // Saved and restored in between.
         let [first, second] = moments.to_tensors().unwrap();
-        moments = Moments::restore(&var, &first, Some(&second)).unwrap();
+        moments = Moments::restore(&var, [&first, &second]).unwrap();
         let g = (&gradient / t as f64).unwrap();
         let rates = rates.map(|r| r as f32);
         let (decay, scale) = (decay as f32, scale as f32);

@@ -56,6 +56,7 @@ thread_local! {
 
 /// The clock of a training's thread.
 struct Clock {
+    began: Instant,
     since: Instant,
     now: Work,
     spent: [Duration; WORK],
@@ -86,8 +87,10 @@ pub fn begin() {
     for spent in &SPENT {
         spent.store(0, Relaxed);
     }
+    let now = Instant::now();
     CLOCK.set(Some(Clock {
-        since: Instant::now(),
+        began: now,
+        since: now,
         now: Work::Other,
         spent: [Duration::ZERO; WORK],
     }));
@@ -108,7 +111,7 @@ pub fn end() -> Option<Profile> {
     let [products, attention, elementwise] = parts.map(|part| part.mul_f64(share));
     let waiting = blocks.saturating_sub(products + attention + elementwise);
     Some(Profile {
-        total: clock.spent.iter().sum(),
+        total: clock.since - clock.began,
         parts: vec![
             ("products", products),
             ("attention", attention),

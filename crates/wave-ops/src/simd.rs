@@ -1,23 +1,28 @@
 //! Vectorised elementwise mathematics.
 //!
-//! Kernels are plain loops; `pulp` compiles each for AVX-512, AVX2 with FMA, NEON and the baseline, and picks one at
-//! run time.
+//! Kernels are plain loops; [`dispatch_on`] compiles each for AVX-512, AVX2 with FMA, NEON and the
+//! baseline, and picks one at run time.
 
-/// Runs an expression compiled for the current instruction set. All functions that it calls must be
-/// `#[inline(always)]`.
+use crate::cpu::Simd;
+
+/// Runs `f` compiled for an instruction set.
+#[inline(always)]
+pub(crate) fn dispatch_on<R>(simd: Simd, f: impl FnOnce() -> R) -> R {
+    simd.arch().dispatch(f)
+}
+
+/// Runs an expression compiled for the current instruction set, or for the one named. All functions that
+/// it calls must be `#[inline(always)]`.
 macro_rules! vectorised {
-    // Captured by value: through references, each store might change a constant.
-    (move $body:expr) => {
-        $crate::cpu::current().arch().dispatch(
-            #[inline(always)]
-            move || $body,
-        )
-    };
-    ($body:expr) => {
-        $crate::cpu::current().arch().dispatch(
+    (on $simd:expr, $body:expr) => {
+        $crate::simd::dispatch_on(
+            $simd,
             #[inline(always)]
             || $body,
         )
+    };
+    ($body:expr) => {
+        $crate::simd::vectorised!(on $crate::cpu::current(), $body)
     };
 }
 pub(crate) use vectorised;
@@ -151,9 +156,17 @@ pub(crate) fn softmax(x: &mut [f32], scale: f32) {
 #[inline(always)]
 pub(crate) fn fill_up(x: &mut [f32], n: usize, value: f32) {
     // A mask per value, since the compiler turns comparisons into branches.
-    static MASKS: [[u32; LANES]; 2] = [[u32::MAX; LANES], [0; LANES]];
-    let masks = MASKS.as_flattened().get(x.len() - n..);
-    let keep = masks.and_then(|m| m.first_chunk::<LANES>());
+    const MASKS: [u32; 2 * LANES] = {
+        let mut masks = [0; 2 * LANES];
+        let mut i = 0;
+        while i < LANES {
+            masks[i] = u32::MAX;
+            i += 1;
+        }
+        masks
+    };
+    let filled = x.len() - n;
+    let keep = MASKS.get(filled..).and_then(|m| m.first_chunk::<LANES>());
     if let (Some(last), Some(keep)) = (x.last_chunk_mut::<LANES>(), keep) {
         *last = std::array::from_fn(|j| {
             f32::from_bits(last[j].to_bits() & keep[j] | value.to_bits() & !keep[j])

@@ -41,36 +41,44 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// Before any loss is added.
-    pub(crate) fn none(variables: &[Variable]) -> Gradients {
-        Gradients {
-            loss: 0.0,
-            of: vec![None; variables.len()],
-        }
-    }
-
-    /// Adds the loss of a part of the batch, and its gradients.
-    pub(crate) fn add(&mut self, loss: &Tensor, variables: &[Variable]) -> candle_core::Result<()> {
+    pub(crate) fn new(loss: &Tensor, variables: &[Variable]) -> candle_core::Result<Gradients> {
         let mut gradients = wave_ops::backward(loss)?;
-        self.loss += f64::from(loss.to_scalar::<f32>()?);
-        for (sum, v) in self.of.iter_mut().zip(variables) {
-            *sum = match (sum.take(), gradients.remove(&v.var)) {
-                (Some(a), Some(b)) => Some((a + b)?),
-                (a, b) => a.or(b),
-            };
-        }
-        Ok(())
+        Ok(Gradients {
+            loss: f64::from(loss.to_scalar::<f32>()?),
+            of: variables.iter().map(|v| gradients.remove(&v.var)).collect(),
+        })
     }
 
-    /// Replaces these with their sums over all ranks.
-    pub(crate) fn sum_over(&mut self, ranks: &dyn Ranks) -> candle_core::Result<()> {
-        ranks.sum_f64(std::slice::from_mut(&mut self.loss));
+    pub(crate) fn add(self, other: Gradients) -> candle_core::Result<Gradients> {
+        type Pair = (Option<Tensor>, Option<Tensor>);
+        let sum = |pair: Pair| -> candle_core::Result<Option<Tensor>> {
+            match pair {
+                (Some(a), Some(b)) => (a + b).map(Some),
+                (a, b) => Ok(a.or(b)),
+            }
+        };
+        Ok(Gradients {
+            loss: self.loss + other.loss,
+            of: self
+                .of
+                .into_iter()
+                .zip(other.of)
+                .map(sum)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The sum of these over all ranks.
+    pub(crate) fn over(mut self, ranks: &dyn Ranks) -> candle_core::Result<Gradients> {
+        let mut loss = [self.loss];
+        ranks.sum_f64(&mut loss);
         let here: Vec<&Tensor> = self.of.iter().flatten().collect();
         let sums = crate::sum_over(ranks, &here)?;
         for (gradient, sum) in self.of.iter_mut().flatten().zip(sums) {
             *gradient = sum;
         }
-        Ok(())
+        self.loss = loss[0];
+        Ok(self)
     }
 
     pub(crate) fn norm(&self) -> candle_core::Result<f64> {

@@ -1,6 +1,6 @@
 //! Data of the training loop: batches by step, which can be split into micro-batches.
 
-use candle_core::{Device, Tensor};
+use candle_core::{Device, Result, Tensor};
 use wave_data::{Batch, DataError, Loader, Mix};
 
 /// Training batches, each a pure function of its step.
@@ -15,7 +15,7 @@ pub trait Batches: Sized {
     ///
     /// # Errors
     /// If the batch cannot be split into equal shares.
-    fn share(&self, rank: usize, size: usize) -> Result<Self, DataError>;
+    fn share(&self, rank: usize, size: usize) -> std::result::Result<Self, DataError>;
 
     /// Examples in a whole batch.
     fn batch_size(&self) -> usize;
@@ -24,19 +24,23 @@ pub trait Batches: Sized {
     fn rows(&self) -> &[usize];
 
     /// The batches, or shares of them, of steps `from` (inclusive) to `to` (exclusive).
-    fn prefetch(&self, from: u64, to: u64) -> impl Iterator<Item = Result<Self::Batch, DataError>>;
+    fn prefetch(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = std::result::Result<Self::Batch, DataError>>;
 }
 
 /// The examples of a step, or of a micro-batch.
 pub trait Examples: Sized {
     /// The network's input, one example per entry of the leading dimension.
-    fn input(&self) -> candle_core::Result<Tensor>;
+    fn input(&self) -> Result<Tensor>;
 
     /// The rows of each of `n` equal micro-batches.
     ///
     /// # Errors
     /// If there is no equal split, or it would separate mixed images.
-    fn split(&self, n: usize) -> candle_core::Result<Vec<Vec<usize>>>;
+    fn split(&self, n: usize) -> Result<Vec<Vec<usize>>>;
 
     /// The examples in some rows.
     fn select(&self, rows: &[usize]) -> Self;
@@ -49,7 +53,7 @@ impl Batches for Loader {
         Loader::steps_per_epoch(self)
     }
 
-    fn share(&self, rank: usize, size: usize) -> Result<Loader, DataError> {
+    fn share(&self, rank: usize, size: usize) -> std::result::Result<Loader, DataError> {
         Loader::share(self, rank, size)
     }
 
@@ -61,20 +65,24 @@ impl Batches for Loader {
         Loader::rows(self)
     }
 
-    fn prefetch(&self, from: u64, to: u64) -> impl Iterator<Item = Result<Batch, DataError>> {
+    fn prefetch(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = std::result::Result<Batch, DataError>> {
         Loader::prefetch(self, from, to)
     }
 }
 
 impl Examples for Batch {
-    fn input(&self) -> candle_core::Result<Tensor> {
+    fn input(&self) -> Result<Tensor> {
         let (b, s) = (self.labels.len(), self.image_size);
         Tensor::from_slice(&self.images, (b, self.channels, s, s), &Device::Cpu) // (b, channels, h, w)
     }
 
     /// Consecutive rows, except that images that were mixed with each other stay together, since each one's target
     /// depends on the other.
-    fn split(&self, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
+    fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {
         let b = self.size;
         if n == 0 || !b.is_multiple_of(n) {
             candle_core::bail!(
@@ -103,10 +111,11 @@ impl Examples for Batch {
 
     fn select(&self, rows: &[usize]) -> Batch {
         let len = self.images.len() / self.size.max(1);
-        let image = |row: &usize| &self.images[row * len..(row + 1) * len];
+        let images = rows.iter();
+        let images = images.flat_map(|row| &self.images[row * len..(row + 1) * len]);
         let place = |partner: u32| rows.iter().position(|row| *row == partner as usize);
         Batch {
-            images: rows.iter().flat_map(image).copied().collect(),
+            images: images.copied().collect(),
             labels: rows.iter().map(|row| self.labels[*row]).collect(),
             indices: rows.iter().map(|row| self.indices[*row]).collect(),
             size: rows.len(),

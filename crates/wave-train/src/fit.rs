@@ -87,32 +87,26 @@ pub fn fit<B: Batches>(
     } = hyperparameters;
     let batches = batches.share(ranks.rank(), ranks.size())?;
     let per_epoch = batches.steps_per_epoch() as u64;
-    let portion = 1.0 / (micro_batches * ranks.size()) as f64;
-    let device = variables.first().map_or(&Device::Cpu, |v| v.var.device());
     let mut failures = 0;
     let mut prefetched = batches.prefetch(state.step, schedule.steps());
     while let Some(batch) = next(&mut prefetched) {
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
-        let mut gradients = Gradients::none(variables);
-        for rows in batch.split(micro_batches)? {
-            let selected = (micro_batches > 1).then(|| batch.select(&rows));
-            let part = selected.as_ref().unwrap_or(&batch);
-            let micro_batch = MicroBatch {
-                step: state.step,
-                batch: batches.batch_size(),
-                rows: rows.into_iter().map(|row| batches.rows()[row]).collect(),
-            };
-            let mut value = loss(part, &part.input()?.to_device(device)?, &micro_batch)?;
-            if portion != 1.0 {
-                value = (value * portion)?;
-            }
-            gradients.add(&value, variables)?;
-        }
-        gradients.sum_over(ranks)?;
+        let gradients = gradients(
+            &batch,
+            &batches,
+            ranks,
+            micro_batches,
+            state.step,
+            variables,
+            &mut loss,
+        )?;
         let (value, norm) = update(gradients, variables, state, rate, clip, ema_decay)?;
-        let finite = value.is_finite() && norm.is_finite();
-        failures = if finite { 0 } else { failures + 1 };
+        failures = if value.is_finite() && norm.is_finite() {
+            0
+        } else {
+            failures + 1
+        };
         let progress = Progress {
             step: state.step,
             epoch: state.step as f64 / per_epoch as f64,
@@ -146,6 +140,47 @@ fn next<T>(batches: &mut impl Iterator<Item = T>) -> Option<T> {
     batches.next()
 }
 
+/// The gradients of a step, one micro-batch at a time; `batch` is this rank's share.
+fn gradients<B: Batches>(
+    batch: &B::Batch,
+    batches: &B,
+    ranks: &dyn Ranks,
+    micro_batches: usize,
+    step: u64,
+    variables: &[Variable],
+    loss: &mut impl FnMut(&B::Batch, &Tensor, &MicroBatch) -> candle_core::Result<Tensor>,
+) -> candle_core::Result<Gradients> {
+    let micro_batch = |rows: Vec<usize>| MicroBatch {
+        step,
+        batch: batches.batch_size(),
+        rows: rows.into_iter().map(|row| batches.rows()[row]).collect(),
+    };
+    let portion = 1.0 / (micro_batches * ranks.size()) as f64;
+    let device = variables.first().map_or(&Device::Cpu, |v| v.var.device());
+    let input = |batch: &B::Batch| batch.input()?.to_device(device);
+    let mut sum: Option<Gradients> = None;
+    for rows in batch.split(micro_batches)? {
+        let value = if micro_batches == 1 {
+            loss(batch, &input(batch)?, &micro_batch(rows))?
+        } else {
+            let some = batch.select(&rows);
+            loss(&some, &input(&some)?, &micro_batch(rows))?
+        };
+        let value = if portion == 1.0 {
+            value
+        } else {
+            (value * portion)?
+        };
+        let gradients = Gradients::new(&value, variables)?;
+        sum = Some(match sum {
+            None => gradients,
+            Some(sum) => sum.add(gradients)?,
+        });
+    }
+    let sum = sum.ok_or_else(|| candle_core::Error::Msg("a batch without micro-batches".into()))?;
+    sum.over(ranks)
+}
+
 /// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
@@ -161,8 +196,7 @@ pub fn step(
     rate: f64,
     clip: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
-    let mut gradients = Gradients::none(variables);
-    gradients.add(loss, variables)?;
+    let gradients = Gradients::new(loss, variables)?;
     update(gradients, variables, state, rate, clip, None)
 }
 

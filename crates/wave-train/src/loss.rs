@@ -38,11 +38,17 @@ mod tests {
     #[test]
     fn targets_are_mixed_as_the_images_are() {
         let batch = Batch {
+            images: vec![0.0; 2],
+            labels: vec![0, 2],
+            indices: vec![0, 1],
+            view: 0,
+            size: 2,
+            channels: 1,
+            image_size: 1,
             mix: Some(wave_data::Mix {
                 partners: vec![1, 0],
                 weight: 0.75,
             }),
-            ..crate::metrics::tests::batch(vec![0, 2])
         };
         let targets = batch_targets(&batch, 3, 0.0).unwrap();
         let expected = [[0.75f32, 0.0, 0.25], [0.25, 0.0, 0.75]];

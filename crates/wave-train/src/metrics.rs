@@ -92,12 +92,11 @@ impl Tally {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::Alone;
 
-    /// One pixel each.
-    pub(crate) fn batch(labels: Vec<u32>) -> Batch {
+    fn batch(labels: Vec<u32>) -> Batch {
         Batch {
             images: vec![0.0; labels.len()],
             indices: (0..labels.len() as u32).collect(),

@@ -81,13 +81,16 @@ mod tests {
 
     #[test]
     fn no_steps_and_no_warmup_are_no_division_by_zero() {
-        let none = Schedule::Cosine {
-            peak: 1.0,
-            steps: 0,
-            warmup: 0,
-            floor: 0.0,
-        };
-        assert!(none.at(0).is_finite());
+        assert!(
+            Schedule::Cosine {
+                peak: 1.0,
+                steps: 0,
+                warmup: 0,
+                floor: 0.0
+            }
+            .at(0)
+            .is_finite()
+        );
     }
 
     #[test]
@@ -96,15 +99,16 @@ mod tests {
             peak: 2.0,
             steps: 1000,
         };
+        let is = |step, rate: f64| assert!((s.at(step) - rate).abs() < 5e-3, "{}", s.at(step));
         for (step, rate) in [
-            (0, 0.0_f64),
+            (0, 0.0),
             (200, 1.0),
             (400, 2.0),
             (600, 1.05),
             (800, 0.1),
             (900, 0.05),
         ] {
-            assert!((s.at(step) - rate).abs() < 5e-3, "{}", s.at(step));
+            is(step, rate);
         }
         assert!(s.at(0) > 0.0 && s.at(999) > 0.0);
         assert_eq!(s.at(5000), 0.0);

@@ -1,12 +1,9 @@
 //! The variables and the state of a training.
 
 use crate::{Ranks, TrainError};
-use candle_core::{Device, Tensor, Var};
+use candle_core::{Device, Result, Tensor, Var};
 use std::collections::BTreeMap;
 use wave_ops::{Matrices, Moments};
-
-/// Tensors by name.
-type Weights = BTreeMap<String, Tensor>;
 
 /// Steps after which a halving of the learning rate is undone.
 const RECOVERY: u64 = 100;
@@ -74,25 +71,26 @@ pub struct State {
 
 impl State {
     /// The state before the first step.
-    pub fn new(variables: &[Variable], keep_average: bool) -> candle_core::Result<State> {
-        let mut state = State {
+    pub fn new(variables: &[Variable], keep_average: bool) -> Result<State> {
+        let average = if keep_average {
+            let values = |v: &Variable| v.var.flatten_all()?.to_vec1::<f32>();
+            Some(variables.iter().map(values).collect::<Result<_>>()?)
+        } else {
+            None
+        };
+        let moments = |v: &Variable| match (v.rate.is_frozen(), v.muon) {
+            (true, _) => Ok(None),
+            (false, None) => Moments::new(&v.var).map(Some),
+            (false, Some(_)) => Moments::momentum(&v.var).map(Some),
+        };
+        let moments = variables.iter().map(moments).collect::<Result<_>>()?;
+        Ok(State {
             step: 0,
             skipped: 0,
             halved: (0, 0),
-            moments: Vec::with_capacity(variables.len()),
-            average: keep_average.then(Vec::new),
-        };
-        for v in variables {
-            state.moments.push(match (v.rate.is_frozen(), v.muon) {
-                (true, _) => None,
-                (false, None) => Some(Moments::new(&v.var)?),
-                (false, Some(_)) => Some(Moments::momentum(&v.var)?),
-            });
-            if let Some(average) = &mut state.average {
-                average.push(v.var.flatten_all()?.to_vec1()?);
-            }
-        }
-        Ok(state)
+            moments,
+            average,
+        })
     }
 
     /// The number of halvings of the learning rate at this step: one for each skipped step, minus one for
@@ -118,21 +116,27 @@ impl State {
     }
 
     /// The EMA of the variables by name, if kept.
-    pub fn averages(&self, variables: &[Variable]) -> candle_core::Result<Option<Weights>> {
-        let named = |(v, a): (&Variable, &Vec<f32>)| {
+    pub fn averages(&self, variables: &[Variable]) -> Result<Option<BTreeMap<String, Tensor>>> {
+        let Some(average) = &self.average else {
+            return Ok(None);
+        };
+        let own = |(v, a): (&Variable, &Vec<f32>)| {
             let t = Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?;
             Ok((v.name.clone(), t))
         };
-        let all = |average: &Vec<_>| variables.iter().zip(average).map(named).collect();
-        self.average.as_ref().map(all).transpose()
+        let averages = variables.iter().zip(average).map(own);
+        averages.collect::<Result<_>>().map(Some)
     }
 
     /// Variables, moments and averages as one weight map, copied, to be saved with [`State::counts`].
-    pub fn to_weights(&self, variables: &[Variable]) -> candle_core::Result<Weights> {
+    pub fn to_weights(&self, variables: &[Variable]) -> Result<BTreeMap<String, Tensor>> {
         let mut out = BTreeMap::new();
         for (i, v) in variables.iter().enumerate() {
-            let value = v.var.as_detached_tensor().copy()?.to_device(&Device::Cpu)?;
-            out.insert(format!("variable.{}", v.name), value);
+            let value = v.var.as_detached_tensor().copy()?;
+            out.insert(
+                format!("variable.{}", v.name),
+                value.to_device(&Device::Cpu)?,
+            );
             if let Some(moments) = &self.moments[i] {
                 let [first, second] = moments.to_tensors()?;
                 out.insert(format!("first_moment.{}", v.name), first);
@@ -153,7 +157,11 @@ impl State {
     ///
     /// # Errors
     /// [`TrainError::Apart`] if the ranks have different variables.
-    pub fn of_first(self, variables: &[Variable], ranks: &dyn Ranks) -> Result<State, TrainError> {
+    pub fn of_first(
+        self,
+        variables: &[Variable],
+        ranks: &dyn Ranks,
+    ) -> std::result::Result<State, TrainError> {
         if ranks.size() == 1 {
             return Ok(self);
         }
@@ -174,7 +182,11 @@ impl State {
     ///
     /// # Errors
     /// [`TrainError::Apart`] on all ranks if they do not.
-    pub fn check(&self, variables: &[Variable], ranks: &dyn Ranks) -> Result<(), TrainError> {
+    pub fn check(
+        &self,
+        variables: &[Variable],
+        ranks: &dyn Ranks,
+    ) -> std::result::Result<(), TrainError> {
         if ranks.size() == 1 {
             return Ok(());
         }
@@ -187,8 +199,9 @@ impl State {
         self.agree((hash >> 12) as f64, ranks) // 52 bits are exact
     }
 
-    fn agree(&self, own: f64, ranks: &dyn Ranks) -> Result<(), TrainError> {
-        match ranks.any(ranks.of_first(own) != own) {
+    fn agree(&self, own: f64, ranks: &dyn Ranks) -> std::result::Result<(), TrainError> {
+        let differs = ranks.of_first(own) != own;
+        match ranks.any(differs) {
             true => Err(TrainError::Apart { step: self.step }),
             false => Ok(()),
         }
@@ -200,33 +213,34 @@ impl State {
     /// If a tensor or a count is missing or has another size, as in the state of another run.
     pub fn restore(
         variables: &[Variable],
-        weights: &Weights,
+        weights: &BTreeMap<String, Tensor>,
         count: impl Fn(&str) -> Option<u64>,
-    ) -> Result<State, TrainError> {
+    ) -> std::result::Result<State, TrainError> {
         let count = |key: &str| {
             count(key).ok_or_else(|| TrainError::Mismatch(format!("it has no number {key}")))
         };
-        let take = |kind: &str, v: &Variable| -> Result<Tensor, TrainError> {
+        let take = |kind: &str, v: &Variable| -> std::result::Result<Tensor, TrainError> {
             let name = format!("{kind}.{}", v.name);
-            let problem = match weights.get(&name) {
-                Some(t) if t.elem_count() == v.var.elem_count() => return Ok(t.clone()),
-                Some(t) => format!(
+            match weights.get(&name) {
+                Some(t) if t.elem_count() == v.var.elem_count() => Ok(t.clone()),
+                Some(t) => Err(TrainError::Mismatch(format!(
                     "{name} has shape {:?}, expected {:?}",
                     t.shape(),
                     v.var.shape()
-                ),
-                None => format!("{name} is missing"),
-            };
-            Err(TrainError::Mismatch(problem))
+                ))),
+                None => Err(TrainError::Mismatch(format!("{name} is missing"))),
+            }
         };
-        let averaged = weights.keys().any(|name| name.starts_with("average."));
+        let values = |t: Tensor| t.flatten_all()?.to_vec1::<f32>();
         let mut state = State {
             step: count("step")?,
             skipped: count("skipped")?,
             halved: (count("halved_at")?, count("halvings")?),
             moments: Vec::new(),
-            average: averaged.then(Vec::new),
+            average: None,
         };
+        let averaged = weights.keys().any(|name| name.starts_with("average."));
+        let mut average = Vec::new();
         for v in variables {
             let value = take("variable", v)?.reshape(v.var.shape())?;
             v.var.set(&value.to_device(v.var.device())?)?;
@@ -234,16 +248,16 @@ impl State {
                 None
             } else {
                 let first = take("first_moment", v)?;
-                let second = match v.muon {
-                    Some(_) => None,
-                    None => Some(take("second_moment", v)?),
-                };
-                Some(Moments::restore(&v.var, &first, second.as_ref())?)
+                Some(match v.muon {
+                    Some(_) => Moments::restore_momentum(&v.var, &first)?,
+                    None => Moments::restore(&v.var, [&first, &take("second_moment", v)?])?,
+                })
             });
-            if let Some(average) = &mut state.average {
-                average.push(take("average", v)?.flatten_all()?.to_vec1()?);
+            if averaged {
+                average.push(values(take("average", v)?)?);
             }
         }
+        state.average = averaged.then_some(average);
         Ok(state)
     }
 }

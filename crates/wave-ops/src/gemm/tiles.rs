@@ -216,7 +216,8 @@ fn copy_left(
             data: &a.data[first * a.row_stride..],
             ..a
         };
-        Simd::Amx.arch().dispatch(
+        crate::simd::dispatch_on(
+            Simd::Amx,
             #[inline(always)]
             || transpose(rows, 0, k, left, padded),
         );

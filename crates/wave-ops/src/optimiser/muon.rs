@@ -87,9 +87,7 @@ pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> R
     }
     let gradient = matrices.of(&moved.gradient.detach())?;
     let (count, r, c) = gradient.dims3()?;
-    let norms: Vec<f32> = gradient.sqr()?.sum((1, 2))?.to_vec1()?;
-    let used = (0u32..).zip(norms).filter(|(_, norm)| *norm != 0.0);
-    let used: Vec<u32> = used.map(|(at, _)| at).collect();
+    let used = used(&gradient)?;
     let used = Tensor::new(used, var.device())?;
     let all = used.dim(0)? == count;
     let of_used = |t: &Tensor| match all {
@@ -130,6 +128,13 @@ fn by_kernel(moved: &Move, matrices: Matrices, scale: f32) -> Result<bool> {
     let size = (product(stacked), rows[0], product(&rows[1..]));
     crate::gpu::muon(&place, moved, momentum, size, scale)?;
     Ok(true)
+}
+
+/// The indices of the matrices (b, r, c) that are not zero.
+fn used(matrices: &Tensor) -> Result<Vec<u32>> {
+    let norms: Vec<f32> = matrices.sqr()?.sum((1, 2))?.to_vec1()?;
+    let used = (0u32..).zip(norms).filter(|(_, norm)| *norm != 0.0);
+    Ok(used.map(|(at, _)| at).collect())
 }
 
 /// Coefficients of a step of [`orthogonal`], chosen for speed: singular values end between 0.7 and 1.2.

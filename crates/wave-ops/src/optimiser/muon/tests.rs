@@ -100,7 +100,7 @@ fn steps_are_those_of_the_formula() {
             if matches!(moments.0, MomentStorage::Host(..)) {
                 let [first, second] = moments.to_tensors().unwrap();
                 assert_eq!(second.elem_count(), 0);
-                moments = Moments::restore(&var, &first, None).unwrap();
+                moments = Moments::restore_momentum(&var, &first).unwrap();
             }
             let g = (&gradient * f64::from(t)).unwrap();
             step(&var, &g, &mut moments, WHOLE).unwrap();
