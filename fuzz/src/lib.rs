@@ -1,4 +1,4 @@
-//! What the targets share: files for each process that fuzzes, in memory where there is such a
+//! Shared by the targets: files for each process that fuzzes, in memory where there is such a
 //! place, and sources that look at images.
 
 use std::path::{Path, PathBuf};

@@ -232,9 +232,10 @@ impl Family for EfficientVitShape {
     /// `x + dw(x)` is a single kernel.
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
         check_weights(weights, &self.parameters())?;
-        let mut all = fold::fused(weights, &self.maps(), EPS)?;
+        let maps = self.maps();
+        let mut all = fold::fused(weights, &maps, EPS)?;
         let scale = (self.key as f64).powf(-0.5);
-        for Normed { name, dims, .. } in self.maps().into_iter().filter(|map| map.depthwise) {
+        for Normed { name, dims, .. } in maps.into_iter().filter(|map| map.depthwise) {
             let Affine { weight, bias } = Affine::stored(&all, &name)?; // (k k, c), (c)
             let map = if name.contains(".dws.") {
                 Affine {

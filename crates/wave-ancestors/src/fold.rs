@@ -11,7 +11,7 @@ use candle_core::{D, DType, Result, Tensor};
 /// A weight and its bias: of a norm, or of a map in the layout of [`frozen`].
 #[derive(Clone, Debug)]
 pub struct Affine {
-    /// A norm's weight (c), or a matrix (in, out).
+    /// A norm's weight (c), or a matrix: (in, out), or (out, in) as it is stored.
     pub weight: Tensor,
     /// (c), or (out).
     pub bias: Tensor,
@@ -64,6 +64,11 @@ impl Affine {
     /// See [`frozen::depthwise`].
     pub fn depthwise(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
         frozen::depthwise(x, &self.weight, &self.bias, window, activation)
+    }
+
+    /// `x Wᵀ + bias` of a linear map as it is stored, with a weight (out, in).
+    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        wave_ops::linear(x, &self.weight, &self.bias)
     }
 
     /// A layer norm over the last dimension.

@@ -337,7 +337,7 @@ impl Stock {
         match (self.family, &self.built.before) {
             (Family::FastVit, _) => x.mean(D::Minus1)?.mean(D::Minus1),
             (Family::MobileNetV4, Some(map)) => {
-                let x = wave_ops::linear(&x.flatten_from(1)?, &map.weight, &map.bias)?;
+                let x = map.apply(&x.flatten_from(1)?)?;
                 if self.gelu { x.gelu_erf() } else { x.relu() }
             }
             (_, Some(norm)) => norm.norm(&x, LAYER_NORM_EPS),
@@ -358,7 +358,7 @@ impl Frozen for Stock {
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         match &self.built.classifier {
-            Some(map) => wave_ops::linear(&self.features(images)?, &map.weight, &map.bias),
+            Some(map) => map.apply(&self.features(images)?),
             None => self.about.headless(),
         }
     }

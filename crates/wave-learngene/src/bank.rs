@@ -112,7 +112,7 @@ pub(crate) fn none_to_read(anchors: usize, depth: usize) -> candle_core::Error {
 /// Resizes the scalers of one shape to another: [`gather_width`] over block rows (q, k and v
 /// separately) and, divided by the number of copies, over block columns.
 ///
-/// Where the template size divides the source's columns but not the wider target's, the last block of
+/// If the template size divides the source's columns but not the wider target's, the last block of
 /// columns is a copy that will be cropped: its scalers are 0, and it is not counted as a copy.
 ///
 /// # Shapes

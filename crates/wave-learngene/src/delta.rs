@@ -95,7 +95,7 @@ impl Learngene {
     /// Applies differences to its tensors, and replaces the classifier, for `classes` classes; smaller levels take
     /// their part of the differences.
     fn changed(&self, changes: &Weights, classes: usize) -> Result<Learngene> {
-        let mut changed = self.clone().each(|name, t| match changes.get(name) {
+        let mut changed = self.each(|name, t| match changes.get(name) {
             Some(change) if !is_head(name) => t + change,
             _ => Ok(t.clone()),
         })?;

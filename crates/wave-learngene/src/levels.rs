@@ -81,7 +81,7 @@ impl Learngene {
     /// Fills the channels that a level's models do not have with copies of their channels.
     fn widened(&self, level: &Level) -> Result<Learngene> {
         let narrow = self.auxiliary.with_size(level.depth, level.width);
-        self.clone().each(|name, t| {
+        self.each(|name, t| {
             if name.starts_with("templates.") {
                 return Ok(t.clone());
             }
@@ -124,7 +124,7 @@ impl Learngene {
         };
         let whole = at_anchors(&vec![1.0; anchors])?;
         let shared = at_anchors(&shares)?;
-        self.clone().each(|name, t| {
+        self.each(|name, t| {
             if !has_anchors(name) {
                 return Ok(t.clone());
             }
@@ -151,7 +151,7 @@ impl Learngene {
 
     /// Restricts the values to the anchors and channels that the models of a level read.
     fn cut_to(&self, level: &Level) -> Result<Learngene> {
-        let cut = self.clone().each(|name, t| self.cut(name, t, level))?;
+        let cut = self.each(|name, t| self.cut(name, t, level))?;
         Ok(Learngene {
             plan: self.plan.of_level(level),
             auxiliary: self.auxiliary.with_size(self.auxiliary.depth, level.width),

@@ -309,10 +309,7 @@ pub fn logits(shape: &ConvNextShape, weights: &Weights, images: &Tensor) -> Resu
     check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let part = |name: &str| Affine::stored(weights, name);
     let normed = |z: &Tensor, name: &str| part(name)?.norm(z, EPS);
-    let mapped = |x: &Tensor, name: &str| {
-        let map = part(name)?;
-        linear(x, &map.weight, &map.bias)
-    };
+    let mapped = |x: &Tensor, name: &str| part(name)?.apply(x);
     let (h, p) = (shape.width, shape.patch);
     let [stem, norm, head] = shape.ends();
     let stem = part(stem)?;

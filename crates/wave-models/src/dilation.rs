@@ -1,7 +1,7 @@
 //! Dilations of depthwise convolutions, layer by layer (thesis, section 3.1.4).
 
 use crate::ShapeError;
-use crate::check::refuse_value;
+use crate::check::{self, refuse_value};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -105,13 +105,7 @@ impl Dilations {
             if value == 0 {
                 return Err(ShapeError::Zero { name });
             }
-            if value > at_most {
-                return Err(ShapeError::TooLarge {
-                    name,
-                    value,
-                    at_most,
-                });
-            }
+            check::at_most(name, value, at_most)?;
         }
         Ok(())
     }

@@ -53,12 +53,12 @@ const QKV: [&str; 3] = ["query", "key", "value"];
 /// # Errors
 /// If queries, keys and values are incomplete or do not fit each other.
 pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
-    let weights = &unwrapped(weights);
+    let weights = unwrapped(weights);
     // `classifier` alone is no evidence: timm's EfficientNet has one too.
     let has = |module: &&str| weights.contains_key(&format!("{module}embeddings.cls_token"));
     match ["vit.", "deit."].into_iter().find(has) {
-        Some(module) => layouts::plain("", module, weights),
-        None => completed(weights.clone()),
+        Some(module) => layouts::plain("", module, &weights),
+        None => completed(weights),
     }
 }
 

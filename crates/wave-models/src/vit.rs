@@ -392,10 +392,7 @@ pub fn logits_in(
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
     let x = trunk(mode, shape, weights, images, drop_path)?;
-    let classify = |features: &Tensor, head: &str| {
-        let head = Affine::stored(weights, head)?;
-        wave_ops::linear(features, &head.weight, &head.bias)
-    };
+    let classify = |features: &Tensor, head: &str| Affine::stored(weights, head)?.apply(features);
     match &pooled(shape, weights, &x)?[..] {
         [class, distilled] => (classify(class, "head")? + classify(distilled, "head_dist")?)? / 2.0,
         of => classify(&of[0], "head"),

@@ -211,8 +211,7 @@ impl TextTower {
         }
         let states = self.norm.norm(&x, blocks.norm_eps)?.flatten_to(1)?; // (b n, d)
         let ends = states.index_select(&places, 0)?; // (b, d)
-        let Affine { weight, bias } = &self.head;
-        normalised(&wave_ops::linear(&ends, weight, bias)?)
+        normalised(&self.head.apply(&ends)?)
     }
 }
 

@@ -320,9 +320,11 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Bytes of a saved state: values and two moments, and averages if kept.
-pub fn checkpoint(values: usize, averaged: bool) -> u64 {
-    (if averaged { 4 } else { 3 }) * FLOAT * values as u64
+/// A line on the disk space of saved states, each of the values, two moments, and averages if kept.
+pub fn checkpoint(values: usize, averaged: bool) -> String {
+    let state = (if averaged { 4 } else { 3 }) * FLOAT * values as u64;
+    let each = bytes(state as f64);
+    format!("{each} per checkpoint, and as much for the previous one\n")
 }
 
 /// Replaces `batch = "auto"` by a number: the batch of the `earlier` run in a directory whose settings are repeated,

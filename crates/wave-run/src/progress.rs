@@ -183,12 +183,12 @@ impl Display {
         last: bool,
         line: impl FnOnce() -> String,
     ) {
-        let text = printable(text).into_owned();
+        let text = || printable(text).into_owned();
         let since = self.last_line.elapsed();
         if let Some(bar) = &self.bar {
             bar.set_length(total);
             bar.set_position(done);
-            bar.set_message(text);
+            bar.set_message(text());
         } else if let Some(watcher) = &self.watcher {
             if since > EVENT_EVERY || last {
                 self.last_line = Instant::now();
@@ -197,7 +197,7 @@ impl Display {
                     label: printable(label).into_owned(),
                     done,
                     total,
-                    text,
+                    text: text(),
                 });
             }
         } else if self.shown && since > LINE_EVERY {

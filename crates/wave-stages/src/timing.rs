@@ -1,4 +1,4 @@
-//! Forecasts of a training: the time of its steps, on random images in memory, so loading is not measured; disk space.
+//! Timing of training steps, on random images in memory, so loading is not measured.
 
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
@@ -8,7 +8,6 @@ use std::time::Instant;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Network, Weights, convmixer, transformer};
 use wave_ops::Mode;
-use wave_run::forecast;
 use wave_run::train::tracked;
 use wave_train::{Rate, State, Variable};
 
@@ -40,12 +39,6 @@ pub(crate) fn training(
         wave_ops::soft_cross_entropy(&logits, &targets)
     })?;
     Ok(seconds[0] / images as f64)
-}
-
-/// A line on the disk space of a training's checkpoints.
-pub(crate) fn checkpoint(values: usize, averaged: bool) -> String {
-    let bytes = forecast::bytes(forecast::checkpoint(values, averaged) as f64);
-    format!("{bytes} per checkpoint, and as much for the previous one\n")
 }
 
 /// Random images (n, c, h, w) and their targets (n, classes).

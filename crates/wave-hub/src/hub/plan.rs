@@ -1,12 +1,11 @@
 //! The plan of publishing a directory: the files to send.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
 use crate::directory::{CARD_FILE, EXPAND_FILE, WEIGHT_FILES, check_digest};
-use crate::files::read_bytes;
+use crate::files::{read_bytes, read_start};
 use crate::templates::EXPAND;
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
@@ -167,10 +166,7 @@ fn holds_pickle(path: &Path) -> Result<bool, HubError> {
         // Already read and valid, though its header length may look like another format.
         return Ok(false);
     }
-    let mut start = Vec::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(4).read_to_end(&mut start))
-        .map_err(HubError::io("read", path))?;
+    let start = read_start(path, 4)?;
     Ok(start.starts_with(b"PK\x03\x04") || matches!(start[..], [0x80, 2..=5, ..]))
 }
 

@@ -23,7 +23,7 @@ use candle_core::{D, Result, Tensor};
 use faer::Mat;
 use fit::{Moments, matrix};
 use narrow::Narrow;
-use network::{Layer, Network, Passage, linear};
+use network::{Layer, Network, Passage};
 use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 use wave_models::{Weights, refuse};
@@ -85,7 +85,7 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
         let mut moments = Moments::default();
         for (x, new) in streams.iter().zip(&made) {
             let read = |x: &Tensor| network.norm(&network.pooled(x)?);
-            moments.add(&read(new)?, &linear(head, &read(x)?)?)?;
+            moments.add(&read(new)?, &head.apply(&read(x)?)?)?;
         }
         let head = moments.fit(&narrow.read(head)?)?;
         head.store(&mut weights, "head");
@@ -143,25 +143,25 @@ impl Layer {
             moments.fit(prior)
         };
         self.qkv = fit(&self.qkv, made, &|donor, new| {
-            Ok((norm(new)?, linear(&thin.qkv, &norm(&donor.before)?)?))
+            Ok((norm(new)?, thin.qkv.apply(&norm(&donor.before)?)?))
         })?;
-        let attended = |new: &Tensor| self.attend(&linear(&self.qkv, &norm(new)?)?);
+        let attended = |new: &Tensor| self.attend(&self.qkv.apply(&norm(new)?)?);
         let proj = fit(&self.proj, made, &|donor, new| {
             Ok((attended(new)?, (narrow.of(&donor.middle)? - new)?))
         })?;
         for new in made.iter_mut() {
-            *new = (&*new + linear(&proj, &attended(new)?)?)?;
+            *new = (&*new + proj.apply(&attended(new)?)?)?;
         }
         self.proj = proj;
         self.fc1 = fit(&self.fc1, made, &|donor, new| {
-            Ok((norm(new)?, linear(&thin.fc1, &norm(&donor.middle)?)?))
+            Ok((norm(new)?, thin.fc1.apply(&norm(&donor.middle)?)?))
         })?;
         let hidden = |new: &Tensor| self.hidden(&norm(new)?);
         let fc2 = fit(&self.fc2, made, &|donor, new| {
             Ok((hidden(new)?, (narrow.of(&donor.after)? - new)?))
         })?;
         for new in made {
-            *new = (&*new + linear(&fc2, &hidden(new)?)?)?;
+            *new = (&*new + fc2.apply(&hidden(new)?)?)?;
         }
         self.fc2 = fc2;
         Ok(self)

@@ -106,8 +106,8 @@ fn heads_of_low_rank_become_narrower_without_loss() {
     let thin = network.layers[0].thinned(&network, &passages, &to).unwrap();
     let attended = |l: &Layer| {
         let x = network.norm(&passages[0].before).unwrap();
-        let qkv = linear(&l.qkv, &x).unwrap();
-        linear(&l.proj, &l.attend(&qkv).unwrap()).unwrap()
+        let qkv = l.qkv.apply(&x).unwrap();
+        l.proj.apply(&l.attend(&qkv).unwrap()).unwrap()
     };
     let (whole, thin) = (attended(&network.layers[0]), attended(&thin));
     testing::assert_close(&testing::values(&thin), &testing::values(&whole), 1e-3);

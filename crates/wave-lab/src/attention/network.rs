@@ -151,8 +151,7 @@ pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Re
 
 /// The linear map `name` of `x` (.., inputs): (.., outputs).
 fn linear(weights: &Weights, x: &Tensor, name: &str) -> Result<Tensor> {
-    let Affine { weight, bias } = Affine::stored(weights, name)?;
-    wave_ops::linear(x, &weight, &bias)
+    Affine::stored(weights, name)?.apply(x)
 }
 
 /// The attention output for (b, n, d), before the projection.

@@ -3,9 +3,9 @@
 use super::learned;
 use super::plan::Plan;
 use super::problem::Episode;
-use super::unrolled::{Optimiser, area, gradient_of};
+use super::unrolled::{Optimiser, area, gradients, named, variables};
 use anyhow::{Result, bail};
-use candle_core::{Tensor, Var};
+use candle_core::Tensor;
 use rand::Rng;
 use wave_models::Weights;
 use wave_run::progress::Report;
@@ -23,30 +23,21 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
     let usual = learned::usual(&plan.network.parameters(), plan.seed)?;
     let first = learned::first_parameters(plan.pieces, &usual)?;
     let is_constant = |(name, _): &(String, Tensor)| name.starts_with("constant.");
-    let (constants, mut learned): (Weights, Weights) = first.into_iter().partition(is_constant);
-    // The first and second moments of Adam.
-    let zeros = |t: &Tensor| Ok(vec![t.zeros_like()?, t.zeros_like()?]);
-    let moments = learned.values().map(zeros);
-    let mut moments = moments.collect::<candle_core::Result<Vec<_>>>()?;
+    let (constants, learned): (Weights, Weights) = first.into_iter().partition(is_constant);
+    let mut point = ADAM.start(&learned)?;
     let stream = plan.source.stream(plan.seed)?;
     let mut report = Report::new("learning", 0, plan.steps, options.verbosity);
     let examples = plan.source.batch() * plan.inner.steps as usize;
     let (mut failures, mut skipped) = (0, 0);
     for k in 0..plan.steps {
         let seed = step_generator(plan.seed, k).random();
-        let tracked = learned.values().map(Var::from_tensor);
-        let tracked = tracked.collect::<candle_core::Result<Vec<_>>>()?;
-        let values = tracked.iter().map(|v| v.as_tensor().clone());
+        let tracked = variables(&point[0])?;
         let mut parameters = constants.clone();
-        parameters.extend(learned.keys().cloned().zip(values));
+        parameters.extend(named(&tracked));
         let noise = learned::noise(plan.network.shapes(), &parameters, seed)?;
         let drawn = learned::weights(&parameters, &noise)?;
-        let start: candle_core::Result<Weights> = drawn
-            .iter()
-            .map(|(name, t)| Ok((name.clone(), t.detach())))
-            .collect();
         let episode = Episode::new(&stream, &plan.inner, k)?;
-        let found = plan.inner.meta_gradient(&start?, |examples, weights| {
+        let found = plan.inner.meta_gradient(&drawn, |examples, weights| {
             episode.loss(&plan.network, examples, weights)
         })?;
         // The gradient of <a, w(parameters)>, where a is the gradient of the objective.
@@ -55,24 +46,20 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
             let a = found.of[name].to_dtype(t.dtype())?;
             product = (product + (t * a)?.sum_all()?)?;
         }
-        let mut store = product.backward()?;
-        let mut gradients = Vec::new();
+        let mut gradients = gradients(&product, &tracked)?;
         let mut squares = 0.0;
-        for value in &tracked {
-            let g = gradient_of(&mut store, value)?.detach();
+        for g in gradients.values() {
             squares += f64::from(g.sqr()?.sum_all()?.to_scalar::<f32>()?);
-            gradients.push(g);
         }
         let (area, norm) = (area(&found.losses), squares.sqrt());
         let step = k + 1;
         if area.is_finite() && norm.is_finite() {
             failures = 0;
             let scale = (plan.clip / norm.max(1e-12)).min(1.0);
-            let updates = learned.values_mut().zip(&mut moments).zip(&gradients);
-            for ((w, moments), g) in updates {
-                let (lr, g) = (plan.learning_rate, (g * scale)?);
-                (*w, *moments) = ADAM.update(lr, step - skipped, w, &g, moments)?;
+            for g in gradients.values_mut() {
+                *g = (&*g * scale)?;
             }
+            point = ADAM.step(plan.learning_rate, step - skipped, &point, &gradients)?;
         } else {
             failures += 1;
             skipped += 1;
@@ -88,6 +75,7 @@ pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
         }
         report.step(step, examples, &format!("objective {area:.4}, "));
     }
+    let mut learned = point.swap_remove(0);
     learned.extend(constants);
     Ok(learned)
 }

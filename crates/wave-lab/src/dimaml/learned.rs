@@ -109,13 +109,14 @@ pub fn weights(parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, dims, z) in noise {
         let p = |kind: &str| of(parameters, kind, name);
-        let t = match (z, p("mean")) {
+        let mean = parameters.get(&format!("mean.{name}"));
+        let t = match (z, mean) {
             (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,
-            (Some(z), Ok(mean)) => {
+            (Some(z), Some(mean)) => {
                 let z = z.to_dtype(mean.dtype())?;
                 z.broadcast_mul(p("std")?)?.broadcast_add(mean)?
             }
-            (Some(z), Err(_)) => {
+            (Some(z), None) => {
                 let q = quantile(p("start")?, p("slopes")?, z)?;
                 q.broadcast_mul(&softplus(p("scale")?)?)?
             }

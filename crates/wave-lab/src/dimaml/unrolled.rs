@@ -109,7 +109,7 @@ impl Unrolled {
         rates: Option<&[Vec<f64>]>,
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<Curve> {
-        let mut point = self.start(start)?;
+        let mut point = self.optimiser.start(start)?;
         let mut curve = Curve {
             losses: Vec::new(),
             update_rates: Vec::new(),
@@ -149,7 +149,7 @@ impl Unrolled {
         }
         second_order::check()?;
         // State t is in kept[t / m] if m divides t.
-        let mut kept = vec![self.start(start)?];
+        let mut kept = vec![self.optimiser.start(start)?];
         let mut point = kept[0].clone();
         for t in 1..self.steps {
             point = self.advance(t, &point, &mut loss)?;
@@ -186,7 +186,7 @@ impl Unrolled {
 
     /// First-order MAML or Reptile, without a backward pass through the steps.
     fn without_adjoint(&self, start: &Weights, loss: &mut Loss) -> Result<MetaGradient> {
-        let mut point = self.start(start)?;
+        let mut point = self.optimiser.start(start)?;
         let first = point[0].clone();
         let mut of = zeros(&first)?;
         let mut losses = Vec::new();
@@ -209,30 +209,10 @@ impl Unrolled {
         Ok(MetaGradient { losses, of })
     }
 
-    /// The state before the first step.
-    fn start(&self, start: &Weights) -> Result<Point> {
-        let weights = start.iter().map(|(name, t)| (name.clone(), t.detach()));
-        let mut point = vec![weights.collect()];
-        for _ in 0..self.optimiser.slots() {
-            point.push(zeros(&point[0])?);
-        }
-        Ok(point)
-    }
-
     /// The state after step `t`.
     fn step(&self, t: u64, before: &Point, gradients: &Weights) -> Result<Point> {
-        let mut after = vec![Weights::new(); before.len()];
-        for (name, g) in gradients {
-            let slots: Vec<Tensor> = before[1..].iter().map(|slot| slot[name].clone()).collect();
-            let rate = self.learning_rate;
-            let (w, slots) = self
-                .optimiser
-                .update(rate, t, &before[0][name], g, &slots)?;
-            for (all, new) in after.iter_mut().zip([w].into_iter().chain(slots)) {
-                all.insert(name.clone(), new);
-            }
-        }
-        Ok(after)
+        self.optimiser
+            .step(self.learning_rate, t, before, gradients)
     }
 
     /// The state after step `t`, with the gradient of `loss`.
@@ -267,10 +247,38 @@ impl Unrolled {
             product = (product + (x * a)?.sum_all()?)?;
         }
         let mut store = product.backward()?;
-        let mut taken =
-            |(name, v): (&String, &Var)| Ok((name.clone(), gradient_of(&mut store, v)?.detach()));
-        let adjoint = tracked.iter().map(|of| of.iter().map(&mut taken).collect());
-        adjoint.collect()
+        tracked.iter().map(|of| taken(&mut store, of)).collect()
+    }
+}
+
+impl Optimiser {
+    /// The state before the first step.
+    pub(super) fn start(&self, weights: &Weights) -> Result<Point> {
+        let weights = weights.iter().map(|(name, t)| (name.clone(), t.detach()));
+        let mut point = vec![weights.collect()];
+        for _ in 0..self.slots() {
+            point.push(zeros(&point[0])?);
+        }
+        Ok(point)
+    }
+
+    /// The state after step `t` (counted from 1) at learning rate `lr`.
+    pub(super) fn step(
+        &self,
+        lr: f64,
+        t: u64,
+        before: &Point,
+        gradients: &Weights,
+    ) -> Result<Point> {
+        let mut after = vec![Weights::new(); before.len()];
+        for (name, g) in gradients {
+            let slots: Vec<Tensor> = before[1..].iter().map(|slot| slot[name].clone()).collect();
+            let (w, slots) = self.update(lr, t, &before[0][name], g, &slots)?;
+            for (all, new) in after.iter_mut().zip([w].into_iter().chain(slots)) {
+                all.insert(name.clone(), new);
+            }
+        }
+        Ok(after)
     }
 }
 
@@ -280,13 +288,13 @@ fn zeros(like: &Weights) -> Result<Weights> {
 }
 
 /// New variables with these values.
-fn variables(values: &Weights) -> Result<Tracked> {
+pub(super) fn variables(values: &Weights) -> Result<Tracked> {
     let variable =
         |(name, t): (&String, &Tensor)| Ok((name.clone(), Var::from_tensor(&t.detach())?));
     values.iter().map(variable).collect()
 }
 
-fn named(variables: &Tracked) -> Weights {
+pub(super) fn named(variables: &Tracked) -> Weights {
     let named = |(name, v): (&String, &Var)| (name.clone(), v.as_tensor().clone());
     variables.iter().map(named).collect()
 }
@@ -300,15 +308,18 @@ fn differentiate(phase: Phase, weights: &Weights, loss: &mut Loss) -> Result<(f6
 }
 
 /// The gradients of a loss, detached; zero for weights that it does not depend on.
-fn gradients(loss: &Tensor, weights: &Tracked) -> Result<Weights> {
-    let mut store = loss.backward()?;
-    let taken =
-        |(name, v): (&String, &Var)| Ok((name.clone(), gradient_of(&mut store, v)?.detach()));
-    weights.iter().map(taken).collect()
+pub(super) fn gradients(loss: &Tensor, weights: &Tracked) -> Result<Weights> {
+    taken(&mut loss.backward()?, weights)
+}
+
+/// The gradients of variables, detached.
+fn taken(store: &mut GradStore, of: &Tracked) -> Result<Weights> {
+    let taken = |(name, v): (&String, &Var)| Ok((name.clone(), gradient_of(store, v)?.detach()));
+    of.iter().map(taken).collect()
 }
 
 /// The gradient of a variable; zero if the loss does not depend on it.
-pub(crate) fn gradient_of(store: &mut GradStore, v: &Var) -> Result<Tensor> {
+fn gradient_of(store: &mut GradStore, v: &Var) -> Result<Tensor> {
     let zeros = || v.as_detached_tensor().zeros_like();
     store.remove(v.as_tensor()).map_or_else(zeros, Ok)
 }

@@ -107,8 +107,7 @@ impl TransformerShape {
 
     pub(super) fn head(&self, weights: &Weights, features: &Tensor) -> Result<Tensor> {
         debug_assert!(self.classes > 0);
-        let head = Affine::stored(weights, "head")?;
-        wave_ops::linear(features, &head.weight, &head.bias)
+        Affine::stored(weights, "head")?.apply(features)
     }
 
     /// Relative position biases (heads, tokens, tokens), if there is a table of this kind. Its row `i` is for
@@ -423,10 +422,9 @@ impl Latent {
         let stored = |part: &str| Affine::stored(weights, &format!("attn_pool.{part}"));
         let map = |part: &str| stored(part)?.columns();
         let latent = get(weights, "attn_pool.latent")?.reshape((1, shape.width))?;
-        let query = stored("q")?;
         let share = ((shape.width / shape.heads) as f64).powf(-0.5);
         Ok(Latent {
-            query: (wave_ops::linear(&latent, &query.weight, &query.bias)? * share)?,
+            query: (stored("q")?.apply(&latent)? * share)?,
             kv: map("kv")?,
             proj: map("proj")?,
             norm: stored("norm")?,

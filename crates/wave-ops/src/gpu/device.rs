@@ -39,7 +39,7 @@ pub(super) struct Memory {
 
 enum Slice {
     F32(CudaSlice<f32>),
-    /// Of any other kind: CUDA aligns all allocations alike.
+    /// All other kinds: CUDA aligns all allocations alike.
     Bytes(CudaSlice<u8>),
 }
 

@@ -2,7 +2,7 @@
 
 use super::{CondensePlan, levels, planner, start, step_seconds};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
-use crate::timing::{checkpoint, examples};
+use crate::timing::examples;
 use anyhow::Result;
 use serde_json::json;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use wave_artefacts::templates::{self, Description, TemplateDir};
 use wave_data::Transform;
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::forecast::{Step, bytes, duration};
+use wave_run::forecast::{Step, bytes, checkpoint, duration};
 use wave_run::recipe::to_table;
 use wave_run::run_dir;
 use wave_run::settings::{Condense, DEFAULT_BATCH, Trained};

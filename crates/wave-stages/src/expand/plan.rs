@@ -18,7 +18,7 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Duration, Expand, ExpandValues, Fill, FirstScalers};
+use wave_run::settings::{self, Expand, ExpandValues, Fill, FirstScalers};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// The settings of an expansion, checked.
@@ -125,12 +125,10 @@ impl ExpandPlan {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
         // Without data nothing is fitted; refuse if fitting was requested.
-        let given = ["epochs", "steps"]
-            .iter()
-            .any(|key| self.table.contains_key(*key));
-        let of = match self.training.duration {
-            Duration::Steps(n) if given && n > 0 => format!("{n} steps"),
-            Duration::Epochs(n) if given && n > 0.0 => format!("{n} epochs"),
+        let given = &self.training.optimisation;
+        let of = match (given.epochs, given.steps) {
+            (Some(n), _) if n > 0.0 => format!("{n} epochs"),
+            (_, Some(n)) if n > 0 => format!("{n} steps"),
             _ => return Ok(None),
         };
         Err(request(format!(

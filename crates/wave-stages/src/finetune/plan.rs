@@ -247,7 +247,7 @@ impl Prepared {
             text += &format!("ancestor: {}\n", ancestor.describe());
         }
         text += &self.step.words();
-        text += &timing::checkpoint(parameters, resolved.ema.is_some());
+        text += &forecast::checkpoint(parameters, resolved.ema.is_some());
         if !self.step.can_time(TIMED) {
             return Ok(text);
         }

@@ -20,11 +20,6 @@ fn of_norm(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
     })
 }
 
-/// Applies a linear map with a weight (outputs, inputs) to inputs (.., inputs).
-pub(super) fn linear(map: &Affine, x: &Tensor) -> Result<Tensor> {
-    wave_ops::linear(x, &map.weight, &map.bias)
-}
-
 /// A block without norm parameters, which are folded into the matrices that read them.
 pub(super) struct Layer {
     /// (3 heads width-of-a-head, stream)
@@ -46,7 +41,7 @@ impl Layer {
 
     /// The MLP's hidden channels for a normalised stream.
     pub(super) fn hidden(&self, h: &Tensor) -> Result<Tensor> {
-        wave_ops::gelu(&linear(&self.fc1, h)?)
+        wave_ops::gelu(&self.fc1.apply(h)?)
     }
 }
 
@@ -115,10 +110,10 @@ impl<'d> Network<'d> {
 
     /// The stream between attention and MLP of a layer, and after the layer.
     pub(super) fn through(&self, layer: &Layer, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let attended = layer.attend(&linear(&layer.qkv, &self.norm(x)?)?)?;
-        let middle = (x + linear(&layer.proj, &attended)?)?;
+        let attended = layer.attend(&layer.qkv.apply(&self.norm(x)?)?)?;
+        let middle = (x + layer.proj.apply(&attended)?)?;
         let hidden = layer.hidden(&self.norm(&middle)?)?;
-        let after = (&middle + linear(&layer.fc2, &hidden)?)?;
+        let after = (&middle + layer.fc2.apply(&hidden)?)?;
         Ok((middle, after))
     }
 

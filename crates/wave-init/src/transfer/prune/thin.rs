@@ -2,7 +2,7 @@
 
 use super::super::largest;
 use super::fit::{Moments, matrix};
-use super::network::{Layer, Network, Passage, linear};
+use super::network::{Layer, Network, Passage};
 use crate::mimetic::tensor;
 use candle_core::{D, Error, Result, Tensor};
 use faer::{Mat, MatRef, Side};
@@ -58,7 +58,7 @@ impl Layer {
         // Second moments of queries, keys and outputs, one matrix per head.
         let mut sums = [(); 3].map(|()| vec![Mat::<f64>::zeros(old, old); heads]);
         for passage in passages {
-            let qkv = linear(&self.qkv, &network.norm(&passage.before)?)?;
+            let qkv = self.qkv.apply(&network.norm(&passage.before)?)?;
             let width = heads * old;
             let parts = [
                 qkv.narrow(2, 0, width)?,
