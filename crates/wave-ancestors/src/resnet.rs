@@ -2,7 +2,8 @@
 //! inference-only, with timm's weight names.
 //!
 //! ```text
-//! x = max pool(relu(BN(Conv_7(x))))                             each halves the side
+//! x = max pool(relu(BN(Conv_7(x))))                             each halves the side, or
+//! x = relu(BN(Conv_3(x)))                                       for small images
 //! x = relu(shortcut(x) + F(x))                                  each block
 //! F = BN Conv_3 relu BN Conv_3                                  up to 34 layers
 //! F = BN Conv_1 relu BN Conv_3 relu BN Conv_1                   deeper: a bottleneck
@@ -16,7 +17,9 @@
 use crate::check::{affine, count, dims, sizes};
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
-use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
+use crate::table::{
+    Known, five_halvings, mean_pooling, no_name, other_name, other_tensors, refuse_arguments,
+};
 use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
@@ -24,6 +27,8 @@ use candle_core::{Result, Tensor};
 const EPS: f64 = 1e-5;
 /// Kernel size of the first convolution.
 const STEM: usize = 7;
+/// Kernel size of the first convolution of networks for small images. It keeps the side, and no pooling follows.
+const SMALL_STEM: usize = 3;
 /// The family's name in messages.
 const FAMILY: &str = "a ResNet";
 /// timm's names of networks with this stem and these blocks.
@@ -38,6 +43,15 @@ const NAMES: [&str; 9] = [
     "wide_resnet50_2",
     "wide_resnet101_2",
 ];
+/// Supported arguments. The weights determine blocks (`layers`) and `channels` of the stages.
+const ARGUMENTS: [&str; 6] = [
+    "num_classes",
+    "in_chans",
+    "img_size",
+    "global_pool",
+    "layers",
+    "channels",
+];
 
 /// The sizes of a ResNet.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +62,8 @@ pub struct ResNetShape {
     pub channels: usize,
     /// Channels after the first convolution.
     pub stem: usize,
+    /// True if the first convolution is the one for small images.
+    pub small: bool,
     /// Four stages: number of blocks, channels within a block and after it.
     pub stages: Vec<(usize, usize, usize)>,
     /// True if blocks are bottlenecks.
@@ -102,7 +118,12 @@ struct Block {
 
 impl ResNetShape {
     fn stem(&self) -> Convolution {
-        let sizes = [self.channels, self.stem, STEM, 2];
+        let [kernel, stride] = if self.small {
+            [SMALL_STEM, 1]
+        } else {
+            [STEM, 2]
+        };
+        let sizes = [self.channels, self.stem, kernel, stride];
         Convolution::new("conv1".into(), "bn1".into(), sizes)
     }
 
@@ -185,7 +206,10 @@ impl Family for ResNetShape {
 
     fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
         let x = self.stem().run(weights, images, None, Activation::Relu)?;
-        let mut x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 3, 2, 1))?;
+        let mut x = match self.small {
+            true => x,
+            false => frozen::max_pool(&x, Window::padded(x.dim(1)?, 3, 2, 1))?,
+        };
         for block in self.blocks() {
             let shortcut = match &block.shortcut {
                 Some(map) => map.run(weights, &x, None, Activation::Identity)?,
@@ -219,8 +243,9 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         }
         (true, true) => {}
     }
-    usual_arguments(known)?;
-    let [stem, channels, ..] = dims::<4>(weights, "conv1.weight")?;
+    refuse_arguments(known, &ARGUMENTS)?;
+    mean_pooling(known)?;
+    let [stem, channels, kernel, _] = dims::<4>(weights, "conv1.weight")?;
     let bottleneck = known.has("layer1.0.conv3.weight");
     let last = if bottleneck { 3 } else { 2 };
     let stage = |stage: usize| {
@@ -233,6 +258,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         image_size: known.image_size(224),
         channels,
         stem,
+        small: kernel == SMALL_STEM,
         stages: (1..5)
             .map(stage)
             .collect::<std::result::Result<_, ShapeError>>()?,
@@ -241,6 +267,8 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     };
     let width = shape.about().width;
     sizes(&[("channels", channels), ("stem", stem), ("width", width)])?;
-    five_halvings(shape.image_size)?;
+    if !shape.small {
+        five_halvings(shape.image_size)?;
+    }
     Ok(Some(FrozenNetwork::ResNet(shape)))
 }

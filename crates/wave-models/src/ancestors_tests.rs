@@ -90,7 +90,7 @@ mod of_candle {
 
     #[test]
     fn resnets_give_timms_outputs() {
-        check(&["resnet18", "resnet50"], "a ResNet");
+        check(&["resnet18", "resnet18_small", "resnet50"], "a ResNet");
     }
 
     #[test]

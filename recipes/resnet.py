@@ -1,13 +1,19 @@
-"""An ancestor for small images: a ResNet-18 trained on labelled tar shards, as a model directory.
+"""An ancestor for small images: a ResNet trained on labelled tar shards, as a model directory.
 
     pip install torch timm pillow safetensors
-    python recipes/resnet18.py data/cifar-10 ancestors/cifar-10 --epochs 40
+    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 16
 
-It sees images enlarged to twice their size, as wave enlarges them (bicubic), since a ResNet-18 halves its input five
-times. It trains by SGD with Nesterov's momentum, a rate that rises for a sixth of the steps and then falls to 0 linearly,
-random shifts of an eighth of the side, mirroring, and CutMix of every second batch. Weights are stored in f16, statistics of
-batch norms in f32; accuracy is that of the stored weights. timm loads the directory
-(`timm.create_model("local-dir:DIR", pretrained=True)`), and wave takes it as an ancestor.
+Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
+`--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic).
+
+It trains by SGD with Nesterov's momentum, a rate that rises for a sixth of the steps and then falls to 0 linearly, random
+shifts of an eighth of the side, mirroring, and CutMix of some batches. Weights are stored in f16, statistics of batch norms
+in f32; accuracy is that of the stored weights. wave takes the directory as an ancestor, and with `--enlarge 2` timm loads it
+(`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's model needs the other beginning:
+
+    model = timm.create_model("local-dir:DIR")
+    model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False), torch.nn.Identity()
+    model.load_state_dict(safetensors.torch.load_file("DIR/model.safetensors"), strict=False)
 """
 
 import argparse
@@ -65,9 +71,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--layers", type=int, nargs=4, default=[2, 2, 2, 2], help="blocks of each stage")
+    parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
+    parser.add_argument("--enlarge", type=int, default=1, help="how often the side is enlarged")
     parser.add_argument("--epochs", type=float, default=40)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--lr", type=float, default=0.4)
+    parser.add_argument("--cutmix", type=float, default=0.5, help="fraction of the batches")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="the first so many training images alone")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -84,7 +94,11 @@ def main():
     sample = train[:: max(1, len(train) // 10000)].float() / 255
     mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
 
-    model = timm.create_model("resnet18", num_classes=len(names)).to(device, memory_format=torch.channels_last)
+    model = timm.create_model("resnet18", num_classes=len(names), layers=args.layers, channels=args.channels)
+    if args.enlarge == 1:
+        model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        model.maxpool = torch.nn.Identity()
+    model = model.to(device, memory_format=torch.channels_last)
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": decayed, "weight_decay": 5e-4}, {"params": others, "weight_decay": 0.0}]
@@ -96,7 +110,8 @@ def main():
 
     def logits(images):
         images = (images.float() / 255 - mean.to(device)[:, None, None]) / std.to(device)[:, None, None]
-        images = F.interpolate(images, size=2 * side, mode="bicubic", antialias=True)
+        if args.enlarge > 1:
+            images = F.interpolate(images, size=args.enlarge * side, mode="bicubic", antialias=True)
         return model(images.contiguous(memory_format=torch.channels_last))
 
     precision = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
@@ -106,7 +121,7 @@ def main():
         of = order[step % an_epoch * args.batch :][: args.batch]
         images, target = augment(train[of], side // 8), labels[of]
         other, share = target, 1.0
-        if torch.rand(()) < 0.5:  # CutMix
+        if torch.rand(()) < args.cutmix:
             cut = int(side * (1 - torch.rand(()).item()) ** 0.5)
             top, left = torch.randint(0, side - cut + 1, (2,)).tolist()
             images[:, :, top : top + cut, left : left + cut] = images.flip(0)[:, :, top : top + cut, left : left + cut]
@@ -134,11 +149,12 @@ def main():
     config = {
         "architecture": "resnet18",
         "num_classes": len(names),
-        "num_features": 512,
+        "num_features": args.channels[-1],
         "global_pool": "avg",
+        "model_args": {"layers": args.layers, "channels": args.channels},
         "pretrained_cfg": {
             "custom_load": False,
-            "input_size": [3, 2 * side, 2 * side],
+            "input_size": [3, args.enlarge * side, args.enlarge * side],
             "fixed_input_size": False,
             "interpolation": "bicubic",
             "crop_pct": 1.0,
@@ -146,7 +162,7 @@ def main():
             "mean": [round(x, 4) for x in mean.tolist()],
             "std": [round(x, 4) for x in std.tolist()],
             "num_classes": len(names),
-            "pool_size": [2 * side // 32] * 2,
+            "pool_size": [args.enlarge * side // (32 if args.enlarge > 1 else 8)] * 2,
             "first_conv": "conv1",
             "classifier": "fc",
         },
