@@ -12,7 +12,7 @@ use wave_models::vit::VitShape;
 const FLAT: StartMethod = StartMethod {
     name: "flat",
     description: "every matrix 0.01",
-    donors: 0,
+    donor: false,
     images: false,
     run: flat,
 };
@@ -34,7 +34,7 @@ fn an_initialiser_is_a_value() {
     let shape = VitShape::default().with_size(2, 64);
     let request = Request {
         shape: &shape,
-        donors: &[],
+        donor: None,
         images: None,
         choices: &Choices::default(),
         seed: 0,
@@ -44,7 +44,7 @@ fn an_initialiser_is_a_value() {
 }
 
 /// A data source: grey squares, as bright as their number.
-struct Squares(Vec<String>);
+struct Squares;
 
 impl Source for Squares {
     fn len(&self) -> usize {
@@ -63,16 +63,11 @@ impl Source for Squares {
             pixels: vec![20 * i as u8; 64],
         })
     }
-
-    fn class_names(&self) -> &[String] {
-        &self.0
-    }
 }
 
 #[test]
 fn a_data_source_is_a_trait() {
-    let names = ["a", "b", "c"].map(String::from).to_vec();
-    let source: Arc<dyn Source> = Arc::new(Squares(names));
+    let source: Arc<dyn Source> = Arc::new(Squares);
     let transform = Transform::new(8, vec![0.5], vec![0.5]);
     let indices = (0..12).collect();
     let loader = Loader::train(source, indices, transform, Augment::NONE, 4, None, 0).unwrap();

@@ -73,7 +73,7 @@ fn wrong_flags() {
         ),
         (
             "init heru-lg --from t --depth 2 --width 32 --out o".into(),
-            "trained transformer",
+            "wave expand",
         ),
         (
             "init weight-selection --from m --depth 9 --width 32 --out o".into(),
@@ -213,12 +213,7 @@ fn wrong_recipes() {
             "template_size",
         ),
         (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
-        (
-            line("sizes_per_step = 2\n"),
-            "sizes_per_step was removed in version 0.1.0: several sizes",
-        ),
-        (line("larger = \"deviations\"\n"), "did not change accuracy"),
-        (line("method = \"factorise\"\n"), "random weights"),
+        (line("sizes_per_step = 2\n"), "unknown key sizes_per_step"),
         (line("template_start = \"he\"\n"), "template_start"),
     ] {
         place.write("wrong.toml", &recipe);

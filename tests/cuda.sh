@@ -20,7 +20,7 @@ cuda=$(echo "$(cd "$place" && pwd)"/lib/python3*/site-packages/nvidia/cu13)
 ln -sfn lib "$cuda/lib64"
 export CUDA_HOME=$cuda CUDA_PATH=$cuda CUDA_ROOT=$cuda PATH=$cuda/bin:$PATH
 export CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-90} CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target/cuda}
-features=cuda,nccl
+features=cuda
 if command -v mpicc >/dev/null; then
     features+=,mpi
 fi

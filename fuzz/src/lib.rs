@@ -76,10 +76,6 @@ impl Source for One {
         Ok(Some(self.0.clone()))
     }
 
-    fn class_names(&self) -> &[String] {
-        &[]
-    }
-
     fn native_size(&self) -> Option<(usize, usize, usize)> {
         None
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What package.sh packs, run on a machine with a GPU of compute capability 8.0 or later, in under eight
 # minutes: parity of every kernel with the processor's operators, training steps beside PyTorch's, memory, a
-# short condensation, two ranks on two GPUs. Where a part fails, it says so and the next begins.
+# short condensation. Where a part fails, it says so and the next begins.
 #
 #   ./measure.sh [RESULTS]      writes RESULTS/*.log too (default: results)
 set -uo pipefail
@@ -26,7 +26,6 @@ has_torch=$([ -n "$python" ] && "$python" -c 'import torch; assert torch.cuda.is
 
 echo "== machine"
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 if ldd "$here/wave" | grep 'not found'; then
     echo "libraries of CUDA are missing; set LD_LIBRARY_PATH to where they are"
 fi
@@ -107,17 +106,3 @@ for device in cuda cpu; do
     echo "$device: $(echo "$(date +%s.%N) $began" | awk '{ print $1 - $2 }') s; last entries of the log:"
     tail -2 "$work/$device/run/log.csv" 2>/dev/null
 done | tee "$results/condense.log"
-
-if [ "$gpus" -ge 2 ] && command -v torchrun >/dev/null; then
-    echo "== two ranks"
-    model "$work/model" >"$work/out" 2>&1
-    for ranks in 1 2; do
-        timeout 45 torchrun --no-python --nproc-per-node "$ranks" "$here/wave" finetune "$work/model" \
-            --data shapes --test-limit 1 --batch 512 --steps 100 --device cuda --quiet --out "$work/ranks$ranks" \
-            >"$work/out" 2>&1 || tail -3 "$work/out"
-        awk -F, -v ranks="$ranks" 'NR > 2 && $6 { sum += $6; n++ }
-            END { if (n) print ranks " ranks: " sum / n " images/s" }' "$work/ranks$ranks/run/log.csv"
-    done | tee "$results/ranks.log"
-else
-    echo "== two ranks: left out, $gpus GPU"
-fi

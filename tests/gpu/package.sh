@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Packs what measures wave on a machine with a GPU: the command and the parity check, built with CUDA, and
-# the scripts. Needs CUDA's toolkit (nvcc, headers, libraries to link), but no GPU; with libnccl.so beside
-# CUDA's libraries, two ranks too.
+# the scripts. Needs CUDA's toolkit (nvcc, headers, libraries to link), but no GPU.
 #
 #   tests/gpu/package.sh OUT.tar.gz
 #   (there)  tar xzf OUT.tar.gz && gpu/measure.sh
@@ -14,11 +13,7 @@ if ! command -v "$nvcc" >/dev/null; then
     exit 2
 fi
 export CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-80}
-features=cuda
-if echo 'int main() {}' | cc -x c - -o /dev/null -lnccl 2>/dev/null; then
-    features+=,nccl
-fi
-cargo build --release --locked -p wave-templates --features "$features"
+cargo build --release --locked -p wave-templates --features cuda
 cargo build --release --locked -p wave-ops --features cuda --example gpu_parity
 target=${CARGO_TARGET_DIR:-target}/release
 place=$(mktemp -d)
@@ -27,4 +22,4 @@ mkdir "$place/gpu"
 cp "$target/wave" "$target/examples/gpu_parity" tests/gpu/measure.sh tests/gpu/pytorch_step.py "$place/gpu"
 strip "$place/gpu/wave" "$place/gpu/gpu_parity"
 tar czf "$out" -C "$place" gpu
-echo "$out: $features, $(du -h "$out" | cut -f1)"
+echo "$out: $(du -h "$out" | cut -f1)"

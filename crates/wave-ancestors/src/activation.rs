@@ -1,6 +1,6 @@
 //! Activation functions by timm's names.
 
-use crate::ShapeError;
+use crate::Checked;
 use crate::check::refuse_value;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,7 @@ pub enum Activation {
 
 impl Activation {
     /// The activation that timm's `act_layer` names.
-    ///
-    /// # Errors
-    /// If no activation here has this name.
-    pub fn from_timm(name: &str) -> Result<Activation, ShapeError> {
+    pub fn from_timm(name: &str) -> Checked<Activation> {
         Ok(match name {
             "gelu" => Activation::Gelu,
             "relu" => Activation::Relu,
@@ -52,7 +49,7 @@ impl Activation {
     }
 
     /// Checks that a network supports this activation; `expected` names the supported ones.
-    pub fn among(self, offered: &[Activation], expected: &'static str) -> Result<(), ShapeError> {
+    pub fn among(self, offered: &[Activation], expected: &'static str) -> Checked<()> {
         if offered.contains(&self) {
             return Ok(());
         }

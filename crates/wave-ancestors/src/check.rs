@@ -2,6 +2,8 @@
 
 use crate::Weights;
 use candle_core::{DType, Tensor};
+use std::collections::BTreeSet;
+use std::fmt::Display;
 
 /// Default patch size for square images: `usual` if it divides the images into at least 4 x 4 patches, else 7
 /// or 4, else the largest divisor up to 16. If nothing divides, `usual`.
@@ -36,104 +38,12 @@ const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, E
 /// Sizes or weights that do not fit a network.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum ShapeError {
-    /// A size is zero.
-    #[error("{name} is 0; it must be at least 1")]
-    Zero {
-        /// The size's name.
-        name: &'static str,
-    },
-    /// A size, or a product of sizes, is too large.
-    #[error("{name} is {value}; it must be at most {at_most}")]
-    TooLarge {
-        /// The size's name.
-        name: &'static str,
-        /// Its value.
-        value: usize,
-        /// The maximum.
-        at_most: usize,
-    },
-    /// A size does not divide another.
-    #[error(
-        "{of} {value} is not a multiple of {name} {divisor}; use {of} {}, or set {name} to a divisor \
-         of {value}",
-        multiples(*value, *divisor)
-    )]
-    NotDivisible {
-        /// The size that should be the divisor.
-        name: &'static str,
-        /// Its value.
-        divisor: usize,
-        /// The size that it should divide.
-        of: &'static str,
-        /// Its value.
-        value: usize,
-    },
-    /// A value that a network does not support.
-    #[error("{name} is {found}, expected {expected}")]
-    Choice {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        found: String,
-        /// The supported values.
-        expected: &'static str,
-    },
-    /// A tensor is missing.
-    #[error("tensor {name} is missing; is this the right architecture for these weights?")]
-    Missing {
-        /// Its name.
-        name: String,
-    },
-    /// A tensor has the wrong shape.
-    #[error("tensor {name} has shape {found:?}, expected {expected:?}")]
-    Misshapen {
-        /// Its name.
-        name: String,
-        /// Its shape.
-        found: Vec<usize>,
-        /// The expected shape (zeros where only the rank is known).
-        expected: Vec<usize>,
-    },
-    /// A tensor has the wrong dtype.
-    #[error("tensor {name} holds {found}, expected {expected}; convert the file to {expected}")]
-    Type {
-        /// Its name.
-        name: String,
-        /// The dtype of its values.
-        found: &'static str,
-        /// The expected dtype.
-        expected: &'static str,
-    },
-    /// A tensor that the network does not have.
-    #[error("tensor {name} does not belong to this architecture")]
-    Unexpected {
-        /// Its name.
-        name: String,
-    },
-    /// Weights of an unknown network.
-    #[error(
-        "tensor {first} belongs to no known architecture; expected, under timm's names, the \
-         weights of {}",
-        SUPPORTED
-    )]
-    Unrecognised {
-        /// The first tensor's name, or `(none)`.
-        first: String,
-    },
-    /// A network, or a variant of one, that is not supported.
-    #[error(
-        "{name} is not supported: {what} ({found}); supported{}: {}",
-        but_for(what),
-        SUPPORTED
-    )]
-    Unsupported {
-        /// The architecture's name in the configuration.
-        name: String,
-        /// Its kind or part, with a verb.
-        what: String,
-        /// The evidence.
-        found: String,
-    },
+    /// A tensor of this name is missing.
+    #[error("tensor {0} is missing; is this the right architecture for these weights?")]
+    Missing(String),
+    /// A tensor of this name does not belong to the network.
+    #[error("tensor {0} does not belong to this architecture")]
+    Unexpected(String),
     /// Weights of another network than the configuration names.
     #[error(
         "the architecture given is {said}, but the weights belong to {found}; correct whichever is \
@@ -145,68 +55,48 @@ pub enum ShapeError {
         /// The family that the tensors belong to.
         found: &'static str,
     },
-    /// The configuration of a network contradicts its weights.
-    #[error(
-        "the configuration says {key} = {said}, the weights have {found}; correct whichever is \
-         wrong"
-    )]
-    Contradiction {
-        /// The configuration's key.
-        key: String,
-        /// Its value.
-        said: String,
-        /// The value found in the weights.
-        found: String,
-    },
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),
 }
 
-/// Words that keep the list of supported families from contradicting an unsupported part.
-fn but_for(what: &str) -> &'static str {
-    match what.starts_with("it is a") || what.starts_with("it is none") {
-        true => "",
-        false => " apart from that",
-    }
+/// A result that fails if sizes or weights do not fit a network.
+pub type Checked<T> = Result<T, ShapeError>;
+
+/// The error of a tensor with another shape than the expected one, whose sizes are 0 if only the rank is known.
+pub fn misshapen(name: &str, tensor: &Tensor, expected: &[usize]) -> ShapeError {
+    let found = tensor.dims();
+    ShapeError::Other(format!(
+        "tensor {name} has shape {found:?}, expected {expected:?}"
+    ))
 }
 
 /// The error of a setting that a network does not support.
-pub fn refuse_value<T>(
-    name: &'static str,
-    found: impl ToString,
-    expected: &'static str,
-) -> Result<T, ShapeError> {
-    Err(ShapeError::Choice {
-        name,
-        found: found.to_string(),
-        expected,
-    })
+pub fn refuse_value<T>(name: &str, found: impl Display, expected: impl Display) -> Checked<T> {
+    let text = format!("{name} is {found}, expected {expected}");
+    Err(ShapeError::Other(text))
 }
 
 /// The error of a configuration with a value that contradicts the weights.
-pub fn contradiction<T>(
-    key: &str,
-    said: impl ToString,
-    found: impl ToString,
-) -> Result<T, ShapeError> {
-    Err(ShapeError::Contradiction {
-        key: key.into(),
-        said: said.to_string(),
-        found: found.to_string(),
-    })
+pub fn contradiction<T>(key: &str, said: impl Display, found: impl Display) -> Checked<T> {
+    Err(ShapeError::Other(format!(
+        "the configuration says {key} = {said}, the weights have {found}; correct whichever is wrong"
+    )))
 }
 
-/// The error of an unsupported network with this name, or with none.
+/// The error of an unsupported network with this name, or with none: its kind or part with a verb, and the evidence.
 pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
-    ShapeError::Unsupported {
-        name: match name {
-            "" => "the network of these weights".to_owned(),
-            name => name.to_owned(),
-        },
-        what: what.to_owned(),
-        found: found.to_owned(),
-    }
+    let name = match name {
+        "" => "the network of these weights",
+        name => name,
+    };
+    let but_for = match what.starts_with("it is a") || what.starts_with("it is none") {
+        true => "",
+        false => " apart from that",
+    };
+    ShapeError::Other(format!(
+        "{name} is not supported: {what} ({found}); supported{but_for}: {SUPPORTED}"
+    ))
 }
 
 /// Checks that `weights` has exactly the named tensors, with these shapes, as `f32`. Counters of batch norms
@@ -214,35 +104,30 @@ pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
 ///
 /// # Errors
 /// Names the first tensor that is missing, misshapen, of another dtype, or unexpected.
-pub fn check_weights(
-    weights: &Weights,
-    parameters: &[(String, Vec<usize>)],
-) -> Result<(), ShapeError> {
+pub fn check_weights(weights: &Weights, parameters: &[(String, Vec<usize>)]) -> Checked<()> {
     for (name, expected) in parameters {
         let tensor = stored(weights, name)?;
         if tensor.dims() != expected {
-            return Err(ShapeError::Misshapen {
-                name: name.clone(),
-                found: tensor.dims().to_vec(),
-                expected: expected.clone(),
-            });
+            return Err(misshapen(name, tensor, expected));
         }
-        if tensor.dtype() != DType::F32 {
-            return Err(ShapeError::Type {
-                name: name.clone(),
-                found: tensor.dtype().as_str(),
-                expected: DType::F32.as_str(),
-            });
-        }
+        check_type(name, tensor)?;
     }
-    let known: std::collections::BTreeSet<&str> =
-        parameters.iter().map(|(name, _)| name.as_str()).collect();
-    match weights
-        .keys()
-        .find(|name| !known.contains(name.as_str()) && !ignored(name))
-    {
-        Some(name) => Err(ShapeError::Unexpected { name: name.clone() }),
+    let known: BTreeSet<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
+    let odd = |name: &&String| !known.contains(name.as_str()) && !ignored(name);
+    match weights.keys().find(odd) {
+        Some(name) => Err(ShapeError::Unexpected(name.clone())),
         None => Ok(()),
+    }
+}
+
+/// Checks that a tensor holds `f32`.
+pub fn check_type(name: &str, tensor: &Tensor) -> Checked<()> {
+    match tensor.dtype() {
+        DType::F32 => Ok(()),
+        other => Err(ShapeError::Other(format!(
+            "tensor {name} holds {}, expected f32; convert the file to f32",
+            other.as_str()
+        ))),
     }
 }
 
@@ -252,19 +137,17 @@ pub fn ignored(name: &str) -> bool {
     IGNORED.contains(&part)
 }
 
-fn stored<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor, ShapeError> {
+/// The tensor `name`.
+pub fn stored<'a>(weights: &'a Weights, name: &str) -> Checked<&'a Tensor> {
     let found = weights.get(name);
-    found.ok_or_else(|| ShapeError::Missing { name: name.into() })
+    found.ok_or_else(|| ShapeError::Missing(name.into()))
 }
 
 /// The sizes of a tensor of `N` dimensions.
-pub fn dims<const N: usize>(weights: &Weights, name: &str) -> Result<[usize; N], ShapeError> {
+pub fn dims<const N: usize>(weights: &Weights, name: &str) -> Checked<[usize; N]> {
     let tensor = stored(weights, name)?;
-    tensor.dims().try_into().map_err(|_| ShapeError::Misshapen {
-        name: name.into(),
-        found: tensor.dims().to_vec(),
-        expected: vec![0; N],
-    })
+    let sizes = tensor.dims().try_into();
+    sizes.map_err(|_| misshapen(name, tensor, &[0; N]))
 }
 
 /// The number of `name(0)`, `name(1)`, .. that exist.
@@ -275,10 +158,11 @@ pub fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
 }
 
 /// Checks that every size is at least 1 and not too large.
-pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
+pub fn sizes(sizes: &[(&str, usize)]) -> Checked<()> {
     for &(name, value) in sizes {
         if value == 0 {
-            return Err(ShapeError::Zero { name });
+            let text = format!("{name} is 0; it must be at least 1");
+            return Err(ShapeError::Other(text));
         }
         at_most(name, value, LARGEST)?;
     }
@@ -286,7 +170,7 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
 }
 
 /// Checks that no product of these sizes exceeds 2^32 values.
-pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
+pub fn products(products: &[(&str, &[usize])]) -> Checked<()> {
     for &(name, sizes) in products {
         let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
         at_most(name, value, MOST_VALUES)?;
@@ -295,44 +179,28 @@ pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError>
 }
 
 /// Checks that a size is not larger than this.
-pub fn at_most(name: &'static str, value: usize, at_most: usize) -> Result<(), ShapeError> {
+pub fn at_most(name: &str, value: usize, at_most: usize) -> Checked<()> {
     match value > at_most {
         false => Ok(()),
-        true => Err(ShapeError::TooLarge {
-            name,
-            value,
-            at_most,
-        }),
+        true => Err(ShapeError::Other(format!(
+            "{name} is {value}; it must be at most {at_most}"
+        ))),
     }
 }
 
 /// Checks that `divisor` divides `value`.
-///
-/// # Errors
-/// Names the nearest multiples of the divisor.
-pub fn divides(
-    name: &'static str,
-    divisor: usize,
-    of: &'static str,
-    value: usize,
-) -> Result<(), ShapeError> {
+pub fn divides(name: &str, divisor: usize, of: &str, value: usize) -> Checked<()> {
     if value.is_multiple_of(divisor) {
         return Ok(());
     }
-    Err(ShapeError::NotDivisible {
-        name,
-        divisor,
-        of,
-        value,
-    })
-}
-
-/// The multiples of `divisor` just below and above `value`, for a message.
-fn multiples(value: usize, divisor: usize) -> String {
-    match value / divisor * divisor {
+    let multiples = match value / divisor * divisor {
         0 => divisor.to_string(),
         below => format!("{below} or {}", below + divisor),
-    }
+    };
+    Err(ShapeError::Other(format!(
+        "{of} {value} is not a multiple of {name} {divisor}; use {of} {multiples}, or set {name} to a \
+         divisor of {value}"
+    )))
 }
 
 /// The names and shapes of a weight and its bias, with one value per row of the weight.

@@ -12,7 +12,7 @@
 use crate::check::{affine, check_weights, count, dims, refuse_value, sizes};
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
-use crate::{About, Activation, Family, ShapeError, Weights};
+use crate::{About, Activation, Checked, Family, Weights};
 use candle_core::{Result, Tensor};
 
 /// Strides of the stages, which cannot be inferred from the weights: the same in the whole family.
@@ -68,42 +68,13 @@ struct Block {
 }
 
 impl EfficientNetShape {
-    /// Checks that the sizes fit each other.
-    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
-        sizes(&[
-            ("image_size", self.image_size),
-            ("channels", self.channels),
-            ("stem", self.stem),
-            ("features", self.features),
-            ("classes", self.classes),
-        ])?;
-        if self.stages.len() != STRIDES.len() {
-            return refuse_value("stages", self.stages.len(), "7");
-        }
-        for stage in &self.stages {
-            sizes(&[
-                ("width", stage.width),
-                ("depth", stage.depth),
-                ("kernel", stage.kernel),
-                ("expansion", stage.expansion),
-            ])?;
-            if stage.kernel % 2 == 0 {
-                return refuse_value("kernel", stage.kernel, "an odd number");
-            }
-        }
-        Ok(())
-    }
-
     /// Infers the sizes from weights under timm's names. The image size cannot be inferred, nor their origin
     /// (see [`EfficientNetShape::tensorflow`]).
-    ///
-    /// # Errors
-    /// If the weights are not those of an EfficientNet-Lite: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
         tensorflow: bool,
-    ) -> std::result::Result<EfficientNetShape, ShapeError> {
+    ) -> Checked<EfficientNetShape> {
         let [stem, channels, _, _] = dims(weights, "conv_stem.weight")?;
         let [features, _, _, _] = dims(weights, "conv_head.weight")?;
         let [classes, _] = dims(weights, "classifier.weight")?;
@@ -129,7 +100,7 @@ impl EfficientNetShape {
                     expansion,
                 })
             })
-            .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
+            .collect::<Checked<Vec<_>>>()?;
         let shape = EfficientNetShape {
             image_size,
             channels,
@@ -139,7 +110,27 @@ impl EfficientNetShape {
             classes,
             tensorflow,
         };
-        shape.validate()?;
+        sizes(&[
+            ("image_size", shape.image_size),
+            ("channels", shape.channels),
+            ("stem", shape.stem),
+            ("features", shape.features),
+            ("classes", shape.classes),
+        ])?;
+        if shape.stages.len() != STRIDES.len() {
+            return refuse_value("stages", shape.stages.len(), "7");
+        }
+        for stage in &shape.stages {
+            sizes(&[
+                ("width", stage.width),
+                ("depth", stage.depth),
+                ("kernel", stage.kernel),
+                ("expansion", stage.expansion),
+            ])?;
+            if stage.kernel % 2 == 0 {
+                return refuse_value("kernel", stage.kernel, "an odd number");
+            }
+        }
         check_weights(weights, &shape.parameters())?;
         Ok(shape)
     }
@@ -236,7 +227,6 @@ impl Family for EfficientNetShape {
     }
 
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        self.validate()?;
         check_weights(weights, &self.parameters())?;
         let mut all = fold::fused(weights, &self.convolutions(), self.eps())?;
         Affine::map(weights, "classifier")?.store(&mut all, "classifier");

@@ -16,7 +16,7 @@ use crate::check::{affine, batch_norm, count, dims, divides, sizes, unsupported}
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, usual_arguments};
-use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
+use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -83,20 +83,28 @@ impl EfficientVitShape {
             inputs = out;
         }
         for (s, &(width, depth, heads)) in self.stages.iter().enumerate() {
-            let blocks = (0..depth).map(|l| format!("stages.{s}.blocks.{l}"));
-            let in_blocks = blocks.clone().flat_map(|name| residuals_of_block(&name));
-            let mut residuals: Vec<_> = in_blocks.map(|names| (names, width)).collect();
+            let mut residuals = Vec::new();
             if s > 0 {
-                let merging = format!("stages.{s}.downsample");
-                residuals.extend(
-                    residuals_of_merging(&merging)
-                        .into_iter()
-                        .zip([inputs, width]),
-                );
-                let (merge, hidden) = (format!("{merging}.patchmerge"), MERGING * inputs);
+                let name = format!("stages.{s}.downsample");
+                let widths = [inputs, width];
+                residuals.extend(residuals_of_merging(&name).into_iter().zip(widths));
+                let (merge, hidden) = (format!("{name}.patchmerge"), MERGING * inputs);
                 add(format!("{merge}.conv1"), [hidden, inputs, 1, 1], false);
                 add(format!("{merge}.conv2"), [hidden, 1, k, k], true);
                 add(format!("{merge}.conv3"), [width, hidden, 1, 1], false);
+            }
+            let share = width / heads.max(1);
+            for l in 0..depth {
+                let name = format!("stages.{s}.blocks.{l}");
+                residuals.extend(residuals_of_block(&name).map(|names| (names, width)));
+                let name = format!("{name}.{ATTENTION}");
+                for (h, &k) in self.kernels.iter().take(heads).enumerate() {
+                    let out = 2 * self.key + share;
+                    add(format!("{name}.qkvs.{h}"), [out, share, 1, 1], false);
+                    add(format!("{name}.dws.{h}"), [self.key, 1, k, k], true);
+                }
+                let dims = [width, share * heads, 1, 1];
+                add(format!("{name}.proj.1"), dims, false);
             }
             for ([dw, ffn], width) in residuals {
                 add(dw, [width, 1, k, k], true);
@@ -104,19 +112,6 @@ impl EfficientVitShape {
                 add(format!("{ffn}.pw2"), [width, 2 * width, 1, 1], false);
             }
             inputs = width;
-            let share = width / heads.max(1);
-            for attention in blocks.map(|name| format!("{name}.{ATTENTION}")) {
-                for (h, &k) in self.kernels.iter().take(heads).enumerate() {
-                    let out = 2 * self.key + share;
-                    add(format!("{attention}.qkvs.{h}"), [out, share, 1, 1], false);
-                    add(format!("{attention}.dws.{h}"), [self.key, 1, k, k], true);
-                }
-                add(
-                    format!("{attention}.proj.1"),
-                    [width, share * heads, 1, 1],
-                    false,
-                );
-            }
         }
         all
     }
@@ -159,7 +154,7 @@ fn residuals_of_merging(name: &str) -> [[String; 2]; 2] {
 }
 
 /// Recognises an EfficientViT; `None` if the weights are not those of one.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let weights = known.weights;
     if !known.has("patch_embed.conv1.conv.weight") {
         return Ok(None);
@@ -183,17 +178,13 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         let head = |h| format!("stages.{s}.{first}.qkvs.{h}.conv.weight");
         Ok((width, depth, count(weights, head)))
     };
-    let stages = (0..n_stages)
-        .map(stage)
-        .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
+    let stages = (0..n_stages).map(stage).collect::<Checked<Vec<_>>>()?;
     let kernel = |h: usize| {
         let name = |s| format!("stages.{s}.{first}.dws.{h}.conv.weight");
         let found = (0..n_stages).map(name).find(|name| known.has(name))?;
         Some(dims::<4>(weights, &found).map(|[_, _, kernel, _]| kernel))
     };
-    let kernels = (0..)
-        .map_while(kernel)
-        .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
+    let kernels = (0..).map_while(kernel).collect::<Checked<Vec<_>>>()?;
     let [key, ..] = dims::<4>(weights, &format!("stages.0.{first}.dws.0.conv.weight"))?;
     let shape = EfficientVitShape {
         image_size: known.image_size(224),

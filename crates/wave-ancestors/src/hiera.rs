@@ -16,7 +16,7 @@ use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupporte
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, USUAL, agree, mean_pooling, refuse_arguments};
-use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
+use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights, check_weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of layer norms.
@@ -189,7 +189,7 @@ impl Family for HieraShape {
 }
 
 /// Recognises a Hiera; `None` if the weights are not those of one.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let weights = known.weights;
     let found = known.has("patch_embed.proj.weight")
         && known.has("head.norm.weight")

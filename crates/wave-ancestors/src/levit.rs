@@ -41,7 +41,6 @@ impl Family for LevitShape {
     /// Attention biases are expanded to every pair of tokens, `1 / sqrt(key)` is folded into the queries, and
     /// two classifiers are merged into one that outputs their mean, like timm in evaluation mode.
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        self.validate()?;
         check_weights(weights, &self.parameters())?;
         let mut out = fold::fused(weights, &self.maps(), EPS)?;
         for attention in self.attentions() {

@@ -64,7 +64,7 @@ mod testing;
 pub mod vgg;
 
 pub use activation::Activation;
-pub use check::{ShapeError, check_weights, default_patch};
+pub use check::{Checked, ShapeError, check_weights, default_patch};
 pub use refusal::{NetworkError, Refusal};
 
 use candle_core::{Device, Result, Tensor};
@@ -233,9 +233,6 @@ impl FrozenNetwork {
     }
 
     /// The network with these weights, under timm's names.
-    ///
-    /// # Errors
-    /// If the weights do not fit it.
     pub fn freeze(&self, weights: &Weights) -> Result<Box<dyn Frozen>> {
         match self {
             FrozenNetwork::Levit(shape) => Folded::boxed(shape, weights),
@@ -340,7 +337,7 @@ pub fn in_parts(
 
 /// The network of one of the inference-only families that its tensors identify, if the name or the weights
 /// belong to one: see `Network::recognise` of wave-models.
-pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+pub fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     for recognise in [
         vgg::recognise,
         resnet::recognise,
@@ -361,28 +358,17 @@ pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, Sha
 }
 
 /// Refuses a name with the prefix of a family here that is none of its networks.
-pub fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
+pub fn check_name(name: &str) -> Checked<()> {
     #[cfg(feature = "stock")]
     return stock::check_name(name);
     #[cfg(not(feature = "stock"))]
     {
-        let families = [
-            "convnext_",
-            "convnextv2_",
-            "repvgg_",
-            "mobilenetv4_",
-            "mobileone_",
-            "fastvit_",
-        ];
-        match families.iter().any(|start| name.starts_with(start))
-            && !name.starts_with("convnext_isotropic")
-        {
-            true => Err(check::unsupported(
-                name,
-                "this build lacks its family; build with the feature ancestors",
-                "by its name",
-            )),
-            false => Ok(()),
+        let families = "convnext_ convnextv2_ repvgg_ mobilenetv4_ mobileone_ fastvit_";
+        let of_family = families.split(' ').any(|start| name.starts_with(start));
+        if of_family && !name.starts_with("convnext_isotropic") {
+            let what = "this build lacks its family; build with the feature ancestors";
+            return Err(check::unsupported(name, what, "by its name"));
         }
+        Ok(())
     }
 }

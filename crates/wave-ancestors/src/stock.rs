@@ -7,11 +7,11 @@
 //! A body must use every tensor in the file, so a variant with an additional tensor (a norm, a scale) is
 //! never mistaken for the plain network.
 
-use crate::check::{batch_norm, check_weights, ignored};
+use crate::check::{batch_norm, check_weights, ignored, misshapen, stored};
 use crate::fold::{self, Affine};
 use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
 use crate::{About, Frozen, FrozenNetwork};
-use crate::{ShapeError, Weights};
+use crate::{Checked, ShapeError, Weights};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Func, Init, Module, VarBuilder};
@@ -42,7 +42,7 @@ pub struct StockShape {
 }
 
 /// The network of one of these families, if the name or the weights belong to one.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let name = known.name;
     let of_weights = Family::of_weights(known);
     let named = networks().find(|(n, ..)| n == name);
@@ -66,8 +66,8 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     if !name.is_empty() {
         return Err(others(name, family));
     }
-    if let Some(twin) = family.twin() {
-        return Err(no_name(twin));
+    if family == Family::MobileNetV4 {
+        return Err(no_name("a mobilenetv4_conv_aa or _blur"));
     }
     let mut first = None;
     for network in networks().filter(|(_, f, _)| *f == family) {
@@ -76,14 +76,11 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
             Err(error) => _ = first.get_or_insert(error),
         }
     }
-    match first {
-        Some(error) => Err(error),
-        None => Ok(None),
-    }
+    first.map_or(Ok(None), Err)
 }
 
 /// Refuses a name that has the prefix of a family here, but is not supported.
-pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
+pub(crate) fn check_name(name: &str) -> Checked<()> {
     if name.starts_with("convnext_isotropic") || networks().any(|(n, ..)| n == name) {
         return Ok(());
     }
@@ -99,17 +96,11 @@ fn others(name: &str, family: Family) -> ShapeError {
 }
 
 /// The shape of a registered network.
-fn shape(
-    known: Known,
-    (name, family, side): (String, Family, usize),
-) -> std::result::Result<StockShape, ShapeError> {
+fn shape(known: Known, (name, family, side): (String, Family, usize)) -> Checked<StockShape> {
     let source = Source::new(known.weights);
-    let built = Built::new(&name, family, &source).map_err(|error| {
-        let first = error.to_string();
-        let wrong = source.state().wrong.clone();
-        wrong.unwrap_or(ShapeError::Unrecognised { first })
-    })?;
-    let parameters: Vec<_> = source.state().taken.clone().into_iter().collect();
+    let built = Built::new(&name, family, &source);
+    let built = built.map_err(|error| ShapeError::Other(error.to_string()))?;
+    let parameters: Vec<_> = source.taken().clone().into_iter().collect();
     check_weights(known.weights, &parameters)?;
     let image_size = known.image_size(side);
     five_halvings(image_size)?;
@@ -121,7 +112,7 @@ fn shape(
             width: built.width,
             channels: CHANNELS,
             image_size,
-            classes: built.classes,
+            classes: built.classifier.map_or(0, |map| map.bias.elem_count()),
         },
         parameters,
     })
@@ -141,80 +132,53 @@ fn depth(weights: &Weights) -> usize {
     blocks.len()
 }
 
-/// The weights that a body reads, and the names of those that it has read.
+/// Names and shapes of weights.
+type Named = BTreeMap<String, Vec<usize>>;
+
+/// The weights that a body reads, and those that it has read.
 #[derive(Clone)]
-struct Source(Arc<Mutex<State>>);
-
-struct State {
-    weights: Weights,
-    taken: BTreeMap<String, Vec<usize>>,
-    /// The error for the last tensor that was missing or misshapen.
-    wrong: Option<ShapeError>,
-}
-
-impl State {
-    fn refuse<T>(&mut self, wrong: ShapeError) -> Result<T> {
-        self.wrong = Some(wrong.clone());
-        Err(wrong.into())
-    }
-}
+struct Source(Arc<(Weights, Mutex<Named>)>);
 
 impl Source {
     fn new(weights: &Weights) -> Source {
-        let weights = weights
-            .iter()
-            .filter(|(name, _)| !ignored(name))
-            .map(|(name, tensor)| (name.clone(), tensor.clone()))
-            .collect();
-        Source(Arc::new(Mutex::new(State {
-            weights,
-            taken: BTreeMap::new(),
-            wrong: None,
-        })))
+        let mut weights = weights.clone();
+        weights.retain(|name, _| !ignored(name));
+        Source(Arc::new((weights, Mutex::default())))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    fn weights(&self) -> &Weights {
+        &self.0.0
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Named> {
+        self.0.1.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn device(&self) -> Device {
-        let state = self.state();
-        let first = state.weights.values().next();
+        let first = self.weights().values().next();
         first.map_or(Device::Cpu, |tensor| tensor.device().clone())
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.state().weights.contains_key(name)
     }
 
     /// The tensor of this name and shape. A matrix and a 1 x 1 kernel are interchangeable, as timm stores
     /// either within one family.
     fn take(&self, name: &str, dims: &[usize]) -> Result<Tensor> {
-        let mut state = self.state();
-        let Some(tensor) = state.weights.get(name).cloned() else {
-            return state.refuse(ShapeError::Missing { name: name.into() });
-        };
-        let found = tensor.dims().to_vec();
+        let tensor = stored(self.weights(), name)?;
+        let found = tensor.dims();
         let same = |a: &[usize], b: &[usize]| {
             a == b || (a.len() == b.len() + 2 && a[..b.len()] == *b && a[b.len()..] == [1, 1])
         };
-        if !same(&found, dims) && !same(dims, &found) {
-            return state.refuse(ShapeError::Misshapen {
-                name: name.into(),
-                found,
-                expected: dims.to_vec(),
-            });
+        if !same(found, dims) && !same(dims, found) {
+            return Err(misshapen(name, tensor, dims).into());
         }
-        state.taken.insert(name.into(), found);
+        self.taken().insert(name.into(), found.to_vec());
         tensor.reshape(dims)
     }
 
     /// The sizes of an existing tensor.
     fn dims(&self, name: &str) -> Result<Vec<usize>> {
-        let mut state = self.state();
-        match state.weights.get(name) {
-            Some(tensor) if tensor.rank() > 0 => Ok(tensor.dims().to_vec()),
-            _ => state.refuse(ShapeError::Missing { name: name.into() }),
+        match stored(self.weights(), name)?.dims() {
+            [] => Err(ShapeError::Missing(name.into()).into()),
+            dims => Ok(dims.to_vec()),
         }
     }
 }
@@ -230,7 +194,7 @@ impl SimpleBackend for Source {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
-        self.has(name)
+        self.weights().contains_key(name)
     }
 }
 
@@ -243,7 +207,6 @@ struct Built {
     /// In the stored layout, (classes, width).
     classifier: Option<Affine>,
     width: usize,
-    classes: usize,
 }
 
 impl Built {
@@ -262,13 +225,13 @@ impl Built {
             Family::MobileNetV4 => Some(folded(source, "conv_head.weight", "norm_head")?),
             _ => None,
         };
-        let width = match &before {
-            Some(before) => before.bias.elem_count(),
-            None => source.dims(family.last())?[0],
+        let width = source.dims(family.last())?[0];
+        let module = match family {
+            Family::MobileNetV4 => "classifier",
+            _ => "head.fc",
         };
-        let module = family.classifier();
         let classifier = format!("{module}.weight");
-        let classifier = match source.has(&classifier) {
+        let classifier = match source.weights().contains_key(&classifier) {
             false => None,
             true => {
                 let classes = source.dims(&classifier)?[0];
@@ -281,7 +244,6 @@ impl Built {
         Ok(Built {
             body,
             before,
-            classes: classifier.as_ref().map_or(0, |map| map.bias.elem_count()),
             classifier,
             width,
         })

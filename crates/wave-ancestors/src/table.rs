@@ -1,7 +1,7 @@
 //! Parts of recognition that all families share.
 
 use crate::check::{contradiction, dims, refuse_value, unsupported};
-use crate::{ShapeError, Weights};
+use crate::{Checked, ShapeError, Weights};
 use serde_json::{Map, Value};
 use std::borrow::Borrow;
 
@@ -25,7 +25,7 @@ impl Known<'_> {
     }
 
     /// Number of outputs of the linear map of this name; 0 if there is none.
-    pub fn rows(&self, name: &str) -> Result<usize, ShapeError> {
+    pub fn rows(&self, name: &str) -> Checked<usize> {
         let weight = format!("{name}.weight");
         match self.has(&weight) {
             true => Ok(dims::<2>(self.weights, &weight)?[0]),
@@ -35,7 +35,11 @@ impl Known<'_> {
 
     /// A size among the arguments: a number, or a pair of equal numbers.
     pub fn size(&self, key: &str) -> Option<usize> {
-        size(self.args, key)
+        let value = match self.args.get(key)? {
+            Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
+            value => value,
+        };
+        usize::try_from(value.as_u64()?).ok()
     }
 
     /// The side of the input, if given by the network's arguments or by the preprocessing of its images.
@@ -47,15 +51,6 @@ impl Known<'_> {
     pub fn image_size(&self, usual: usize) -> usize {
         self.told_size().unwrap_or(usual)
     }
-}
-
-/// A size among arguments: a number, or a pair of equal numbers.
-pub fn size(args: &Map<String, Value>, key: &str) -> Option<usize> {
-    let value = match args.get(key)? {
-        Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
-        value => value,
-    };
-    usize::try_from(value.as_u64()?).ok()
 }
 
 /// The error of a name of this kind that is not among the supported ones in `read`.
@@ -79,7 +74,7 @@ pub fn no_name(twin: &str) -> ShapeError {
 }
 
 /// Checks that at least one pixel is left after five halvings.
-pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
+pub fn five_halvings(image_size: usize) -> Checked<()> {
     match image_size {
         32.. => Ok(()),
         _ => refuse_value("image_size", image_size, "at least 32"),
@@ -87,28 +82,16 @@ pub fn five_halvings(image_size: usize) -> Result<(), ShapeError> {
 }
 
 /// Arguments that have no effect in inference.
-const OF_TRAINING: [&str; 12] = [
-    "drop_rate",
-    "drop_path_rate",
-    "attn_drop_rate",
-    "pos_drop_rate",
-    "patch_drop_rate",
-    "proj_drop_rate",
-    "weight_init",
-    "fix_init",
-    "head_init_scale",
-    "zero_init_last",
-    "pretrained",
-    "wave",
-];
+const OF_TRAINING: &str = "drop_rate drop_path_rate attn_drop_rate pos_drop_rate patch_drop_rate \
+     proj_drop_rate weight_init fix_init head_init_scale zero_init_last pretrained wave";
 
 /// Refuses unknown arguments of a network: all but the ones that the caller reads (`read`), and the ones that
 /// matter only in training.
-pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
+pub fn refuse_arguments(known: Known, read: &[&str]) -> Checked<()> {
     let odd = known.args.iter().find(|(key, value)| {
         let key = key.as_str();
         let off = value.is_null() || **value == Value::Bool(false);
-        !off && !read.contains(&key) && !OF_TRAINING.contains(&key)
+        !off && !read.contains(&key) && !OF_TRAINING.split(' ').any(|of| of == key)
     });
     match odd {
         None => Ok(()),
@@ -124,13 +107,13 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
 pub const USUAL: [&str; 4] = ["num_classes", "in_chans", "img_size", "global_pool"];
 
 /// Refuses arguments other than the [`USUAL`] ones, and any pooling other than the mean.
-pub fn usual_arguments(known: Known) -> Result<(), ShapeError> {
+pub fn usual_arguments(known: Known) -> Checked<()> {
     refuse_arguments(known, &USUAL)?;
     mean_pooling(known)
 }
 
 /// Checks a size in the arguments against the weights.
-pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
+pub fn agree(known: Known, key: &str, found: usize) -> Checked<()> {
     match known.args.get(key) {
         Some(said) if !said.is_null() && known.size(key) != Some(found) => {
             contradiction(key, said, found)
@@ -140,7 +123,7 @@ pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
 }
 
 /// Checks that the pooling in the arguments is the mean, the only supported one.
-pub fn mean_pooling(known: Known) -> Result<(), ShapeError> {
+pub fn mean_pooling(known: Known) -> Checked<()> {
     match known.args.get("global_pool").and_then(Value::as_str) {
         Some(said) if said != "avg" => refuse_value("global_pool", said, "avg"),
         _ => Ok(()),

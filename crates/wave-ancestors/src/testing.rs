@@ -22,26 +22,19 @@ fn uniform(name: &str, n: usize) -> impl Iterator<Item = f64> {
 
 /// The tensor that the rule generates for this name.
 pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
-    let n = dims.iter().product();
-    let of =
-        |f: &dyn Fn(f64) -> f64| -> Vec<f32> { uniform(name, n).map(|u| f(u) as f32).collect() };
-    let values = if name == "images" {
-        let bands = (0..n).map(|i| i / 512); // of other contrast and brightness
-        let value =
-            |(u, k): (f64, usize)| (2.0 * u - 1.0) * (1 + k % 4) as f64 + (k % 5) as f64 - 2.0;
-        uniform(name, n)
-            .zip(bands)
-            .map(|uk| value(uk) as f32)
-            .collect()
-    } else if name.ends_with("running_var") || (dims.len() == 1 && name.ends_with(".weight")) {
-        of(&|u| 0.5 + u)
+    let any_of = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    let value: Box<dyn Fn(usize, f64) -> f64> = if name == "images" {
+        // Bands of other contrast and brightness.
+        Box::new(|i, u| {
+            let band = i / 512;
+            (2.0 * u - 1.0) * (1 + band % 4) as f64 + (band % 5) as f64 - 2.0
+        })
+    } else if any_of(&["running_var"]) || (dims.len() == 1 && any_of(&[".weight"])) {
+        Box::new(|_, u| 0.5 + u)
     } else if dims.len() == 1 {
-        of(&|u| 0.4 * (u - 0.5))
-    } else if ["_token", "pos_embed", "attention_biases"]
-        .iter()
-        .any(|e| name.ends_with(e))
-    {
-        of(&|u| 2.0 * u - 1.0)
+        Box::new(|_, u| 0.4 * (u - 0.5))
+    } else if any_of(&["_token", "pos_embed", "attention_biases"]) {
+        Box::new(|_, u| 2.0 * u - 1.0)
     } else {
         let fan_in: usize = dims[1..].iter().product();
         let gain = match name {
@@ -50,8 +43,10 @@ pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
             _ => 6.0,
         };
         let bound = (gain / fan_in as f64).sqrt();
-        of(&|u| bound * (2.0 * u - 1.0))
+        Box::new(move |_, u| bound * (2.0 * u - 1.0))
     };
+    let uniform = uniform(name, dims.iter().product()).enumerate();
+    let values: Vec<f32> = uniform.map(|(i, u)| value(i, u) as f32).collect();
     Tensor::from_vec(values, dims, &Device::Cpu).unwrap()
 }
 

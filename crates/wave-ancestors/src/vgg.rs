@@ -14,7 +14,9 @@ use crate::check::{affine, batch_norm, dims, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::table::{Known, usual_arguments};
-use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
+use crate::{
+    About, Activation, Checked, Family, FrozenNetwork, ShapeError, Weights, check_weights,
+};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -132,7 +134,7 @@ fn normed(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
 }
 
 /// Recognises a VGG; `None` if the weights are not those of one.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let weights = known.weights;
     let found = known.has("features.0.weight") && known.has("pre_logits.fc1.weight");
     if !found {
@@ -164,7 +166,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
             Some(next) if *next == i + step + 1 => true,
             Some(next) => {
                 let name = format!("features.{next}.weight");
-                return Err(ShapeError::Unexpected { name });
+                return Err(ShapeError::Unexpected(name));
             }
         };
         convolutions.push((*i, out, pooled));

@@ -44,7 +44,7 @@ pub struct Class {
 }
 
 impl Model {
-    /// Makes the model ready to classify images.
+    /// Makes the model, which needs a classifier, ready to classify images.
     ///
     /// # Errors
     /// If it has no classifier, or its weights do not fit its network.
@@ -61,7 +61,7 @@ impl Model {
 }
 
 impl Classifier {
-    /// Logits of an image.
+    /// Logits of an image, all of them finite.
     ///
     /// # Errors
     /// If the image cannot be prepared, or a score is not a finite number.

@@ -31,12 +31,8 @@ fn read(dir: &Path) -> Result<DeltaDir> {
         .keys()
         .filter_map(|name| name.strip_prefix("bank.0."));
     for part in banks {
-        let anchor = |a| {
-            let name = format!("bank.{a}.{part}");
-            let missing = || request(format!("{}: tensor {name} is missing", dir.display()));
-            stored.get(&name).ok_or_else(missing)
-        };
-        let anchors: Vec<&Tensor> = (0..config.anchors).map(anchor).collect::<Result<_>>()?;
+        let anchors = (0..config.anchors).map(|a| &stored[&format!("bank.{a}.{part}")]);
+        let anchors: Vec<&Tensor> = anchors.collect();
         tensors.insert(format!("bank.{part}"), Tensor::stack(&anchors, 0)?);
     }
     let mut inherited = Weights::new();
@@ -52,9 +48,6 @@ fn read(dir: &Path) -> Result<DeltaDir> {
 }
 
 /// Writes a delta directory, all values as `float`.
-///
-/// # Errors
-/// If a value is out of the range of `float`, or writing fails.
 pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
     let stored = templates::stored(delta.tensors.clone())?;
     wave_hub::write_delta(dir, &delta.config, &stored, float, card)?;
@@ -62,10 +55,8 @@ pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Resu
 }
 
 impl TemplateDir {
-    /// The templates with a delta applied: for its data, with its classes and recorded accuracies.
-    ///
-    /// # Errors
-    /// If the delta was made for other templates.
+    /// The templates with a delta applied that was made for them: for its data, with its classes and recorded
+    /// accuracies.
     pub fn adapted(mut self, delta: &DeltaDir) -> Result<TemplateDir, Error> {
         let made_for = &delta.config.templates_sha256;
         if *made_for != self.digest {
@@ -83,7 +74,7 @@ impl TemplateDir {
         self.config.label_names = config.label_names;
         self.config.accuracies = config.accuracies;
         self.config.shapes = config.shapes;
-        self.config.provenance = config.provenance.into();
+        self.config.provenance = config.provenance;
         Ok(self)
     }
 }

@@ -11,10 +11,12 @@ use wave_run::settings::{Output, OutputValues};
 /// The element type that `dtype` names.
 pub fn float(dtype: Option<&str>) -> Result<FloatType> {
     match dtype {
-        None => Ok(FloatType::F32),
-        Some(name) => name
-            .parse()
-            .map_err(|_| request(format!("dtype = {name}; expected f32, f16 or bf16"))),
+        None | Some("f32") => Ok(FloatType::F32),
+        Some("f16") => Ok(FloatType::F16),
+        Some("bf16") => Ok(FloatType::Bf16),
+        Some(name) => Err(request(format!(
+            "dtype = {name}; expected f32, f16 or bf16"
+        ))),
     }
 }
 
@@ -32,16 +34,13 @@ const MOST_ONNX_BYTES: usize = 2_140_000_000;
 
 impl Layout {
     /// The layout given in the settings.
-    ///
-    /// # Errors
-    /// If a value is unknown; the error names the key.
     pub fn new(output: &Output) -> Result<Layout> {
         let OutputValues { format, dtype } = output.clone().into();
         let float = float(dtype.as_deref())?;
         Ok(Layout { format, float })
     }
 
-    /// [`Layout::new`], checked against the network. Called before any work, so that none is wasted.
+    /// [`Layout::new`], if it can hold the network. Called before any work, so that none is wasted.
     ///
     /// # Errors
     /// If the format cannot hold the network.

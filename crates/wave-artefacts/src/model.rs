@@ -6,10 +6,8 @@ use crate::preprocessing;
 use crate::towers;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::Transform;
-use wave_hub::onnx::VitSizes;
 use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg, Source};
 pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
@@ -150,10 +148,7 @@ impl Model {
         })
     }
 
-    /// The model's `config.json`, in timm's terms.
-    ///
-    /// # Errors
-    /// If the network supports inference only, so that it has no model directory.
+    /// The model's `config.json`, in timm's terms; a network for inference only has none.
     pub fn config(&self) -> Result<ModelConfig> {
         let t = &self.transform;
         let of_vit = ("patch_embed.proj", "head");
@@ -282,6 +277,9 @@ impl Model {
 
     /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers`
     /// belong to an expanded model.
+    ///
+    /// # Errors
+    /// If a value is out of the range of the element type, or writing fails.
     pub fn write(
         &self,
         dir: &Path,
@@ -289,49 +287,34 @@ impl Model {
         scalers: Option<&Weights>,
         summary: &str,
     ) -> Result<()> {
-        let card = self.card(layout.format, summary);
-        let float = layout.float;
-        match layout.format {
-            Format::Timm | Format::Onnx => {
-                let config = self.config()?;
-                let (sizes, metadata);
-                let graph = if layout.format == Format::Onnx {
-                    (sizes, metadata) = (graph_sizes(self.vit()?), graph_metadata(&config));
-                    Some((&sizes, &metadata))
-                } else {
-                    preprocessing::note_for_timm(&config);
-                    None
-                };
-                wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, graph)?;
+        let config = self.config()?;
+        let Layout { format, float } = layout;
+        if format != Format::Transformers {
+            let onnx = format == Format::Onnx;
+            if !onnx {
+                preprocessing::note_for_timm(&config);
             }
-            Format::Transformers => {
-                let (shape, labels) = (self.vit()?, Some(&self.label_names[..]));
-                let (weights, mut config) = transformers::export(shape, &self.weights, labels)?;
-                if !self.provenance.is_null() {
-                    config["wave"] = self.provenance.clone();
-                }
-                let processor = preprocessing::processor(&self.config()?)?;
-                if let (Value::Object(config), Some(Value::Object(more))) =
-                    (&mut config, processor.config)
-                {
-                    config.extend(more);
-                }
-                let steps = Some(&processor.steps);
-                wave_hub::write_transformers(dir, &config, steps, &weights, scalers, &card, float)?;
-            }
+            let card = self.card(&config, format, false, summary);
+            wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, onnx)?;
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The shape, for formats that hold transformers only.
-    fn vit(&self) -> Result<&VitShape> {
-        match &self.network {
-            Network::Vit(shape) => Ok(shape),
-            other => Err(request(format!(
+        let Network::Vit(shape) = &self.network else {
+            return Err(request(format!(
                 "only vision transformers are written in this layout, not {}",
-                other.family()
-            ))),
+                self.network.family()
+            )));
+        };
+        let processor = preprocessing::processor(&config)?;
+        let by_timm = processor.get("pretrained_cfg").is_some();
+        let card = self.card(&config, format, by_timm, summary);
+        let labels = Some(&self.label_names[..]);
+        let (weights, mut config) = transformers::export(shape, &self.weights, labels)?;
+        if !self.provenance.is_null() {
+            config["wave"] = self.provenance.clone();
         }
+        let steps = Some(&processor);
+        wave_hub::write_transformers(dir, &config, steps, &weights, scalers, &card, float)?;
+        Ok(())
     }
 
     /// The number of values in all weights.
@@ -341,7 +324,8 @@ impl Model {
         weights.map(|(_, t)| t.elem_count()).sum()
     }
 
-    fn card(&self, format: Format, summary: &str) -> String {
+    /// The card; `by_timm` if transformers lets timm prepare the images.
+    fn card(&self, config: &ModelConfig, format: Format, by_timm: bool, summary: &str) -> String {
         let library = match format {
             Format::Timm | Format::Onnx => "timm",
             Format::Transformers => "transformers",
@@ -357,21 +341,18 @@ impl Model {
         };
         let (depth, width) = self.network.size();
         let (t, classes) = (&self.transform, self.network.classes());
-        let by_timm = || wave_hub::card_timm("local-dir:DIR", t.channels, classes);
+        let in_timm = || wave_hub::card_timm("local-dir:DIR", t.channels, classes);
         let mut loading = match (format, &self.network) {
-            (Format::Transformers, _) => {
-                let example = wave_hub::card_transformers(t.channels);
-                match self.config().and_then(|c| preprocessing::processor(&c)) {
-                    Ok(processor) if processor.config.is_some() => format!("{example}{BY_TIMM}"),
-                    _ => example,
-                }
-            }
-            (_, Network::Vit(_) | Network::Transformer(_)) => by_timm(),
-            (_, Network::ConvNext(shape)) if shape.stages.is_some() => by_timm(),
+            (Format::Transformers, _) => wave_hub::card_transformers(t.channels),
+            (_, Network::Vit(_) | Network::Transformer(_)) => in_timm(),
+            (_, Network::ConvNext(shape)) if shape.stages.is_some() => in_timm(),
             // timm registers ConvMixers of fixed sizes only, and no isotropic ConvNeXts: users load these
             // weights by hand.
             _ => String::new(),
         };
+        if by_timm {
+            loading += BY_TIMM;
+        }
         if format == Format::Onnx {
             loading += FROM_ONNX;
         }
@@ -397,10 +378,8 @@ impl Model {
             body += "\n## Limits\n\nEvery image is assigned one of the classes, even if it shows \
                      none of them.\n";
         }
-        if let Ok(config) = self.config() {
-            let steps = (&config.pretrained_cfg).into();
-            body += &wave_hub::card_interface(&self.label_names, classes, &steps);
-        }
+        let steps = (&config.pretrained_cfg).into();
+        body += &wave_hub::card_interface(&self.label_names, classes, &steps);
         if !loading.is_empty() {
             body += &format!("\n## From an image to a class\n{loading}");
         }
@@ -482,38 +461,6 @@ session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
 (logits,) = session.run(None, {\"images\": images})  # normalised, any batch size
 ```
 ";
-
-fn graph_sizes(shape: &VitShape) -> VitSizes {
-    VitSizes {
-        image_size: shape.image_size,
-        channels: shape.channels,
-        patch: shape.patch,
-        depth: shape.depth,
-        width: shape.width,
-        heads: shape.heads,
-        classes: shape.classes,
-        class_token: shape.class_token,
-        norm_eps: shape.norm_eps as f32,
-    }
-}
-
-/// Metadata of an ONNX graph for its users: preprocessing, and names of the classes.
-fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
-    let cfg = &config.pretrained_cfg;
-    let offset = config.crop_offset.iter().map(|v| ("crop_offset", json!(v)));
-    [
-        ("mean", json!(cfg.mean)),
-        ("std", json!(cfg.std)),
-        ("crop_pct", json!(cfg.crop_pct)),
-        ("interpolation", json!(cfg.interpolation)),
-        ("crop_mode", json!(cfg.crop_mode)),
-        ("label_names", json!(config.label_names)),
-    ]
-    .into_iter()
-    .chain(offset)
-    .map(|(key, value)| (key.to_string(), value.to_string()))
-    .collect()
-}
 
 /// The size of a transformer, its input and its options, in words.
 pub fn shape_in_words(shape: &VitShape) -> String {

@@ -1,9 +1,10 @@
 //! The preprocessing of a model's images: read from its files, adapted to its network.
 
 use anyhow::Result;
+use serde_json::Value;
 use std::path::Path;
 use wave_data::Transform;
-use wave_hub::{FLOOR, Kind, ModelConfig, Preprocessing, Processor, Source};
+use wave_hub::{FLOOR, Kind, ModelConfig, Preprocessing, Source};
 use wave_models::{Network, Weights, resample};
 use wave_run::error::request;
 use wave_run::progress;
@@ -24,7 +25,8 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
     };
     let timms = bare || wave_hub::directory_kind(path)? == Kind::Model;
     let size = &mut steps.size;
-    if size.value != [side; 2] && (timms || matches!(size.source, Source::Assumed(_))) {
+    let loose = timms || matches!(size.source, Source::Assumed(_));
+    if bare || (size.value != [side; 2] && loose) {
         let [height, width] = size.value;
         size.source = match &size.source {
             Source::File(keys) => Source::Assumed(format!(
@@ -33,9 +35,6 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
             _ => Source::Weights,
         };
         size.value = [side; 2];
-    }
-    if matches!(steps.size.source, Source::Assumed(_)) && steps.size.value == [side; 2] && bare {
-        steps.size.source = Source::Weights;
     }
     let said = steps.mean.value.len();
     if said != channels && timms {
@@ -55,9 +54,6 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
 }
 
 /// [`of`] and its transform, with a warning on stderr about assumed values.
-///
-/// # Errors
-/// As [`of`] and [`transform`].
 pub fn read(path: &Path, input: (usize, usize)) -> Result<(Preprocessing, Transform)> {
     let steps = of(path, input)?;
     warn(path, &steps);
@@ -90,7 +86,7 @@ fn warn(path: &Path, steps: &Preprocessing) {
     }
 }
 
-/// The transform for these steps, which `path` describes.
+/// The transform for these steps, which `path` describes; an error names the file and the field.
 ///
 /// # Errors
 /// If the preprocessing is not supported; the error names the file and the field.
@@ -138,9 +134,6 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
 
 /// Adapts a network in timm's layout to the image size that timm uses: with `dynamic_img_size`, that is
 /// `input_size`, and positions are resized to it.
-///
-/// # Errors
-/// If it cannot take such images, or its positions cannot be resized here.
 pub fn resized(
     path: &Path,
     config: &ModelConfig,
@@ -149,7 +142,7 @@ pub fn resized(
 ) -> Result<(Network, Weights)> {
     let name = config.architecture.split('.').next().unwrap_or_default();
     let said = config.model_args.get("dynamic_img_size");
-    let dynamic = said.and_then(serde_json::Value::as_bool);
+    let dynamic = said.and_then(Value::as_bool);
     if path.is_file() || !dynamic.unwrap_or(DYNAMIC.contains(&name)) {
         return Ok((network, weights));
     }
@@ -184,10 +177,7 @@ pub fn resized(
 }
 
 /// A model's preprocessing in the format of transformers.
-///
-/// # Errors
-/// If it has steps that the format does not support.
-pub fn processor(config: &ModelConfig) -> Result<Processor> {
+pub fn processor(config: &ModelConfig) -> Result<Value> {
     let mut steps = Preprocessing::from(&config.pretrained_cfg);
     if let Some(offset) = &config.crop_offset {
         steps.crop_offset.value.clone_from(offset);
@@ -197,7 +187,7 @@ pub fn processor(config: &ModelConfig) -> Result<Processor> {
             "format = transformers: {why}; write timm's layout (--format timm)"
         ))
     })?;
-    if processor.config.is_some() {
+    if processor.get("pretrained_cfg").is_some() {
         progress::note(
             "wave: this model's crops round to the even pixel, as in timm, while transformers' own \
              processors round down; the directory names TimmWrapperImageProcessor, for which \

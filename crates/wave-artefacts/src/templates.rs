@@ -8,10 +8,7 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use wave_data::Transform;
-use wave_hub::{
-    Accuracy, CardFront, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig,
-    millions,
-};
+use wave_hub::{Accuracy, CardFront, CardResult, FloatType, LevelConfig, TemplateConfig, millions};
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
@@ -57,7 +54,7 @@ impl TemplateDir {
         }
     }
 
-    /// A model of this depth and width, composed without data.
+    /// A model of this depth and of this width, a multiple of the head width, composed without data.
     ///
     /// # Errors
     /// If there are no layers, or the width is not a multiple of the head width.
@@ -67,9 +64,6 @@ impl TemplateDir {
     }
 
     /// The model of a shape, composed without data.
-    ///
-    /// # Errors
-    /// If the templates do not fit the shape.
     pub fn model(&self, shape: &VitShape) -> Result<Model, Error> {
         let weights = self.learngene.weights(shape).map_err(anyhow::Error::from)?;
         Ok(Model {
@@ -93,9 +87,6 @@ pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
 }
 
 /// Reads a template directory, or `hf:OWNER/NAME` after a download.
-///
-/// # Errors
-/// As for [`read`], or if a name on a hub cannot be fetched.
 pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
     read(&wave_run::locate::locate(name, context)?)
 }
@@ -130,9 +121,7 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         norm_eps: number("norm_eps").unwrap_or(LAYER_NORM_EPS),
     };
     auxiliary.validate()?;
-    let order = &config.kronecker;
-    let kronecker = Kronecker::from_name(order)
-        .ok_or_else(|| wrong(format!("kronecker {order:?}; expected tile or interleave")))?;
+    let kronecker = Kronecker::from_name(&config.kronecker).unwrap_or_default();
     let sets = Part::ALL
         .iter()
         .filter_map(|part| Some((*part, config.sets.get(part.name())?.clone())))
@@ -149,10 +138,12 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         width: level.width,
         counts: level.counts.clone(),
     });
-    let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone())?;
+    let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone());
     let plan = plan.with_levels(levels.collect())?;
-    let depth_rule = config.depth_rule.as_deref().map(str::parse::<DepthRule>);
-    let depth_rule = depth_rule.transpose()?.unwrap_or_default();
+    let depth_rule = config.depth_rule.as_deref();
+    let depth_rule = depth_rule
+        .and_then(DepthRule::from_formula)
+        .unwrap_or_default();
     let mut smaller = Vec::new();
     let beside = plan.levels.len().saturating_sub(1);
     for (at, level) in plan.levels[..beside].iter().enumerate() {
@@ -186,19 +177,17 @@ fn read_level(
     auxiliary: VitShape,
     depth_rule: DepthRule,
 ) -> Result<Learngene> {
-    let get = |name: String| {
-        let missing = || request(format!("tensor {prefix}{name} is missing"));
-        weights.get(&format!("{prefix}{name}")).ok_or_else(missing)
-    };
+    // The reader of the directory has checked that they are there.
+    let get = |name: String| &weights[&format!("{prefix}{name}")];
     let sets = plan.counts.keys();
-    let templates = sets.map(|set| Ok((set.clone(), get(format!("templates.{set}"))?.clone())));
-    let templates = templates.collect::<Result<_>>()?;
+    let templates = sets.map(|set| (set.clone(), get(format!("templates.{set}")).clone()));
+    let templates = templates.collect();
     let anchors = auxiliary.depth;
     let mut bank = Scalers::new();
     for part in Part::ALL {
         let of_anchors: Vec<&Tensor> = (0..anchors)
             .map(|k| get(format!("bank.{k}.{}", part.name())))
-            .collect::<Result<_>>()?;
+            .collect();
         let scalers = Tensor::stack(&of_anchors, 0)?;
         let expected = plan.scaler_shape(part, &auxiliary);
         let found = &scalers.dims()[1..];
@@ -230,32 +219,14 @@ fn read_level(
     })
 }
 
-/// Contents of a template directory in addition to its tensors.
-pub struct Description<'a> {
-    /// Preprocessing of images.
-    pub transform: &'a Transform,
-    /// Names of the classes.
-    pub label_names: Vec<String>,
-    /// Recipe, ancestor, data, seed.
-    pub provenance: Value,
-    /// Measured accuracies.
-    pub accuracies: Vec<Accuracy>,
-    /// Measured accuracies of other shapes.
-    pub shapes: Vec<ShapeAccuracy>,
-}
-
-/// Templates as they would be read from a directory, without writing one.
-pub fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
-    TemplateDir {
-        transform: about.transform.clone(),
-        config: config(&learngene, about),
-        learngene,
-        digest: String::new(),
-    }
-}
-
-fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
-    let (a, plan, t) = (&learngene.auxiliary, &learngene.plan, about.transform);
+/// The configuration of a template directory, without accuracies.
+pub fn config(
+    learngene: &Learngene,
+    transform: &Transform,
+    label_names: Vec<String>,
+    provenance: Value,
+) -> TemplateConfig {
+    let (a, plan, t) = (&learngene.auxiliary, &learngene.plan, transform);
     let auxiliary = json!({
         "depth": a.depth,
         "width": a.width,
@@ -288,35 +259,36 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
         image_size: a.image_size,
         channels: a.channels,
         classes: a.classes,
-        label_names: about.label_names,
+        label_names,
         mean: t.mean.iter().map(|v| decimal(*v)).collect(),
         std: t.std.iter().map(|v| decimal(*v)).collect(),
         crop_pct: decimal(t.crop_pct),
         interpolation: unusual(&t.interpolation),
         crop_mode: unusual(&t.crop_mode),
         crop_offset: unusual(&t.crop_offset),
-        provenance: about.provenance.into(),
-        accuracies: about.accuracies,
-        shapes: about.shapes,
+        provenance,
+        accuracies: Vec::new(),
+        shapes: Vec::new(),
     }
 }
 
-/// Writes a template directory, all values as `float`, with the card of its configuration.
+/// Writes a template directory, all values as `float`.
+///
+/// # Errors
+/// If a value is out of the range of `float`, or writing fails.
 pub fn write(
     dir: &Path,
     learngene: &Learngene,
     float: FloatType,
-    about: Description,
-    card: impl FnOnce(&TemplateConfig) -> String,
+    config: &TemplateConfig,
+    card: &str,
 ) -> Result<()> {
-    let config = config(learngene, about);
     let mut weights = stored(learngene.tensors())?;
     for (at, smaller) in learngene.smaller.iter().enumerate() {
         let own = stored(smaller.tensors())?.into_iter();
         weights.extend(own.map(|(name, t)| (format!("levels.{at}.{name}"), t)));
     }
-    let card = card(&config);
-    wave_hub::write_templates(dir, &config, &weights, float, &card)?;
+    wave_hub::write_templates(dir, config, &weights, float, card)?;
     Ok(())
 }
 
@@ -389,15 +361,15 @@ pub fn card_accuracies(learngene: &Learngene, accuracies: &[Accuracy], condition
 /// The sections of a card about templates with this configuration: their limits, and their use.
 pub fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
     let a = &learngene.auxiliary;
-    let condensed = |sizes: &[usize], own: usize, between: &str| match sizes {
-        [] => own.to_string(),
-        sizes => {
-            let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
-            sizes.join(between)
+    let condensed = |key: &str, own: usize, between: &str| {
+        let sizes: Vec<String> = config.sampled(key).iter().map(f64::to_string).collect();
+        match sizes.is_empty() {
+            true => own.to_string(),
+            false => sizes.join(between),
         }
     };
-    let depths = condensed(&config.provenance.depths, a.depth, " to ");
-    let widths = condensed(&config.provenance.widths, a.width, ", ");
+    let depths = condensed("depths", a.depth, " to ");
+    let widths = condensed("widths", a.width, ", ");
     let mut text = format!(
         "\n## Limits\n\n\
          - Condensed for depth {depths} and width {widths}. No accuracy is known at other sizes; \

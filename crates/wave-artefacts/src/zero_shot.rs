@@ -54,11 +54,8 @@ pub fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Reads a model for classification: a CLIP or SigLIP if `settings` give class names, else as
+/// Reads a model for classification: a CLIP or SigLIP if `settings` give class names, as only these need, else as
 /// [`Model::read_with_heads`].
-///
-/// # Errors
-/// If class names are given for another kind of model, are missing for a CLIP or SigLIP, or are not valid.
 pub fn open(
     path: &Path,
     heads: Option<usize>,

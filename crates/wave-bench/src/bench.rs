@@ -1,5 +1,4 @@
-//! `wave bench`: compares ways to initialise a model, over methods, sizes, data sets and seeds, with equal data,
-//! epochs and batch order.
+//! The trainings of a grid, with equal data, epochs and batch order.
 //!
 //! ```text
 //! OUT/donors/NAME-C/      models that methods take weights from
@@ -11,6 +10,8 @@
 //!
 //! Completed runs are not repeated. A failed run is reported, and the others continue.
 
+pub use crate::grid::Grid;
+use crate::grid::TEMPLATES;
 use crate::report::{self, Failure, Findings, Rates, Row};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -23,16 +24,16 @@ use wave_artefacts::templates;
 use wave_run::context::Context;
 use wave_run::data::{self, Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::forecast::{Memory, Step};
 use wave_run::inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
 use wave_run::settings::{Condense, Finetune, Training};
+use wave_run::train::{self, TrainRun};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
-use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
+use wave_stages::finetune::{self, FinetunePlan, Options, Prepared, Tuning};
 use wave_stages::score;
 
 mod artefacts;
@@ -41,35 +42,29 @@ mod frame;
 mod grow;
 mod similarity;
 mod start;
-mod table;
 
 use artefacts::Artefacts;
 use cells::{lock, run_cells};
-pub use frame::Frame;
-pub use table::{Component, Grid};
+use frame::Frame;
 
 /// One training run.
 #[derive(Clone, Debug)]
-pub struct Cell {
-    /// The method's name.
-    pub method: String,
-    /// The data set's name; empty if there is only one.
-    pub dataset: String,
-    /// Number of blocks.
-    pub depth: usize,
-    /// Token width, in channels.
-    pub width: usize,
-    /// Seed.
-    pub seed: u64,
+struct Cell {
+    method: String,
+    /// Empty if there is only one.
+    dataset: String,
+    depth: usize,
+    width: usize,
+    seed: u64,
     /// Peak learning rate.
-    pub lr: f64,
+    lr: f64,
     /// In a learning-rate trial: number of held-out images, and epochs.
-    pub trial: Option<(usize, f64)>,
+    trial: Option<(usize, f64)>,
 }
 
 impl Cell {
     /// File name of the cell, without extension.
-    pub fn file_name(&self) -> String {
+    fn file_name(&self) -> String {
         let mut name = self.of_size();
         if !self.dataset.is_empty() {
             name += &format!("-{}", self.dataset);
@@ -88,7 +83,7 @@ impl Cell {
 }
 
 /// Inputs shared by all runs of the grid.
-pub struct Bench<'a> {
+struct Bench<'a> {
     recipe: &'a Recipe,
     grid: Grid,
     frame: Frame,
@@ -97,7 +92,9 @@ pub struct Bench<'a> {
     out: &'a Path,
     lock: Option<&'a Lock>,
     options: Options,
+    /// Locks of pretrained models, which trials of several learning rates share.
     pretraining: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+    /// Digests of the data that cells train on, computed once for each data set.
     contents: Mutex<BTreeMap<Option<String>, String>>,
 }
 
@@ -136,15 +133,12 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
         contents: Mutex::default(),
     };
     let mut failures = Vec::new();
-    let mut run = |cells: &[Cell]| -> Result<Vec<Row>> {
-        let (rows, failed) = run_cells(&bench, cells, &cells_dir, options)?;
-        failures.extend(failed);
-        Ok(rows)
-    };
     // Learning-rate trials: each method on held-out images, at one size.
-    let trials = run(&bench.trials()?)?;
+    let trials = bench.trials()?;
+    let trials = run_cells(&bench, &trials, &cells_dir, options, &mut failures)?;
     let rates = bench.choose_rates(&trials)?;
-    let rows = run(&bench.cells(&rates)?)?;
+    let cells = bench.cells(&rates)?;
+    let rows = run_cells(&bench, &cells, &cells_dir, options, &mut failures)?;
     if rows.is_empty()
         && let Some(Failure { cell, error }) = failures.first()
     {
@@ -204,9 +198,6 @@ pub fn check(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// The chosen learning rates of each method and data set.
-type Chosen<'a> = Vec<(&'a String, &'a String, Rates)>;
-
 impl Bench<'_> {
     fn context(&self) -> &Context {
         &self.options.context
@@ -217,9 +208,9 @@ impl Bench<'_> {
         self.lock.map_or(Ok(()), Lock::check)
     }
 
-    /// `[finetune]`, overridden by the settings of the cell's data set, then by `table`.
-    fn finetune_table(&self, cell: &Cell, table: &Table) -> Result<Finetune> {
-        let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
+    /// `[finetune]`, overridden by the settings of a data set, then by `table`.
+    fn finetune_table(&self, dataset: &str, table: &Table) -> Result<Finetune> {
+        let dataset = self.grid.datasets.iter().find(|(name, _)| name == dataset);
         let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
         merge(&mut merged, table);
         self.recipe.stage("finetune", Some(&merged))
@@ -233,7 +224,7 @@ impl Bench<'_> {
 
     fn finetune(&self, cell: &Cell) -> Result<Finetune> {
         let method = self.grid.method(&cell.method)?;
-        let mut settings = self.finetune_table(cell, &method.finetune)?;
+        let mut settings = self.finetune_table(&cell.dataset, &method.finetune)?;
         if method.distil {
             self.frame.distil(&mut settings)?;
         }
@@ -258,25 +249,9 @@ impl Bench<'_> {
         })
     }
 
-    /// A cell at the size of the learning-rate trials.
-    fn tried(&self, method: &str, dataset: &str) -> Cell {
-        let bench = &self.grid.bench;
-        let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
-        Cell {
-            method: method.into(),
-            dataset: dataset.into(),
-            depth,
-            width,
-            seed: 0,
-            lr: finetune::DEFAULTS.lr,
-            trial: Some((bench.tune_hold_out, bench.tune_epochs.unwrap_or(1.0))),
-        }
-    }
-
     /// The learning rate in the recipe, if given.
     fn given_rate(&self, method: &str, dataset: &str) -> Result<Option<f64>> {
-        let cell = self.tried(method, dataset);
-        let settings = self.finetune_table(&cell, &self.grid.method(method)?.finetune)?;
+        let settings = self.finetune_table(dataset, &self.grid.method(method)?.finetune)?;
         let given = settings.training.optimisation.lr;
         if given.is_none() && self.grid.bench.learning_rates.is_empty() {
             return Ok(Some(finetune::DEFAULTS.lr));
@@ -285,23 +260,30 @@ impl Bench<'_> {
     }
 
     fn trials(&self) -> Result<Vec<Cell>> {
+        let bench = &self.grid.bench;
+        let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
         let mut cells = Vec::new();
         for (method, dataset) in self.pairs() {
             let borrows = self.grid.method(method)?.lr_of.is_some();
             if borrows || self.given_rate(method, dataset)?.is_some() {
                 continue;
             }
-            for &lr in &self.grid.bench.learning_rates {
-                let cell = self.tried(method, dataset);
-                cells.push(Cell { lr, ..cell });
-            }
+            cells.extend(bench.learning_rates.iter().map(|&lr| Cell {
+                method: method.clone(),
+                dataset: dataset.clone(),
+                depth,
+                width,
+                seed: 0,
+                lr,
+                trial: Some((bench.tune_hold_out, bench.tune_epochs.unwrap_or(1.0))),
+            }));
         }
         Ok(cells)
     }
 
     /// The best learning rate of each method on each data set.
-    fn choose_rates(&self, trials: &[Row]) -> Result<Chosen<'_>> {
-        let mut chosen = Chosen::new();
+    fn choose_rates(&self, trials: &[Row]) -> Result<Vec<Rates>> {
+        let mut chosen = Vec::new();
         for (method, dataset) in self.pairs() {
             let own = &self.grid.method(method)?.lr_of;
             let tried = own.as_ref().unwrap_or(method);
@@ -317,30 +299,26 @@ impl Bench<'_> {
                     (best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid)
                 }
             };
-            let name = match dataset.as_str() {
-                "" => method.clone(),
-                dataset => format!("{method} on {dataset}"),
-            };
-            let rates = Rates {
-                method: name,
+            chosen.push(Rates {
+                method: method.clone(),
+                dataset: dataset.clone(),
                 lr,
                 grid,
-            };
-            chosen.push((method, dataset, rates));
+            });
         }
         Ok(chosen)
     }
 
-    fn cells(&self, rates: &Chosen) -> Result<Vec<Cell>> {
+    fn cells(&self, rates: &[Rates]) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &(depth, width) in &self.grid.bench.sizes {
-            for (method, dataset, rates) in rates {
-                if !self.grid.method(method)?.takes_size(&(depth, width)) {
+            for rates in rates {
+                if !self.grid.method(&rates.method)?.takes_size(&(depth, width)) {
                     continue;
                 }
                 let cell = |&seed| Cell {
-                    method: method.to_string(),
-                    dataset: dataset.to_string(),
+                    method: rates.method.clone(),
+                    dataset: rates.dataset.clone(),
                     depth,
                     width,
                     seed,
@@ -353,7 +331,6 @@ impl Bench<'_> {
         Ok(cells)
     }
 
-    /// Digest of the data that cells train on, computed once for each data set.
     fn content(&self, spec: &Option<String>) -> Result<String> {
         let mut all = lock(&self.contents);
         if let Some(content) = all.get(spec) {
@@ -383,7 +360,7 @@ impl Bench<'_> {
             text += &format!("fresh {fresh} ");
         }
         text += &self.content(&settings.training.images.data)?;
-        let stage = if method.start == table::TEMPLATES {
+        let stage = if method.start == TEMPLATES {
             let dir = self.artefacts.templates(&cell.method, cell.seed)?;
             for file in ["templates.safetensors", "config.json"] {
                 text += &wave_hub::sha256_file(&dir.join(file))?;
@@ -417,28 +394,25 @@ impl Bench<'_> {
     fn run(&self, cell: &Cell, fingerprint: String) -> Result<Row> {
         let began = std::time::Instant::now();
         let settings = self.finetune(cell)?;
-        let start = start::start(self, cell, &settings)?;
-        let mut model = start.model;
+        let (model, costs) = start::start(self, cell, &settings)?;
         let plan = FinetunePlan::new(&settings)?;
-        let data = finetune::open_data(&mut model, &plan, self.context())?;
-        data.tests.check()?;
-        let resolved = plan.training.resolve(&data)?;
-        let memory = Memory::of_network(&model.network, resolved.mode);
-        Step::new(memory, &data, &resolved)?.check()?;
-        let weights = model.network.prepare(&model.weights)?;
-        let before = score::score(&model.network, &weights, &data.tests)?;
         let (named, classes) = (plan.given.ancestor.as_deref(), &plan.given.zero_shot);
         let ancestor = self.ancestors.get(named, classes, self.context())?;
-        let cache = plan.open_cache(ancestor.as_deref(), &data)?;
-        let tuning = Tuning {
-            plan: &plan,
-            resolved: &resolved,
-            data: &data,
-            ancestor: ancestor.as_deref(),
-            cache: cache.as_ref(),
+        let prepared = Prepared::new(model, ancestor, plan, self.context())?;
+        let (data, resolved) = (&prepared.data, &prepared.resolved);
+        data.tests.check()?;
+        prepared.step.check()?;
+        let network = &prepared.model.network;
+        let weights = network.prepare(&prepared.model.weights)?;
+        let before = score::score(network, &weights, &data.tests)?;
+        let tuning = Tuning::new(&prepared, self.options.verbosity)?;
+        let train_run = TrainRun {
+            label: &cell.file_name(),
+            data,
+            resolved,
             every_epoch: cell.trial.is_none(),
         };
-        let outcome = tuning.tune(&mut model, &cell.file_name(), None, &self.options)?;
+        let outcome = train::train(&tuning, &train_run, None, &self.options)?;
         data.tell_broken();
         let mut curve = vec![(0.0, before.top1)];
         curve.extend(&outcome.curve);
@@ -448,25 +422,15 @@ impl Bench<'_> {
             depth: cell.depth,
             width: cell.width,
             seed: cell.seed,
-            epochs: resolved.epochs(&data),
+            epochs: resolved.epochs(data),
             top1: outcome.scores.unwrap_or(before).top1, // there are tests
             start_top1: before.top1,
-            transferred_parameters: start.transferred,
-            stored_parameters: start.stored,
-            scalers_fitted: start.fitted,
-            shared_epochs: start.shared_epochs,
-            own_epochs: start.own_epochs,
             lr: cell.lr,
             curve,
             seconds: (began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
             fingerprint,
+            ..costs
         })
-    }
-
-    /// Lock of a pretrained model, shared by trials of several learning rates.
-    fn pretraining(&self, name: &str) -> Arc<Mutex<()>> {
-        let mut all = lock(&self.pretraining);
-        all.entry(name.into()).or_default().clone()
     }
 
     /// Compute cost in images times multiply-adds: of each method's artefacts for all sizes and, under `None`, of the
@@ -484,7 +448,7 @@ impl Bench<'_> {
                 let settings: Condense = self.recipe.stage("condense", Some(&method.condense))?;
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
-                let epochs = |dir| Ok(templates::read(dir)?.config.provenance.all_epochs());
+                let epochs = |dir| Ok(templates::read(dir)?.config.all_epochs());
                 let dir = self.artefacts.templates(name, 0);
                 let epochs: Result<Vec<f64>> = dir.and_then(epochs);
                 let plans = condense::plans(&settings)?.into_iter();
@@ -503,40 +467,23 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    fn report(&self, chosen: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
-        let mut templates = Vec::new();
-        for dir in self.artefacts.template_dirs() {
-            let config = templates::read(dir)?.config;
-            let name = dir.file_name().map(|n| n.to_string_lossy().into_owned());
-            let accuracies = config.accuracies.iter();
-            let accuracies = accuracies.map(|a| (a.depth, a.width, a.top1)).collect();
-            templates.push((name.unwrap_or_default(), accuracies));
-        }
+    fn report(&self, rates: &[Rates], rows: &[Row], failures: &[Failure]) -> Result<String> {
         let ancestor = self.frame.ancestor.as_deref().map(Path::new);
         let ancestor = ancestor.and_then(|dir| Model::read(dir, self.context()).ok());
         let ancestor = ancestor.as_ref();
         let ancestor_epochs = ancestor.and_then(|model| model.provenance["epochs"].as_f64());
         let work = self.shared_work(ancestor)?;
-        let Bench { grid, frame, .. } = self;
+        let frame = &self.frame;
         let shape = |depth, width| frame.auxiliary.with_size(depth, width);
         let of_epoch =
             |(depth, width)| frame.images as f64 * shape(depth, width).multiply_adds() as f64;
-        let bench = grid.bench.clone();
         let findings = Findings {
-            name: self.recipe.name.clone(),
-            methods: grid.methods.iter().map(|(name, _)| name.clone()).collect(),
-            subject: grid.subject().to_owned(),
-            sizes: bench.sizes,
-            datasets: grid.datasets.iter().map(|(name, _)| name.clone()).collect(),
+            name: &self.recipe.name,
+            grid: self.grid.clone(),
             parameters: &|depth, width| shape(depth, width).parameter_count(),
-            seeds: bench.seeds,
-            condensations: bench.condensations,
-            rates: chosen.iter().map(|(_, _, rates)| rates.clone()).collect(),
+            rates,
             rows: rows.to_vec(),
-            failures: failures.to_vec(),
-            ablations: bench.ablations,
-            break_even: bench.break_even,
-            templates,
+            failures,
             ancestor_epochs: ancestor_epochs.unwrap_or(0.0),
             shared_work: &|method, size| work[&method.map(str::to_owned)] / of_epoch(size),
         };

@@ -2,12 +2,12 @@
 //!
 //! 1. [`bench::Grid`] reads the `[bench]` table: methods, sizes, data sets, seeds.
 //! 2. Donors and templates are made once for all sizes.
-//! 3. [`bench::Frame`] holds what all models share: image size, classes, the auxiliary's shape.
-//! 4. A [`bench::Cell`] is one training: initialised by its method, then fine-tuned in the same way as all others.
+//! 3. `bench::Frame` holds what all models share: image size, classes, the auxiliary's shape.
+//! 4. A `bench::Cell` is one training: initialised by its method, then fine-tuned in the same way as all others.
 //! 5. Each method's learning rate is chosen by trials on held-out images.
 //! 6. A cell's row is written to disk with a fingerprint of everything that determines it. Existing rows are not
 //!    computed again.
-//! 7. [`report`] turns the rows into means, deviations, paired differences and break-even points: `report.md`,
+//! 7. `report` turns the rows into means, deviations, paired differences and break-even points: `report.md`,
 //!    with plots next to it.
 //!
 //! ```
@@ -27,4 +27,5 @@
 //! ```
 
 pub mod bench;
-pub mod report;
+mod grid;
+mod report;

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeMap;
 
 /// The Markdown and the written files.
 fn written(fixture: &Findings) -> (String, BTreeMap<String, String>) {
@@ -40,7 +41,6 @@ fn methods_are_rows_with_a_column_for_each_size() {
             "| wave | 12 | 109.8 K | 120.0 K | **86.86** ± 0.29 (84.6) |  |",
             "| mimetic | 0 | 0 | 0 | 85.08 ± 0.22 (10.0) | **85.00** ± 7.07 (10.0), 2 of 3 seeds |",
             "| 3 x 64 | mimetic | all | +1.78 | 6.34 | 0.024 | 3 |",
-            "| wave | 1 | 12 | 0 | 12 | 109.8 K | 480.0 KB | 480.0 KB | 480.0 KB | 480.0 KB |",
             "wave has 86.9 % after 1 epoch of fine-tuning at 3 x 64, 1.8 points ahead of the best other \
              method there, mimetic, with 85.1 %.",
         ],
@@ -71,13 +71,16 @@ fn methods_of_each_length_have_a_table() {
                     (row.shared_epochs, row.own_epochs) = (12.0, 0.25);
                     row.stored_parameters = 1_500_000;
                 }
-                "Direct PT" => (row.top1, row.own_epochs) = (0.75, 150.0),
+                "Direct PT" => {
+                    (row.top1, row.own_epochs) = (0.75, 150.0);
+                    row.stored_parameters = 64_000 * depth;
+                }
                 "he-10" => row.epochs = 10.0,
                 _ => {}
             }
         }
     }
-    fixture.seeds = vec![0];
+    fixture.grid.bench.seeds = vec![0];
     let (text, _) = written(&fixture);
     has(
         &text,
@@ -88,7 +91,6 @@ fn methods_of_each_length_have_a_table() {
             "| Direct PT | 2 × 150 = 300 | 0 | 288.0 K | 75.00 (10.0) | 75.00 (10.0) |",
             "Fine-tuned for 10 epochs:",
             "| he-10 | 0 | 0 | 0 | **50.00** (10.0) | **50.00** (10.0) |",
-            "- wave is first at all 2 sizes.",
             "| 3 x 64 | Direct PT | all | +5.00 |  |  | 1 |",
         ],
     );
@@ -96,22 +98,20 @@ fn methods_of_each_length_have_a_table() {
 
 #[test]
 fn nothing_found_is_a_report_too() {
+    let failures = [Failure {
+        cell: "wave-3x64-s0".to_owned(),
+        error: "a | b <script>".to_owned(),
+    }];
     let mut fixture = Findings::of(&["wave", "mimetic"]);
     fixture.pair("wave", "mimetic");
-    fixture
-        .ablations
-        .insert("Parts".to_owned(), vec!["wave".to_owned()]);
-    let error = "a | b <script>".to_owned();
-    let cell = "wave-3x64-s0".to_owned();
-    fixture.failures.push(Failure { cell, error });
+    fixture.ablation("Parts", &["wave"]);
+    fixture.failures = &failures;
     let (text, _) = written(&fixture);
     has(&text, &["- wave-3x64-s0: a \\| b \\<script>"]);
     assert!(text.contains("No training run has finished."), "{text}");
-    let (text, _) = written(&Findings {
-        seeds: Vec::new(),
-        datasets: Vec::new(),
-        ..fixture
-    });
+    fixture.grid.bench.seeds.clear();
+    fixture.grid.datasets.clear();
+    let (text, _) = written(&fixture);
     has(&text, &["# grid"]);
 }
 
@@ -144,15 +144,14 @@ fn long_runs_are_drawn_and_compared() {
 #[test]
 fn every_data_set_has_its_tables() {
     let mut fixture = Findings::of(&["wave", "mimetic"]);
-    fixture.datasets = vec!["a/b".to_owned(), "c".to_owned()];
+    fixture.grid.datasets = ["a/b", "c"]
+        .map(|name| (name.to_owned(), Default::default()))
+        .into();
     for dataset in ["a/b", "c"] {
         let row = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);
         row.dataset = dataset.to_owned();
     }
-    let names = vec!["mimetic".to_owned(), "wave".to_owned()];
-    fixture
-        .ablations
-        .insert("Components (Table 4)".to_owned(), names);
+    fixture.ablation("Components (Table 4)", &["mimetic", "wave"]);
     let (text, files) = written(&fixture);
     for title in [
         "## Accuracy on a/b",
@@ -163,7 +162,7 @@ fn every_data_set_has_its_tables() {
     }
     has(
         &text,
-        &["- No other method was fine-tuned for as long as wave."],
+        &["No other method was fine-tuned for as long as wave."],
     );
     assert!(files.contains_key("curve-a-b-6x64.svg") && files.contains_key("curve-c-6x64.svg"));
     has(&text, &["| wave | 4 | **90.00** (50.0), 1 of 3 seeds |"]);
@@ -186,7 +185,12 @@ fn rates_say_what_they_were_chosen_from_and_where_that_ends() {
             "a: 1e-3, chosen from 5e-4: 77.70 %, 1e-3: 79.96 %, 2e-3: 80.00 %",
         ),
     ] {
-        let method = "a".to_owned();
-        assert_eq!(rate(&Rates { method, lr, grid }), words);
+        let rates = Rates {
+            method: "a".to_owned(),
+            dataset: String::new(),
+            lr,
+            grid,
+        };
+        assert_eq!(rate(&rates), words);
     }
 }

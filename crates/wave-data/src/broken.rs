@@ -17,12 +17,6 @@ pub struct BrokenImage {
     pub problem: String,
 }
 
-/// By default one image in this many may be broken; or [`FEW`] images, but not more than one in
-/// [`SHARE`].
-const RATE: usize = 1000;
-const FEW: usize = 10;
-const SHARE: usize = 10;
-
 /// An error lists at most this many.
 const LISTED: usize = 20;
 
@@ -37,8 +31,8 @@ impl BrokenImages {
     /// Limit for `total` images: one in a thousand may be broken, or 10, but no more than a tenth; at least
     /// one, unless it is the only image.
     pub fn new(total: usize) -> Self {
-        let few = FEW.min(total / SHARE).max(1);
-        let allowed = (total / RATE).max(few).min(total.saturating_sub(1));
+        let few = (total / 10).clamp(1, 10);
+        let allowed = (total / 1000).max(few).min(total.saturating_sub(1));
         Self::at_most(allowed, total)
     }
 
@@ -75,12 +69,13 @@ impl BrokenImages {
         if found.len() > LISTED {
             list.push(format!("and {} more", found.len() - LISTED));
         }
-        Err(DataError::Broken {
-            broken: found.len(),
-            total: self.total,
-            allowed: self.allowed,
-            list: list.join("\n"),
-        })
+        Err(DataError::Settings(format!(
+            "{} of {} images are broken, more than the {} allowed; repair or remove them:\n{}",
+            found.len(),
+            self.total,
+            self.allowed,
+            list.join("\n")
+        )))
     }
 
     /// Broken images found so far, by index.

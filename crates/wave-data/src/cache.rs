@@ -17,14 +17,13 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`.
 pub(crate) fn directory() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    match std::env::var_os(VARIABLE) {
-        Some(dir) if dir.is_empty() => None,
-        Some(dir) => Some(dir.into()),
-        None => set("XDG_CACHE_HOME")
-            .map(|dir| Path::new(&dir).join("wave"))
-            .or_else(|| set("HOME").map(|dir| Path::new(&dir).join(".cache/wave"))),
+    if let Some(dir) = std::env::var_os(VARIABLE) {
+        return (!dir.is_empty()).then(|| dir.into());
     }
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = || Some(Path::new(&set("HOME")?).join(".cache"));
+    let caches = set("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+    Some(caches.join("wave"))
 }
 
 /// The cache file in `dir` for `path`.
@@ -45,11 +44,7 @@ pub(crate) fn stamp(path: &Path) -> Option<String> {
     }
     let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let length = if metadata.is_dir() { 0 } else { metadata.len() };
-    Some(format!(
-        "{}.{:09}-{length}",
-        since.as_secs(),
-        since.subsec_nanos()
-    ))
+    Some(format!("{since:?}-{length}"))
 }
 
 /// The content that [`remember`] wrote to a cache file; `None` if it is damaged.

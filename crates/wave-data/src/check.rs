@@ -17,8 +17,8 @@ pub struct Report {
 
 /// Counts the images of each class and decodes every image, in parallel. Memory is bounded by one
 /// image per thread.
-pub fn check(source: &dyn Source) -> Report {
-    let mut counts = vec![0; source.class_names().len()];
+pub fn check(source: &dyn Source, class_names: &[String]) -> Report {
+    let mut counts = vec![0; class_names.len()];
     let mut unlabelled = 0;
     for i in 0..source.len() {
         match counts.get_mut(source.label(i) as usize) {
@@ -39,7 +39,7 @@ pub fn check(source: &dyn Source) -> Report {
     };
     let all = (0..source.len()).into_par_iter();
     Report {
-        classes: source.class_names().iter().cloned().zip(counts).collect(),
+        classes: class_names.iter().cloned().zip(counts).collect(),
         unlabelled,
         broken: all.filter_map(broken).collect(),
     }

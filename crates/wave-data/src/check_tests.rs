@@ -17,7 +17,7 @@ fn broken_images_are_found_and_counted() {
     std::fs::write(train.join("b/2.jpg"), &turned[..700]).unwrap();
     std::fs::write(train.join("b/3.jpg"), "text").unwrap();
     let data = crate::testing::open(dir.path()).unwrap();
-    let report = check(&*data.train);
+    let report = check(&*data.train, &data.class_names);
     assert_eq!(report.unlabelled, 0);
     assert_eq!(report.classes, [("a".to_owned(), 2), ("b".to_owned(), 3)]);
     let broken: Vec<u32> = report.broken.iter().map(|image| image.index).collect();

@@ -2,7 +2,6 @@
 //! one, which is used), then 32 x 32 red, green and blue values.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::source::{InMemory, numbered, read_whole};
 use crate::{DataError, Dataset};
@@ -60,24 +59,22 @@ pub(crate) fn open(dir: &Path, name: String, kind: &Kind) -> Result<Dataset, Dat
     let class_names = read_names(&dir.join(kind.names), kind.classes);
     let read = |files: &[&str]| -> Result<InMemory, DataError> {
         let mut images = InMemory {
-            width: SIDE,
-            height: SIDE,
-            channels: 3,
+            size: (3, SIDE, SIDE),
             pixels: Vec::new(),
             labels: Vec::new(),
-            class_names: class_names.clone(),
         };
         for (i, file) in files.iter().enumerate() {
             let path = dir.join(file);
             if i == 0 || path.is_file() {
-                let bytes = read_whole(&path, MAX_BYTES)?;
+                let bytes = read_whole(&path, MAX_BYTES, DataError::open(&path))?;
                 let parsed = parse(&bytes, kind.labels, kind.classes, &mut images);
                 parsed.map_err(|problem| DataError::content(&path, problem))?;
             }
         }
         Ok(images)
     };
-    Ok(Dataset::new(name, read(kind.train)?, read(&[kind.test])?))
+    let (train, test) = (read(kind.train)?, read(&[kind.test])?);
+    Ok(Dataset::new(name, class_names, train, test))
 }
 
 /// Appends the images of a file.
@@ -107,14 +104,14 @@ fn parse(bytes: &[u8], labels: usize, classes: u32, to: &mut InMemory) -> Result
 }
 
 /// Class names, one per line, or numbers if there is no such file.
-fn read_names(path: &Path, classes: u32) -> Arc<[String]> {
-    let text = read_whole(path, MAX_NAMES_BYTES).unwrap_or_default();
+fn read_names(path: &Path, classes: u32) -> Vec<String> {
+    let text = read_whole(path, MAX_NAMES_BYTES, DataError::open(path)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let names: Vec<String> = lines.map(str::to_owned).collect();
     match names.len() == classes as usize {
-        true => names.into(),
-        false => numbered(classes - 1).into(),
+        true => names,
+        false => numbered(classes - 1),
     }
 }
 

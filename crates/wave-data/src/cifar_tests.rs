@@ -26,7 +26,7 @@ fn both_data_sets_are_read() {
     let data = testing::open(ten).unwrap();
     assert_eq!((data.train.len(), data.test.len()), (3, 1));
     assert_eq!([0, 1, 2].map(|i| data.train.label(i)), [3, 9, 4]);
-    assert_eq!(data.train.class_names()[9], "class 9");
+    assert_eq!(data.class_names[9], "class 9");
     assert_eq!(data.train.native_size(), Some((3, 32, 32)));
     let image = data.train.image(2).unwrap();
     assert_eq!(
@@ -38,8 +38,8 @@ fn both_data_sets_are_read() {
     for file in ["train.bin", "test.bin"] {
         fs::write(dir.path().join(file), record(&[19, 99], 5)).unwrap();
     }
-    let train = testing::open(dir.path()).unwrap().train;
-    assert_eq!((train.label(0), train.class_names().len()), (99, 100));
+    let data = testing::open(dir.path()).unwrap();
+    assert_eq!((data.train.label(0), data.class_names.len()), (99, 100));
 }
 
 #[test]
@@ -64,12 +64,9 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..7000), labels in 1usize..3) {
         let mut images = InMemory {
-            width: SIDE,
-            height: SIDE,
-            channels: 3,
+            size: (3, SIDE, SIDE),
             pixels: vec![],
             labels: vec![],
-            class_names: Arc::new([]),
         };
         let whole = bytes.len() / (labels + VALUES) * (labels + VALUES);
         for bytes in [&bytes[..], &bytes[..whole]] {

@@ -37,39 +37,36 @@ struct Control {
     change: Change,
 }
 
-/// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them.
-pub(crate) fn open(spec: &str) -> Option<Result<Dataset, DataError>> {
-    let (kind, of) = split(spec)?;
+/// Opens the control `kind` of the data set `of`, written `spec`.
+pub(crate) fn open(spec: &str, kind: &str, of: &str) -> Result<Dataset, DataError> {
     let nested = std::iter::successors(Some(of), |of| Some(split(of)?.1)).count();
     if nested > MOST_NESTED {
-        return Some(Err(DataError::Settings(format!(
+        return Err(DataError::Settings(format!(
             "{nested} nested controls ({}:...): expected at most {MOST_NESTED}",
             CONTROLS.join(":, ")
-        ))));
+        )));
     }
-    let changed = |dataset: Dataset| {
-        let part = |source: Arc<dyn Source>| -> Result<Arc<dyn Source>, DataError> {
-            let change = match kind {
-                "inverted" => Change::Inverted,
-                "rotated" => Change::Rotated,
-                _ => Change::Shuffled(order(spec, &*source)?),
-            };
-            Ok(Arc::new(Control { source, change }))
+    let part = |source: Arc<dyn Source>| -> Result<Arc<dyn Source>, DataError> {
+        let change = match kind {
+            "inverted" => Change::Inverted,
+            "rotated" => Change::Rotated,
+            _ => Change::Shuffled(order(spec, &*source)?),
         };
-        Ok(Dataset {
-            name: format!("{kind} {}", dataset.name),
-            train: part(dataset.train)?,
-            test: part(dataset.test)?,
-            ..dataset
-        })
+        Ok(Arc::new(Control { source, change }))
     };
-    Some(crate::open(of).and_then(changed))
+    let dataset = crate::open(of)?;
+    Ok(Dataset {
+        name: format!("{kind} {}", dataset.name),
+        train: part(dataset.train)?,
+        test: part(dataset.test)?,
+        ..dataset
+    })
 }
 
-/// The kind of a control, and the spec of its data set.
-fn split(spec: &str) -> Option<(&str, &str)> {
-    spec.split_once(':')
-        .filter(|(kind, _)| CONTROLS.contains(kind))
+/// The kind of a control `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`, and SPEC.
+pub(crate) fn split(spec: &str) -> Option<(&str, &str)> {
+    let parts = spec.split_once(':');
+    parts.filter(|(kind, _)| CONTROLS.contains(kind))
 }
 
 /// A permutation of the pixels of images that all have one size.
@@ -123,10 +120,6 @@ impl Source for Control {
 
     fn name(&self, i: usize) -> String {
         self.source.name(i)
-    }
-
-    fn class_names(&self) -> &[String] {
-        self.source.class_names()
     }
 
     fn native_size(&self) -> Option<(usize, usize, usize)> {

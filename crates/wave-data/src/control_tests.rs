@@ -36,7 +36,7 @@ fn all_images_are_shuffled_alike_and_lose_nothing() {
     let plain = open_spec("shapes").unwrap();
     let shuffled = open_spec("shuffled:shapes").unwrap();
     assert_eq!(shuffled.train.len(), plain.train.len());
-    assert_eq!(shuffled.train.class_names(), plain.train.class_names());
+    assert_eq!(shuffled.class_names, plain.class_names);
     assert_eq!(shuffled.train.native_size(), plain.train.native_size());
     let order = order("shuffled:shapes", &*plain.train).unwrap();
     for (source, other) in [
@@ -58,7 +58,7 @@ fn all_images_are_shuffled_alike_and_lose_nothing() {
 
 #[test]
 fn only_known_controls_are_opened() {
-    assert!(open("upside-down:shapes").is_none());
+    assert!(split("upside-down:shapes").is_none());
     assert!(open_spec("inverted:nothing-there").is_err());
     let twice = open_spec("inverted:rotated:shapes").unwrap();
     assert_eq!(twice.name, "inverted rotated shapes");

@@ -2,7 +2,6 @@
 
 use std::io::Cursor;
 
-use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
@@ -29,10 +28,7 @@ const MAX_AROUND: u64 = 16 << 20;
 /// pixels or one gigabyte of samples (checked before decoding). The message begins with
 /// `path_for_errors`.
 pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError> {
-    decode_content(bytes).map_err(|problem| DataError::Content {
-        path: path_for_errors.to_owned(),
-        problem,
-    })
+    decode_content(bytes).map_err(|problem| DataError::content(path_for_errors, problem))
 }
 
 /// The problem with an image file of this many bytes, if there is one.
@@ -46,8 +42,7 @@ fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
     if let Some(problem) = too_long(bytes.len() as u64) {
         return Err(problem);
     }
-    if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
-        let frame = jpeg::Frame::read(bytes)?;
+    if let Some(frame) = jpeg::Frame::read(bytes)? {
         return jpeg::decode(bytes, &frame);
     }
     let (decoder, orientation) = open(bytes)?;
@@ -65,35 +60,24 @@ fn bad(error: image::ImageError) -> String {
 }
 
 /// A decoder for a file other than JPEG, of an acceptable size, and the orientation of the image.
-fn open(bytes: &[u8]) -> Result<(Box<dyn ImageDecoder + '_>, Orientation), String> {
-    let mut limits = Limits::default();
-    limits.max_alloc = Some(MAX_BYTES);
-    let content = Cursor::new(bytes);
-    let mut decoder: Box<dyn ImageDecoder + '_> = match image::guess_format(bytes) {
-        Ok(ImageFormat::Png) => {
-            // The limit covers rows of pixels, not all pixels, which `check_size` bounds.
-            let row = png_row(bytes).unwrap_or(0);
-            limits.max_alloc = Some(MAX_AROUND + 2 * row);
-            Box::new(PngDecoder::with_limits(content, limits).map_err(bad)?)
-        }
-        Ok(
-            format @ (ImageFormat::WebP
-            | ImageFormat::Gif
-            | ImageFormat::Bmp
-            | ImageFormat::Tiff
-            | ImageFormat::Pnm),
-        ) => {
-            let mut reader = ImageReader::with_format(content, format);
-            reader.limits(limits);
-            Box::new(reader.into_decoder().map_err(bad)?)
-        }
+fn open(bytes: &[u8]) -> Result<(impl ImageDecoder + '_, Orientation), String> {
+    use ImageFormat::{Bmp, Gif, Png, Pnm, Tiff, WebP};
+    let format = match image::guess_format(bytes) {
+        Ok(format @ (Png | WebP | Gif | Bmp | Tiff | Pnm)) => format,
         _ => {
-            return Err(
-                "not an image: expected the content of a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file"
-                    .to_owned(),
-            );
+            let expected = "the content of a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file";
+            return Err(format!("not an image: expected {expected}"));
         }
     };
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(match format {
+        // Of PNG, the limit covers rows of pixels, not all pixels, which `check_size` bounds.
+        Png => MAX_AROUND + 2 * png_row(bytes).unwrap_or(0),
+        _ => MAX_BYTES,
+    });
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(bad)?;
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into(), decoder.total_bytes())?;
     // Damaged EXIF data are no reason to reject the pixels.
@@ -109,19 +93,16 @@ fn png_row(bytes: &[u8]) -> Option<u64> {
 
 /// The (height, width) that [`decode`] gives for an image file, from its header.
 pub(crate) fn size(bytes: &[u8]) -> Option<(usize, usize)> {
-    let (width, height, orientation) = if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
-        let frame = jpeg::Frame::read(bytes).ok()?;
+    let (width, height, orientation) = if let Some(frame) = jpeg::Frame::read(bytes).ok()? {
         (frame.width, frame.height, frame.orientation)
     } else {
         let (decoder, orientation) = open(bytes).ok()?;
         let (width, height) = decoder.dimensions();
         (width as usize, height as usize, orientation)
     };
+    use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
     Some(match orientation {
-        Orientation::Rotate90
-        | Orientation::Rotate270
-        | Orientation::Rotate90FlipH
-        | Orientation::Rotate270FlipH => (width, height),
+        Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH => (width, height),
         _ => (height, width),
     })
 }

@@ -15,23 +15,8 @@ pub enum DataError {
         /// The found and the expected value.
         problem: String,
     },
-    /// Too many images cannot be decoded.
-    #[error(
-        "{broken} of {total} images are broken, more than the {allowed} allowed; repair or remove \
-         them:\n{list}"
-    )]
-    Broken {
-        /// Broken images found.
-        broken: usize,
-        /// Number of all images.
-        total: usize,
-        /// Broken images allowed.
-        allowed: usize,
-        /// The first of them, one per line.
-        list: String,
-    },
-    /// A setting is out of range or does not fit the data, or the data spec (`--data`) names nothing that
-    /// exists.
+    /// A setting is out of range or does not fit the data, the data spec (`--data`) names nothing that
+    /// exists, or too many images cannot be decoded.
     #[error("{0}")]
     Settings(String),
     /// The operating system returned an error.
@@ -77,9 +62,9 @@ impl DataError {
     }
 
     /// `path` is not laid out as a data set, or its content is malformed.
-    pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
+    pub(crate) fn content(path: impl AsRef<Path>, problem: impl Into<String>) -> Self {
         Self::Content {
-            path: path.display().to_string(),
+            path: path.as_ref().display().to_string(),
             problem: problem.into(),
         }
     }
@@ -88,26 +73,9 @@ impl DataError {
     /// a valid request failed at run time.
     pub fn is_request(&self) -> bool {
         match self {
-            Self::Content { .. } | Self::Settings(_) | Self::Broken { .. } => true,
+            Self::Content { .. } | Self::Settings(_) => true,
             Self::Io { opening, .. } => *opening,
             Self::Worker(_) => false,
-        }
-    }
-}
-
-/// The reason that a file could not be parsed, for a parser that does not know its path.
-#[derive(Debug)]
-pub(crate) enum Problem {
-    Content(String),
-    Reading(io::Error),
-}
-
-impl Problem {
-    /// This problem as an error of the file `path`.
-    pub(crate) fn of(self, path: &Path) -> DataError {
-        match self {
-            Self::Content(problem) => DataError::content(path, problem),
-            Self::Reading(source) => DataError::open(path)(source),
         }
     }
 }

@@ -1,97 +1,95 @@
 //! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`, or one of them. Images may lie in
-//! folders below that of their class.
+//! folders below that of their class. Without class folders the labels come from a table (`labels.rs`), or
+//! images have none: a source for training on images alone.
 //!
-//! Opening reads names only; names of large folders are cached. Files are read and decoded when their image
-//! is requested. Without class folders the labels come from a table (`labels.rs`).
-//!
-//! With neither, images have no labels: a source without classes, for training on images alone.
+//! Opening reads names only; names of large folders are cached.
 
-use std::io::Read;
 use std::iter::repeat;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::decode::MAX_FILE_BYTES;
-use crate::listing::is_part;
-use crate::source::{PassedOver, open_file};
+use crate::listing::{TEST, is_part};
+use crate::source::{PassedOver, read_whole};
 use crate::{DataError, Dataset, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
 
-/// Folders of test images; the first that exists is used.
-const TEST: [&str; 3] = ["val", "validation", "test"];
-
-/// True if `dir` has a folder `train`, or one of test images.
-pub(crate) fn is_folder(dir: &Path) -> bool {
-    dir.join("train").exists() || test_dir(dir).is_some()
-}
-
-fn test_dir(dir: &Path) -> Option<PathBuf> {
-    let mut candidates = TEST.iter().map(|part| dir.join(part));
-    candidates.find(|path| path.exists())
-}
-
-/// Opens `dir/train` and `dir/val`, `dir/validation` or `dir/test`. Classes are numbered in the order of
-/// their names.
-pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
-    let (train_dir, test_dir) = (dir.join("train"), test_dir(dir));
-    if !train_dir.exists() {
-        let test_dir = test_dir.unwrap_or(train_dir);
-        let mut test = part(&test_dir, None)?.ok_or_else(|| no_folder(&test_dir))?;
-        test.passed_over.append(&beside(dir, &[&test_dir])?);
-        return Ok(dataset(name, test.without_images(), test));
+/// Opens splits, the folders of classes, or unlabelled images in `dir` or below; `None` if there are none.
+pub(crate) fn open(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
+    let mut test_dirs = TEST.iter().map(|part| dir.join(part));
+    let test_dir = test_dirs.find(|path| path.exists());
+    if test_dir.is_some() || dir.join("train").exists() {
+        return open_splits(dir, name, test_dir).map(Some);
     }
-    let train = match part(&train_dir, None)? {
-        Some(train) => Some(train),
-        None => walked(&train_dir)?,
-    };
-    let mut train = train.ok_or_else(|| no_folder(&train_dir))?;
-    // Without labels there is nothing to test.
-    let unlabelled = train.class_names.is_empty();
-    let mut test = None;
-    if let Some(test_dir) = test_dir.filter(|_| !unlabelled) {
-        let found = part(&test_dir, Some((&train, &train_dir)))?;
-        // The test images of competitions come without their labels.
-        let competition = |dir: &Path| -> Result<bool, DataError> {
-            Ok(dir.ends_with("test") && !listing::entries(dir)?.images.is_empty())
+    Ok(match open_classes(dir)? {
+        Some(images) if TEST.iter().any(|part| name.eq_ignore_ascii_case(part)) => {
+            Some(dataset(name, None, Some(images)))
+        }
+        Some(images) => Some(dataset(name, Some(images), None)),
+        None => walked(dir)?.map(|images| dataset(name, Some(images), None)),
+    })
+}
+
+/// Opens `dir/train` and `test_dir`. Classes are numbered in the order of their names.
+fn open_splits(dir: &Path, name: String, test_dir: Option<PathBuf>) -> Result<Dataset, DataError> {
+    let train_dir = dir.join("train");
+    let (mut read, mut train, mut test) = (Vec::new(), None, None);
+    if train_dir.exists() {
+        train = match part(&train_dir, None)? {
+            Some(labelled) => Some(labelled),
+            None => Some(walked(&train_dir)?.ok_or_else(|| no_folder(&train_dir))?),
         };
-        if found.is_some() || !competition(&test_dir)? {
-            test = Some((found.ok_or_else(|| no_folder(&test_dir))?, test_dir));
+        read.push(&train_dir);
+    }
+    let labelled = |folder: &Folder| !folder.class_names.is_empty();
+    // Without labels there is nothing to test.
+    if let (Some(test_dir), true) = (&test_dir, train.as_ref().is_none_or(labelled)) {
+        test = part(test_dir, train.as_ref().map(|train| (train, &*train_dir)))?;
+        // The test images of competitions come without their labels.
+        let competition = train.is_some() && test_dir.ends_with("test");
+        if test.is_some() {
+            read.push(test_dir);
+        } else if !competition || listing::entries(test_dir)?.images.is_empty() {
+            return Err(no_folder(test_dir));
         }
     }
-    if let Some((test, test_dir)) = test {
-        let others = beside(dir, &[&train_dir, &test_dir])?;
-        train.passed_over.append(&others);
-        return Ok(dataset(name, train, test));
+    if test.is_none() && train.as_ref().is_some_and(labelled) {
+        let folders = listing::entries(dir)?.folders;
+        let other = |name: &&String| is_part(name) && !["train", "test"].contains(&name.as_str());
+        if let Some(other) = folders.iter().find(other) {
+            let problem = format!(
+                "has folders `train` and `{other}`, but neither `val` nor `test`; name the folder \
+                 of test images `val`"
+            );
+            return Err(DataError::content(dir, problem));
+        }
     }
-    let folders = listing::entries(dir)?.folders;
-    let other = |name: &&String| is_part(name) && !["train", "test"].contains(&name.as_str());
-    if let Some(other) = folders.iter().find(other).filter(|_| !unlabelled) {
-        let problem = format!(
-            "has folders `train` and `{other}`, but neither `val` nor `test`; name the folder of \
-             test images `val`"
-        );
-        return Err(DataError::content(dir, problem));
-    }
-    train.passed_over.append(&beside(dir, &[&train_dir])?);
-    Ok(train.alone(name, !unlabelled))
+    let mut dataset = dataset(name, train, test);
+    dataset.passed_over.append(&beside(dir, &read)?);
+    Ok(dataset)
 }
 
 /// Both splits, and the files that neither reads.
-fn dataset(name: String, train: Folder, test: Folder) -> Dataset {
-    let mut passed_over = train.passed_over.clone();
+fn dataset(name: String, train: Option<Folder>, test: Option<Folder>) -> Dataset {
+    let has_test = test.is_some();
+    let (mut train, mut test) = (train.unwrap_or_default(), test.unwrap_or_default());
+    let mut passed_over = std::mem::take(&mut train.passed_over);
     passed_over.append(&test.passed_over);
+    let mut class_names = std::mem::take(&mut train.class_names);
+    if class_names.is_empty() {
+        class_names = std::mem::take(&mut test.class_names);
+    }
     Dataset {
+        unsplit: !has_test && !class_names.is_empty(),
         passed_over,
-        ..Dataset::new(name, train, test)
+        ..Dataset::new(name, class_names, train, test)
     }
 }
 
-/// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory
-/// named like test images is for testing; any other is unsplit.
-pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
+/// The images of `dir` if its folders are classes, each with images, or a table in it names classes.
+fn open_classes(dir: &Path) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
     let folders = &found.folders;
     if let Some(part) = folders.iter().find(|name| is_part(name)) {
@@ -113,19 +111,7 @@ pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, 
             return Ok(None);
         }
     }
-    let Some(images) = part(dir, None)? else {
-        return Ok(None);
-    };
-    let is_test = TEST.iter().any(|part| name.eq_ignore_ascii_case(part));
-    Ok(Some(match is_test {
-        true => dataset(name, images.without_images(), images),
-        false => images.alone(name, true),
-    }))
-}
-
-/// Opens `dir` as unlabelled images, if there are images in it or below.
-pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
-    Ok(walked(dir)?.map(|images| images.alone(name, false)))
+    part(dir, None)
 }
 
 /// All images of a directory, unlabelled, if there are any.
@@ -169,10 +155,23 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
     if let Some((train, train_dir)) = train {
         same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
     }
-    let strays = found.strays(dir, &[]);
-    let mut images = list_images(dir, found.folders.into())?;
-    images.passed_over.append(&strays);
+    let mut images = Folder {
+        passed_over: found.strays(dir, &[]),
+        ..Folder::default()
+    };
     images.passed_over.add(dir, &found.images);
+    let listed = listing::images(dir, &found.folders, cache::directory().as_deref())?;
+    for ((label, class), found) in (0..).zip(&found.folders).zip(listed) {
+        let class_dir = dir.join(class);
+        if found.names.is_empty() {
+            let known = listing::IMAGE_EXTENSIONS.join(", .");
+            let problem = format!("holds no image; expected at least one .{known}");
+            return Err(DataError::content(&class_dir, problem));
+        }
+        images.passed_over.append(&found.passed_over);
+        images.add(class_dir, &found.names, repeat(label))?;
+    }
+    images.class_names = found.folders;
     Ok(Some(images))
 }
 
@@ -189,9 +188,7 @@ fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
     Ok(passed_over)
 }
 
-type Classes<'a> = (&'a [String], &'a Path);
-
-fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
+fn same_classes(train: (&[String], &Path), test: (&[String], &Path)) -> Result<(), DataError> {
     for ((here, _), (other, there)) in [(train, test), (test, train)] {
         let is_missing = |class: &&String| other.binary_search(class).is_err();
         if let Some(missing) = here.iter().find(is_missing) {
@@ -216,16 +213,14 @@ fn no_folder(part: &Path) -> DataError {
 /// Images in files. A million names take some 40 MB.
 #[derive(Default)]
 pub(crate) struct Folder {
-    /// Directories that hold images.
+    /// The directory of all images, or one for each class.
     dirs: Vec<PathBuf>,
     /// File names, one after the other.
     names: String,
     /// The end of each name.
     ends: Vec<u32>,
-    /// Index of each image's directory.
-    places: Vec<u32>,
     labels: Vec<u32>,
-    class_names: Arc<[String]>,
+    class_names: Vec<String>,
     passed_over: PassedOver,
 }
 
@@ -245,7 +240,6 @@ impl Folder {
                 let problem = "holds images whose names take more than 4 GB";
                 DataError::content(&self.dirs[0], problem)
             })?);
-            self.places.push(self.dirs.len() as u32 - 1);
             self.labels.push(label);
         }
         Ok(())
@@ -254,24 +248,11 @@ impl Folder {
     fn path(&self, i: usize) -> PathBuf {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         let name = &self.names[start as usize..self.ends[i] as usize];
-        self.dirs[self.places[i] as usize].join(name)
-    }
-
-    /// The same classes without an image.
-    fn without_images(&self) -> Folder {
-        Folder {
-            class_names: self.class_names.clone(),
-            ..Folder::default()
-        }
-    }
-
-    /// A data set without test images, which may have to be split.
-    fn alone(self, name: String, unsplit: bool) -> Dataset {
-        let test = self.without_images();
-        Dataset {
-            unsplit,
-            ..dataset(name, self, test)
-        }
+        let dir = match &self.dirs[..] {
+            [only] => only,
+            dirs => &dirs[self.labels[i] as usize],
+        };
+        dir.join(name)
     }
 }
 
@@ -286,15 +267,7 @@ impl Source for Folder {
 
     fn encoded(&self, i: usize) -> Result<Option<Vec<u8>>, DataError> {
         let path = self.path(i);
-        let read = || {
-            let file = open_file(&path)?;
-            let length = file.metadata()?.len().min(MAX_FILE_BYTES);
-            let mut bytes = Vec::with_capacity(length as usize + 1);
-            // One byte over the limit is enough to reject it.
-            file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        read().map(Some).map_err(DataError::read(&path))
+        read_whole(&path, MAX_FILE_BYTES, DataError::read(&path)).map(Some)
     }
 
     fn file_size(&self, i: usize) -> Option<u64> {
@@ -308,30 +281,6 @@ impl Source for Folder {
     fn name(&self, i: usize) -> String {
         self.path(i).display().to_string()
     }
-
-    fn class_names(&self) -> &[String] {
-        &self.class_names
-    }
-}
-
-/// The images in the folders of all classes.
-fn list_images(part: &Path, classes: Arc<[String]>) -> Result<Folder, DataError> {
-    let mut folder = Folder {
-        class_names: classes.clone(),
-        ..Folder::default()
-    };
-    let listed = listing::images(part, &classes, cache::directory().as_deref())?;
-    for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
-        let class_dir = part.join(class);
-        if found.names.is_empty() {
-            let known = listing::IMAGE_EXTENSIONS.join(", .");
-            let problem = format!("holds no image; expected at least one .{known}");
-            return Err(DataError::content(&class_dir, problem));
-        }
-        folder.passed_over.append(&found.passed_over);
-        folder.add(class_dir, &found.names, repeat(label))?;
-    }
-    Ok(folder)
 }
 
 #[cfg(test)]

@@ -44,8 +44,7 @@ fn open_at(dir: &TempDir) -> Result<Dataset, DataError> {
 fn three_formats_in_the_order_of_their_names() {
     for test in ["val", "test"] {
         let data = open_at(&sound(test)).unwrap();
-        assert_eq!(data.train.class_names(), ["cat", "dog"]);
-        assert_eq!(data.test.class_names(), ["cat", "dog"]);
+        assert_eq!(data.class_names, ["cat", "dog"]);
         assert_eq!((data.train.len(), data.test.len()), (4, 2));
         let labels: Vec<u32> = (0..4).map(|i| data.train.label(i)).collect();
         assert_eq!(labels, [0, 0, 1, 1]);
@@ -117,8 +116,7 @@ fn test_images_alone_are_a_data_set() {
         for path in [dir.path(), &flat] {
             let data = testing::open(path).unwrap();
             assert_eq!((data.train.len(), data.test.len()), (0, 2));
-            assert_eq!(data.train.class_names(), ["cat", "dog"]);
-            assert_eq!(data.test.class_names(), ["cat", "dog"]);
+            assert_eq!(data.class_names, ["cat", "dog"]);
         }
         fs::rename(&flat, &other).unwrap();
         // Nothing marks these as test images.
@@ -225,11 +223,11 @@ fn images_without_folders_have_no_labels() {
     for there_is_a_val in [true, false] {
         let data = open_at(&dir).unwrap();
         assert_eq!((data.train.len(), data.test.len()), (3, 0));
-        assert!(data.train.class_names().is_empty() && data.test.class_names().is_empty());
+        assert!(data.class_names.is_empty());
         assert!(data.train.name(0).ends_with("train/a.PNG"));
         assert_eq!(data.train.label(2), u32::MAX);
         assert_eq!(data.train.image(0).unwrap().pixels, vec![77; 81]);
-        assert_eq!(crate::check(&*data.train).unlabelled, 3);
+        assert_eq!(crate::check(&*data.train, &data.class_names).unlabelled, 3);
         if there_is_a_val {
             fs::remove_dir_all(&val).unwrap();
         }
@@ -240,7 +238,7 @@ fn images_without_folders_have_no_labels() {
     colour().save(train.join("more/c.bmp")).unwrap();
     let walked = testing::open(&train).unwrap();
     assert_eq!(walked.train.len(), 4);
-    assert!(walked.train.class_names().is_empty());
+    assert!(walked.class_names.is_empty());
 }
 
 #[test]
@@ -273,7 +271,7 @@ fn images_below_class_folders_and_of_further_kinds_are_read() {
     std::os::unix::fs::symlink(at("train/cat"), at("train/cat/deep/round")).unwrap();
 
     let data = open_at(&dir).unwrap();
-    assert_eq!(data.train.class_names(), ["cat", "dog"]);
+    assert_eq!(data.class_names, ["cat", "dog"]);
     let labels: Vec<u32> = (0..data.train.len()).map(|i| data.train.label(i)).collect();
     assert_eq!(labels, [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
     for i in 0..8 {
@@ -313,7 +311,7 @@ fn a_table_of_metadata_labels_images_without_folders() {
         }
         fs::write(dir.path().join(file), text).unwrap();
         let data = open_at(&dir).unwrap();
-        assert_eq!(data.train.class_names(), ["cat", "old, dog"], "{file}");
+        assert_eq!(data.class_names, ["cat", "old, dog"], "{file}");
         assert_eq!([data.train.label(0), data.train.label(1)], [0, 1]);
         if file == "metadata.csv" {
             assert_eq!((data.test.len(), data.test.label(0)), (1, 1));
@@ -331,5 +329,5 @@ fn a_table_of_metadata_labels_images_without_folders() {
     grey().save(dir.path().join("a.png")).unwrap();
     let captions = "file_name,text\na.png,a cat\n";
     fs::write(dir.path().join("metadata.csv"), captions).unwrap();
-    assert!(open_at(&dir).unwrap().train.class_names().is_empty());
+    assert!(open_at(&dir).unwrap().class_names.is_empty());
 }

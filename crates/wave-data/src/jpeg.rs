@@ -32,17 +32,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The frame of a valid file that needs no rotation.
-    pub(crate) fn of_upright(bytes: &[u8]) -> Option<Frame> {
+    /// Reads the segments up to the first scan, and looks for the end of the file; `None` if it is no JPEG file.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<Frame>, String> {
         if !bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
-            return None;
+            return Ok(None);
         }
-        let frame = Frame::read(bytes).ok()?;
-        (frame.orientation == Orientation::NoTransforms).then_some(frame)
-    }
-
-    /// Reads the segments up to the first scan, and looks for the end of the file.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Frame, String> {
         let cut = || "not a readable image: the JPEG file is truncated".to_owned();
         let mut frame = None;
         let mut orientation = Orientation::NoTransforms;
@@ -112,10 +106,10 @@ impl Frame {
         if !scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
             return Err(cut());
         }
-        Ok(Frame {
+        Ok(Some(Frame {
             orientation,
             ..frame
-        })
+        }))
     }
 }
 

@@ -73,10 +73,16 @@ fn a_file_that_was_cut_off_is_broken() {
     }
 }
 
+fn frame(bytes: &[u8]) -> Frame {
+    Frame::read(bytes).unwrap().unwrap()
+}
+
 #[test]
 fn a_reduced_image_is_the_mean_of_the_full_one() {
     let (_, bytes) = FILES[0];
-    let frame = Frame::read(bytes).unwrap();
+    let (_, cmyk) = FILES[3];
+    assert!(decode_reduced(cmyk, &frame(cmyk), 2).is_none());
+    let frame = frame(bytes);
     let full = decode(bytes, &frame).unwrap();
     for factor in [2, 4, 8] {
         let small = decode_reduced(bytes, &frame, factor).unwrap();
@@ -98,8 +104,6 @@ fn a_reduced_image_is_the_mean_of_the_full_one() {
         let mean = difference / small.pixels.len() as f64;
         assert!(mean < 16.0, "1/{factor}: {mean} levels");
     }
-    let (_, cmyk) = FILES[3];
-    assert!(decode_reduced(cmyk, &Frame::read(cmyk).unwrap(), 2).is_none());
 }
 
 /// Rows decoded alone equal the same rows of the whole image, for any chroma subsampling.
@@ -110,7 +114,7 @@ fn the_top_of_a_file_is_decoded_as_in_the_whole() {
         file!("tall-422.jpg"),
         file!("tall-420.jpg"),
     ] {
-        let frame = Frame::read(file).unwrap();
+        let frame = frame(file);
         let whole = decode(file, &frame).unwrap();
         assert_eq!((whole.width, whole.height), (41, 90));
         for rows in [1, 7, 8, 15, 16, 17, 47, 48, 64, 89, 90] {
@@ -121,7 +125,7 @@ fn the_top_of_a_file_is_decoded_as_in_the_whole() {
         }
     }
     for (name, bytes) in &FILES[..5] {
-        let frame = Frame::read(bytes).unwrap();
+        let frame = frame(bytes);
         let mut upright = frame;
         upright.orientation = Orientation::NoTransforms;
         let whole = decode(bytes, &upright).unwrap();
@@ -135,9 +139,9 @@ fn the_top_of_a_file_is_decoded_as_in_the_whole() {
 
 #[test]
 fn only_an_upright_jpeg_has_a_frame_to_crop() {
-    assert!(Frame::of_upright(FILES[0].1).is_some());
-    assert!(Frame::of_upright(FILES[4].1).is_none()); // turned
-    assert!(Frame::of_upright(FILES[5].1).is_none()); // no JPEG
+    assert_eq!(frame(FILES[0].1).orientation, Orientation::NoTransforms);
+    assert_ne!(frame(FILES[4].1).orientation, Orientation::NoTransforms);
+    assert!(Frame::read(FILES[5].1).unwrap().is_none()); // no JPEG
 }
 
 proptest! {
@@ -152,7 +156,7 @@ proptest! {
         if let Ok(image) = decode_any(&bytes, "x") {
             image.check().unwrap();
         }
-        if let Ok(frame) = Frame::read(&bytes) {
+        if let Ok(Some(frame)) = Frame::read(&bytes) {
             if let Ok(image) = decode_top(&mut bytes.clone(), &frame, frame.height / 2) {
                 image.check().unwrap();
             }

@@ -2,12 +2,11 @@
 //!
 //! The file is named with or without its extension; the class is a training folder's name or its number.
 //! Commas, semicolons or tabs separate the columns, with quotes where a field contains one; without
-//! separators, the first white space after the file name does. This covers Caffe's `val.txt` and a
-//! `metadata.csv` or `metadata.jsonl` next to images, as in the datasets library.
+//! separators, white space does, and the class is the rest of the line. This covers Caffe's `val.txt` and
+//! a `metadata.csv` or `metadata.jsonl` next to images, as in the datasets library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -18,32 +17,13 @@ use crate::source::{check_label, numbered, read_whole};
 /// A longer file is not a list of labels.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Header names of the file column, and of the class column.
-const FILES: [&str; 12] = [
-    "file_name",
-    "filename",
-    "file",
-    "filepath",
-    "path",
-    "image",
-    "image_name",
-    "image_id",
-    "imageid",
-    "img",
-    "id",
-    "name",
-];
-const CLASSES: [&str; 9] = [
-    "label",
-    "labels",
-    "class",
-    "class_name",
-    "classname",
-    "category",
-    "target",
-    "species",
-    "breed",
-];
+/// Header names of the file column, and of the class column, most likely first.
+const FILES: &str =
+    "file_name filename file filepath path image image_name image_id imageid img id name";
+const CLASSES: &str = "label labels class class_name classname category target species breed";
+
+/// Column separators.
+const SEPARATORS: [char; 3] = [',', ';', '\t'];
 
 /// Tables of files and labels among images, as in the datasets library.
 pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
@@ -74,9 +54,7 @@ pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
     let above = part.parent().filter(|_| is_part(&name));
     let places = [Some(part), above].into_iter().flatten();
     let mut files = places.flat_map(|dir| METADATA.map(|file| dir.join(file)));
-    files.find(|file| {
-        file.is_file() && Table::read(file, part, &[]).is_ok_and(|table| table.labelled)
-    })
+    files.find(|file| file.is_file() && Table::read(file, part).is_ok_and(|table| table.labelled))
 }
 
 /// The classes that a file gives to `names`, images of `part`, unless they are `known`, and the label of each.
@@ -84,9 +62,9 @@ pub(crate) fn read(
     file: &Path,
     part: &Path,
     names: &[String],
-    known: Option<Arc<[String]>>,
-) -> Result<(Arc<[String]>, Vec<u32>), DataError> {
-    let table = Table::read(file, part, names)?;
+    known: Option<Vec<String>>,
+) -> Result<(Vec<String>, Vec<u32>), DataError> {
+    let table = Table::read(file, part)?;
     let read = || {
         let classes = known.map_or_else(|| table.classes(names), Ok)?;
         let labels = table.labels(names, &classes)?;
@@ -106,8 +84,8 @@ struct Table {
 }
 
 impl Table {
-    fn read(file: &Path, part: &Path, names: &[String]) -> Result<Table, DataError> {
-        let bytes = read_whole(file, MAX_BYTES)?;
+    fn read(file: &Path, part: &Path) -> Result<Table, DataError> {
+        let bytes = read_whole(file, MAX_BYTES, DataError::open(file))?;
         let wrong = |problem| DataError::content(file, problem);
         if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
             return Err(wrong("is text in UTF-16; save it as UTF-8".to_owned()));
@@ -121,7 +99,7 @@ impl Table {
         };
         let filled = match file.extension().is_some_and(|e| e == "jsonl") {
             true => table.fill_from_json(text),
-            false => table.fill_from_text(text, names),
+            false => table.fill_from_text(text),
         };
         filled.map(|()| table).map_err(wrong)
     }
@@ -133,8 +111,8 @@ impl Table {
             }
             let row: Value = serde_json::from_str(text)
                 .map_err(|error| format!("line {line}: is not JSON ({error})"))?;
-            let of = |keys: &[&str]| keys.iter().map(|key| &row[key]).find(|v| !v.is_null());
-            if let (Some(Value::String(file)), Some(class)) = (of(&FILES), of(&CLASSES)) {
+            let of = |keys: &str| keys.split(' ').map(|key| &row[key]).find(|v| !v.is_null());
+            if let (Some(Value::String(file)), Some(class)) = (of(FILES), of(CLASSES)) {
                 let text = class.as_str().map(str::to_owned);
                 self.labelled = true;
                 self.push(line, file, text.unwrap_or_else(|| class.to_string()));
@@ -143,27 +121,32 @@ impl Table {
         Ok(())
     }
 
-    fn fill_from_text(&mut self, text: &str, names: &[String]) -> Result<(), String> {
-        let Some(separator) = separator(text) else {
-            self.fill_from_words(text, names);
-            return Ok(());
-        };
+    fn fill_from_text(&mut self, text: &str) -> Result<(), String> {
+        let separator = common_separator(text);
         let mut columns = None;
-        for (line, mut fields) in records(text, separator)? {
+        for (line, record) in records(text) {
+            let mut fields = match separator {
+                Some(separator) => fields(record, |c| c == separator),
+                None => fields(record, char::is_whitespace),
+            }
+            .ok_or_else(|| format!("line {line}: a quote is not closed"))?;
+            if separator.is_none() {
+                fields.retain(|word| !word.is_empty());
+                if fields.len() > 2 {
+                    let class = fields.split_off(1).join(" ");
+                    fields.push(class);
+                }
+            }
             let (file, class) = *columns.get_or_insert_with(|| {
                 let names = fields.iter().map(|field| field.trim().to_ascii_lowercase());
                 let names: Vec<String> = names.collect();
-                let column = |words: &[&str]| {
-                    let mut words = words.iter();
+                let column = |words: &str| {
+                    let mut words = words.split(' ');
                     words.find_map(|word| names.iter().position(|name| name == word))
                 };
-                match (column(&FILES), column(&CLASSES)) {
-                    (Some(file), Some(class)) => {
-                        self.labelled = true;
-                        (file, class)
-                    }
-                    _ => (0, 1),
-                }
+                let named = column(FILES).zip(column(CLASSES));
+                self.labelled = named.is_some();
+                named.unwrap_or((0, 1))
             });
             if fields.len() > file.max(class) {
                 let class = std::mem::take(&mut fields[class]);
@@ -171,31 +154,6 @@ impl Table {
             }
         }
         Ok(())
-    }
-
-    /// Lines without a separator: the class begins after the first white space behind a file's name.
-    fn fill_from_words(&mut self, text: &str, names: &[String]) {
-        let known = names.iter().map(|name| file_name(name));
-        let known: BTreeSet<&str> = known.flat_map(|name| [name, stem(name)]).collect();
-        for (line, text) in (1..).zip(text.lines()) {
-            let text = text.trim();
-            let (file, class) = match text.strip_prefix('"').and_then(|t| t.split_once('"')) {
-                Some((file, class)) => (file, class),
-                None => {
-                    let mut splits = text.match_indices(char::is_whitespace);
-                    let split = splits.clone().map(|(at, _)| text.split_at(at));
-                    let mut named = split.filter(|(file, _)| known.contains(file_name(file)));
-                    let first = splits.next().map(|(at, _)| text.split_at(at));
-                    match named.next_back().or(first) {
-                        Some(split) => split,
-                        None => continue,
-                    }
-                }
-            };
-            let class = class.trim();
-            let inner = class.strip_prefix('"').and_then(|c| c.strip_suffix('"'));
-            self.push(line, file, inner.unwrap_or(class).to_owned());
-        }
     }
 
     fn push(&mut self, line: usize, file: &str, class: String) {
@@ -227,14 +185,14 @@ impl Table {
     }
 
     /// The classes of some images, sorted; for numbers, all up to the largest.
-    fn classes(&self, names: &[String]) -> Result<Arc<[String]>, String> {
+    fn classes(&self, names: &[String]) -> Result<Vec<String>, String> {
         let all = names.iter().map(|name| Ok(self.class(name)?.1));
         let all: BTreeSet<&str> = all.collect::<Result<_, String>>()?;
         // Numbers are labels: classes without an image keep their number.
         let number = |class: &&str| class.parse().ok().and_then(check_label);
         let numbers: Option<BTreeSet<u32>> = all.iter().map(number).collect();
         Ok(match numbers.and_then(|numbers| numbers.last().copied()) {
-            Some(highest) => numbered(highest).into(),
+            Some(highest) => numbered(highest),
             None => all.into_iter().map(str::to_owned).collect(),
         })
     }
@@ -270,75 +228,55 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
-/// The column separator: the character that comes first in every line that is not blank, outside
-/// quotes. None if lines differ, as when class names merely contain a comma.
-fn separator(text: &str) -> Option<char> {
-    let mut all: Option<char> = None;
-    // The current line's first separator; true if there is anything else in it.
-    let (mut first, mut words, mut quoted) = (None, false, false);
-    for c in text.chars().chain(['\n']) {
-        match c {
-            '"' => quoted = !quoted,
-            ',' | ';' | '\t' if !quoted && words => first = first.or(Some(c)),
-            '\n' if !quoted => {
-                if words && (first.is_none() || all.is_some_and(|all| Some(all) != first)) {
-                    return None;
-                }
-                all = all.or(first);
-                (first, words) = (None, false);
-            }
-            _ => {}
-        }
-        words |= !c.is_whitespace();
-    }
-    all.or(first)
+/// The lines that are not blank, with their numbers; quoted fields may span several lines.
+fn records(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut quoted = false;
+    let lines = text.split(move |c| {
+        quoted ^= c == '"';
+        c == '\n' && !quoted
+    });
+    let mut next = 1;
+    let numbered = lines.map(move |line| {
+        let begun = next;
+        next += 1 + line.matches('\n').count();
+        (begun, line.strip_suffix('\r').unwrap_or(line))
+    });
+    numbered.filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// The fields of each record, with its line number; quoted fields may span several lines.
-fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, String> {
-    let mut records = Vec::new();
-    let (mut fields, mut field) = (Vec::new(), String::new());
-    let (mut line, mut begun, mut quote) = (1, 1, None);
-    let mut characters = text.chars().peekable();
-    loop {
-        let c = characters.next();
+/// The separator that comes first in every line, outside quotes. None if lines differ, as when class names
+/// merely contain a comma.
+fn common_separator(text: &str) -> Option<char> {
+    let mut all = records(text).map(|(_, line)| {
+        let mut quoted = false;
+        line.trim_start().chars().find(|c| {
+            quoted ^= *c == '"';
+            !quoted && SEPARATORS.contains(c)
+        })
+    });
+    let first = all.next()?;
+    first.filter(|_| all.all(|other| other == first))
+}
+
+/// The fields of a record, without their quotes; None if a quote is not closed.
+fn fields(record: &str, is_separator: impl Fn(char) -> bool) -> Option<Vec<String>> {
+    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
+    let mut characters = record.chars().peekable();
+    while let Some(c) = characters.next() {
         match c {
-            Some('"') if quote.is_some() && characters.peek() == Some(&'"') => {
-                characters.next();
-                field.push('"');
-            }
-            Some('"') if quote.is_some() => quote = None,
-            Some(c) if quote.is_some() => {
-                line += usize::from(c == '\n');
-                field.push(c);
-            }
+            '"' if quoted && characters.next_if_eq(&'"').is_some() => field.push('"'),
+            '"' if quoted => quoted = false,
             // Elsewhere in a field a quote is an ordinary character.
-            Some('"') if field.trim().is_empty() => {
+            '"' if field.trim().is_empty() => {
                 field.clear();
-                quote = Some(line);
+                quoted = true;
             }
-            Some(c) if c == separator => fields.push(std::mem::take(&mut field)),
-            None | Some('\n') => {
-                if let (None, Some(begun)) = (c, quote) {
-                    return Err(format!("line {begun}: a quote is not closed"));
-                }
-                if field.ends_with('\r') {
-                    field.pop();
-                }
-                if !(fields.is_empty() && field.trim().is_empty()) {
-                    fields.push(std::mem::take(&mut field));
-                    records.push((begun, std::mem::take(&mut fields)));
-                }
-                field.clear();
-                line += 1;
-                begun = line;
-                if c.is_none() {
-                    return Ok(records);
-                }
-            }
-            Some(c) => field.push(c),
+            c if !quoted && is_separator(c) => fields.push(std::mem::take(&mut field)),
+            c => field.push(c),
         }
     }
+    fields.push(field);
+    (!quoted).then_some(fields)
 }
 
 #[cfg(test)]

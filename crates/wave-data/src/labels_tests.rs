@@ -7,7 +7,7 @@ fn parsed(text: &str) -> Result<Vec<u32>, String> {
         part: "val".to_owned(),
         ..Table::default()
     };
-    table.fill_from_text(text, &names)?;
+    table.fill_from_text(text)?;
     table.labels(&names, &classes)
 }
 
@@ -47,7 +47,12 @@ fn check(text: &str, expected: [u32; 3]) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("val.csv");
     std::fs::write(&file, text).unwrap();
-    let read = read(&file, &dir.path().join("val"), &names, Some(classes.into()));
+    let read = read(
+        &file,
+        &dir.path().join("val"),
+        &names,
+        Some(classes.to_vec()),
+    );
     assert_eq!(read.unwrap().1, expected, "{text:?}");
 }
 
@@ -65,7 +70,7 @@ fn classes_keep_their_spaces_and_quotes_hold_separators() {
         ),
         (
             [1, 2, 3],
-            "0.png big cat\n1.png cat, black\nbig one.png Hund\n",
+            "0.png big cat\n1.png cat, black\n\"big one.png\" Hund\n",
         ),
         (
             [1, 0, 3],

@@ -2,7 +2,7 @@
 //!
 //! 1. [`open`] turns a specification, the value of `--data`, into a [`Dataset`]: a [`Source`] of training
 //!    images and one of test images, 8-bit pixels with labels.
-//! 2. [`subset`] and [`hold_out`] choose the images to use.
+//! 2. [`subset`] chooses the images to use.
 //! 3. An [`Augment`] varies an image from view to view; a [`Transform`] resizes, crops and normalises it.
 //! 4. A [`Loader`] makes the training [`Batch`] of any step and prefetches a few on other threads.
 //! 5. [`evaluation_batches`] goes through a source once, in order and without augmentation.
@@ -83,7 +83,7 @@ pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
 pub use raw_image::RawImage;
 pub use resample::Interpolation;
-pub use source::{Dataset, PassedOver, Source, common_size, hold_out, subset};
+pub use source::{Dataset, PassedOver, Source, common_size, subset};
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
@@ -108,15 +108,11 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or of the directory that
 ///   the environment variable `WAVE_FASHION_MNIST` names
 /// - `shapes`: eight kinds of procedurally generated figures, 6,000 for training and 1,000 for testing
-/// - a directory with IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte` with or without `.gz`, or
-///   with the binary files of CIFAR-10 or CIFAR-100
-/// - a directory with tar shards (WebDataset): the ones that its `_info.json` names, or `train*.tar` and
-///   `val*.tar` or `test*.tar`. Their numbers of images must be the ones in `_info.json`
-/// - a directory with `train/CLASS/*.jpg` (or further [`IMAGE_EXTENSIONS`], and in folders below) and the
+/// - a directory with IDX files, with the binary files of CIFAR-10 or CIFAR-100, or with tar shards
+///   (WebDataset): the ones that its `_info.json` names, or `train*.tar` and `val*.tar` or `test*.tar`
+/// - an ImageFolder: `train/CLASS/*.jpg` (or further [`IMAGE_EXTENSIONS`], and in folders below) and the
 ///   same classes in `val/`, `validation/` or `test/`; or labels in `val.txt` or a [`METADATA`] table
-///   instead of folders
-/// - such a `train/` alone, or a directory of `CLASS/*.jpg`: [`unsplit`](Dataset::unsplit)
-/// - for testing only: one of these without `train/`
+///   instead of folders; or one split alone; or `CLASS/*.jpg` alone: [`unsplit`](Dataset::unsplit)
 /// - a directory with images, in it or in `train/`: unlabelled, without classes and test images
 /// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` in Hugging Face's layout for images, in
 ///   builds with the feature `parquet`. `TRAIN,TEST` names both splits. With one pattern, the names of
@@ -132,9 +128,10 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// When `spec` is none of these, or names missing, incomplete or malformed data. All are bad requests
 /// ([`DataError::is_request`]).
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
-    if let Some(control) = control::open(spec) {
-        return control;
+    if let Some((kind, of)) = control::split(spec) {
+        return control::open(spec, kind, of);
     }
+    let ends_in = |extension: &str| spec.to_ascii_lowercase().ends_with(extension);
     match spec {
         "shapes" => Ok(shapes::open()),
         "fashion-mnist" => {
@@ -142,8 +139,8 @@ pub fn open(spec: &str) -> Result<Dataset, DataError> {
             open_fashion_mnist(named.as_deref())
         }
         _ if Path::new(spec).is_dir() => open_directory(spec),
-        _ if pattern::matches(spec, ".tar") => webdataset::open_pattern(spec),
-        _ if pattern::matches(spec, ".parquet") => open_parquet(spec),
+        _ if ends_in(".tar") => webdataset::open_pattern(spec),
+        _ if ends_in(".parquet") => open_parquet(spec),
         _ => open_directory(spec),
     }
 }
@@ -162,20 +159,10 @@ fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
             dir.display()
         )));
     }
-    const CLASSES: [&str; 10] = [
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ];
-    let classes = CLASSES.map(str::to_owned).to_vec();
-    idx::open(dir, "fashion-mnist".to_owned(), Some(classes))
+    const CLASSES: &str =
+        "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot";
+    let classes = CLASSES.split(',').map(str::to_owned).collect();
+    idx::open(dir, "fashion-mnist".to_owned(), classes)
 }
 
 #[cfg(feature = "parquet")]
@@ -204,74 +191,22 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     }
     let name = source::name_of(dir).unwrap_or_else(|| spec.to_owned());
     if idx::is_idx(dir) {
-        idx::open(dir, name, None)
-    } else if let Some(kind) = cifar::kind(dir) {
-        cifar::open(dir, name, kind)
-    } else if webdataset::is_shards(dir) {
-        webdataset::open_directory(dir, name)
-    } else if folder::is_folder(dir) {
-        folder::open(dir, name)
-    } else if let Some(classes) = folder::open_classes(dir, name.clone())? {
-        Ok(classes)
-    } else if let Some(images) = folder::open_images(dir, name)? {
-        Ok(images)
-    } else {
+        return idx::open(dir, name, Vec::new());
+    }
+    if let Some(kind) = cifar::kind(dir) {
+        return cifar::open(dir, name, kind);
+    }
+    if webdataset::is_shards(dir) {
+        return webdataset::open_directory(dir, name);
+    }
+    folder::open(dir, name)?.ok_or_else(|| {
         let problem = format!(
             "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
         );
-        Err(DataError::content(dir, problem))
-    }
+        DataError::content(dir, problem)
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::check_refused;
-
-    #[test]
-    fn an_unknown_spec_is_answered_with_what_is_accepted() {
-        let accepted = ["fashion-mnist", "shapes", "IDX", "ImageFolder", "val/"];
-        for spec in [
-            "",
-            "mnist",
-            "hf:owner/name",
-            "/no/such/dir",
-            "Fashion-MNIST",
-        ] {
-            check_refused(open(spec), &accepted);
-            check_refused(open(spec), &[&format!("`{spec}`")]);
-        }
-    }
-
-    #[test]
-    fn a_file_and_an_empty_directory_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        check_refused(testing::open(dir.path()), &["neither", "`train`"]);
-        let file = dir.path().join("data.bin");
-        std::fs::write(&file, b"x").unwrap();
-        check_refused(testing::open(&file), &["is a file", "data.bin"]);
-    }
-
-    #[test]
-    fn absent_fashion_mnist_names_the_package_and_the_alternatives() {
-        let expected = [
-            "/no/such",
-            "WAVE_FASHION_MNIST names",
-            "dataset-fashion-mnist",
-            "`shapes`",
-        ];
-        check_refused(open_fashion_mnist(Some(Path::new("/no/such"))), &expected);
-    }
-
-    #[test]
-    fn fashion_mnist_has_its_ten_names() {
-        let dir = tempfile::tempdir().unwrap();
-        idx::tests::write_idx(dir.path(), 20, 10, (28, 28), true);
-        let data = open_fashion_mnist(Some(dir.path())).unwrap();
-        assert_eq!(data.name, "fashion-mnist");
-        assert_eq!(data.train.class_names().len(), 10);
-        assert_eq!(data.test.class_names()[9], "Ankle boot");
-        assert_eq!(data.train.len(), 20);
-        assert_eq!(data.test.len(), 10);
-    }
-}
+#[path = "lib_tests.rs"]
+mod tests;

@@ -31,23 +31,15 @@ const JUNK: [&str; 8] = [
 ];
 
 /// Names of folders for splits in other projects, case-insensitive: they are not classes.
-const PARTS: [&str; 10] = [
-    "train",
-    "training",
-    "val",
-    "valid",
-    "validation",
-    "test",
-    "testing",
-    "eval",
-    "evaluation",
-    "dev",
-];
+const PARTS: &str = "train training val valid validation test testing eval evaluation dev";
 
 /// True if a folder is named like a split of a data set.
 pub(crate) fn is_part(name: &str) -> bool {
-    PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
+    PARTS.split(' ').any(|part| name.eq_ignore_ascii_case(part))
 }
+
+/// Names of the splits of test images, most likely first.
+pub(crate) const TEST: [&str; 3] = ["val", "validation", "test"];
 
 /// With fewer images, listing is too fast for the cache to be worth it.
 const CACHED_FROM: usize = 20_000;
@@ -68,8 +60,6 @@ pub(crate) struct Listed {
     pub(crate) passed_over: PassedOver,
     /// Stamp of the folder, if the cache may have its images.
     stamp: Option<String>,
-    /// True if the images do not come from the cache.
-    new: bool,
 }
 
 /// The images in `dir` and the folders below it: a folder's own, sorted, then its subfolders'. Links are
@@ -77,7 +67,6 @@ pub(crate) struct Listed {
 pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
     let mut listed = Listed {
         flat: true,
-        new: true,
         ..Listed::default()
     };
     walk_into(dir, "", &mut Vec::new(), &mut listed)?;
@@ -156,14 +145,15 @@ pub(crate) fn images(
     let listed: Vec<Result<Listed, DataError>> = classes.par_iter().map(list).collect();
     let listed: Vec<Listed> = listed.into_iter().collect::<Result<_, _>>()?;
     let images: usize = listed.iter().map(|class| class.names.len()).sum();
-    let mut news = listed.iter().filter(|class| class.new);
-    let worth_it = images >= CACHED_FROM && news.any(|class| class.stamp.is_some());
-    if let Some(file) = file.filter(|_| worth_it) {
-        let stamped = classes.iter().zip(&listed).filter_map(|(class, found)| {
-            let stamp = found.stamp.as_ref()?;
-            Some((class, (stamp, &found.names)))
-        });
-        cache::remember(&file, &stamped.collect::<BTreeMap<_, _>>());
+    let stamped = classes.iter().zip(&listed).filter_map(|(class, found)| {
+        let stamp = found.stamp.as_ref()?;
+        Some((class, (stamp, &found.names)))
+    });
+    let stamped: BTreeMap<_, _> = stamped.collect();
+    let mut stamps = stamped.iter().map(|(class, (stamp, _))| (*class, *stamp));
+    let is_new = stamps.any(|(class, stamp)| known.get(class).is_none_or(|(of, _)| of != stamp));
+    if let Some(file) = file.filter(|_| is_new && images >= CACHED_FROM) {
+        cache::remember(&file, &stamped);
     }
     Ok(listed)
 }

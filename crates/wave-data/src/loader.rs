@@ -154,13 +154,11 @@ impl Loader {
 
     /// The batch of `step`, counted from 0 across epochs.
     ///
-    /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
-    /// view is the epoch modulo the number of views; seed, view and image determine the augmentation
-    /// (if views repeat, the view seed instead, so that results on them serve other seeds). A repeated view
-    /// is mirrored left to right every second time if
-    /// [`Augment::flip`](crate::Augment::flip) is set, and shifts within
-    /// [`Augment::crop_padding`](crate::Augment::crop_padding) are sampled anew each time, so that outputs of a network
-    /// on the views serve many more images.
+    /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the view is the
+    /// epoch modulo the number of views; seed, view and image determine the augmentation (if views repeat, the
+    /// view seed instead, so that results on them serve other seeds). A repeated view is mirrored left to right
+    /// every second time if [`Augment::flip`] is set, and shifts within [`Augment::crop_padding`] are sampled
+    /// anew each time, so that outputs of a network on the views serve many more images.
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -184,9 +182,8 @@ impl Loader {
         Ok(batch)
     }
 
-    /// The batches of the steps from `from` up to, not including, `to`: [`batch`](Self::batch) of each,
-    /// prepared by a background thread that is at most a few batches ahead.
-    /// Dropping the iterator ends the thread.
+    /// The [`batch`](Self::batch) of each step from `from` up to, not including, `to`, prepared a few steps ahead
+    /// by a background thread, which ends when the iterator is dropped.
     pub fn prefetch(
         &self,
         from: u64,
@@ -217,8 +214,7 @@ impl Loader {
             round,
             substitutes: &self.indices,
         };
-        self.pipeline
-            .batch(showings, Some(&variation), &self.broken)
+        self.pipeline.batch(showings, &variation, &self.broken)
     }
 
     fn order(&self, epoch: u64) -> Arc<[u32]> {

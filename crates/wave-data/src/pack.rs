@@ -13,7 +13,7 @@ use crate::webdataset::{INCOMPLETE, INFO};
 use crate::{DataError, Dataset, Source};
 
 /// The files written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     /// The shards, in order.
     pub shards: Vec<PathBuf>,
@@ -47,15 +47,10 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
     }
     // An interrupted run leaves this behind, so that its output is not mistaken for a data set.
     let incomplete = out.join(INCOMPLETE);
-    write_atomically(&incomplete, |file| {
-        writeln!(file, "not all shards are written")
-    })
-    .map_err(DataError::write(&incomplete))?;
-    let mut packed = Packed {
-        shards: Vec::new(),
-        images: 0,
-        bytes: 0,
-    };
+    let text = "not all shards are written";
+    write_atomically(&incomplete, |file| writeln!(file, "{text}"))
+        .map_err(DataError::write(&incomplete))?;
+    let mut packed = Packed::default();
     let mut splits = Map::new();
     for (prefix, split, source) in [
         ("train", "train", &data.train),
@@ -64,20 +59,16 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
         let lengths = pack_source(&**source, out, prefix, shard_bytes, &mut packed)?;
         if !lengths.is_empty() {
             let names: Vec<String> = (0..lengths.len()).map(|k| shard_name(prefix, k)).collect();
-            let images: usize = lengths.iter().sum();
-            splits.insert(
-                split.to_owned(),
-                json!({
-                    "name": split,
-                    "filenames": names,
-                    "shard_lengths": lengths,
-                    "num_samples": images,
-                }),
-            );
+            let content = json!({
+                "name": split,
+                "filenames": names,
+                "shard_lengths": lengths,
+                "num_samples": lengths.iter().sum::<usize>(),
+            });
+            splits.insert(split.to_owned(), content);
         }
     }
-    let content =
-        json!({ "splits": Value::Object(splits), "class_names": data.train.class_names() });
+    let content = json!({ "splits": Value::Object(splits), "class_names": data.class_names });
     write_atomically(&info, |file| writeln!(file, "{content:#}"))
         .map_err(DataError::write(&info))?;
     fs::remove_file(&incomplete).map_err(DataError::write(&incomplete))?;

@@ -5,7 +5,7 @@
 //! group are skipped by their headers.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,26 +19,20 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
-use crate::decode::MAX_FILE_BYTES;
-use crate::source::{check_label, name_of, numbered, open_file};
-use crate::webdataset::Info;
-use crate::{DataError, Dataset, Source, pattern};
+use crate::source::{check_label, numbered, open_file};
+use crate::webdataset::by_pattern;
+use crate::{DataError, Dataset, Source};
 
 /// Number of values of a column that are read at a time.
 const BATCH: usize = 4096;
 
-/// Opens files by pattern: see [`Info::parts`].
+/// Opens files by pattern: see [`by_pattern`].
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
-    let (pattern, test) = pattern::split(spec);
-    let files = pattern::expand(pattern)?;
-    let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
-    let (train, test) = Info::default().parts(files, pattern, test)?;
-    let (mut train, mut test) = (Tables::open(train)?, Tables::open(test)?);
+    let (name, _, [train, test]) = by_pattern(spec)?;
+    let (train, test) = (Tables::open(train)?, Tables::open(test)?);
     let highest = train.labels.iter().chain(&test.labels).max().copied();
-    train.class_names = numbered(highest.unwrap_or(0)).into();
-    test.class_names = train.class_names.clone();
-    let name = name_of(&dir).unwrap_or_else(|| "parquet".to_owned());
-    Ok(Dataset::new(name, train, test))
+    let class_names = numbered(highest.unwrap_or(0));
+    Ok(Dataset::new(name, class_names, train, test))
 }
 
 /// A row group: rows that are stored together.
@@ -61,13 +55,11 @@ struct Tables {
     tables: Vec<Table>,
     groups: Vec<Group>,
     labels: Vec<u32>,
-    class_names: Arc<[String]>,
 }
 
 impl Tables {
     fn open(files: Vec<PathBuf>) -> Result<Self, DataError> {
-        let read: Vec<Result<(Table, Labels), DataError>> =
-            files.into_par_iter().map(open_table).collect();
+        let read: Vec<Result<Opened, DataError>> = files.into_par_iter().map(open_table).collect();
         let mut all = Self::default();
         for table in read {
             let (table, labels) = table?;
@@ -116,14 +108,11 @@ impl Source for Tables {
             };
             let skipped = column.skip_records(row).map_err(describe)?;
             match read_values(column, 1)?.into_iter().next().flatten() {
-                Some(bytes) if bytes.data().len() as u64 > MAX_FILE_BYTES => {
-                    Err("is too long".to_owned())
-                }
                 Some(bytes) if skipped == row => Ok(bytes.data().to_vec()),
                 _ => Err("has no bytes".to_owned()),
             }
         };
-        let wrong = |problem| DataError::content(Path::new(&self.name(i)), problem);
+        let wrong = |problem| DataError::content(self.name(i), problem);
         guarded(read).map(Some).map_err(wrong)
     }
 
@@ -131,10 +120,6 @@ impl Source for Tables {
         let (group, row) = self.place(i);
         let path = self.tables[group.file as usize].path.display();
         format!("{path}, row group {}, row {row}", group.group)
-    }
-
-    fn class_names(&self) -> &[String] {
-        &self.class_names
     }
 }
 
@@ -164,7 +149,7 @@ impl Length for Sound {
 }
 
 impl ChunkReader for Sound {
-    type T = Strict<BufReader<File>>;
+    type T = Strict;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
         self.file.get_read(start).map(Strict)
@@ -182,27 +167,26 @@ impl ChunkReader for Sound {
 }
 
 /// A reader that treats the end of its input as an error.
-struct Strict<R>(R);
+struct Strict(BufReader<File>);
 
-impl<R: Read> Read for Strict<R> {
-    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+impl Read for Strict {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self.0.read(to)? {
-            0 if !to.is_empty() => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            0 if !to.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
             read => Ok(read),
         }
     }
 }
 
-/// The label of each row of each row group.
-type Labels = Vec<Vec<u32>>;
+/// A file, and the label of each row of each of its row groups.
+type Opened = (Table, Vec<Vec<u32>>);
 
-/// A file and the labels of each of its row groups.
-fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
+fn open_table(path: PathBuf) -> Result<Opened, DataError> {
     let file = Arc::new(Sound::open(&path)?);
     guarded(|| read_table(&file, &path)).map_err(|problem| DataError::content(&path, problem))
 }
 
-fn read_table(file: &Arc<Sound>, path: &Path) -> Result<(Table, Labels), String> {
+fn read_table(file: &Arc<Sound>, path: &Path) -> Result<Opened, String> {
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&**file);
     let metadata = metadata.map_err(describe)?;
     let schema = metadata.file_metadata().schema_descr();

@@ -3,14 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
+use crate::listing::TEST;
 
 /// A pattern stands for at most this many files.
 const MAX_FILES: usize = 1_000_000;
-
-/// True if `spec` can name shards: files that end in `extension`, or a pattern of them.
-pub(crate) fn matches(spec: &str, extension: &str) -> bool {
-    spec.to_ascii_lowercase().ends_with(extension)
-}
 
 /// Splits `TRAIN,TEST` at the first comma outside braces.
 pub(crate) fn split(spec: &str) -> (&str, Option<&str>) {
@@ -103,22 +99,20 @@ fn starred(name: &str) -> Result<Vec<PathBuf>, DataError> {
 }
 
 fn matches_star(text: &str, pattern: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else {
+    let Some((first, others)) = pattern.split_once('*') else {
+        return text == pattern;
+    };
+    let (middle, last) = others.rsplit_once('*').unwrap_or(("", others));
+    let Some(mut rest) = text.strip_prefix(first).and_then(|t| t.strip_suffix(last)) else {
         return false;
     };
-    let mut parts: Vec<&str> = parts.collect();
-    let Some(last) = parts.pop() else {
-        return rest.is_empty();
-    };
-    for part in parts {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
+    for part in middle.split('*') {
+        let Some((_, after)) = rest.split_once(part) else {
+            return false;
+        };
+        rest = after;
     }
-    rest.ends_with(last)
+    true
 }
 
 /// True if a file's name says that it holds test images: one of its words is `val`, `valid`,
@@ -127,21 +121,7 @@ pub(crate) fn is_test(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let words = name.split(|c: char| !c.is_ascii_alphabetic());
     let is_word = |word: &str| words.clone().any(|w| w.eq_ignore_ascii_case(word));
-    let mut test = ["val", "valid", "validation", "test"].into_iter();
-    test.any(is_word) && !is_word("train")
-}
-
-/// The files of the test set that matches a training set's name, if there are any: `train` becomes
-/// `val`, `validation` or `test`, and every number a `*`.
-pub(crate) fn companion(pattern: &str) -> Option<Vec<PathBuf>> {
-    let path = Path::new(pattern);
-    let name = path.file_name()?.to_str()?;
-    let at = name.find("train")?;
-    let extension = &name[name.rfind('.')?..];
-    ["validation", "val", "test"].into_iter().find_map(|split| {
-        let candidate = format!("{}{split}*{extension}", &name[..at]);
-        expand(path.with_file_name(candidate).to_str()?).ok()
-    })
+    (TEST.into_iter().any(is_word) || is_word("valid")) && !is_word("train")
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! From indices of images to a batch.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use image::metadata::Orientation;
 use rayon::prelude::*;
 
 use crate::augment::colour::luma;
-use crate::augment::{Placement, erase};
+use crate::augment::erase;
 use crate::broken::BrokenImages;
 use crate::decode::decode;
 use crate::jpeg;
@@ -25,14 +25,14 @@ pub(crate) fn first_showings(indices: &[u32]) -> Vec<Showing> {
     indices.iter().map(|&i| (i, 0)).collect()
 }
 
-/// The augmentation of a training batch.
+/// The augmentation of a batch.
 pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
     /// Number of times that the view was shown before.
     pub(crate) round: u32,
-    /// The images that may replace broken ones.
+    /// The images that may replace broken ones, which are left out if there are none.
     pub(crate) substitutes: &'a [u32],
 }
 
@@ -67,18 +67,18 @@ impl Pipeline {
         }
     }
 
-    /// The images in this order; broken ones are replaced by others if there is a `variation`, else left out.
+    /// The images in this order.
     pub(crate) fn batch(
         &self,
         showings: &[Showing],
-        variation: Option<&Variation>,
+        variation: &Variation,
         broken: &BrokenImages,
     ) -> Result<Batch, DataError> {
         let one = |(&showing, out): (&Showing, &mut [f32])| self.input(showing, variation, out);
         let len = self.transform.len();
         let mut images = vec![0.0; showings.len() * len]; // (b, c, h, w)
-        let varied = variation.map(|v| v.augment);
-        let varied = varied.is_some_and(|a| a.rand_augment.is_some() || a.resized_crop.is_some());
+        let augment = variation.augment;
+        let varied = augment.rand_augment.is_some() || augment.resized_crop.is_some();
         let outcomes: Vec<Result<(), DataError>> = if self.heavy || varied {
             let parts = showings.par_iter().zip(images.par_chunks_exact_mut(len));
             parts.map(one).collect()
@@ -91,15 +91,12 @@ impl Pipeline {
         // In batch order, whichever thread finished first.
         let parts = outcomes.into_iter().zip(images.chunks_exact_mut(len));
         for (k, (outcome, out)) in parts.enumerate() {
-            match (outcome, variation) {
-                (Ok(()), _) => {}
-                (Err(error), None) => {
-                    broken.note(indices[k], error)?;
-                    left_out.push(k);
-                }
-                (Err(error), Some(v)) => {
-                    indices[k] = self.replace(showings[k], v, error, broken, out)?;
-                }
+            let Err(error) = outcome else { continue };
+            if variation.substitutes.is_empty() {
+                broken.note(indices[k], error)?;
+                left_out.push(k);
+            } else {
+                indices[k] = self.replace(showings[k], variation, error, broken, out)?;
             }
         }
         for k in left_out.into_iter().rev() {
@@ -110,7 +107,7 @@ impl Pipeline {
         Ok(Batch {
             images,
             labels: indices.iter().map(label).collect(),
-            view: variation.map_or(0, |v| v.view),
+            view: variation.view,
             size: indices.len(),
             indices,
             channels: self.transform.channels,
@@ -134,7 +131,7 @@ impl Pipeline {
             let drawn = crate::augment::hash(u64::from(broken) << 8 | attempt);
             let n = variation.substitutes.len() as u64;
             let i = variation.substitutes[(drawn % n) as usize];
-            match self.input((i, repeat), Some(variation), out) {
+            match self.input((i, repeat), variation, out) {
                 Ok(()) => return Ok(i),
                 Err(error) => found.note(i, error)?,
             }
@@ -145,18 +142,7 @@ impl Pipeline {
     }
 
     /// Writes one image's input (c, h, w).
-    fn input(
-        &self,
-        (i, repeat): Showing,
-        variation: Option<&Variation>,
-        out: &mut [f32],
-    ) -> Result<(), DataError> {
-        let Some(v) = variation else {
-            let image = self.source.image(i as usize)?;
-            let pixels = self.transform.square(&image)?;
-            self.normaliser.write(&pixels, Placement::default(), out);
-            return Ok(());
-        };
+    fn input(&self, (i, repeat): Showing, v: &Variation, out: &mut [f32]) -> Result<(), DataError> {
         let s = self.transform.image_size;
         let placement = v.augment.place(v.seed, v.view, i, repeat, v.round);
         let mut rng = Augment::generator(v.seed, v.view, i, repeat);
@@ -199,7 +185,8 @@ impl Pipeline {
         let s = self.transform.image_size;
         let mut file = self.source.encoded(i)?;
         let (image, rectangle, factor) = if let Some(bytes) = &mut file
-            && let Some(frame) = jpeg::Frame::of_upright(bytes)
+            && let Ok(Some(frame)) = jpeg::Frame::read(bytes)
+            && frame.orientation == Orientation::NoTransforms
         {
             // The crop is sampled for the size that the file declares.
             let rectangle = crop.draw(frame.width, frame.height, rng);
@@ -208,10 +195,9 @@ impl Pipeline {
                 Some(image) => (image, rectangle, factor),
                 None => {
                     let rows = rectangle.top + rectangle.height;
-                    let image = jpeg::decode_top(bytes, &frame, rows).map_err(|problem| {
-                        DataError::content(Path::new(&self.source.name(i)), problem)
-                    });
-                    (image?, rectangle, 1)
+                    let image = jpeg::decode_top(bytes, &frame, rows)
+                        .map_err(|problem| DataError::content(self.source.name(i), problem))?;
+                    (image, rectangle, 1)
                 }
             }
         } else {
@@ -223,7 +209,7 @@ impl Pipeline {
             let rectangle = crop.draw(image.width, image.height, rng);
             (image, rectangle, 1)
         };
-        let pixels = resize_rectangle(&image, rectangle, factor, s)?;
+        let pixels = resize_rectangle(&image, rectangle, factor, s);
         Ok(match (self.transform.channels, image.channels) {
             (1, 3) => luma(&pixels),
             _ => pixels,
@@ -240,12 +226,11 @@ impl Pipeline {
     }
 }
 
-/// The images `indices` of `source` in this order, without augmentation, `batch` at a time; the last batch may be
-/// smaller.
+/// The images `indices` of `source` in this order, without augmentation, `batch` at a time, at the end fewer.
 ///
-/// Broken images are recorded in `broken` and left out, which makes their batch smaller.
-/// A setting or index out of range gives one error and no batch; an image that
-/// cannot be read, or one broken image too many, gives an error instead of its batch.
+/// Broken images are recorded in `broken` and left out, which makes their batch smaller. A setting or index
+/// out of range gives one error and no batch; an image that cannot be read, or one broken image too many,
+/// gives an error instead of its batch.
 pub fn evaluation_batches(
     source: &Arc<dyn Source>,
     indices: &[u32],
@@ -255,22 +240,29 @@ pub fn evaluation_batches(
 ) -> impl Iterator<Item = Result<Batch, DataError>> + use<> {
     let indices = indices.to_vec();
     let broken = broken.clone();
-    let mut pipeline = Pipeline::new(source.clone(), transform.clone()).and_then(|pipeline| {
+    let pipeline = Pipeline::new(source.clone(), transform.clone()).and_then(|pipeline| {
         check_batch(batch)?;
         pipeline.check(&indices)?;
-        Ok(Some(pipeline))
+        Ok(pipeline)
     });
-    let mut done = 0;
-    let batches = std::iter::from_fn(move || match &pipeline {
-        Ok(Some(pipeline)) if done < indices.len() => {
-            let end = indices.len().min(done.saturating_add(batch));
-            let part = &indices[done..end];
-            done = end;
-            Some(pipeline.batch(&first_showings(part), None, &broken))
-        }
-        Ok(_) => None,
-        Err(_) => std::mem::replace(&mut pipeline, Ok(None)).err().map(Err),
+    let plain = Variation {
+        augment: &Augment::NONE,
+        seed: 0,
+        view: 0,
+        round: 0,
+        substitutes: &[],
+    };
+    let (pipeline, wrong) = match pipeline {
+        Ok(pipeline) => (Some(pipeline), None),
+        Err(error) => (None, Some(Err(error))),
+    };
+    let starts = (0..indices.len()).step_by(batch.max(1));
+    let batches = starts.map_while(move |start| {
+        let end = indices.len().min(start.saturating_add(batch));
+        let showings = first_showings(&indices[start..end]);
+        Some(pipeline.as_ref()?.batch(&showings, &plain, &broken))
     });
+    let batches = wrong.into_iter().chain(batches);
     let is_empty = |batch: &Result<Batch, DataError>| batch.as_ref().is_ok_and(|b| b.size == 0);
     batches.filter(move |batch| !is_empty(batch))
 }

@@ -4,7 +4,6 @@
 //! along the other axis the image is transposed first. (The usual library for this is as fast, but
 //! instantiates some thousand generic variants, which added a minute to every build of this crate.)
 
-use crate::DataError;
 use crate::error::named;
 
 /// The filter of a resize, by timm's and Pillow's names.
@@ -178,14 +177,9 @@ pub(crate) fn taps(
     (start, length): (f64, f64),
     to: usize,
     by: Interpolation,
-) -> Result<Vec<Taps>, DataError> {
+) -> Vec<Taps> {
     // Rounding may have moved the end slightly.
-    if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
-        return Err(DataError::Settings(format!(
-            "cannot resize {length} of {size} pixels, from {start} on, to {to}: they are out of \
-             range"
-        )));
-    }
+    debug_assert!(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6);
     let scale = length / to as f64;
     let widened = scale.max(1.0);
     let reach = by.reach() * widened;
@@ -203,7 +197,7 @@ pub(crate) fn taps(
             weights: weights.iter().map(|w| (w * unit).round() as i32).collect(),
         }
     };
-    Ok((0..to).map(tap).collect())
+    (0..to).map(tap).collect()
 }
 
 /// Weighted sums of lines of `n` bytes: (taps, n)
@@ -249,59 +243,5 @@ fn level(sum: i32) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_are_pillows() {
-        // Pillow's precompute_coeffs for 5 pixels to 2: support 5, whole image on either side.
-        let found = taps(5, (0.0, 5.0), 2, Interpolation::Bicubic).unwrap();
-        for (tap, centre) in found.iter().zip([1.25, 3.75]) {
-            assert_eq!((tap.first, tap.weights.len()), (0, 5));
-            let weights =
-                (0..5).map(|x| Interpolation::Bicubic.at((f64::from(x) + 0.5 - centre) / 2.5));
-            let weights: Vec<f64> = weights.collect();
-            let sum: f64 = weights.iter().sum();
-            for (found, expected) in tap.weights.iter().zip(weights) {
-                assert!((f64::from(*found) / 4_194_304.0 - expected / sum).abs() < 1.2e-7);
-            }
-        }
-    }
-
-    #[test]
-    fn the_same_size_is_the_same_image_and_flat_stays_flat() {
-        let pixels: Vec<u8> = (0..7 * 70 * 3).map(|i| (i * 31 % 251) as u8).collect();
-        let view = View::whole(&pixels, (70, 7), 3);
-        let flat = vec![200; 70 * 7];
-        let same = across(view, &nearest(1.0, 0, 70, 0, 70));
-        assert_eq!(same, pixels);
-        for by in Interpolation::ALL {
-            let same = taps(70, (0.0, 70.0), 70, by).unwrap();
-            assert_eq!(across(view, &same), pixels);
-            let same = taps(7, (0.0, 7.0), 7, by).unwrap();
-            assert_eq!(down(view, &same), pixels);
-            let view = View::whole(&flat, (70, 7), 1);
-            for (part, to) in [((3.3, 40.2), 33), ((0.0, 70.0), 129)] {
-                let found = across(view, &taps(70, part, to, by).unwrap());
-                assert!(found.iter().all(|p| *p == 200));
-            }
-            let found = down(view, &taps(7, (0.5, 6.5), 3, by).unwrap());
-            assert!(found.iter().all(|p| *p == 200));
-            for part in [(-0.1, 5.0), (3.0, 0.0), (3.0, 4.1), (f64::NAN, 1.0)] {
-                assert!(taps(7, part, 3, by).is_err());
-            }
-        }
-    }
-
-    #[test]
-    fn interpolations_read_back() {
-        for by in Interpolation::ALL {
-            assert_eq!(by.to_string().parse::<Interpolation>().unwrap(), by);
-        }
-        let error = "random".parse::<Interpolation>().unwrap_err().to_string();
-        assert!(
-            error.contains("`random`, expected one of nearest"),
-            "{error}"
-        );
-    }
-}
+#[path = "resample_tests.rs"]
+mod tests;

@@ -5,7 +5,6 @@
 //! can relate pixels succeeds. The same program makes the same images on every run.
 
 use std::f32::consts::{PI, TAU};
-use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -28,22 +27,19 @@ const CLASSES: [&str; 8] = [
 /// Renders the whole data set: 6,000 training and 1,000 test images of 28 x 28 pixels, the classes in
 /// turn.
 pub(crate) fn open() -> Dataset {
-    let class_names: Arc<[String]> = CLASSES.map(str::to_owned).into();
     let part = |first, n| {
         let pixels = (0..n)
             .into_par_iter()
             .flat_map_iter(|i| Scene::new(first, i).draw());
         InMemory {
-            width: SIDE,
-            height: SIDE,
-            channels: 1,
+            size: (1, SIDE, SIDE),
             pixels: pixels.collect(),
             labels: (0..n).map(|i| (i % CLASSES.len()) as u8).collect(),
-            class_names: class_names.clone(),
         }
     };
     let (train, test) = (part(0, TRAIN), part(FIRST_TEST, TEST));
-    Dataset::new("shapes".to_owned(), train, test)
+    let class_names = CLASSES.map(str::to_owned).to_vec();
+    Dataset::new("shapes".to_owned(), class_names, train, test)
 }
 
 /// Everything random about an image. Lengths are in pixels, brightness is from 0 to 1.

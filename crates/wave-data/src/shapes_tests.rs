@@ -11,7 +11,7 @@ fn it_is_complete_balanced_and_repeatable() {
     assert_eq!(first.name, "shapes");
     assert_eq!((first.train.len(), first.test.len()), (6000, 1000));
     assert_eq!(first.train.native_size(), Some((1, 28, 28)));
-    assert_eq!(first.train.class_names(), CLASSES);
+    assert_eq!(first.class_names, CLASSES);
     for class in 0..8 {
         let of_class = |i: &usize| first.train.label(*i) == class;
         assert_eq!((0..6000).filter(of_class).count(), 750);

@@ -25,8 +25,7 @@ pub trait Source: Send + Sync {
         self.len() == 0
     }
 
-    /// Class of image `i`, an index into [`class_names`](Self::class_names); `u32::MAX` where images
-    /// have no labels.
+    /// Class of image `i`, an index into [`Dataset::class_names`]; `u32::MAX` where images have no labels.
     ///
     /// # Panics
     /// If `i` is not below [`len`](Self::len).
@@ -69,9 +68,6 @@ pub trait Source: Send + Sync {
     fn name(&self, i: usize) -> String {
         format!("image {i}")
     }
-
-    /// Names of the classes, by label; none where images have no labels.
-    fn class_names(&self) -> &[String];
 
     /// The size `(channels, height, width)` of every image, if they are known to be equal.
     fn native_size(&self) -> Option<(usize, usize, usize)> {
@@ -125,6 +121,8 @@ impl std::fmt::Display for PassedOver {
 pub struct Dataset {
     /// A short name for reports: `fashion-mnist`, `shapes`, or the directory's own name.
     pub name: String,
+    /// Names of the classes, by label; none where images have no labels.
+    pub class_names: Vec<String>,
     /// The training images.
     pub train: Arc<dyn Source>,
     /// The test images; an image folder's are in `val/`.
@@ -140,11 +138,13 @@ impl Dataset {
     /// Images of both splits.
     pub(crate) fn new(
         name: String,
+        class_names: Vec<String>,
         train: impl Source + 'static,
         test: impl Source + 'static,
     ) -> Dataset {
         Dataset {
             name,
+            class_names,
             train: Arc::new(train),
             test: Arc::new(test),
             unsplit: false,
@@ -184,14 +184,6 @@ pub fn subset(len: usize, limit: Option<usize>, seed: u64) -> Vec<u32> {
     order
 }
 
-/// Splits off the last `n` of `indices`: (training indices, held-out indices).
-///
-/// Holds out everything if there are fewer than `n`.
-pub fn hold_out(mut indices: Vec<u32>, n: usize) -> (Vec<u32>, Vec<u32>) {
-    let held_out = indices.split_off(indices.len().saturating_sub(n));
-    (indices, held_out)
-}
-
 /// No epoch has this number, so a subset's order differs from every epoch's.
 const SUBSET_STREAM: u64 = u64::MAX;
 
@@ -210,15 +202,12 @@ pub(crate) fn permutation(
 
 /// Images of one size, all in memory.
 pub(crate) struct InMemory {
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    /// 1 or 3.
-    pub(crate) channels: usize,
+    /// (channels, height, width)
+    pub(crate) size: (usize, usize, usize),
     /// (n, height, width, channels)
     pub(crate) pixels: Vec<u8>,
     /// One for each image, each below the number of class names.
     pub(crate) labels: Vec<u8>,
-    pub(crate) class_names: Arc<[String]>,
 }
 
 impl Source for InMemory {
@@ -234,21 +223,18 @@ impl Source for InMemory {
         if i >= self.len() {
             return Err(no_image(i, self.len()));
         }
-        let area = self.width * self.height * self.channels;
+        let (channels, height, width) = self.size;
+        let values = channels * height * width;
         Ok(RawImage {
-            width: self.width,
-            height: self.height,
-            channels: self.channels,
-            pixels: self.pixels[i * area..(i + 1) * area].to_vec(),
+            width,
+            height,
+            channels,
+            pixels: self.pixels[i * values..(i + 1) * values].to_vec(),
         })
     }
 
-    fn class_names(&self) -> &[String] {
-        &self.class_names
-    }
-
     fn native_size(&self) -> Option<(usize, usize, usize)> {
-        Some((self.channels, self.height, self.width))
+        Some(self.size)
     }
 }
 
@@ -263,6 +249,18 @@ pub(crate) fn check_label(label: u64) -> Option<u32> {
 /// The names of classes that have only numbers, from 0 to `highest`.
 pub(crate) fn numbered(highest: u32) -> Vec<String> {
     (0..=highest).map(|k| k.to_string()).collect()
+}
+
+/// The names of the classes up to the label `highest`: the `given` ones, or numbers if there are none. `by` says
+/// in an error who gave them.
+pub(crate) fn named(given: Vec<String>, highest: u32, by: &str) -> Result<Vec<String>, String> {
+    match given.len() {
+        0 => Ok(numbered(highest)),
+        n if n <= highest as usize => Err(format!(
+            "has a label {highest}, but {by} {n} classes; expected labels from 0"
+        )),
+        _ => Ok(given),
+    }
 }
 
 pub(crate) fn no_image(i: usize, len: usize) -> DataError {
@@ -290,16 +288,19 @@ pub(crate) fn name_of(path: &Path) -> Option<String> {
 }
 
 /// All bytes of a file that is not longer than `at_most`.
-pub(crate) fn read_whole(path: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {
-    let open = DataError::open(path);
-    let mut file = open_file(path).map_err(open)?;
-    let length = file.metadata().map_err(open)?.len();
+pub(crate) fn read_whole(
+    path: &Path,
+    at_most: u64,
+    fail: impl Fn(io::Error) -> DataError + Copy,
+) -> Result<Vec<u8>, DataError> {
+    let mut file = open_file(path).map_err(fail)?;
+    let length = file.metadata().map_err(fail)?.len();
     if length > at_most {
         let problem = format!("is {length} bytes long; expected at most {at_most}");
         return Err(DataError::content(path, problem));
     }
     let mut bytes = Vec::with_capacity(length as usize);
-    file.read_to_end(&mut bytes).map_err(open)?;
+    file.read_to_end(&mut bytes).map_err(fail)?;
     Ok(bytes)
 }
 
@@ -319,14 +320,6 @@ mod tests {
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..len as u32).collect::<Vec<_>>());
             prop_assert_eq!(&subset(len, Some(limit), seed)[..], &all[..limit.min(len)]);
-        }
-
-        #[test]
-        fn holding_out_loses_nothing(len in 0usize..50, n in 0usize..60) {
-            let indices = subset(len, None, 3);
-            let (train, held_out) = hold_out(indices.clone(), n);
-            prop_assert_eq!(held_out.len(), n.min(len));
-            prop_assert_eq!([train, held_out].concat(), indices);
         }
     }
 

@@ -1,9 +1,9 @@
 //! The tar format, as far as data sets use it: regular files in ustar, GNU and pax archives.
 
-use std::borrow::Cow;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
-use crate::error::Problem;
+use crate::DataError;
 
 pub(crate) const BLOCK: u64 = 512;
 
@@ -19,32 +19,32 @@ pub(crate) struct Member {
     pub(crate) size: u64,
 }
 
-impl From<io::Error> for Problem {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Content("is truncated".to_owned()),
-            _ => Self::Reading(error),
-        }
-    }
+/// Fills `to` with the bytes from offset `at` on.
+pub(crate) fn read_at(archive: &mut (impl Read + Seek), at: u64, to: &mut [u8]) -> io::Result<()> {
+    archive.seek(SeekFrom::Start(at))?;
+    archive.read_exact(to)
 }
 
-/// Lists the regular files of an archive, reading headers only.
+/// Lists the regular files of the archive at `path`, reading headers only.
 ///
 /// An archive ends with two empty blocks and whole blocks of padding: one without was truncated, perhaps
 /// between two members.
-pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Problem> {
-    let end = archive.seek(SeekFrom::End(0))?;
+pub(crate) fn list(
+    archive: &mut (impl Read + Seek),
+    path: &Path,
+) -> Result<Vec<Member>, DataError> {
+    let fail = DataError::open(path);
+    let end = archive.seek(SeekFrom::End(0)).map_err(fail)?;
     let mut members = Vec::new();
-    let (mut at, mut long_name, mut long_size) = (0, None, None);
+    let (mut at, mut long_name) = (0, None);
     loop {
-        let wrong = |what: &str| Problem::Content(format!("{what} at byte {at}"));
-        let mut block = |at: u64| -> Result<[u8; BLOCK as usize], Problem> {
+        let wrong = |what: &str| DataError::content(path, format!("{what} at byte {at}"));
+        let mut block = |at: u64| -> Result<[u8; BLOCK as usize], DataError> {
             let mut block = [0; BLOCK as usize];
             if end < at + BLOCK {
                 return Err(wrong("is truncated: no end marker (two empty blocks)"));
             }
-            archive.seek(SeekFrom::Start(at))?;
-            archive.read_exact(&mut block)?;
+            read_at(archive, at, &mut block).map_err(fail)?;
             Ok(block)
         };
         let is_empty = |block: &[u8]| block.iter().all(|&byte| byte == 0);
@@ -58,46 +58,32 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
         if !is_header(&header) {
             return Err(wrong("is not a tar archive or is damaged: no header"));
         }
-        let declared = number(&header[124..136]).ok_or_else(|| wrong("has no readable size"))?;
-        let kind = header[156];
-        let size = match (kind, long_size) {
-            (b'0' | 0 | b'7', Some(size)) => size,
-            _ => declared,
-        };
+        let size = number(&header[124..136]).ok_or_else(|| wrong("has no readable size"))?;
         let offset = at + BLOCK;
-        let next = size
-            .checked_next_multiple_of(BLOCK)
-            .and_then(|length| offset.checked_add(length))
-            .filter(|_| size <= end - offset)
-            .ok_or_else(|| wrong(&format!("is truncated: a member of {size} bytes begins")))?;
-        let mut content = || -> Result<Vec<u8>, Problem> {
+        if size > end - offset {
+            return Err(wrong(&format!(
+                "is truncated: a member of {size} bytes begins"
+            )));
+        }
+        let mut content = || -> Result<Vec<u8>, DataError> {
             if size > MAX_NAME {
                 return Err(wrong("has an extended header that is too long"));
             }
             let mut content = vec![0; size as usize];
-            archive.read_exact(&mut content)?;
+            archive.read_exact(&mut content).map_err(fail)?;
             Ok(content)
         };
-        match kind {
+        match header[156] {
             b'0' | 0 | b'7' => {
                 let name = long_name.take().unwrap_or_else(|| short_name(&header));
-                long_size = None;
                 members.push(Member { name, offset, size });
             }
             b'L' => long_name = Some(text(&content()?)),
-            b'x' => {
-                for (key, value) in pax_records(&content()?) {
-                    match key.as_str() {
-                        "path" => long_name = Some(value),
-                        "size" => long_size = value.parse().ok(),
-                        _ => {}
-                    }
-                }
-            }
+            b'x' => long_name = pax_path(&content()?).or(long_name),
             // Directories, links and all others are ignored.
-            _ => (long_name, long_size) = (None, None),
+            _ => long_name = None,
         }
-        at = next;
+        at = offset + size.next_multiple_of(BLOCK);
     }
 }
 
@@ -108,17 +94,10 @@ fn is_header(header: &[u8; BLOCK as usize]) -> bool {
     number(&header[148..156]) == Some(sum - own + 8 * u64::from(b' '))
 }
 
-/// An octal number, or a big-endian one if the first bit is set.
+/// An octal number.
 fn number(field: &[u8]) -> Option<u64> {
-    if field[0] & 0x80 != 0 {
-        let (high, low) = field.split_at(field.len().saturating_sub(8));
-        let high_is_zero = high.iter().all(|&byte| byte & 0x7F == 0);
-        let value = low.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
-        return (high_is_zero && value < 1 << 62).then_some(value);
-    }
     let digits = field.split(|&byte| byte == 0).next()?;
-    let digits = std::str::from_utf8(digits).ok()?.trim();
-    match digits {
+    match std::str::from_utf8(digits).ok()?.trim() {
         "" => Some(0),
         digits => u64::from_str_radix(digits, 8).ok(),
     }
@@ -137,32 +116,29 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Keys and values of records `LENGTH KEY=VALUE\n`, up to the first malformed one.
-fn pax_records(mut content: &[u8]) -> Vec<(String, String)> {
+/// The path in records `LENGTH KEY=VALUE\n`, of which the last counts, up to the first malformed one.
+fn pax_path(mut content: &[u8]) -> Option<String> {
     let next = || {
         let space = content.iter().position(|&byte| byte == b' ')?;
         let length = std::str::from_utf8(&content[..space]).ok()?;
         let length: usize = length.parse().ok()?;
         let record = content.get(space + 1..length)?;
         content = &content[length..];
-        Some(String::from_utf8_lossy(record))
+        Some(record)
     };
-    let pair = |record: Cow<str>| {
-        let (key, value) = record.trim_end_matches('\n').split_once('=')?;
-        Some((key.to_owned(), value.to_owned()))
-    };
-    std::iter::from_fn(next).filter_map(pair).collect()
+    let paths = std::iter::from_fn(next).filter_map(|record| record.strip_prefix(b"path="));
+    let path = String::from_utf8_lossy(paths.last()?);
+    Some(path.trim_end_matches('\n').to_owned())
 }
 
 /// Appends a file to an archive. Its name has at most 100 bytes.
 pub(crate) fn append(archive: &mut dyn Write, name: &str, content: &[u8]) -> io::Result<()> {
-    let too_long = || io::Error::other(format!("`{name}` is too long for a tar archive"));
+    if name.len() > 100 {
+        let problem = format!("`{name}` is too long for a tar archive");
+        return Err(io::Error::other(problem));
+    }
     let mut header = [0; BLOCK as usize];
-    header
-        .get_mut(..name.len().min(101))
-        .filter(|field| field.len() <= 100)
-        .ok_or_else(too_long)?
-        .copy_from_slice(name.as_bytes());
+    header[..name.len()].copy_from_slice(name.as_bytes());
     header[100..108].copy_from_slice(b"0000644\0");
     header[108..116].copy_from_slice(b"0000000\0");
     header[116..124].copy_from_slice(b"0000000\0");

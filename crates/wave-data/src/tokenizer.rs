@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::Value;
 use tokenizers::{Tokenizer as Inner, TruncationParams};
 
@@ -38,7 +39,7 @@ impl Tokenizer {
     /// # Errors
     /// If the file does not exist or is not a tokenizer.
     pub fn read(path: &Path) -> Result<Tokenizer, DataError> {
-        let bytes = read_whole(path, MOST_BYTES)?;
+        let bytes = read_whole(path, MOST_BYTES, DataError::open(path))?;
         let wrong = |why: String| {
             let problem = format!(
                 "is not a tokenizer ({why}); expected a tokenizer.json from `tokenizer.save` of the \
@@ -144,21 +145,15 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
     Ok(normalizer.unwrap_or_default())
 }
 
-/// The digits of base 64.
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 /// A table in base 64: the length of its trie in four bytes, the trie, texts. The library allocates the
 /// stated length.
 fn check_charsmap(table: &str) -> Result<(), String> {
-    let digit = |byte: u8| DIGITS.iter().position(|digit| *digit == byte);
-    let first: Option<Vec<usize>> = table.bytes().take(6).map(digit).collect();
-    let first = first.filter(|digits| digits.len() == 6);
-    let bits = first.ok_or("its precompiled_charsmap is not a base64 table")?;
-    let bits = bits
-        .iter()
-        .fold(0, |bits: u64, digit| bits << 6 | *digit as u64)
-        >> 4;
-    let trie = u64::from((bits as u32).swap_bytes());
+    let start = table
+        .get(..8)
+        .and_then(|start| BASE64_STANDARD.decode(start).ok());
+    let length = start.as_ref().and_then(|bytes| bytes.first_chunk());
+    let length = length.ok_or("its precompiled_charsmap is not a base64 table")?;
+    let trie = u64::from(u32::from_le_bytes(*length));
     let holds = table.len() as u64 / 4 * 3;
     if trie + 4 > holds || trie % 4 != 0 || trie == 0 {
         return Err(format!(
@@ -195,141 +190,5 @@ fn longest(step: &Value, length: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(json: &str) -> Result<Tokenizer, DataError> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tokenizer.json");
-        std::fs::write(&path, json).unwrap();
-        Tokenizer::read(&path)
-    }
-
-    const WORDS: &str = r#"{
-        "version": "1.0", "truncation": {"direction": "Right", "max_length": 2,
-        "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null,
-        "pad_id": 5, "pad_type_id": 0, "pad_token": "e"},
-        "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
-        "post_processor": null, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2, "e": 5}, "unk_token": "?"}}"#;
-
-    #[test]
-    fn words_become_tokens_neither_cut_nor_padded() {
-        let tokenizer = read(WORDS).unwrap();
-        assert_eq!(tokenizer.encode("a b c a").unwrap(), [0, 1, 2, 0]);
-        assert_eq!(tokenizer.padding, Some(5));
-        let short = tokenizer.truncated(3).unwrap();
-        assert_eq!(short.encode("a b c a").unwrap(), [0, 1, 2]);
-    }
-
-    #[test]
-    fn what_is_no_tokenizer_is_refused_by_its_path() {
-        for json in [
-            "",
-            "{}",
-            "[1]",
-            r#"{"model": {"type": "WordLevel"}}"#,
-            &WORDS.replace(
-                r#""vocab": {"a": 0, "b": 1, "?": 2, "e": 5}"#,
-                r#""vocab": {}"#,
-            ),
-            &WORDS.replace("WordLevel", "Nothing"),
-        ] {
-            let error = read(json).unwrap_err();
-            assert!(error.is_request());
-            let text = error.to_string();
-            assert!(
-                text.contains("tokenizer.json: is not a tokenizer ("),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_text_without_tokens_for_it_is_an_error() {
-        let tokenizer = read(&WORDS.replace(r#""unk_token": "?""#, r#""unk_token": "!""#)).unwrap();
-        let error = tokenizer.encode("a z").unwrap_err();
-        assert!(error.to_string().contains("cannot be encoded"), "{error}");
-    }
-
-    /// `WORDS` with another part.
-    fn with(part: &str, value: &str) -> Result<Tokenizer, DataError> {
-        read(&WORDS.replace(
-            &format!("\"{part}\": null"),
-            &format!("\"{part}\": {value}"),
-        ))
-    }
-
-    #[test]
-    fn files_that_the_library_trips_over_are_refused_by_their_path() {
-        let charsmap = |text: &str| {
-            format!("{{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"{text}\"}}")
-        };
-        let nested = "{\"type\": \"Sequence\", \"decoders\": [".repeat(60) + &"]}".repeat(60);
-        let brackets = "[".repeat(100_000) + &"]".repeat(100_000);
-        for found in [
-            with("normalizer", &charsmap("/////w==")),
-            with("normalizer", &charsmap("")),
-            with("normalizer", &format!("[{}]", charsmap("/////w=="))),
-            with("decoder", &nested),
-            with("decoder", &brackets),
-        ] {
-            let error = found.unwrap_err();
-            assert!(error.is_request());
-            assert!(
-                error
-                    .to_string()
-                    .contains("tokenizer.json: is not a tokenizer ("),
-                "{error}"
-            );
-        }
-        // A trie of -1: out of bounds once it is used.
-        let error = match with("normalizer", &charsmap("BAAAAP////8=")) {
-            Ok(tokenizer) => tokenizer.encode("a b").unwrap_err(),
-            Err(error) => error,
-        };
-        assert!(
-            error.is_request() && error.to_string().contains("tokenizer.json"),
-            "{error}"
-        );
-        let pairs = r#"{"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]],
-            "continuing_subword_prefix": "\u00e9", "unk_token": null}"#;
-        let model = WORDS.find("\"model\": ").unwrap() + "\"model\": ".len();
-        match read(&format!("{}{pairs}}}", &WORDS[..model])) {
-            Ok(tokenizer) => drop(tokenizer.encode("ab a")),
-            Err(error) => assert!(error.is_request(), "{error}"),
-        }
-    }
-
-    #[test]
-    fn a_text_that_grows_without_bound_is_refused() {
-        let replace = |content: &str, pattern: &str| {
-            format!(
-                "{{\"type\": \"Replace\", \"pattern\": {{\"{pattern}\": \"a\"}}, \"content\": \"{content}\"}}"
-            )
-        };
-        let sequence = |steps: &[String]| {
-            format!(
-                "{{\"type\": \"Sequence\", \"normalizers\": [{}]}}",
-                steps.join(",")
-            )
-        };
-        for pattern in ["String", "Regex"] {
-            let bomb = sequence(&vec![replace(&"a".repeat(1000), pattern); 5]);
-            let error = with("normalizer", &bomb)
-                .unwrap()
-                .encode("a b")
-                .unwrap_err();
-            assert!(
-                error.to_string().contains("its normalizer may make"),
-                "{error}"
-            );
-        }
-        let few = with(
-            "normalizer",
-            &sequence(&[replace("b", "String"), replace("aaaa", "Regex")]),
-        );
-        assert_eq!(few.unwrap().encode("a b").unwrap(), [1, 1]);
-    }
-}
+#[path = "tokenizer_tests.rs"]
+mod tests;

@@ -11,7 +11,7 @@ use crate::augment::Placement;
 use crate::augment::colour::luma;
 use crate::augment::crop::Rectangle;
 use crate::error::named;
-use crate::resample::{self, Interpolation, View, resample, taps};
+use crate::resample::{Interpolation, Taps, View, nearest, resample, taps};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
 /// The steps from an image to network input.
@@ -43,15 +43,6 @@ pub enum CropOffset {
     HalfToEven,
     /// Half of the margin, rounded down: transformers' rule.
     Floor,
-}
-
-impl CropOffset {
-    fn round(self, half: f64) -> f64 {
-        match self {
-            CropOffset::HalfToEven => half.round_ties_even(),
-            CropOffset::Floor => half.floor(),
-        }
-    }
 }
 
 named!(CropOffset, "crop_offset", "half_to_even" => HalfToEven, "floor" => Floor);
@@ -180,13 +171,13 @@ impl Transform {
         };
         let c = image.channels.min(self.channels);
         let (w, h) = (image.width, image.height);
+        if self.keeps((c, h, w)) {
+            return Ok(pixels);
+        }
         let [across, down] = self.crop_mode.resized([w, h], self.resized_side());
         let by = self.interpolation;
         let columns = Window::new(w, across, self.image_size, self.crop_offset);
         let rows = Window::new(h, down, self.image_size, self.crop_offset);
-        if columns.keeps_all(self.image_size) && rows.keeps_all(self.image_size) {
-            return Ok(pixels);
-        }
         let (first, end) = rows.support(by);
         let strip = View {
             pixels: &pixels,
@@ -195,7 +186,7 @@ impl Transform {
             corner: (0, first),
             size: (w, end - first),
         };
-        let (across, down) = (columns.taps(0, w, by)?, rows.taps(first, end - first, by)?);
+        let (across, down) = (columns.taps(0, w, by), rows.taps(first, end - first, by));
         let (wide, high) = (columns.shown, rows.shown);
         let shown = resample(strip, &across, &down); // (high, wide, c)
         if (wide, high) == (self.image_size, self.image_size) {
@@ -233,8 +224,7 @@ pub(crate) fn resize_rectangle(
     rectangle: Rectangle,
     reduced: usize,
     side: usize,
-) -> Result<Vec<u8>, DataError> {
-    image.check()?;
+) -> Vec<u8> {
     let c = image.channels;
     let f = reduced as f64;
     // Along an axis: first pixel, number of pixels, and the window among them.
@@ -255,8 +245,8 @@ pub(crate) fn resize_rectangle(
         size: (w, h),
     };
     let by = Interpolation::Bicubic;
-    let (columns, rows) = (taps(w, columns, side, by)?, taps(h, rows, side, by)?);
-    Ok(resample(part, &columns, &rows))
+    let (columns, rows) = (taps(w, columns, side, by), taps(h, rows, side, by));
+    resample(part, &columns, &rows)
 }
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
@@ -278,7 +268,11 @@ impl Window {
     fn new(side: usize, resized: u64, crop: usize, rule: CropOffset) -> Self {
         let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
         let resized = resized as f64;
-        let offset = rule.round((resized - crop as f64) / 2.0).max(0.0);
+        let half = (resized - crop as f64) / 2.0;
+        let offset = match rule {
+            CropOffset::HalfToEven => half.round_ties_even().max(0.0),
+            CropOffset::Floor => half.floor().max(0.0),
+        };
         let scale = side as f64 / resized;
         Self {
             side,
@@ -291,24 +285,12 @@ impl Window {
     }
 
     /// The taps of the window's pixels, of `size` pixels of the original from `first` on.
-    fn taps(
-        &self,
-        first: usize,
-        size: usize,
-        by: Interpolation,
-    ) -> Result<Vec<resample::Taps>, DataError> {
+    fn taps(&self, first: usize, size: usize, by: Interpolation) -> Vec<Taps> {
         if by == Interpolation::Nearest {
-            let (scale, skipped) = (self.scale, self.skipped);
-            return Ok(resample::nearest(scale, skipped, self.shown, first, size));
+            return nearest(self.scale, self.skipped, self.shown, first, size);
         }
         let part = (self.start - first as f64, self.length);
         taps(size, part, self.shown, by)
-    }
-
-    /// True if it is all of the original, of this length.
-    fn keeps_all(&self, side: usize) -> bool {
-        let whole = (0.0, self.side as f64, 1.0);
-        (self.start, self.length, self.scale) == whole && self.side == side
     }
 
     /// The first and one past the last pixel that the window's pixels depend on.

@@ -238,7 +238,7 @@ fn settings_out_of_range_are_refused() {
     check_refused(evaluated, &["8 x 9 pixels"]);
 }
 
-struct Images(Vec<RawImage>, Vec<String>);
+struct Images(Vec<RawImage>);
 
 impl Source for Images {
     fn len(&self) -> usize {
@@ -250,9 +250,6 @@ impl Source for Images {
     fn image(&self, i: usize) -> Result<RawImage, DataError> {
         let image = self.0.get(i).cloned();
         image.ok_or_else(|| crate::source::no_image(i, self.len()))
-    }
-    fn class_names(&self) -> &[String] {
-        &self.1
     }
 }
 
@@ -270,7 +267,7 @@ fn the_normalisation_is_the_mean_and_deviation_of_what_is_chosen() {
         channels: 3,
         pixels: [255, 0, 51].repeat(4),
     };
-    let source = Images(vec![grey(0), grey(255), colour, grey(102)], vec![]);
+    let source = Images(vec![grey(0), grey(255), colour, grey(102)]);
     let measure =
         |indices: &[u32], channels| measure_normalisation(&source, indices, 2, channels).unwrap();
     assert_eq!(measure(&[0, 1], 1), (vec![0.5], vec![0.5]));
@@ -323,8 +320,8 @@ proptest! {
         let (w, h) = (side * width / shorter, side * height / shorter);
         let view = View::whole(&image.pixels, (width, height), 1);
         let by = Interpolation::Bicubic;
-        let across = taps(width, (0.0, width as f64), w, by).unwrap();
-        let down = taps(height, (0.0, height as f64), h, by).unwrap();
+        let across = taps(width, (0.0, width as f64), w, by);
+        let down = taps(height, (0.0, height as f64), h, by);
         let whole = resample(view, &across, &down);
         let offset = |n: usize| ((n - image_size) as f64 / 2.0).round_ties_even() as usize;
         let found = transform.square(&image).unwrap();

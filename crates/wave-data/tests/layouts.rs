@@ -19,8 +19,8 @@ fn open(spec: &std::path::Path) -> Dataset {
 }
 
 /// The images of each class, and which images are broken.
-fn look(source: &dyn Source) -> (Vec<usize>, Vec<u32>) {
-    let report = check(source);
+fn look(data: &Dataset, source: &dyn Source) -> (Vec<usize>, Vec<u32>) {
+    let report = check(source, &data.class_names);
     assert_eq!(report.unlabelled, 0);
     let counts = report.classes.into_iter().map(|(_, n)| n).collect();
     (counts, report.broken.into_iter().map(|b| b.index).collect())
@@ -33,7 +33,7 @@ fn every_layout_holds_the_same_images() {
     let folder = open(&dir.path().join("folder"));
     wave_data::pack(&folder, &dir.path().join("shards"), 1 << 16).unwrap();
     let mut layouts = vec![open(&dir.path().join("shards"))];
-    layouts.push(open(&dir.path().join("shards/train-*.tar")));
+    layouts.push(open(&dir.path().join("shards/*.tar")));
     #[cfg(feature = "parquet")]
     {
         for (name, source) in [("train", &folder.train), ("val", &folder.test)] {
@@ -43,14 +43,14 @@ fn every_layout_holds_the_same_images() {
         layouts.push(open(&dir.path().join("parquet/*.parquet")));
     }
 
-    let (train, broken) = look(&*folder.train);
+    let (train, broken) = look(&folder, &*folder.train);
     assert_eq!(train, generate::counts(SHAPE.train, SHAPE.classes));
     assert_eq!(broken.len(), 2); // the ninth and the twenty-ninth that were written are cut off
-    let (test, _) = look(&*folder.test);
+    let (test, _) = look(&folder, &*folder.test);
     assert_eq!(test, generate::counts(SHAPE.val, SHAPE.classes));
     for data in layouts {
-        assert_eq!(look(&*data.train), (train.clone(), broken.clone()));
-        assert_eq!(look(&*data.test).0, test);
+        assert_eq!(look(&data, &*data.train), (train.clone(), broken.clone()));
+        assert_eq!(look(&data, &*data.test).0, test);
         for i in (0..SHAPE.train).filter(|&i| !broken.contains(&(i as u32))) {
             assert_eq!(data.train.label(i), folder.train.label(i));
             assert_eq!(data.train.image(i).unwrap(), folder.train.image(i).unwrap());

@@ -19,10 +19,7 @@ const PREFIX: &str = ".wave-";
 const SUFFIX: &str = ".tmp";
 
 /// Writes `bytes` to `path`, whole or not at all, creating the parent directories.
-/// An existing file is replaced; until then readers see the old content.
-///
-/// # Errors
-/// If the system refuses; any old file is untouched.
+/// An existing file is replaced; until then, and after an error, readers see the old content.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     Staged::from_bytes(path, bytes)?.commit_synced()
 }
@@ -78,8 +75,8 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     }
 }
 
-/// Removes the temporary files that killed processes left in `dir`, if it exists. Only for the sole writer of `dir`:
-/// the temporary files of a running process look the same.
+/// Removes the temporary files and directories that killed processes left in `dir`, if it exists. Only for the sole
+/// writer of `dir`: those of a running process look the same.
 pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
     let cannot = || HubError::io("clean up the directory", dir);
     if !dir.is_dir() {
@@ -87,17 +84,21 @@ pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
     }
     for entry in fs::read_dir(dir).map_err(cannot())? {
         let entry = entry.map_err(cannot())?;
-        if is_temporary(&entry) && entry.path().is_file() {
-            fs::remove_file(entry.path()).map_err(cannot())?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+            remove(&entry.path()).map_err(cannot())?;
         }
     }
     Ok(())
 }
 
-fn is_temporary(entry: &fs::DirEntry) -> bool {
-    let name = entry.file_name();
-    let name = name.to_string_lossy();
-    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+/// Removes a file, or a directory with its content; of a link, only the link.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
 }
 
 /// Temporary files that are not yet renamed, and temporary directories.
@@ -108,11 +109,7 @@ static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub fn remove_own_temporaries() -> impl Drop {
     let files = temporary_files();
     for path in &*files {
-        // Whatever goes wrong, the process ends.
-        let _ = match path.is_dir() {
-            true => fs::remove_dir_all(path),
-            false => fs::remove_file(path),
-        };
+        let _ = remove(path); // whatever goes wrong, the process ends
     }
     files
 }
@@ -151,17 +148,9 @@ fn temporary_file(dir: &Path) -> io::Result<(NamedTempFile, Known)> {
     })
 }
 
-/// A directory in `dir` that is removed with its content by [`remove_own_temporaries`] or when it is dropped. If
-/// `alone`, no other process creates such directories there, and leftovers of killed processes are removed.
+/// A directory in `dir` that is removed with its content by [`remove_own_temporaries`] or when it is dropped.
 #[cfg(feature = "hub")]
-pub(crate) fn temporary_dir(dir: &Path, alone: bool) -> io::Result<(TempDir, Known)> {
-    let left = fs::read_dir(dir)?.flatten();
-    for entry in left.filter(|entry| alone && is_temporary(entry)) {
-        // Never through a link.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let _ = fs::remove_dir_all(entry.path()); // it is in nobody's way
-        }
-    }
+pub(crate) fn temporary_dir(dir: &Path) -> io::Result<(TempDir, Known)> {
     temporary(dir, |builder, dir| builder.tempdir_in(dir))
 }
 
@@ -178,9 +167,7 @@ impl Staged {
         path: &Path,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
     ) -> Result<Self, HubError> {
-        if !path.is_dir() {
-            create_dir(parent_of(path))?;
-        }
+        create_dir(parent_of(path))?;
         Self::beside(path, fill)
     }
 
@@ -200,12 +187,10 @@ impl Staged {
         drop(buffer);
         let synced = file.as_file().sync_all();
         synced.map_err(HubError::io("sync", path))?;
-        let target = path.to_owned();
-        let _known = known;
         Ok(Self {
             file,
-            target,
-            _known,
+            target: path.to_owned(),
+            _known: known,
         })
     }
 

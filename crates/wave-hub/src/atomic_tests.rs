@@ -14,9 +14,9 @@ fn writing_creates_parents_replaces_and_leaves_no_temporary_file() {
 #[test]
 fn what_killed_writers_left_is_removed_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
-    let others = [".wave-dir.tmp", ".waves.tmp", "wave-a.tmp"];
-    fs::create_dir(root.path().join(others[0])).unwrap();
-    for name in [".wave-a1B2.tmp", ".wave-.tmp", others[1], others[2]] {
+    let others = [".waves.tmp", "wave-a.tmp"];
+    fs::create_dir(root.path().join(".wave-dir.tmp")).unwrap();
+    for name in [".wave-a1B2.tmp", ".wave-.tmp", others[0], others[1]] {
         fs::write(root.path().join(name), "x").unwrap();
     }
     remove_temporaries(root.path()).unwrap();

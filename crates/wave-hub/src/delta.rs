@@ -11,7 +11,7 @@ use crate::digest::is_hex;
 use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
 use crate::numbers::check_label_names;
 use crate::templates::{Accuracy, ShapeAccuracy, check_top1};
-use crate::versioned::{Versioned, check_names, check_sizes, check_written, read, write};
+use crate::versioned::{Versioned, check_names, check_sizes, read, write};
 use crate::{FloatType, HubError, Weights};
 
 /// A delta directory's `config.json`.
@@ -40,9 +40,6 @@ pub struct DeltaConfig {
 }
 
 /// Reads a delta directory and checks that its file holds what its configuration says.
-///
-/// # Errors
-/// Also for another kind or format version, or where one file contradicts the other.
 pub fn read_delta(dir: &Path) -> Result<(DeltaConfig, Weights), HubError> {
     read(dir)
 }
@@ -62,11 +59,9 @@ pub fn write_delta(
 impl Versioned for DeltaConfig {
     const KIND: Kind = Kind::Delta;
     const FILE: &'static str = DELTA_FILE;
-    const NOUN: &'static str = "a delta";
     const VERB: &'static str = "adapt";
 
     fn check(&self) -> Result<(), String> {
-        check_written(self.format_version)?;
         let digest = &self.templates_sha256;
         if digest.len() != 64 || !is_hex(digest) {
             return Err(format!(

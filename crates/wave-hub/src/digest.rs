@@ -1,7 +1,7 @@
 //! SHA-256, for provenance and for checking copies.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -15,13 +15,13 @@ pub fn sha256_file(path: &Path) -> Result<String, HubError> {
     check_is_file(path)?;
     let mut file = File::open(path).map_err(HubError::io("read", path))?;
     let mut hasher = Sha256::new();
-    let mut piece = vec![0; 1 << 20];
+    let mut piece = Vec::new();
     loop {
-        match file.read(&mut piece) {
-            Ok(0) => return Ok(hex(&hasher.finalize())),
-            Ok(n) => hasher.update(&piece[..n]),
-            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            Err(cause) => return Err(HubError::io("read", path)(cause)),
+        piece.clear();
+        let read = (&mut file).take(1 << 20).read_to_end(&mut piece);
+        match read.map_err(HubError::io("read", path))? {
+            0 => return Ok(hex(&hasher.finalize())),
+            _ => hasher.update(&piece),
         }
     }
 }

@@ -16,7 +16,6 @@ use crate::tensors::stage_weights;
 use crate::{HubError, Weights};
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
-/// The card of an artefact.
 pub(crate) const CARD_FILE: &str = "README.md";
 /// A picture for the card, which people may add.
 pub const PICTURE_FILE: &str = "picture.png";
@@ -28,16 +27,14 @@ pub(crate) const DELTA_FILE: &str = "delta.safetensors";
 /// The weights of each kind of artefact.
 pub(crate) const WEIGHT_FILES: [&str; 3] = [MODEL_FILE, TEMPLATES_FILE, DELTA_FILE];
 /// The key of `config.json` that names files and their digests.
-pub(crate) const DIGESTS: &str = "digests";
+const DIGESTS: &str = "digests";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 /// The processors of images and of texts in one file, as transformers 5 writes it.
 pub(crate) const PROCESSOR_FILE: &str = "processor_config.json";
 /// The file of the tokenizer.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
-/// The scalers that an expanded model was composed from.
 pub(crate) const SCALERS_FILE: &str = "scalers.safetensors";
-/// A model as an ONNX graph, next to its directory's other files.
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
 /// Files next to a model's weights. Left by an earlier model, they would contradict the new one.
@@ -93,9 +90,6 @@ impl fmt::Display for Kind {
 }
 
 /// The kind of the artefact in `dir`, by its `config.json`.
-///
-/// # Errors
-/// If `dir` is not a directory, is incomplete, or is of no kind.
 pub fn directory_kind(dir: &Path) -> Result<Kind, HubError> {
     read_config(dir).map(|(kind, _)| kind)
 }
@@ -126,22 +120,28 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
         return Err(HubError::missing(dir, found, remedy));
     }
     let config: Value = read_json(&path)?;
-    let has = |key: &str| config.get(key).is_some();
-    let kind = if has("templates_sha256") {
-        Kind::Delta
-    } else if has("format_version") || has("kronecker") {
-        Kind::Templates
-    } else if has("architecture") {
-        Kind::Model
-    } else if config["model_type"].is_string() {
-        Kind::Transformers
-    } else {
+    let Some(kind) = kind_of(&config) else {
         let found = "describes neither a model (no `architecture` or `model_type`) nor templates (no \
                      `format_version`)";
         let remedy = "name a directory in timm's or transformers' layout, or a template directory";
         return Err(HubError::malformed(&path, found, remedy));
     };
     Ok((kind, config))
+}
+
+pub(crate) fn kind_of(config: &Value) -> Option<Kind> {
+    let has = |key: &str| config.get(key).is_some();
+    if has("templates_sha256") {
+        Some(Kind::Delta)
+    } else if has("format_version") || has("kronecker") {
+        Some(Kind::Templates)
+    } else if has("architecture") {
+        Some(Kind::Model)
+    } else {
+        config["model_type"]
+            .is_string()
+            .then_some(Kind::Transformers)
+    }
 }
 
 /// The path of `name` in `dir`, which must exist according to its `config.json`.
@@ -213,9 +213,6 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
 /// Checks the weights of the artefact in `dir` against the digest in its `config.json`, if it has one. Call it after
 /// all tensors were found, since a wrong name has a clearer error there. Scalers have their own reader
 /// ([`read_scalers`](crate::read_scalers)).
-///
-/// # Errors
-/// If the file has another content than was written, or something cannot be read.
 pub fn check_digests(dir: &Path) -> Result<(), HubError> {
     let mut names = WEIGHT_FILES.iter();
     names.try_for_each(|name| check_digest(dir, name))
@@ -252,58 +249,5 @@ pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::check_refused;
-
-    #[test]
-    fn the_kind_of_a_directory_is_told_by_its_config() {
-        let root = tempfile::tempdir().unwrap();
-        let config = root.path().join(CONFIG_FILE);
-        for (text, kind) in [
-            (r#"{"architecture": "x", "num_classes": 1}"#, Kind::Model),
-            (r#"{"format_version": 7}"#, Kind::Templates),
-            (
-                r#"{"format_version": 7, "templates_sha256": 3}"#,
-                Kind::Delta,
-            ),
-            (r#"{"model_type": "vit"}"#, Kind::Transformers),
-            // timm's directories may have both keys, and count as timm's.
-            (r#"{"model_type": "vit", "architecture": "x"}"#, Kind::Model),
-        ] {
-            fs::write(&config, text).unwrap();
-            assert_eq!(directory_kind(root.path()).unwrap(), kind);
-        }
-        for text in ["{}", "[1]", "3", r#"{"model_type": 3}"#] {
-            fs::write(&config, text).unwrap();
-            check_refused(directory_kind(root.path()), &["neither"]);
-        }
-    }
-
-    #[test]
-    fn a_directory_that_is_none_says_what_is_missing() {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path();
-        check_refused(
-            directory_kind(&dir.join("nowhere")),
-            &["nowhere", "no such directory"],
-        );
-        check_refused(
-            directory_kind(dir),
-            &["config.json is missing", "has not finished"],
-        );
-        let weights = dir.join(MODEL_FILE);
-        fs::write(&weights, "").unwrap();
-        check_refused(
-            directory_kind(dir),
-            &[
-                "config.json is missing beside model.safetensors",
-                "run it again",
-            ],
-        );
-        check_refused(
-            directory_kind(&weights),
-            &["is a file", "directory that holds it"],
-        );
-    }
-}
+#[path = "directory_tests.rs"]
+mod tests;

@@ -52,7 +52,7 @@ pub enum HubError {
 }
 
 /// A fault that somebody can mend.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The file or directory.
     pub path: PathBuf,
@@ -63,7 +63,12 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(path: impl Into<PathBuf>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// A fault at this path.
+    pub fn new(
+        path: impl Into<PathBuf>,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
         Self {
             path: path.into(),
             found: found.into(),
@@ -85,8 +90,7 @@ impl fmt::Display for Fault {
 }
 
 impl HubError {
-    /// True if the request was wrong (missing or malformed input) rather than the work
-    /// having failed (a write, the disk, permissions).
+    /// True if the request was wrong (missing or malformed input), not the work (a write, the disk, permissions).
     pub fn is_request(&self) -> bool {
         match self {
             Self::Missing(_) | Self::Malformed(_) => true,

@@ -43,20 +43,16 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts the events of a run in `dir`, creating it with its parents; the events of an earlier run are lost.
-    pub fn create(dir: &Path) -> Result<Self, HubError> {
-        for (_, path) in sessions(dir)? {
-            fs::remove_file(&path).map_err(HubError::io("remove", &path))?;
-        }
-        Self::begin(&dir.join(EVENTS_FILE), &[version()])
-    }
-
-    /// Continues the events in `dir` after `step`, the last step that counts; starts them if there are none. Readers
-    /// discard later events.
-    pub fn resume(dir: &Path, step: u64) -> Result<Self, HubError> {
-        let numbers = sessions(dir)?.into_iter().map(|(number, _)| number);
-        let Some(last) = numbers.max() else {
-            return Self::create(dir);
+    /// Continues the events in `dir` after the last step that counts: readers discard later ones. Without such a step,
+    /// or without events, starts them, creating the directory with its parents; the events of an earlier run are lost.
+    pub fn open(dir: &Path, after: Option<u64>) -> Result<Self, HubError> {
+        let earlier = sessions(dir)?;
+        let last = earlier.iter().map(|(number, _)| number).max();
+        let (Some(step), Some(last)) = (after, last) else {
+            for (_, path) in earlier {
+                fs::remove_file(&path).map_err(HubError::io("remove", &path))?;
+            }
+            return Self::begin(&dir.join(EVENTS_FILE), &[version()]);
         };
         let start = Message::new().int(SESSION_STATUS, SESSION_START);
         let start = now()

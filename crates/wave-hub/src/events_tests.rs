@@ -66,7 +66,7 @@ fn the_checksum_is_castagnolis() {
 fn scalars_read_back() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
-    let mut writer = EventWriter::create(&dir).unwrap();
+    let mut writer = EventWriter::open(&dir, None).unwrap();
     writer.scalars(0, &[("loss", 2.5)]).unwrap();
     writer.scalars(1, &[("loss", 2.25), ("top1", 0.5)]).unwrap();
     writer.scalars(2, &[("loss", f32::NAN)]).unwrap();
@@ -75,7 +75,7 @@ fn scalars_read_back() {
     assert_eq!(loss[..2], [(0, 2.5), (1, 2.25)]);
     assert!(loss[2].1.is_nan());
     assert_eq!(series(&dir, "top1"), [(1, 0.5)]);
-    EventWriter::create(&dir).unwrap();
+    EventWriter::open(&dir, None).unwrap();
     assert!(series(&dir, "loss").is_empty());
 }
 
@@ -83,22 +83,22 @@ fn scalars_read_back() {
 fn a_resumed_run_forgets_what_came_after_its_checkpoint() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
-    let mut writer = EventWriter::create(dir).unwrap();
+    let mut writer = EventWriter::open(dir, None).unwrap();
     for step in 0..5 {
         writer.scalars(step, &[("loss", step as f32)]).unwrap();
     }
-    let mut writer = EventWriter::resume(dir, 2).unwrap();
+    let mut writer = EventWriter::open(dir, Some(2)).unwrap();
     for step in 3..300 {
         writer.scalars(step, &[("loss", 30.0)]).unwrap();
     }
     // A session that logs nothing before it is resumed.
-    EventWriter::resume(dir, 200).unwrap();
-    let mut writer = EventWriter::resume(dir, 3).unwrap();
+    EventWriter::open(dir, Some(200)).unwrap();
+    let mut writer = EventWriter::open(dir, Some(3)).unwrap();
     writer.scalars(4, &[("loss", 40.0)]).unwrap();
     let expected = [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)];
     assert_eq!(series(dir, "loss"), expected);
     // Resume from before the end of the first session.
-    let mut writer = EventWriter::resume(dir, 1).unwrap();
+    let mut writer = EventWriter::open(dir, Some(1)).unwrap();
     writer.scalars(2, &[("loss", 20.0)]).unwrap();
     assert_eq!(series(dir, "loss"), [(0, 0.0), (1, 1.0), (2, 20.0)]);
 }
@@ -108,15 +108,15 @@ fn a_file_torn_at_any_byte_is_continued() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let path = dir.join(EVENTS_FILE);
-    let mut writer = EventWriter::create(dir).unwrap();
+    let mut writer = EventWriter::open(dir, None).unwrap();
     writer.scalars(1, &[("loss", 1.0)]).unwrap();
     let first = fs::read(&path).unwrap().len();
     writer.scalars(2, &[("loss", 2.0)]).unwrap();
     let bytes = fs::read(&path).unwrap();
     for n in 0..bytes.len() {
-        EventWriter::create(dir).unwrap();
+        EventWriter::open(dir, None).unwrap();
         fs::write(&path, &bytes[..n]).unwrap();
-        let mut writer = EventWriter::resume(dir, 1).unwrap();
+        let mut writer = EventWriter::open(dir, Some(1)).unwrap();
         writer.scalars(2, &[("loss", 3.0)]).unwrap();
         let expected: &[(i64, f32)] = match n >= first {
             true => &[(1, 1.0), (2, 3.0)],

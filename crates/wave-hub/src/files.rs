@@ -10,10 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::HubError;
 use crate::atomic::write_atomic;
 
-/// Reads a JSON file.
-///
-/// # Errors
-/// Also if it does not describe a `T`.
+/// Reads a JSON file that describes a `T`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     let bytes = read_bytes(path)?;
     if bytes.is_empty() {
@@ -33,19 +30,13 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     })
 }
 
-/// Reads a text file.
-///
-/// # Errors
-/// Also if it is not UTF-8.
+/// Reads a text file in UTF-8.
 pub fn read_text(path: &Path) -> Result<String, HubError> {
     String::from_utf8(read_bytes(path)?)
         .map_err(|_| HubError::malformed(path, "is not UTF-8 text", "write or copy it again"))
 }
 
-/// Writes `value` as indented JSON with a final newline, whole or not at all.
-///
-/// # Errors
-/// Also if `value` has no JSON form (a map whose keys are not strings).
+/// Writes `value`, whose maps have strings as keys, as indented JSON with a final newline, whole or not at all.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), HubError> {
     write_atomic(path, json_bytes(path, value)?.as_slice())
 }
@@ -59,19 +50,13 @@ pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// The whole content of a regular file.
-///
-/// # Errors
-/// Also for a directory, a pipe or a device, which may never end.
+/// The whole content of a regular file: a pipe or a device may never end.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
     check_is_file(path)?;
     fs::read(path).map_err(HubError::io("read", path))
 }
 
 /// The first `most` bytes of a regular file, or all if it has fewer.
-///
-/// # Errors
-/// As [`read_bytes`].
 pub(crate) fn read_start(path: &Path, most: u64) -> Result<Vec<u8>, HubError> {
     check_is_file(path)?;
     let mut start = Vec::new();
@@ -113,57 +98,5 @@ pub(crate) fn is_absent(cause: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::testing::check_refused;
-
-    #[test]
-    fn json_is_indented_ends_in_a_newline_and_reads_back() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("deep/numbers.json");
-        let numbers = BTreeMap::from([("one".to_owned(), 1), ("two".to_owned(), 2)]);
-        write_json(&path, &numbers).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "{\n  \"one\": 1,\n  \"two\": 2\n}\n");
-        assert_eq!(read_json::<BTreeMap<String, i32>>(&path).unwrap(), numbers);
-    }
-
-    #[test]
-    fn json_that_cannot_be_read_is_a_wrong_request() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("numbers.json");
-        let read = |path: &Path| read_json::<BTreeMap<String, i32>>(path);
-        check_refused(read(&path), &["numbers.json", "no such file"]);
-        check_refused(read(root.path()), &["is a directory"]);
-        check_refused(read(&path.join("below")), &["no such file"]);
-        for (content, expected) in [
-            (&b""[..], "is empty"),
-            (b"{\"one\": ", "not valid JSON"),
-            (b"{\"one\": 1} trailing", "not valid JSON"),
-            (b"\xff\xfe", "not valid JSON"),
-            (b"{\"one\": \"uno\"}", "line 1"),
-            (b"[]", "unexpected JSON"),
-        ] {
-            fs::write(&path, content).unwrap();
-            check_refused(read(&path), &["numbers.json", expected]);
-        }
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_device_without_end_is_refused() {
-        check_refused(read_bytes(Path::new("/dev/zero")), &["device"]);
-    }
-
-    #[test]
-    fn a_value_without_json_form_is_not_written() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("pairs.json");
-        let error = write_json(&path, &BTreeMap::from([((1, 2), 3)])).unwrap_err();
-        assert!(!error.is_request());
-        assert!(error.to_string().contains("string keys"), "{error}");
-        assert!(!path.exists());
-    }
-}
+#[path = "files_tests.rs"]
+mod tests;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use candle_core::{DType, Tensor};
 
@@ -26,10 +25,7 @@ impl FloatType {
         self.dtype().size_in_bytes()
     }
 
-    /// Weights as they read back when they are stored as this type: rounded to it, and f32 again.
-    ///
-    /// # Errors
-    /// If the type cannot hold the values of a tensor.
+    /// Weights as they read back when they are stored as this type, if it can hold them: rounded to it, and f32 again.
     pub fn rounded(self, weights: &Weights) -> Result<Weights, HubError> {
         let path = Path::new("model.safetensors");
         cast(path, &cast(path, weights, self)?, Self::F32)
@@ -47,17 +43,6 @@ impl FloatType {
 impl fmt::Display for FloatType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.dtype().as_str())
-    }
-}
-
-/// From `f32`, `f16` or `bf16`; the error says so.
-impl FromStr for FloatType {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::F32, Self::F16, Self::Bf16];
-        let named = all.into_iter().find(|float| float.to_string() == text);
-        named.ok_or_else(|| format!("`{text}` is not one of f32, f16 and bf16"))
     }
 }
 
@@ -89,7 +74,7 @@ pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<W
 }
 
 /// The largest magnitude; infinite once any value is, 0 for an empty tensor.
-fn largest(tensor: &Tensor) -> candle_core::Result<f32> {
+pub(crate) fn largest(tensor: &Tensor) -> candle_core::Result<f32> {
     let values = tensor.to_dtype(DType::F32)?.flatten_all()?;
     let values = values.to_vec1::<f32>()?;
     Ok(values.iter().fold(0.0, |max: f32, v| max.max(v.abs())))

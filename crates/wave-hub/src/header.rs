@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use candle_core::Tensor;
 use safetensors::tensor::{TensorInfo, TensorView};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::HubError;
 
@@ -28,7 +29,6 @@ pub(crate) struct Parsed<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Parses `bytes`, the content of the file `path`.
 pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubError> {
     taken_apart(bytes).map_err(|found| {
         let (found, remedy) = match another_format(bytes) {
@@ -39,25 +39,31 @@ pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubE
     })
 }
 
-/// The bytes before the data: length and padded JSON. `tensors` in the order of their offsets.
+/// The bytes before the data: length and padded JSON. `tensors` in the order of their data.
 pub(crate) fn build(
     metadata: &BTreeMap<String, String>,
-    tensors: &[(&str, TensorInfo)],
-) -> serde_json::Result<Vec<u8>> {
-    let mut entries = Vec::with_capacity(tensors.len() + 1);
+    tensors: &[(&String, &Tensor)],
+) -> Vec<u8> {
+    let mut entries = Map::new();
     if !metadata.is_empty() {
-        let texts = serde_json::to_string(metadata)?;
-        entries.push(format!("\"{METADATA}\":{texts}"));
+        entries.insert(METADATA.to_owned(), json!(metadata));
     }
-    for (name, info) in tensors {
-        let name = serde_json::to_string(name)?;
-        entries.push(format!("{name}:{}", serde_json::to_string(info)?));
+    let mut start = 0;
+    for (name, tensor) in tensors {
+        let end = start + tensor.elem_count() * tensor.dtype().size_in_bytes();
+        let info = TensorInfo {
+            dtype: tensor.dtype().into(),
+            shape: tensor.dims().to_vec(),
+            data_offsets: (start, end),
+        };
+        entries.insert((*name).clone(), json!(info));
+        start = end;
     }
-    let mut json = format!("{{{}}}", entries.join(",")).into_bytes();
+    let mut json = Value::Object(entries).to_string().into_bytes();
     json.resize(json.len().next_multiple_of(LENGTH_BYTES), b' ');
     let mut header = (json.len() as u64).to_le_bytes().to_vec();
     header.extend(json);
-    Ok(header)
+    header
 }
 
 fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {

@@ -25,8 +25,6 @@
 //! Two weaknesses of hf-hub 1.0.0 cannot be fixed from outside: it takes the headers `ETag` and `X-Repo-Commit` as
 //! file names unchecked, so that a malicious hub can write outside the cache (`HF_ENDPOINT` has to be trusted); and
 //! its HEAD requests have no timeout.
-//!
-//! TLS is rustls with aws-lc, which is what hf-hub's defaults turn on; there is no feature to choose another.
 
 use std::sync::Arc;
 
@@ -48,9 +46,9 @@ mod tests;
 
 pub use cache::cached;
 pub use name::{HubName, RepoName};
-pub use plan::{Plan, PlannedFile, plan};
-pub use publish::{PublishOptions, Published, publish};
-pub use pull::{Choose, Pulled, Refusal, checkout, pull, pull_data};
+pub use plan::{PlannedFile, Published};
+pub use publish::{PublishOptions, publish};
+pub use pull::{Choose, Pulled, checkout, pull, pull_data};
 pub use search::{Found, search};
 pub use settings::{HubSettings, Token};
 

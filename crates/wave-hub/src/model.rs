@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::directory::{
     CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, SCALERS_FILE, promised_file, read_config,
     write_artefact,
 };
 use crate::float::cast;
-use crate::numbers::{check_label_names, check_numbers, check_offset};
+use crate::numbers::{FLOOR, HALF_TO_EVEN, check_label_names, check_numbers, check_word};
 use crate::onnx::{self, VitSizes};
 use crate::tensors::read_weights;
 use crate::{FloatType, HubError, Weights};
@@ -111,9 +111,6 @@ impl Default for PretrainedCfg {
 }
 
 /// Reads a model directory: its `config.json` and `model.safetensors`.
-///
-/// # Errors
-/// Also for a directory of another kind, or a file that contradicts itself.
 pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let (kind, config) = read_config(dir)?;
     let remedy = match kind {
@@ -145,13 +142,10 @@ pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, Hu
 }
 
 /// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`,
-/// the graph `model.onnx` if its sizes and metadata are given, and `config.json`.
+/// the graph `model.onnx` if `onnx`, and `config.json`.
 ///
 /// Files that an earlier model left next to its weights (scalers, an ONNX graph, transformers' preprocessing) are
 /// removed, unless they are written again; other files in `dir` are left alone.
-///
-/// # Errors
-/// Also if `float` cannot hold a weight, or an ONNX file cannot hold the graph.
 pub fn write_model(
     dir: &Path,
     config: &ModelConfig,
@@ -159,18 +153,51 @@ pub fn write_model(
     scalers: Option<&Weights>,
     card: &str,
     float: FloatType,
-    graph: Option<(&VitSizes, &BTreeMap<String, String>)>,
+    onnx: bool,
 ) -> Result<(), HubError> {
     check(config)
         .map_err(|found| HubError::unwritable(&dir.join(CONFIG_FILE), found, "correct it"))?;
     let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
     let mut more = Vec::new();
-    if let Some((sizes, metadata)) = graph {
+    if onnx {
         let path = dir.join(ONNX_FILE);
-        more.push(onnx::stage(&path, sizes, &weights, metadata, float)?);
+        let sizes = graph_sizes(config).ok_or_else(|| {
+            let found = "only vision transformers have a graph";
+            HubError::unwritable(&path, found, "write another layout")
+        })?;
+        let metadata = graph_metadata(config);
+        more.push(onnx::stage(&path, &sizes, &weights, &metadata, float)?);
     }
     let files = [(MODEL_FILE, Some(&weights)), (SCALERS_FILE, scalers)];
     write_artefact(dir, &files, card, more, config)
+}
+
+fn graph_sizes(config: &ModelConfig) -> Option<VitSizes> {
+    let args = &config.model_args;
+    let size = |key: &str| Some(args.get(key)?.as_u64()? as usize);
+    Some(VitSizes {
+        image_size: size("img_size")?,
+        channels: size("in_chans")?,
+        patch: size("patch_size")?,
+        depth: size("depth")?,
+        width: size("embed_dim")?,
+        heads: size("num_heads")?,
+        classes: config.num_classes,
+        class_token: args.get("class_token")?.as_bool()?,
+        norm_eps: config.layer_norm_eps.unwrap_or(1e-6) as f32,
+    })
+}
+
+/// Metadata of a graph for its users: preprocessing, and names of the classes.
+fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
+    let said = json!(config);
+    let steps = ["mean", "std", "crop_pct", "interpolation", "crop_mode"];
+    let steps = steps.map(|key| (key, &said["pretrained_cfg"][key]));
+    let own = ["crop_offset", "label_names"].map(|key| (key, &said[key]));
+    let all = steps.into_iter().chain(own);
+    all.filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| (key.to_owned(), value.to_string()))
+        .collect()
 }
 
 /// A model's configuration, from the content of the file `path`.
@@ -256,7 +283,8 @@ fn check(config: &ModelConfig) -> Result<(), String> {
             "`layer_norm_eps` is {eps}, expected a number between 0 and 1"
         ));
     }
-    check_offset(config.crop_offset.as_deref())?;
+    let roundings = [HALF_TO_EVEN, FLOOR];
+    check_word("crop_offset", config.crop_offset.as_deref(), roundings)?;
     check_prepared(&config.pretrained_cfg)
 }
 

@@ -37,12 +37,15 @@ pub(crate) fn check_label_names(names: &[String], classes: usize) -> Result<(), 
     }
 }
 
-/// Refuses an unknown rounding.
-pub(crate) fn check_offset(offset: Option<&str>) -> Result<(), String> {
-    match offset {
-        None | Some(HALF_TO_EVEN | FLOOR) => Ok(()),
-        Some(other) => Err(format!(
-            "`crop_offset` is `{other}`, expected {HALF_TO_EVEN} or {FLOOR}"
-        )),
+/// Refuses the value of an optional key that is not one of two words.
+pub(crate) fn check_word(key: &str, found: Option<&str>, known: [&str; 2]) -> Result<(), String> {
+    match found {
+        Some(found) if !known.contains(&found) => {
+            let [one, other] = known;
+            Err(format!(
+                "`{key}` is `{found}`, expected `{one}` or `{other}`"
+            ))
+        }
+        _ => Ok(()),
     }
 }

@@ -26,26 +26,19 @@ const MAX_BYTES: u64 = 2_147_483_647;
 
 /// The sizes of a vision transformer, whose weights have timm's names.
 #[derive(Debug, Clone, PartialEq)]
-pub struct VitSizes {
+pub(crate) struct VitSizes {
     /// Side of the square input, in pixels; a multiple of `patch`.
-    pub image_size: usize,
-    /// Channels of the input.
-    pub channels: usize,
-    /// Side of a patch, in pixels.
-    pub patch: usize,
-    /// Number of blocks.
-    pub depth: usize,
-    /// Channels of a token; a multiple of `heads`.
-    pub width: usize,
-    /// Attention heads.
-    pub heads: usize,
-    /// Outputs of the classifier.
-    pub classes: usize,
+    pub(crate) image_size: usize,
+    pub(crate) channels: usize,
+    pub(crate) patch: usize,
+    pub(crate) depth: usize,
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    pub(crate) classes: usize,
     /// True if a class token is classified (and the last norm is `norm`); otherwise the mean
     /// over the tokens is (and it is `fc_norm`).
-    pub class_token: bool,
-    /// The epsilon of every layer norm; timm's is 1e-6.
-    pub norm_eps: f32,
+    pub(crate) class_token: bool,
+    pub(crate) norm_eps: f32,
 }
 
 impl VitSizes {
@@ -60,7 +53,7 @@ impl VitSizes {
 }
 
 /// Stages a vision transformer as the ONNX file `path`. `weights` are those of timm's network of these sizes, all of
-/// type `float`. `metadata` becomes the file's free text: label names, normalisation and the like.
+/// type `float`. `metadata` becomes the file's free text.
 ///
 /// Everything before the weights is put together first, then they are written one by one, so that they are never in
 /// memory twice. Refuses a file beyond the format's 2 GiB.
@@ -73,43 +66,41 @@ pub(crate) fn stage(
 ) -> Result<Staged, HubError> {
     let graph = graph::vit(sizes, weights, float).map_err(HubError::tensor(path, "blocks"))?;
     let side = sizes.image_size;
-    let mut body = Message::new().text(schema::GRAPH_NAME, "vit");
+    // GraphProto: node 1, name 2, initializer 5, input 11, output 12.
+    let mut body = Message::new().text(2, "vit");
     for node in graph.nodes {
-        body = body.message(schema::GRAPH_NODE, node);
+        body = body.message(1, node);
     }
-    let image = [None, Some(sizes.channels), Some(side), Some(side)];
-    let logits = [None, Some(sizes.classes)];
-    body = body
-        .message(schema::GRAPH_INPUT, schema::float_value("images", &image))
-        .message(schema::GRAPH_OUTPUT, schema::float_value("logits", &logits));
+    let image = schema::float_value("images", &[sizes.channels, side, side]);
+    let logits = schema::float_value("logits", &[sizes.classes]);
+    body = body.message(11, image).message(12, logits);
     for constant in graph.constants {
-        body = body.message(schema::GRAPH_INITIALIZER, constant);
+        body = body.message(5, constant);
     }
     let mut length = body.as_bytes().len();
     let mut heads = Vec::new();
     for (name, tensor) in &graph.weights {
         let head = schema::float_head(name, tensor.dims(), float);
         let bytes = float.bytes() * tensor.elem_count();
-        let open = Message::new().open(schema::GRAPH_INITIALIZER, head.as_bytes().len() + bytes);
+        let open = Message::new().open(5, head.as_bytes().len() + bytes);
         let head = open.then(head.as_bytes());
         length += head.as_bytes().len() + bytes;
         heads.push(head);
     }
-    let opset = Message::new()
-        .text(schema::OPSET_DOMAIN, "")
-        .int(schema::OPSET_VERSION, OPSET);
+    // OperatorSetIdProto: domain 1, version 2.
+    let opset = Message::new().text(1, "").int(2, OPSET);
+    // ModelProto: ir_version 1, producer_name 2, producer_version 3, graph 7, opset_import 8, metadata_props 14.
     let mut file = Message::new()
-        .int(schema::MODEL_IR_VERSION, IR_VERSION)
-        .text(schema::MODEL_PRODUCER_NAME, "wave")
-        .text(schema::MODEL_PRODUCER_VERSION, env!("CARGO_PKG_VERSION"))
-        .message(schema::MODEL_OPSET_IMPORT, opset);
+        .int(1, IR_VERSION)
+        .text(2, "wave")
+        .text(3, env!("CARGO_PKG_VERSION"))
+        .message(8, opset);
     for (key, value) in metadata {
-        let entry = Message::new()
-            .text(schema::ENTRY_KEY, key)
-            .text(schema::ENTRY_VALUE, value);
-        file = file.message(schema::MODEL_METADATA_PROPS, entry);
+        // StringStringEntryProto: key 1, value 2.
+        let entry = Message::new().text(1, key).text(2, value);
+        file = file.message(14, entry);
     }
-    let file = file.open(schema::MODEL_GRAPH, length);
+    let file = file.open(7, length);
     let total = (file.as_bytes().len() + length) as u64;
     if total > MAX_BYTES {
         let found =

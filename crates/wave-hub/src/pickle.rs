@@ -9,8 +9,8 @@ use std::sync::Once;
 use candle_core::Tensor;
 use candle_core::pickle::{PthTensors, TensorInfo};
 
-use crate::element::element_types;
 use crate::files::read_start;
+use crate::tensors::type_in_memory;
 use crate::{HubError, Weights};
 
 /// Keys of the weights in checkpoints, in timm's order: averaged ones first. A plain state dict has none of these.
@@ -46,7 +46,7 @@ pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
         HubError::malformed(path, found, remedy)
     })?;
     let kept = |(name, tensor): (String, Tensor)| {
-        let (_, kept) = element_types(path, &name, tensor.dtype().into(), tensor.dims())?;
+        let kept = type_in_memory(path, &name, tensor.dtype().into(), tensor.dims())?;
         let tensor = tensor
             .to_dtype(kept)
             .map_err(HubError::tensor(path, &name))?;

@@ -18,8 +18,6 @@ mod classes;
 mod export;
 mod processor;
 
-pub use export::Processor;
-
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -144,11 +142,8 @@ impl Preprocessing {
 /// Reads the preprocessing of the model in `dir`: timm's `pretrained_cfg` in the `config.json` of a directory in
 /// timm's layout; in transformers', the `image_processor` of `processor_config.json`, else
 /// `preprocessor_config.json`, with the defaults of their class. Without these files, the defaults of the
-/// class that transformers has for the `model_type` are assumed.
-///
-/// # Errors
-/// Also if a file is of a class that is not known here, or asks for steps that no plain transform takes (no rescaling,
-/// padding).
+/// class that transformers has for the `model_type` are assumed. Refuses unknown classes, and steps that no plain
+/// transform takes (no rescaling, padding).
 pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
     let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
@@ -211,11 +206,8 @@ fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
 
 /// A side of a square, or a pair of sides.
 fn sides(value: &Value) -> Option<[usize; 2]> {
-    let side = |value: &Value| usize::try_from(value.as_u64()?).ok();
-    match value {
-        Value::Array(pair) if pair.len() == 2 => Some([side(&pair[0])?, side(&pair[1])?]),
-        value => Some([side(value)?; 2]),
-    }
+    let square = value.as_u64().map(|side| [side as usize; 2]);
+    square.or_else(|| serde_json::from_value(value.clone()).ok())
 }
 
 #[cfg(test)]

@@ -7,26 +7,26 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::Device;
+use candle_core::safetensors::Load;
 use sha2::{Digest, Sha256};
 
 use crate::atomic::Staged;
 use crate::digest::hex;
 use crate::files::read_bytes;
-use crate::tensors::{fill, lay_out, raw};
+use crate::tensors::{fill, ordered, raw};
 use crate::{HubError, Weights, header};
 
 /// The metadata's key of the checksum.
 const CHECKSUM: &str = "sha256";
 
-/// Writes a table into a directory that exists, whole or not at all. The same content gives the same
-/// bytes.
+/// Writes a table into a directory that exists, whole or not at all. The same content gives the same bytes.
 pub fn write_table(
     path: &Path,
     table: &Weights,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), HubError> {
-    let (_, order) = lay_out(path, table, metadata)?;
+    let order = ordered(table);
     let mut hasher = Sha256::new();
     hasher.update(canonical(metadata).as_bytes());
     for (name, tensor) in &order {
@@ -34,15 +34,11 @@ pub fn write_table(
     }
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.into(), hex(&hasher.finalize()));
-    let (header, order) = lay_out(path, table, &metadata)?;
+    let header = header::build(&metadata, &order);
     Staged::beside(path, |file| fill(path, &header, &order, file))?.commit_synced()
 }
 
-/// Reads what [`write_table`] wrote: each tensor in its own type, and the metadata without the
-/// checksum.
-///
-/// # Errors
-/// Also if the content does not match its checksum.
+/// Reads what [`write_table`] wrote, and compares the checksum: each tensor in its own type, and the other metadata.
 pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let remedy = "the file is damaged: remove it or copy it again";
     let damaged = |found: String| HubError::malformed(path, found, remedy);
@@ -61,11 +57,8 @@ pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), Hu
     }
     let mut table = Weights::new();
     for (name, view) in parsed.tensors {
-        let dtype = DType::try_from(view.dtype())
-            .map_err(|_| damaged(format!("tensor `{name}` has type {}", view.dtype())))?;
-        let tensor = Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
-            .map_err(HubError::tensor(path, &name))?;
-        table.insert(name, tensor);
+        let tensor = view.load(&Device::Cpu);
+        table.insert(name.clone(), tensor.map_err(HubError::tensor(path, &name))?);
     }
     Ok((table, parsed.metadata))
 }

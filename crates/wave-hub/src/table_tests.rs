@@ -1,3 +1,5 @@
+use candle_core::{DType, Tensor};
+
 use super::*;
 use std::fs;
 

@@ -11,10 +11,11 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE};
-use crate::numbers::{HALF_TO_EVEN, check_label_names, check_numbers, check_offset};
+use crate::float::largest;
+use crate::numbers::{FLOOR, HALF_TO_EVEN, check_label_names, check_numbers, check_word};
 use crate::preprocessing::{Preprocessing, Source, Told};
-use crate::versioned::{Versioned, check_names, check_sizes, check_written, read, write};
-use crate::{FloatType, HubError, Provenance, Weights};
+use crate::versioned::{Versioned, check_names, check_sizes, read, write};
+use crate::{FloatType, HubError, Weights};
 
 /// The program [`EXPAND_FILE`], the same in every directory.
 pub(crate) const EXPAND: &[u8] = include_bytes!("templates/expand.py");
@@ -73,7 +74,7 @@ pub struct TemplateConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_offset: Option<String>,
     /// Provenance: recipe, ancestor, data, seed, version, epochs.
-    pub provenance: Provenance,
+    pub provenance: Value,
     /// Accuracies measured at the sizes tried.
     pub accuracies: Vec<Accuracy>,
     /// Accuracies of models that differ from the auxiliary in more than depth and width.
@@ -82,6 +83,24 @@ pub struct TemplateConfig {
 }
 
 impl TemplateConfig {
+    /// The numbers recorded in the provenance under this key, such as `widths`: condensed sizes, or values that steps
+    /// sampled in addition to the auxiliary's.
+    pub fn sampled(&self, key: &str) -> Vec<f64> {
+        let all = self.provenance[key].as_array().into_iter().flatten();
+        all.filter_map(Value::as_f64).collect()
+    }
+
+    /// Epochs of the condensations that the templates grew from, if any, and then of their own.
+    pub fn all_epochs(&self) -> Vec<f64> {
+        let mut epochs = Vec::new();
+        let mut record = Some(&self.provenance);
+        while let Some(own) = record {
+            epochs.insert(0, own["epochs"].as_f64().unwrap_or(0.0));
+            record = own.get("grown").filter(|grown| !grown.is_null());
+        }
+        epochs
+    }
+
     /// The preprocessing of images.
     pub fn preprocessing(&self) -> Preprocessing {
         let told = |key: &str| Source::File(format!("{CONFIG_FILE}: {key}"));
@@ -148,16 +167,13 @@ pub struct Accuracy {
     pub condition: String,
 }
 
-/// Reads a template directory and checks that its file holds what its configuration says.
-///
-/// # Errors
-/// Also for another kind or format version, where one file contradicts the other, or for templates of zeros.
+/// Reads a template directory and checks that its file holds what its configuration says, and no templates of zeros.
 pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError> {
     let (config, weights) = read::<TemplateConfig>(dir)?;
     let path = dir.join(TEMPLATES_FILE);
     let all = weights.iter();
     for (name, t) in all.filter(|(name, _)| name.contains("templates.")) {
-        if is_zero(t).map_err(HubError::tensor(&path, name))? {
+        if largest(t).map_err(HubError::tensor(&path, name))? == 0.0 {
             let found = format!("tensor `{name}` is 0 everywhere, expected templates");
             return Err(HubError::malformed(&path, found, "condense again"));
         }
@@ -180,24 +196,13 @@ pub fn write_templates(
 impl Versioned for TemplateConfig {
     const KIND: Kind = Kind::Templates;
     const FILE: &'static str = TEMPLATES_FILE;
-    const NOUN: &'static str = "templates";
     const VERB: &'static str = "condense";
 
     fn check(&self) -> Result<(), String> {
-        check_written(self.format_version)?;
-        if !["tile", "interleave"].contains(&self.kronecker.as_str()) {
-            let found = &self.kronecker;
-            return Err(format!(
-                "`kronecker` is `{found}`, expected `tile` or `interleave`"
-            ));
-        }
-        if let Some(found) = &self.depth_rule
-            && !["l/(L-1)", "l/L"].contains(&found.as_str())
-        {
-            return Err(format!(
-                "`depth_rule` is `{found}`, expected `l/(L-1)` or `l/L`"
-            ));
-        }
+        let roundings = [HALF_TO_EVEN, FLOOR];
+        check_word("kronecker", Some(&self.kronecker), ["tile", "interleave"])?;
+        check_word("depth_rule", self.depth_rule.as_deref(), ["l/(L-1)", "l/L"])?;
+        check_word("crop_offset", self.crop_offset.as_deref(), roundings)?;
         check_sizes(&[
             ("template_size", self.template_size),
             ("anchors", self.anchors),
@@ -231,7 +236,6 @@ impl Versioned for TemplateConfig {
             }
         }
         check_numbers(&self.mean, &self.std, self.crop_pct)?;
-        check_offset(self.crop_offset.as_deref())?;
         let (n, channels) = (self.mean.len(), self.channels);
         if n != channels {
             return Err(format!("`mean` has {n} values for {channels} channels"));
@@ -312,11 +316,6 @@ fn check_level(
         }
     }
     Ok(names)
-}
-
-fn is_zero(tensor: &Tensor) -> candle_core::Result<bool> {
-    let largest = tensor.abs()?.max_all()?.to_scalar::<f32>()?;
-    Ok(largest == 0.0)
 }
 
 /// The shape of a tensor that has to be there.

@@ -5,20 +5,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{self, Dtype, TensorInfo};
+use safetensors::tensor::{self, Dtype};
 
 use crate::atomic::Staged;
-use crate::element::{element_types, is_step_count};
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights, pickle};
 
 /// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
 /// header's metadata.
-///
-/// # Errors
-/// Also for a tensor of an element type that weights do not have.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     if pickle::is_archive(path)? {
         return Ok((pickle::read(path)?, BTreeMap::new()));
@@ -27,19 +24,43 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
     let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
-        let (stored, kept) = element_types(path, &name, view.dtype(), view.shape())?;
-        let tensor = Tensor::from_raw_buffer(view.data(), stored, view.shape(), &Device::Cpu)
-            .and_then(|tensor| tensor.to_dtype(kept))
-            .map_err(HubError::tensor(path, &name))?;
-        weights.insert(name, tensor);
+        let kept = type_in_memory(path, &name, view.dtype(), view.shape())?;
+        let tensor = view.load(&Device::Cpu).and_then(|t| t.to_dtype(kept));
+        weights.insert(name.clone(), tensor.map_err(HubError::tensor(path, &name))?);
     }
     Ok((weights, parsed.metadata))
 }
 
-/// [`read_tensors`] of a model or templates.
-///
-/// # Errors
-/// Also for the first tensor that holds a NaN or an infinity.
+/// The element type in memory of a tensor of this name, type and shape in a file.
+pub(crate) fn type_in_memory(
+    path: &Path,
+    name: &str,
+    dtype: Dtype,
+    shape: &[usize],
+) -> Result<DType, HubError> {
+    match dtype {
+        Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(DType::F32),
+        Dtype::I64 if is_step_count(name, shape) || is_places(name) => Ok(DType::I64),
+        other => Err(HubError::malformed(
+            path,
+            format!("tensor `{name}` of shape {shape:?} has type {other}"),
+            "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
+             `num_batches_tracked`): convert or drop the tensor",
+        )),
+    }
+}
+
+/// True if a tensor of this name holds position indices, as in older files of transformers and timm.
+fn is_places(name: &str) -> bool {
+    let last = name.rsplit('.').next();
+    last.is_some_and(|last| ["position_ids", "relative_position_index"].contains(&last))
+}
+
+fn is_step_count(name: &str, shape: &[usize]) -> bool {
+    shape.is_empty() && name.rsplit('.').next() == Some("num_batches_tracked")
+}
+
+/// [`read_tensors`] of a model or templates, without NaN or infinity.
 pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
     let (weights, _) = read_tensors(path)?;
     for (name, tensor) in &weights {
@@ -70,9 +91,6 @@ pub fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
 ///
 /// Tensors lie in name order, except that the widest element type comes first, as in files of the format's own writers,
 /// so that each tensor is aligned.
-///
-/// # Errors
-/// Also for a tensor that could not be read back.
 pub fn write_tensors(
     path: &Path,
     weights: &Weights,
@@ -93,47 +111,23 @@ fn stage(
     metadata: &BTreeMap<String, String>,
 ) -> Result<Staged, HubError> {
     check_writable(path, weights)?;
-    let (header, order) = lay_out(path, weights, metadata)?;
+    let order = ordered(weights);
+    let header = header::build(metadata, &order);
     Staged::new(path, |file| fill(path, &header, &order, file))
 }
 
-/// The header, and the tensors in the order of their data.
-#[expect(clippy::type_complexity)]
-pub(crate) fn lay_out<'a>(
-    path: &Path,
-    weights: &'a Weights,
-    metadata: &BTreeMap<String, String>,
-) -> Result<(Vec<u8>, Vec<(&'a str, &'a Tensor)>), HubError> {
-    let mut order: Vec<(&str, &Tensor)> = weights
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), tensor))
-        .collect();
+/// The tensors in the order of their data.
+pub(crate) fn ordered(weights: &Weights) -> Vec<(&String, &Tensor)> {
+    let mut order: Vec<_> = weights.iter().collect();
     // Stable, so the names stay in order within a type.
     order.sort_by_key(|(_, tensor)| std::cmp::Reverse(Dtype::from(tensor.dtype())));
-
-    let mut start = 0;
-    let mut entries = Vec::with_capacity(order.len());
-    for &(name, tensor) in &order {
-        let end = start + tensor.elem_count() * tensor.dtype().size_in_bytes();
-        let info = TensorInfo {
-            dtype: tensor.dtype().into(),
-            shape: tensor.dims().to_vec(),
-            data_offsets: (start, end),
-        };
-        entries.push((name, info));
-        start = end;
-    }
-    let header = header::build(metadata, &entries).map_err(|cause| {
-        let found = format!("the header has no JSON form: {cause}");
-        HubError::unwritable(path, found, "rename")
-    })?;
-    Ok((header, order))
+    order
 }
 
 pub(crate) fn fill(
     path: &Path,
     header: &[u8],
-    order: &[(&str, &Tensor)],
+    order: &[(&String, &Tensor)],
     file: &mut dyn std::io::Write,
 ) -> Result<(), HubError> {
     let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(HubError::io("write", path));

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CONFIG_FILE, DIGESTS, MODEL_FILE, PREPROCESSOR_FILE, SCALERS_FILE, write_artefact,
+    CONFIG_FILE, Kind, MODEL_FILE, PREPROCESSOR_FILE, SCALERS_FILE, kind_of, read_config,
+    write_artefact,
 };
-use crate::files::{json_bytes, read_json};
+use crate::files::json_bytes;
 use crate::float::cast;
 use crate::model::read_model_weights;
 use crate::{FloatType, HubError, Weights};
@@ -19,16 +20,13 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// Reads a model in transformers' native layout: `config.json` as it is, and the weights under the names they have
 /// there. For the preparation of images, see [`crate::read_preprocessing`].
-///
-/// # Errors
-/// Also if `config.json` is not of this layout.
 pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
-    let path = dir.join(CONFIG_FILE);
-    let config: Value = read_json(&path)?;
-    check(&config).map_err(|found| {
+    let (kind, config) = read_config(dir)?;
+    if kind != Kind::Transformers {
+        let found = format!("is {kind}, expected {}", Kind::Transformers);
         let remedy = "name a directory that transformers' `save_pretrained` wrote";
-        HubError::malformed(&path, found, remedy)
-    })?;
+        return Err(HubError::malformed(dir, found, remedy));
+    }
     let remedy = match dir.join(INDEX_FILE).exists() {
         true => "its weights are sharded: save it with a larger `max_shard_size`",
         false => "copy it there; save other formats again with `safe_serialization`",
@@ -39,9 +37,6 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
 /// Writes a model in transformers' native layout: weights under the names they have there, as
 /// `float`; the scalers of an expanded model; `preprocessor_config.json` if given; the
 /// card; and `config.json` last. Other files are treated as by [`crate::write_model`].
-///
-/// # Errors
-/// Also if `config` has no `model_type`, or the weights do not fit `float`.
 pub fn write_transformers(
     dir: &Path,
     config: &Value,
@@ -51,8 +46,11 @@ pub fn write_transformers(
     card: &str,
     float: FloatType,
 ) -> Result<(), HubError> {
-    check(config)
-        .map_err(|found| HubError::unwritable(&dir.join(CONFIG_FILE), found, "correct it"))?;
+    if kind_of(config) != Some(Kind::Transformers) {
+        let found = "is not in transformers' layout, with a `model_type`";
+        let path = dir.join(CONFIG_FILE);
+        return Err(HubError::unwritable(&path, found, "correct it"));
+    }
     let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
     let mut more = Vec::new();
     if let Some(steps) = preprocessor {
@@ -60,22 +58,16 @@ pub fn write_transformers(
         more.push(Staged::from_bytes(&path, &json_bytes(&path, steps)?)?);
     }
     let mut config = config.clone();
-    if let Some(config) = config.as_object_mut() {
-        config.remove(DIGESTS); // of what it was read with
+    if let Some(steps) = preprocessor
+        && steps.get("pretrained_cfg").is_some()
+    {
+        // The class that lets timm prepare the images looks for its steps here.
+        for key in ["image_processor_type", "pretrained_cfg"] {
+            config[key] = steps[key].clone();
+        }
     }
     let files = [(MODEL_FILE, Some(&weights)), (SCALERS_FILE, scalers)];
     write_artefact(dir, &files, card, more, &config)
-}
-
-fn check(config: &Value) -> Result<(), String> {
-    if config.get("architecture").is_some() {
-        return Err("has an `architecture`, so it is in timm's layout".to_owned());
-    }
-    match config.get("model_type") {
-        Some(Value::String(_)) => Ok(()),
-        Some(other) => Err(format!("`model_type` is {other}, expected a name")),
-        None => Err("has no `model_type`".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -65,9 +65,7 @@ fn narrow_types_take_half_the_space_and_read_back_as_f32() {
         let narrow = weights["a"].to_dtype(float.dtype()).unwrap();
         let expected = Weights::from([("a".to_owned(), narrow.to_dtype(DType::F32).unwrap())]);
         check_equal(&found, &expected);
-        assert_eq!(float.to_string().parse::<FloatType>().unwrap(), float);
     }
-    assert!("f64".parse::<FloatType>().unwrap_err().contains("bf16"));
 }
 
 #[test]
@@ -90,15 +88,15 @@ fn values_beyond_f16_are_refused_by_name_and_bf16_holds_them() {
 fn other_layouts_and_missing_files_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
-    check_refused(read_transformers(dir), &["no such file"]);
+    check_refused(read_transformers(dir), &["config.json is missing"]);
     fs::write(
         dir.join(CONFIG_FILE),
         r#"{"architecture": "x", "model_type": "y"}"#,
     )
     .unwrap();
-    check_refused(read_transformers(dir), &["timm's layout"]);
+    check_refused(read_transformers(dir), &["is a model directory, expected"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"model_type": 3}"#).unwrap();
-    check_refused(read_transformers(dir), &["`model_type` is 3"]);
+    check_refused(read_transformers(dir), &["neither a model"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"model_type": "vit"}"#).unwrap();
     check_refused(
         read_transformers(dir),

@@ -22,8 +22,6 @@ pub(crate) trait Versioned: Serialize + DeserializeOwned {
     const KIND: Kind;
     /// The file of its weights.
     const FILE: &'static str;
-    /// A noun for its content, in errors.
-    const NOUN: &'static str;
     /// The stage that writes it.
     const VERB: &'static str;
 
@@ -46,12 +44,9 @@ pub(crate) fn read<C: Versioned>(dir: &Path) -> Result<(C, Weights), HubError> {
     let path = dir.join(CONFIG_FILE);
     check_version(&path, config.get("format_version"))?;
     let config: C = serde_json::from_value(config).map_err(|cause| {
-        let found = format!("is not the configuration of {}: {cause}", C::NOUN);
-        HubError::malformed(
-            &path,
-            found,
-            format!("correct the file or {} again", C::VERB),
-        )
+        let found = format!("is not the configuration of {}: {cause}", C::KIND);
+        let remedy = format!("correct the file or {} again", C::VERB);
+        HubError::malformed(&path, found, remedy)
     })?;
     config
         .check()
@@ -59,11 +54,16 @@ pub(crate) fn read<C: Versioned>(dir: &Path) -> Result<(C, Weights), HubError> {
     let remedy = format!("copy it there, or {} again", C::VERB);
     let path = promised_file(dir, C::FILE, &remedy)?;
     let weights = read_weights(&path)?;
-    config.check_weights(&weights).map_err(|found| {
-        let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
-        HubError::malformed(&path, found, remedy)
-    })?;
+    config
+        .check_weights(&weights)
+        .map_err(|found| stranger(&path, found))?;
     Ok((config, weights))
+}
+
+/// The error of a file that contradicts its configuration.
+pub(crate) fn stranger(path: &Path, found: String) -> HubError {
+    let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
+    HubError::malformed(path, found, remedy)
 }
 
 /// Writes the directory, with `more` files.
@@ -98,16 +98,6 @@ fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
     let said = version.map_or_else(|| "missing".to_owned(), Value::to_string);
     let found = format!("`format_version` is {said}, expected {FORMAT_VERSION}");
     Err(HubError::malformed(path, found, remedy))
-}
-
-/// Refuses to write other versions; on reading, they were refused before.
-pub(crate) fn check_written(version: u32) -> Result<(), String> {
-    match version {
-        FORMAT_VERSION => Ok(()),
-        _ => Err(format!(
-            "`format_version` is {version}, write version {FORMAT_VERSION}"
-        )),
-    }
 }
 
 /// Refuses sizes of 0.

@@ -4,28 +4,30 @@ use crate::error::named;
 use crate::indices::Layers;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::Attention;
-use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 
 /// The choices of all methods. Defaults are the papers'. Where a paper gives none, the field says whose
 /// interpretation the default is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
-    /// Position embedding, unless taken from a donor; by default as in [`DirectOptions::new`].
+    /// Position embedding, unless taken from a donor; by default sinusoidal for mimetic initialisation, which
+    /// depends on it, and learned otherwise.
     pub positions: Option<Positions>,
-    /// Scale of sinusoidal positions, if `positions` does not set it; by default [`Positions::usual_scale`].
+    /// Factor on sinusoidal positions, the thesis' gamma; by default about 2 for CIFAR-10, 1 for ImageNet
+    /// (section 3.2.4). Our interpretation: images of up to 64 pixels count as CIFAR-10's.
     pub position_scale: Option<f64>,
     /// Mean shift of the first MLP matrix; by default none, except for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
-    /// See [`DirectOptions::qk`].
+    /// Mimetic only: (alpha, beta) of W_Q W_Kᵀ ≈ alpha Z + beta I; by default the thesis' for ImageNet, (0.7,
+    /// 0.7). With (0, 0), Q and K start as `rest`.
     pub qk: Option<(f64, f64)>,
-    /// See [`DirectOptions::vp`].
+    /// Mimetic only: (alpha, beta) of W_V W_proj = alpha Z − beta I; by default the thesis' for ImageNet, (0.4,
+    /// 0.4). With (0, 0), V and the projection start as `rest`.
     pub vp: Option<(f64, f64)>,
-    /// See [`DirectOptions::attention`].
+    /// Mimetic only: the factorisation of attention.
     pub attention: Attention,
-    /// See [`DirectOptions::base`].
-    pub base: Base,
     /// Initialisation of everything that a transfer, or a method for some matrices only, leaves unchanged.
-    /// Our interpretation: timm's default, which is also DeiT's.
+    /// Our interpretation: timm's default, which is also DeiT's and isolates the effect of the method. Xavier
+    /// trains better at narrow widths, where 0.02 is too small.
     pub rest: DirectMethod,
     /// The layers taken from a deeper donor.
     pub layers: Layers,
@@ -42,23 +44,35 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// The options of a direct method with these choices, for images of this size.
-    pub fn options(&self, method: DirectMethod, image_size: usize) -> DirectOptions {
-        let mut options = DirectOptions {
-            attention: self.attention,
-            base: self.base,
-            ..DirectOptions::new(method)
-        };
-        options.positions = self.positions.unwrap_or(options.positions);
-        if let (None, Positions::Sinusoidal { scale }) = (self.positions, &mut options.positions) {
-            let usual = || Positions::usual_scale(image_size);
-            *scale = self.position_scale.unwrap_or_else(usual);
-        }
-        options.qk = self.qk.unwrap_or(options.qk);
-        options.vp = self.vp.unwrap_or(options.vp);
-        options.mlp_mean = self.mlp_mean.unwrap_or_default();
-        options
+    /// The mixing factors of Q and K, and of V and the projection.
+    pub(crate) fn mixes(&self) -> [(f64, f64); 2] {
+        [self.qk.unwrap_or((0.7, 0.7)), self.vp.unwrap_or((0.4, 0.4))]
     }
+}
+
+/// The distribution of the weight matrices. The formulas are listed at [`initialise`](crate::initialise).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectMethod {
+    /// Kaiming normal.
+    He,
+    /// timm's default for vision transformers.
+    #[default]
+    Timm,
+    /// Xavier uniform.
+    Xavier,
+    /// Mimetic attention.
+    Mimetic,
+}
+
+named!(DirectMethod, "method", "he" => He, "timm" => Timm, "xavier" => Xavier, "mimetic" => Mimetic);
+
+/// The position embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// Truncated normal numbers with standard deviation 0.02.
+    Learned,
+    /// [`sinusoidal_positions`](crate::sinusoidal_positions), with zeros for the class token.
+    Sinusoidal,
 }
 
 /// The matrices that ZerO fills.
@@ -77,3 +91,27 @@ named!(
     ZeroScope, "part of the network for ZerO",
     "query-key" => QueryKey, "attention" => Attention, "blocks" => Blocks
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for method in DirectMethod::ALL {
+            assert_eq!(method.name().parse(), Ok(method));
+        }
+        for attention in Attention::ALL {
+            assert_eq!(attention.name().parse(), Ok(attention));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_those_that_exist() {
+        let message = "Kaiming".parse::<DirectMethod>().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "unknown method `Kaiming`: use one of he, timm, xavier, mimetic"
+        );
+    }
+}

@@ -5,19 +5,17 @@ use wave_models::{NetworkError, Refusal, refuse};
 /// A result of this crate.
 pub type Result<T, E = NetworkError> = std::result::Result<T, E>;
 
-/// Returns `value` if it is finite.
-///
-/// # Errors
-/// If it is not; the message names it.
-pub fn finite(name: &str, value: f64) -> Result<f64, Refusal> {
+/// Returns `value` if it is finite, otherwise an error that names it.
+pub(crate) fn finite(name: &str, value: f64) -> Result<f64, Refusal> {
     match value.is_finite() {
         true => Ok(value),
         false => refuse!("{name} is {value}: use a finite number"),
     }
 }
 
-/// The error of a `method` that was given a different number of trained models than it needs.
-pub(crate) fn donors(method: &str, expected: usize, found: usize) -> Refusal {
+/// The error of a `method` that was given a trained model although it takes none, or none although it `needs` one.
+pub(crate) fn wrong_donor(method: &str, needs: bool) -> Refusal {
+    let (expected, found) = (u8::from(needs), u8::from(!needs));
     Refusal::new(format!(
         "{method} starts from {expected} trained model(s), found {found}: name the model with \
          --from if the method takes one"
@@ -55,12 +53,6 @@ macro_rules! named {
                 match self {
                     $($kind::$choice => $name),+
                 }
-            }
-        }
-
-        impl std::fmt::Display for $kind {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.name())
             }
         }
 

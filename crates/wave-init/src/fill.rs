@@ -7,14 +7,13 @@ use wave_models::fold::Affine;
 use wave_models::vit::VitShape;
 use wave_models::{Weights, refuse};
 
+use crate::choices::{Choices, DirectMethod, Positions};
 use crate::error::{Result, finite};
-use crate::mean_shift::first_layer;
-use crate::mimetic::{
-    Attention, equal_query_key, equal_value_projection, query_key, value_projection,
-};
-use crate::options::{Base, DirectMethod, DirectOptions, Positions};
-use crate::random::{generator, normal, of_layer, truncated_normal, uniform, xavier_uniform};
+use crate::mean_shift::shift_block;
+use crate::mimetic::{query_key, value_projection};
+use crate::random::{generator, normal, of_layer, truncated_normal, uniform};
 use crate::sinusoidal::sinusoidal_positions;
+use crate::start::Request;
 
 /// timm's standard deviation for linear layers and position embeddings.
 pub(crate) const TIMM_STD: f64 = 0.02;
@@ -32,7 +31,7 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 /// | `He` | normal, sd sqrt(2 / inputs) | normal, sd sqrt(2 / (c p²)), bias 0 |
 /// | `Timm` | normal, sd 0.02, truncated at ±2 | weight and bias uniform, ±1/sqrt(c p²) |
 /// | `Xavier` | uniform, ±sqrt(6 / (inputs + outputs)) | as `Timm` |
-/// | `Mimetic` | attention: [`mimetic`](crate::mimetic); MLP: as [`Base`] | as `Timm` |
+/// | `Mimetic` | attention: [`mimetic`](crate::mimetic); MLP: as `Xavier` if that is [`rest`](crate::Choices::rest), otherwise as `Timm` | as `Timm` |
 ///
 /// `qkv` counts as one matrix with 3d outputs, as in PyTorch's `xavier_uniform_` on the whole weight. timm
 /// leaves the patch embedding, a convolution, at PyTorch's default, hence ±1/sqrt(inputs). With any method,
@@ -41,31 +40,34 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 ///
 /// # Errors
 /// If a size is 0 or the network has more than 2^33 parameters; if the heads do not divide the width, or 4
-/// does not and positions are sinusoidal; if an option in use is not a finite number, or `sigma` is negative;
+/// does not and positions are sinusoidal; if a choice in use is not a finite number, or `sigma` is negative;
 /// or if a singular value decomposition does not converge.
-pub fn initialise(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
-    check(shape, options)?;
-    let mut weights = around_blocks(shape, options, seed)?;
-    let blocks: Vec<Weights> = (0..shape.depth)
+pub fn initialise(
+    shape: &VitShape,
+    method: DirectMethod,
+    choices: &Choices,
+    seed: u64,
+) -> Result<Weights> {
+    let request = Request {
+        shape,
+        donor: None,
+        images: None,
+        choices,
+        seed,
+    };
+    fill(&request, method)
+}
+
+/// The weights of the requested shape, as by [`initialise`].
+pub(crate) fn fill(request: &Request, method: DirectMethod) -> Result<Weights> {
+    check(request, method)?;
+    let mut weights = around_blocks(request, method)?;
+    let blocks: Vec<Weights> = (0..request.shape.depth)
         .into_par_iter()
-        .map(|layer| block(shape, options, seed, layer))
+        .map(|layer| block(request, method, layer))
         .collect::<Result<_, _>>()?;
     weights.extend(blocks.into_iter().flatten());
     Ok(weights)
-}
-
-/// A matrix of shape (out, in) whose entries are sampled independently.
-fn matrix(
-    options: &DirectOptions,
-    (out, inp): (usize, usize),
-    rng: &mut ChaCha8Rng,
-) -> candle_core::Result<Tensor> {
-    use DirectMethod::{He, Mimetic, Timm, Xavier};
-    match (options.method, options.base) {
-        (He, _) => normal((out, inp), (2.0 / inp as f64).sqrt(), rng),
-        (Timm, _) | (Mimetic, Base::Timm) => truncated_normal((out, inp), TIMM_STD, rng),
-        (Xavier, _) | (Mimetic, Base::Xavier) => xavier_uniform((out, inp), rng),
-    }
 }
 
 /// The random streams: one per tensor, and one per head.
@@ -91,24 +93,62 @@ pub(crate) enum Stream {
     FirstHead = 16,
 }
 
-/// The generator for a part of a layer; `head` is 0 except for [`Stream::FirstHead`].
-pub(crate) fn inner(seed: u64, layer: usize, part: Stream, head: usize) -> ChaCha8Rng {
-    of_layer(seed, layer, part as u64 + head as u64)
+/// The generator for a part of a layer.
+pub(crate) fn inner(seed: u64, layer: usize, part: Stream) -> ChaCha8Rng {
+    of_layer(seed, layer, part as u64)
+}
+
+/// Refuses invalid sizes and choices before any work is done.
+fn check(request: &Request, method: DirectMethod) -> Result<()> {
+    request.shape.validate()?;
+    if request.shape.distilled {
+        refuse!(
+            "the target has a distillation token, which no method initialises: use a shape without \
+             one (distilled = false)"
+        );
+    }
+    if request.shape.classes == 0 {
+        refuse!("classes is 0: a vision transformer needs at least 1");
+    }
+    let values = |dims: Vec<usize>| dims.into_iter().map(|n| n as u128).product::<u128>();
+    let parameters = request.shape.stacked_parameters().into_iter();
+    let parameters: u128 = parameters.map(|(_, dims)| values(dims)).sum();
+    if parameters > MAX_PARAMETERS {
+        refuse!(
+            "the network would have {parameters} parameters, more than the {MAX_PARAMETERS} allowed: use a smaller depth, \
+             width, hidden width, patch, grid or number of classes"
+        );
+    }
+    if method == DirectMethod::Mimetic {
+        let [qk, vp] = request.choices.mixes();
+        finite("qk alpha", qk.0)?;
+        finite("qk beta", qk.1)?;
+        finite("vp alpha", vp.0)?;
+        finite("vp beta", vp.1)?;
+    }
+    Ok(())
 }
 
 /// The weights before the first block and after the last.
-fn around_blocks(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
+fn around_blocks(request: &Request, method: DirectMethod) -> Result<Weights> {
+    let shape = request.shape;
     let (d, n, c, p) = (shape.width, shape.tokens(), shape.channels, shape.patch);
-    let outer = |part: Stream| generator(seed, part as u64);
+    let outer = |part: Stream| generator(request.seed, part as u64);
     let mut weights = Weights::new();
 
     if shape.class_token {
         let token = normal((1, 1, d), CLASS_TOKEN_STD, &mut outer(Stream::ClassToken))?;
         weights.insert("cls_token".into(), token);
     }
-    let positions = match options.positions {
+    let usual = match method {
+        DirectMethod::Mimetic => Positions::Sinusoidal,
+        _ => Positions::Learned,
+    };
+    let positions = match request.choices.positions.unwrap_or(usual) {
         Positions::Learned => truncated_normal((1, n, d), TIMM_STD, &mut outer(Stream::Positions))?,
-        Positions::Sinusoidal { scale } => {
+        Positions::Sinusoidal => {
+            let usual = if shape.image_size <= 64 { 2.0 } else { 1.0 };
+            let scale = request.choices.position_scale.unwrap_or(usual);
             let p = sinusoidal_positions(shape.grid(), d, scale)?; // (1, grid², d)
             p.pad_with_zeros(1, usize::from(shape.class_token), 0)?
                 .contiguous()?
@@ -118,7 +158,7 @@ fn around_blocks(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result
 
     let inputs = (c * p * p) as f64;
     let (rng, bound) = (&mut outer(Stream::PatchWeight), 1.0 / inputs.sqrt());
-    let patches = match options.method {
+    let patches = match method {
         DirectMethod::He => Affine {
             weight: normal((d, c, p, p), (2.0 / inputs).sqrt(), rng)?,
             bias: zeros(d)?,
@@ -140,107 +180,85 @@ fn around_blocks(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result
     Ok(weights)
 }
 
-fn block(shape: &VitShape, options: &DirectOptions, seed: u64, layer: usize) -> Result<Weights> {
-    let (d, m) = (shape.width, shape.hidden());
-    let matrix = |part, out, inp| matrix(options, (out, inp), &mut inner(seed, layer, part, 0));
-
-    let mut qkv = matrix(Stream::Qkv, 3 * d, d)?;
-    let mut proj = matrix(Stream::Proj, d, d)?;
-    if options.method == DirectMethod::Mimetic {
-        (qkv, proj) = mimetic_attention(shape, options, seed, layer, qkv, proj)?;
+fn block(request: &Request, method: DirectMethod, layer: usize) -> Result<Weights> {
+    let (d, m) = (request.shape.width, request.shape.hidden());
+    let matrix = |part, dims| matrix(request, method, layer, part, dims);
+    let mut qkv = matrix(Stream::Qkv, (3 * d, d))?;
+    let mut proj = matrix(Stream::Proj, (d, d))?;
+    if method == DirectMethod::Mimetic {
+        (qkv, proj) = mimetic_attention(request, layer, qkv, proj)?;
     }
-    let fc2 = matrix(Stream::Fc2, d, m)?;
-    let (fc1, fc1_bias) = first_layer(
-        &matrix(Stream::Fc1, m, d)?,
-        &zeros(m)?,
-        &fc2,
-        options.mlp_mean,
-        &mut inner(seed, layer, Stream::MeanShift, 0),
-    )?;
-
     let mut weights = Weights::new();
-    for (name, weight, bias) in [
-        ("norm1", ones(d)?, zeros(d)?),
-        ("attn.qkv", qkv, zeros(3 * d)?),
-        ("attn.proj", proj, zeros(d)?),
-        ("norm2", ones(d)?, zeros(d)?),
-        ("mlp.fc1", fc1, fc1_bias),
-        ("mlp.fc2", fc2, zeros(d)?),
+    for (name, weight) in [
+        ("norm1", ones(d)?),
+        ("attn.qkv", qkv),
+        ("attn.proj", proj),
+        ("norm2", ones(d)?),
+        ("mlp.fc1", matrix(Stream::Fc1, (m, d))?),
+        ("mlp.fc2", matrix(Stream::Fc2, (d, m))?),
     ] {
+        let bias = zeros(weight.dim(0)?)?;
         Affine { weight, bias }.store(&mut weights, &format!("blocks.{layer}.{name}"));
     }
+    let shift = request.choices.mlp_mean.unwrap_or_default();
+    let rng = &mut inner(request.seed, layer, Stream::MeanShift);
+    shift_block(&mut weights, &format!("blocks.{layer}"), shift, rng)?;
     Ok(weights)
 }
 
-/// Replaces the given qkv (3d, d) and proj (d, d) by mimetic ones, if the options ask for it.
+/// A matrix of shape (out, in) whose entries are sampled independently.
+fn matrix(
+    request: &Request,
+    method: DirectMethod,
+    layer: usize,
+    part: Stream,
+    (out, inp): (usize, usize),
+) -> candle_core::Result<Tensor> {
+    use DirectMethod::{He, Mimetic, Timm, Xavier};
+    let rng = &mut inner(request.seed, layer, part);
+    match (method, request.choices.rest) {
+        (He, _) => normal((out, inp), (2.0 / inp as f64).sqrt(), rng),
+        (Xavier, _) | (Mimetic, Xavier) => {
+            uniform((out, inp), (6.0 / (out as f64 + inp as f64)).sqrt(), rng)
+        }
+        (Timm | Mimetic, _) => truncated_normal((out, inp), TIMM_STD, rng),
+    }
+}
+
+/// Replaces the given qkv (3d, d) and proj (d, d) by mimetic ones, if the mixing factors are not 0.
 fn mimetic_attention(
-    shape: &VitShape,
-    options: &DirectOptions,
-    seed: u64,
+    request: &Request,
     layer: usize,
     qkv: Tensor,
     proj: Tensor,
 ) -> Result<(Tensor, Tensor)> {
-    let (d, heads) = (shape.width, shape.heads);
+    let [qk, vp] = request.choices.mixes();
+    let (d, heads) = (request.shape.width, request.shape.heads);
+    let attention = request.choices.attention;
     let mut rows = Vec::with_capacity(2 * heads + 1);
-    if options.qk == (0.0, 0.0) {
+    if qk == (0.0, 0.0) {
         rows.push(qkv.narrow(0, 0, 2 * d)?); // (2d, d)
     } else {
         let pairs: Vec<(Tensor, Tensor)> = (0..heads)
             .into_par_iter()
             .map(|head| {
-                let rng = &mut inner(seed, layer, Stream::FirstHead, head);
-                match options.attention {
-                    Attention::Products => query_key(d, d / heads, options.qk, rng),
-                    Attention::Equal => equal_query_key(d, d / heads, rng),
-                }
+                let stream = Stream::FirstHead as u64 + head as u64;
+                let rng = &mut of_layer(request.seed, layer, stream);
+                query_key(attention, d, d / heads, qk, rng)
             })
             .collect::<Result<_, _>>()?;
         let (q, k): (Vec<_>, Vec<_>) = pairs.into_iter().unzip(); // heads of (d/heads, d)
         rows.extend(q);
         rows.extend(k);
     }
-    if options.vp == (0.0, 0.0) {
+    if vp == (0.0, 0.0) {
         rows.push(qkv.narrow(0, 2 * d, d)?); // (d, d)
         return Ok((Tensor::cat(&rows, 0)?, proj));
     }
-    let rng = &mut inner(seed, layer, Stream::ValueProjection, 0);
-    let (v, proj) = match options.attention {
-        Attention::Products => value_projection(d, options.vp, rng)?,
-        Attention::Equal => equal_value_projection(d, rng)?,
-    }; // (d, d), (d, d)
+    let rng = &mut inner(request.seed, layer, Stream::ValueProjection);
+    let (v, proj) = value_projection(attention, d, vp, rng)?; // (d, d), (d, d)
     rows.push(v);
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
-}
-
-/// Refuses invalid sizes and options before any work is done.
-fn check(shape: &VitShape, options: &DirectOptions) -> Result<()> {
-    shape.validate()?;
-    if shape.distilled {
-        refuse!(
-            "the target has a distillation token, which no method initialises: use a shape without \
-             one (distilled = false)"
-        );
-    }
-    if shape.classes == 0 {
-        refuse!("classes is 0: a vision transformer needs at least 1");
-    }
-    let values = |dims: Vec<usize>| dims.into_iter().map(|n| n as u128).product::<u128>();
-    let parameters = shape.stacked_parameters().into_iter();
-    let parameters: u128 = parameters.map(|(_, dims)| values(dims)).sum();
-    if parameters > MAX_PARAMETERS {
-        refuse!(
-            "the network would have {parameters} parameters, more than the {MAX_PARAMETERS} allowed: use a smaller depth, \
-             width, hidden width, patch, grid or number of classes"
-        );
-    }
-    if options.method == DirectMethod::Mimetic {
-        finite("qk alpha", options.qk.0)?;
-        finite("qk beta", options.qk.1)?;
-        finite("vp alpha", options.vp.0)?;
-        finite("vp beta", options.vp.1)?;
-    }
-    Ok(())
 }
 
 /// A norm with weight 1 and bias 0.

@@ -15,21 +15,18 @@
 //! has ½ at the centre of its diagonal, and a few percent of negative eigenvalues, which become 0: the nearest
 //! covariance, as in the papers.
 //!
-//! - [`covariance`] is Σ, [`Sampler`] samples filters with any covariance;
-//! - [`kronecker_factor`] computes the nearest A ⊗ A;
-//! - [`statistics`] computes mean and covariance of trained filters, for other depths and kernels too;
+//! - `covariance` is Σ, `kronecker_factor` computes the nearest A ⊗ A;
+//! - `Statistics` are mean and covariance of trained filters, for other depths and kernels too, from which filters are
+//!   sampled;
 //! - [`METHODS`] and [`start()`] initialise a ConvMixer or a ConvNeXt.
 
-use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
-use rand_chacha::ChaCha8Rng;
 
 use crate::error::{Result, finite, no_convergence};
-use crate::random::standard_normal;
 use wave_models::refuse;
 
 mod methods;
-pub mod statistics;
+mod statistics;
 
 pub use methods::{FilterChoices, FilterMethod, METHODS, find, start};
 
@@ -65,10 +62,7 @@ impl Schedule {
 }
 
 /// Σ of k x k filters, (k², k²), with pixel (i, j) at row and column `i k + j`.
-///
-/// # Errors
-/// If the kernel is even or larger than 63, or the variance is not a positive number.
-pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>> {
+fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>> {
     check_kernel(kernel)?;
     if finite("the filters' variance", variance)? <= 0.0 {
         refuse!("the filters' variance is {variance}: use a number above 0 at every layer");
@@ -93,53 +87,13 @@ fn check_kernel(kernel: usize) -> Result<()> {
     Ok(())
 }
 
-/// Samples filters with a given covariance.
-pub struct Sampler {
-    /// `Q max(Λ, 0)^½` from the eigendecomposition `Q Λ Qᵀ`.
-    root: Mat<f64>,
-}
-
-impl Sampler {
-    /// Decomposes a symmetric matrix, (k², k²).
-    ///
-    /// # Errors
-    /// If the decomposition does not converge.
-    pub fn new(covariance: &Mat<f64>) -> Result<Sampler> {
-        let (mut root, values) = eigen(covariance)?;
-        for (j, value) in values.iter().enumerate() {
-            let scale = value.max(0.0).sqrt();
-            for i in 0..root.nrows() {
-                root[(i, j)] *= scale;
-            }
-        }
-        Ok(Sampler { root })
-    }
-
-    /// The covariance of the sampled filters.
-    pub fn covariance(&self) -> Mat<f64> {
-        &self.root * self.root.transpose()
-    }
-
-    /// Samples `n` filters around `mean`, (n, 1, k, k).
-    ///
-    /// # Errors
-    /// If `mean` does not have one number for each pixel of a square filter.
-    pub fn draw(&self, mean: &[f64], n: usize, rng: &mut ChaCha8Rng) -> Result<Tensor> {
-        let pixels = self.root.nrows();
-        let k = pixels.isqrt();
-        if mean.len() != pixels || k * k != pixels {
-            let (found, rows) = (mean.len(), pixels);
-            let text = format!("the mean has {found} pixels, but the covariance has {rows} rows");
-            return Err(candle_core::Error::Msg(text).into());
-        }
-        let mut values = Vec::with_capacity(n * pixels);
-        for _ in 0..n {
-            let noise = Mat::from_fn(pixels, 1, |_, _| standard_normal(rng));
-            let filter = &self.root * noise;
-            values.extend((0..pixels).map(|a| (mean[a] + filter[(a, 0)]) as f32));
-        }
-        Ok(Tensor::from_vec(values, (n, 1, k, k), &Device::Cpu)?)
-    }
+/// `Q max(Λ, 0)^½` from the eigendecomposition `Q Λ Qᵀ` of a symmetric matrix. Multiplied with its transpose, it is the
+/// nearest covariance.
+fn root(symmetric: &Mat<f64>) -> Result<Mat<f64>> {
+    let (vectors, values) = eigen(symmetric)?;
+    Ok(Mat::from_fn(vectors.nrows(), vectors.ncols(), |i, j| {
+        vectors[(i, j)] * values[j].max(0.0).sqrt()
+    }))
 }
 
 /// A (k, k) for which A ⊗ A is nearest to a covariance (k², k²) of filters in the Frobenius norm: pixels
@@ -148,16 +102,9 @@ impl Sampler {
 ///
 /// In closed form: rearrange the covariance to rows (i, l) and columns (j, m); A is its leading eigenvector
 /// times the square root of the eigenvalue.
-///
-/// # Errors
-/// If the number of rows is not a square, or the decomposition does not converge.
-pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>> {
+fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>> {
     let pixels = covariance.nrows();
     let k = pixels.isqrt();
-    if k * k != pixels || pixels == 0 {
-        let text = format!("the covariance has {pixels} pixels, which do not form a square filter");
-        return Err(candle_core::Error::Msg(text).into());
-    }
     let rearranged = |x: usize, y: usize| {
         let ((i, l), (j, m)) = ((x / k, x % k), (y / k, y % k));
         covariance[(i * k + j, l * k + m)]
@@ -174,12 +121,9 @@ pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>> {
 }
 
 /// A ⊗ A for A of [`kronecker_factor`], (k², k²), with A's negative eigenvalues set to 0.
-///
-/// # Errors
-/// If the decomposition does not converge.
-pub fn kronecker_square(a: &Mat<f64>) -> Result<Mat<f64>> {
-    let a = Sampler::new(a)?.covariance();
-    let k = a.nrows();
+fn kronecker_square(a: &Mat<f64>) -> Result<Mat<f64>> {
+    let root = root(a)?;
+    let (a, k) = (&root * root.transpose(), root.nrows());
     Ok(Mat::from_fn(k * k, k * k, |x, y| {
         a[(x / k, y / k)] * a[(x % k, y % k)]
     }))

@@ -57,7 +57,7 @@ proptest! {
 #[test]
 fn names_are_read_back() {
     for layers in Layers::ALL {
-        assert_eq!(layers.to_string().parse::<Layers>().unwrap(), layers);
+        assert_eq!(layers.name().parse::<Layers>().unwrap(), layers);
     }
     check_refused("last".parse::<Layers>(), "first, uniform");
 }

@@ -1,7 +1,7 @@
 //! Initialisation of all weights of a network: closed-form and transfer methods.
 //!
 //! 1. [`find`] finds a method by name in [`METHODS`], the initialisations of a vision transformer.
-//! 2. A [`Request`] is a shape, [`Donor`]s (trained models), [`Choices`] and a seed.
+//! 2. A [`Request`] is a shape, a [`Donor`] (trained model) if the method needs one, [`Choices`] and a seed.
 //! 3. [`StartMethod::start`] returns a [`Start`]: all weights under timm's names, and their [`Cost`].
 //! 4. [`direct`] methods depend only on the shape; [`transfer`] methods take weights from a donor.
 //! 5. [`filters`] initialises ConvMixer and ConvNeXt.
@@ -17,7 +17,7 @@
 //!
 //! let shape = VitShape::default().with_size(2, 64);
 //! let choices = Choices::default();
-//! let request = Request { shape: &shape, donors: &[], images: None, choices: &choices, seed: 0 };
+//! let request = Request { shape: &shape, donor: None, images: None, choices: &choices, seed: 0 };
 //! let weights = find("mimetic")?.start(&request)?.weights;
 //!
 //! let value = weights["blocks.0.attn.qkv.weight"].narrow(0, 128, 64)?;
@@ -35,7 +35,6 @@ pub mod filters;
 pub mod indices;
 pub mod mean_shift;
 pub mod mimetic;
-mod options;
 pub mod random;
 mod registry;
 mod sinusoidal;
@@ -44,11 +43,10 @@ mod start;
 mod testing;
 pub mod transfer;
 
-pub use choices::Choices;
+pub use choices::{Choices, DirectMethod, Positions};
 pub use error::Result;
 pub use fill::initialise;
 pub use mean_shift::MlpMean;
-pub use options::{Base, DirectMethod, DirectOptions, Positions};
 pub use registry::{METHODS, find};
 pub use sinusoidal::sinusoidal_positions;
-pub use start::{Cost, Donor, Request, Spent, Start, StartMethod};
+pub use start::{Cost, Donor, Request, Start, StartMethod};

@@ -50,7 +50,7 @@ pub enum MlpMean {
 /// and bias and its second matrix (n, p). The results keep their dtypes.
 ///
 /// # Errors
-/// If a weight to be shifted is not such a matrix, the shift is not finite, or `sigma` is negative.
+/// If the shift is not finite, `sigma` is negative, or the shapes do not match.
 pub fn first_layer(
     weight: &Tensor,
     bias: &Tensor,
@@ -101,13 +101,6 @@ pub(crate) fn shift_block(
 }
 
 fn standard_deviation(weight: &Tensor) -> Result<f64> {
-    let (dtype, dims) = (weight.dtype(), weight.dims());
-    let real = matches!(dtype, DType::F32 | DType::F64);
-    if dims.len() != 2 || dims.contains(&0) || !real {
-        refuse!(
-            "found {dtype:?} of shape {dims:?}, expected an f32 or f64 matrix of shape (rows, columns)"
-        );
-    }
     let w: Vec<f64> = weight.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
     let count = w.len() as f64;
     let mean = w.iter().sum::<f64>() / count;

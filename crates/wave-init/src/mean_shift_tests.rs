@@ -127,14 +127,11 @@ fn the_type_of_the_matrix_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_shifted_is_refused() {
+fn shifts_that_make_no_sense_are_refused() {
     let w = default_weight(3, 3, 0);
-    let (flat, integers) = (w.flatten_all().unwrap(), w.to_dtype(DType::U32).unwrap());
     for (refused, part) in [
         (eq2(&w, f64::NAN), "b is NaN"),
         (eq1(&w, -1.0, 0), "is -1: use a number that is 0"),
-        (eq2(&flat, 1.0), "found F64 of shape [9]"),
-        (eq1(&integers, 1.0, 0), "found U32 of shape"),
     ] {
         let message = refused.unwrap_err().to_string();
         assert!(message.contains(part), "{message}");

@@ -26,9 +26,8 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, MatRef, Scale};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{Result, finite, named, no_convergence};
+use crate::error::{Result, named, no_convergence};
 use crate::random::standard_normal;
-use wave_models::refuse;
 
 /// Factorisation of mimetic attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +36,8 @@ pub enum Attention {
     /// to 3.18).
     #[default]
     Products,
-    /// The same random normal matrix for query and key; likewise for value and, negated, projection. Mixing
-    /// factors do not apply, except (0, 0).
+    /// The same random normal matrix for query and key; likewise for value and, negated, projection. Only the sign
+    /// of beta applies, not the mixing factors.
     Equal,
 }
 
@@ -47,93 +46,50 @@ named!(Attention, "mimetic attention", "products" => Products, "equal" => Equal)
 /// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ alpha Z + beta I for a `mix`
 /// (alpha, beta).
 ///
-/// Both Gram matrices over the rows equal S_k: diagonal and descending. The signs of the two
+/// Both Gram matrices over the rows of [`Attention::Products`] equal S_k: diagonal and descending. The signs of the two
 /// matrices are only determined jointly, so compare products and never factors. With alpha 0 all singular
 /// values are equal and their vectors are not unique; each head gets its own random ones.
 ///
 /// # Errors
-/// If `head_width` is not between 1 and `width`, alpha or beta is not finite, both are 0, or the singular value
-/// decomposition does not converge.
+/// If the singular value decomposition does not converge.
 pub fn query_key(
+    attention: Attention,
     width: usize,
     head_width: usize,
     mix: (f64, f64),
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor)> {
-    let (w_q, w_k) = factors(width, head_width, mix, rng)?; // (d, k), (d, k)
+    let (w_q, w_k) = factors(attention, width, head_width, mix, rng)?; // (d, k), (d, k)
     Ok((tensor(w_q.transpose())?, tensor(w_k.transpose())?)) // (k, d), (k, d)
 }
 
 /// One layer's V and projection, each (width, width), with W_V W_proj = alpha Z − beta I.
 ///
 /// # Errors
-/// If `width` is 0, otherwise as [`query_key`].
+/// As [`query_key`].
 pub fn value_projection(
+    attention: Attention,
     width: usize,
     (alpha, beta): (f64, f64),
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor)> {
-    let (w_v, w_proj_t) = factors(width, width, (alpha, -beta), rng)?; // (d, d), (d, d)
+    let (w_v, w_proj_t) = factors(attention, width, width, (alpha, -beta), rng)?; // (d, d), (d, d)
     Ok((tensor(w_v.transpose())?, tensor(w_proj_t.as_ref())?))
 }
 
-/// One head's Q and K rows, each (head_width, width): the same N(0, 1/head_width) entries.
-///
-/// # Errors
-/// If `head_width` is not between 1 and `width`.
-pub fn equal_query_key(
-    width: usize,
-    head_width: usize,
-    rng: &mut ChaCha8Rng,
-) -> Result<(Tensor, Tensor)> {
-    let z = tensor(noise(width, head_width, rng)?.transpose())?; // (k, d)
-    Ok((z.clone(), z))
-}
-
-/// One layer's V and projection, each (width, width): N(0, 1/width) entries, and their negative transpose.
-///
-/// # Errors
-/// If `width` is 0.
-pub fn equal_value_projection(width: usize, rng: &mut ChaCha8Rng) -> Result<(Tensor, Tensor)> {
-    let z = noise(width, width, rng)?; // (d, d)
-    Ok((tensor(z.transpose())?, tensor((-&z).as_ref())?))
-}
-
-/// A (width, rank) matrix of N(0, 1/rank) entries.
-fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>> {
-    check(width, rank)?;
-    Ok(gaussian(width, rank, rng) * Scale(1.0 / (rank as f64).sqrt()))
-}
-
-/// Refuses a width of 0, and a rank that is not between 1 and the width.
-fn check(width: usize, rank: usize) -> Result<()> {
-    if width == 0 {
-        refuse!("width is 0: a vision transformer needs at least 1");
-    }
-    if rank == 0 || rank > width {
-        refuse!(
-            "head width {rank} is not between 1 and width {width}: use one that divides {width}"
-        );
-    }
-    Ok(())
-}
-
-/// Two (width, rank) matrices U S^½ and V S^½, whose product left rightᵀ is the best approximation of
-/// alpha Z + beta I of that rank.
+/// Two (width, rank) matrices. The product left rightᵀ of [`Attention::Products`], U S^½ and V S^½, is the best
+/// approximation of alpha Z + beta I of that rank; that of [`Attention::Equal`] is Z Zᵀ with the sign of beta.
 fn factors(
+    attention: Attention,
     width: usize,
     rank: usize,
     (alpha, beta): (f64, f64),
     rng: &mut ChaCha8Rng,
 ) -> Result<(Mat<f64>, Mat<f64>)> {
-    check(width, rank)?;
-    finite("alpha", alpha)?;
-    finite("beta", beta)?;
-    if alpha == 0.0 && beta == 0.0 {
-        refuse!(
-            "alpha and beta are both 0: both matrices would be zero and no gradient could move them; make one of the two \
-             non-zero"
-        );
+    if attention == Attention::Equal {
+        let z = gaussian(width, rank, rng) * Scale(1.0 / (rank as f64).sqrt());
+        let signed = &z * Scale(beta.signum());
+        return Ok((z, signed));
     }
     if alpha == 0.0 {
         let u = gaussian(width, rank, rng).qr().compute_thin_Q(); // (d, k)

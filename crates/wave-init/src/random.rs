@@ -8,9 +8,6 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-/// The bound of [`truncated_normal`].
-const TRUNCATION: f64 = 2.0;
-
 /// A generator for one of the 2^64 independent streams of a seed.
 ///
 /// With a separate stream for each tensor, the values do not depend on the order, or the thread, in which
@@ -38,13 +35,20 @@ pub fn normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng) -> Result
 /// Normal numbers with mean 0 and standard deviation `std` before truncation to ±2.
 ///
 /// As with timm's `trunc_normal_`, the bounds are absolute: at the usual `std` of 0.02 they are 100 standard
-/// deviations away and have no effect.
+/// deviations away and have no effect. At a much larger `std` than 2, few samples are accepted.
 ///
 /// # Errors
 /// If `std` is negative or not finite.
 pub fn truncated_normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng) -> Result<Tensor> {
     check_spread("standard deviation", std)?;
-    fill(shape, || one_truncated_normal(std, rng))
+    fill(shape, || {
+        loop {
+            let x = std * standard_normal(rng);
+            if x.abs() <= 2.0 {
+                return x;
+            }
+        }
+    })
 }
 
 /// Uniform numbers between `-bound` and `bound`.
@@ -56,36 +60,9 @@ pub fn uniform(shape: impl Into<Shape>, bound: f64, rng: &mut ChaCha8Rng) -> Res
     fill(shape, || bound * (2.0 * rng.random::<f64>() - 1.0))
 }
 
-/// Uniform numbers between ±sqrt(6 / (in + out)), for a matrix of shape (out, in): Glorot and Bengio
-/// 2010, equation 16.
-///
-/// # Errors
-/// If both sizes are zero.
-pub fn xavier_uniform((out, inp): (usize, usize), rng: &mut ChaCha8Rng) -> Result<Tensor> {
-    uniform((out, inp), (6.0 / (out as f64 + inp as f64)).sqrt(), rng)
-}
-
 /// A standard normal number.
 pub fn standard_normal(rng: &mut ChaCha8Rng) -> f64 {
     rng.sample(StandardNormal)
-}
-
-/// Rejection sampling: from the normal distribution if it mostly falls inside the bounds, otherwise from the
-/// uniform one between them, so that at least 60% of samples are accepted at any `std`.
-fn one_truncated_normal(std: f64, rng: &mut ChaCha8Rng) -> f64 {
-    loop {
-        if std <= TRUNCATION {
-            let x = std * standard_normal(rng);
-            if x.abs() <= TRUNCATION {
-                return x;
-            }
-        } else {
-            let x = TRUNCATION * (2.0 * rng.random::<f64>() - 1.0);
-            if rng.random::<f64>() < (-0.5 * (x / std).powi(2)).exp() {
-                return x;
-            }
-        }
-    }
 }
 
 fn check_spread(name: &str, value: f64) -> Result<()> {

@@ -17,13 +17,8 @@ use wave_models::refuse;
 /// Every row has squared length `scale² width / 2`.
 ///
 /// # Errors
-/// If a size is zero, `width` is not a multiple of 4, or `scale` is not finite.
+/// If `width` is not a multiple of 4, or `scale` is not finite.
 pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor> {
-    for (size, value) in [("grid", grid), ("width", width)] {
-        if value == 0 {
-            refuse!("{size} is 0: a vision transformer needs at least 1");
-        }
-    }
     if !width.is_multiple_of(4) {
         refuse!(
             "sinusoidal positions need a width that is a multiple of 4, found {width}: use width {}, or learned positions",
@@ -50,8 +45,11 @@ pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Ten
             }
         }
     }
-    let positions = Tensor::from_vec(values, (1, grid * grid, width), &Device::Cpu)?;
-    Ok(positions) // (1, n, d)
+    Ok(Tensor::from_vec(
+        values,
+        (1, grid * grid, width),
+        &Device::Cpu,
+    )?)
 }
 
 #[cfg(test)]

@@ -63,13 +63,8 @@ fn errors_name_the_remedy() {
         message.contains("found 90") && message.contains("width 92"),
         "{message}"
     );
-    for (grid, scale, message) in [
-        (0, 1.0, "grid is 0"),
-        (2, f64::NAN, "position scale is NaN"),
-    ] {
-        let refused = sinusoidal_positions(grid, 8, scale).unwrap_err();
-        assert!(refused.to_string().starts_with(message), "{refused}");
-    }
+    let refused = sinusoidal_positions(2, 8, f64::NAN).unwrap_err();
+    assert!(refused.to_string().starts_with("position scale is NaN"));
 }
 
 proptest! {

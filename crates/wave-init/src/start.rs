@@ -1,9 +1,7 @@
 //! The interface of all methods: from a shape, donors, choices and a seed to all weights and their cost.
 
 use crate::choices::Choices;
-use crate::error::{Result, donors};
-use crate::fill::initialise;
-use crate::options::DirectMethod;
+use crate::error::{Result, wrong_donor};
 use candle_core::Tensor;
 use wave_models::Weights;
 use wave_models::vit::{VitShape, check_weights};
@@ -11,19 +9,14 @@ use wave_models::vit::{VitShape, check_weights};
 /// A trained model to take weights from.
 #[derive(Clone, Debug)]
 pub struct Donor {
-    shape: VitShape,
-    weights: Weights,
-    /// Training done on it only for the models initialised from it.
-    pub spent: Spent,
-}
-
-/// Training of a donor done only for the models initialised from it: zero for a model that exists anyway.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spent {
-    /// Epochs over the training images.
+    /// The sizes.
+    pub shape: VitShape,
+    /// The weights of this shape, under timm's names, with separate tensors for each layer.
+    pub weights: Weights,
+    /// Epochs of training done only for the models initialised from it: zero for a model that exists anyway.
     pub epochs: f64,
     /// Images seen in these epochs.
-    pub images: u64,
+    pub images_seen: u64,
 }
 
 impl Donor {
@@ -37,18 +30,9 @@ impl Donor {
         Ok(Self {
             shape,
             weights,
-            spent: Spent::default(),
+            epochs: 0.0,
+            images_seen: 0,
         })
-    }
-
-    /// The sizes.
-    pub fn shape(&self) -> &VitShape {
-        &self.shape
-    }
-
-    /// The weights, with separate tensors for each layer.
-    pub fn weights(&self) -> &Weights {
-        &self.weights
     }
 }
 
@@ -57,22 +41,14 @@ impl Donor {
 pub struct Request<'a> {
     /// The shape of the network.
     pub shape: &'a VitShape,
-    /// Trained models to take weights from, as many as the method needs.
-    pub donors: &'a [Donor],
+    /// The trained model to take weights from, if the method needs one.
+    pub donor: Option<&'a Donor>,
     /// Normalised images (images, channels, side, side), for methods that use some.
     pub images: Option<&'a Tensor>,
     /// The choices that the method leaves open.
     pub choices: &'a Choices,
     /// The random seed.
     pub seed: u64,
-}
-
-impl Request<'_> {
-    /// Weights by a direct method with these choices.
-    pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights> {
-        let options = self.choices.options(method, self.shape.image_size);
-        initialise(self.shape, &options, self.seed)
-    }
 }
 
 /// The cost of one initialisation in addition to the training of models that exist anyway.
@@ -112,8 +88,8 @@ pub struct StartMethod {
     pub name: &'static str,
     /// One line: the method's effect and authors.
     pub description: &'static str,
-    /// The number of trained models that it takes weights from: 0 or 1.
-    pub donors: usize,
+    /// True if it takes weights from a trained model.
+    pub donor: bool,
     /// True if it uses images.
     pub images: bool,
     /// The initialisation itself; [`StartMethod::start`] checks the request first.
@@ -124,12 +100,12 @@ impl StartMethod {
     /// Initialises a network.
     ///
     /// # Errors
-    /// If the shape is invalid, the number of donors is not the method's, a donor does not fit the target, or
-    /// a choice is out of range.
+    /// If the shape is invalid, the donor is missing, unused, or does not fit the target, or a choice is out of
+    /// range.
     pub fn start(&self, request: &Request) -> Result<Start> {
         request.shape.validate()?;
-        if request.donors.len() != self.donors {
-            return Err(donors(self.name, self.donors, request.donors.len()).into());
+        if request.donor.is_some() != self.donor {
+            return Err(wrong_donor(self.name, self.donor).into());
         }
         (self.run)(request)
     }

@@ -40,8 +40,8 @@ fn a_cost_counts_what_a_start_carries() {
             _ => target.clone(),
         };
         let mut donors = vec![donor(shape(depth, 16), 1)];
-        (donors[0].spent.epochs, donors[0].spent.images) = (2.0, 100);
-        donors.truncate(method.donors);
+        donors[0].epochs = 2.0;
+        donors.truncate(usize::from(method.donor));
         let start = try_start(method.name, &target, &donors, &choices).unwrap();
         let carried = match method.name {
             "weight-selection" => of(5) - 5 * (width + 1),
@@ -53,6 +53,9 @@ fn a_cost_counts_what_a_start_carries() {
         };
         assert_eq!(start.cost.transferred, carried, "{}", method.name);
         assert!(start.cost.stored >= start.cost.transferred);
-        assert_eq!(start.cost.extra_epochs, [0.0, 2.0][method.donors]);
+        assert_eq!(
+            start.cost.extra_epochs,
+            [0.0, 2.0][usize::from(method.donor)]
+        );
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn try_start(
     let images = images(shape);
     let request = Request {
         shape,
-        donors,
+        donor: donors.first(),
         images: Some(&images),
         choices,
         seed: 0,

@@ -15,7 +15,8 @@ pub mod pretrained_attention;
 pub mod prune;
 pub mod weight_selection;
 
-use crate::error::donors;
+use crate::error::wrong_donor;
+use crate::fill::fill;
 use crate::start::{Cost, Donor, Request, Start};
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
@@ -27,11 +28,6 @@ use wave_models::{Weights, refuse};
 type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
-
-/// Takes tensors of a block unchanged.
-fn whole(_: &str, tensor: &Tensor, _: &[usize]) -> Result<Tensor> {
-    Ok(tensor.clone())
-}
 
 /// Checks that donor and target agree in each size: its name, the donor's value, the target's value.
 pub(crate) fn same(
@@ -96,13 +92,13 @@ fn with_whole_blocks<P: IntoIterator<Item = (usize, usize)>>(
 ) -> crate::Result<Start> {
     let mut carry = Carry::new(method, request)?;
     carry.same_blocks()?;
-    let depth = carry.donor.shape().depth;
+    let depth = carry.donor.shape.depth;
     let blocks = request.choices.blocks.unwrap_or(usual);
     if !(1..=depth).contains(&blocks) {
         refuse!("{method}: {blocks} blocks of a donor with {depth}: give --blocks N, 1 to {depth}");
     }
     let layers = pick(blocks.min(request.shape.depth), depth)?;
-    carry.blocks(layers, &BLOCK_TENSORS, whole)?;
+    carry.blocks(layers, &BLOCK_TENSORS, |_, t, _| Ok(t.clone()))?;
     carry.outside(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }
@@ -137,19 +133,19 @@ struct Carry<'a> {
 impl<'a> Carry<'a> {
     /// Starts with fresh weights throughout.
     fn new(method: &'static str, request: &Request<'a>) -> crate::Result<Self> {
-        let donor = request.donors.first().ok_or_else(|| donors(method, 1, 0))?;
+        let donor = request.donor.ok_or_else(|| wrong_donor(method, true))?;
         Ok(Self {
             method,
             donor,
             shape: request.shape,
-            weights: request.closed_form(request.choices.rest)?,
+            weights: fill(request, request.choices.rest)?,
             taken: BTreeMap::new(),
         })
     }
 
     /// Checks that whole layers of the donor fit.
     fn same_blocks(&self) -> crate::Result<()> {
-        let (donor, target) = (self.donor.shape(), self.shape);
+        let (donor, target) = (&self.donor.shape, self.shape);
         let sizes = [
             ("width", donor.width, target.width),
             ("head width", donor.head_width(), target.head_width()),
@@ -173,7 +169,7 @@ impl<'a> Carry<'a> {
     }
 
     fn from(&self, name: &str) -> Result<&'a Tensor> {
-        get(self.donor.weights(), name)
+        get(&self.donor.weights, name)
     }
 
     /// Fills these tensors in the blocks of `layers`, pairs of a block and a layer of the donor. `take` makes
@@ -198,7 +194,7 @@ impl<'a> Carry<'a> {
 
     /// Takes everything outside the blocks that fits.
     fn outside(&mut self, channels: Channels) -> Result<()> {
-        let (donor, target) = (self.donor.shape(), self.shape);
+        let (donor, target) = (&self.donor.shape, self.shape);
         let patches = (donor.channels, donor.patch) == (target.channels, target.patch);
         let classes = donor.classes == target.classes;
         for (fits, name, axis) in [
@@ -226,7 +222,7 @@ impl<'a> Carry<'a> {
     /// Takes the positions of the patches, and of the class token if both networks have one.
     fn positions(&mut self, channels: Channels) -> Result<()> {
         const NAME: &str = "pos_embed";
-        let (donor, target) = (self.donor.shape(), self.shape);
+        let (donor, target) = (&self.donor.shape, self.shape);
         if donor.grid() != target.grid() {
             return Ok(());
         }
@@ -252,9 +248,9 @@ impl<'a> Carry<'a> {
                 transferred,
                 stored: match stored {
                     Stored::Taken => transferred,
-                    Stored::Donor => self.donor.shape().parameter_count(),
+                    Stored::Donor => self.donor.shape.parameter_count(),
                 },
-                extra_epochs: self.donor.spent.epochs,
+                extra_epochs: self.donor.epochs,
             },
         }
     }

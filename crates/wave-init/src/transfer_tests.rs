@@ -13,7 +13,7 @@ fn all_of_it_from_a_donor_that_agrees() {
         let target = with_token(class_token);
         let donors = [donor(target.clone(), 1)];
         let start = start("heru-lg", &target, &donors);
-        assert_outside(&start.weights, donors[0].weights());
+        assert_outside(&start.weights, &donors[0].weights);
     }
 }
 
@@ -23,7 +23,7 @@ fn a_class_token_may_come_or_go() {
     for (from, to) in [(&with, &without), (&without, &with)] {
         let donors = [donor(from.clone(), 1)];
         let start = start("heru-lg", to, &donors).weights;
-        let of = donors[0].weights();
+        let of = &donors[0].weights;
         let patches = |weights: &wave_models::Weights, shape: &VitShape| {
             weights["pos_embed"].narrow(1, shape.prefix(), 9).unwrap()
         };

@@ -1,17 +1,19 @@
 //! `wave-lab attention`: initialises and trains a transformer with positions in its attention (thesis,
-//! section 3.2.4).
+//! section 3.2.4), of 6 blocks of width 64 with 4 heads, for patches of 7 x 7 pixels.
 
 pub mod network;
 pub mod start;
 
-use crate::images::{Classifier, OnImages};
+use crate::images::{self, OnImages};
 use crate::run::{Run, count};
 use anyhow::Result;
+use candle_core::Tensor;
 use clap::Args;
 use network::{PositionalAttention, PositionalShape};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use start::Method;
+use wave_models::Weights;
 use wave_models::vit::VitShape;
 use wave_run::settings::{DEFAULT_BATCH, Duration};
 use wave_run::train::Defaults;
@@ -33,18 +35,6 @@ pub struct Settings {
     /// Initialisation method [default: mimetic]
     #[arg(long, value_name = "START")]
     method: Option<Method>,
-    /// Number of blocks [default: 6]
-    #[arg(long, value_name = "N")]
-    depth: Option<usize>,
-    /// Channels per token [default: 64]
-    #[arg(long, value_name = "N")]
-    width: Option<usize>,
-    /// Number of attention heads [default: 4]
-    #[arg(long, value_name = "N")]
-    heads: Option<usize>,
-    /// Patch size in pixels [default: 7]
-    #[arg(long, value_name = "N")]
-    patch: Option<usize>,
     #[command(flatten)]
     #[serde(flatten)]
     training: OnImages,
@@ -53,30 +43,24 @@ pub struct Settings {
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let data = training.open(1, DEFAULT_BATCH, run)?;
-    let attention = settings.arch.unwrap_or_default();
     let shape = PositionalShape {
         vit: VitShape {
             image_size: data.transform.image_size,
             channels: data.transform.channels,
-            patch: settings.patch.unwrap_or(7),
-            depth: settings.depth.unwrap_or(6),
-            width: settings.width.unwrap_or(64),
-            heads: settings.heads.unwrap_or(4),
+            patch: 7,
+            depth: 6,
+            width: 64,
+            heads: 4,
             classes: data.class_names.len(),
             class_token: false,
             ..VitShape::default()
         },
-        attention,
-        kernel: match attention {
-            PositionalAttention::Gpsa => 0,
-            _ => 3,
-        },
+        attention: settings.arch.unwrap_or_default(),
     };
     let method = settings.method.unwrap_or_default();
     let start = start::start(method, &shape, training.seed())?;
-    let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
-    let trainable = Classifier::new(training, DEFAULTS, data, &start, 1, &logits)?;
-    let outcome = trainable.train(run)?;
+    let logits = |weights: &Weights, images: &Tensor| network::logits(&shape, weights, images);
+    let outcome = images::train(training, DEFAULTS, &data, &start, 1, logits, run)?;
     run.write_network(&shape, &outcome.values)?;
     run.finish(json!({
         "parameters": count(&start),

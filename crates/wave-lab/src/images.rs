@@ -1,18 +1,17 @@
 //! Training of an image classifier, given as a function of its weights.
 
-use crate::run::{Run, batch, variables};
+use crate::run::{Network, Run, resolved};
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use wave_data::{Batch, DataError};
 use wave_models::Weights;
+use wave_run::context::Context;
 use wave_run::data::{self, DEFAULT_SIDE, Data, DataPlan, Input};
-use wave_run::settings::{BatchSize, Images, Optimisation, Training};
-use wave_run::train::{
-    self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
-};
-use wave_train::{Examples as _, MicroBatch, Scores, Variable};
+use wave_run::settings::{Images, Optimisation};
+use wave_run::train::{Defaults, Outcome};
+use wave_train::Examples as _;
 
 /// Batch size of test images.
 const TEST_BATCH: usize = 250;
@@ -39,113 +38,72 @@ impl OnImages {
 
     /// The data, with its normalisation measured on all training images and `networks` times the batch size.
     pub(crate) fn open(&self, networks: usize, usual: usize, run: &Run) -> Result<Data> {
-        let of_each = batch(&self.optimisation, usual)?;
-        let dataset = data::open(self.images.data.as_deref(), &run.options.context)?;
-        let whole = DataPlan {
-            spec: self.images.data.clone(),
-            ..DataPlan::of_images(&Images::default(), None)?
+        let of_each = self.optimisation.batch.unwrap_or(usual);
+        let context = &run.options.context;
+        let whole = Images {
+            data: self.images.data.clone(),
+            ..Images::default()
         };
-        let input = Input::Size {
-            image_size: data::image_side(&dataset).unwrap_or(DEFAULT_SIDE),
-            channels: None,
-        };
-        let whole = Data::open(&whole, input, &run.options.context)?;
+        let whole = open(&DataPlan::of_images(&whole, None)?, context)?;
         let plan = DataPlan {
-            batch: BatchSize::Images(of_each * networks),
-            ..DataPlan::new(&Training {
-                images: self.images.clone(),
-                optimisation: self.optimisation.clone(),
-                ..Training::default()
-            })?
+            batch: of_each * networks,
+            ..DataPlan::of_images(&self.images, self.optimisation.seed)?
         };
-        Data::open(&plan, Input::Like(whole.transform), &run.options.context)
+        Data::open(&plan, Input::Like(whole.transform), context)
     }
 }
 
-/// A network, or several side by side, with data to train on.
-pub(crate) struct Classifier<'a> {
-    pub(crate) data: Data,
-    resolved: Resolved,
-    weights: Weights,
-    /// Number of networks, which take the images of a batch in turn.
+/// Opens images at the size that they have, with their normalisation measured.
+pub(crate) fn open(plan: &DataPlan, context: &Context) -> Result<Data> {
+    let dataset = data::open(plan.spec.as_deref(), context)?;
+    let input = Input::Size {
+        image_size: data::image_side(&dataset).unwrap_or(DEFAULT_SIDE),
+        channels: None,
+    };
+    Data::open(plan, input, context)
+}
+
+/// Trains a network with these logits, or several side by side, which take the images of a batch in turn.
+pub(crate) fn train(
+    settings: &OnImages,
+    defaults: Defaults,
+    data: &Data,
+    start: &Weights,
     networks: usize,
-    logits: &'a dyn Fn(&Weights, &Tensor) -> candle_core::Result<Tensor>,
-}
-
-impl<'a> Classifier<'a> {
-    pub(crate) fn new(
-        settings: &OnImages,
-        defaults: Defaults,
-        data: Data,
-        weights: &Weights,
-        networks: usize,
-        logits: &'a dyn Fn(&Weights, &Tensor) -> candle_core::Result<Tensor>,
-    ) -> Result<Classifier<'a>> {
-        let training = Training {
-            optimisation: settings.optimisation.clone(),
-            ..Training::default()
-        };
-        Ok(Classifier {
-            resolved: TrainingPlan::new(&training, defaults)?.resolve(&data)?,
-            data,
-            weights: weights.clone(),
-            networks,
-            logits,
-        })
-    }
-
-    pub(crate) fn train(&self, run: &Run) -> Result<Outcome> {
-        let train_run = TrainRun {
-            label: "training",
-            data: &self.data,
-            resolved: &self.resolved,
-            every_epoch: self.networks == 1,
-        };
-        train::train(self, &train_run, None, &run.options)
-    }
-}
-
-impl Trainable for Classifier<'_> {
-    type Batch = Batch;
-
-    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        variables(&self.weights, &self.resolved, device)
-    }
-
-    /// The mean over all networks: each one's gradient is divided by their number, which Adam cancels.
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Batch,
-        images: &Tensor,
-        _: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
-        let logits = (self.logits)(&live.weights, images)?;
-        let smoothing = self.resolved.label_smoothing;
+    logits: impl Fn(&Weights, &Tensor) -> candle_core::Result<Tensor>,
+    run: &Run,
+) -> Result<Outcome> {
+    let resolved = resolved(&settings.optimisation, defaults, data)?;
+    let smoothing = resolved.label_smoothing;
+    // The mean over all networks: each one's gradient is divided by their number, which Adam cancels.
+    let loss = |weights: &Weights, batch: &Batch, images: &Tensor| {
+        let logits = logits(weights, images)?;
         let targets = wave_train::batch_targets(batch, logits.dim(1)?, smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
-    }
-
-    /// Mean scores of all networks on the same test images.
-    fn score(&self, values: &Weights) -> Result<Scores> {
-        let (n, tests) = (self.networks, &self.data.tests);
-        let for_each = |batch: Result<Batch, DataError>| -> Vec<Result<Batch, DataError>> {
-            match batch {
-                Ok(batch) if n > 1 => (0..batch.size)
-                    .step_by(TESTED)
-                    .map(|from| {
-                        let some = from..(from + TESTED).min(batch.size);
-                        let rows: Vec<usize> = some.flat_map(|i| vec![i; n]).collect();
-                        Ok(batch.select(&rows))
-                    })
-                    .collect(),
-                batch => vec![batch],
+    };
+    // Mean scores of all networks on the same test images.
+    let score = |weights: &Weights| {
+        let for_each = |batch: Result<Batch, DataError>| match batch {
+            Ok(batch) if networks > 1 => {
+                let rows = (0..batch.size).flat_map(|i| vec![i; networks]);
+                let rows: Vec<usize> = rows.collect();
+                let parts = rows.chunks(TESTED * networks);
+                parts.map(|rows| Ok(batch.select(rows))).collect()
             }
+            batch => vec![batch],
         };
-        let batches = tests.batches(TEST_BATCH).flat_map(for_each);
-        let logits = |images: &Tensor| (self.logits)(values, images);
-        let mut scores = wave_train::evaluate(tests.context.ranks(), batches, logits)?;
-        scores.images /= n;
+        let batches = data.tests.batches(TEST_BATCH).flat_map(for_each);
+        let ranks = data.tests.context.ranks();
+        let mut scores =
+            wave_train::evaluate(ranks, batches, |images: &Tensor| logits(weights, images))?;
+        scores.images /= networks;
         Ok(scores)
-    }
+    };
+    let network = Network {
+        start,
+        resolved,
+        loss: &loss,
+        score: &score,
+    };
+    network.train(data, networks == 1, run)
 }

@@ -1,4 +1,4 @@
-//! The parts that the papers share: settings from a recipe, variables, and result files.
+//! The parts that the papers share: settings from a recipe, training, and result files.
 
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -7,14 +7,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use toml::Table;
-use wave_models::{ShapeError, Weights, check};
+use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::plot::{self, Chart, Series, Unit};
 use wave_run::recipe::{merge, narrow, to_table};
 use wave_run::run_dir::Options;
-use wave_run::settings::{BatchSize, Optimisation};
-use wave_run::train::{self, Resolved};
-use wave_train::Variable;
+use wave_run::settings::{Optimisation, Training};
+use wave_run::train::{
+    self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingData, TrainingPlan,
+};
+use wave_train::{Batches, MicroBatch, Scores, Variable};
 
 pub struct Run {
     /// The directory to write.
@@ -85,20 +87,6 @@ pub(crate) fn count(tensors: &Weights) -> usize {
     tensors.values().map(Tensor::elem_count).sum()
 }
 
-/// Rejects weights of these shapes if they have more than `at_most` values in total.
-pub(crate) fn at_most<'a>(
-    at_most: usize,
-    name: &'static str,
-    shapes: impl Iterator<Item = &'a Vec<usize>>,
-) -> std::result::Result<(), ShapeError> {
-    let values = |dims: &Vec<usize>| {
-        dims.iter()
-            .fold(1, |n: usize, size| n.saturating_mul(*size))
-    };
-    let all = shapes.map(values).fold(0, usize::saturating_add);
-    check::at_most(name, all, at_most)
-}
-
 /// `ln(1 + e^x)`, without overflow.
 pub(crate) fn softplus(x: &Tensor) -> candle_core::Result<Tensor> {
     x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
@@ -116,38 +104,80 @@ where
 {
     let text = wave_hub::read_text(recipe)
         .map_err(|e| request(format!("cannot read the recipe {e}; give a TOML file")))?;
-    let mut keys: Table = text
+    let keys: Table = text
         .parse()
         .map_err(|e| request(format!("recipe {}: {e}", recipe.display())))?;
-    keys.remove("name");
     let mut all = Table::new();
     for (key, value) in keys {
         match value {
             toml::Value::Table(table) => merge(&mut all, &table),
-            value => merge(&mut all, &Table::from_iter([(key, value)])),
+            value => _ = all.insert(key, value),
         }
     }
+    all.remove("name");
     merge(&mut all, &to_table(flags)?);
     wave_run::settings::check(&all)?;
     narrow(&all, "this paper")
 }
 
-/// The number of examples per step.
-pub(crate) fn batch(optimisation: &Optimisation, usual: usize) -> Result<usize> {
-    match optimisation.batch {
-        None => Ok(usual),
-        Some(BatchSize::Images(examples)) => Ok(examples),
-        Some(BatchSize::Auto) => Err(request("batch = auto; give a number here")),
+/// The settings of a training on its data.
+pub(crate) fn resolved(
+    optimisation: &Optimisation,
+    defaults: Defaults,
+    data: &impl TrainingData,
+) -> Result<Resolved> {
+    let training = Training {
+        optimisation: optimisation.clone(),
+        ..Training::default()
+    };
+    TrainingPlan::new(&training, defaults)?.resolve(data)
+}
+
+/// A network to train, as functions of its weights.
+pub(crate) struct Network<'a, B> {
+    /// The first weights.
+    pub(crate) start: &'a Weights,
+    pub(crate) resolved: Resolved,
+    /// The loss on a batch and its input.
+    pub(crate) loss: &'a dyn Fn(&Weights, &B, &Tensor) -> candle_core::Result<Tensor>,
+    pub(crate) score: &'a dyn Fn(&Weights) -> Result<Scores>,
+}
+
+impl<B> Network<'_, B> {
+    pub(crate) fn train<D>(&self, data: &D, every_epoch: bool, run: &Run) -> Result<Outcome>
+    where
+        D: TrainingData<Batches: Batches<Batch = B>>,
+    {
+        let train_run = TrainRun {
+            label: "training",
+            data,
+            resolved: &self.resolved,
+            every_epoch,
+        };
+        train::train(self, &train_run, None, &run.options)
     }
 }
 
-/// All weights as variables.
-pub(crate) fn variables(
-    weights: &Weights,
-    resolved: &Resolved,
-    device: &Device,
-) -> Result<Vec<Variable>> {
-    let all = weights.iter();
-    all.map(|(name, t)| train::variable(name, t, resolved, 0, device))
-        .collect()
+impl<B> Trainable for Network<'_, B> {
+    type Batch = B;
+
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        let all = self.start.iter();
+        all.map(|(name, t)| train::variable(name, t, &self.resolved, 0, device))
+            .collect()
+    }
+
+    fn loss(
+        &self,
+        live: &Parameters,
+        batch: &B,
+        input: &Tensor,
+        _: &MicroBatch,
+    ) -> candle_core::Result<Tensor> {
+        (self.loss)(&live.weights, batch, input)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        (self.score)(values)
+    }
 }

@@ -11,13 +11,10 @@
 //! repeated equally often). A copy that would be cropped is set to 0, since the rest of it could not
 //! make up for the lost part.
 
-use crate::compose::check_scalers;
 use crate::{Part, Plan};
 use candle_core::{Result, Tensor};
 use std::fmt;
-use std::str::FromStr;
 use wave_models::vit::VitShape;
-use wave_models::{Refusal, refuse};
 use wave_ops::Kronecker;
 
 #[cfg(test)]
@@ -43,15 +40,11 @@ impl fmt::Display for DepthRule {
     }
 }
 
-impl FromStr for DepthRule {
-    type Err = Refusal;
-
-    fn from_str(text: &str) -> std::result::Result<DepthRule, Refusal> {
-        match text {
-            "l/(L-1)" => Ok(DepthRule::LastIsOne),
-            "l/L" => Ok(DepthRule::Tleg),
-            _ => refuse!("unknown depth rule {text:?}; expected l/(L-1) or l/L"),
-        }
+impl DepthRule {
+    /// The rule with this formula.
+    pub fn from_formula(text: &str) -> Option<DepthRule> {
+        let all = [DepthRule::LastIsOne, DepthRule::Tleg];
+        all.into_iter().find(|rule| rule.to_string() == text)
     }
 }
 
@@ -60,9 +53,6 @@ impl FromStr for DepthRule {
 /// exactly the identity.
 pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
-    if anchors == 0 {
-        return rows;
-    }
     // Position l (K - 1) / steps, split into quotient and remainder in integers, so that both ends are exact.
     let steps = match rule {
         DepthRule::LastIsOne => depth.saturating_sub(1).max(1),
@@ -86,10 +76,7 @@ pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec
 /// # Shapes
 /// `bank`: `(K, ...)`; result: `(depth, ...)`.
 pub(crate) fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result<Tensor> {
-    let anchors = bank.dims().first().copied().unwrap_or(0);
-    if anchors == 0 || depth == 0 {
-        return Err(none_to_read(anchors, depth));
-    }
+    let anchors = bank.dim(0)?;
     if anchors == depth && (rule == DepthRule::LastIsOne || depth == 1) {
         return Ok(bank.clone());
     }
@@ -100,13 +87,6 @@ pub(crate) fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) ->
     let mut dims = bank.dims().to_vec();
     dims[0] = depth;
     read.reshape(dims)
-}
-
-/// The error for a model without layers, or a bank without anchors.
-pub(crate) fn none_to_read(anchors: usize, depth: usize) -> candle_core::Error {
-    candle_core::Error::Msg(format!(
-        "cannot read {anchors} anchors at depth {depth}; both must be 1 or more"
-    ))
 }
 
 /// Resizes the scalers of one shape to another: [`gather_width`] over block rows (q, k and v
@@ -124,7 +104,6 @@ pub(crate) fn resize_scalers(
     from: &VitShape,
     to: &VitShape,
 ) -> Result<Tensor> {
-    check_scalers(plan, part, scalers, from)?;
     let (q, r_from, c_from) = plan.blocks(part, from);
     let (_, r_to, c_to) = plan.blocks(part, to);
     let rows = gather_width(scalers, 2, q, 1, r_from / q, r_to / q, false)?;
@@ -158,16 +137,8 @@ pub(crate) fn gather_width(
     divide: bool,
 ) -> Result<Tensor> {
     let dims = x.dims();
-    let length = dims.get(axis).copied().unwrap_or(0);
-    if length == 0 || to_width == 0 || segments * from_width != length {
-        candle_core::bail!(
-            "axis {axis} of a tensor of shape {dims:?} does not hold {segments} segments of \
-             {from_width}, to be read as {to_width}; give the axis and sizes of this tensor, all 1 \
-             or more"
-        );
-    }
     // Moving whole blocks is the same gather with fewer indices.
-    let whole = unit > 0 && from_width.is_multiple_of(unit) && to_width.is_multiple_of(unit);
+    let whole = from_width.is_multiple_of(unit) && to_width.is_multiple_of(unit);
     let unit = if whole { unit } else { 1 };
     let (source, target) = (from_width / unit, to_width / unit);
     if source == target {

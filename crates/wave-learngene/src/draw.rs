@@ -140,15 +140,15 @@ impl Sizes {
         }
     }
 
-    /// The shape that a step trains, for models like `whole`: see [`Sizes::draw`].
+    /// Samples the shape that step `step` of `steps` trains, for models like `whole`. `rng` should depend only on the
+    /// step, so that a resumed training samples the same shapes.
     pub fn shape(&self, whole: &VitShape, step: u64, steps: u64, rng: &mut impl Rng) -> VitShape {
         let (depth, width) = self.draw(step, steps, rng);
         self.variants.draw(whole.with_size(depth, width), rng)
     }
 
-    /// Samples a depth and a width for step `step` of `steps`. `rng` should depend only on the step,
-    /// so that a resumed training samples the same sizes.
-    pub fn draw(&self, step: u64, steps: u64, rng: &mut impl Rng) -> (usize, usize) {
+    /// A depth and a width for a step.
+    fn draw(&self, step: u64, steps: u64, rng: &mut impl Rng) -> (usize, usize) {
         if !self.smaller.is_empty() {
             let all = self.all(step, steps);
             return all[rng.random_range(0..all.len())];
@@ -206,7 +206,7 @@ impl Sizes {
         self.work(whole).iter().sum::<f64>() / PARTS as f64
     }
 
-    /// Mean multiply-adds of the forward pass of one image in each of [`PARTS`] equal parts of the steps.
+    /// Mean multiply-adds of the forward pass of one image in each of 1000 equal parts of the steps.
     pub fn work(&self, whole: &VitShape) -> Vec<f64> {
         let of_size = |&(depth, width): &(usize, usize)| {
             let shape = whole.with_size(depth, width);
@@ -229,7 +229,7 @@ impl Sizes {
 }
 
 /// Number of parts for which [`Sizes::work`] reports the work: enough for the growth of any depth.
-pub const PARTS: u64 = 1000;
+const PARTS: u64 = 1000;
 
 #[cfg(test)]
 #[path = "draw_tests.rs"]

@@ -5,12 +5,9 @@
 //! `j mod c`. Template indices wrap around at the size of the set. Parts that share a set start at
 //! different templates, each after the `2 B` of the parts before it.
 
-use crate::bank::none_to_read;
-use crate::compose::templates_of;
 use crate::nearest::blocks;
 use crate::{DepthRule, Part, Plan, Scalers, Templates};
 use candle_core::{Device, Result, Tensor};
-use std::collections::BTreeMap;
 use wave_models::vit::VitShape;
 
 #[cfg(test)]
@@ -76,17 +73,16 @@ pub fn random_scalers(
     deviation: f64,
     normal: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
-    let mut sigmas = BTreeMap::new();
-    for &part in plan.sets.keys() {
-        let t = templates_of(plan, templates, part)?;
-        let energy = t.sqr()?.mean((1, 2))?.sum_all()?.to_scalar::<f32>()?;
-        let sigma = deviation / f64::from(energy).sqrt().max(1e-12);
-        sigmas.insert(part, sigma as f32);
-    }
-    fill(plan, shape, depth, &mut |part, _| {
+    let of_part = |(&part, set): (&Part, &String)| {
+        let squares = templates[set].sqr()?.mean((1, 2))?;
+        let energy = squares.sum_all()?.to_scalar::<f32>()?;
+        let sigma = (deviation / f64::from(energy).sqrt().max(1e-12)) as f32;
         let [n, r, c] = plan.scaler_shape(part, shape);
-        (0..n * r * c).map(|_| sigmas[&part] * normal()).collect()
-    })
+        let s = (0..depth * n * r * c).map(|_| sigma * normal()).collect();
+        let s = Tensor::from_vec::<_, f32>(s, (depth, n, r, c), &Device::Cpu)?; // (L, N, r, c)
+        Ok((part, s))
+    };
+    plan.sets.iter().map(of_part).collect()
 }
 
 /// The linear learngene TLEG (the WAVE paper's TELG), `W_l = B + (l / L) A`, as a special case:
@@ -123,47 +119,28 @@ fn blockwise(
     weights: impl Fn(usize) -> (f32, f32),
     draw: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
-    fill(plan, shape, depth, &mut |part, l| {
+    let of_part = |&part: &Part| {
         let [n, r, c] = plan.scaler_shape(part, shape);
         let (segments, rows, columns) = plan.blocks(part, unit);
         let (height, unit_height) = (r / segments, rows / segments);
         let start = first_template(plan, part, unit);
-        let mut s: Vec<f32> = (0..n * r * c).map(|_| draw()).collect(); // (N, r, c)
-        let (first, second) = weights(l);
-        for at in 0..r * c {
-            let (segment, a, b) = (at / c / height, at / c % height, at % c);
-            if a / unit_height != b / columns {
-                continue;
+        let mut s: Vec<f32> = (0..depth * n * r * c).map(|_| draw()).collect(); // (L, N, r, c)
+        for (l, s) in s.chunks_mut(n * r * c).enumerate() {
+            let (first, second) = weights(l);
+            for at in 0..r * c {
+                let (segment, a, b) = (at / c / height, at / c % height, at % c);
+                if a / unit_height != b / columns {
+                    continue;
+                }
+                let j = (segment * unit_height + a % unit_height) * columns + b % columns;
+                s[(start + j) % n * r * c + at] += first;
+                s[(start + j + rows * columns) % n * r * c + at] += second;
             }
-            let j = (segment * unit_height + a % unit_height) * columns + b % columns;
-            s[(start + j) % n * r * c + at] += first;
-            s[(start + j + rows * columns) % n * r * c + at] += second;
         }
-        s
-    })
-}
-
-/// The scalers of every part from a function of part and layer that returns `(N, r, c)` entries.
-fn fill(
-    plan: &Plan,
-    shape: &VitShape,
-    depth: usize,
-    layer: &mut dyn FnMut(Part, usize) -> Vec<f32>,
-) -> Result<Scalers> {
-    if depth == 0 {
-        return Err(none_to_read(depth, depth));
-    }
-    let mut scalers = Scalers::new();
-    for &part in plan.sets.keys() {
-        let [n, r, c] = plan.scaler_shape(part, shape);
-        let mut values = Vec::with_capacity(depth * n * r * c);
-        for l in 0..depth {
-            values.extend(layer(part, l));
-        }
-        let s = Tensor::from_vec(values, (depth, n, r, c), &Device::Cpu)?; // (L, N, r, c)
-        scalers.insert(part, s);
-    }
-    Ok(scalers)
+        let s = Tensor::from_vec(s, (depth, n, r, c), &Device::Cpu)?;
+        Ok((part, s))
+    };
+    plan.sets.keys().map(of_part).collect()
 }
 
 /// The first template of a part within its set: after those of earlier parts that share the set.

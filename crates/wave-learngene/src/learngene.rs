@@ -89,7 +89,7 @@ impl Learngene {
     ) -> Result<Weights> {
         let mut weights = inherited.clone();
         for (part, w) in compose(&self.plan, &self.templates, scalers, shape)? {
-            weights.insert(part.stacked_name(), w);
+            weights.insert(part.stacked_name().into(), w);
         }
         Ok(weights)
     }
@@ -140,15 +140,20 @@ impl Learngene {
     /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
     /// inherited weights. The values of smaller levels are left out.
     pub fn tensors(&self) -> Vec<(String, Tensor)> {
-        let (templates, bank) = (self.templates.iter(), self.bank.iter());
-        let all = named(templates, bank, self.inherited.iter());
+        let mut gene = self.clone();
+        let all = gene.tensors_mut();
         all.map(|(name, t)| (name, t.clone())).collect()
     }
 
     /// The tensors of [`Learngene::tensors`], to be changed in place.
     fn tensors_mut(&mut self) -> impl Iterator<Item = (String, &mut Tensor)> {
-        let (templates, bank) = (self.templates.iter_mut(), self.bank.iter_mut());
-        named(templates, bank, self.inherited.iter_mut())
+        let templates = self.templates.iter_mut();
+        let templates = templates.map(|(set, t)| (format!("templates.{set}"), t));
+        let bank = self.bank.iter_mut();
+        let bank = bank.map(|(part, t)| (format!("bank.{part}"), t));
+        let inherited = self.inherited.iter_mut();
+        let inherited = inherited.map(|(name, t)| (name.clone(), t));
+        templates.chain(bank).chain(inherited)
     }
 
     /// The learngene with new values, by the names of [`Learngene::tensors`]; tensors that are not
@@ -198,18 +203,6 @@ impl Learngene {
         }
         ledger
     }
-}
-
-/// The names and values of a learngene's tensors: see [`Learngene::tensors`].
-fn named<'a, T>(
-    templates: impl Iterator<Item = (&'a String, T)>,
-    bank: impl Iterator<Item = (&'a Part, T)>,
-    inherited: impl Iterator<Item = (&'a String, T)>,
-) -> impl Iterator<Item = (String, T)> {
-    let templates = templates.map(|(set, t)| (format!("templates.{set}"), t));
-    let bank = bank.map(|(part, t)| (format!("bank.{part}"), t));
-    let inherited = inherited.map(|(name, t)| (name.clone(), t));
-    templates.chain(bank).chain(inherited)
 }
 
 /// The channels of an inherited weight.

@@ -52,8 +52,7 @@ impl Learngene {
     /// from the end of `templates` (N, t, t), with scalers of 0.
     ///
     /// # Errors
-    /// If there are no levels yet, `level` is smaller than the last one, a set of templates is missing or has another
-    /// size, or the tensors here do not fit the plan.
+    /// If there are no levels yet, `level` is smaller than the last one, or there are too few templates.
     pub fn grown(&self, level: Level, templates: &Templates) -> Result<Learngene> {
         let Some(last) = self.plan.levels.last() else {
             candle_core::bail!("the templates have no levels to grow");
@@ -64,10 +63,8 @@ impl Learngene {
         let mut gene = self.widened(last)?.deepened(last.depth, level.depth)?;
         for (set, t) in &mut gene.templates {
             let (n, all) = (self.plan.counts[set], plan.counts[set]);
-            let Some(drawn) = templates.get(set) else {
-                candle_core::bail!("set {set:?}: its new templates are missing");
-            };
-            *t = Tensor::cat(&[&*t, &drawn.narrow(0, n, all - n)?], 0)?;
+            let added = templates[set].narrow(0, n, all - n)?;
+            *t = Tensor::cat(&[&*t, &added], 0)?;
         }
         for (part, t) in &mut gene.bank {
             let set = plan.set(*part);

@@ -34,7 +34,7 @@
 //!     classes: 10,
 //!     ..VitShape::default().with_size(2, 64)
 //! };
-//! let plan = Plan::default_budget(64, 32)?;
+//! let plan = Plan::default_budget(64, 32);
 //! let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
 //! let mut drawn = (0..).map(|i| (i as f32).sin()); // in place of a random generator
 //!
@@ -74,7 +74,7 @@ mod testing;
 
 pub use bank::DepthRule;
 pub use compose::{Scalers, Templates, compose};
-pub use draw::{PARTS, Sizes, Variants};
+pub use draw::{Sizes, Variants};
 pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };

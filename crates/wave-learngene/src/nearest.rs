@@ -58,7 +58,7 @@ impl Learngene {
             let matrix = Tensor::from_slice(&matrix, (shape.depth, anchors), w.device())?;
             let w = matrix.matmul(&w.reshape((anchors, ()))?)?; // (L, rows columns)
             let w = w.reshape((shape.depth, rows, columns))?;
-            weights.insert(part.stacked_name(), crop(&w, part, shape)?);
+            weights.insert(part.stacked_name().into(), crop(&w, part, shape)?);
         }
         Ok(weights)
     }
@@ -205,7 +205,7 @@ pub fn factorised(
     for (set, &n) in &plan.counts {
         let of_part = |part: Part| {
             let missing = || candle_core::Error::Msg(format!("the weights of {part} are missing"));
-            let w = weights.get(&part.stacked_name()).ok_or_else(missing)?;
+            let w = weights.get(part.stacked_name()).ok_or_else(missing)?;
             blocks(plan, part, w, shape)
         };
         let blocks: Vec<Tensor> = plan.parts(set).map(of_part).collect::<Result<_>>()?;

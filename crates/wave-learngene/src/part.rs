@@ -33,15 +33,14 @@ impl Part {
         }
     }
 
-    /// timm's name of this weight in one layer, such as `blocks.0.attn.qkv.weight`.
-    pub fn weight_name(self, layer: usize) -> String {
-        format!("blocks.{layer}.{}.weight", self.module())
-    }
-
-    /// The name of the weight of all layers stacked, `(layers, rows, columns)`, such as
-    /// `blocks.attn.qkv.weight`.
-    pub fn stacked_name(self) -> String {
-        format!("blocks.{}.weight", self.module())
+    /// The name of the weight of all layers stacked, `(layers, rows, columns)`: timm's without the number of the layer.
+    pub fn stacked_name(self) -> &'static str {
+        match self {
+            Part::Qkv => "blocks.attn.qkv.weight",
+            Part::Proj => "blocks.attn.proj.weight",
+            Part::Fc1 => "blocks.mlp.fc1.weight",
+            Part::Fc2 => "blocks.mlp.fc2.weight",
+        }
     }
 
     /// Rows and columns of this weight in one layer.
@@ -62,39 +61,10 @@ impl Part {
             _ => 1,
         }
     }
-
-    fn module(self) -> &'static str {
-        match self {
-            Part::Qkv => "attn.qkv",
-            Part::Proj => "attn.proj",
-            Part::Fc1 => "mlp.fc1",
-            Part::Fc2 => "mlp.fc2",
-        }
-    }
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_timms() {
-        let names = Part::ALL.map(|part| part.weight_name(7));
-        assert_eq!(
-            names,
-            [
-                "blocks.7.attn.qkv.weight",
-                "blocks.7.attn.proj.weight",
-                "blocks.7.mlp.fc1.weight",
-                "blocks.7.mlp.fc2.weight",
-            ]
-        );
-        assert_eq!(Part::Fc1.stacked_name(), "blocks.mlp.fc1.weight");
     }
 }

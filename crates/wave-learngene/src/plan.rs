@@ -1,5 +1,4 @@
-//! Template sets, the parts that each composes, and all sizes derived from them. A [`Plan`] is
-//! validated once, when it is made.
+//! Template sets, the parts that each composes, and all sizes derived from them.
 
 use crate::{Level, Part};
 use std::collections::BTreeMap;
@@ -24,65 +23,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan from its fields, checked.
-    ///
-    /// # Errors
-    /// If the template size is 0, a part has no set, a set's name is not valid for a tensor, its
-    /// count is missing or 0, a count belongs to a set that no part uses, or the number of template
-    /// parameters overflows.
+    /// A plan without levels. Each part needs a set, and each set at least one template.
     pub fn new(
         template_size: usize,
         kronecker: Kronecker,
         sets: BTreeMap<Part, String>,
         counts: BTreeMap<String, usize>,
-    ) -> Result<Self, Refusal> {
-        if template_size == 0 {
-            refuse!(
-                "template size is 0; use a divisor of the widths to compose, such as 64 or 192"
-            );
-        }
-        for part in Part::ALL {
-            let Some(set) = sets.get(&part) else {
-                refuse!("{part} has no set of templates; give each of qkv, proj, fc1, fc2 a set");
-            };
-            let fit = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-            if set.is_empty() || !set.chars().all(fit) {
-                refuse!(
-                    "set name {set:?}: use at least one character, and only letters, digits, `_` \
-                     and `-`"
-                );
-            }
-            match counts.get(set) {
-                None => refuse!(
-                    "{part}: its set {set:?} has no template count; add one, or name a set with one"
-                ),
-                Some(0) => refuse!("set {set:?} has 0 templates; use 1 or more"),
-                Some(_) => {}
-            }
-        }
-        if let Some(set) = counts
-            .keys()
-            .find(|&s| !sets.values().any(|used| used == s))
-        {
-            refuse!(
-                "set {set:?} has a template count but composes no part; remove it, or name it for a part"
-            );
-        }
-        // Later sums and products of these sizes cannot overflow.
-        let area = template_size.checked_mul(template_size);
-        let all = counts.values().try_fold(0usize, |n, &m| n.checked_add(m));
-        if area.zip(all).and_then(|(a, n)| a.checked_mul(n)).is_none() {
-            refuse!(
-                "templates of size {template_size} in these counts are too large; use a size of 1 to 65536"
-            );
-        }
-        Ok(Self {
+    ) -> Self {
+        Self {
             template_size,
             kronecker,
             sets,
             counts,
             levels: Vec::new(),
-        })
+        }
     }
 
     /// Every part composed by a set of its own, named after it.
@@ -94,31 +48,12 @@ impl Plan {
     /// squared (6 for qkv, 2 for proj, 8 for fc1 and 8 for fc2), which is exactly two layers.
     /// Smaller templates scale in proportion: half the size, four times as many (6, 2, 8, 8 become
     /// 24, 8, 32, 32), rounded up where the size does not divide the width.
-    ///
-    /// # Errors
-    /// If the reference width or the template size is 0, or the counts overflow.
-    pub fn default_budget(reference_width: usize, template_size: usize) -> Result<Self, Refusal> {
-        if template_size == 0 {
-            refuse!(
-                "template size is 0; use a divisor of the widths to compose, such as 64 or 192"
-            );
-        }
-        let (d, t) = (reference_width as u128, template_size as u128);
-        let scaled = |n: u128| {
-            let area = d.checked_mul(d)?.checked_mul(n)?;
-            usize::try_from(area.div_ceil(t * t)).ok()
-        };
-        let mut counts = BTreeMap::new();
-        for (part, n) in Part::ALL.into_iter().zip([6, 2, 8, 8]) {
-            let Some(count) = scaled(n) else {
-                refuse!(
-                    "no template count for reference width {reference_width} and template size \
-                     {template_size}; use sizes of 1 to 65536"
-                );
-            };
-            counts.insert(part.name().to_owned(), count);
-        }
-        Self::new(template_size, Kronecker::Tile, Self::own_sets(), counts)
+    pub fn default_budget(reference_width: usize, template_size: usize) -> Self {
+        let (d, t) = (reference_width, template_size);
+        let counts = Part::ALL.into_iter().zip([6, 2, 8, 8]);
+        let counts = counts.map(|(part, n)| (part.name().to_owned(), (n * d * d).div_ceil(t * t)));
+        let counts = counts.collect();
+        Self::new(t, Kronecker::Tile, Self::own_sets(), counts)
     }
 
     /// The number of templates that compose this part.

@@ -12,7 +12,7 @@ fn vit(depth: usize, width: usize) -> VitShape {
 #[test]
 fn default_budget_is_two_layers_of_parameters() {
     for d in [192, 384, 768] {
-        let plan = Plan::default_budget(d, d).unwrap();
+        let plan = Plan::default_budget(d, d);
         assert_eq!(plan.counts.values().sum::<usize>(), 24);
         assert_eq!(plan.template_parameters(), 24 * d * d);
         assert_eq!(plan.scaler_count(&vit(1, d)), 84); // 6*3 + 2*1 + 8*4 + 8*4
@@ -25,7 +25,7 @@ fn default_budget_is_two_layers_of_parameters() {
 // [8064, 129024]
 #[test]
 fn smaller_templates_keep_the_budget() {
-    let plan = Plan::default_budget(384, 192).unwrap();
+    let plan = Plan::default_budget(384, 192);
     let counts = Part::ALL.map(|part| plan.n_templates(part));
     assert_eq!(counts, [24, 8, 32, 32]);
     assert_eq!(plan.template_parameters(), 24 * 384 * 384);
@@ -42,7 +42,7 @@ fn a_shared_set_is_counted_once() {
 
 #[test]
 fn uneven_widths_take_the_next_multiple_per_segment() {
-    let plan = Plan::default_budget(64, 64).unwrap();
+    let plan = Plan::default_budget(64, 64);
     let shape = block(96, 200);
     assert_eq!(plan.blocks(Part::Qkv, &shape), (3, 6, 2));
     assert_eq!(plan.blocks(Part::Proj, &shape), (1, 2, 2));
@@ -52,10 +52,11 @@ fn uneven_widths_take_the_next_multiple_per_segment() {
 
 #[test]
 fn composed_weights_are_known_by_name() {
-    let plan = Plan::default_budget(8, 8).unwrap();
+    let plan = Plan::default_budget(8, 8);
     for name in [
         "blocks.0.attn.qkv.weight",
         "blocks.11.mlp.fc2.weight",
+        "blocks.7.mlp.fc1.weight",
         "blocks.attn.proj.weight",
     ] {
         assert!(plan.composes(name), "{name}");
@@ -71,35 +72,6 @@ fn composed_weights_are_known_by_name() {
     }
 }
 
-#[test]
-fn wrong_plans_name_the_fault_and_the_remedy() {
-    let counts = |n: usize, extra: Option<&str>| {
-        let mut counts: BTreeMap<_, _> = Part::ALL.map(|part| (part.name().to_owned(), n)).into();
-        counts.extend(extra.map(|set| (set.to_owned(), 1)));
-        counts
-    };
-    let check = |t, sets, counts, words: &[&str]| {
-        let error = Plan::new(t, Kronecker::Tile, sets, counts).unwrap_err();
-        let text = error.to_string();
-        for word in words {
-            assert!(text.contains(word), "{text:?} lacks {word:?}");
-        }
-    };
-    let own = Plan::own_sets;
-    let mut slash = own();
-    slash.insert(Part::Qkv, "a/b".to_owned());
-    check(0, own(), counts(1, None), &["template size is 0"]);
-    check(8, BTreeMap::new(), counts(1, None), &["qkv has no set"]);
-    check(8, slash, counts(1, Some("a/b")), &["a/b", "letters"]);
-    check(8, own(), counts(0, None), &["0 templates", "1 or more"]);
-    check(8, own(), counts(1, Some("x")), &["\"x\"", "remove"]);
-    check(usize::MAX, own(), counts(1, None), &["too large"]);
-    check(8, own(), counts(usize::MAX, None), &["too large"]);
-    assert!(Plan::default_budget(8, 0).is_err());
-    assert!(Plan::default_budget(0, 8).is_err());
-    assert!(Plan::default_budget(usize::MAX, 1).is_err());
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -107,7 +79,7 @@ proptest! {
     fn the_grid_covers_every_part_and_no_more(
         t in 1usize..9, width in 1usize..40, hidden in 1usize..80,
     ) {
-        let plan = Plan::default_budget(8, t).unwrap();
+        let plan = Plan::default_budget(8, t);
         let shape = block(width, hidden);
         for part in Part::ALL {
             let (segments, r, c) = plan.blocks(part, &shape);

@@ -46,7 +46,7 @@ pub(crate) fn scalers(
 pub(crate) fn plan(t: usize, kronecker: Kronecker, counts: [usize; 4]) -> Plan {
     let counts = Part::ALL.into_iter().zip(counts);
     let counts = counts.map(|(part, n)| (part.name().to_owned(), n));
-    Plan::new(t, kronecker, Plan::own_sets(), counts.collect()).unwrap()
+    Plan::new(t, kronecker, Plan::own_sets(), counts.collect())
 }
 
 /// A tiled plan whose parts have their own sets, except the parts in `shared`; counts by set.
@@ -54,7 +54,7 @@ pub(crate) fn shared_plan(t: usize, shared: &[(Part, &str)], counts: [(&str, usi
     let mut sets = Plan::own_sets();
     sets.extend(shared.iter().map(|(part, set)| (*part, (*set).to_owned())));
     let counts = counts.map(|(set, n)| (set.to_owned(), n)).into();
-    Plan::new(t, Kronecker::Tile, sets, counts).unwrap()
+    Plan::new(t, Kronecker::Tile, sets, counts)
 }
 
 /// The parts of the MLP share a set.

@@ -14,7 +14,7 @@
 use crate::check::{self, affine, batch_norm, check_weights, count, dims, sizes};
 use crate::fold::{Affine, get};
 use crate::initial::pytorch_default;
-use crate::{Activation, Dilations, ShapeError, Weights, mean_over_pixels};
+use crate::{Activation, Checked, Dilations, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{
@@ -59,7 +59,7 @@ impl ConvMixerShape {
     ///
     /// # Errors
     /// When a size is zero or absurdly large, or a patch is larger than the images.
-    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+    pub fn validate(&self) -> Checked<()> {
         sizes(&[
             ("image_size", self.image_size),
             ("channels", self.channels),
@@ -96,14 +96,11 @@ impl ConvMixerShape {
 
     /// Infers the sizes from weights under timm's names. Image size, activation and dilations cannot be
     /// inferred; dilations are taken to be 1.
-    ///
-    /// # Errors
-    /// If the weights are not those of a ConvMixer: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
         activation: Activation,
-    ) -> std::result::Result<ConvMixerShape, ShapeError> {
+    ) -> Checked<ConvMixerShape> {
         let [width, channels, patch, _] = dims(weights, "stem.0.weight")?;
         let [_, _, kernel, _] = dims(weights, "blocks.0.0.fn.0.weight")?;
         let [classes, _] = dims(weights, "head.weight")?;
@@ -147,11 +144,8 @@ impl ConvMixerShape {
     /// Weights with PyTorch's default initialisation: weights and biases of convolutions and head uniform in
     /// `±1 / sqrt(fan_in)`; norms the identity, with running mean 0 and variance 1. The same seed gives the
     /// same weights.
-    ///
-    /// # Errors
-    /// When the shape is not valid.
     pub fn initialise(&self, seed: u64) -> Result<Weights> {
-        self.validate().map_err(candle_core::Error::wrap)?;
+        self.validate()?;
         pytorch_default(self.parameters(), is_norm, seed)
     }
 }
@@ -172,9 +166,6 @@ fn is_norm(name: &str) -> bool {
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
-///
-/// # Errors
-/// When the shape is not valid, a weight is missing, or a size disagrees with the shape.
 pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     forward(shape, weights, images, |x, name| {
         let [w, b, mean, var] = norm_of(weights, name)?;
@@ -232,8 +223,8 @@ fn forward(
     images: &Tensor,
     mut norm: impl FnMut(&Tensor, &str) -> Result<Tensor>,
 ) -> Result<Tensor> {
-    shape.validate().map_err(candle_core::Error::wrap)?;
-    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+    shape.validate()?;
+    check_weights(weights, &shape.parameters())?;
     let (h, k, p) = (shape.width, shape.kernel, shape.patch);
     let part = |name: &str| Affine::stored(weights, name);
     let stem = part("stem.0")?;

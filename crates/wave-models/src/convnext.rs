@@ -17,7 +17,7 @@
 use crate::check::{self, affine, check_weights, count, dims, refuse_value, sizes};
 use crate::fold::{Affine, get};
 use crate::initial::pytorch_default;
-use crate::{ShapeError, Weights, mean_over_pixels};
+use crate::{Checked, Weights, mean_over_pixels};
 use candle_core::{Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{depthwise_conv, gelu, linear, patchify};
@@ -137,11 +137,7 @@ impl ConvNextShape {
     }
 
     /// Checks that the sizes are valid.
-    ///
-    /// # Errors
-    /// When a size is zero or absurdly large, the kernel is even, a patch is larger than the images, or a
-    /// stage has no blocks, no pixels or an MLP ratio other than 4.
-    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+    pub fn validate(&self) -> Checked<()> {
         sizes(&[
             ("image_size", self.image_size),
             ("channels", self.channels),
@@ -201,14 +197,7 @@ impl ConvNextShape {
     }
 
     /// Infers the sizes from weights. The image size cannot be inferred.
-    ///
-    /// # Errors
-    /// If the weights are not those of an isotropic or four-stage ConvNeXt: names the missing or misshapen
-    /// tensor.
-    pub fn infer(
-        weights: &Weights,
-        image_size: usize,
-    ) -> std::result::Result<ConvNextShape, ShapeError> {
+    pub fn infer(weights: &Weights, image_size: usize) -> Checked<ConvNextShape> {
         let staged = Self::has_stages(weights);
         let (stem, first, head) = match staged {
             false => ("stem.weight", "blocks.0", "head.weight"),
@@ -275,11 +264,8 @@ impl ConvNextShape {
 
     /// Weights with PyTorch's default initialisation, as a ConvMixer's, and layer scales 1e-6. (ConvNeXt's own
     /// initialisation is normal with standard deviation 0.02; the papers that start here use this one instead.)
-    ///
-    /// # Errors
-    /// When the shape is not valid.
     pub fn initialise(&self, seed: u64) -> Result<Weights> {
-        self.validate().map_err(candle_core::Error::wrap)?;
+        self.validate()?;
         let (scales, drawn): (Vec<_>, Vec<_>) = self
             .parameters()
             .into_iter()
@@ -301,12 +287,9 @@ impl ConvNextShape {
 ///
 /// # Shapes
 /// `images` (b, channels, height, width) gives (b, classes).
-///
-/// # Errors
-/// When the shape is not valid, a weight is missing, or a size disagrees with the shape.
 pub fn logits(shape: &ConvNextShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    shape.validate().map_err(candle_core::Error::wrap)?;
-    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+    shape.validate()?;
+    check_weights(weights, &shape.parameters())?;
     let part = |name: &str| Affine::stored(weights, name);
     let normed = |z: &Tensor, name: &str| part(name)?.norm(z, EPS);
     let mapped = |x: &Tensor, name: &str| part(name)?.apply(x);

@@ -1,6 +1,6 @@
 //! Dilations of depthwise convolutions, layer by layer (thesis, section 3.1.4).
 
-use crate::ShapeError;
+use crate::Checked;
 use crate::check::{self, refuse_value};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,10 +38,7 @@ impl Dilations {
 
     /// Parses the dilations of `depth` layers: a digit for all of them, a digit for each, or a letter of the
     /// thesis' table 3.2, whose quarters stretch to any depth.
-    ///
-    /// # Errors
-    /// If the text is none of these.
-    pub fn parse(text: &str, depth: usize) -> Result<Dilations, ShapeError> {
+    pub fn parse(text: &str, depth: usize) -> Checked<Dilations> {
         if let Some((_, schedule)) = SCHEDULES.iter().find(|(name, _)| *name == text) {
             let quarters = (0..depth).map(|layer| schedule[layer * schedule.len() / depth]);
             return Ok(Dilations::new(quarters.collect()));
@@ -55,10 +52,7 @@ impl Dilations {
     }
 
     /// The dilations of `depth` layers from a configuration: one number for all of them, or a list.
-    ///
-    /// # Errors
-    /// If the value is neither.
-    pub fn from_json(value: &Value, depth: usize) -> Result<Dilations, ShapeError> {
+    pub fn from_json(value: &Value, depth: usize) -> Checked<Dilations> {
         let size = |v: &Value| v.as_u64().and_then(|v| usize::try_from(v).ok());
         let layers = match value {
             Value::Array(layers) => layers.iter().map(size).collect(),
@@ -83,12 +77,7 @@ impl Dilations {
 
     /// Checks that there is one dilation per layer, or none at all, that each is between 1 and `at_most`,
     /// beyond which all taps but the centre fall outside the image, and that the kernel has a centre.
-    pub(crate) fn validate(
-        &self,
-        depth: usize,
-        kernel: usize,
-        at_most: usize,
-    ) -> Result<(), ShapeError> {
+    pub(crate) fn validate(&self, depth: usize, kernel: usize, at_most: usize) -> Checked<()> {
         let name = "dilation";
         if self.0.is_empty() {
             return Ok(());
@@ -102,9 +91,7 @@ impl Dilations {
             return refuse_value("kernel", found, "an odd size, or dilation 1");
         }
         for &value in &self.0 {
-            if value == 0 {
-                return Err(ShapeError::Zero { name });
-            }
+            check::sizes(&[(name, value)])?;
             check::at_most(name, value, at_most)?;
         }
         Ok(())
@@ -112,63 +99,5 @@ impl Dilations {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn layers(text: &str, depth: usize) -> Vec<usize> {
-        let dilations = Dilations::parse(text, depth).unwrap();
-        (0..depth).map(|layer| dilations.at(layer)).collect()
-    }
-
-    #[test]
-    fn schedules_are_the_papers() {
-        for (name, digits) in [
-            ("A", "11111111"),
-            ("B", "22222222"),
-            ("C", "33333333"),
-            ("D", "11223333"),
-            ("E", "11112233"),
-            ("F", "11222222"),
-            ("G", "11112222"),
-            ("H", "11111122"),
-        ] {
-            assert_eq!(layers(name, 8), layers(digits, 8), "{name}");
-        }
-        assert_eq!(layers("E", 4), [1, 1, 2, 3]);
-        assert_eq!(layers("D", 12), [1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3]);
-        assert_eq!(layers("2", 3), [2, 2, 2]);
-        assert_eq!(layers("123", 3), [1, 2, 3]);
-        assert_eq!(Dilations::parse("A", 5).unwrap(), Dilations::default());
-        for text in ["", "I", "12", "1,2,3", "-1"] {
-            let error = Dilations::parse(text, 3).unwrap_err().to_string();
-            assert!(error.contains("for 3 layers"), "{error}");
-        }
-    }
-
-    #[test]
-    fn configurations_come_back() {
-        let dilations = Dilations::parse("122", 3).unwrap();
-        let written = dilations.to_json().unwrap();
-        assert_eq!(written, json!([1, 2, 2]));
-        assert_eq!(Dilations::from_json(&written, 3).unwrap(), dilations);
-        let twos = Dilations::parse("2", 3).unwrap();
-        assert_eq!(Dilations::from_json(&json!(2), 3).unwrap(), twos);
-        let none = Dilations::from_json(&json!([1, 1]), 2).unwrap();
-        assert_eq!(none.to_json(), None);
-        for value in [json!("2"), json!([1, -2]), json!(1.5), json!(null)] {
-            assert!(Dilations::from_json(&value, 2).is_err(), "{value}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused() {
-        let check = |text: &str, kernel| Dilations::parse(text, 3).unwrap().validate(3, kernel, 7);
-        assert!(check("171", 3).is_ok() && check("1", 4).is_ok());
-        assert!(matches!(check("181", 3), Err(ShapeError::TooLarge { .. })));
-        assert_eq!(check("101", 3), Err(ShapeError::Zero { name: "dilation" }));
-        assert!(check("2", 4).unwrap_err().to_string().contains("odd"));
-        let other = Dilations::parse("12", 2).unwrap().validate(3, 3, 7);
-        assert!(other.unwrap_err().to_string().contains("3 layers"));
-    }
-}
+#[path = "dilation_tests.rs"]
+mod tests;

@@ -39,22 +39,28 @@ const FAMILIES: [&str; 8] = [
 /// `num_attention_heads` in transformers', or the size in timm's registered name. It cannot be inferred from
 /// the weights.
 pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
+    of_width(architecture, model_args, None)
+}
+
+/// [`known_heads`] of a transformer of this width, if it is known.
+pub(crate) fn of_width(
+    architecture: &str,
+    model_args: &Map<String, Value>,
+    width: Option<usize>,
+) -> Option<usize> {
     let size = |key: &str| usize::try_from(model_args.get(key)?.as_u64()?).ok();
     let said = size("num_heads").or(size("num_attention_heads"));
     let name = architecture.split('.').next().unwrap_or_default();
-    said.or_else(|| of_name(name, None))
+    said.or_else(|| of_name(name, width))
 }
 
-/// The number of heads that timm registers under a name, for a transformer of this width if it is known.
-pub(crate) fn of_name(name: &str, width: Option<usize>) -> Option<usize> {
+/// The number of heads that timm registers under a name.
+fn of_name(name: &str, width: Option<usize>) -> Option<usize> {
+    let name = match name.strip_prefix("flexivit_") {
+        Some(size) => &format!("vit_{size}_"),
+        None => name,
+    };
     let family = name.split('_').next().unwrap_or_default();
-    if let Some(size) = name.strip_prefix("flexivit_") {
-        let sizes = [("small", 6), ("base", 12), ("large", 16)];
-        return sizes
-            .iter()
-            .find(|(s, _)| *s == size)
-            .map(|(_, heads)| *heads);
-    }
     if name == "test_vit" || name == "test_vit2" {
         return Some(2);
     }

@@ -6,7 +6,7 @@
 //!    [`check_weights`] compares a map with that list.
 //! 4. [`vit::stack`] stacks the layers of a transformer in memory, and [`vit::unstack`] separates them.
 //! 5. [`vit::logits`], and the same function in the other modules, computes logits from images. Gradients
-//!    flow to the weights, except in inference-only networks.
+//!    flow to the weights, except in inference-only networks. Each fails if a weight is missing or misshapen.
 //!
 //! [`Network`] combines all of them in one enum; [`Frozen`] is the interface of networks that are not trained.
 //!
@@ -58,7 +58,7 @@ pub use heads::known_heads;
 pub use network::Network;
 pub use transformers::import;
 pub use wave_ancestors::{
-    About, Activation, Frozen, FrozenNetwork, NetworkError, Refusal, ShapeError, Weights,
+    About, Activation, Checked, Frozen, FrozenNetwork, NetworkError, Refusal, ShapeError, Weights,
     check_weights, checked_images, default_patch, efficientnet, levit, mean_over_pixels, refuse,
 };
 pub use zero_shot::{DualEncoder, ZeroShotShape};

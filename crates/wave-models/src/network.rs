@@ -10,13 +10,41 @@ use crate::transformer::{self, Transformer, TransformerShape};
 use crate::unsupported;
 use crate::vit::{self, VitShape};
 use crate::zero_shot::{ZeroShot, ZeroShotShape};
-use crate::{About, Activation, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
+use crate::{About, Activation, Checked, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
 use wave_ancestors::table::Known;
 
 /// Default input size, used if neither weights nor configuration give one: ImageNet's 224.
 const IMAGE_SIZE: usize = 224;
+
+const VIT: &str = "a vision transformer";
+const CONVMIXER: &str = "a ConvMixer";
+const CONVNEXT: &str = "a ConvNeXt";
+const LEVIT: &str = "a LeViT";
+const EFFICIENTNET: &str = "an EfficientNet-Lite";
+
+/// Families, the first tensor that identifies each, and the prefixes of their names, timm's or wave's own.
+const FAMILIES: [(&str, &str, &[&str]); 6] = [
+    (VIT, "patch_embed.proj.weight", &["vit_", "deit"]),
+    (CONVNEXT, "stages.0.blocks.0.conv_dw.weight", &["convnext_"]),
+    (CONVMIXER, "stem.0.weight", &["convmixer_"]),
+    (CONVNEXT, "blocks.0.conv_dw.weight", &["convnext_"]),
+    (LEVIT, "stem.conv1.linear.weight", &["levit_"]),
+    (
+        EFFICIENTNET,
+        "conv_stem.weight",
+        &["efficientnet_", "tf_efficientnet_"],
+    ),
+];
+
+/// Input sizes of the EfficientNets that timm registers, if not the default.
+const EFFICIENTNET_SIZES: [(&str, usize); 4] = [
+    ("lite1", 240),
+    ("lite2", 260),
+    ("lite3", 280),
+    ("lite4", 300),
+];
 
 /// A network and its sizes.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,10 +84,9 @@ impl Network {
         model_args: &Map<String, Value>,
         image_size: Option<usize>,
         weights: &Weights,
-    ) -> std::result::Result<Network, ShapeError> {
+    ) -> Checked<Network> {
         let name = architecture.split('.').next().unwrap_or_default();
-        unsupported::check(name, weights)?;
-        unsupported::check_square(name, model_args)?;
+        unsupported::check(name, model_args)?;
         let known = Known {
             name,
             args: model_args,
@@ -76,38 +103,42 @@ impl Network {
                 return Ok(Network::Frozen(found));
             }
         }
-        let part = unsupported::variant(name, model_args, weights)?;
-        let patches = weights.contains_key("patch_embed.proj.weight");
-        let of_name = || transformer::of_name(name).filter(|_| patches);
-        if let Some((what, found)) = part.or_else(of_name) {
-            return transformer::recognise(known, &what, &found).map(Network::Transformer);
+        if known.has("patch_embed.proj.weight")
+            && let Some(odd) = model_args.get("num_heads").filter(|n| !n.is_null())
+            && known.size("num_heads").unwrap_or(0) == 0
+        {
+            return refuse_value("num_heads", odd, "a whole number of at least 1");
         }
-        let Some(family) = Family::of_weights(weights) else {
+        if let Some(found) = unsupported::variant(name, model_args, weights) {
+            return transformer::recognise(known, &found).map(Network::Transformer);
+        }
+        let of_weights = FAMILIES.iter().find(|(_, first, _)| known.has(first));
+        let Some((family, ..)) = of_weights.copied() else {
             let first = weights.keys().next().map_or("(none)", String::as_str);
-            let what = "it is none of the supported networks";
-            return Err(match name {
-                "" => ShapeError::Unrecognised {
-                    first: first.into(),
-                },
-                _ => unsupported(name, what, &format!("tensor {first}")),
-            });
+            let found = format!("tensor {first}");
+            let module = first.split('.').next().unwrap_or_default();
+            let in_module = |name: &String| name.starts_with(&format!("{module}."));
+            let what = match weights.len() > 1 && weights.keys().all(in_module) {
+                true => &format!(
+                    "all tensor names start with `{module}.`; save the weights without this prefix"
+                ),
+                false => "it is none of the supported networks under timm's names",
+            };
+            return Err(unsupported(name, what, &found));
         };
-        if Family::of_name(name).is_some_and(|said| said != family) {
+        let starts = |of: &[&str]| of.iter().any(|start| name.starts_with(start));
+        let named = FAMILIES.iter().find(|(.., of)| starts(of));
+        if named.is_some_and(|(said, ..)| *said != family) {
             return Err(ShapeError::Architecture {
                 said: architecture.into(),
-                found: family.describe(),
+                found: family,
             });
         }
         let image_size = image_size.or(known.size("img_size"));
         let network = match family {
-            Family::Vit => {
+            VIT => {
                 activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
                 let heads = known_heads(architecture, model_args);
-                if let Some(odd) = model_args.get("num_heads").filter(|n| !n.is_null())
-                    && known.size("num_heads").unwrap_or(0) == 0
-                {
-                    return refuse_value("num_heads", odd, "a whole number of at least 1");
-                }
                 let mut shape = VitShape::infer(weights, heads)?;
                 if let Some(eps) = model_args.get("layer_norm_eps").and_then(Value::as_f64) {
                     shape.norm_eps = eps;
@@ -115,7 +146,7 @@ impl Network {
                 shape.validate()?;
                 Network::Vit(shape)
             }
-            Family::ConvMixer => {
+            CONVMIXER => {
                 let registered = match name {
                     "convmixer_768_32" => Activation::Relu,
                     _ => Activation::Gelu,
@@ -129,12 +160,12 @@ impl Network {
                 }
                 Network::ConvMixer(shape)
             }
-            Family::ConvNext => {
+            CONVNEXT => {
                 activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 Network::ConvNext(ConvNextShape::infer(weights, size)?)
             }
-            Family::Levit => {
+            LEVIT => {
                 let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
                 let registered = match silu {
                     true => Activation::Silu,
@@ -143,9 +174,12 @@ impl Network {
                 let shape = LevitShape::infer(weights, activation(model_args, registered)?)?;
                 Network::Frozen(FrozenNetwork::Levit(shape))
             }
-            Family::EfficientNet => {
+            _ => {
                 activation(model_args, Activation::Relu6)?.among(&[Activation::Relu6], "relu6")?;
-                let size = image_size.unwrap_or(registered_size(name));
+                let usual = EFFICIENTNET_SIZES
+                    .iter()
+                    .find(|(part, _)| name.contains(part));
+                let size = image_size.unwrap_or(usual.map_or(IMAGE_SIZE, |(_, side)| *side));
                 let tensorflow = name.is_empty() || name.starts_with("tf_");
                 let shape = EfficientNetShape::infer(weights, size, tensorflow)?;
                 Network::Frozen(FrozenNetwork::EfficientNet(shape))
@@ -160,7 +194,7 @@ impl Network {
         macro_rules! trained {
             ($family:ident, $shape:ident, $width:expr) => {
                 About {
-                    family: Family::$family.describe(),
+                    family: $family,
                     depth: $shape.depth,
                     width: $width,
                     channels: $shape.channels,
@@ -170,9 +204,9 @@ impl Network {
             };
         }
         match self {
-            Network::Vit(shape) => trained!(Vit, shape, shape.width),
-            Network::ConvMixer(shape) => trained!(ConvMixer, shape, shape.width),
-            Network::ConvNext(shape) => trained!(ConvNext, shape, shape.last_width()),
+            Network::Vit(shape) => trained!(VIT, shape, shape.width),
+            Network::ConvMixer(shape) => trained!(CONVMIXER, shape, shape.width),
+            Network::ConvNext(shape) => trained!(CONVNEXT, shape, shape.last_width()),
             Network::Transformer(shape) => About {
                 width: shape.width,
                 ..shape.about()
@@ -246,13 +280,10 @@ impl Network {
     }
 
     /// Converts timm's weights to the form that [`Network::logits`] takes: a transformer's layers are stacked.
-    ///
-    /// # Errors
-    /// If the weights do not fit the network.
     pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
         match self {
             Network::Vit(shape) => vit::stack(weights, shape.depth),
-            Network::Transformer(shape) => shape.stacked(weights),
+            Network::Transformer(shape) => vit::stack(weights, shape.depth),
             _ => Ok(weights.clone()),
         }
     }
@@ -282,9 +313,6 @@ impl Network {
 
     /// The network with its weights, under timm's names, for inference without gradients. Every network that
     /// is not trained runs this way.
-    ///
-    /// # Errors
-    /// If the weights do not fit the network.
     pub fn freeze(&self, weights: &Weights) -> Result<Box<dyn Frozen>> {
         match self {
             Network::Transformer(shape) => Ok(Box::new(Transformer::new(shape, weights)?)),
@@ -330,75 +358,8 @@ impl Frozen for Prepared {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Family {
-    Vit,
-    ConvMixer,
-    ConvNext,
-    Levit,
-    EfficientNet,
-}
-
-impl Family {
-    fn describe(self) -> &'static str {
-        match self {
-            Family::Vit => "a vision transformer",
-            Family::ConvMixer => "a ConvMixer",
-            Family::ConvNext => "a ConvNeXt",
-            Family::Levit => "a LeViT",
-            Family::EfficientNet => "an EfficientNet-Lite",
-        }
-    }
-
-    /// The family that the tensors' names indicate.
-    fn of_weights(weights: &Weights) -> Option<Family> {
-        [
-            ("patch_embed.proj.weight", Family::Vit),
-            ("stages.0.blocks.0.conv_dw.weight", Family::ConvNext),
-            ("stem.0.weight", Family::ConvMixer),
-            ("blocks.0.conv_dw.weight", Family::ConvNext),
-            ("stem.conv1.linear.weight", Family::Levit),
-            ("conv_stem.weight", Family::EfficientNet),
-        ]
-        .into_iter()
-        .find(|(name, _)| weights.contains_key(*name))
-        .map(|(_, family)| family)
-    }
-
-    /// The family of a timm name or of one of wave's own names, if it is one of these.
-    fn of_name(name: &str) -> Option<Family> {
-        [
-            ("vit_", Family::Vit),
-            ("deit", Family::Vit),
-            ("convmixer_", Family::ConvMixer),
-            ("convnext_", Family::ConvNext),
-            ("levit_", Family::Levit),
-            ("efficientnet_", Family::EfficientNet),
-            ("tf_efficientnet_", Family::EfficientNet),
-        ]
-        .into_iter()
-        .find(|(start, _)| name.starts_with(start))
-        .map(|(_, family)| family)
-    }
-}
-
-/// The input size of the EfficientNets that timm registers.
-fn registered_size(name: &str) -> usize {
-    let sizes = [
-        ("lite1", 240),
-        ("lite2", 260),
-        ("lite3", 280),
-        ("lite4", 300),
-    ];
-    let found = sizes.iter().find(|(size, _)| name.contains(size));
-    found.map_or(IMAGE_SIZE, |(_, side)| *side)
-}
-
 /// The named activation, or the usual one.
-fn activation(
-    args: &Map<String, Value>,
-    usual: Activation,
-) -> std::result::Result<Activation, ShapeError> {
+fn activation(args: &Map<String, Value>, usual: Activation) -> Checked<Activation> {
     let text = |key: &str| args.get(key).and_then(Value::as_str);
     let named = text("act_layer").or_else(|| text("hidden_act"));
     named.map_or(Ok(usual), Activation::from_timm)
@@ -414,62 +375,59 @@ fn same_hidden(network: &Network, mlp_ratio: f64) -> bool {
 }
 
 /// Refuses a configuration that contradicts the weights.
-fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError> {
+fn agree(known: Known, network: &Network) -> Checked<()> {
     let per_stage = |of: &dyn Fn(&levit::LevitStage) -> usize, shape: &LevitShape| -> Value {
         shape.stages.iter().map(of).collect::<Vec<_>>().into()
     };
-    let mut facts: Vec<(&str, Value)> = match network {
-        Network::Vit(s) => vec![
-            ("embed_dim", json!(s.width)),
-            ("hidden_size", json!(s.width)),
-            ("depth", json!(s.depth)),
-            ("num_hidden_layers", json!(s.depth)),
-            ("intermediate_size", json!(s.hidden())),
-            ("mlp_ratio", json!(s.mlp_ratio)),
-            ("patch_size", json!(s.patch)),
-            ("num_channels", json!(s.channels)),
-            ("img_size", json!(s.image_size)),
-            ("image_size", json!(s.image_size)),
-            ("class_token", json!(s.class_token)),
-            (
-                "global_pool",
-                json!(if s.class_token { "token" } else { "avg" }),
-            ),
-        ],
-        Network::ConvMixer(s) => vec![
-            ("dim", json!(s.width)),
-            ("depth", json!(s.depth)),
-            ("kernel_size", json!(s.kernel)),
-            ("patch_size", json!(s.patch)),
-        ],
-        Network::ConvNext(s) => vec![
-            ("dims", json!(s.widths())),
-            ("depths", json!(s.stages)),
-            ("kernel_sizes", json!(s.kernel)),
-            ("dim", json!(s.width)),
-            ("depth", json!(s.depth)),
-            ("kernel_size", json!(s.kernel)),
-            ("mlp_ratio", json!(s.mlp_ratio)),
-            ("patch_size", json!(s.patch)),
-        ],
-        Network::Frozen(FrozenNetwork::Levit(s)) => vec![
-            ("embed_dim", per_stage(&|s| s.width, s)),
-            ("depth", per_stage(&|s| s.depth, s)),
-            ("num_heads", per_stage(&|s| s.heads, s)),
-            ("key_dim", json!(s.key)),
-            ("img_size", json!(s.image_size)),
-        ],
-        Network::Frozen(FrozenNetwork::EfficientNet(s)) => vec![
-            ("stem_size", json!(s.stem)),
-            ("num_features", json!(s.features)),
-        ],
+    let mut facts = match network {
+        Network::Vit(s) => json!({
+            "embed_dim": s.width,
+            "hidden_size": s.width,
+            "depth": s.depth,
+            "num_hidden_layers": s.depth,
+            "intermediate_size": s.hidden(),
+            "mlp_ratio": s.mlp_ratio,
+            "patch_size": s.patch,
+            "num_channels": s.channels,
+            "img_size": s.image_size,
+            "image_size": s.image_size,
+            "class_token": s.class_token,
+            "global_pool": if s.class_token { "token" } else { "avg" },
+        }),
+        Network::ConvMixer(s) => json!({
+            "dim": s.width,
+            "depth": s.depth,
+            "kernel_size": s.kernel,
+            "patch_size": s.patch,
+        }),
+        Network::ConvNext(s) => json!({
+            "dims": s.widths(),
+            "depths": s.stages,
+            "kernel_sizes": s.kernel,
+            "dim": s.width,
+            "depth": s.depth,
+            "kernel_size": s.kernel,
+            "mlp_ratio": s.mlp_ratio,
+            "patch_size": s.patch,
+        }),
+        Network::Frozen(FrozenNetwork::Levit(s)) => json!({
+            "embed_dim": per_stage(&|s| s.width, s),
+            "depth": per_stage(&|s| s.depth, s),
+            "num_heads": per_stage(&|s| s.heads, s),
+            "key_dim": s.key,
+            "img_size": s.image_size,
+        }),
+        Network::Frozen(FrozenNetwork::EfficientNet(s)) => json!({
+            "stem_size": s.stem,
+            "num_features": s.features,
+        }),
         // These were already checked during recognition.
         Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => return Ok(()),
     };
     let about = network.about();
-    facts.push(("in_chans", json!(about.channels)));
-    facts.push(("num_classes", json!(about.classes)));
-    for (key, found) in facts {
+    facts["in_chans"] = about.channels.into();
+    facts["num_classes"] = about.classes.into();
+    for (key, found) in facts.as_object().into_iter().flatten() {
         let Some(said) = known.args.get(key) else {
             continue;
         };
@@ -477,8 +435,8 @@ fn agree(known: Known, network: &Network) -> std::result::Result<(), ShapeError>
             (Some(said), Some(found)) => {
                 (said - found).abs() < 1e-3 || key == "mlp_ratio" && same_hidden(network, said)
             }
-            (None, Some(_)) => known.size(key).map(|s| json!(s)).as_ref() == Some(&found),
-            _ => *said == found,
+            (None, Some(_)) => known.size(key).map(|s| json!(s)).as_ref() == Some(found),
+            _ => said == found,
         };
         if !agrees {
             return contradiction(key, said, found);

@@ -43,9 +43,6 @@ pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor>
 
 /// A transformer and its weights, under timm's names, for square images of `side` pixels. Positions are
 /// resized as timm does with `dynamic_img_size`. `None` if its positions are of another kind.
-///
-/// # Errors
-/// If the weights are not the network's.
 pub fn network(
     network: &Network,
     weights: &Weights,

@@ -28,30 +28,33 @@ mod rotary;
 mod run;
 
 use crate::check::affine;
-use crate::vit::LAYER_NORM_EPS;
+use crate::fold::Affine;
+use crate::vit::{LAYER_NORM_EPS, LAYER_SCALES};
 use crate::{About, Weights};
 use candle_core::{Result, Tensor};
 use wave_ops::{BlocksShape, Mode};
 
-pub(crate) use read::{of_name, recognise};
+pub(crate) use read::{differs, recognise};
 pub use rotary::Rotary;
 pub(crate) use run::{Layer, Transformer};
 
 /// Learned position embeddings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Positions {
     /// There are none.
     None,
     /// Positions of patches; tokens before them have none (timm's `no_embed_class`).
     Patches,
     /// Positions of all tokens.
+    #[default]
     All,
 }
 
 /// Biases of attention scores by the relative position of two patches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Relative {
     /// There are none.
+    #[default]
     None,
     /// One table per block.
     Each,
@@ -60,9 +63,10 @@ pub enum Relative {
 }
 
 /// The linear maps to queries, keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queries {
     /// One map, `qkv`, with a bias.
+    #[default]
     Joint,
     /// One map without a bias.
     Unbiased,
@@ -73,9 +77,10 @@ pub enum Queries {
 }
 
 /// The names of LayerScale's tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// There is none.
+    #[default]
     None,
     /// `ls1.gamma` and `ls2.gamma`.
     Module,
@@ -84,9 +89,10 @@ pub enum Scale {
 }
 
 /// The MLP of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mlp {
     /// `act(fc1(x))`.
+    #[default]
     Plain,
     /// `silu(a) b`, both halves of `fc1(x)`.
     Packed,
@@ -95,9 +101,10 @@ pub enum Mlp {
 }
 
 /// Activation between the maps of an ungated MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Between {
     /// `x Phi(x)`.
+    #[default]
     Gelu,
     /// Its approximation by the hyperbolic tangent.
     GeluTanh,
@@ -106,9 +113,10 @@ pub enum Between {
 }
 
 /// Pooling of tokens into features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// The first token.
+    #[default]
     Token,
     /// The mean of patches.
     Mean,
@@ -119,7 +127,7 @@ pub enum Pooling {
 }
 
 /// The sizes and parts of a transformer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransformerShape {
     /// The family's name, with an article.
     pub family: &'static str,
@@ -297,114 +305,124 @@ impl TransformerShape {
 
     /// Names and shapes of all weights.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let (d, p, h) = (self.width, self.patch, self.hidden);
-        let mut all = Vec::new();
-        let mut one = |name: &str, dims: Vec<usize>| all.push((name.to_owned(), dims));
-        if self.class_token {
-            one("cls_token", vec![1, 1, d]);
-        }
-        if self.registers > 0 {
-            one("reg_token", vec![1, self.registers, d]);
-        }
-        let places = self.grid() * self.grid();
-        match self.positions {
-            Positions::None => {}
-            Positions::Patches => one("pos_embed", vec![1, places, d]),
-            Positions::All => one("pos_embed", vec![1, self.tokens(), d]),
-        }
-        one("patch_embed.proj.weight", vec![d, self.channels, p, p]);
-        if self.patch_bias {
-            one("patch_embed.proj.bias", vec![d]);
-        }
-        let distances = (2 * self.grid()).saturating_sub(1).pow(2) + 3;
-        if self.relative == Relative::Shared {
-            let name = "rel_pos_bias.relative_position_bias_table";
-            one(name, vec![distances, self.heads]);
-        }
-        for l in 0..self.depth {
-            let name = |part: &str| format!("blocks.{l}.{part}");
-            for (there, norm, width) in [
-                (true, "norm1", d),
-                (self.qk_norm, "attn.q_norm", d / self.heads.max(1)),
-                (self.qk_norm, "attn.k_norm", d / self.heads.max(1)),
-                (self.attention_norm, "attn.norm", d),
-                (true, "norm2", d),
-                (self.mlp_norm, "mlp.norm", h),
-            ] {
-                if there {
-                    all.extend(affine(&name(norm), vec![width]));
-                }
-            }
-            let mut one = |part: &str, dims: Vec<usize>| all.push((name(part), dims));
-            match self.queries {
-                Queries::Separate(biased) => {
-                    for (part, biased) in [("q", biased), ("k", false), ("v", biased)] {
-                        one(&format!("attn.{part}_proj.weight"), vec![d, d]);
-                        if biased {
-                            one(&format!("attn.{part}_proj.bias"), vec![d]);
-                        }
-                    }
-                }
-                _ => one("attn.qkv.weight", vec![3 * d, d]),
-            }
-            match self.queries {
-                Queries::Joint => one("attn.qkv.bias", vec![3 * d]),
-                Queries::Biased => {
-                    one("attn.q_bias", vec![d]);
-                    one("attn.v_bias", vec![d]);
-                }
-                _ => {}
-            }
-            if self.relative == Relative::Each {
-                let table = "attn.relative_position_bias_table";
-                one(table, vec![distances, self.heads]);
-            }
-            all.extend(affine(&name("attn.proj"), vec![d, d]));
-            all.extend(self.scales().iter().map(|scale| (name(scale), vec![d])));
-            let firsts: &[(&str, usize)] = match self.mlp {
-                Mlp::Plain => &[("mlp.fc1", h)],
-                Mlp::Packed => &[("mlp.fc1", 2 * h)],
-                Mlp::Split => &[("mlp.fc1_g", h), ("mlp.fc1_x", h)],
-            };
-            for (first, rows) in firsts {
-                all.extend(affine(&name(first), vec![*rows, d]));
-            }
-            all.extend(affine(&name("mlp.fc2"), vec![d, h]));
-        }
-        let mut layer = |there: bool, name: &str, dims: Vec<usize>| {
-            if there {
-                all.extend(affine(name, dims));
-            }
+        let (d, p, m) = (self.width, self.patch, self.pooling_hidden);
+        let positions = match self.positions {
+            Positions::None => 0,
+            Positions::Patches => self.grid() * self.grid(),
+            Positions::All => self.tokens(),
         };
-        layer(self.norm_pre, "norm_pre", vec![d]);
-        layer(self.norm, "norm", vec![d]);
-        layer(self.fc_norm, "fc_norm", vec![d]);
-        let (pools, m) = (self.pooling == Pooling::Attention, self.pooling_hidden);
-        layer(pools, "attn_pool.q", vec![d, d]);
-        layer(pools, "attn_pool.kv", vec![2 * d, d]);
-        layer(pools, "attn_pool.proj", vec![d, d]);
-        layer(pools, "attn_pool.norm", vec![d]);
-        layer(pools, "attn_pool.mlp.fc1", vec![m, d]);
-        layer(pools, "attn_pool.mlp.fc2", vec![d, m]);
-        layer(
-            self.classes > 0,
-            "head",
-            vec![self.classes, self.features()],
+        let (patches, biased) = (vec![d, self.channels, p, p], self.patch_bias);
+        let shared = self.relative == Relative::Shared;
+        let (rows, heads) = (self.distances(), self.heads);
+        let pools = self.pooling == Pooling::Attention;
+        let (n, features) = (self.classes, self.features());
+        let mut all = named(
+            "",
+            vec![
+                (self.class_token, "cls_token", vec![1, 1, d]),
+                (self.registers > 0, "reg_token", vec![1, self.registers, d]),
+                (positions > 0, "pos_embed", vec![1, positions, d]),
+                (!biased, "patch_embed.proj.weight", patches.clone()),
+                (
+                    shared,
+                    "rel_pos_bias.relative_position_bias_table",
+                    vec![rows, heads],
+                ),
+                (pools, "attn_pool.latent", vec![1, 1, d]),
+            ],
+            vec![
+                (biased, "patch_embed.proj", patches),
+                (self.norm_pre, "norm_pre", vec![d]),
+                (self.norm, "norm", vec![d]),
+                (self.fc_norm, "fc_norm", vec![d]),
+                (pools, "attn_pool.q", vec![d, d]),
+                (pools, "attn_pool.kv", vec![2 * d, d]),
+                (pools, "attn_pool.proj", vec![d, d]),
+                (pools, "attn_pool.norm", vec![d]),
+                (pools, "attn_pool.mlp.fc1", vec![m, d]),
+                (pools, "attn_pool.mlp.fc2", vec![d, m]),
+                (n > 0, "head", vec![n, features]),
+            ],
         );
-        if pools {
-            all.push(("attn_pool.latent".into(), vec![1, 1, d]));
-        }
+        all.extend((0..self.depth).flat_map(|l| self.block_parameters(&format!("blocks.{l}."))));
         all
+    }
+
+    /// Names and shapes of the weights of a block, after this prefix.
+    fn block_parameters(&self, prefix: &str) -> Vec<(String, Vec<usize>)> {
+        let (d, h, head) = (self.width, self.hidden, self.width / self.heads.max(1));
+        let (queries, mlp) = (self.queries, self.mlp);
+        let (separate, biased) = match queries {
+            Queries::Separate(biased) => (true, biased),
+            _ => (false, false),
+        };
+        let one = matches!(queries, Queries::Unbiased | Queries::Biased);
+        let apart = queries == Queries::Biased;
+        let each = self.relative == Relative::Each;
+        let rows = self.distances();
+        let mut weights = vec![
+            (one, "attn.qkv.weight", vec![3 * d, d]),
+            (apart, "attn.q_bias", vec![d]),
+            (apart, "attn.v_bias", vec![d]),
+            (separate, "attn.k_proj.weight", vec![d, d]),
+            (separate && !biased, "attn.q_proj.weight", vec![d, d]),
+            (separate && !biased, "attn.v_proj.weight", vec![d, d]),
+            (
+                each,
+                "attn.relative_position_bias_table",
+                vec![rows, self.heads],
+            ),
+        ];
+        weights.extend(self.scales().iter().map(|scale| (true, *scale, vec![d])));
+        let maps = vec![
+            (true, "norm1", vec![d]),
+            (self.qk_norm, "attn.q_norm", vec![head]),
+            (self.qk_norm, "attn.k_norm", vec![head]),
+            (self.attention_norm, "attn.norm", vec![d]),
+            (true, "norm2", vec![d]),
+            (self.mlp_norm, "mlp.norm", vec![h]),
+            (queries == Queries::Joint, "attn.qkv", vec![3 * d, d]),
+            (biased, "attn.q_proj", vec![d, d]),
+            (biased, "attn.v_proj", vec![d, d]),
+            (true, "attn.proj", vec![d, d]),
+            (mlp == Mlp::Plain, "mlp.fc1", vec![h, d]),
+            (mlp == Mlp::Packed, "mlp.fc1", vec![2 * h, d]),
+            (mlp == Mlp::Split, "mlp.fc1_g", vec![h, d]),
+            (mlp == Mlp::Split, "mlp.fc1_x", vec![h, d]),
+            (true, "mlp.fc2", vec![d, h]),
+        ];
+        named(prefix, weights, maps)
+    }
+
+    /// Rows of a table of relative position biases.
+    fn distances(&self) -> usize {
+        (2 * self.grid()).saturating_sub(1).pow(2) + 3
     }
 
     /// The names of LayerScale's tensors in a block.
     fn scales(&self) -> &'static [&'static str] {
         match self.scale {
             Scale::None => &[],
-            Scale::Module => &["ls1.gamma", "ls2.gamma"],
-            Scale::Parameter => &["gamma_1", "gamma_2"],
+            Scale::Module => &LAYER_SCALES[..2],
+            Scale::Parameter => &LAYER_SCALES[2..],
         }
     }
+}
+
+/// Names, after a prefix, and shapes of tensors, and of maps and norms with a bias: those whose first value is true.
+fn named(
+    prefix: &str,
+    tensors: Vec<(bool, &str, Vec<usize>)>,
+    biased: Vec<(bool, &str, Vec<usize>)>,
+) -> Vec<(String, Vec<usize>)> {
+    let mut all = Vec::new();
+    for (_, name, dims) in tensors.into_iter().filter(|(there, ..)| *there) {
+        all.push((format!("{prefix}{name}"), dims));
+    }
+    for (_, name, dims) in biased.into_iter().filter(|(there, ..)| *there) {
+        all.extend(affine(&format!("{prefix}{name}"), dims));
+    }
+    all
 }
 
 /// Logits (b, classes) of `images` (b, channels, h, w) for a trainable transformer whose weights are stacked
@@ -426,5 +444,5 @@ pub fn logits_in(
     let x = shape.embed(weights, images)?;
     let parameters = shape.plain_parameters(weights)?;
     let x = wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)?;
-    shape.head(weights, &shape.pooled(weights, None, &x)?)
+    Affine::stored(weights, "head")?.apply(&shape.pooled(weights, None, &x)?)
 }

@@ -10,18 +10,22 @@ mod layouts;
 pub(crate) use layouts::tower;
 pub use layouts::{InTimm, in_timm};
 
-use crate::check::{ShapeError, contradiction, ignored};
+use crate::check::{Checked, ShapeError, contradiction, ignored};
 use crate::vit::{VitShape, check_weights};
 use crate::{Weights, check};
 use candle_core::{DType, Device, Tensor};
 use serde_json::{Map, Value, json};
 
 /// Modules outside the blocks: transformers' name after its prefix, and timm's.
-const OUTER: [(&str, &str); 5] = [
+const OUTER: [(&str, &str); 8] = [
     ("embeddings.cls_token", "cls_token"),
     ("embeddings.distillation_token", "dist_token"),
+    ("embeddings.register_tokens", "reg_token"),
     ("embeddings.position_embeddings", "pos_embed"),
     ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    // BEiT's; other networks' poolers are unused.
+    ("encoder.relative_position_bias", "rel_pos_bias"),
+    ("pooler.layernorm", "fc_norm"),
     ("layernorm", "norm"),
 ];
 
@@ -52,7 +56,7 @@ const QKV: [&str; 3] = ["query", "key", "value"];
 ///
 /// # Errors
 /// If queries, keys and values are incomplete or do not fit each other.
-pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
+pub fn import(weights: &Weights) -> Checked<Weights> {
     let weights = unwrapped(weights);
     // `classifier` alone is no evidence: timm's EfficientNet has one too.
     let has = |module: &&str| weights.contains_key(&format!("{module}embeddings.cls_token"));
@@ -63,7 +67,7 @@ pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
 }
 
 /// Weights under timm's names, without tensors that no network needs, and with zeros for missing ones.
-fn completed(mut out: Weights) -> Result<Weights, ShapeError> {
+fn completed(mut out: Weights) -> Checked<Weights> {
     out.retain(|name, _| !ignored(name));
     fill_biases(&mut out)?;
     if out.contains_key("dist_token") && !out.contains_key("head_dist.weight") {
@@ -106,7 +110,7 @@ pub fn export(
     shape: &VitShape,
     weights: &Weights,
     labels: Option<&[String]>,
-) -> Result<(Weights, Value), ShapeError> {
+) -> Checked<(Weights, Value)> {
     expressible(shape)?;
     shape.validate()?;
     check_weights(weights, &shape.parameters())?;
@@ -144,7 +148,7 @@ pub fn export(
 ///
 /// # Errors
 /// For networks without a class token or with a distillation token.
-pub fn expressible(shape: &VitShape) -> Result<(), ShapeError> {
+pub fn expressible(shape: &VitShape) -> Checked<()> {
     let refuse = |what| {
         Err(ShapeError::Other(format!(
             "transformers' ViTForImageClassification cannot express {what}; write timm's layout, which \
@@ -210,34 +214,22 @@ fn rename(
 }
 
 /// Concatenates three tensors of the same shape along the first dimension.
-fn join(weights: &Weights, names: &[String; 3]) -> Result<Tensor, ShapeError> {
+fn join(weights: &Weights, names: &[String; 3]) -> Checked<Tensor> {
+    let first = check::stored(weights, &names[0])?;
     let mut parts = Vec::with_capacity(3);
     for name in names {
-        let tensor = weights
-            .get(name)
-            .ok_or_else(|| ShapeError::Missing { name: name.clone() })?;
-        if tensor.dtype() != DType::F32 {
-            return Err(ShapeError::Type {
-                name: name.clone(),
-                found: tensor.dtype().as_str(),
-                expected: DType::F32.as_str(),
-            });
+        let tensor = check::stored(weights, name)?;
+        check::check_type(name, tensor)?;
+        if tensor.dims() != first.dims() {
+            return Err(check::misshapen(name, tensor, first.dims()));
         }
         parts.push(tensor);
     }
-    let first = parts[0].dims();
-    if let Some((name, tensor)) = names.iter().zip(&parts).find(|(_, t)| t.dims() != first) {
-        return Err(ShapeError::Misshapen {
-            name: name.clone(),
-            found: tensor.dims().to_vec(),
-            expected: first.to_vec(),
-        });
-    }
-    Tensor::cat(&parts, 0).map_err(|_| misfit(&names[0], parts[0]))
+    Tensor::cat(&parts, 0).map_err(|_| misfit(&names[0], first))
 }
 
 /// Fills in zeros if no layer has a bias of queries, keys and values (`qkv_bias = False`).
-fn fill_biases(weights: &mut Weights) -> Result<(), ShapeError> {
+fn fill_biases(weights: &mut Weights) -> Checked<()> {
     let depth = check::count(weights, |l| format!("blocks.{l}.attn.qkv.weight"));
     let name = |l: usize| format!("blocks.{l}.attn.qkv.bias");
     let in_parts = weights.contains_key("blocks.0.attn.q_bias"); // BEiT's
@@ -247,18 +239,14 @@ fn fill_biases(weights: &mut Weights) -> Result<(), ShapeError> {
     for l in 0..depth {
         let [rows, _] = check::dims(weights, &format!("blocks.{l}.attn.qkv.weight"))?;
         let zeros = Tensor::zeros(rows, DType::F32, &Device::Cpu);
-        let zeros = zeros.map_err(|_| ShapeError::Missing { name: name(l) })?;
+        let zeros = zeros.map_err(|_| ShapeError::Missing(name(l)))?;
         weights.insert(name(l), zeros);
     }
     Ok(())
 }
 
 fn misfit(name: &str, tensor: &Tensor) -> ShapeError {
-    ShapeError::Misshapen {
-        name: name.into(),
-        found: tensor.dims().to_vec(),
-        expected: vec![0; tensor.rank()],
-    }
+    check::misshapen(name, tensor, &vec![0; tensor.rank()])
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 
 use crate::check::{affine, count, dims, divides, refuse_value, sizes};
 use crate::fold::{Affine, get};
-use crate::{ShapeError, Weights};
+use crate::{Checked, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -41,6 +41,9 @@ pub const BLOCK_TENSORS: [&str; 12] = [
     "mlp.fc2.weight",
     "mlp.fc2.bias",
 ];
+
+/// The names of LayerScale's tensors in a block: timm has either pair.
+pub(crate) const LAYER_SCALES: [&str; 4] = ["ls1.gamma", "ls2.gamma", "gamma_1", "gamma_2"];
 
 /// The sizes of a vision transformer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,10 +165,7 @@ impl VitShape {
     }
 
     /// Checks that the sizes fit each other.
-    ///
-    /// # Errors
-    /// If sizes do not fit: names them, and the expected values.
-    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+    pub fn validate(&self) -> Checked<()> {
         sizes(&[
             ("image_size", self.image_size),
             ("channels", self.channels),
@@ -255,13 +255,7 @@ impl VitShape {
 
     /// Infers the sizes from weights under timm's names. The number of heads cannot be inferred: it is
     /// `heads`, or if that is `None`, as many as have width 64.
-    ///
-    /// # Errors
-    /// If the weights are not those of a vision transformer: names the missing or misshapen tensor.
-    pub fn infer(
-        weights: &Weights,
-        heads: Option<usize>,
-    ) -> std::result::Result<VitShape, ShapeError> {
+    pub fn infer(weights: &Weights, heads: Option<usize>) -> Checked<VitShape> {
         let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
         let [_, positions, _] = dims(weights, "pos_embed")?;
         let [classes, _] = dims(weights, "head.weight")?;
@@ -289,15 +283,6 @@ impl VitShape {
     }
 }
 
-/// Stacks the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..). Everything else
-/// is kept. A kind that no layer has is left out.
-///
-/// # Errors
-/// If a layer's tensor is missing, has another shape than in the other layers, or does not belong to a block.
-pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
-    stack_with(weights, depth, &[])
-}
-
 /// The weights of the first `depth` blocks, and all weights outside the blocks.
 pub fn first_blocks(weights: &Weights, depth: usize) -> Weights {
     let layer = |name: &str| {
@@ -309,8 +294,12 @@ pub fn first_blocks(weights: &Weights, depth: usize) -> Weights {
     kept
 }
 
-/// [`stack`], with `more` tensors in each block.
-pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Result<Weights> {
+/// Stacks the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..). Everything else
+/// is kept. A kind that no layer has is left out.
+///
+/// # Errors
+/// If a layer's tensor is missing, has another shape than in the other layers, or does not belong to a block.
+pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
     let mut out = weights.clone();
     out.retain(|name, _| !name.starts_with("blocks."));
     // All kinds that occur, so that none is silently ignored.
@@ -320,7 +309,7 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
             continue;
         };
         let (layer, tensor) = rest.split_once('.').unwrap_or((rest, ""));
-        let known = BLOCK_TENSORS.contains(&tensor) || more.contains(&tensor);
+        let known = BLOCK_TENSORS.contains(&tensor) || LAYER_SCALES.contains(&tensor);
         if !known || layer.parse::<usize>().map_or(true, |l| l >= depth) {
             candle_core::bail!("tensor {name} belongs to none of the {depth} blocks");
         }
@@ -368,9 +357,6 @@ pub fn drop_path_scales(
 
 /// Logits (b, classes) of `images` (b, channels, h, w) for stacked weights (see [`stack`]). In training,
 /// `drop_path` holds the scales of [`drop_path_scales`].
-///
-/// # Errors
-/// If a weight is missing, or shapes contradict `shape`.
 pub fn logits(
     shape: &VitShape,
     weights: &Weights,
@@ -381,9 +367,6 @@ pub fn logits(
 }
 
 /// [`logits`] with the blocks computed in a given precision or mode.
-///
-/// # Errors
-/// If a weight is missing, or shapes contradict `shape`.
 pub fn logits_in(
     mode: impl Into<Mode>,
     shape: &VitShape,
@@ -401,9 +384,6 @@ pub fn logits_in(
 
 /// Features (b, d) of images, the classifier's input; with two classifiers the mean of their inputs, as in
 /// timm.
-///
-/// # Errors
-/// If a weight is missing, or shapes contradict `shape`.
 pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let x = trunk(Precision::F32, shape, weights, images, None)?;
     match &pooled(shape, weights, &x)?[..] {
@@ -447,9 +427,6 @@ pub(crate) fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Te
 }
 
 /// Tokens (b, tokens, d) before the blocks; see [`wave_ops::embed`] for the precision.
-///
-/// # Errors
-/// If a weight is missing, or shapes contradict `shape`.
 pub fn embedded(
     precision: Precision,
     shape: &VitShape,
@@ -484,9 +461,6 @@ pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Resul
 /// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
 /// after the softmax, averaged over heads and over `images`. Images are as in [`logits`], weights are not
 /// stacked (thesis, section 3.2.2, figure 3.18).
-///
-/// # Errors
-/// If a weight is missing, or shapes contradict `shape`.
 pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Vec<Tensor>> {
     let (heads, head_width) = (shape.heads, shape.head_width());
     let mut x = embedded(Precision::F32, shape, weights, images)?; // (b, n, d)

@@ -13,7 +13,6 @@
 //! The image tower is [`crate::transformer`]'s, and the text tower has the same blocks. candle-transformers'
 //! CLIP has one activation, `x sigmoid(1.702 x)`, but most CLIPs after OpenAI's use GELU.
 
-mod names;
 mod read;
 
 use crate::fold::{Affine, get};
@@ -97,9 +96,6 @@ pub struct DualEncoder {
 
 impl DualEncoder {
     /// The text tower with its weights on a device.
-    ///
-    /// # Errors
-    /// If the device runs out of memory.
     pub fn texts(&self, device: &Device) -> Result<TextTower> {
         let placed = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
         let weights = self.text_weights.iter().map(placed);
@@ -123,9 +119,6 @@ impl DualEncoder {
     }
 
     /// The image classifier with these class embeddings (classes, embedding): a network and its weights.
-    ///
-    /// # Errors
-    /// If the embeddings have another width.
     pub fn classifier(&self, classes: &Tensor) -> Result<(Network, Weights)> {
         let (n, width) = classes.dims2()?;
         let embedding = self.images.embedding;
@@ -280,14 +273,14 @@ pub(crate) struct ZeroShot {
     about: About,
     tower: Transformer,
     /// (embedding, width) and zeros.
-    projection: Option<(Tensor, Tensor)>,
+    projection: Option<Affine>,
     /// Class embeddings times the logit scale, and the logit bias.
-    head: (Tensor, Tensor),
+    head: Affine,
 }
 
 impl ZeroShot {
     pub(crate) fn new(shape: &ZeroShotShape, weights: &Weights) -> Result<ZeroShot> {
-        crate::check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+        crate::check_weights(weights, &shape.parameters())?;
         let own = [PROJECTION, CLASSES, SCALE, BIAS];
         let mut tower = weights.clone();
         tower.retain(|name, _| !own.contains(&name.as_str()));
@@ -300,14 +293,20 @@ impl ZeroShot {
         };
         let factor = f64::from(number(SCALE)?[0]).exp();
         let projection = match shape.projection {
-            true => Some((get(weights, PROJECTION)?.clone(), zeros(shape.embedding)?)),
+            true => Some(Affine {
+                weight: get(weights, PROJECTION)?.clone(),
+                bias: zeros(shape.embedding)?,
+            }),
             false => None,
         };
         Ok(ZeroShot {
             about: shape.about(),
             tower: Transformer::new(&shape.tower, &tower)?,
             projection,
-            head: ((classes * factor)?, (zeros(shape.classes)? + bias)?),
+            head: Affine {
+                weight: (classes * factor)?,
+                bias: (zeros(shape.classes)? + bias)?,
+            },
         })
     }
 }
@@ -321,13 +320,13 @@ impl Frozen for ZeroShot {
     fn features(&self, images: &Tensor) -> Result<Tensor> {
         let features = self.tower.features(images)?;
         match &self.projection {
-            Some((weight, zeros)) => normalised(&wave_ops::linear(&features, weight, zeros)?),
+            Some(map) => normalised(&map.apply(&features)?),
             None => normalised(&features),
         }
     }
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        wave_ops::linear(&self.features(images)?, &self.head.0, &self.head.1)
+        self.head.apply(&self.features(images)?)
     }
 }
 

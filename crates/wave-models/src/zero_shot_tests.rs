@@ -136,7 +136,7 @@ fn what_contradicts_or_is_missing_is_named() {
     let mut more = weights.clone();
     let odd = "vision_model.encoder.layers.0.extra".to_owned();
     more.insert(odd.clone(), weights["text_projection.weight"].clone());
-    assert_eq!(read(&config, &more), ShapeError::Unexpected { name: odd });
+    assert_eq!(read(&config, &more), ShapeError::Unexpected(odd));
 }
 
 /// For keys that an old file has twice, `text_config_dict` wins; missing keys take transformers' defaults.

@@ -1,6 +1,6 @@
 //! The precision of matrix products.
 
-use crate::cpu::Simd;
+use crate::cpu::current;
 use crate::gemm::{Mat, StartValue, gemm, gemm_rounded};
 
 /// Number of multiplications above which a product in bf16 is faster, including the rounding of its factors.
@@ -19,22 +19,13 @@ pub enum Precision {
     Bf16,
 }
 
-/// Instructions and precision of matrix products.
-#[derive(Clone, Copy)]
-pub(crate) struct Arithmetic {
-    pub(crate) simd: Simd,
-    pub(crate) precision: Precision,
-}
-
-impl Arithmetic {
+impl Precision {
     /// Falls back to `f32` if the CPU is not faster in bf16.
-    pub(crate) fn new(simd: Simd, precision: Precision) -> Arithmetic {
-        let precision = if simd.has_bf16() {
-            precision
-        } else {
-            Precision::F32
-        };
-        Arithmetic { simd, precision }
+    pub(crate) fn usable(self) -> Precision {
+        match current().has_bf16() {
+            true => self,
+            false => Precision::F32,
+        }
     }
 
     /// `C = start + A B`: `a` (m, k), `b` (k, n), `c` (m, n) with rows `c_stride` apart. Small
@@ -48,10 +39,10 @@ impl Arithmetic {
         c: &mut [f32],
         c_stride: usize,
     ) {
-        let multiply = match self.precision {
+        let multiply = match self {
             Precision::Bf16 if m * n * k >= WORTH_ROUNDING => gemm_rounded,
             _ => gemm::<f32>,
         };
-        multiply(self.simd, (m, n, k), a, b, start, c, c_stride);
+        multiply(current(), (m, n, k), a, b, start, c, c_stride);
     }
 }

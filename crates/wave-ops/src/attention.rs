@@ -4,7 +4,7 @@
 //! `qkv` holds one row per token: all queries, then all keys, then all values, heads side by side:
 //! (n, 3 heads h).
 
-use crate::arithmetic::Arithmetic;
+use crate::arithmetic::Precision;
 use crate::gemm::{StartValue, rows, transposed};
 use crate::simd::{LANES, dot, fill_up, softmax, vectorised};
 
@@ -39,7 +39,7 @@ impl AttentionShape {
 
 /// Writes the outputs to `o` (n, heads h).
 pub(crate) fn forward(
-    with: Arithmetic,
+    precision: Precision,
     shape: AttentionShape,
     qkv: &[f32],
     o: &mut [f32],
@@ -47,19 +47,25 @@ pub(crate) fn forward(
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     for head in 0..shape.heads {
-        probabilities(with, shape, qkv, head, p);
+        probabilities(precision, shape, qkv, head, p);
         let (p, v) = (rows(p, shape.row()), rows(&qkv[2 * d + head * h..], 3 * d));
-        with.product((n, h, n), p, v, StartValue::Zero, &mut o[head * h..], d);
+        precision.product((n, h, n), p, v, StartValue::Zero, &mut o[head * h..], d);
     }
 }
 
 /// `p = softmax(q k^T / sqrt(h))` of one head, (n, n), rows padded with zeros.
-fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usize, p: &mut [f32]) {
+fn probabilities(
+    precision: Precision,
+    shape: AttentionShape,
+    qkv: &[f32],
+    head: usize,
+    p: &mut [f32],
+) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
     let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
-    with.product((n, n, h), q, k_t, StartValue::Zero, p, shape.row());
-    vectorised!(on with.simd, {
+    precision.product((n, n, h), q, k_t, StartValue::Zero, p, shape.row());
+    vectorised!({
         for row in p.chunks_exact_mut(shape.row()) {
             fill_up(row, n, f32::NEG_INFINITY);
             softmax(row, shape.scale());
@@ -75,7 +81,7 @@ fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usi
 /// dv = p^T do    dp = do v^T    ds = p (dp - sum(dp p)) / sqrt(h)    dq = ds k    dk = ds^T q
 /// ```
 pub(crate) fn backward(
-    with: Arithmetic,
+    precision: Precision,
     shape: AttentionShape,
     qkv: &[f32],
     d_o: &[f32],
@@ -87,15 +93,15 @@ pub(crate) fn backward(
     let row = shape.row();
     let scale = shape.scale();
     for head in 0..shape.heads {
-        probabilities(with, shape, qkv, head, p);
+        probabilities(precision, shape, qkv, head, p);
         let at = |i: usize| i * d + head * h; // q, k, v
         let part = |i: usize| &qkv[at(i)..];
         let d_o = rows(&d_o[head * h..], d);
         let (p_t, d_v) = (transposed(p, row), &mut d_qkv[at(2)..]);
-        with.product((n, h, n), p_t, d_o, StartValue::Zero, d_v, 3 * d);
+        precision.product((n, h, n), p_t, d_o, StartValue::Zero, d_v, 3 * d);
         let v_t = transposed(part(2), 3 * d);
-        with.product((n, n, h), d_o, v_t, StartValue::Zero, ds, row);
-        vectorised!(on with.simd, {
+        precision.product((n, n, h), d_o, v_t, StartValue::Zero, ds, row);
+        vectorised!({
             for (ds, p) in ds.chunks_exact_mut(row).zip(p.chunks_exact(row)) {
                 fill_up(ds, n, 0.0);
                 let mean = dot(ds, p);
@@ -105,9 +111,9 @@ pub(crate) fn backward(
             }
         });
         let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
-        with.product((n, h, n), rows(ds, row), k, StartValue::Zero, d_q, 3 * d);
+        precision.product((n, h, n), rows(ds, row), k, StartValue::Zero, d_q, 3 * d);
         let (ds_t, q) = (transposed(ds, row), rows(part(0), 3 * d));
         let d_k = &mut d_qkv[at(1)..];
-        with.product((n, h, n), ds_t, q, StartValue::Zero, d_k, 3 * d);
+        precision.product((n, h, n), ds_t, q, StartValue::Zero, d_k, 3 * d);
     }
 }

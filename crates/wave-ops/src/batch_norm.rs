@@ -7,7 +7,7 @@
 
 use crate::fused::{Gradients, Operator, Output, apply, call, gradients};
 use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
-use crate::simd::vectorised;
+use crate::simd::{add_column_sums, vectorised};
 use crate::storage::{fused, tensor, with_slice, with_slices};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
@@ -52,7 +52,7 @@ pub fn batch_norm_eval(
     var: &Tensor,
     eps: f64,
 ) -> Result<Tensor> {
-    let c = check_channels(x, &[weight, bias, mean, var])?;
+    let c = check_channels(x, [weight, bias, mean, var])?;
     let scale = (weight / (var + eps)?.sqrt()?)?;
     let shift = (bias - (mean * &scale)?)?;
     // With a mean of 0 and a variance of 1.
@@ -66,13 +66,12 @@ pub fn batch_norm_eval(
     })
 }
 
-fn check_channels(x: &Tensor, parameters: &[&Tensor]) -> Result<usize> {
-    match x.dims().last() {
-        Some(&c) if c > 0 && parameters.iter().all(|p| p.dims() == [c]) => Ok(c),
+fn check_channels<const N: usize>(x: &Tensor, parameters: [&Tensor; N]) -> Result<usize> {
+    let (dims, parameters) = (x.dims(), parameters.map(Tensor::dims));
+    match dims.last() {
+        Some(&c) if c > 0 && parameters.iter().all(|dims| *dims == [c]) => Ok(c),
         _ => candle_core::bail!(
-            "batch norm of {:?} with parameters {:?}; expected (.., c) and (c) for each",
-            x.dims(),
-            parameters.iter().map(|p| p.dims()).collect::<Vec<_>>()
+            "batch norm of {dims:?} with parameters {parameters:?}; expected (.., c) and (c) for each"
         ),
     }
 }
@@ -83,55 +82,36 @@ fn train<const GELU: bool>(
     bias: &Tensor,
     eps: f64,
 ) -> Result<(Tensor, Tensor, Tensor)> {
-    let c = check_channels(x, &[weight, bias])?;
+    let c = check_channels(x, [weight, bias])?;
     if x.elem_count() == 0 {
         let dims = x.dims();
         candle_core::bail!("batch norm of an empty batch {dims:?}: it has no statistics");
     }
     if !fused(&[x, weight, bias])? {
-        return stock_train::<GELU>(x, weight, bias, eps);
+        let u = x.reshape(((), c))?; // (n, c)
+        let u = if GELU { u.gelu_erf()? } else { u };
+        let mean = u.mean(0)?; // (c)
+        let centred = u.broadcast_sub(&mean)?;
+        let var = centred.sqr()?.mean(0)?;
+        let x_hat = centred.broadcast_div(&(&var + eps)?.sqrt()?)?;
+        let y = x_hat.broadcast_mul(weight)?.broadcast_add(bias)?;
+        return Ok((y.reshape(x.shape())?, mean.detach(), var.detach()));
     }
     let x = x.contiguous()?;
     let (mean, var) = with_slice(&x, |x| statistics::<GELU>(x, c))?;
-    let inverse_std = var
-        .iter()
-        .map(|v| (1.0 / (*v as f64 + eps).sqrt()) as f32)
-        .collect();
+    let inverse_std = |v: &f32| (1.0 / (*v as f64 + eps).sqrt()) as f32;
     let op = BatchNorm::<GELU> {
         mean: mean.clone(),
-        inverse_std,
+        inverse_std: var.iter().map(inverse_std).collect(),
         of_batch: true,
     };
     let y = call(op, [&x, weight, bias])?;
     Ok((y, tensor(mean, c)?, tensor(var, c)?))
 }
 
-/// The same computed by stock candle.
-fn stock_train<const GELU: bool>(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
-    eps: f64,
-) -> Result<(Tensor, Tensor, Tensor)> {
-    let c = weight.elem_count();
-    let u = x.reshape(((), c))?; // (n, c)
-    let u = if GELU { u.gelu_erf()? } else { u };
-    let mean = u.mean(0)?; // (c)
-    let centred = u.broadcast_sub(&mean)?;
-    let var = centred.sqr()?.mean(0)?;
-    let x_hat = centred.broadcast_div(&(&var + eps)?.sqrt()?)?;
-    let y = x_hat
-        .broadcast_mul(weight)?
-        .broadcast_add(bias)?
-        .reshape(x.shape())?;
-    Ok((y, mean.detach(), var.detach()))
-}
-
 /// Values per chunk of whole rows: half of a small L1 cache.
-const CHUNK: usize = 1 << 12;
-
 fn chunk(c: usize) -> usize {
-    (CHUNK / c).max(1) * c
+    ((1 << 12) / c).max(1) * c
 }
 
 /// Mean and biased variance of each channel of `u` (n, c).
@@ -174,11 +154,7 @@ fn chunk_statistics<const GELU: bool>(
     } else {
         x
     };
-    for u in u.chunks_exact(c) {
-        for (m, u) in mean.iter_mut().zip(u) {
-            *m += u;
-        }
-    }
+    add_column_sums(u, &mut mean);
     let scale = c as f32 / x.len() as f32;
     for m in &mut mean {
         *m *= scale;
@@ -201,78 +177,41 @@ struct BatchNorm<const GELU: bool> {
 impl<const GELU: bool> BatchNorm<GELU> {
     /// `weight / std`.
     fn scale(&self, weight: &[f32]) -> Vec<f32> {
-        weight
-            .iter()
-            .zip(&self.inverse_std)
-            .map(|(w, r)| w * r)
-            .collect()
+        let pairs = weight.iter().zip(&self.inverse_std);
+        pairs.map(|(w, r)| w * r).collect()
     }
 
-    /// The sums of [`BatchNorm::gradient_sums`] over all rows: per chunk, then added in order.
-    fn all_sums(&self, x: &[f32], dy: &[f32]) -> Vec<f64> {
-        let chunk = chunk(self.mean.len());
-        let parts = x.par_chunks(chunk).zip(dy.par_chunks(chunk));
-        let parts: Vec<_> = parts
-            .map(|(x, dy)| vectorised!(self.gradient_sums(x, dy)))
-            .collect();
-        let mut total = vec![0.0; 2 * self.mean.len()];
+    /// `(sum dy, sum dy x^)` of each channel, one after the other: per chunk, then added in order.
+    fn gradient_sums(&self, x: &[f32], dy: &[f32]) -> Vec<f64> {
+        let c = self.mean.len();
+        let parts = x.par_chunks(chunk(c)).zip(dy.par_chunks(chunk(c)));
+        let part = |(x, dy): (&[f32], &[f32])| {
+            vectorised!({
+                let c = self.mean.len(); // a copy: stores cannot change it
+                let (mean, inverse_std) = (&self.mean[..c], &self.inverse_std[..c]);
+                let mut sums = vec![0_f32; 2 * c];
+                let (s, sx) = sums.split_at_mut(c);
+                for (x, dy) in x.chunks_exact(c).zip(dy.chunks_exact(c)) {
+                    for i in 0..c {
+                        let u = if GELU { gelu(x[i]) } else { x[i] };
+                        s[i] += dy[i];
+                        sx[i] = dy[i].mul_add(u - mean[i], sx[i]);
+                    }
+                }
+                for i in 0..c {
+                    sx[i] *= inverse_std[i];
+                }
+                sums
+            })
+        };
+        let parts: Vec<Vec<f32>> = parts.map(part).collect();
+        let mut total = vec![0.0; 2 * c];
         for part in parts {
             for (t, p) in total.iter_mut().zip(part) {
                 *t += p as f64;
             }
         }
         total
-    }
-
-    /// `(sum dy, sum dy x^)` of each channel of a few rows, one after the other.
-    #[inline(always)]
-    fn gradient_sums(&self, x: &[f32], dy: &[f32]) -> Vec<f32> {
-        let c = self.mean.len();
-        let (mean, inverse_std) = (&self.mean[..c], &self.inverse_std[..c]);
-        let mut sums = vec![0.0; 2 * c];
-        let (s, sx) = sums.split_at_mut(c);
-        for (x, dy) in x.chunks_exact(c).zip(dy.chunks_exact(c)) {
-            for i in 0..c {
-                let u = if GELU { gelu(x[i]) } else { x[i] };
-                s[i] += dy[i];
-                sx[i] = dy[i].mul_add(u - mean[i], sx[i]);
-            }
-        }
-        for i in 0..c {
-            sx[i] *= inverse_std[i];
-        }
-        sums
-    }
-
-    /// `dx = weight / std (dy - mean(dy) - x^ mean(dy x^))`, times `gelu'(x)` if applicable.
-    #[inline(always)]
-    fn input_gradient(
-        &self,
-        x: &[f32],
-        dy: &[f32],
-        scale: &[f32],    // weight / std
-        dy_mean: &[f32],  // mean(dy)
-        dyx_mean: &[f32], // mean(dy x^) / std
-        dx: &mut [f32],
-    ) {
-        let c = self.mean.len();
-        let mean = &self.mean[..c];
-        let (scale, dy_mean, dyx_mean) = (&scale[..c], &dy_mean[..c], &dyx_mean[..c]);
-        let rows = x
-            .chunks_exact(c)
-            .zip(dy.chunks_exact(c))
-            .zip(dx.chunks_exact_mut(c));
-        for ((x, dy), dx) in rows {
-            for i in 0..c {
-                let (u, slope) = if GELU {
-                    gelu_and_slope(x[i])
-                } else {
-                    (x[i], 1.0)
-                };
-                let centred = dy[i] - dy_mean[i];
-                dx[i] = (mean[i] - u).mul_add(dyx_mean[i], centred) * scale[i] * slope;
-            }
-        }
     }
 }
 
@@ -284,16 +223,16 @@ impl<const GELU: bool> Operator<3> for BatchNorm<GELU> {
     };
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
-        let scale = self.scale(w);
-        let y = affine::<GELU>(x, &scale, &self.mean, b);
+        let y = affine::<GELU>(x, &self.scale(w), &self.mean, b);
         Ok((y, lx.shape().clone()))
     }
 
+    /// `dx = weight / std (dy - mean(dy) - x^ mean(dy x^))`, times `gelu'(x)` if applicable.
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let c = self.mean.len();
         let (chunk, n) = (chunk(c), (x.elem_count() / c) as f64);
         let (dx, sums) = with_slices([x, w, dy], |[x, w, dy]| {
-            let (scale, sums) = (self.scale(w), self.all_sums(x, dy));
+            let (scale, sums) = (self.scale(w), self.gradient_sums(x, dy));
             if !self.of_batch {
                 let zero = vec![0.0; c];
                 return (affine::<false>(dy, &scale, &zero, &zero), sums);
@@ -301,12 +240,28 @@ impl<const GELU: bool> Operator<3> for BatchNorm<GELU> {
             let mean = |s: &f64| (s / n) as f32;
             let dy_mean: Vec<f32> = sums[..c].iter().map(mean).collect();
             let dyx_mean = sums[c..].iter().zip(&self.inverse_std);
-            let dyx_mean: Vec<f32> = dyx_mean.map(|(s, r)| mean(s) * r).collect();
+            let dyx_mean: Vec<f32> = dyx_mean.map(|(s, r)| mean(s) * r).collect(); // mean(dy x^) / std
             let mut dx = vec![0.0; x.len()];
             let chunks = x.par_chunks(chunk).zip(dy.par_chunks(chunk));
             let chunks = chunks.zip(dx.par_chunks_mut(chunk));
             chunks.for_each(|((x, dy), dx)| {
-                vectorised!(self.input_gradient(x, dy, &scale, &dy_mean, &dyx_mean, dx))
+                vectorised!({
+                    let c = self.mean.len(); // a copy: stores cannot change it
+                    let (mean, scale) = (&self.mean[..c], &scale[..c]);
+                    let (dy_mean, dyx_mean) = (&dy_mean[..c], &dyx_mean[..c]);
+                    let rows = x.chunks_exact(c).zip(dy.chunks_exact(c));
+                    for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(c)) {
+                        for i in 0..c {
+                            let (u, slope) = if GELU {
+                                gelu_and_slope(x[i])
+                            } else {
+                                (x[i], 1.0)
+                            };
+                            let centred = dy[i] - dy_mean[i];
+                            dx[i] = (mean[i] - u).mul_add(dyx_mean[i], centred) * scale[i] * slope;
+                        }
+                    }
+                })
             });
             (dx, sums)
         })?;

@@ -20,9 +20,8 @@ mod activations;
 mod layer;
 mod parameters;
 
-use crate::arithmetic::Arithmetic;
+use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
-use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, call};
 use crate::gradients::{Bundle, OfMembers};
 use crate::profile::{Work, doing};
@@ -91,7 +90,7 @@ pub fn blocks(
     };
     let op = Blocks {
         shape,
-        with: Arithmetic::new(current(), mode.precision),
+        precision: mode.precision.usable(),
         drop_path,
         parameters,
         gradients: bundle.gradients,
@@ -103,7 +102,7 @@ pub fn blocks(
 
 struct Blocks {
     shape: BlocksShape,
-    with: Arithmetic,
+    precision: Precision,
     drop_path: Option<Vec<f32>>,
     /// Contiguous.
     parameters: [Tensor; 12],
@@ -152,7 +151,7 @@ impl Kept {
 impl Blocks {
     fn pass(&self, batch: usize, n: usize) -> Pass<'_> {
         Pass {
-            with: self.with,
+            precision: self.precision,
             shape: self.shape,
             n,
             batch,
@@ -172,7 +171,7 @@ impl Blocks {
             Layer {
                 index,
                 parameters,
-                weights: layer_weights(self.with, &self.shape, &parameters, direction),
+                weights: layer_weights(self.precision, &self.shape, &parameters, direction),
             }
         };
         indices.into_par_iter().map(layer).collect()

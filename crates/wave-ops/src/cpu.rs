@@ -121,15 +121,10 @@ pub enum SimdError {
     Unknown(String),
     /// The CPU lacks it.
     #[error(
-        "this processor lacks {wanted}; the fastest one it has is {best} (WAVE_SIMD; unset it for \
-         the fastest)"
+        "this processor lacks {0}; the fastest one it has is {best} (WAVE_SIMD; unset it for the fastest)",
+        best = Simd::best()
     )]
-    Unsupported {
-        /// The requested path.
-        wanted: Simd,
-        /// The best supported path.
-        best: Simd,
-    },
+    Unsupported(Simd),
 }
 
 static FROM_ENVIRONMENT: LazyLock<Result<Simd, SimdError>> =
@@ -162,10 +157,7 @@ fn named(word: &str) -> Result<Simd, SimdError> {
     match Simd::ALL.into_iter().find(|s| s.name() == word) {
         None => Err(SimdError::Unknown(word.to_owned())),
         Some(simd) if simd.supported() => Ok(simd),
-        Some(wanted) => Err(SimdError::Unsupported {
-            wanted,
-            best: Simd::best(),
-        }),
+        Some(wanted) => Err(SimdError::Unsupported(wanted)),
     }
 }
 

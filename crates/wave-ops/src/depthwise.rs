@@ -7,6 +7,7 @@ use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::shape::misfit;
 use crate::storage::with_slices;
+use crate::threads::sum_over;
 use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
 use rayon::prelude::*;
@@ -30,7 +31,15 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
         return misfit("depthwise convolution", found, expected);
     }
     apply(DepthwiseConv, [x, weight, bias], || {
-        stock_depthwise_conv(x, weight, bias)
+        let before = (k - 1) / 2;
+        x.permute((0, 3, 1, 2))? // (b, c, h, w)
+            .pad_with_zeros(2, before, k - 1 - before)?
+            .pad_with_zeros(3, before, k - 1 - before)?
+            .contiguous()?
+            .conv2d(&weight.unsqueeze(1)?, 0, 1, 1, c)? // in as many groups as channels
+            .permute((0, 2, 3, 1))? // (b, h, w, c)
+            .contiguous()?
+            .broadcast_add(bias)
     })
 }
 
@@ -81,104 +90,6 @@ pub fn dilated_depthwise_conv(
         .contiguous()
 }
 
-/// [`depthwise_conv`] with stock candle: a convolution with as many groups as channels.
-fn stock_depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    let (c, k, _) = weight.dims3()?;
-    let before = (k - 1) / 2;
-    x.permute((0, 3, 1, 2))? // (b, c, h, w)
-        .pad_with_zeros(2, before, k - 1 - before)?
-        .pad_with_zeros(3, before, k - 1 - before)?
-        .contiguous()?
-        .conv2d(&weight.unsqueeze(1)?, 0, 1, 1, c)?
-        .permute((0, 2, 3, 1))? // (b, h, w, c)
-        .contiguous()?
-        .broadcast_add(bias)
-}
-
-fn forward(g: Geometry, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    let arch = current().arch();
-    let lanes = arch.dispatch(Lanes);
-    let taps = to_blocks(weight, g.k * g.k, lanes);
-    let start = to_blocks(bias, 1, lanes);
-    let mut y = vec![0.0; x.len()];
-    let images = y.par_chunks_mut(g.image().max(1));
-    images.zip(x.par_chunks(g.image().max(1))).for_each_init(
-        || vec![0.0; g.rows * g.cols * lanes],
-        |packed, (y, x)| {
-            arch.dispatch(Convolve {
-                g,
-                x,
-                taps: &taps,
-                start: &start,
-                packed,
-                y,
-            });
-        },
-    );
-    y
-}
-
-/// `(dx, d_weight, d_bias)`. The weight gradients are summed per thread over a fixed share of the
-/// batch, then in order; they are zero if the weight does not `learn`.
-fn backward(
-    g: Geometry,
-    x: &[f32],
-    weight: &[f32],
-    dy: &[f32],
-    learn: bool,
-) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
-    let arch = current().arch();
-    let (kk, lanes) = (g.k * g.k, arch.dispatch(Lanes));
-    let mut dx = vec![0.0; x.len()];
-    if x.is_empty() {
-        return (dx, vec![0.0; g.c * kk], vec![0.0; g.c]);
-    }
-    let mut turned = weight.to_vec();
-    turned.chunks_exact_mut(kk).for_each(<[f32]>::reverse);
-    let turned = to_blocks(&turned, kk, lanes);
-    let share = (x.len() / g.image()).div_ceil(rayon::current_num_threads()) * g.image();
-    let work = |((dx, x), dy): ((&mut [f32], &[f32]), &[f32])| {
-        let mut d_taps = vec![0.0; turned.len()];
-        let mut d_start = vec![0.0; turned.len() / kk];
-        let mut packed_x = vec![0.0; g.rows * g.cols * lanes];
-        let mut packed_dy = packed_x.clone();
-        let images = dx
-            .chunks_exact_mut(g.image())
-            .zip(x.chunks_exact(g.image()));
-        for ((dx, x), dy) in images.zip(dy.chunks_exact(g.image())) {
-            arch.dispatch(Backward {
-                g,
-                x,
-                dy,
-                turned: &turned,
-                learn,
-                packed_x: &mut packed_x,
-                packed_dy: &mut packed_dy,
-                dx,
-                d_taps: &mut d_taps,
-                d_start: &mut d_start,
-            });
-        }
-        (d_taps, d_start)
-    };
-    let shares = dx
-        .par_chunks_mut(share)
-        .zip(x.par_chunks(share))
-        .zip(dy.par_chunks(share));
-    let parts: Vec<_> = shares.map(work).collect();
-    let mut d_taps = vec![0.0; turned.len()];
-    let mut d_start = vec![0.0; turned.len() / kk];
-    for (taps, start) in parts {
-        d_taps.iter_mut().zip(taps).for_each(|(t, p)| *t += p);
-        d_start.iter_mut().zip(start).for_each(|(t, p)| *t += p);
-    }
-    (
-        dx,
-        from_blocks(&d_taps, kk, g.c, lanes),
-        from_blocks(&d_start, 1, g.c, lanes),
-    )
-}
-
 struct DepthwiseConv;
 
 impl Operator<3> for DepthwiseConv {
@@ -187,14 +98,68 @@ impl Operator<3> for DepthwiseConv {
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, _]: [&Layout; 3]) -> Result<Output> {
         let (_, height, width, c) = lx.shape().dims4()?;
         let g = Geometry::new(height, width, c, lw.shape().dims3()?.1);
-        Ok((forward(g, x, w, b), lx.shape().clone()))
+        let arch = current().arch();
+        let (lanes, image) = (arch.dispatch(Lanes), g.image().max(1));
+        let taps = to_blocks(w, g.k * g.k, lanes);
+        let start = to_blocks(b, 1, lanes);
+        let mut y = vec![0.0; x.len()];
+        let images = y.par_chunks_mut(image).zip(x.par_chunks(image));
+        images.for_each_init(
+            || vec![0.0; g.rows * g.cols * lanes],
+            |packed, (y, x)| {
+                arch.dispatch(Convolve {
+                    g,
+                    x,
+                    taps: &taps,
+                    start: &start,
+                    packed,
+                    y,
+                });
+            },
+        );
+        Ok((y, lx.shape().clone()))
     }
 
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (_, height, width, c) = x.dims4()?;
         let g = Geometry::new(height, width, c, w.dim(1)?);
         let learn = w.track_op(); // frozen filters spare themselves a third of the work
-        let (dx, dw, db) = with_slices([x, w, dy], |[x, w, dy]| backward(g, x, w, dy, learn))?;
-        gradients([x, w, b], [Some(dx), learn.then_some(dw), Some(db)])
+        let arch = current().arch();
+        let (kk, lanes, image) = (g.k * g.k, arch.dispatch(Lanes), g.image().max(1));
+        let size = c.next_multiple_of(lanes); // channels in whole registers
+        let mut dx = vec![0.0; x.elem_count()];
+        let sums = with_slices([x, w, dy], |[x, w, dy]| {
+            let mut turned = w.to_vec();
+            turned.chunks_exact_mut(kk).for_each(<[f32]>::reverse);
+            let turned = to_blocks(&turned, kk, lanes);
+            let samples = (x.len() / image).div_ceil(rayon::current_num_threads());
+            let share = samples.max(1) * image;
+            let jobs = dx.chunks_mut(share).zip(x.chunks(share));
+            let jobs = jobs.zip(dy.chunks(share)).collect();
+            sum_over(size * (kk + 1), jobs, |((dx, x), dy), sums| {
+                let (d_taps, d_start) = sums.split_at_mut(size * kk);
+                let mut packed_x = vec![0.0; g.rows * g.cols * lanes];
+                let mut packed_dy = packed_x.clone();
+                let images = dx.chunks_exact_mut(image).zip(x.chunks_exact(image));
+                for ((dx, x), dy) in images.zip(dy.chunks_exact(image)) {
+                    arch.dispatch(Backward {
+                        g,
+                        x,
+                        dy,
+                        turned: &turned,
+                        learn,
+                        packed_x: &mut packed_x,
+                        packed_dy: &mut packed_dy,
+                        dx,
+                        d_taps,
+                        d_start,
+                    });
+                }
+            })
+        })?;
+        let (d_taps, d_start) = sums.split_at(size * kk);
+        let dw = learn.then(|| from_blocks(d_taps, kk, c, lanes));
+        let db = from_blocks(d_start, 1, c, lanes);
+        gradients([x, w, b], [Some(dx), dw, Some(db)])
     }
 }

@@ -20,8 +20,9 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
 const NORMAL_PEAK: f32 = 0.398_942_3;
 const CHUNK: usize = 1 << 14;
 
+/// `x Phi(x)`, see [`gelu()`].
 #[inline(always)]
-pub(crate) fn value(x: f32) -> f32 {
+pub fn value(x: f32) -> f32 {
     let (erf, _) = erf_exp(x);
     0.5 * x * (1.0 + erf)
 }

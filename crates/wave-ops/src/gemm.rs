@@ -57,7 +57,7 @@ pub fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
     rows(data, stride).transpose()
 }
 
-impl<T> Mat<'_, T> {
+impl<'a, T> Mat<'a, T> {
     fn holds(&self, rows: usize, cols: usize) -> bool {
         let last = |n: usize, stride: usize| (n - 1).checked_mul(stride);
         let inside = || {
@@ -66,9 +66,7 @@ impl<T> Mat<'_, T> {
         };
         rows == 0 || cols == 0 || inside() == Some(true)
     }
-}
 
-impl<'a, T> Mat<'a, T> {
     fn transpose(self) -> Mat<'a, T> {
         Mat {
             data: self.data,
@@ -188,25 +186,20 @@ fn multiply<T: Element>(
     if m == 0 || n == 0 {
         return;
     }
-    let starts = match start {
-        StartValue::Row(row) => row.len() == n,
-        StartValue::Zero | StartValue::Kept => true,
-    };
+    let starts = !matches!(start, StartValue::Row(row) if row.len() != n);
     assert!(
         a.holds(m, k) && starts && c_stride >= n && rows(&*c, c_stride).holds(m, n),
         "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
     );
-    T::multiply(
-        simd,
-        Product {
-            size: (m, n, k),
-            a,
-            b,
-            start,
-            c,
-            c_stride,
-        },
-    );
+    let product = Product {
+        size: (m, n, k),
+        a,
+        b,
+        start,
+        c,
+        c_stride,
+    };
+    T::multiply(simd, product);
 }
 
 impl Element for Pair {

@@ -17,7 +17,7 @@ use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::order::Kronecker;
 use crate::profile::{Work, doing};
 use crate::stock;
-use crate::storage::{fused, tensor, with_slice, with_slices};
+use crate::storage::{fused, tensor, with_slices};
 use candle_core::{Layout, Result, Shape, Tensor, TensorId};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -122,11 +122,6 @@ impl Sizes {
     }
 }
 
-/// `S` (L, N, r c) with the template index last: (L r c, N).
-fn by_block(s: &[f32], z: Sizes) -> Vec<f32> {
-    transpose_each(s, (z.n, z.r * z.c))
-}
-
 /// The transpose of every matrix (rows, columns) of `x`.
 fn transpose_each(x: &[f32], (rows, columns): (usize, usize)) -> Vec<f32> {
     let mut out = vec![0.0; x.len()];
@@ -180,46 +175,6 @@ impl Kronecker {
     }
 }
 
-/// `dT = S^T G` and `dS = G T^T`, the latter by block: `G` (L r c, t t) is the gradient split into
-/// blocks, `S` is (L r c, N). Columns of the first and rows of the second are split over the
-/// threads.
-fn block_gradients(
-    g: &[f32],
-    templates: &[f32],
-    scalers: &[f32],
-    z: Sizes,
-    wants_templates: bool,
-) -> (Option<Vec<f32>>, Vec<f32>) {
-    let (tt, m, threads) = (z.t * z.t, z.blocks(), rayon::current_num_threads());
-    let d_templates = wants_templates.then(|| {
-        let width = tt.div_ceil(threads).next_multiple_of(WHOLE);
-        let columns = (0..tt).into_par_iter().step_by(width).map(|first| {
-            let n = width.min(tt - first);
-            let mut part = Buffer::stale(z.n * n);
-            let (a, b) = (transposed(scalers, z.n), rows(&g[first..], tt));
-            gemm(current(), (z.n, n, m), a, b, StartValue::Zero, &mut part, n);
-            part
-        });
-        let columns: Vec<Buffer> = columns.collect();
-        let mut d = Vec::with_capacity(z.n * tt);
-        for i in 0..z.n {
-            for part in &columns {
-                let n = part.len() / z.n;
-                d.extend_from_slice(&part[i * n..(i + 1) * n]);
-            }
-        }
-        d
-    });
-    let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
-    let mut d_scalers = vec![0.0; m * z.n];
-    let chunk = m.div_ceil(threads).max(1);
-    d_scalers
-        .par_chunks_mut(chunk * z.n)
-        .zip(g.par_chunks(chunk * tt))
-        .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, StartValue::Zero, d, z.n));
-    (d_templates, d_scalers)
-}
-
 /// Columns are split at multiples of this, one cache line.
 const WHOLE: usize = 16;
 
@@ -230,7 +185,7 @@ impl Operator<2> for KroneckerSum {
         let _measured = doing(Work::Composition);
         let z = Sizes::new(lt.shape(), ls.shape())?;
         let tt = z.t * z.t;
-        let scalers = by_block(scalers, z);
+        let scalers = transpose_each(scalers, (z.n, z.r * z.c)); // (L r c, N)
         let chunk = z.blocks().div_ceil(rayon::current_num_threads()).max(1);
         let compose = |blocks: &mut [f32]| {
             blocks
@@ -260,28 +215,60 @@ impl Operator<2> for KroneckerSum {
     }
 }
 
-/// The gradients of templates, if needed, and scalers, given the gradient of the weights.
+/// The gradients of templates, if needed, and scalers, given the gradient of the weights: `dT = S^T G` and
+/// `dS = G T^T`, the latter by block. `G` (L r c, t t) is the gradient split into blocks, `S` is (L r c, N). Columns
+/// of the first and rows of the second are split over the threads.
 pub(crate) fn gradients(
     [templates, scalers]: [&Tensor; 2],
     dw: &Tensor,
     order: Kronecker,
 ) -> Result<(Option<Tensor>, Tensor)> {
     let z = Sizes::new(templates.shape(), scalers.shape())?;
-    let by_block = with_slice(scalers, |s| by_block(s, z))?;
+    let (tt, m, threads) = (z.t * z.t, z.blocks(), rayon::current_num_threads());
     let wants_templates = templates.track_op();
-    let (d_templates, d_scalers) = with_slices([dw, templates], |[dw, templates]| {
-        if order.in_place(z) {
-            block_gradients(dw, templates, &by_block, z, wants_templates)
+    let all = [templates, scalers, dw];
+    let (d_templates, d_scalers) = with_slices(all, |[templates, scalers, dw]| {
+        let scalers = transpose_each(scalers, (z.n, z.r * z.c)); // (L r c, N)
+        let mut blocks = Buffer::stale(if order.in_place(z) { 0 } else { dw.len() });
+        let g = if order.in_place(z) {
+            dw
         } else {
-            let mut g = Buffer::stale(dw.len());
-            order.arrange(false, dw, z, &mut g);
-            block_gradients(&g, templates, &by_block, z, wants_templates)
-        }
+            order.arrange(false, dw, z, &mut blocks);
+            &blocks[..]
+        };
+        let d_templates = wants_templates.then(|| {
+            let width = tt.div_ceil(threads).next_multiple_of(WHOLE);
+            let columns = (0..tt).into_par_iter().step_by(width).map(|first| {
+                let n = width.min(tt - first);
+                let mut part = Buffer::stale(z.n * n);
+                let (a, b) = (transposed(&scalers, z.n), rows(&g[first..], tt));
+                gemm(current(), (z.n, n, m), a, b, StartValue::Zero, &mut part, n);
+                part
+            });
+            let columns: Vec<Buffer> = columns.collect();
+            let mut d = Vec::with_capacity(z.n * tt);
+            for i in 0..z.n {
+                for part in &columns {
+                    let n = part.len() / z.n;
+                    d.extend_from_slice(&part[i * n..(i + 1) * n]);
+                }
+            }
+            d
+        });
+        let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
+        let mut by_block = vec![0.0; m * z.n];
+        let chunk = m.div_ceil(threads).max(1);
+        by_block
+            .par_chunks_mut(chunk * z.n)
+            .zip(g.par_chunks(chunk * tt))
+            .for_each(|(d, g)| {
+                gemm_packed(g.len() / tt, rows(g, tt), &t, StartValue::Zero, d, z.n);
+            });
+        (d_templates, transpose_each(&by_block, (z.r * z.c, z.n)))
     })?;
     let d_templates = d_templates.map(|d| tensor(d, templates.shape()));
-    let d_scalers = tensor(
-        transpose_each(&d_scalers, (z.r * z.c, z.n)),
-        scalers.shape(),
-    )?;
-    Ok((d_templates.transpose()?, d_scalers))
+    Ok((
+        d_templates.transpose()?,
+        tensor(d_scalers, scalers.shape())?,
+    ))
 }

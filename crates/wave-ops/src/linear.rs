@@ -58,27 +58,11 @@ impl Operator<3> for Linear {
         Ok((map_rows(x, m, chunk, (1, k, n), map), shape.into()))
     }
 
-    /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`; rows split over the threads.
-    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
-        let (n, k) = w.dims2()?;
-        let wants_dx = x.track_op();
-        let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
-            let m = dy.len() / n;
-            let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-            let map = |_| (rows(w, k), StartValue::Zero);
-            let dx = wants_dx.then(|| map_rows(dy, m, chunk, (1, n, k), map));
-            let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
-            let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
-                let (dw, db) = grads.split_at_mut(n * k);
-                let size = (n, k, dy.len() / n);
-                let (dy_t, x) = (transposed(dy, n), rows(x, k));
-                gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
-                vectorised!(add_column_sums(dy, db));
-            });
-            (dx, grads)
-        })?;
-        let (dw, db) = grads.split_at(n * k);
-        gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
+    fn backward(&self, arguments: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
+        let (o, k) = arguments[1].dims2()?;
+        let m = dy.elem_count() / o;
+        let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
+        map_gradients(arguments, dy, (1, k, o), [chunk, chunk])
     }
 }
 
@@ -104,6 +88,44 @@ pub(crate) fn map_rows<'a>(
         }
     });
     y
+}
+
+/// The gradients of [`map_rows`] with weights (n, outputs, inputs) and biases (n, outputs):
+/// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`. Rows are split over the threads; `dx` and `dW` are
+/// computed from so many `[rows, rows]` at once.
+pub(crate) fn map_gradients(
+    [x, w, b]: [&Tensor; 3],
+    dy: &Tensor,
+    (n, k, o): (usize, usize, usize),
+    [chunk, block]: [usize; 2],
+) -> Gradients<3> {
+    let m = dy.elem_count() / (n * o);
+    let (size, wants_dx) = (n * o * k, x.track_op());
+    let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
+        let map = |i: usize| (rows(&w[i * o * k..], k), StartValue::Zero);
+        let dx = wants_dx.then(|| map_rows(dy, m, chunk, (n, o, k), map));
+        let share = m.div_ceil(rayon::current_num_threads()).max(1);
+        let shares = x.chunks(share * n * k).zip(dy.chunks(share * n * o));
+        let grads = sum_over(size + n * o, shares.collect(), |(x, dy), grads| {
+            let (dw, db) = grads.split_at_mut(size);
+            let blocks = x.chunks(block * n * k).zip(dy.chunks(block * n * o));
+            for (at, (x, dy)) in blocks.enumerate() {
+                let start = match at {
+                    0 => StartValue::Zero,
+                    _ => StartValue::Kept,
+                };
+                let size = (o, k, dy.len() / (n * o));
+                for (i, dw) in dw.chunks_exact_mut(o * k).enumerate() {
+                    let (dy_t, x) = (transposed(&dy[i * o..], n * o), rows(&x[i * k..], n * k));
+                    gemm(current(), size, dy_t, x, start, dw, k);
+                }
+            }
+            vectorised!(add_column_sums(dy, db));
+        });
+        (dx, grads)
+    })?;
+    let (dw, db) = grads.split_at(size);
+    gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
 }
 
 struct Embed;

@@ -58,6 +58,21 @@ struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
+    /// Sequence `i` of `steps` (b, t, 2 e), `a` (e, n) and `maps` (b, t, 2 n).
+    fn new(
+        [steps, a, maps]: [&'a [f32]; 3],
+        (t, e, n): (usize, usize, usize),
+        i: usize,
+    ) -> Sequence<'a> {
+        Sequence {
+            steps: &steps[i * t * 2 * e..(i + 1) * t * 2 * e],
+            a,
+            maps: &maps[i * t * 2 * n..(i + 1) * t * 2 * n],
+            e,
+            n,
+        }
+    }
+
     /// `x`, `step`, `B` and `C` of every position.
     fn positions(self) -> impl DoubleEndedIterator<Item = [&'a [f32]; 4]> + ExactSizeIterator {
         let steps = self.steps.chunks_exact(2 * self.e);
@@ -157,7 +172,7 @@ impl Operator<3> for SelectiveScan {
         let mut y = vec![0.0; b * t * e];
         if !y.is_empty() {
             y.par_chunks_mut(t * e).enumerate().for_each(|(i, y)| {
-                let s = sequence(steps, a, maps, (t, e, n), i);
+                let s = Sequence::new([steps, a, maps], (t, e, n), i);
                 vectorised!(forward(s, y));
             });
         }
@@ -178,7 +193,7 @@ impl Operator<3> for SelectiveScan {
             let da = sum_over(e * n, jobs, |(range, (d_steps, d_maps)), da| {
                 let parts = d_steps.chunks_mut(per).zip(d_maps.chunks_mut(last));
                 for (i, (d_steps, d_maps)) in range.zip(parts) {
-                    let s = sequence(steps, a, maps, (t, e, n), i);
+                    let s = Sequence::new([steps, a, maps], (t, e, n), i);
                     let dy = &dy[i * t * e..(i + 1) * t * e];
                     vectorised!(backward(s, dy, d_steps, d_maps, da));
                 }
@@ -186,22 +201,5 @@ impl Operator<3> for SelectiveScan {
             (d_steps, da, d_maps)
         })?;
         gradients([steps, a, maps], [Some(d_steps), Some(da), Some(d_maps)])
-    }
-}
-
-/// Sequence `i` of several.
-fn sequence<'a>(
-    steps: &'a [f32],
-    a: &'a [f32],
-    maps: &'a [f32],
-    (t, e, n): (usize, usize, usize),
-    i: usize,
-) -> Sequence<'a> {
-    Sequence {
-        steps: &steps[i * t * 2 * e..(i + 1) * t * 2 * e],
-        a,
-        maps: &maps[i * t * 2 * n..(i + 1) * t * 2 * n],
-        e,
-        n,
     }
 }

@@ -11,18 +11,15 @@ pub(crate) fn dispatch_on<R>(simd: Simd, f: impl FnOnce() -> R) -> R {
     simd.arch().dispatch(f)
 }
 
-/// Runs an expression compiled for the current instruction set, or for the one named. All functions that
-/// it calls must be `#[inline(always)]`.
+/// Runs an expression compiled for the current instruction set. All functions that it calls must be
+/// `#[inline(always)]`.
 macro_rules! vectorised {
-    (on $simd:expr, $body:expr) => {
+    ($body:expr) => {
         $crate::simd::dispatch_on(
-            $simd,
+            $crate::cpu::current(),
             #[inline(always)]
             || $body,
         )
-    };
-    ($body:expr) => {
-        $crate::simd::vectorised!(on $crate::cpu::current(), $body)
     };
 }
 pub(crate) use vectorised;
@@ -185,47 +182,5 @@ pub(crate) fn add_column_sums(x: &[f32], out: &mut [f32]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exp_is_close_over_its_range() {
-        for i in -8000..=8800 {
-            let x = i as f32 / 100.0;
-            let (got, want) = (exp(x) as f64, (x as f64).exp());
-            assert!(
-                (got / want - 1.0).abs() < 3e-7,
-                "exp({x}) = {got}, want {want}"
-            );
-        }
-        assert!(exp(-1e30) < 2e-35);
-    }
-
-    #[test]
-    fn erf_matches_reference_values() {
-        // python: [math.erf(x / 2**0.5) for x in (-3, -1, -0.1, 0, 0.5, 2)]
-        let cases = [
-            (-3.0, -0.997_300_2),
-            (-1.0, -0.682_689_5),
-            (-0.1, -0.079_655_67),
-            (0.0, 0.0),
-            (0.5, 0.382_924_9),
-            (2.0, 0.954_499_7),
-        ];
-        for (x, want) in cases {
-            assert!((erf_exp(x).0 - want).abs() < 3e-7, "erf({x}/sqrt 2)");
-        }
-    }
-
-    #[test]
-    fn reductions_handle_any_length() {
-        for n in 0..70 {
-            let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.7).sin()).collect();
-            let y: Vec<f32> = (0..n).map(|i| (i as f32 * 0.3).cos()).collect();
-            let plain: f32 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
-            assert!((dot(&x, &y) - plain).abs() < 1e-5);
-            assert!((sum(&x) - x.iter().sum::<f32>()).abs() < 1e-5);
-            assert_eq!(max(&x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        }
-    }
-}
+#[path = "simd_tests.rs"]
+mod tests;

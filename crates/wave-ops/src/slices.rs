@@ -6,6 +6,7 @@
 use crate::cpu::current;
 use crate::gemm;
 
+pub use crate::gelu::value as gelu;
 pub use crate::gemm::{Mat, StartValue, rows, transposed};
 pub use crate::storage::with_slices;
 
@@ -64,15 +65,9 @@ pub fn softmax(x: &mut [f32], n: usize) {
     });
 }
 
-/// `x Phi(x)`, see [`crate::gelu()`].
-#[inline(always)]
-pub fn gelu(x: f32) -> f32 {
-    crate::gelu::value(x)
-}
-
 /// Runs a loop compiled for the current instruction set. `f`, and all functions that it calls, must
 /// be `#[inline(always)]`.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
-    crate::simd::dispatch_on(current(), f)
+    current().arch().dispatch(f)
 }

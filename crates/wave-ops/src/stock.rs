@@ -56,9 +56,8 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Resul
 
 /// Softmax over the last dimension.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
-    let e = x
-        .broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())?
-        .exp()?;
+    let x = x.broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())?;
+    let e = x.exp()?;
     e.broadcast_div(&e.sum_keepdim(D::Minus1)?)
 }
 
@@ -99,18 +98,11 @@ pub(crate) fn blocks(
     shape: BlocksShape,
     drop_path: Option<&[f32]>,
 ) -> Result<Tensor> {
-    let BlocksShape {
-        depth,
-        width: d,
-        heads,
-        hidden,
-        eps,
-    } = shape;
-    let b = x.dim(0)?;
+    let (b, d, depth) = (x.dim(0)?, shape.width, shape.depth);
     let mut x = x.clone();
     for l in 0..depth {
         let p = |i: usize| parameters[i].reshape((depth, ()))?.get(l);
-        let norm = |x: &Tensor, i: usize| layer_norm(x, &p(i)?, &p(i + 1)?, eps);
+        let norm = |x: &Tensor, i: usize| layer_norm(x, &p(i)?, &p(i + 1)?, shape.eps);
         let linear = |x: &Tensor, i: usize, out: usize| {
             linear_in(precision, x, &p(i)?.reshape((out, ()))?, &p(i + 1)?)
         };
@@ -123,9 +115,9 @@ pub(crate) fn blocks(
             branch.broadcast_mul(&scales.to_dtype(branch.dtype())?)
         };
         let qkv = linear(&norm(&x, 0)?, 2, 3 * d)?;
-        let attended = linear(&attention_in(precision, &qkv, heads)?, 4, d)?;
+        let attended = linear(&attention_in(precision, &qkv, shape.heads)?, 4, d)?;
         let u = (&x + scale(attended, 0)?)?;
-        let h = linear(&norm(&u, 6)?, 8, hidden)?;
+        let h = linear(&norm(&u, 6)?, 8, shape.hidden)?;
         let mlp = linear(&h.gelu_erf()?, 10, d)?;
         x = (&u + scale(mlp, 1)?)?;
     }

@@ -14,9 +14,7 @@ use pyo3::types::PyByteArray;
 use run::{Run, raised};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use wave::finetune::Options;
+use std::path::PathBuf;
 use wave::predict::{self, Picture};
 use wave::recipe::Recipe;
 use wave_artefacts::layout::Layout;
@@ -168,16 +166,6 @@ impl Given {
         let settings = recipe.stage(stage, Some(&given))?;
         Ok((recipe.name, settings))
     }
-
-    /// Works in `out`, or in a new directory, and returns the output of `--json`.
-    fn made(
-        &self,
-        stage: &str,
-        options: &Options,
-        work: impl FnOnce(&Path, &Options) -> Result<Value>,
-    ) -> Result<Value> {
-        work_in(self.out.as_deref(), stage, options, work)
-    }
 }
 
 /// The directory of templates: of a shipped set, without a name the first; downloaded, if a hub has them.
@@ -197,12 +185,12 @@ fn expand(py: Python, templates: Option<PathBuf>, given: Given, run: Run) -> PyR
         let (_, settings): (_, Expand) = given.parsed("expand")?;
         nothing_written(&settings.output)?;
         let source = wave::shipped::resolve(templates.as_deref(), &options.context)?;
-        let made = wave::expand::in_memory(&source, &settings, options)?;
+        let (made, summary, result) = wave::expand::in_memory(&source, &settings, options)?;
         Ok(Model {
             model: made.model,
             scalers: Some(made.scalers),
-            summary: made.summary,
-            result: made.result.to_string(),
+            summary,
+            result: result.to_string(),
         })
     })
 }
@@ -262,7 +250,7 @@ fn condense(py: Python, given: Given, ancestor: Option<Foreign>, run: Run) -> Py
             ancestors.insert(&name, ancestor);
             settings.ancestor = Some(name);
         }
-        given.made("condense", options, |out, options| {
+        work_in(given.out.as_deref(), "condense", options, |out, options| {
             wave::condense::condense(&name, &settings, &ancestors, out, options)
         })
     })
@@ -274,7 +262,7 @@ fn adapt(py: Python, templates: PathBuf, given: Given, run: Run) -> PyResult<Str
     run.json(py, |options| {
         let (_, settings): (_, Adapt) = given.parsed("adapt")?;
         let templates = wave::shipped::resolve(Some(&templates), &options.context)?.path;
-        given.made("adapt", options, |out, options| {
+        work_in(given.out.as_deref(), "adapt", options, |out, options| {
             wave::adapt::adapt(&templates, &settings, out, options)
         })
     })
@@ -285,7 +273,7 @@ fn adapt(py: Python, templates: PathBuf, given: Given, run: Run) -> PyResult<Str
 fn finetune(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<String> {
     run.json(py, |options| {
         let (_, settings): (_, Finetune) = given.parsed("finetune")?;
-        given.made("finetune", options, |out, options| {
+        work_in(given.out.as_deref(), "finetune", options, |out, options| {
             wave::finetune::finetune(&model, &settings, out, options)
         })
     })
@@ -296,7 +284,7 @@ fn finetune(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<Stri
 fn convert(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<String> {
     run.json(py, |options| {
         let output: Output = serde_json::from_str(&given.settings)?;
-        given.made("convert", options, |out, options| {
+        work_in(given.out.as_deref(), "convert", options, |out, options| {
             wave::convert::convert(&model, &output, out, options)
         })
     })

@@ -29,18 +29,6 @@ pub(crate) struct Run {
     progress: Option<Py<PyAny>>,
 }
 
-/// Messages from the thread that works; none after the last.
-type Message = Option<Event>;
-
-/// Says that the work is over, also where it panics.
-struct Over(Sender<Message>);
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        let _ = self.0.send(None); // nobody listens after an error
-    }
-}
-
 impl Run {
     /// Works on threads of its own, so that Python's signals are seen meanwhile: Ctrl-C asks a training to
     /// save its state and end.
@@ -50,20 +38,18 @@ impl Run {
         work: impl FnOnce(&Options) -> Result<T> + Send,
     ) -> PyResult<T> {
         let interruption = Interruption::default();
-        let (to, messages) = mpsc::channel::<Message>();
+        let (to, events) = mpsc::channel();
         std::thread::scope(|scope| {
             let asked = interruption.clone();
-            let worker = scope.spawn(move || {
-                let _over = Over(to.clone());
-                self.work(asked, to, work)
-            });
+            // The channel closes when the work is over, also where it panics.
+            let worker = scope.spawn(move || self.work(asked, &to, work));
             let (signal, result) = py.detach(move || {
                 let mut signal = Ok(());
                 loop {
-                    let told = match messages.recv_timeout(SIGNALS) {
-                        Ok(Some(event)) => self.show(event),
-                        Err(RecvTimeoutError::Timeout) => Ok(()),
-                        Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
+                    let told = match events.recv_timeout(SIGNALS) {
+                        Ok(event) => self.show(event),
+                        Err(RecvTimeoutError::Timeout) if !worker.is_finished() => Ok(()),
+                        Err(_) => break,
                     };
                     if signal.is_ok() {
                         signal = told.and_then(|()| Python::attach(|py| py.check_signals()));
@@ -94,7 +80,7 @@ impl Run {
     fn work<T: Send>(
         &self,
         interruption: Interruption,
-        to: Sender<Message>,
+        to: &Sender<Event>,
         work: impl FnOnce(&Options) -> Result<T> + Send,
     ) -> Result<T> {
         let device = device::choose(&self.device, 0)?;
@@ -110,8 +96,9 @@ impl Run {
             profile: false,
         };
         let watcher: Option<Watcher> = watched.then(|| -> Watcher {
+            let to = to.clone();
             Arc::new(move |event| {
-                let _ = to.send(Some(event)); // nobody listens after an error
+                let _ = to.send(event); // nobody listens after an error
             })
         });
         threads::pool(self.threads)?.install(|| progress::watched(watcher, || work(&options)))

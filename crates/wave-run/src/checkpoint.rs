@@ -126,9 +126,6 @@ impl Checkpoints {
     }
 
     /// Removes all checkpoints.
-    ///
-    /// # Errors
-    /// If a file cannot be removed.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join(); // its result no longer matters
@@ -188,9 +185,6 @@ impl Checkpoints {
     }
 
     /// The best values kept so far, if any.
-    ///
-    /// # Errors
-    /// If they are damaged.
     pub fn best(&self) -> Result<Option<Best>> {
         let path = self.dir.join(BEST);
         if !path.exists() {
@@ -214,9 +208,6 @@ pub struct Found {
 
 impl Found {
     /// Restores the variables, and returns the state.
-    ///
-    /// # Errors
-    /// If the state belongs to another run.
     pub fn restore(&self, variables: &[Variable]) -> Result<State> {
         let count = |key: &str| self.about.get(key).and_then(|v| v.parse().ok());
         Ok(State::restore(variables, &self.weights, count)?)
@@ -254,11 +245,11 @@ fn read_whole(path: &Path) -> Result<(Weights, Metadata), HubError> {
     let (weights, mut metadata) = wave_hub::read_table(path)?;
     match metadata.remove(NAMES) {
         Some(digest) if digest == names_digest(&weights) => Ok((weights, metadata)),
-        _ => Err(HubError::Malformed(Fault {
-            path: path.into(),
-            found: "its tensors differ from the ones that were written".into(),
-            remedy: "the file is damaged".into(),
-        })),
+        _ => {
+            let found = "its tensors differ from the ones that were written";
+            let fault = Fault::new(path, found, "the file is damaged");
+            Err(HubError::Malformed(fault))
+        }
     }
 }
 

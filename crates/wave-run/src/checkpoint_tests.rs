@@ -6,7 +6,7 @@ fn variables(value: f32) -> Vec<Variable> {
     vec![Variable {
         name: "head.weight".into(),
         var: Var::from_tensor(&value).unwrap(),
-        rate: wave_train::Rate::Uniform(1.0),
+        rate: Some(1.0),
         weight_decay: 0.0,
         muon: None,
     }]

@@ -3,14 +3,13 @@
 use crate::context::Context;
 use crate::error::request;
 use crate::progress;
-use crate::settings::BatchSize;
 use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use wave_data::{Augment, Batch, Dataset, Loader, Source, Transform};
+use wave_data::{Batch, Dataset, Loader, Source, Transform};
 
 mod classes;
 mod open;
@@ -21,7 +20,7 @@ mod test_images;
 
 pub(crate) use open::controls;
 pub use open::{open, open_one};
-pub use plan::{DataPlan, augment};
+pub use plan::DataPlan;
 pub use test_images::TestImages;
 pub use test_images::count_broken;
 use test_images::tell_broken;
@@ -29,6 +28,8 @@ use test_images::tell_broken;
 /// The images of a stage.
 #[derive(Clone)]
 pub struct Data {
+    /// The settings that they follow.
+    pub plan: DataPlan,
     /// The specification that opened them.
     pub spec: String,
     /// Training batches.
@@ -41,18 +42,12 @@ pub struct Data {
     pub train_indices: Vec<u32>,
     /// Preprocessing of an image into input.
     pub transform: Transform,
-    /// Augmentation of training images.
-    pub augment: Augment,
-    /// Seed of repeated augmentations.
-    pub view_seed: u64,
     /// Class names; empty if the images have no labels.
     pub class_names: Vec<String>,
-    /// Number of images in a training step.
-    pub batch: usize,
+    /// Number of classes of the images' labels, which an ancestor's class names may replace.
+    pub labels: usize,
     /// One more than the largest training index; 0 without training images.
     pub source_images: usize,
-    /// Number of augmented versions of each image, if they repeat.
-    pub views: Option<u32>,
     /// Identity of the repeated augmentations.
     pub views_id: String,
 }
@@ -101,12 +96,8 @@ impl Data {
     /// The training images as test images: each once, without augmentation.
     pub fn training_images(&self) -> TestImages {
         let images = (self.train.clone(), self.train_indices.clone());
-        TestImages::new(&self.spec, images, &self.transform, &self.tests.context)
-    }
-
-    /// True if the test images were held out of the training images.
-    pub fn tests_on_training_images(&self) -> bool {
-        Arc::ptr_eq(&self.tests.source, &self.train)
+        let (names, context) = (&self.class_names, &self.tests.context);
+        TestImages::new(&self.spec, images, names, &self.transform, context)
     }
 
     /// Training images of one view, by index: (images, channels, side, side).
@@ -137,7 +128,7 @@ impl Data {
                 dataset.test.len()
             )));
         }
-        let tested = classes.is_none_or(|n| n == dataset.train.class_names().len());
+        let tested = classes.is_none_or(|n| n == dataset.class_names.len());
         let share = share(plan, &dataset).filter(|_| tested);
         if let Some(held_out) = share {
             progress::note(&format!(
@@ -171,50 +162,42 @@ impl Data {
                 dataset.name,
                 train.len(),
                 test_indices.len(),
-                dataset.train.class_names().len()
+                dataset.class_names.len()
             )
         });
-        let BatchSize::Images(batch) = plan.batch else {
-            return Err(request(
-                "batch = auto is for condense, expand, adapt and finetune; give a number here",
-            ));
-        };
-        let (augment, view_seed) = (&plan.augment, plan.view_seed);
         let mut sorted = train.clone();
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
         let views_id = format!(
-            "{} {augment:?} {view_seed} {transform:?} {}",
+            "{} {:?} {} {transform:?} {}",
             dataset.name,
+            plan.augment,
+            plan.view_seed,
             wave_hub::sha256_hex(&chosen)
         );
         let loader = Loader::train(
             dataset.train.clone(),
             train.clone(),
             transform.clone(),
-            augment.clone(),
-            batch,
+            plan.augment.clone(),
+            plan.batch,
             plan.views,
             plan.seed,
         )?;
-        let class_names = dataset.train.class_names().to_vec();
-        let tests = TestImages::new(&dataset.name, (test, test_indices), &transform, context);
+        let class_names = dataset.class_names.clone();
+        let test = (test, test_indices);
+        let tests = TestImages::new(&dataset.name, test, &class_names, &transform, context);
         Ok(Data {
             spec: dataset.name.clone(),
-            loader: loader.with_view_seed(view_seed),
+            loader: loader.with_view_seed(plan.view_seed),
             train: dataset.train.clone(),
-            tests: TestImages {
-                class_names: class_names.clone(),
-                ..tests
-            },
+            tests,
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
-            views: plan.views,
+            plan: plan.clone(),
             transform,
-            augment: augment.clone(),
-            view_seed,
+            labels: class_names.len(),
             class_names,
-            batch,
             views_id,
         })
     }
@@ -240,9 +223,6 @@ impl Data {
 }
 
 /// The images of a batch: (images, channels, side, side).
-///
-/// # Errors
-/// If their number differs from the batch's.
 pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
     let (channels, side) = (batch.channels, batch.image_size);
     let shape = (batch.size, channels, side, side);
@@ -260,7 +240,7 @@ fn unlabelled(spec: &str) -> anyhow::Error {
 const HELD_OUT: usize = 15;
 
 /// Number of images to hold out of data without a split.
-pub(crate) fn share(plan: &DataPlan, dataset: &Dataset) -> Option<usize> {
+fn share(plan: &DataPlan, dataset: &Dataset) -> Option<usize> {
     let n = dataset.train.len();
     let splits = dataset.unsplit && plan.hold_out.is_none() && n > 1;
     splits.then(|| (n * HELD_OUT).div_ceil(100))
@@ -292,14 +272,13 @@ fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Ve
             )));
         }
         (Some(n), _) => {
-            let (rest, held_out) = wave_data::hold_out(train, n);
-            train = rest;
+            let held_out = train.split_off(train.len() - n);
             (dataset.train.clone(), held_out)
         }
         // The same images for every seed, so that no stage tests on images that another trained on.
         (None, Some(n)) => {
             let order = wave_data::subset(dataset.train.len(), None, 0);
-            let (_, mut held_out) = wave_data::hold_out(order, n);
+            let mut held_out = order[order.len() - n..].to_vec();
             let out: BTreeSet<u32> = held_out.iter().copied().collect();
             train.retain(|i| !out.contains(i));
             held_out.truncate(plan.test_limit.unwrap_or(usize::MAX));

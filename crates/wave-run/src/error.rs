@@ -5,18 +5,12 @@ use std::fmt;
 use wave_data::DataError;
 use wave_hub::HubError;
 use wave_models::{NetworkError, Refusal, ShapeError};
+use wave_train::TrainError;
 
 /// A wrong request: a flag, a recipe or an input file. Exit code 2.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Request(pub String);
-
-impl fmt::Display for Request {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Request {}
 
 /// An error for a wrong request.
 pub fn request(message: impl Into<String>) -> anyhow::Error {
@@ -60,6 +54,8 @@ pub enum ErrorKind {
 /// assert_eq!(error.kind(), ErrorKind::Request);
 /// assert_eq!(error.to_string(), "depth 0; expected at least 1");
 /// ```
+#[derive(thiserror::Error)]
+#[error("{}", describe(.0))] // with all causes; a source would only repeat them
 pub struct Error(anyhow::Error);
 
 impl Error {
@@ -75,20 +71,11 @@ impl From<anyhow::Error> for Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&describe(&self.0))
-    }
-}
-
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.0.fmt(f)
     }
 }
-
-// The message has all causes; a source would only repeat them.
-impl std::error::Error for Error {}
 
 /// The kind of any error here.
 pub fn kind(error: &anyhow::Error) -> ErrorKind {
@@ -96,13 +83,11 @@ pub fn kind(error: &anyhow::Error) -> ErrorKind {
         if let Some(error) = cause.downcast_ref::<Error>() {
             return error.kind();
         }
-        if let Some(wave_train::TrainError::Interrupted(_)) = cause.downcast_ref() {
-            return ErrorKind::Interrupted;
-        }
         let blamed = match cause.downcast_ref() {
-            Some(wave_train::TrainError::Mismatch(_)) => true,
+            Some(TrainError::Interrupted(_)) => return ErrorKind::Interrupted,
+            Some(TrainError::Mismatch(_)) => true,
             // It hides the data error in the chain of causes.
-            Some(wave_train::TrainError::Data(error)) => error.is_request(),
+            Some(TrainError::Data(error)) => error.is_request(),
             _ => {
                 let of_hub: Option<&HubError> = cause.downcast_ref();
                 let of_data: Option<&DataError> = cause.downcast_ref();

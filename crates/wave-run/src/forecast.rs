@@ -1,13 +1,9 @@
-//! Forecasts before work begins: memory of a step, a batch that fits, sizes on disk, time.
+//! Forecasts before work begins: memory of a step, sizes on disk, time.
 
 use crate::context::Context;
-use crate::data::DataPlan;
 use crate::error::request;
-use crate::run_dir;
-use crate::settings::BatchSize;
-use crate::train::{Resolved, TrainingData, TrainingPlan};
+use crate::train::{Resolved, TrainingData};
 use anyhow::Result;
-use std::path::Path;
 use wave_models::Network;
 use wave_models::vit::VitShape;
 use wave_ops::Mode;
@@ -32,10 +28,6 @@ const COMPOSED: u64 = 4;
 const MADE: u64 = 2;
 /// Batches held by the loader.
 const BATCHES_AHEAD: u64 = 6;
-/// Fraction of the available memory that an automatic batch may use.
-const FILL: f64 = 0.7;
-/// The largest automatic batch.
-const LARGEST: usize = 1024;
 /// Images per test batch.
 const TEST_BATCH: usize = 250;
 /// Memory for the images of a forward pass.
@@ -60,8 +52,8 @@ impl Memory {
         let values = values(network);
         let (channels, side) = network.input();
         Memory {
-            fixed: PROGRAM + Memory::of_values(values),
-            loaded: loaded(channels, side),
+            fixed: PROGRAM + COPIES * FLOAT * values as u64,
+            loaded: BATCHES_AHEAD * FLOAT * (channels * side * side) as u64,
             image: network::of_step(network, mode),
             tested: of_forward(network),
         }
@@ -71,14 +63,9 @@ impl Memory {
     pub fn of_composed(shape: &VitShape, mode: Mode, values: usize) -> Memory {
         let composed = shape.parameter_count() as u64;
         Memory {
-            fixed: PROGRAM + Memory::of_values(values) + COMPOSED * FLOAT * composed,
+            fixed: PROGRAM + COPIES * FLOAT * values as u64 + COMPOSED * FLOAT * composed,
             ..Memory::of_network(&Network::Vit(shape.clone()), mode)
         }
-    }
-
-    /// Bytes of this many trained values of any kind.
-    pub fn of_values(values: usize) -> u64 {
-        COPIES * FLOAT * values as u64
     }
 
     /// Adds a frozen network that sees the images of each step.
@@ -100,14 +87,6 @@ impl Memory {
             .saturating_add(loaded)
             .saturating_add(step.max(tests))
     }
-
-    /// The largest batch, a power of two, that fits in `available` bytes when computed in `parts`.
-    fn fit(self, available: u64, parts: usize) -> usize {
-        let room = (FILL * available as f64) as u64;
-        let powers = (0..=LARGEST.ilog2()).rev().map(|power| 1 << power);
-        let mut fitting = powers.filter(|at_once| self.of_step(at_once * parts, *at_once) <= room);
-        fitting.next().unwrap_or(0) * parts
-    }
 }
 
 fn values(network: &Network) -> usize {
@@ -118,10 +97,6 @@ fn values(network: &Network) -> usize {
             sizes.map(|(_, dims)| dims.iter().product::<usize>()).sum()
         }
     }
-}
-
-fn loaded(channels: usize, side: usize) -> u64 {
-    BATCHES_AHEAD * FLOAT * (channels * side * side) as u64
 }
 
 /// Images of a test batch, given the bytes of each.
@@ -325,68 +300,6 @@ pub fn checkpoint(values: usize, averaged: bool) -> String {
     let state = (if averaged { 4 } else { 3 }) * FLOAT * values as u64;
     let each = bytes(state as f64);
     format!("{each} per checkpoint, and as much for the previous one\n")
-}
-
-/// Replaces `batch = "auto"` by a number: the batch of the `earlier` run in a directory whose settings are repeated,
-/// or the largest that fits in memory. Returns it as a setting if it was automatic.
-///
-/// # Errors
-/// If nothing fits, or the free memory is unknown.
-pub fn fit_batch(
-    data: &mut DataPlan,
-    training: &TrainingPlan,
-    memory: impl FnOnce(Mode) -> Memory,
-    earlier: Option<&Path>,
-    context: &Context,
-) -> Result<Option<(String, toml::Value)>> {
-    if data.batch != BatchSize::Auto {
-        return Ok(None);
-    }
-    let before = |out: &Path| {
-        let text = wave_hub::read_text(&out.join("run/recipe.toml")).ok()?;
-        let table: toml::Table = text.parse().ok()?;
-        usize::try_from(run_dir::keys(&table).get("batch")?.as_integer()?).ok()
-    };
-    let images = match earlier.and_then(before) {
-        Some(images) => images,
-        None => {
-            let at_hand = free(context).ok_or_else(|| {
-                request("batch = auto: the amount of free memory is unknown here; give a number")
-            })?;
-            let memory = memory(training.mode(context)?);
-            match memory
-                .fit(at_hand, training.accumulate)
-                .min(largest(data, context))
-            {
-                0 => {
-                    return Err(request(format!(
-                        "batch = auto: an image needs {} on top of {} for the weights, but {} is \
-                         free; train a smaller model, or use --recompute true for a transformer",
-                        bytes(memory.image as f64),
-                        bytes(memory.fixed as f64),
-                        bytes(at_hand as f64)
-                    )));
-                }
-                images => images,
-            }
-        }
-    };
-    let images = context.ranks().of_first(images as f64) as usize; // for all ranks
-    data.batch = BatchSize::Images(images);
-    Ok(Some(("batch".into(), (images as i64).into())))
-}
-
-/// The largest automatic batch, at most the number of images.
-fn largest(plan: &DataPlan, context: &Context) -> usize {
-    // Data that cannot be opened is refused later, with its own message.
-    let Ok(data) = crate::data::open(plan.spec.as_deref(), context) else {
-        return LARGEST;
-    };
-    let held_out = plan.hold_out.or(crate::data::share(plan, &data));
-    let images = data.train.len().saturating_sub(held_out.unwrap_or(0));
-    let images = images.min(plan.train_limit.unwrap_or(images));
-    let power = images.checked_ilog2();
-    power.map_or(0, |power| 1 << power).min(LARGEST)
 }
 
 #[cfg(test)]

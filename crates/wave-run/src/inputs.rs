@@ -37,9 +37,6 @@ impl Inputs {
     }
 
     /// Adds an artefact: a directory, a weight file, or a name on a hub.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
         let path = locate::locate(path, &self.context)?;
         let known = if path.is_file() {
@@ -59,9 +56,6 @@ impl Inputs {
     }
 
     /// Adds an artefact that settings may name.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn artefact_if_any(self, name: &'static str, path: Option<&str>) -> Result<Inputs> {
         match path {
             Some(path) => self.artefact(name, Path::new(path)),
@@ -147,7 +141,7 @@ pub fn content(dataset: &Dataset) -> String {
         let images: Vec<u32> = (0..source.len() as u32).collect();
         described(source, &images)
     };
-    let classes = dataset.train.class_names().join(", ");
+    let classes = dataset.class_names.join(", ");
     format!("{} {} {classes}", all(&*dataset.train), all(&*dataset.test))
 }
 

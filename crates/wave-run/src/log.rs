@@ -42,9 +42,6 @@ pub struct Log {
 impl Log {
     /// Opens the log in `dir`: a new one, or, with `keep`, the existing one without its entries after
     /// that step.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written, or an event file is not one.
     pub fn open(dir: &Path, keep: Option<u64>) -> Result<Log> {
         let mut entries = match keep {
             Some(_) => read(dir)?,
@@ -59,8 +56,8 @@ impl Log {
         // The entries of the last step are written again: the process may have been killed between two
         // files.
         let (mut events, from) = match keep {
-            Some(_) => (EventWriter::resume(dir, last.saturating_sub(1))?, last),
-            None => (EventWriter::create(dir)?, 0),
+            Some(_) => (EventWriter::open(dir, Some(last.saturating_sub(1)))?, last),
+            None => (EventWriter::open(dir, None)?, 0),
         };
         for entry in entries.iter().filter(|e| step(e) >= Some(from)) {
             scalars(&mut events, entry)?;
@@ -74,9 +71,6 @@ impl Log {
     }
 
     /// Writes an entry, an object of numbers with a `step`, unless the resumed log already has it.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub fn write(&mut self, entry: &Value) -> Result<()> {
         if identity(entry).is_some_and(|id| self.kept.contains(&id)) {
             return Ok(());
@@ -91,9 +85,6 @@ impl Log {
     }
 
     /// Flushes everything to disk, so that no checkpoint is ahead of its log.
-    ///
-    /// # Errors
-    /// If a file cannot be synced.
     pub fn sync(&self) -> Result<()> {
         for (file, name) in [(&self.jsonl, LOG_FILE), (&self.csv, CSV_FILE)] {
             file.sync_data()
@@ -105,9 +96,6 @@ impl Log {
 
 /// The entries in the directory of a run, oldest first; none without a log. An incomplete line is
 /// skipped.
-///
-/// # Errors
-/// If the log cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Value>> {
     let path = dir.join(LOG_FILE);
     let bytes = match wave_hub::read_bytes(&path) {

@@ -33,9 +33,6 @@ pub fn work_in<T>(
 }
 
 /// Checks that a directory of this name can be made.
-///
-/// # Errors
-/// If a part of the path is a file.
 pub fn check(out: &Path) -> Result<()> {
     let Some(file) = out.ancestors().find(|part| part.is_file()) else {
         return Ok(());
@@ -46,15 +43,15 @@ pub fn check(out: &Path) -> Result<()> {
     )))
 }
 
-/// Creates a new directory, which the first rank chooses for all.
+/// Creates a new directory `runs/NAME-DATE-TIME`, which the first rank chooses for all.
 fn create(name: &str, context: &Context) -> Result<PathBuf> {
+    let of_first = |n: u64| context.ranks().of_first(n as f64) as u64;
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = since.map_or(0, |d| d.as_secs());
-    let parent = Path::new("runs");
+    let time = paths::date_and_time(of_first(since.map_or(0, |d| d.as_secs())));
+    let path = Path::new("runs").join(format!("{name}-{time}"));
     let number = match context.is_first() {
-        true => paths::create_unused(parent, name, seconds)?,
+        true => paths::create_unused(&path)?,
         false => 0,
     };
-    let [seconds, number] = [seconds, number].map(|n| context.ranks().of_first(n as f64) as u64);
-    Ok(paths::numbered(parent, name, seconds, number))
+    Ok(paths::numbered(&path, of_first(number)))
 }

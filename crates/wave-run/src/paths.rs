@@ -47,35 +47,30 @@ pub fn resolve(path: &Path) -> PathBuf {
     resolved
 }
 
-/// Creates a new directory in `parent`, `NAME-DATE-TIME`, with a number appended if needed, and returns
-/// the number. `seconds` count from 1970.
-///
-/// # Errors
-/// If `parent` is not writable.
-pub fn create_unused(parent: &Path, name: &str, seconds: u64) -> Result<u64> {
+/// Creates a new directory at `path`, with a number appended to its name if needed, and returns the number.
+pub fn create_unused(path: &Path) -> Result<u64> {
     for number in 1.. {
-        let path = numbered(parent, name, seconds, number);
+        let path = numbered(path, number);
         let cannot = || format!("cannot make the directory {}", path.display());
-        fs::create_dir_all(path.parent().unwrap_or(parent)).with_context(cannot)?;
+        fs::create_dir_all(path.parent().unwrap_or(&path)).with_context(cannot)?;
         match fs::create_dir(&path) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             made => return made.map(|()| number).with_context(cannot),
         }
     }
-    anyhow::bail!("no free name is left in {}", parent.display())
+    anyhow::bail!("no free name is left for {}", path.display())
 }
 
 /// The path with that number, counted from 1.
-pub fn numbered(parent: &Path, name: &str, seconds: u64, number: u64) -> PathBuf {
-    let behind = match number {
-        1 => String::new(),
-        n => format!("-{n}"),
-    };
-    parent.join(format!("{name}-{}{behind}", date_and_time(seconds)))
+pub fn numbered(path: &Path, number: u64) -> PathBuf {
+    match number {
+        1 => path.to_path_buf(),
+        n => appended(path, &format!("-{n}")),
+    }
 }
 
-/// Date and time, such as 20261122-0731, in UTC.
-fn date_and_time(seconds: u64) -> String {
+/// Date and time, such as 20261122-0731, in UTC. `seconds` count from 1970.
+pub(crate) fn date_and_time(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Years begin in March, so that the leap day comes last. They count from the year 0 in eras of 400
     // years, which are equally long.
@@ -94,61 +89,5 @@ fn date_and_time(seconds: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    // python3 -c "import datetime as d; print(d.datetime.fromtimestamp(S, d.timezone.utc))"
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "19700101-0000"),
-            (951_782_399, "20000228-2359"),
-            (951_782_400, "20000229-0000"),
-            (951_868_800, "20000301-0000"),
-            (1_735_689_599, "20241231-2359"),
-            (1_795_332_660, "20261122-0731"),
-            (4_107_542_400, "21000301-0000"),
-        ] {
-            assert_eq!(date_and_time(seconds), expected);
-        }
-    }
-
-    #[test]
-    fn a_suffix_keeps_all_of_the_name() {
-        for (name, expected) in [("a/my.v1", "a/my.v1.start"), ("b", "b.start")] {
-            assert_eq!(appended(Path::new(name), ".start"), Path::new(expected));
-        }
-    }
-
-    #[test]
-    fn no_two_directories_have_one_name() {
-        let root = tempfile::tempdir().unwrap();
-        let parent = root.path().join("runs");
-        for number in 1..4 {
-            assert_eq!(create_unused(&parent, "a", 0).unwrap(), number);
-            assert!(numbered(&parent, "a", 0, number).is_dir());
-        }
-        assert!(parent.join("a-19700101-0000-3").is_dir());
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn every_spelling_leads_to_one_place() {
-        let root = tempfile::tempdir().unwrap();
-        let real = root.path().canonicalize().unwrap().join("real");
-        fs::create_dir_all(real.join("inside")).unwrap();
-        let link = root.path().join("link");
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        for (path, expected) in [
-            (link.clone(), real.clone()),
-            (link.join("./inside/../new/x/.."), real.join("new")),
-            (link.join("inside/../../link/new"), real.join("new")),
-        ] {
-            assert_eq!(resolve(&path), expected);
-        }
-        assert_eq!(
-            resolve(Path::new("/nowhere/at/../all")),
-            Path::new("/nowhere/all")
-        );
-    }
-}
+#[path = "paths_tests.rs"]
+mod tests;

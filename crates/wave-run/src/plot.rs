@@ -7,7 +7,7 @@ use std::io::Cursor;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use image::{ExtendedColorType, ImageEncoder, Rgb, RgbImage};
+use image::{ExtendedColorType, ImageEncoder, Rgb, RgbImage, imageops};
 
 mod chart;
 
@@ -16,7 +16,7 @@ pub use chart::{Chart, Series, Unit};
 /// A panel of a grid is enlarged until its larger side lies in (96, 192] pixels.
 const LARGEST_PANEL_SIDE: usize = 192;
 /// Width of the lines between panels and around the grid, in pixels.
-const SEPARATOR: usize = 4;
+const SEPARATOR: u64 = 4;
 /// Largest number of pixels of a PNG; a larger picture would be a mistake.
 const MOST_PIXELS: usize = 1 << 28;
 
@@ -26,31 +26,24 @@ const NAN_COLOUR: Rgb<u8> = Rgb([160, 160, 160]);
 const NEGATIVE: [f32; 3] = [33.0, 102.0, 172.0];
 const POSITIVE: [f32; 3] = [178.0, 24.0, 43.0];
 
-/// A PNG of one matrix: blue is negative, white zero, red positive, grey not a number.
+/// A PNG of one matrix (rows, cols), a pixel for each value: blue is negative, white zero, red positive, grey not a
+/// number.
 ///
-/// `values` holds `rows * cols` numbers in row-major order, each a pixel, to be enlarged by the viewer; row 0 is at
-/// the top. The colours saturate at plus and minus the 99th percentile of the absolute values, so that one outlier
-/// does not whiten the rest; infinities take the end colours.
+/// The colours saturate at plus and minus the [`scale`], so that one outlier does not whiten the rest; infinities
+/// take the end colours.
 ///
 /// # Errors
 /// If `rows * cols` is zero, differs from the number of values, or exceeds 2^28 pixels.
 pub fn heat_map(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
-    let tile = Tile::new(rows, cols, values, 1)?;
-    let mut picture = blank(tile.width(), tile.height())?;
-    tile.draw(&mut picture, 0, 0);
-    encode_png(&picture)
+    encode_png(&tile(rows, cols, values, 1)?)
 }
 
 /// A PNG of many matrices, `columns` to a line, in the order given: left to right, then down.
 ///
-/// A panel is a name (used in error messages only; the picture carries no text), rows, columns and
-/// row-major values. Each panel is coloured as by [`heat_map`] **on its own scale**, enlarged to a
-/// larger side of at most 192 pixels, and put at the top left of its cell. A column of the grid is as
-/// wide as its widest panel and a line as high as its highest; dark lines separate them.
-///
-/// # Errors
-/// If there is no panel, `columns` is zero, a panel's shape and values disagree, or the picture would
-/// exceed 2^28 pixels.
+/// A panel is a name (used in error messages only; the picture carries no text), rows, columns and values. Each is
+/// coloured as by [`heat_map`] **on its own scale**, enlarged to a larger side of at most 192 pixels, and put at the
+/// top left of its cell. A column of the grid is as wide as its widest panel and a line as high as its highest; dark
+/// lines separate them.
 pub fn heat_map_grid(
     panels: &[(String, usize, usize, Vec<f32>)],
     columns: usize,
@@ -63,7 +56,7 @@ pub fn heat_map_grid(
     let tiles = panels
         .iter()
         .map(|(name, rows, cols, values)| {
-            Tile::new(*rows, *cols, values, LARGEST_PANEL_SIDE)
+            tile(*rows, *cols, values, LARGEST_PANEL_SIDE)
                 .with_context(|| format!("panel `{name}`"))
         })
         .collect::<Result<Vec<_>>>()?;
@@ -77,60 +70,37 @@ pub fn heat_map_grid(
     }
     let (lefts, width) = offsets(&widths);
     let (tops, height) = offsets(&heights);
-    let mut picture = blank(width, height)?;
+    if width * height > MOST_PIXELS as u64 {
+        bail!(
+            "a picture of {width} x {height} pixels is too large (at most {MOST_PIXELS} in all); \
+             draw fewer or smaller matrices"
+        );
+    }
+    let mut picture = RgbImage::from_pixel(width as u32, height as u32, SEPARATOR_COLOUR);
     for (i, tile) in tiles.iter().enumerate() {
-        tile.draw(&mut picture, lefts[i % columns], tops[i / columns]);
+        imageops::replace(&mut picture, tile, lefts[i % columns], tops[i / columns]);
     }
     encode_png(&picture)
 }
 
-/// One matrix with its enlargement and colour scale.
-struct Tile<'a> {
-    rows: usize,
-    cols: usize,
-    values: &'a [f32],
-    factor: usize,
-    scale: f32,
-}
-
-impl<'a> Tile<'a> {
-    fn new(rows: usize, cols: usize, values: &'a [f32], largest_side: usize) -> Result<Self> {
-        let count = rows.checked_mul(cols).filter(|&n| n <= MOST_PIXELS);
-        let Some(count) = count else {
-            bail!("a heat map of {rows} x {cols} values is too large; draw a part of it");
-        };
-        ensure!(
-            count > 0 && count == values.len(),
-            "a heat map of {rows} x {cols} needs {count} values (at least one), found {}",
-            values.len()
-        );
-        Ok(Tile {
-            rows,
-            cols,
-            values,
-            factor: (largest_side / rows.max(cols)).max(1),
-            scale: scale(values),
-        })
-    }
-
-    fn width(&self) -> usize {
-        self.cols * self.factor
-    }
-
-    fn height(&self) -> usize {
-        self.rows * self.factor
-    }
-
-    /// Fills the tile's pixels; the picture is at least `left + width` by `top + height`.
-    fn draw(&self, picture: &mut RgbImage, left: usize, top: usize) {
-        for y in 0..self.height() {
-            for x in 0..self.width() {
-                let value = self.values[y / self.factor * self.cols + x / self.factor];
-                let pixel = diverging(value / self.scale);
-                picture.put_pixel((left + x) as u32, (top + y) as u32, pixel);
-            }
-        }
-    }
+/// One matrix on its own colour scale, enlarged to at most `largest_side` pixels.
+fn tile(rows: usize, cols: usize, values: &[f32], largest_side: usize) -> Result<RgbImage> {
+    let count = rows.checked_mul(cols).filter(|&n| n <= MOST_PIXELS);
+    let Some(count) = count else {
+        bail!("a heat map of {rows} x {cols} values is too large; draw a part of it");
+    };
+    ensure!(
+        count > 0 && count == values.len(),
+        "a heat map of {rows} x {cols} needs {count} values (at least one), found {}",
+        values.len()
+    );
+    let factor = (largest_side / rows.max(cols)).max(1);
+    let scale = scale(values);
+    let (width, height) = ((cols * factor) as u32, (rows * factor) as u32);
+    Ok(RgbImage::from_fn(width, height, |x, y| {
+        let (row, col) = (y as usize / factor, x as usize / factor);
+        diverging(values[row * cols + col] / scale)
+    }))
 }
 
 /// The value at the ends of a heat map's colours: the 99th percentile of the finite absolute values, or their
@@ -162,27 +132,14 @@ fn diverging(t: f32) -> Rgb<u8> {
 }
 
 /// Start of each cell in a line, with separators between and around, and the total length.
-fn offsets(sizes: &[usize]) -> (Vec<usize>, usize) {
+fn offsets(sizes: &[u32]) -> (Vec<i64>, u64) {
     let mut at = SEPARATOR;
     let starts = sizes.iter().map(|size| {
-        let start = at;
-        at += size + SEPARATOR;
+        let start = at as i64;
+        at += u64::from(*size) + SEPARATOR;
         start
     });
     (starts.collect(), at)
-}
-
-fn blank(width: usize, height: usize) -> Result<RgbImage> {
-    let pixels = width.checked_mul(height);
-    match (pixels, u32::try_from(width), u32::try_from(height)) {
-        (Some(pixels), Ok(width), Ok(height)) if pixels <= MOST_PIXELS => {
-            Ok(RgbImage::from_pixel(width, height, SEPARATOR_COLOUR))
-        }
-        _ => bail!(
-            "a picture of {width} x {height} pixels is too large (at most {MOST_PIXELS} in all); \
-             draw fewer or smaller matrices"
-        ),
-    }
 }
 
 fn encode_png(picture: &RgbImage) -> Result<Vec<u8>> {

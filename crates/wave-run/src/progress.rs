@@ -119,9 +119,6 @@ thread_local! {
 }
 
 /// Runs parts of these sizes in turn, as one task.
-///
-/// # Errors
-/// The first error of a part.
 pub fn parts<E>(sizes: &[f64], mut part: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
     let all: f64 = sizes.iter().sum();
     let mut done = 0.0;

@@ -40,44 +40,6 @@ const COMMON: [&str; 9] = [
     "std",
 ];
 
-/// Keys of older recipes, and why they are gone. All were removed in version 0.1.0.
-const RETIRED: [(&str, &str); 9] = [
-    (
-        "larger",
-        "training larger sizes as deviations from the smallest did not change accuracy",
-    ),
-    (
-        "sizes_per_step",
-        "several sizes per step cost 1 to 3 points at equal time",
-    ),
-    (
-        "inplace_weight",
-        "in-place distillation gained nothing, and needs several sizes per step",
-    ),
-    (
-        "template_lr_ratio",
-        "a separate learning rate for templates gained nothing",
-    ),
-    (
-        "method",
-        "templates factorised from trained weights kept little more than templates of random \
-         weights",
-    ),
-    (
-        "three_augment",
-        "no result used it; rand_augment, mixup and cutmix augment further",
-    ),
-    (
-        "colour_jitter",
-        "no result used it, and timm leaves it out beside rand_augment",
-    ),
-    ("vp_layout", "values and projection follow the paper's text"),
-    (
-        "negative",
-        "clipping negative eigenvalues is what the paper's text says",
-    ),
-];
-
 /// The name of a recipe, which also names the directory of its run.
 fn checked_name(name: &Value) -> Result<String> {
     match name.as_str() {
@@ -174,9 +136,6 @@ impl Recipe {
     }
 
     /// The settings of a stage: the common keys, then its table, then `over`, such as flags or a method's own settings.
-    ///
-    /// # Errors
-    /// If a key is unknown, or a value has the wrong type.
     pub fn stage<T>(&self, table: &str, over: Option<&Table>) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Default,
@@ -222,17 +181,13 @@ where
     })?;
     let known = to_table(&settings)?;
     settings::check_table(&known)?;
-    let Some(key) = unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str()))
-    else {
-        return Ok(settings);
-    };
-    Err(request(match RETIRED.iter().find(|(old, _)| *old == key) {
-        Some((_, why)) => format!("{whose}: {key} was removed in version 0.1.0: {why}; remove it"),
-        None => format!(
+    match unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str())) {
+        None => Ok(settings),
+        Some(key) => Err(request(format!(
             "{whose}: unknown key {key}{}; see `wave help {table}`",
             suggestion::<T>(&key)
-        ),
-    }))
+        ))),
+    }
 }
 
 /// A suggestion for an unknown key, as the end of an error message.
@@ -247,10 +202,7 @@ fn suggestion<T: Serialize + Default>(key: &str) -> String {
     did_you_mean(name, names.map(String::as_str))
 }
 
-/// Converts settings to a type that has only the settings that apply to `what`.
-///
-/// # Errors
-/// If any other is set.
+/// Converts settings to a type that has only the settings that apply to `what`. Refuses any other.
 pub fn narrow<T>(settings: &impl Serialize, what: &str) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::settings::{BatchSize, Condense, Finetune};
+use crate::settings::{Condense, Finetune};
 
 fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
     let dir = tempfile::tempdir().unwrap();
@@ -30,7 +30,7 @@ fn flags_beat_overrides_beat_the_table_beat_the_common_keys() {
     );
     assert_eq!(
         (got.optimisation.lr, got.optimisation.batch),
-        (Some(0.5), Some(BatchSize::Images(8)))
+        (Some(0.5), Some(8))
     );
     assert_eq!(
         (got.optimisation.epochs, got.optimisation.steps),

@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_train::{State, Variable};
@@ -35,7 +36,7 @@ pub fn of_stage(stage: &str, settings: &Table) -> Table {
 }
 
 /// The keys of a stage in a recipe, or the keys themselves if there is no stage.
-pub(crate) fn keys(recipe: &Table) -> &Table {
+fn keys(recipe: &Table) -> &Table {
     match recipe.values().next() {
         Some(toml::Value::Table(stage)) if recipe.len() == 1 => stage,
         _ => recipe,
@@ -57,14 +58,6 @@ pub struct Options {
     pub profile: bool,
 }
 
-impl Options {
-    /// `out`, if the run there is resumed or complete, so that its settings are repeated.
-    pub fn repeated<'a>(&self, out: &'a Path) -> Option<&'a Path> {
-        let complete = || !self.overwrite && out.join("run/result.json").exists();
-        (self.resume || complete()).then_some(out)
-    }
-}
-
 /// The open `run/` of an output directory. Only the first rank opens it; the others write nothing.
 pub struct RunDir {
     dir: PathBuf,
@@ -81,12 +74,8 @@ struct Open {
     lock: Lock,
 }
 
-enum Opened {
-    /// A run to begin or to continue.
-    Run(Open),
-    /// The result of a complete run with these settings and inputs.
-    Complete(Value),
-}
+/// A run to begin or to continue, or the result of a complete one with the same settings and inputs.
+type Opened = ControlFlow<Value, Open>;
 
 /// Opens `out/run/` on the first rank.
 fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
@@ -116,7 +105,7 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         same(out, "a complete", settings, free, inputs, read)?;
         check_artefact(out, &run["files"])?;
         result["out"] = paths::text(out).into();
-        return Ok(Opened::Complete(result));
+        return Ok(ControlFlow::Break(result));
     } else if checkpoints.exist() {
         if !options.resume {
             return Err(request(format!(
@@ -139,7 +128,7 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
     }
     let recipe = toml::to_string(settings).context("settings as TOML")?;
     wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
-    Ok(Opened::Run(Open {
+    Ok(ControlFlow::Continue(Open {
         log: Log::open(&dir, from)?,
         checkpoints,
         found,
@@ -171,11 +160,7 @@ impl RunDir {
         Ok(log::over_epochs(&entries, "top1"))
     }
 
-    /// Starts saving the state; returns true if it did. It skips the state while another is being written, unless
-    /// this is the `last`, and on all ranks but the first.
-    ///
-    /// # Errors
-    /// If this state, with `last`, or an earlier one could not be written.
+    /// As [`Checkpoints::save`]; on all ranks but the first, there is nothing to save.
     pub fn save(&mut self, state: &State, variables: &[Variable], last: bool) -> Result<bool> {
         let Some(open) = self.locked()? else {
             return Ok(true);
@@ -203,7 +188,7 @@ impl RunDir {
     }
 
     /// Writes the artefact with `write`, draws the log, writes the result, and removes the checkpoints.
-    pub fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
@@ -258,13 +243,13 @@ pub fn fill<'a>(
         .transpose()?;
     let complete = context
         .ranks()
-        .any(matches!(opened, Some(Opened::Complete(_))));
+        .any(matches!(opened, Some(ControlFlow::Break(_))));
     let mut run = RunDir {
         dir: out.join("run"),
         open: match opened {
-            Some(Opened::Complete(result)) => return Ok(result),
+            Some(ControlFlow::Break(result)) => return Ok(result),
             _ if complete => return Ok(Value::Null),
-            Some(Opened::Run(open)) => Some(open),
+            Some(ControlFlow::Continue(open)) => Some(open),
             None => None,
         },
     };
@@ -279,9 +264,6 @@ pub fn fill<'a>(
 }
 
 /// Writes the recipe of a run to `out` before it begins.
-///
-/// # Errors
-/// If `out` holds something else.
 pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
     if !options.overwrite {
         refuse_strangers(out)?;
@@ -292,9 +274,6 @@ pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
 }
 
 /// Removes the result and the checkpoints of the run in `out` and of its levels, so that it starts over.
-///
-/// # Errors
-/// If another process works there.
 pub fn discard(out: &Path) -> Result<()> {
     let dir = out.join("run");
     if !dir.is_dir() {
@@ -324,9 +303,6 @@ fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// Prepares `out` for a run that trains level `at` first, and locks it meanwhile: problems with `out` itself are
 /// reported now, not after the level's training.
-///
-/// # Errors
-/// As [`fill`].
 pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Result<Lock> {
     inputs.check_out(out)?;
     if !options.overwrite {

@@ -114,7 +114,7 @@ keys! {
         /// The auxiliary's largest shape
         auxiliary: Auxiliary
     } with {
-        outputs: Outputs => Outputs,
+        outputs: Outputs => OutputsValues,
         elastic: Elastic => ElasticValues,
         variants: Variants => VariantsValues,
         zero_shot: ZeroShot => ZeroShot,
@@ -231,7 +231,7 @@ keys! {
     /// Keys of `wave init`.
     Init => InitValues {
         /// Architecture: vit, convmixer or convnext [default: vit]
-        arch<A>: String = "vit".to_owned();
+        arch<A>: Architecture = Architecture::Vit;
         /// Number of blocks [default: the sum of --stages]
         depth<N>: usize;
         /// Channels per token
@@ -304,7 +304,7 @@ keys! {
         blocks<N>: usize;
         /// Similarity of each layer of --from to the layers of a small network, for auto-lg
         similarity<X ','>: Vec<f64>;
-        /// Model or template directory that sets image size, patch size, channels, classes and normalisation; the donor
+        /// Model directory that sets image size, patch size, channels, classes and normalisation; the donor
         /// for methods such as weight-selection
         from<DIR>: String;
         /// Data that sets image size, channels, classes and normalisation; for prune, calibration images, which need no
@@ -346,7 +346,7 @@ keys! {
         /// Train slices: each step samples one of these widths and trains the first heads and channels
         widths<N ','>: Vec<usize>, 1.0..=1e6;
     } with {
-        outputs: Outputs => Outputs,
+        outputs: Outputs => OutputsValues,
         elastic: Elastic => ElasticValues,
         zero_shot: ZeroShot => ZeroShot,
         output: Output => Output,

@@ -81,9 +81,6 @@ pub fn detail(text: impl FnOnce() -> String) {
 }
 
 /// Prints a result on stdout. A reader that closes early is not an error.
-///
-/// # Errors
-/// If stdout cannot be written for another reason.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let printed = stdout

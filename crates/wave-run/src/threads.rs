@@ -8,9 +8,6 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 const MOST_THREADS: usize = 1024;
 
 /// A pool of `given` threads; by default, as many as RAYON_NUM_THREADS, or one per core.
-///
-/// # Errors
-/// If the number is 0 or too large, or the threads cannot be started.
 pub fn pool(given: Option<usize>) -> Result<ThreadPool> {
     const VARIABLE: &str = "RAYON_NUM_THREADS";
     let in_variable = || std::env::var(VARIABLE).ok()?.parse().ok();

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use wave_models::Weights;
 use wave_ops::Matrices;
 use wave_ops::profile::{self, Profile};
-use wave_train::{Batches, Hyperparameters, MicroBatch, Rate, Scores, TrainError, Variable};
+use wave_train::{Batches, Hyperparameters, MicroBatch, Scores, TrainError, Variable};
 
 mod observer;
 mod plan;
 
 pub use plan::{Defaults, Resolved, TrainingData, TrainingPlan};
 
-/// A variable of a network on a device, with the learning rate and weight decay for its name.
+/// A variable of a network on a device, with the weight decay for its name.
 ///
 /// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is the number of
-/// layers in the rows of a stacked weight, for layer-wise learning-rate decay.
+/// layers in the rows of a stacked weight.
 pub fn variable(
     name: &str,
     t: &Tensor,
@@ -34,28 +34,13 @@ pub fn variable(
     Ok(Variable {
         name: name.to_string(),
         var: Var::from_tensor(&t.to_device(device)?)?,
-        rate: rate(name, depth, settings.transformer.layer_decay),
+        rate: Some(1.0),
         weight_decay: if decayed { settings.weight_decay } else { 0.0 },
         muon: match settings.muon {
             true => matrices(name, t, decayed.then_some(stacked)),
             false => None,
         },
     })
-}
-
-/// Layer-wise learning-rate decay: a factor of `decay` for the last layer, one more for each layer below it, and for the
-/// embeddings one more than for the first layer. The head and the norm before it have none.
-fn rate(name: &str, depth: usize, decay: f64) -> Rate {
-    let below = |layers: usize| decay.powi(layers as i32) as f32;
-    if decay == 1.0 || depth == 0 {
-        Rate::Uniform(1.0)
-    } else if name.starts_with("blocks.") {
-        Rate::ByLayer((0..depth).map(|l| below(depth - l)).collect())
-    } else if name.starts_with("head") || name.contains("norm.") {
-        Rate::Uniform(1.0)
-    } else {
-        Rate::Uniform(below(depth + 1))
-    }
 }
 
 /// The matrices that Muon updates a tensor as: weights of blocks, whose `stacked` leading axes count layers; all
@@ -78,7 +63,7 @@ fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> 
 
 /// The variables as a weight map that tracks gradients, except for frozen ones.
 pub fn tracked(variables: &[Variable]) -> Weights {
-    let tensor = |v: &Variable| match v.rate.is_frozen() {
+    let tensor = |v: &Variable| match v.rate.is_none() {
         true => v.var.as_detached_tensor(), // shares the storage, so follows later updates
         false => v.var.as_tensor().clone(),
     };
@@ -92,9 +77,6 @@ pub trait Trainable {
     type Batch;
 
     /// The initial values, on the device.
-    ///
-    /// # Errors
-    /// If they do not fit on the device.
     fn variables(&self, device: &Device) -> Result<Vec<Variable>>;
 
     /// The loss on a part of a step's batch.
@@ -112,16 +94,10 @@ pub trait Trainable {
     }
 
     /// Evaluates the given values.
-    ///
-    /// # Errors
-    /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
 
     /// Evaluates the values after some of the steps; if steps train several models, each by name, the most
     /// informative last.
-    ///
-    /// # Errors
-    /// If a test example cannot be read.
     fn scores_at(&self, values: &Weights, _step: u64) -> Result<Vec<(String, Scores)>> {
         Ok(vec![(String::new(), self.score(values)?)])
     }
@@ -226,9 +202,7 @@ where
     T: Trainable,
     D: TrainingData<Batches: Batches<Batch = T::Batch>>,
 {
-    let TrainRun {
-        label, resolved, ..
-    } = *train_run;
+    let (label, resolved) = (train_run.label, train_run.resolved);
     let batches = train_run.data.batches();
     let context = &options.context;
     let interruption = context.interruption();
@@ -275,7 +249,7 @@ where
         }
         drop(saving);
         if context.interrupted() {
-            return Err(TrainError::Interrupted(state.step).into()); // in the last step
+            return Err(TrainError::Interrupted(state.step).into());
         }
         detail(|| format!("{label}: training finished"));
     }
@@ -296,20 +270,4 @@ pub fn step_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(step.wrapping_add(1));
     rng
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layer_decay_multiplies_the_rate_once_per_layer_below_the_head() {
-        let rate = |name| rate(name, 2, 0.5);
-        assert_eq!(rate("head.weight"), Rate::Uniform(1.0));
-        assert_eq!(rate("fc_norm.weight"), Rate::Uniform(1.0));
-        let of_layers = Rate::ByLayer(vec![0.25, 0.5]);
-        assert_eq!(rate("blocks.attn.q_norm.weight"), of_layers);
-        assert_eq!(rate("patch_embed.proj.weight"), Rate::Uniform(0.125));
-        assert_eq!(super::rate("pos_embed", 2, 1.0), Rate::Uniform(1.0));
-    }
 }

@@ -6,29 +6,31 @@
 //! kilobytes; with `whole` the result is a template directory instead.
 
 use crate::elastic;
-use crate::score::label_loss;
+use crate::score::{check_parts, label_loss};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::delta::{self, DeltaDir};
+use wave_artefacts::layout;
 use wave_artefacts::origin;
-use wave_artefacts::templates::{self, Description};
+use wave_artefacts::templates::{self, TemplateDir};
 use wave_data::Batch;
-use wave_hub::{Accuracy, DeltaConfig, FORMAT_VERSION, PAPER, TemplateConfig};
-use wave_learngene::Learngene;
+use wave_hub::{Accuracy, DeltaConfig, FORMAT_VERSION, FloatType, PAPER, TemplateConfig};
+use wave_learngene::{Learngene, Sizes};
 use wave_models::{Weights, resample};
-use wave_run::data;
+use wave_run::context::Context;
+use wave_run::data::{self, Data, DataPlan, Input};
+use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
+use wave_run::recipe::to_table;
 use wave_run::run_dir::{self, Options, StageOutput};
-use wave_run::settings::{Adapt, Duration};
-use wave_run::train::{self, Defaults, Parameters, TrainRun, Trainable};
-use wave_train::{MicroBatch, Rate, Scores, Variable};
-
-mod plan;
-
-pub use plan::describe;
-use plan::{AdaptPlan, Prepared};
+use wave_run::settings::{self, Adapt, AdaptValues, Duration};
+use wave_run::train::{self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingPlan};
+use wave_train::{MicroBatch, Scores, Variable};
 
 /// Default settings, for an adaptation that writes templates (`whole`) or a delta.
 pub const fn defaults(whole: bool) -> Defaults {
@@ -39,27 +41,30 @@ pub const fn defaults(whole: bool) -> Defaults {
     }
 }
 
+/// Default number of anchors of a delta.
+const ANCHORS: usize = 2;
+
+/// Default rank of a delta's template differences.
+const TEMPLATE_RANK: usize = 1;
+
 /// Adapts the templates in a directory and writes the delta, or the adapted templates. Returns the output
 /// of `--json`.
 pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
-    let plan = AdaptPlan::new(settings)?;
-    let prepared = Prepared::read(dir, plan, options.repeated(out), context)?;
-    prepared.step.check()?;
+    let adaptation = Adaptation::read(dir, settings, context)?;
+    adaptation.step.check()?;
+    let Adaptation {
+        given,
+        templates,
+        sizes,
+        data,
+        resolved,
+        ..
+    } = &adaptation;
     let inputs = Inputs::new(context).artefact("templates", dir)?;
-    let inputs = inputs.images(prepared.plan.data.spec.as_deref(), &prepared.data);
-    let recipe = run_dir::of_stage("adapt", &prepared.plan.table);
+    let inputs = inputs.images(given.training.images.data.as_deref(), data);
+    let recipe = run_dir::of_stage("adapt", &to_table(settings)?);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let (templates, plan) = (&prepared.templates, &prepared.plan);
-        let (data, resolved) = (&prepared.data, &prepared.resolved);
-        let classes = data.class_names.len();
-        let gene = &templates.learngene;
-        let anchors = plan.anchors(gene.auxiliary.depth);
-        let adaptation = Adaptation {
-            prepared: &prepared,
-            gene: gene.to_device(context.device())?,
-            start: plan.no_delta(gene, classes)?,
-        };
         let train_run = TrainRun {
             label: "adapt",
             data,
@@ -68,68 +73,62 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         };
         let mut outcome = train::train(&adaptation, &train_run, Some(run), options)?;
         // As it will be stored.
+        let float = adaptation.float;
         let mut tensors = std::mem::take(&mut outcome.values);
-        if !plan.given.whole {
-            tensors = plan.float.rounded(&tensors)?;
+        if !given.whole {
+            tensors = float.rounded(&tensors)?;
         }
         let mut gene = templates.learngene.with_delta(&tensors)?;
-        if plan.given.whole {
-            gene = templates::rounded(&gene, plan.float)?;
+        if given.whole {
+            gene = templates::rounded(&gene, float)?;
         }
-        let accuracies =
-            elastic::accuracies(&gene, &prepared.sizes, &[], data, "adapted, without data")?;
-        let shapes = elastic::shape_accuracies(&gene, &prepared.sizes, data)?;
-        let mut provenance = json!({
+        let provenance = json!({
             "stage": "adapt",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": templates.digest,
-            "origin": origin::of(dir, &templates.config.provenance.record, context),
+            "origin": origin::of(dir, &templates.config.provenance, context),
             "data": data.spec,
             "training_images": data.train_indices.len(),
             "seed": resolved.seed,
             "steps": outcome.steps,
             "epochs": outcome.epochs,
-            "depths": [prepared.sizes.depths.0, prepared.sizes.depths.1],
-            "widths": prepared.sizes.widths,
+            "depths": [sizes.depths.0, sizes.depths.1],
+            "widths": sizes.widths,
             "start": templates.config.provenance,
         });
-        elastic::tell_variants(&prepared.sizes.variants, &mut provenance);
+        let condition = "adapted, without data";
+        let about = elastic::description(&gene, sizes, &[], data, condition, provenance)?;
         let mut result = json!({
             "parameters": tensors.values().map(Tensor::elem_count).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),
-            "accuracies": accuracies,
+            "accuracies": about.accuracies,
         });
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
-        let float = plan.float;
-        let label_names = data.class_names.clone();
-        let write: Box<dyn FnOnce() -> Result<()>> = if plan.given.whole {
-            let about = Description {
-                transform: &templates.transform,
-                label_names,
-                provenance,
-                accuracies,
-                shapes,
-            };
+        let write: Box<dyn FnOnce() -> Result<()>> = if given.whole {
             Box::new(move || {
-                templates::write(out, &gene, float, about, |config| {
-                    let (accuracies, provenance) = (&config.accuracies, &config.provenance.record);
-                    card(dir, Some(config), &gene, accuracies, provenance)
-                })
+                let card = card(
+                    dir,
+                    Some(&about),
+                    &gene,
+                    &about.accuracies,
+                    &about.provenance,
+                );
+                templates::write(out, &gene, float, &about, &card)
             })
         } else {
-            let card = card(dir, None, &gene, &accuracies, &provenance);
+            let card = card(dir, None, &gene, &about.accuracies, &about.provenance);
             let delta = DeltaDir {
                 config: DeltaConfig {
                     format_version: FORMAT_VERSION,
                     templates_sha256: templates.digest.clone(),
                     tensors: tensors.keys().cloned().collect(),
-                    anchors,
-                    classes,
-                    label_names,
-                    provenance,
-                    accuracies,
-                    shapes,
+                    anchors: adaptation.anchors(),
+                    classes: data.class_names.len(),
+                    label_names: about.label_names,
+                    provenance: about.provenance,
+                    accuracies: about.accuracies,
+                    shapes: about.shapes,
                 },
                 tensors,
             };
@@ -139,28 +138,138 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
     })
 }
 
-struct Adaptation<'a> {
-    prepared: &'a Prepared,
-    /// The learngene that is adapted, on the device.
-    gene: Learngene,
-    /// The initial values of the delta.
-    start: Weights,
+/// The output of `wave adapt --dry-run`.
+pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<String> {
+    let adaptation = Adaptation::read(dir, settings, context)?;
+    let data = &adaptation.data;
+    let delta = adaptation.no_delta()?;
+    let values: usize = delta.values().map(Tensor::elem_count).sum();
+    let (least, most) = adaptation.sizes.depths;
+    let mut text = format!(
+        "depths {least} to {most}, widths {:?}; {values} trainable values, {} anchors\n",
+        adaptation.sizes.widths,
+        adaptation.anchors()
+    );
+    text += &data.describe();
+    text += &adaptation.resolved.describe(data);
+    text += &adaptation.step.words();
+    Ok(text)
 }
 
-impl Trainable for Adaptation<'_> {
+/// An adaptation with all its inputs, checked.
+struct Adaptation {
+    given: AdaptValues,
+    float: FloatType,
+    templates: TemplateDir,
+    /// The learngene of the templates on the device.
+    gene: Learngene,
+    sizes: Sizes,
+    data: Data,
+    resolved: Resolved,
+    step: Step,
+}
+
+impl Adaptation {
+    fn read(dir: &Path, settings: &Adapt, context: &Context) -> Result<Adaptation> {
+        settings::check(settings)?;
+        let given = AdaptValues::from(settings.clone());
+        let float = match (&given.dtype, given.whole) {
+            (None, false) => FloatType::F16,
+            (dtype, _) => layout::float(dtype.as_deref())?,
+        };
+        let images = DataPlan::new(&settings.training)?;
+        let training = TrainingPlan::new(&settings.training, defaults(given.whole))?;
+        let templates = templates::fetch(dir, context)?;
+        let gene = &templates.learngene;
+        let sizes = sizes(&given, &templates)?;
+        let shape = sizes.costliest(&gene.auxiliary);
+        let values = gene.ledger().iter().map(|(_, n)| n).sum();
+        let input = Input::Like(templates.transform.clone());
+        let data = Data::open(&images, input, context)?;
+        let resolved = training.resolve(&data)?;
+        let tensors = gene.tensors();
+        let parts = given.adapts.as_deref().unwrap_or_default();
+        check_parts("adapts", parts, tensors.iter().map(|(name, _)| name))?;
+        let memory = Memory::of_composed(&shape, resolved.mode, values);
+        Ok(Adaptation {
+            step: Step::new(memory, &data, &resolved)?,
+            given,
+            float,
+            gene: gene.to_device(context.device())?,
+            templates,
+            sizes,
+            data,
+            resolved,
+        })
+    }
+
+    /// Number of anchors of the delta.
+    fn anchors(&self) -> usize {
+        let own = self.templates.learngene.auxiliary.depth;
+        let usual = match self.given.whole {
+            true => own,
+            false => ANCHORS.min(own),
+        };
+        self.given.anchors.unwrap_or(usual)
+    }
+
+    /// The delta before the first step.
+    fn no_delta(&self) -> candle_core::Result<Weights> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.resolved.seed);
+        let mut normal = || StandardNormal.sample(&mut rng);
+        let usual = if self.given.whole { 0 } else { TEMPLATE_RANK };
+        let rank = self.given.template_rank.unwrap_or(usual);
+        let (gene, classes) = (&self.templates.learngene, self.data.class_names.len());
+        let adapts = |name: &str| self.adapts(name);
+        gene.no_delta(self.anchors(), classes, rank, &mut normal, adapts)
+    }
+
+    /// True if a tensor of the learngene is adapted, among those that are neither scalers nor classifier.
+    fn adapts(&self, name: &str) -> bool {
+        match &self.given.adapts {
+            _ if name.starts_with("templates.") => self.given.whole,
+            Some(parts) => parts.iter().any(|part| name.contains(part)),
+            None => self.given.whole || name.contains("norm"),
+        }
+    }
+}
+
+/// The sizes to sample from: the given ones, or those of the condensation.
+fn sizes(given: &AdaptValues, templates: &TemplateDir) -> Result<Sizes> {
+    let auxiliary = &templates.learngene.auxiliary;
+    let said = |given: &Option<Vec<usize>>, key: &str, own: usize| {
+        let condensed = templates.config.sampled(key).into_iter();
+        let condensed: Vec<usize> = condensed.map(|n| n as usize).collect();
+        let condensed = Some(condensed).filter(|all| !all.is_empty());
+        given.clone().or(condensed).unwrap_or_else(|| vec![own])
+    };
+    let depths = elastic::depths(&said(&given.depths, "depths", auxiliary.depth))?;
+    let widths = said(&given.widths, "widths", auxiliary.width);
+    let drawn = &given.variants.head_widths;
+    for &width in &widths {
+        if !drawn.iter().any(|head| width.is_multiple_of(*head)) {
+            templates.learngene.shape(depths.1, width, None)?;
+        }
+    }
+    let mut sizes = elastic::sizes(&given.elastic, depths, widths, elastic::GROWTH)?;
+    sizes.variants = elastic::variants(&given.variants, &sizes.widths, auxiliary)?;
+    Ok(sizes)
+}
+
+impl Trainable for Adaptation {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let Prepared { plan, resolved, .. } = self.prepared;
+        let resolved = &self.resolved;
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, resolved, 0, device)?;
             v.weight_decay = resolved.weight_decay; // of differences: pulls towards the templates
             if name.starts_with("bank.") {
-                v.rate = Rate::Uniform(plan.given.scaler_lr_ratio as f32);
+                v.rate = Some(self.given.scaler_lr_ratio as f32);
             }
             Ok(v)
         };
-        self.start.iter().map(variable).collect()
+        self.no_delta()?.iter().map(variable).collect()
     }
 
     fn loss(
@@ -170,9 +279,7 @@ impl Trainable for Adaptation<'_> {
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let Prepared {
-            resolved, sizes, ..
-        } = self.prepared;
+        let (resolved, sizes) = (&self.resolved, &self.sizes);
         let gene = self.gene.with_delta(&live.weights)?;
         let rng = &mut train::size_generator(resolved.seed, part.step);
         let shape = sizes.shape(&gene.auxiliary, part.step, resolved.steps, rng);
@@ -182,10 +289,10 @@ impl Trainable for Adaptation<'_> {
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        let gene = self.prepared.templates.learngene.with_delta(values)?;
-        let (depth, width) = self.prepared.sizes.largest();
+        let gene = self.templates.learngene.with_delta(values)?;
+        let (depth, width) = self.sizes.largest();
         let shape = gene.auxiliary.with_size(depth, width);
-        elastic::score(&gene, &shape, &self.prepared.data)
+        elastic::score(&gene, &shape, &self.data)
     }
 }
 

@@ -104,7 +104,6 @@ pub struct Ancestor {
     pub network: Network,
     /// The network with its weights, ready to run.
     pub frozen: Box<dyn Frozen>,
-    /// The number of values in its weights.
     parameters: usize,
     /// Preprocessing of its images.
     pub transform: Transform,
@@ -187,8 +186,9 @@ impl Ancestor {
 
     /// Number of images that it sees in a training of `steps` steps.
     pub fn shown(&self, data: &Data, steps: u64, output: AncestorOutput) -> u64 {
-        let all = steps * data.batch as u64;
-        match data.views.filter(|_| data.augment.mixing.is_none()) {
+        let all = steps * data.plan.batch as u64;
+        let plan = &data.plan;
+        match plan.views.filter(|_| plan.augment.mixing.is_none()) {
             Some(views) if self.keeps(data, output) => {
                 all.min(u64::from(views) * data.train_indices.len() as u64)
             }
@@ -214,7 +214,8 @@ impl Ancestor {
 
     /// True if its outputs on all views are kept in memory.
     fn keeps(&self, data: &Data, output: AncestorOutput) -> bool {
-        data.views
+        data.plan
+            .views
             .is_some_and(|views| views <= self.most_views(data, output))
     }
 

@@ -6,20 +6,18 @@
 //! accuracy; among candidates equal within noise, the one with the fewest multiply-adds. If other
 //! settings than the size leave a candidate without a record, all are ranked as in the condensed shape.
 
+use crate::record::Record;
 use crate::timing::{WARM_UP, clock};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use wave_artefacts::model::Network;
 use wave_artefacts::templates::TemplateDir;
-use wave_hub::Accuracy;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::plot::{Chart, Series, Unit};
-use wave_run::settings::{Expand, ExpandValues};
+use wave_run::settings::ExpandValues;
 
 /// Accuracy differences up to this count as noise: a tenth of a point.
 const NOISE: f64 = 1e-3;
@@ -60,24 +58,6 @@ pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usiz
     Ok((given("depth", depth)?, given("width", width)?))
 }
 
-/// Limits on a model, all of which must hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Limits {
-    parameters: Option<f64>,
-    multiply_adds: Option<f64>,
-    latency_ms: Option<f64>,
-}
-
-impl Limits {
-    pub(crate) fn new(settings: &Expand) -> Result<Limits> {
-        Ok(Limits {
-            parameters: settings.max_params.as_deref().map(count).transpose()?,
-            multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
-            latency_ms: settings.max_latency_ms,
-        })
-    }
-}
-
 /// The shape of this size with the given settings.
 pub(crate) fn shape(
     given: &ExpandValues,
@@ -92,20 +72,25 @@ pub(crate) fn shape(
     Ok(shape)
 }
 
-/// The best size within the limits, then the runners-up, best first; `None` without limits. A given
-/// depth or width is fixed. `expected` gives the recorded accuracy of a shape.
+/// The best size within the limits of the settings, then the runners-up, best first; none without limits. A given
+/// depth or width is fixed.
 pub(crate) fn choose(
     templates: &TemplateDir,
     given: &ExpandValues,
-    limits: Limits,
-    expected: impl Fn(&VitShape) -> Option<f64>,
     context: &Context,
-) -> Result<Option<Vec<Candidate>>> {
-    if limits == Limits::default() {
-        return Ok(None);
+) -> Result<Vec<Candidate>> {
+    let most_parameters = given.max_params.as_deref().map(count).transpose()?;
+    let most_multiply_adds = given.max_macs.as_deref().map(count).transpose()?;
+    let most_latency = given.max_latency_ms;
+    if most_parameters
+        .or(most_multiply_adds)
+        .or(most_latency)
+        .is_none()
+    {
+        return Ok(Vec::new());
     }
     let ranks = context.ranks().size();
-    if limits.latency_ms.is_some() && ranks > 1 {
+    if most_latency.is_some() && ranks > 1 {
         return Err(request(format!(
             "{ranks} ranks were started, but max_latency_ms measures in one process; choose the \
              size first, without mpirun"
@@ -117,8 +102,7 @@ pub(crate) fn choose(
         ));
     }
     let gene = &templates.learngene;
-    let surface = Surface::new(&templates.config.accuracies);
-    let candidates = surface.candidates(gene, given, expected)?;
+    let candidates = candidates(templates, given)?;
     let Some(least) = candidates.iter().min_by_key(|c| c.multiply_adds) else {
         return Err(request(
             "the templates record no accuracies, so no size can be chosen; give --depth and --width",
@@ -126,11 +110,11 @@ pub(crate) fn choose(
     };
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
     let small = |c: &&Candidate| {
-        within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
+        within(c.parameters, most_parameters) && within(c.multiply_adds, most_multiply_adds)
     };
     let mut chosen: Vec<Candidate> = Vec::new();
     for mut candidate in ranked(candidates.iter().filter(small).cloned().collect()) {
-        if let Some(most) = limits.latency_ms {
+        if let Some(most) = most_latency {
             let size = (candidate.depth, candidate.width);
             let found = latency_ms(gene, &shape(given, gene, size)?)?;
             candidate.latency_ms = Some(found);
@@ -144,7 +128,7 @@ pub(crate) fn choose(
         }
     }
     if chosen.is_empty() {
-        let latency = match limits.latency_ms {
+        let latency = match most_latency {
             Some(_) => " (`wave speed` measures its latency)",
             None => "",
         };
@@ -158,7 +142,7 @@ pub(crate) fn choose(
     for candidate in &mut chosen {
         candidate.equal = (candidate.rank - best).abs() <= NOISE;
     }
-    Ok(Some(chosen))
+    Ok(chosen)
 }
 
 /// Candidates, best first: those within noise of the best, by multiply-adds, then the next best with
@@ -223,139 +207,51 @@ fn count(text: &str) -> Result<f64> {
     }
 }
 
-/// Recorded accuracies: by width, and there by depth.
-pub struct Surface(BTreeMap<usize, BTreeMap<usize, f64>>);
-
-impl Surface {
-    /// The recorded accuracies, by size.
-    pub fn new(accuracies: &[Accuracy]) -> Surface {
-        let mut points: BTreeMap<usize, BTreeMap<usize, f64>> = BTreeMap::new();
-        for a in accuracies {
-            points.entry(a.width).or_default().insert(a.depth, a.top1);
+/// All sizes in the recorded range, or those of the given depth or width.
+fn candidates(templates: &TemplateDir, given: &ExpandValues) -> Result<Vec<Candidate>> {
+    let gene = &templates.learngene;
+    let record = Record::new(&templates.config, &gene.auxiliary);
+    let Some(((shallow, deep), (narrow, wide))) = record.surface.range() else {
+        return Ok(Vec::new());
+    };
+    let step = gene.auxiliary.head_width();
+    let heads = given.heads.unwrap_or(1);
+    let widths: Vec<usize> = match given.width {
+        Some(width) => vec![width],
+        None => (narrow..=wide)
+            .step_by(step)
+            .filter(|width| width.is_multiple_of(heads))
+            .collect(),
+    };
+    if widths.is_empty() {
+        return Err(request(format!(
+            "heads {heads} divides no width from {narrow} to {wide} in steps of {step}; give \
+             other --heads, or --depth and --width"
+        )));
+    }
+    let depths = given.depth.map_or(shallow..=deep, |depth| depth..=depth);
+    let mut all = Vec::new();
+    for depth in depths {
+        for &width in &widths {
+            let shape = shape(given, gene, (depth, width))?;
+            all.push(Candidate {
+                depth,
+                width,
+                parameters: shape.parameter_count(),
+                multiply_adds: shape.multiply_adds(),
+                latency_ms: None,
+                expected: record.expected(&shape).map(|(top1, _)| top1),
+                rank: record.surface.at(depth, width).unwrap_or(f64::NEG_INFINITY),
+                equal: false,
+            });
         }
-        Surface(points)
     }
-
-    /// Accuracy over depth as SVG, one curve per width; `None` without accuracies.
-    pub fn plot(&self) -> Result<Option<String>> {
-        if self.0.is_empty() {
-            return Ok(None);
+    if all.iter().all(|c| c.expected.is_some()) {
+        for c in &mut all {
+            c.rank = c.expected.unwrap_or(c.rank);
         }
-        let curve = |(width, points): (&usize, &BTreeMap<usize, f64>)| {
-            let points = points.iter().map(|(depth, top1)| (*depth as f64, *top1));
-            Series::new(format!("width {width}"), &points.collect::<Vec<_>>())
-        };
-        let chart = Chart {
-            title: "Accuracy of models made without data",
-            x_label: "depth",
-            y_label: "top-1",
-            unit: Unit::Percent,
-            series: &self.0.iter().map(curve).collect::<Vec<_>>(),
-        };
-        chart.svg().map(Some)
     }
-
-    /// Expected accuracy of a size within the recorded range.
-    fn at(&self, depth: usize, width: usize) -> f64 {
-        let by_width = self
-            .0
-            .iter()
-            .map(|(w, points)| (*w, between(points, depth)));
-        between(&by_width.collect(), width)
-    }
-
-    /// Accuracy of a size and its source: recorded, or interpolated.
-    pub fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
-        if let Some(top1) = self.0.get(&width).and_then(|points| points.get(&depth)) {
-            return Some((*top1, "measured at this size, without data"));
-        }
-        let ((shallow, deep), (narrow, wide)) = self.range()?;
-        let inside = (narrow..=wide).contains(&width) && (shallow..=deep).contains(&depth);
-        let from = "interpolated, not measured at this size";
-        inside.then(|| (self.at(depth, width), from))
-    }
-
-    /// Expected accuracy of a size: outside the recorded range, that of the nearest recorded size.
-    pub(crate) fn nearest(&self, depth: usize, width: usize) -> Option<f64> {
-        (!self.0.is_empty()).then(|| self.at(depth, width))
-    }
-
-    /// The recorded range of depths, and of widths.
-    fn range(&self) -> Option<((usize, usize), (usize, usize))> {
-        let depths = || self.0.values().flat_map(|points| points.keys().copied());
-        let widths = || self.0.keys().copied();
-        Some((
-            (depths().min()?, depths().max()?),
-            (widths().min()?, widths().max()?),
-        ))
-    }
-
-    /// The depth and the width nearest to these within the recorded range.
-    pub(crate) fn nearest_size(&self, depth: usize, width: usize) -> Option<(usize, usize)> {
-        let ((shallow, deep), (narrow, wide)) = self.range()?;
-        Some((depth.clamp(shallow, deep), width.clamp(narrow, wide)))
-    }
-
-    /// All sizes in the recorded range, or those of the given depth or width.
-    fn candidates(
-        &self,
-        gene: &Learngene,
-        given: &ExpandValues,
-        expected: impl Fn(&VitShape) -> Option<f64>,
-    ) -> Result<Vec<Candidate>> {
-        let Some(((shallow, deep), (narrow, wide))) = self.range() else {
-            return Ok(Vec::new());
-        };
-        let step = gene.auxiliary.head_width();
-        let heads = given.heads.unwrap_or(1);
-        let widths: Vec<usize> = match given.width {
-            Some(width) => vec![width],
-            None => (narrow..=wide)
-                .step_by(step)
-                .filter(|width| width.is_multiple_of(heads))
-                .collect(),
-        };
-        if widths.is_empty() {
-            return Err(request(format!(
-                "heads {heads} divides no width from {narrow} to {wide} in steps of {step}; give \
-                 other --heads, or --depth and --width"
-            )));
-        }
-        let depths = given.depth.map_or(shallow..=deep, |depth| depth..=depth);
-        let mut all = Vec::new();
-        for depth in depths {
-            for &width in &widths {
-                let shape = shape(given, gene, (depth, width))?;
-                all.push(Candidate {
-                    depth,
-                    width,
-                    parameters: shape.parameter_count(),
-                    multiply_adds: shape.multiply_adds(),
-                    latency_ms: None,
-                    expected: expected(&shape),
-                    rank: self.at(depth, width),
-                    equal: false,
-                });
-            }
-        }
-        if all.iter().all(|c| c.expected.is_some()) {
-            for c in &mut all {
-                c.rank = c.expected.unwrap_or(c.rank);
-            }
-        }
-        Ok(all)
-    }
-}
-
-/// Linear interpolation between the points, and the nearest point outside their range.
-fn between(points: &BTreeMap<usize, f64>, at: usize) -> f64 {
-    let below = points.range(..=at).next_back();
-    let above = points.range(at..).next();
-    match (below, above) {
-        (Some((a, x)), Some((b, y))) if b > a => x + (y - x) * (at - a) as f64 / (b - a) as f64,
-        (Some((_, x)), _) | (None, Some((_, x))) => *x,
-        (None, None) => f64::NEG_INFINITY,
-    }
+    Ok(all)
 }
 
 /// Median time of a forward pass of one image, in milliseconds.

@@ -39,7 +39,7 @@ use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::progress::Report;
-use wave_run::settings::{Outputs, OutputsValues, Top};
+use wave_run::settings::{Outputs, OutputsValues};
 
 mod identity;
 mod rows;
@@ -52,66 +52,66 @@ const MANIFEST: &str = "cache.json";
 /// Time between two attempts to acquire a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A cache as settings describe it.
-#[derive(Clone, Debug)]
-pub struct CachePlan {
-    dir: PathBuf,
-    top: Top,
+/// Sets the number of views of `data` for a cache, if the settings name one: unless given, every epoch is a view of its
+/// own; without augmentation all are the same.
+///
+/// # Errors
+/// If they set what a cache keeps, but name no cache.
+pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
+    match (&settings.cache, settings.cache_top) {
+        (None, None) => {}
+        (None, Some(_)) => return Err(request("cache_top without a cache; give --cache DIR")),
+        (Some(_), _) => {
+            let every_epoch = data.augment != Augment::NONE;
+            let views = if every_epoch { u32::MAX } else { 1 };
+            data.views.get_or_insert(views);
+        }
+    }
+    Ok(())
 }
 
-impl CachePlan {
-    /// The cache of these settings, if they name one. If `data` has no number of views, every epoch is a view of
-    /// its own; without augmentation all are the same.
-    ///
-    /// # Errors
-    /// If they set what a cache keeps, but name no cache.
-    pub fn new(settings: &Outputs, data: &mut DataPlan) -> Result<Option<CachePlan>> {
-        let Some(dir) = &settings.cache else {
-            return match settings.cache_top {
-                None => Ok(None),
-                Some(_) => Err(request("cache_top without a cache; give --cache DIR")),
-            };
-        };
-        let every_epoch = data.augment != Augment::NONE;
-        let views = if every_epoch { u32::MAX } else { 1 };
-        data.views.get_or_insert(views);
-        Ok(Some(CachePlan {
-            dir: dir.into(),
-            top: OutputsValues::from(settings.clone()).cache_top,
-        }))
-    }
+/// Bytes per image and view in the cache that settings name, if they do, for `width` classes or features.
+///
+/// # Errors
+/// If its directory is no cache.
+pub(crate) fn bytes_per_image(
+    settings: &OutputsValues,
+    output: AncestorOutput,
+    width: usize,
+) -> Result<Option<usize>> {
+    let Some(dir) = &settings.cache else {
+        return Ok(None);
+    };
+    check(Path::new(dir))?;
+    let format = Format::new(output, settings.cache_top, width);
+    Ok(Some(format.bytes_per_image()))
+}
 
-    /// Checks that its directory is a cache, empty or new.
-    pub fn check(&self) -> Result<()> {
-        let (dir, name) = (&self.dir, self.dir.display());
-        if dir.is_file() {
+/// Checks that a directory is a cache, empty or new.
+fn check(dir: &Path) -> Result<()> {
+    let name = dir.display();
+    if dir.is_file() {
+        return Err(request(format!(
+            "--cache {name} is a file; give a directory"
+        )));
+    }
+    if !dir.exists() {
+        return Ok(());
+    }
+    let is_cache = || dir.join(MANIFEST).exists(); // perhaps only now, by another process
+    let cannot = || format!("cannot read {name}");
+    for entry in fs::read_dir(dir).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?.file_name();
+        let entry = entry.to_string_lossy();
+        let temporary = entry.starts_with(".wave-") && entry.ends_with(".tmp");
+        if entry != "lock" && !temporary && !is_cache() {
             return Err(request(format!(
-                "--cache {name} is a file; give a directory"
+                "{name} holds {entry} and no {MANIFEST}, so it is not a cache; choose a new or an \
+                 empty directory"
             )));
         }
-        if !dir.exists() {
-            return Ok(());
-        }
-        let is_cache = || dir.join(MANIFEST).exists(); // perhaps only now, by another process
-        let cannot = || format!("cannot read {name}");
-        for entry in fs::read_dir(dir).with_context(cannot)? {
-            let entry = entry.with_context(cannot)?.file_name();
-            let entry = entry.to_string_lossy();
-            let temporary = entry.starts_with(".wave-") && entry.ends_with(".tmp");
-            if entry != "lock" && !temporary && !is_cache() {
-                return Err(request(format!(
-                    "{name} holds {entry} and no {MANIFEST}, so it is not a cache; choose a new or \
-                     an empty directory"
-                )));
-            }
-        }
-        Ok(())
     }
-
-    /// Bytes per image and view, for `width` classes or features.
-    pub fn bytes_per_image(&self, output: AncestorOutput, width: usize) -> usize {
-        Format::new(output, self.top, width).bytes_per_image()
-    }
+    Ok(())
 }
 
 /// The open cache of one run.
@@ -124,22 +124,21 @@ pub struct Cache {
     computed: AtomicU64,
     /// Sum of the probabilities that were not kept, and the number of images.
     rest: Mutex<(f64, usize)>,
-    context: Context,
 }
 
 impl Cache {
-    /// Opens or creates the cache of a plan, if it has one.
+    /// Opens or creates the cache that settings name, if they do.
     ///
     /// # Errors
     /// If there is no ancestor; if the directory holds something else, or outputs of another ancestor, other images
     /// or augmentations, or fewer classes; if images are mixed or repeated; or if it is not writable.
-    pub fn of_plan(
-        plan: Option<&CachePlan>,
+    pub fn open(
+        settings: &OutputsValues,
         ancestor: Option<&Ancestor>,
         output: AncestorOutput,
         data: &Data,
     ) -> Result<Option<Cache>> {
-        let Some(plan) = plan else {
+        let Some(dir) = settings.cache.as_deref().map(Path::new) else {
             return Ok(None);
         };
         let Some(ancestor) = ancestor else {
@@ -149,14 +148,13 @@ impl Cache {
             ));
         };
         refuse_mixing(data)?;
-        let dir = &plan.dir;
-        let format = Format::new(output, plan.top, ancestor.width(output));
+        let format = Format::new(output, settings.cache_top, ancestor.width(output));
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
         let context = &ancestor.context;
         context.first_then_others(|| {
             if !path.exists() {
-                plan.check()?;
+                check(dir)?;
                 wave_hub::prepare_out(dir)?;
                 let _lock = lock(dir, &|| (), context.interruption())?;
                 if !path.exists() {
@@ -174,22 +172,21 @@ impl Cache {
             )));
         }
         Ok(Some(Cache {
-            dir: dir.clone(),
+            dir: dir.to_owned(),
             format,
             digest: identity::digest(&manifest),
             views: Mutex::default(),
             computed: AtomicU64::new(0),
             rest: Mutex::default(),
-            context: context.clone(),
         }))
     }
 
     /// For the result: the number of ancestor runs on all ranks, the bytes per image and view, and
     /// the mean probability of the classes that were not kept.
-    pub fn summary(&self) -> Value {
+    pub fn summary(&self, context: &Context) -> Value {
         let (sum, images) = *self.rest.lock().unwrap_or_else(|e| e.into_inner());
         let mut computed = [self.computed.load(Ordering::Relaxed) as f64];
-        self.context.ranks().sum_f64(&mut computed);
+        context.ranks().sum_f64(&mut computed);
         json!({
             "ancestor_images": computed[0] as u64,
             "bytes_per_image": self.format.bytes_per_image(),
@@ -221,12 +218,12 @@ impl Cache {
         let parts: Vec<&[u32]> = wanted.chunk_by(|a, b| a / SHARD == b / SHARD).collect();
         let label = format!("ancestor, view {number}");
         let mut report = Report::new(&label, 0, parts.len() as u64, shown.verbosity);
-        let first = |part: &[u32]| part[0] / SHARD * SHARD;
         let read = |part: &[u32], report: &Report| -> Result<Option<Rows>> {
             let rows = self.read(number, first(part), report)?;
             Ok(rows.missing(part).is_empty().then_some(rows))
         };
-        let (ranks, interruption) = (self.context.ranks(), self.context.interruption());
+        let context = &shown.ancestor.context;
+        let (ranks, interruption) = (context.ranks(), context.interruption());
         let own = || (ranks.rank()..parts.len()).step_by(ranks.size());
         let mut shards = vec![None; parts.len()];
         for k in own() {
@@ -236,14 +233,13 @@ impl Cache {
         if ranks.any(own().any(|k| shards[k].is_none())) {
             let waits = || report.line("waiting for another run to fill the cache");
             // The first rank holds the lock for all ranks.
-            let locked = self.context.is_first();
+            let locked = context.is_first();
             let locked = locked.then(|| lock(&self.dir, &waits, interruption));
             let _lock = locked.transpose()?;
             ranks.wait();
             for k in own() {
                 if shards[k].is_none() {
-                    let rows = self.read(number, first(parts[k]), &report)?;
-                    shards[k] = Some(self.add(number, parts[k], rows, shown)?);
+                    shards[k] = Some(self.add(number, parts[k], shown, &report)?);
                 }
                 report.step(k as u64 + 1, SHARD as usize, "");
             }
@@ -270,20 +266,21 @@ impl Cache {
     }
 
     /// Computes the missing images of `part` and adds them to a shard.
-    fn add(&self, view: u32, part: &[u32], rows: Rows, shown: &Shown) -> Result<Rows> {
+    fn add(&self, view: u32, part: &[u32], shown: &Shown, report: &Report) -> Result<Rows> {
+        let first = first(part);
+        let rows = self.read(view, first, report)?;
         let missing = rows.missing(part);
         if missing.is_empty() {
             return Ok(rows); // another run was faster
         }
         let mut outputs = Vec::with_capacity(missing.len() * self.format.width);
         for some in missing.chunks(shown.ancestor.at_once()) {
-            self.context.interruption().check()?;
+            shown.ancestor.context.interruption().check()?;
             outputs.extend(shown.of_view(some, view)?);
         }
         self.computed
             .fetch_add(missing.len() as u64, Ordering::Relaxed);
         let rows = rows.merge(&Rows::new(&missing, &outputs, self.format)?)?;
-        let first = part[0] / SHARD * SHARD;
         let path = self.shard(view, first);
         if let Some(dir) = path.parent() {
             wave_hub::prepare_out(dir)?;
@@ -326,8 +323,13 @@ impl Cache {
     }
 }
 
+/// The first image of the shard that holds these images.
+fn first(images: &[u32]) -> u32 {
+    images[0] / SHARD * SHARD
+}
+
 fn refuse_mixing(data: &Data) -> Result<()> {
-    let (what, keys) = match (&data.augment.mixing, data.augment.repeats) {
+    let (what, keys) = match (&data.plan.augment.mixing, data.plan.augment.repeats) {
         (Some(_), _) => ("mixes images differently in every step", "mixup and cutmix"),
         (None, 2..) => ("repeats images within an epoch", "repeats"),
         (None, _) => return Ok(()),

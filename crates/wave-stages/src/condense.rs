@@ -13,7 +13,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use training::{Distillation, Updated};
+use training::Distillation;
 use wave_artefacts::templates::{self, TemplateDir};
 use wave_hub::Accuracy;
 use wave_run::context::Context;
@@ -27,23 +27,19 @@ use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{Condense, Duration};
 use wave_run::train::{self, Defaults, TrainRun};
 
-mod artefact;
 mod cost;
-mod derived;
 mod describe;
 mod growth;
-mod levels;
 mod plan;
 mod planner;
-mod rate;
 mod start;
 mod training;
 
-use artefact::{card, description};
+pub(crate) use cost::step_seconds;
+use describe::{card, description};
 pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
-pub(crate) use rate::step_seconds;
 use start::start;
 
 /// Default settings: AdamW has the paper's learning rate.
@@ -66,13 +62,9 @@ pub fn condense(
     options: &Options,
 ) -> Result<Value> {
     let settings = &planned(settings, ancestors, out, options)?;
-    let levels = levels::checked(settings)?;
-    let mut work = vec![1.0];
-    if levels.len() > 1 {
-        // Report errors of any level before the first one begins.
-        let plans = level_plans(&levels, &options.context)?;
-        work = plans.iter().map(CondensePlan::work_in_all).collect();
-    }
+    // Report errors of any level before the first one begins.
+    let (levels, plans) = checked(settings, &options.context)?;
+    let work: Vec<f64> = plans.iter().map(CondensePlan::work_in_all).collect();
     let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
     let mut result = Value::Null;
     let began = Instant::now();
@@ -92,13 +84,15 @@ pub fn condense(
 
 /// The plans of all levels of a condensation, at least one, without the templates that it starts from.
 pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
-    levels::plans(&levels::of(settings)?, None)
+    growth::plans(&growth::levels(settings)?, None)
 }
 
-/// The plans of levels, of which the first may grow templates.
-fn level_plans(levels: &[Condense], context: &Context) -> Result<Vec<CondensePlan>> {
+fn checked(settings: &Condense, context: &Context) -> Result<(Vec<Condense>, Vec<CondensePlan>)> {
+    let levels = growth::levels(settings)?;
+    levels.iter().try_for_each(check)?;
     let grown = read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
-    levels::plans(levels, grown.as_ref())
+    let plans = growth::plans(&levels, grown.as_ref())?;
+    Ok((levels, plans))
 }
 
 fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateDir>> {
@@ -153,19 +147,18 @@ fn condense_level(
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let ancestor = ancestor.as_deref();
     let smaller = read_grown(grow, context)?;
-    let mut plan = match &smaller {
+    let plan = match &smaller {
         Some(smaller) => growth::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
     };
-    let mut table = to_table(recorded)?;
-    table.extend(plan.fit_batch(options.repeated(out), context)?);
+    let table = to_table(recorded)?;
     let (plan, data) = plan.with_data(ancestor, context)?;
     let output = plan.output(ancestor);
     start::check(&plan, ancestor)?;
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
     Step::new(memory, &data, &resolved)?.check()?;
-    let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
+    let cache = Cache::open(&plan.given.outputs, ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
         let own = "grow templates on data with their own classes";
         data.tests
@@ -190,11 +183,10 @@ fn condense_level(
         let (cache, verbosity) = (cache.as_ref(), options.verbosity);
         let distillation = Distillation {
             plan: &plan,
-            updated: Updated::of(&plan, &gene),
+            reach: plan.reach(&gene),
             gene: &gene,
             resolved: &resolved,
             data: &data,
-            output,
             distill_targets: DistillTargets::of(ancestor, &data, output, cache, verbosity)?,
         };
         let name = whole.file_name().map(|n| n.to_string_lossy());
@@ -214,14 +206,14 @@ fn condense_level(
         };
         let gene = templates::rounded(&gene, plan.float)?;
         let grown = smaller.as_ref();
-        let about = description(recipe, &distillation, &data, grown, &outcome, &gene)?;
+        let about = description(recipe, &distillation, grown, &outcome, &gene)?;
         let mut result = json!({
             "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),
             "seconds": began.elapsed().as_secs_f64().round(),
         });
         if let Some(cache) = cache {
-            result["cache"] = cache.summary();
+            result["cache"] = cache.summary(context);
         }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
@@ -240,7 +232,7 @@ fn condense_level(
         Ok(StageOutput {
             result,
             write: Box::new(move || {
-                templates::write(out, &gene, float, about, |config| card(&gene, config))
+                templates::write(out, &gene, float, &about, &card(&gene, &about))
             }),
         })
     })

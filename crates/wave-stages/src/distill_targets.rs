@@ -4,7 +4,7 @@ use crate::ancestor::{Ancestor, AncestorOutput, Shown};
 use crate::cache::Cache;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use wave_data::Batch;
@@ -22,19 +22,13 @@ pub(crate) struct DistillTargets<'a> {
     cache: Option<&'a Cache>,
     /// Mean and deviation of its features.
     standard: Option<Standard>,
-    seen: Mutex<Seen>,
-}
-
-/// Number of views whose outputs were computed or read as a whole, and the total seconds.
-#[derive(Default)]
-struct Seen {
-    views: BTreeSet<u32>,
-    seconds: f64,
+    /// Seconds to compute or read the outputs of whole views.
+    seen: Mutex<BTreeMap<u32, f64>>,
 }
 
 impl<'a> DistillTargets<'a> {
-    /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given; none without an
-    /// ancestor.
+    /// Targets on the training images of `data`, with the outputs of an ancestor that fits them, from `cache` if given;
+    /// none without an ancestor.
     pub(crate) fn of(
         ancestor: Option<&'a Ancestor>,
         data: &'a Data,
@@ -45,7 +39,6 @@ impl<'a> DistillTargets<'a> {
         let Some(ancestor) = ancestor else {
             return Ok(None);
         };
-        ancestor.check(data, output)?;
         if output == AncestorOutput::Scores {
             data.tests.tell_classes(&ancestor.label_names);
         }
@@ -77,8 +70,9 @@ impl<'a> DistillTargets<'a> {
         }?;
         let kept = self.cache.is_some() || shown.keeps(batch);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept && seen.views.insert(batch.view) {
-            seen.seconds += began.elapsed().as_secs_f64();
+        if kept {
+            let seconds = || began.elapsed().as_secs_f64();
+            seen.entry(batch.view).or_insert_with(seconds);
         }
         match &self.standard {
             Some(standard) => standard.apply(&outputs),
@@ -89,16 +83,17 @@ impl<'a> DistillTargets<'a> {
     /// The ancestor's passes over all images of a view, after `step` of `steps` steps.
     pub(crate) fn passes(&self, step: u64, steps: u64) -> Passes {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(views), false) = (self.shown.data.views, seen.views.is_empty()) else {
+        let (Some(views), false) = (self.shown.data.plan.views, seen.is_empty()) else {
             return Passes::default();
         };
         let per_epoch = self.shown.data.loader.steps_per_epoch() as u64;
         let next = step.div_ceil(per_epoch);
         let epochs = next..steps.div_ceil(per_epoch).min(next + u64::from(views));
-        let new = epochs.filter(|epoch| !seen.views.contains(&((epoch % u64::from(views)) as u32)));
+        let new = epochs.filter(|epoch| !seen.contains_key(&((epoch % u64::from(views)) as u32)));
+        let spent: f64 = seen.values().sum();
         Passes {
-            spent: seen.seconds,
-            ahead: new.count() as f64 * seen.seconds / seen.views.len() as f64,
+            spent,
+            ahead: new.count() as f64 * spent / seen.len() as f64,
         }
     }
 }

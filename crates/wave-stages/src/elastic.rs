@@ -5,7 +5,8 @@ use crate::score::score_by;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use wave_hub::{Accuracy, ShapeAccuracy};
+use wave_artefacts::templates;
+use wave_hub::{Accuracy, ShapeAccuracy, TemplateConfig};
 use wave_learngene::{Learngene, Sizes, Variants};
 use wave_models::vit::VitShape;
 use wave_models::{Network, resample};
@@ -90,19 +91,6 @@ pub(crate) fn variants(
     Ok(variants)
 }
 
-/// Adds the lists that models were sampled from to a provenance.
-pub(crate) fn tell_variants(variants: &Variants, provenance: &mut Value) {
-    let lists = [
-        ("mlp_ratios", json!(variants.mlp_ratios)),
-        ("head_widths", json!(variants.head_widths)),
-        ("image_sizes", json!(variants.image_sizes)),
-        ("patches", json!(variants.patches)),
-    ];
-    for (key, list) in lists.into_iter().filter(|(_, list)| *list != json!([])) {
-        provenance[key] = list;
-    }
-}
-
 /// Accuracy of a model composed from the learngene alone, on images resized for it.
 pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let network = Network::Vit(shape.clone());
@@ -112,61 +100,61 @@ pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<S
     })
 }
 
-/// Accuracies of models composed without training: at up to five depths for each width, and at the `known` sizes.
-pub(crate) fn accuracies(
+/// The description of a `gene` trained at these sizes: `provenance` with the lists that models were sampled from, and
+/// accuracies of models composed without training: at up to five depths for each width, at the `known` sizes, and of
+/// shapes of the middle size that differ from the auxiliary in one sampled property.
+pub(crate) fn description(
     gene: &Learngene,
     sizes: &Sizes,
     known: &[(usize, usize)],
     data: &Data,
     condition: &str,
-) -> Result<Vec<Accuracy>> {
+    mut provenance: Value,
+) -> Result<TemplateConfig> {
+    let variants = &sizes.variants;
+    let lists = [
+        ("mlp_ratios", json!(variants.mlp_ratios)),
+        ("head_widths", json!(variants.head_widths)),
+        ("image_sizes", json!(variants.image_sizes)),
+        ("patches", json!(variants.patches)),
+    ];
+    for (key, list) in lists.into_iter().filter(|(_, list)| *list != json!([])) {
+        provenance[key] = list;
+    }
+    let names = data.class_names.clone();
+    let mut about = templates::config(gene, &data.transform, names, provenance);
     if data.tests.indices.is_empty() {
-        return Ok(Vec::new());
+        return Ok(about);
     }
     let (least, most) = sizes.depths;
-    let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
-    depths.dedup();
+    let depths = (0..5).map(|i| least + i * (most - least) / 4);
     let known = known.iter().map(|&(depth, width)| (width, depth));
     let mut all: BTreeSet<(usize, usize)> = known.collect();
     for width in &sizes.widths {
-        all.extend(depths.iter().map(|depth| (*width, *depth)));
+        all.extend(depths.clone().map(|depth| (*width, depth)));
     }
-    let accuracy = |(width, depth)| {
+    for (width, depth) in all {
         let scores = score(gene, &gene.auxiliary.with_size(depth, width), data)?;
-        Ok(Accuracy {
+        about.accuracies.push(Accuracy {
             depth,
             width,
             top1: scores.top1,
             condition: condition.to_owned(),
-        })
-    };
-    all.into_iter().map(accuracy).collect()
-}
-
-/// Accuracies of models of the middle depth and width that differ from the auxiliary in one sampled
-/// property.
-pub(crate) fn shape_accuracies(
-    gene: &Learngene,
-    sizes: &Sizes,
-    data: &Data,
-) -> Result<Vec<ShapeAccuracy>> {
-    let (least, most) = sizes.depths;
+        });
+    }
     let width = sizes.widths[sizes.widths.len() / 2];
     let middle = gene.auxiliary.with_size((least + most) / 2, width);
-    let all = sizes.variants.one_by_one(&middle).into_iter();
-    let tested = all.filter(|_| !data.tests.indices.is_empty());
-    tested
-        .map(|shape| {
-            let scores = score(gene, &shape, data)?;
-            Ok(ShapeAccuracy {
-                depth: shape.depth,
-                width: shape.width,
-                heads: shape.heads,
-                mlp_ratio: shape.mlp_ratio,
-                image_size: shape.image_size,
-                patch: shape.patch,
-                top1: scores.top1,
-            })
-        })
-        .collect()
+    for shape in variants.one_by_one(&middle) {
+        let scores = score(gene, &shape, data)?;
+        about.shapes.push(ShapeAccuracy {
+            depth: shape.depth,
+            width: shape.width,
+            heads: shape.heads,
+            mlp_ratio: shape.mlp_ratio,
+            image_size: shape.image_size,
+            patch: shape.patch,
+            top1: scores.top1,
+        });
+    }
+    Ok(about)
 }

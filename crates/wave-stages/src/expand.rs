@@ -28,14 +28,12 @@ use wave_run::progress;
 use wave_run::run_dir::{self, Options, RunDir, StageOutput};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
 use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable};
-use wave_train::{MicroBatch, Rate, Scores, Variable};
+use wave_train::{MicroBatch, Scores, Variable};
 
-mod describe;
 mod plan;
 
-pub use describe::{describe, describe_of};
-pub use plan::ExpandPlan;
 use plan::Prepared;
+pub use plan::{ExpandPlan, describe, describe_of};
 
 /// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
@@ -56,23 +54,11 @@ pub struct Expanded {
     pub fit: Option<Outcome>,
 }
 
-/// A model with the other contents of its directory.
-pub struct InMemory {
-    /// The model, with its provenance.
-    pub model: Model,
-    /// Its scalers, as stored.
-    pub scalers: Weights,
-    /// The first lines of its card.
-    pub summary: String,
-    /// The output of `--json`.
-    pub result: Value,
-}
-
 /// Expands templates and writes a model directory. Returns the output of `--json`.
 pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let dir = &wave_run::locate::locate(&source.path, context)?;
-    let prepared = checked(dir, settings, options.repeated(out), options)?;
+    let prepared = checked(dir, settings, options)?;
     let layout = prepared.layout;
     let plan = &prepared.plan;
     let mut inputs = Inputs::new(context)
@@ -83,33 +69,32 @@ pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options)
     }
     let recipe = run_dir::of_stage("expand", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let made = finish(source, &prepared, Some(run), options)?;
+        let (made, summary, result) = finish(source, &prepared, Some(run), options)?;
         Ok(StageOutput {
-            result: made.result,
+            result,
             write: Box::new(move || {
                 let scalers = Some(&made.scalers);
-                made.model.write(out, layout, scalers, &made.summary)
+                made.model.write(out, layout, scalers, &summary)
             }),
         })
     })
 }
 
-/// Like [`expand`], without a directory.
-pub fn in_memory(source: &Source, settings: &Expand, options: &Options) -> Result<InMemory> {
-    let prepared = checked(&source.path, settings, None, options)?;
+/// Like [`expand`], without a directory: also returns the model and the first lines of its card.
+pub fn in_memory(
+    source: &Source,
+    settings: &Expand,
+    options: &Options,
+) -> Result<(Expanded, String, Value)> {
+    let prepared = checked(&source.path, settings, options)?;
     finish(source, &prepared, None, options)
 }
 
 /// The expansion with all its inputs, checked to fit in free memory.
-fn checked(
-    dir: &Path,
-    settings: &Expand,
-    earlier: Option<&Path>,
-    options: &Options,
-) -> Result<Prepared> {
+fn checked(dir: &Path, settings: &Expand, options: &Options) -> Result<Prepared> {
     let plan = ExpandPlan::new(settings)?;
     let templates = templates::fetch(dir, &options.context)?;
-    let prepared = Prepared::new(templates, plan, earlier, &options.context)?;
+    let prepared = Prepared::new(templates, plan, &options.context)?;
     if let Some((_, step)) = &prepared.fitting {
         step.check()?;
     }
@@ -120,24 +105,20 @@ fn checked(
     Ok(prepared)
 }
 
-/// The model of the templates in `source`, with its summary and result.
+/// The model of the templates in `source`, the first lines of its card, and the output of `--json`.
 fn finish(
     source: &Source,
     prepared: &Prepared,
     run: Option<&mut RunDir>,
     options: &Options,
-) -> Result<InMemory> {
+) -> Result<(Expanded, String, Value)> {
     let (templates, plan) = (&prepared.templates, &prepared.plan);
     let (shape, data) = (&prepared.shape, prepared.data.as_ref());
-    let Expanded {
-        mut model,
-        scalers,
-        ledger,
-        fit,
-    } = make(templates, plan, shape, data, run, options, "expand")?;
+    let mut made = make(templates, plan, shape, data, run, options, "expand")?;
+    let (model, ledger, fit) = (&mut made.model, &made.ledger, &made.fit);
     let mut top1 = None;
-    if let (Some(data), Some(fit)) = (data, &fit) {
-        let scores = stored_scores(&model, prepared.layout.float, data, fit.scores)?;
+    if let (Some(data), Some(fit)) = (data, fit) {
+        let scores = stored_scores(model, prepared.layout.float, data, fit.scores)?;
         top1 = scores.map(|s| s.top1);
     }
     let parameters: Map<_, _> = ledger
@@ -148,7 +129,7 @@ fn finish(
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": templates.digest,
-        "origin": origin::of(&source.path, &templates.config.provenance.record, &options.context),
+        "origin": origin::of(&source.path, &templates.config.provenance, &options.context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
         "parameters": parameters,
@@ -158,7 +139,7 @@ fn finish(
     }
     let command = plan.command(source);
     let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
-    for (name, n) in &ledger {
+    for (name, n) in ledger {
         summary += &format!("| {name} | {n} |\n");
     }
     let expected = prepared.expected();
@@ -170,12 +151,12 @@ fn finish(
         summary += &format!("\nNot condensed: {line}.\n");
     }
     let mut result = json!({
-        "makes": describe::makes(&model.label_names, shape, &source.path),
+        "makes": plan::makes(&model.label_names, shape, &source.path),
         "parameters": model.parameters(),
         "top1": top1,
-        "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
+        "ledger": ledger.iter().copied().collect::<BTreeMap<_, _>>(),
     });
-    if let Some(fit) = &fit {
+    if let Some(fit) = fit {
         fit.tell(&mut result);
     }
     if let Some((top1, from)) = expected {
@@ -185,18 +166,13 @@ fn finish(
     if !outside.is_empty() {
         result["not_condensed"] = json!(outside);
     }
-    if let Some(candidates) = &prepared.candidates {
-        result["sizes"] = json!(candidates);
+    if !prepared.candidates.is_empty() {
+        result["sizes"] = json!(prepared.candidates);
     }
     if let Some(data) = data {
         data::count_broken(&mut result, data.tell_broken());
     }
-    Ok(InMemory {
-        model,
-        scalers,
-        summary,
-        result,
-    })
+    Ok((made, summary, result))
 }
 
 /// Makes a model: scalers from the bank or at random, fitted if there is `data` and the plan asks for
@@ -226,12 +202,13 @@ pub fn make(
     }
     let mut fit = None;
     if let Some(data) = data {
+        let of_part = |(part, s): (&Part, &Tensor)| (format!("scalers.{part}"), s.clone());
+        let head = HEAD.map(|name| (name.to_owned(), inherited[name].clone()));
         let fitting = Fitting {
             gene: gene.to_device(options.context.device())?,
             shape: &shape,
-            placed: options.context.place(&inherited)?,
-            scalers,
-            inherited,
+            start: scalers.iter().map(of_part).chain(head).collect(),
+            inherited: options.context.place(&inherited)?,
             head_lr_ratio: plan.given.head_lr_ratio as f32,
             data,
             resolved: plan.training.resolve(data)?,
@@ -243,7 +220,7 @@ pub fn make(
             every_epoch: false,
         };
         let outcome = train::train(&fitting, &train_run, run, options)?;
-        (scalers, inherited) = parts(&outcome.values, &fitting.inherited);
+        (scalers, inherited) = parts(&outcome.values, &inherited);
         fit = Some(outcome);
     }
     let weights = vit::unstack(&gene.assemble(&scalers, &inherited, &shape)?)?;
@@ -304,8 +281,8 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
         Fill::Mimetic => DirectMethod::Mimetic,
         Fill::Timm => DirectMethod::Timm,
     };
-    let options = wave_init::DirectOptions::new(method);
-    let fresh = crate::init::fill(shape, &options, plan.training.seed)?;
+    let choices = wave_init::Choices::default();
+    let fresh = wave_init::initialise(shape, method, &choices, plan.training.seed)?;
     for (name, t) in vit::stack(&fresh, shape.depth)? {
         if name.starts_with("blocks.") && inherited.contains_key(&name) {
             inherited.insert(name, t);
@@ -319,10 +296,10 @@ struct Fitting<'a> {
     /// The learngene on the device.
     gene: Learngene,
     shape: &'a VitShape,
-    scalers: Scalers,
+    /// The first values of scalers and head.
+    start: Vec<(String, Tensor)>,
+    /// The inherited weights on the device.
     inherited: Weights,
-    /// [`Fitting::inherited`] on the device.
-    placed: Weights,
     head_lr_ratio: f32,
     data: &'a Data,
     resolved: Resolved,
@@ -332,7 +309,7 @@ const HEAD: [&str; 2] = ["head.weight", "head.bias"];
 
 impl Fitting<'_> {
     fn assemble(&self, values: &Weights) -> candle_core::Result<Weights> {
-        let (scalers, inherited) = parts(values, &self.placed);
+        let (scalers, inherited) = parts(values, &self.inherited);
         self.gene.assemble(&scalers, &inherited, self.shape)
     }
 }
@@ -350,24 +327,15 @@ impl Trainable for Fitting<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let mut variables: Vec<Variable> = Vec::new();
-        for (part, s) in &self.scalers {
-            let name = format!("scalers.{part}");
-            let v = train::variable(&name, s, &self.resolved, 0, device)?;
-            variables.push(Variable {
-                weight_decay: 0.0,
-                ..v
-            });
-        }
-        for name in HEAD {
-            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
-            v.rate = match self.head_lr_ratio > 0.0 {
-                true => Rate::Uniform(self.head_lr_ratio),
-                false => Rate::Frozen,
-            };
-            variables.push(v);
-        }
-        Ok(variables)
+        let variable = |(name, t): &(String, Tensor)| {
+            let mut v = train::variable(name, t, &self.resolved, 0, device)?;
+            match HEAD.contains(&&**name) {
+                true => v.rate = Some(self.head_lr_ratio).filter(|ratio| *ratio > 0.0),
+                false => v.weight_decay = 0.0,
+            }
+            Ok(v)
+        };
+        self.start.iter().map(variable).collect()
     }
 
     fn loss(

@@ -1,35 +1,32 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
-use crate::ancestor::{Ancestor, AncestorOutput};
-use crate::cache::Cache;
+use crate::ancestor::AncestorOutput;
 use crate::distill_targets::DistillTargets;
 use crate::score::{drop_path, score, stored_scores};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::path::Path;
-use wave_artefacts::model::{Model, Network};
+use wave_artefacts::model::Network;
 use wave_artefacts::origin;
 use wave_data::Batch;
-use wave_init::indices::Layers;
 use wave_init::transfer::nested;
-use wave_learngene::Sizes;
 use wave_models::{Weights, convmixer, transformer, vit};
-use wave_run::data::{self, Data};
+use wave_ops::Mode;
+use wave_run::data;
 use wave_run::inputs::Inputs;
-use wave_run::progress::Passes;
+use wave_run::progress::{Passes, Verbosity};
 pub use wave_run::run_dir::Options;
-use wave_run::run_dir::{self, RunDir, StageOutput};
+use wave_run::run_dir::{self, StageOutput};
 use wave_run::settings::{Duration, Finetune};
-use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable};
-use wave_train::{MicroBatch, Rate, Scores, Variable};
+use wave_run::train::{self, Defaults, Parameters, TrainRun, Trainable};
+use wave_train::{MicroBatch, Scores, Variable};
 
 mod beside;
 mod plan;
 
-use beside::Beside;
-use plan::only_runs;
-pub use plan::{FinetunePlan, Prepared, describe, open_data};
+pub use plan::{FinetunePlan, Prepared, describe};
 
 /// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
@@ -42,35 +39,38 @@ pub const DEFAULTS: Defaults = Defaults {
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
     let source = model;
     let context = &options.context;
-    let plan = FinetunePlan::new(settings)?;
     let inputs = Inputs::new(context).artefact("model", source)?;
-    let prepared = Prepared::read(source, plan, options.repeated(out), context)?;
+    let prepared = Prepared::read(source, settings, context)?;
     prepared.step.check()?;
-    let (mut model, layout) = (prepared.model, prepared.layout);
+    let (mut model, layout) = (prepared.model.clone(), prepared.layout);
     let (plan, data, resolved) = (&prepared.plan, &prepared.data, &prepared.resolved);
-    let (ancestor, cache) = (prepared.ancestor.as_deref(), prepared.cache.as_ref());
     let mut origin = origin::of(source, &model.provenance, context);
     let mut inputs = inputs.images(plan.data.spec.as_deref(), data);
-    if let Some(ancestor) = ancestor {
+    if let Some(ancestor) = &prepared.ancestor {
         origin = origin::both(&origin, &ancestor.origin);
         inputs = ancestor.with_inputs(plan.given.ancestor.as_deref(), inputs)?;
     }
     let recipe = run_dir::of_stage("finetune", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let tuning = Tuning {
-            plan,
-            resolved,
-            data,
-            ancestor,
-            cache,
-            every_epoch: true,
-        };
+        let tuning = Tuning::new(&prepared, options.verbosity)?;
         let label = match out.file_name() {
             Some(name) if name == "ancestor" => "ancestor".to_owned(),
             Some(name) => format!("finetune {}", name.to_string_lossy()),
             None => "finetune".to_owned(),
         };
-        let outcome = tuning.tune(&mut model, &label, Some(run), options)?;
+        let train_run = TrainRun {
+            label: &label,
+            data,
+            resolved,
+            every_epoch: true,
+        };
+        let outcome = train::train(&tuning, &train_run, Some(run), options)?;
+        model.weights = match &model.network {
+            Network::Vit(_) | Network::Transformer(_) => {
+                vit::unstack(&*beside::folded(&outcome.values)?)?
+            }
+            _ => outcome.values.clone(),
+        };
         model.provenance = json!({
             "stage": "finetune",
             "version": env!("CARGO_PKG_VERSION"),
@@ -78,7 +78,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             "seed": resolved.seed,
             "steps": outcome.steps,
             "epochs": outcome.epochs,
-            "images_seen": outcome.steps * data.batch as u64,
+            "images_seen": outcome.steps * data.plan.batch as u64,
             "origin": origin,
             "start": model.provenance,
         });
@@ -87,7 +87,10 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         if let Some(top1) = top1 {
             model.provenance["top1"] = json!(top1);
             let n = data.tests.indices.len();
-            model.provenance["top1_of"] = json!(match data.tests_on_training_images() {
+            model.provenance["top1_of"] = json!(match std::sync::Arc::ptr_eq(
+                &data.tests.source,
+                &data.train
+            ) {
                 true => format!("{n} held-out training images"),
                 false => format!("{n} test images"),
             });
@@ -99,8 +102,8 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
         );
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
-        if let Some(cache) = cache {
-            result["cache"] = cache.summary();
+        if let Some(cache) = &prepared.cache {
+            result["cache"] = cache.summary(context);
         }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
@@ -111,95 +114,38 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     })
 }
 
-/// Settings and data for fine-tuning.
+/// The training of all weights of a model.
 pub struct Tuning<'a> {
-    /// The settings.
-    pub plan: &'a FinetunePlan,
-    /// The training settings, resolved for this data.
-    pub resolved: &'a Resolved,
-    /// Images.
-    pub data: &'a Data,
-    /// A frozen model to distil from as well.
-    pub ancestor: Option<&'a Ancestor>,
-    /// Its outputs on disk, if they are cached.
-    pub cache: Option<&'a Cache>,
-    /// Evaluate after every epoch.
-    pub every_epoch: bool,
+    of: &'a Prepared,
+    distill_targets: Option<DistillTargets<'a>>,
 }
 
-impl Tuning<'_> {
-    /// Trains all weights of `model` in place, with a log in `run` if given.
-    ///
-    /// # Errors
-    /// If the plan does not fit the model, or as for [`train::train`].
-    pub fn tune(
-        &self,
-        model: &mut Model,
-        label: &str,
-        run: Option<&mut RunDir>,
-        options: &Options,
-    ) -> Result<Outcome> {
-        if !model.network.trainable() {
-            return Err(only_runs(&model.network));
-        }
-        let mut start = model.network.prepare(&model.weights)?;
-        if let Some(shape) = self.plan.beside_of(&model.network)? {
-            self.plan.beside.insert(&mut start, shape)?;
-        }
-        let (output, verbosity) = (AncestorOutput::Scores, options.verbosity);
-        let (data, cache) = (self.data, self.cache);
-        let tuned = Tuned {
-            of: self,
-            network: &model.network,
-            start,
-            distill_targets: DistillTargets::of(self.ancestor, data, output, cache, verbosity)?,
-            sizes: self.plan.slices(&model.network)?,
-        };
-        let train_run = TrainRun {
-            label,
-            data,
-            resolved: self.resolved,
-            every_epoch: self.every_epoch,
-        };
-        let outcome = train::train(&tuned, &train_run, run, options)?;
-        model.weights = match &model.network {
-            Network::Vit(_) | Network::Transformer(_) => {
-                vit::unstack(&*self.plan.beside.folded(&outcome.values)?)?
-            }
-            _ => outcome.values.clone(),
-        };
-        Ok(outcome)
+impl<'a> Tuning<'a> {
+    /// The training of a prepared model, which also learns from an ancestor if there is one.
+    pub fn new(of: &'a Prepared, verbosity: Verbosity) -> Result<Tuning<'a>> {
+        let (ancestor, cache) = (of.ancestor.as_deref(), of.cache.as_ref());
+        let output = AncestorOutput::Scores;
+        Ok(Tuning {
+            of,
+            distill_targets: DistillTargets::of(ancestor, &of.data, output, cache, verbosity)?,
+        })
     }
 }
 
-struct Tuned<'a> {
-    of: &'a Tuning<'a>,
-    network: &'a Network,
-    start: Weights,
-    distill_targets: Option<DistillTargets<'a>>,
-    /// Sizes of the slices, if steps train slices.
-    sizes: Option<Sizes>,
-}
-
-impl Trainable for Tuned<'_> {
+impl Trainable for Tuning<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let depth = match self.network {
-            Network::Vit(shape) => shape.depth,
-            Network::Transformer(shape) => shape.depth,
-            _ => 0,
-        };
-        let plan = self.of.plan;
-        plan.check_frozen(&self.start)?;
+        let of = self.of;
+        let layers = layers(&of.model.network);
         let variable = |(name, t): (&String, &Tensor)| {
-            let mut v = train::variable(name, t, self.of.resolved, depth, device)?;
-            if plan.is_frozen(name) {
-                v.rate = Rate::Frozen;
+            let mut v = train::variable(name, t, &of.resolved, layers, device)?;
+            if of.plan.is_frozen(name) {
+                v.rate = None;
             }
             Ok(v)
         };
-        self.start.iter().map(variable).collect()
+        of.start.iter().map(variable).collect()
     }
 
     fn loss(
@@ -209,29 +155,36 @@ impl Trainable for Tuned<'_> {
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let Tuning { plan, resolved, .. } = self.of;
+        let (model, resolved) = (&self.of.model, &self.of.resolved);
         let targets = self.distill_targets.as_ref();
         let ancestor = targets.map(|t| t.targets(batch, images)).transpose()?;
-        let weights = &*plan.beside.folded(&live.weights)?;
-        let logits = match (self.network, &self.sizes) {
-            (Network::Vit(whole), Some(sizes)) => {
-                let rng = &mut train::size_generator(resolved.seed, part.step);
-                let shape = sizes.shape(whole, part.step, resolved.steps, rng);
-                let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
-                let slice = slice.map_err(candle_core::Error::wrap)?;
-                self.outputs(&Network::Vit(shape), live, &slice, images, part)?
+        let mut weights = beside::folded(&live.weights)?;
+        let mut network = model.network.clone();
+        if let (Network::Vit(whole), Some(sizes)) = (&model.network, &self.of.sizes) {
+            let rng = &mut train::size_generator(resolved.seed, part.step);
+            let shape = sizes.shape(whole, part.step, resolved.steps, rng);
+            weights = Cow::Owned(nested::slice(&weights, whole, &shape)?);
+            network = Network::Vit(shape);
+        }
+        let scales = drop_path(layers(&network), part, resolved);
+        let (logits, statistics) = logits(&network, resolved.mode, &weights, images, scales)?;
+        if !statistics.is_empty() {
+            let statistics = self.of.data.tests.context.mean(statistics)?;
+            for v in &live.variables {
+                if let Some(value) = statistics.get(&v.name) {
+                    v.var.set(value)?;
+                }
             }
-            (network, _) => self.outputs(network, live, weights, images, part)?,
-        };
-        plan.objective.loss(&logits, ancestor.as_ref(), || {
-            let classes = self.network.classes();
+        }
+        self.of.plan.objective.loss(&logits, ancestor.as_ref(), || {
+            let classes = model.network.classes();
             wave_train::batch_targets(batch, classes, resolved.label_smoothing)
         })
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        let values = self.of.plan.beside.folded(values)?;
-        score(self.network, &values, &self.of.data.tests)
+        let values = beside::folded(values)?;
+        score(&self.of.model.network, &values, &self.of.data.tests)
     }
 
     fn passes(&self, step: u64, steps: u64) -> Passes {
@@ -240,38 +193,32 @@ impl Trainable for Tuned<'_> {
     }
 }
 
-impl Tuned<'_> {
-    /// Logits of the network, or of a slice of it; `weights` are the trained values or derived from them.
-    fn outputs(
-        &self,
-        network: &Network,
-        live: &Parameters,
-        weights: &Weights,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
-        let resolved = self.of.resolved;
-        match network {
-            Network::Vit(shape) => {
-                let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.mode, shape, weights, images, scales)
-            }
-            Network::Transformer(shape) => {
-                let scales = drop_path(shape.depth, part, resolved);
-                transformer::logits_in(resolved.mode, shape, weights, images, scales)
-            }
-            Network::ConvMixer(shape) => {
-                let (logits, statistics) = convmixer::logits_train(shape, weights, images)?;
-                let statistics = self.of.data.tests.context.mean(statistics)?;
-                for v in &live.variables {
-                    if let Some(value) = statistics.get(&v.name) {
-                        v.var.set(value)?;
-                    }
-                }
-                Ok(logits)
-            }
-            // These networks compute the same in training and evaluation.
-            other => other.logits(weights, images),
-        }
+/// Number of layers in the rows of a transformer's stacked weights; 0 for other networks.
+fn layers(network: &Network) -> usize {
+    match network {
+        Network::Vit(shape) => shape.depth,
+        Network::Transformer(shape) => shape.depth,
+        _ => 0,
     }
+}
+
+/// Logits of a network in training, and the running statistics of the batch norms of a ConvMixer. `scales` are those of
+/// drop path, if any.
+fn logits(
+    network: &Network,
+    mode: Mode,
+    weights: &Weights,
+    images: &Tensor,
+    scales: Option<Vec<f32>>,
+) -> candle_core::Result<(Tensor, Weights)> {
+    let logits = match network {
+        Network::Vit(shape) => vit::logits_in(mode, shape, weights, images, scales)?,
+        Network::Transformer(shape) => {
+            transformer::logits_in(mode, shape, weights, images, scales)?
+        }
+        Network::ConvMixer(shape) => return convmixer::logits_train(shape, weights, images),
+        // These networks compute the same in training and evaluation.
+        other => other.logits(weights, images)?,
+    };
+    Ok((logits, Weights::new()))
 }

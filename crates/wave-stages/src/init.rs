@@ -1,47 +1,43 @@
 //! `wave init`: a model in closed form, from its size alone or from a trained model. (Not `git init`.)
 
-pub mod flags;
 mod methods;
 mod plan;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use candle_core::Tensor;
-pub use methods::MethodOptions;
-use plan::{Architecture, Frame, InitPlan, frame};
+pub use methods::{choices, own};
+use plan::{Frame, InitPlan, frame};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::layout::Layout;
 use wave_artefacts::model::{Model, Network, shape_in_words};
 use wave_artefacts::origin;
 use wave_data::Transform;
-use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, filters, find};
+use wave_init::{Choices, Cost, Donor, METHODS, Request, Start, filters, find};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
 use wave_models::vit::VitShape;
-use wave_models::{Dilations, Weights};
+use wave_models::{Activation, Dilations, Weights};
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Options, StageOutput};
-use wave_run::settings::{BatchSize, Init};
+use wave_run::settings::{Architecture, Init, MixerActivation};
 use wave_run::{forecast, locate};
 use wave_train::Examples;
 
-fn method_line(name: &str, description: &str) -> String {
-    format!("  {name:20} {description}\n")
-}
-
 /// Text on the methods in `wave init --help`.
 pub fn help() -> String {
+    let line = |name: &str, description: &str| format!("  {name:20} {description}\n");
     let mut text = String::from("Methods for --arch vit:\n");
     for method in METHODS {
-        text += &method_line(method.name, method.description);
+        text += &line(method.name, method.description);
     }
     text += "The methods from weight-selection to prune take weights from the --from model.\n\n";
     text += "Methods for --arch convmixer and convnext:\n";
     for method in filters::METHODS {
-        text += &method_line(method.name, method.description);
+        text += &line(method.name, method.description);
     }
     text + "The last two take filters or their statistics from the --from model.\n"
 }
@@ -95,9 +91,9 @@ pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Mod
 fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Result<(Model, Cost)> {
     let plan = InitPlan::new(method, settings)?;
     let frame = frame(&plan, context)?;
-    let (network, weights, cost) = match plan.arch {
+    let (network, weights, cost) = match plan.given.arch {
         Architecture::Vit => vit(&plan, &frame, context)?,
-        Architecture::ConvMixer | Architecture::ConvNext => convolution(&plan, &frame)?,
+        Architecture::Convmixer | Architecture::Convnext => convolution(&plan, &frame)?,
     };
     for (name, tensor) in &weights {
         if wave_hub::not_finite(tensor)? > 0 {
@@ -134,7 +130,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
 
 fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
     let method = find(&plan.method)?;
-    let needs_donor = method.donors > 0;
+    let needs_donor = method.donor;
     // Only methods that copy weights also take the donor's other sizes.
     let donor = match &frame.donor {
         Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
@@ -181,22 +177,21 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
     };
     shape.validate()?;
     forecast::check_network(&Network::Vit(shape.clone()))?;
-    let donors = donor.map(|(shape, weights)| Donor::new(shape.clone(), weights.clone()));
-    let donors: Vec<Donor> = donors.into_iter().collect::<Result<_, _>>()?;
+    let whole = donor.map(|(shape, weights)| Donor::new(shape.clone(), weights.clone()));
+    let whole = whole.transpose()?;
     let images = match donor {
         Some((donor, _)) if method.images && plan.images.spec.is_some() => {
             Some(sample(&plan.images, &frame.transform, donor, context)?)
         }
         _ => None,
     };
-    let models = (&donors[..], images.as_ref());
-    let start = start(method.name, &shape, models, &plan.options, plan.given.seed)?;
+    let given = (whole.as_ref(), images.as_ref());
+    let start = start(method.name, &shape, given, &plan.choices, plan.given.seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
-/// A ConvMixer or a ConvNeXt by one of the methods.
 fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
-    if let (Architecture::ConvNext, Some(dilation)) = (plan.arch, &plan.given.dilation) {
+    if let (Architecture::Convnext, Some(dilation)) = (plan.given.arch, &plan.given.dilation) {
         return Err(request(format!(
             "dilation = {dilation}: a ConvNeXt has no dilation; remove it, or give --arch \
              convmixer"
@@ -214,8 +209,8 @@ fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost
     let kernel = plan.given.kernel.or(kernel);
     let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
     let classes = frame.label_names.len();
-    let network = match plan.arch {
-        Architecture::ConvNext => {
+    let network = match plan.given.arch {
+        Architecture::Convnext => {
             let shape = ConvNextShape {
                 image_size,
                 channels,
@@ -240,7 +235,10 @@ fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost
                 width: plan.width,
                 kernel: kernel.unwrap_or(9),
                 classes,
-                activation: plan.activation,
+                activation: match plan.given.activation {
+                    Some(MixerActivation::Relu) => Activation::Relu,
+                    Some(MixerActivation::Gelu) | None => Activation::Gelu,
+                },
                 dilations: Dilations::parse(dilation, plan.depth)?,
             };
             shape.validate()?;
@@ -250,7 +248,8 @@ fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost
     forecast::check_network(&network)?;
     let donor = donor.map(|(network, weights)| (network, weights));
     let (method, seed) = (&plan.method, plan.given.seed);
-    let (weights, cost) = filters::start(method, &network, donor, &plan.filters, seed)?;
+    let choices = methods::filters(&plan.given)?;
+    let (weights, cost) = filters::start(method, &network, donor, &choices, seed)?;
     Ok((network, weights, cost))
 }
 
@@ -271,7 +270,7 @@ pub fn sample(
     context.only_one("prune runs")?;
     let plan = DataPlan {
         train_limit: plan.train_limit.or(Some(SAMPLE)),
-        batch: BatchSize::Images(1), // no steps
+        batch: 1, // no steps
         ..plan.clone()
     };
     let data = Data::open_any(&plan, Input::Like(transform.clone()), None, context)?;
@@ -283,25 +282,20 @@ pub fn sample(
     Ok(Tensor::cat(&batches, 0)?)
 }
 
-/// Initialises a shape by the method of this name, from as many donors as it needs, and from images if it uses some.
+/// Initialises a shape by the method of this name, from a donor if it needs one, and from images if it uses some.
 pub fn start(
     method: &str,
     shape: &VitShape,
-    (donors, images): (&[Donor], Option<&Tensor>),
-    options: &MethodOptions,
+    (donor, images): (Option<&Donor>, Option<&Tensor>),
+    choices: &Choices,
     seed: u64,
 ) -> Result<Start> {
     let request = Request {
         shape,
-        donors,
+        donor,
         images,
-        choices: &options.choices(shape.image_size),
+        choices,
         seed,
     };
     Ok(find(method)?.start(&request)?)
-}
-
-/// New weights of a transformer, under timm's names.
-pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
-    wave_init::initialise(shape, options, seed).context("initialisation")
 }

@@ -1,23 +1,25 @@
 //! The record of a template directory about the shapes it makes: the accuracy to expect without
 //! measuring it, and where a shape is outside the condensed range.
 
-use crate::budget::Surface;
-use wave_hub::{Provenance, ShapeAccuracy, TemplateConfig};
+use anyhow::Result;
+use std::collections::BTreeMap;
+use wave_hub::{Accuracy, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
+use wave_run::plot::{Chart, Series, Unit};
 
-/// The recorded properties of a shape.
-const NAMES: [&str; 6] = [
-    "depth",
-    "width",
-    "head width",
-    "MLP ratio",
-    "image size",
-    "patch",
+/// The recorded properties of a shape, each with the key of its sampled values in the provenance.
+const PROPERTIES: [(&str, &str); 6] = [
+    ("depth", "depths"),
+    ("width", "widths"),
+    ("head width", "head_widths"),
+    ("MLP ratio", "mlp_ratios"),
+    ("image size", "image_sizes"),
+    ("patch", "patches"),
 ];
 const DEPTH: usize = 0;
 const WIDTH: usize = 1;
 
-/// The properties of a shape, in the order of [`NAMES`].
+/// The properties of a shape, in the order of [`PROPERTIES`].
 fn properties(shape: &VitShape) -> [f64; 6] {
     [
         shape.depth as f64,
@@ -29,25 +31,10 @@ fn properties(shape: &VitShape) -> [f64; 6] {
     ]
 }
 
-/// The sampled values of each property, as far as they are recorded.
-fn sampled(provenance: &Provenance) -> [Vec<f64>; 6] {
-    let numbers = |sizes: &[usize]| sizes.iter().map(|n| *n as f64).collect::<Vec<f64>>();
-    [
-        numbers(&provenance.depths),
-        numbers(&provenance.widths),
-        numbers(&provenance.head_widths),
-        provenance.mlp_ratios.clone(),
-        numbers(&provenance.image_sizes),
-        numbers(&provenance.patches),
-    ]
-}
-
-/// The record of a template directory.
 pub(crate) struct Record<'a> {
     auxiliary: &'a VitShape,
-    provenance: &'a Provenance,
-    surface: Surface,
-    shapes: &'a [ShapeAccuracy],
+    config: &'a TemplateConfig,
+    pub(crate) surface: Surface,
 }
 
 impl<'a> Record<'a> {
@@ -55,9 +42,8 @@ impl<'a> Record<'a> {
     pub(crate) fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
         Record {
             auxiliary,
-            provenance: &config.provenance,
+            config,
             surface: Surface::new(&config.accuracies),
-            shapes: &config.shapes,
         }
     }
 
@@ -65,7 +51,7 @@ impl<'a> Record<'a> {
     /// of all properties in which it differs from measured shapes are added up; `None` if one is unknown.
     pub(crate) fn expected(&self, shape: &VitShape) -> Option<(f64, &'static str)> {
         let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
-        if let Some(at) = self.shapes.iter().find(same) {
+        if let Some(at) = self.config.shapes.iter().find(same) {
             return Some((at.top1, "measured at this shape, without data"));
         }
         let VitShape { depth, width, .. } = *shape;
@@ -76,7 +62,7 @@ impl<'a> Record<'a> {
         let own = properties(shape);
         let losses = differing.into_iter().map(|p| self.loss(p, own[p]));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
-        let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
+        let top1 = (self.surface.at(depth, width)? - loss).max(0.0);
         Some((
             top1,
             "estimated from shapes that each differ in one property",
@@ -87,7 +73,7 @@ impl<'a> Record<'a> {
     /// accuracy, if recorded.
     pub(crate) fn outside(&self, shape: &VitShape) -> Vec<String> {
         let mut lines = Vec::new();
-        for (property, (name, value)) in NAMES.into_iter().zip(properties(shape)).enumerate() {
+        for (property, value) in properties(shape).into_iter().enumerate() {
             let (least, most) = self.condensed(property);
             if (least..=most).contains(&value) {
                 continue;
@@ -101,6 +87,7 @@ impl<'a> Record<'a> {
                 Some(loss) => format!("about {:.1} points lower", 100.0 * loss),
                 None => "no accuracy is recorded there".to_owned(),
             };
+            let name = PROPERTIES[property].0;
             let mut line = format!("{name} {value}, condensed {condensed}: {cost}");
             if property == WIDTH && value > most {
                 line += &format!(
@@ -135,13 +122,13 @@ impl<'a> Record<'a> {
             WIDTH => nearest.map(|(_, width)| width) != Some(shape.width),
             property => own[property] != plain[property],
         };
-        (0..NAMES.len()).filter(differs).collect()
+        (0..PROPERTIES.len()).filter(differs).collect()
     }
 
     /// The smallest and the largest condensed value of a property. The auxiliary's was condensed even if it was never
     /// sampled, except for depth and width.
     fn condensed(&self, property: usize) -> (f64, f64) {
-        let mut all = sampled(self.provenance)[property].clone();
+        let mut all = self.config.sampled(PROPERTIES[property].1);
         if all.is_empty() || ![DEPTH, WIDTH].contains(&property) {
             all.push(properties(self.auxiliary)[property]);
         }
@@ -154,10 +141,10 @@ impl<'a> Record<'a> {
     /// measured values; outside their range, that of the nearest.
     fn loss(&self, property: usize, value: f64) -> Option<f64> {
         let mut points: Vec<(f64, f64)> = Vec::new();
-        for entry in self.shapes {
+        for entry in &self.config.shapes {
             let shape = self.shape_of(entry);
             if self.differing(&shape) == [property] {
-                let plain = self.surface.nearest(entry.depth, entry.width)?;
+                let plain = self.surface.at(entry.depth, entry.width)?;
                 points.push((properties(&shape)[property], plain - entry.top1));
             }
         }
@@ -184,6 +171,85 @@ impl<'a> Record<'a> {
             WIDTH => nearest.map(|(_, width)| width as f64),
             _ => Some(properties(self.auxiliary)[property]),
         }
+    }
+}
+
+/// Recorded accuracies: by width, and there by depth.
+pub struct Surface(BTreeMap<usize, BTreeMap<usize, f64>>);
+
+impl Surface {
+    /// The recorded accuracies, by size.
+    pub fn new(accuracies: &[Accuracy]) -> Surface {
+        let mut points: BTreeMap<usize, BTreeMap<usize, f64>> = BTreeMap::new();
+        for a in accuracies {
+            points.entry(a.width).or_default().insert(a.depth, a.top1);
+        }
+        Surface(points)
+    }
+
+    /// Accuracy over depth as SVG, one curve per width; `None` without accuracies.
+    pub fn plot(&self) -> Result<Option<String>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let curve = |(width, points): (&usize, &BTreeMap<usize, f64>)| {
+            let points = points.iter().map(|(depth, top1)| (*depth as f64, *top1));
+            Series::new(format!("width {width}"), &points.collect::<Vec<_>>())
+        };
+        let chart = Chart {
+            title: "Accuracy of models made without data",
+            x_label: "depth",
+            y_label: "top-1",
+            unit: Unit::Percent,
+            series: &self.0.iter().map(curve).collect::<Vec<_>>(),
+        };
+        chart.svg().map(Some)
+    }
+
+    /// Expected accuracy of a size: outside the recorded range, that of the nearest recorded size; `None` without records.
+    pub(crate) fn at(&self, depth: usize, width: usize) -> Option<f64> {
+        let by_width = |(w, points): (&usize, &BTreeMap<usize, f64>)| {
+            between(points, depth).map(|top1| (*w, top1))
+        };
+        between(&self.0.iter().filter_map(by_width).collect(), width)
+    }
+
+    /// Accuracy of a size and its source: recorded, or interpolated.
+    pub fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
+        if let Some(top1) = self.0.get(&width).and_then(|points| points.get(&depth)) {
+            return Some((*top1, "measured at this size, without data"));
+        }
+        let inside = self.nearest_size(depth, width)? == (depth, width);
+        let from = "interpolated, not measured at this size";
+        Some((self.at(depth, width)?, from)).filter(|_| inside)
+    }
+
+    /// The recorded range of depths, and of widths.
+    pub(crate) fn range(&self) -> Option<((usize, usize), (usize, usize))> {
+        let depths = || self.0.values().flat_map(|points| points.keys().copied());
+        let widths = || self.0.keys().copied();
+        Some((
+            (depths().min()?, depths().max()?),
+            (widths().min()?, widths().max()?),
+        ))
+    }
+
+    /// The depth and the width nearest to these within the recorded range.
+    pub(crate) fn nearest_size(&self, depth: usize, width: usize) -> Option<(usize, usize)> {
+        let ((shallow, deep), (narrow, wide)) = self.range()?;
+        Some((depth.clamp(shallow, deep), width.clamp(narrow, wide)))
+    }
+}
+
+/// Linear interpolation between the points, and the nearest point outside their range.
+fn between(points: &BTreeMap<usize, f64>, at: usize) -> Option<f64> {
+    let below = points.range(..=at).next_back();
+    let above = points.range(at..).next();
+    match (below, above) {
+        (Some((a, x)), Some((b, y))) if b > a => {
+            Some(x + (y - x) * (at - a) as f64 / (b - a) as f64)
+        }
+        (one, other) => one.or(other).map(|(_, x)| *x),
     }
 }
 

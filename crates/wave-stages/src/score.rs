@@ -14,10 +14,10 @@ use wave_run::forecast;
 use wave_run::train::{self, Resolved};
 use wave_train::{MicroBatch, Scores};
 
-/// Drop-path scales (depth, 2, b) for a micro-batch, if any branch may be dropped.
+/// Drop-path scales (depth, 2, b) for a micro-batch, if any branch may be dropped; `depth` is 0 if there is none.
 pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     let drop_path = settings.transformer.drop_path;
-    (drop_path > 0.0).then(|| {
+    (drop_path > 0.0 && depth > 0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
         let draw = || rng.random();
         let scales = vit::drop_path_scales(depth, part.batch, drop_path, draw);

@@ -29,9 +29,10 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
             "--peak measures the processor, but another device is selected; drop --peak",
         ));
     }
-    let (images, targets) = examples(&shape, batch, device)?;
+    let input = (shape.channels, shape.image_size);
+    let (images, targets) = examples(input, shape.classes, batch, device)?;
     let how = settings::mode(wanted.precision, wanted.recompute, device)?;
-    let (passes, seconds) = match wanted.mode {
+    let (passes, mut seconds) = match wanted.mode {
         SpeedMode::Forward => {
             let weights = context.place(&fresh(&shape)?)?;
             let pass = || -> Result<()> {
@@ -49,19 +50,18 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
             };
             (3.0, descend(device, &variables, WARM_UP, steps, loss)?)
         }
-        SpeedMode::Condense => {
-            let seconds = condense::step_seconds(&shape, &images, &targets, how, steps)?;
-            (3.0, seconds)
-        }
+        SpeedMode::Condense => (
+            3.0,
+            condense::step_seconds(&shape, &images, &targets, how, steps)?,
+        ),
     };
-    let mut sorted = seconds;
-    sorted.sort_by(f64::total_cmp);
-    let median = sorted[sorted.len() / 2];
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
     let operations = 2.0 * passes * shape.multiply_adds() as f64 * batch as f64;
     let mut found = json!({
         "images_per_second": batch as f64 / median,
         "step_ms_median": 1e3 * median,
-        "step_ms_min": 1e3 * sorted[0],
+        "step_ms_min": 1e3 * seconds[0],
         "peak_rss_bytes": peak_memory(),
         "gflops": operations / median / 1e9,
         "simd": wave_ops::simd()?.name(),
@@ -98,8 +98,8 @@ fn shape(wanted: &SpeedValues) -> Result<VitShape> {
 }
 
 fn fresh(shape: &VitShape) -> Result<Weights> {
-    let options = wave_init::DirectOptions::new(wave_init::DirectMethod::Timm);
-    let weights = crate::init::fill(shape, &options, 0)?;
+    let (method, choices) = (wave_init::DirectMethod::Timm, wave_init::Choices::default());
+    let weights = wave_init::initialise(shape, method, &choices, 0)?;
     Ok(vit::stack(&weights, shape.depth)?)
 }
 

@@ -5,53 +5,23 @@ use candle_core::{Device, Tensor, Var};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Instant;
-use wave_models::vit::{self, VitShape};
-use wave_models::{Network, Weights, convmixer, transformer};
-use wave_ops::Mode;
-use wave_run::train::tracked;
-use wave_train::{Rate, State, Variable};
+use wave_train::{State, Variable};
 
 /// Warm-up steps before the measurement, which fill caches and buffers.
 pub(crate) const WARM_UP: usize = 3;
 
-/// Seconds per image of a training step, measured on a few images.
-pub(crate) fn training(
-    network: &Network,
-    weights: &Weights,
-    images: usize,
-    how: Mode,
+/// Random images (n, channels, side, side) for a network with this input, channels and side, and their targets
+/// (n, classes).
+pub(crate) fn examples(
+    (channels, side): (usize, usize),
+    classes: usize,
+    n: usize,
     device: &Device,
-) -> Result<f64> {
-    let (channels, side) = network.input();
-    let input = random(&[images, channels, side, side], device)?;
-    let targets = targets(network.classes(), images)?;
-    let variables = variables(weights.clone(), device)?;
-    let weights = tracked(&variables);
-    let seconds = descend(device, &variables, 1, 1, || {
-        let logits = match network {
-            Network::Vit(shape) => vit::logits_in(how, shape, &weights, &input, None)?,
-            Network::Transformer(shape) => {
-                transformer::logits_in(how, shape, &weights, &input, None)?
-            }
-            Network::ConvMixer(shape) => convmixer::logits_train(shape, &weights, &input)?.0,
-            other => other.logits(&weights, &input)?,
-        };
-        wave_ops::soft_cross_entropy(&logits, &targets)
-    })?;
-    Ok(seconds[0] / images as f64)
-}
-
-/// Random images (n, c, h, w) and their targets (n, classes).
-pub(crate) fn examples(shape: &VitShape, n: usize, device: &Device) -> Result<(Tensor, Tensor)> {
-    let dims = [n, shape.channels, shape.image_size, shape.image_size];
-    let images = random(&dims, device)?;
-    Ok((images, targets(shape.classes, n)?))
-}
-
-/// Targets (n, classes).
-pub(crate) fn targets(classes: usize, n: usize) -> Result<Tensor> {
+) -> Result<(Tensor, Tensor)> {
     let labels: Vec<u32> = (0..n).map(|i| (i % classes) as u32).collect();
-    Ok(wave_train::smoothed_targets(&labels, classes, 0.0)?)
+    let targets = wave_train::smoothed_targets(&labels, classes, 0.0)?;
+    let images = random(&[n, channels, side, side], device)?;
+    Ok((images, targets.to_device(device)?))
 }
 
 /// Times steps of a loss and AdamW.
@@ -96,7 +66,7 @@ pub(crate) fn variables(
         Ok(Variable {
             name,
             var: Var::from_tensor(&t.to_device(device)?)?,
-            rate: Rate::Uniform(1.0),
+            rate: Some(1.0),
             weight_decay: 0.05,
             muon: None,
         })

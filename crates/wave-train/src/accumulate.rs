@@ -50,21 +50,14 @@ impl Gradients {
     }
 
     pub(crate) fn add(self, other: Gradients) -> candle_core::Result<Gradients> {
-        type Pair = (Option<Tensor>, Option<Tensor>);
-        let sum = |pair: Pair| -> candle_core::Result<Option<Tensor>> {
-            match pair {
-                (Some(a), Some(b)) => (a + b).map(Some),
-                (a, b) => Ok(a.or(b)),
-            }
-        };
+        let both = self.of.into_iter().zip(other.of);
+        let sums = both.map(|pair| match pair {
+            (Some(a), Some(b)) => (a + b).map(Some),
+            (a, b) => Ok(a.or(b)),
+        });
         Ok(Gradients {
             loss: self.loss + other.loss,
-            of: self
-                .of
-                .into_iter()
-                .zip(other.of)
-                .map(sum)
-                .collect::<Result<_, _>>()?,
+            of: sums.collect::<candle_core::Result<_>>()?,
         })
     }
 

@@ -1,11 +1,12 @@
 use candle_core::{DType, Device, Tensor, Var};
+use std::ops::ControlFlow;
 use wave_data::{Augment, Batch, Loader, Mixing, Transform};
 use wave_ops::soft_cross_entropy;
 
 use super::*;
 use crate::ranks::tests::Thread;
 use crate::{
-    Alone, Examples, Flow, Hyperparameters, Rate, Schedule, State, TrainError, batch_targets, fit,
+    Alone, Curve, Examples, Hyperparameters, Schedule, State, TrainError, batch_targets, fit,
 };
 
 const SIDE: usize = 8;
@@ -47,16 +48,18 @@ fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec
     let variables = [Variable {
         name: "head.weight".into(),
         var: Var::from_tensor(&zeros)?,
-        rate: Rate::Uniform(1.0),
+        rate: Some(1.0),
         weight_decay: 0.1,
         muon: None,
     }];
     let mut state = State::new(&variables, true)?;
-    let schedule = Schedule::Cosine {
+    let schedule = Schedule {
         peak: 1e-2,
         steps: 6,
-        warmup: 1,
-        floor: 0.1,
+        curve: Curve::Cosine {
+            warmup: 1,
+            floor: 0.1,
+        },
     };
     let mut found = Vec::new();
     let mut seen = 0;
@@ -87,7 +90,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec
         loss,
         |p, _| {
             found.extend([p.loss, p.gradient_norm]);
-            Ok(Flow::Continue)
+            Ok(ControlFlow::Continue(()))
         },
     )?;
     assert_eq!(seen, 6 * batch / ranks.size());

@@ -12,9 +12,6 @@ pub trait Batches: Sized {
     fn steps_per_epoch(&self) -> usize;
 
     /// The share of rank `rank` of `size`; all shares are equal.
-    ///
-    /// # Errors
-    /// If the batch cannot be split into equal shares.
     fn share(&self, rank: usize, size: usize) -> std::result::Result<Self, DataError>;
 
     /// Examples in a whole batch.

@@ -4,22 +4,12 @@ use crate::accumulate::{Gradients, MicroBatch};
 use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
+use std::ops::ControlFlow;
 use wave_ops::profile::{Work, doing};
 use wave_ops::{Move, adamw_steps, ema_update, muon_step};
 
 /// Steps without a finite loss after which training gives up.
-const PATIENCE: u32 = 20;
-
-/// Continue or stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// Take the next step.
-    Continue,
-    /// Return [`TrainError::Interrupted`].
-    Stop,
-    /// Return as after the last step.
-    Finish,
-}
+pub(crate) const PATIENCE: u32 = 20;
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +43,7 @@ pub struct Hyperparameters {
     pub micro_batches: usize,
 }
 
-/// Trains `variables` until `hyperparameters.schedule.steps()`, from wherever `state` is.
+/// Trains `variables` until `hyperparameters.schedule.steps`, from wherever `state` is, or until `observe` breaks.
 ///
 /// `loss` takes a batch, its input (for images: (b, c, h, w)) on the variables' device, and its
 /// [`MicroBatch`]; it returns a scalar, the mean over the examples. It must derive all random
@@ -66,10 +56,9 @@ pub struct Hyperparameters {
 /// All start from the same variables and state, and end with the same.
 ///
 /// # Errors
-/// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`] when
-/// `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when a share of the batch cannot be split
-/// into that many micro-batches, or mixed images would be separated; [`TrainError::Data`] when there are
-/// no equal shares; any error of the closures and the loader.
+/// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Tensor`] when a share of the
+/// batch cannot be split into that many micro-batches, or mixed images would be separated;
+/// [`TrainError::Data`] when there are no equal shares; any error of the closures and the loader.
 pub fn fit<B: Batches>(
     batches: &B,
     ranks: &dyn Ranks,
@@ -77,7 +66,10 @@ pub fn fit<B: Batches>(
     variables: &[Variable],
     state: &mut State,
     mut loss: impl FnMut(&B::Batch, &Tensor, &MicroBatch) -> candle_core::Result<Tensor>,
-    mut observe: impl FnMut(&Progress, &State) -> Result<Flow, Box<dyn std::error::Error + Send + Sync>>,
+    mut observe: impl FnMut(
+        &Progress,
+        &State,
+    ) -> Result<ControlFlow<()>, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(), TrainError> {
     let Hyperparameters {
         schedule,
@@ -88,7 +80,7 @@ pub fn fit<B: Batches>(
     let batches = batches.share(ranks.rank(), ranks.size())?;
     let per_epoch = batches.steps_per_epoch() as u64;
     let mut failures = 0;
-    let mut prefetched = batches.prefetch(state.step, schedule.steps());
+    let mut prefetched = batches.prefetch(state.step, schedule.steps);
     while let Some(batch) = next(&mut prefetched) {
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
@@ -110,7 +102,7 @@ pub fn fit<B: Batches>(
         let progress = Progress {
             step: state.step,
             epoch: state.step as f64 / per_epoch as f64,
-            epoch_ends: state.step.is_multiple_of(per_epoch) || state.step == schedule.steps(),
+            epoch_ends: state.step.is_multiple_of(per_epoch) || state.step == schedule.steps,
             loss: value,
             learning_rate: rate,
             gradient_norm: norm,
@@ -118,17 +110,12 @@ pub fn fit<B: Batches>(
         let flow = observe(&progress, state).map_err(TrainError::Observer)?;
         if failures >= PATIENCE {
             return Err(TrainError::NonFinite {
-                count: failures,
                 step: state.step,
                 learning_rate: rate,
             });
         }
-        match flow {
-            Flow::Stop if state.step < schedule.steps() => {
-                return Err(TrainError::Interrupted(state.step));
-            }
-            Flow::Finish => return Ok(()),
-            Flow::Continue | Flow::Stop => {}
+        if flow.is_break() {
+            break;
         }
     }
     Ok(())
@@ -186,9 +173,6 @@ fn gradients<B: Batches>(
 ///
 /// `clip` is as in [`Hyperparameters`]. If the loss or the norm is not finite, the step is counted but nothing is
 /// updated.
-///
-/// # Errors
-/// If the backward pass or the update fails.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],
@@ -217,14 +201,11 @@ fn update(
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
-    let rates = |v: &Variable| -> Vec<f32> {
-        let factors = v.rate.factors().iter();
-        factors.map(|r| (f64::from(*r) * rate) as f32).collect()
-    };
-    let rates: Vec<Vec<f32>> = variables.iter().map(rates).collect();
+    let factors = variables.iter().map(|v| v.rate.unwrap_or(0.0));
+    let rates: Vec<f32> = factors.map(|r| (f64::from(r) * rate) as f32).collect();
     let mut moves = Vec::with_capacity(variables.len());
     let moments = state.moments.iter_mut();
-    for (((v, g), moments), rates) in variables.iter().zip(&gradients.of).zip(moments).zip(&rates) {
+    for (((v, g), moments), rate) in variables.iter().zip(&gradients.of).zip(moments).zip(&rates) {
         let (Some(gradient), Some(moments)) = (g, moments) else {
             continue;
         };
@@ -232,7 +213,7 @@ fn update(
             var: &v.var,
             gradient,
             moments,
-            learning_rates: rates,
+            learning_rates: std::slice::from_ref(rate),
             weight_decay: v.weight_decay,
         };
         match v.muon {

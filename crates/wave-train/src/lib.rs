@@ -15,8 +15,9 @@
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor, Var};
+//! use std::ops::ControlFlow;
 //! use wave_data::{Augment, Batch, Loader, Transform};
-//! use wave_train::{Alone, Flow, Hyperparameters, MicroBatch, Rate, Schedule, State, Variable};
+//! use wave_train::{Alone, Curve, Hyperparameters, MicroBatch, Schedule, State, Variable};
 //!
 //! # fn main() -> Result<(), wave_train::TrainError> {
 //! let data = wave_data::open("shapes")?;
@@ -28,7 +29,7 @@
 //! let variables = [Variable {
 //!     name: "head.weight".into(),
 //!     var: head.clone(),
-//!     rate: Rate::Uniform(1.0),
+//!     rate: Some(1.0),
 //!     weight_decay: 0.0,
 //!     muon: None,
 //! }];
@@ -37,7 +38,7 @@
 //!     wave_ops::soft_cross_entropy(&logits, &wave_train::batch_targets(batch, 8, 0.0)?)
 //! };
 //! let hyperparameters = Hyperparameters {
-//!     schedule: Schedule::Cosine { peak: 0.01, steps: 20, warmup: 2, floor: 0.01 },
+//!     schedule: Schedule { peak: 0.01, steps: 20, curve: Curve::Cosine { warmup: 2, floor: 0.01 } },
 //!     clip: Some(1.0),
 //!     ema_decay: None,
 //!     micro_batches: 2,
@@ -46,7 +47,7 @@
 //! let mut losses = Vec::new();
 //! wave_train::fit(&loader, &Alone, hyperparameters, &variables, &mut state, loss, |progress, _| {
 //!     losses.push(progress.loss);
-//!     Ok(Flow::Continue)
+//!     Ok(ControlFlow::Continue(()))
 //! })?;
 //! assert!(losses[19] < losses[0]);
 //! # Ok(())
@@ -64,12 +65,12 @@ mod state;
 
 pub use accumulate::MicroBatch;
 pub use batches::{Batches, Examples};
-pub use fit::{Flow, Hyperparameters, Progress, fit, step};
+pub use fit::{Hyperparameters, Progress, fit, step};
 pub use loss::{batch_targets, smoothed_targets};
 pub use metrics::{Scores, Tally, evaluate};
 pub use ranks::{Alone, Ranks, sum_over};
-pub use schedule::Schedule;
-pub use state::{Rate, State, Variable};
+pub use schedule::{Curve, Schedule};
+pub use state::{State, Variable};
 
 /// Why training stopped short.
 #[derive(Debug, thiserror::Error)]
@@ -85,12 +86,11 @@ pub enum TrainError {
     Observer(Box<dyn std::error::Error + Send + Sync>),
     /// The loss or the gradient was not finite for too many steps in a row.
     #[error(
-        "the loss or its gradient was not finite for {count} steps in a row, last at step {step}; \
-         lower the learning rate (now {learning_rate:e}), or lengthen the warm-up"
+        "the loss or its gradient was not finite for {} steps in a row, last at step {step}; lower \
+         the learning rate (now {learning_rate:e}), or lengthen the warm-up",
+        fit::PATIENCE
     )]
     NonFinite {
-        /// Steps in a row.
-        count: u32,
         /// The last of them.
         step: u64,
         /// Learning rate at that step.
@@ -108,7 +108,7 @@ pub enum TrainError {
         /// Steps done.
         step: u64,
     },
-    /// The observer asked to stop.
+    /// Training was interrupted after this many steps, which are saved.
     #[error("interrupted at step {0}; continue with --resume")]
     Interrupted(u64),
 }

@@ -28,14 +28,6 @@ pub trait Ranks: Sync {
     /// Replaces `values`, of equal length on every rank, with the first rank's.
     fn broadcast(&self, values: &mut [f32]);
 
-    /// The sums over the ranks of a flat f32 tensor that nothing else holds, on its own device: through
-    /// the host, unless the ranks' devices can reach each other.
-    fn sum_bucket(&self, bucket: Tensor) -> Result<Tensor> {
-        let mut values = bucket.to_vec1::<f32>()?;
-        self.sum(&mut values);
-        Tensor::from_vec(values, bucket.shape(), bucket.device())
-    }
-
     /// The first rank's number, which must be finite and not negative.
     fn of_first(&self, value: f64) -> f64 {
         let mut values = [if self.rank() == 0 { value } else { 0.0 }];
@@ -76,7 +68,7 @@ impl Ranks for Alone {
     fn broadcast(&self, _: &mut [f32]) {}
 }
 
-/// The sums of f32 tensors over the ranks, each on its own device.
+/// The sums of f32 tensors over the ranks, each on its own device. They pass through the host.
 ///
 /// All go in one flat bucket: the gradients of a transformer's blocks, nearly all of the data, come
 /// out of one operator at the end of the backward pass, so there is no computation left to overlap
@@ -85,15 +77,11 @@ pub fn sum_over(ranks: &dyn Ranks, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     if ranks.size() == 1 || tensors.is_empty() {
         return Ok(tensors.iter().map(|t| (*t).clone()).collect());
     }
-    let flat: Vec<Tensor> = tensors
-        .iter()
-        .map(|t| t.flatten_all())
-        .collect::<Result<_>>()?;
-    let bucket = match &flat[..] {
-        [one] => one.copy()?, // joined with nothing, it would still be the tensor itself
-        flat => Tensor::cat(flat, 0)?,
-    };
-    let bucket = ranks.sum_bucket(bucket)?;
+    let flat: Result<Vec<Tensor>> = tensors.iter().map(|t| t.flatten_all()).collect();
+    let bucket = Tensor::cat(&flat?, 0)?;
+    let mut values = bucket.to_vec1::<f32>()?;
+    ranks.sum(&mut values);
+    let bucket = Tensor::from_vec(values, bucket.shape(), bucket.device())?;
     let mut start = 0;
     let mut part = |t: &&Tensor| {
         let part = bucket.narrow(0, start, t.elem_count())?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use candle_core::Var;
 
 use super::*;
-use crate::{Rate, State, TrainError, Variable};
+use crate::{State, TrainError, Variable};
 use candle_core::Device;
 
 /// A rank that is a thread.
@@ -81,7 +81,7 @@ fn variables(values: &[f32]) -> Vec<Variable> {
     vec![Variable {
         name: "w".into(),
         var: Var::from_tensor(&tensor).unwrap(),
-        rate: Rate::Uniform(1.0),
+        rate: Some(1.0),
         weight_decay: 0.0,
         muon: None,
     }]

@@ -11,6 +11,8 @@ const RECOVERY: u64 = 100;
 /// Largest number of halvings of the learning rate.
 const MOST_HALVINGS: u64 = 10;
 
+type TrainResult<T> = std::result::Result<T, TrainError>;
+
 /// A named tensor that training changes.
 #[derive(Clone, Debug)]
 pub struct Variable {
@@ -18,40 +20,13 @@ pub struct Variable {
     pub name: String,
     /// The tensor.
     pub var: Var,
-    /// Factors on the learning rate.
-    pub rate: Rate,
+    /// Factor on the learning rate. None for a tensor that is saved with the state but not updated: a frozen
+    /// weight, or a buffer that the loss closure maintains itself (running statistics).
+    pub rate: Option<f32>,
     /// Weight decay, multiplied by the learning rate.
     pub weight_decay: f32,
     /// The matrices that Muon updates it as; AdamW updates it if `None`.
     pub muon: Option<Matrices>,
-}
-
-/// Factors on the learning rate of a variable.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rate {
-    /// Saved with the state but not updated: a frozen weight, or a buffer that the loss closure maintains
-    /// itself (running statistics).
-    Frozen,
-    /// One factor.
-    Uniform(f32),
-    /// One for each entry of the leading dimension, over which layers are stacked.
-    ByLayer(Vec<f32>),
-}
-
-impl Rate {
-    /// True if no gradient flows to the variable.
-    pub fn is_frozen(&self) -> bool {
-        matches!(self, Rate::Frozen)
-    }
-
-    /// None, one, or one for each layer.
-    pub(crate) fn factors(&self) -> &[f32] {
-        match self {
-            Rate::Frozen => &[],
-            Rate::Uniform(factor) => std::slice::from_ref(factor),
-            Rate::ByLayer(factors) => factors,
-        }
-    }
 }
 
 /// Everything the loop remembers between two steps.
@@ -72,16 +47,12 @@ pub struct State {
 impl State {
     /// The state before the first step.
     pub fn new(variables: &[Variable], keep_average: bool) -> Result<State> {
-        let average = if keep_average {
-            let values = |v: &Variable| v.var.flatten_all()?.to_vec1::<f32>();
-            Some(variables.iter().map(values).collect::<Result<_>>()?)
-        } else {
-            None
-        };
-        let moments = |v: &Variable| match (v.rate.is_frozen(), v.muon) {
-            (true, _) => Ok(None),
-            (false, None) => Moments::new(&v.var).map(Some),
-            (false, Some(_)) => Moments::momentum(&v.var).map(Some),
+        let values = |v: &Variable| v.var.flatten_all()?.to_vec1::<f32>();
+        let average = keep_average.then(|| variables.iter().map(values).collect::<Result<_>>());
+        let moments = |v: &Variable| match (v.rate, v.muon) {
+            (None, _) => Ok(None),
+            (Some(_), None) => Moments::new(&v.var).map(Some),
+            (Some(_), Some(_)) => Moments::momentum(&v.var).map(Some),
         };
         let moments = variables.iter().map(moments).collect::<Result<_>>()?;
         Ok(State {
@@ -89,7 +60,7 @@ impl State {
             skipped: 0,
             halved: (0, 0),
             moments,
-            average,
+            average: average.transpose()?,
         })
     }
 
@@ -157,11 +128,7 @@ impl State {
     ///
     /// # Errors
     /// [`TrainError::Apart`] if the ranks have different variables.
-    pub fn of_first(
-        self,
-        variables: &[Variable],
-        ranks: &dyn Ranks,
-    ) -> std::result::Result<State, TrainError> {
+    pub fn of_first(self, variables: &[Variable], ranks: &dyn Ranks) -> TrainResult<State> {
         if ranks.size() == 1 {
             return Ok(self);
         }
@@ -182,11 +149,7 @@ impl State {
     ///
     /// # Errors
     /// [`TrainError::Apart`] on all ranks if they do not.
-    pub fn check(
-        &self,
-        variables: &[Variable],
-        ranks: &dyn Ranks,
-    ) -> std::result::Result<(), TrainError> {
+    pub fn check(&self, variables: &[Variable], ranks: &dyn Ranks) -> TrainResult<()> {
         if ranks.size() == 1 {
             return Ok(());
         }
@@ -199,7 +162,7 @@ impl State {
         self.agree((hash >> 12) as f64, ranks) // 52 bits are exact
     }
 
-    fn agree(&self, own: f64, ranks: &dyn Ranks) -> std::result::Result<(), TrainError> {
+    fn agree(&self, own: f64, ranks: &dyn Ranks) -> TrainResult<()> {
         let differs = ranks.of_first(own) != own;
         match ranks.any(differs) {
             true => Err(TrainError::Apart { step: self.step }),
@@ -215,11 +178,11 @@ impl State {
         variables: &[Variable],
         weights: &BTreeMap<String, Tensor>,
         count: impl Fn(&str) -> Option<u64>,
-    ) -> std::result::Result<State, TrainError> {
+    ) -> TrainResult<State> {
         let count = |key: &str| {
             count(key).ok_or_else(|| TrainError::Mismatch(format!("it has no number {key}")))
         };
-        let take = |kind: &str, v: &Variable| -> std::result::Result<Tensor, TrainError> {
+        let take = |kind: &str, v: &Variable| -> TrainResult<Tensor> {
             let name = format!("{kind}.{}", v.name);
             match weights.get(&name) {
                 Some(t) if t.elem_count() == v.var.elem_count() => Ok(t.clone()),
@@ -244,7 +207,7 @@ impl State {
         for v in variables {
             let value = take("variable", v)?.reshape(v.var.shape())?;
             v.var.set(&value.to_device(v.var.device())?)?;
-            state.moments.push(if v.rate.is_frozen() {
+            state.moments.push(if v.rate.is_none() {
                 None
             } else {
                 let first = take("first_moment", v)?;

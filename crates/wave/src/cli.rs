@@ -5,7 +5,7 @@ mod data;
 mod make;
 mod result;
 
-use crate::{hub, inspect, manual, predict, shipped};
+use crate::{convert, hub, inspect, predict, shipped};
 use anyhow::Result;
 use arguments::{Cli, Command, Common};
 use clap::FromArgMatches;
@@ -17,9 +17,11 @@ use wave_run::error::{describe, exit_code, request};
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
+use wave_run::recipe::{means_nothing, to_table};
 use wave_run::terminal::{self, detail, tell};
 use wave_run::{device, lock, threads};
-use wave_stages::{eval, speed};
+use wave_stages::ancestor::Ancestors;
+use wave_stages::{adapt, condense, eval, expand, finetune, init, speed};
 
 /// Runs the command line of this process.
 ///
@@ -77,8 +79,8 @@ fn interrupt(interruption: &Interruption) {
 fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
     let Cli { command, common } = cli;
     let device = device::choose(&common.device, world.local_rank())?;
-    let ranks = world.connect(&device)?;
     // Ranks stop together, at the next step of a training.
+    let ranks = world.ranks();
     let _together = (ranks.size() > 1).then(|| interruption.saving());
     let context = Context::new(device, ranks, interruption.clone());
     let work = || {
@@ -94,16 +96,6 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
     threads::pool(common.threads)?.install(work)
 }
 
-/// Output of a command.
-enum Done {
-    /// The output of `--json`.
-    Result(Value),
-    /// The output of `--dry-run`.
-    Plan(String),
-    /// Text for another program.
-    Text(String),
-}
-
 fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> {
     only_shared_on_ranks(&command, context.ranks().size())?;
     let verbosity = match common.quiet || !context.is_first() {
@@ -112,73 +104,136 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
     };
     progress::set_verbosity(verbosity);
     let with = |flags| Make::new(flags, verbosity, context);
-    let done = match command {
-        Command::Run(it) => with(it.run).run(&it.recipe, it.data, false)?,
-        Command::Bench(it) => with(it.run).run(&it.recipe, it.data, true)?,
+    let result = match command {
+        Command::Run(it) => with(it.run).recipe(&it.recipe, it.data, false)?,
+        Command::Bench(it) => with(it.run).recipe(&it.recipe, it.data, true)?,
         Command::Condense {
             recipe,
             settings,
             print_recipe,
             run,
-        } => with(run).condense(recipe.as_deref(), &settings, print_recipe)?,
+        } => {
+            let make = with(run);
+            let (name, mut settings) = make.settings(recipe.as_deref(), "condense", &*settings)?;
+            if recipe.is_none() {
+                settings.minutes.get_or_insert(condense::MINUTES);
+            }
+            if print_recipe {
+                return terminal::print(&condense::print_recipe(&settings, context)?);
+            }
+            make.make(
+                "condense",
+                || condense::describe(&settings, None, context),
+                |out, options| {
+                    let ancestors = Ancestors::default();
+                    condense::condense(&name, &settings, &ancestors, out, options)
+                },
+            )?
+        }
         Command::Expand {
             templates,
             settings,
             run,
-        } => with(run).expand(templates.as_deref(), &settings)?,
+        } => {
+            let make = with(run);
+            let (_, settings) = make.settings(None, "expand", &*settings)?;
+            let training = &settings.training;
+            if training.images.data.is_none() {
+                let mut keys = to_table(training)?.into_iter().map(|(key, _)| key);
+                // A number of steps is refused with its own advice; a seed draws scalers too.
+                if let Some(key) = keys.find(|key| !["seed", "steps", "epochs"].contains(&&**key)) {
+                    return Err(means_nothing(&key, "expand without --data"));
+                }
+            }
+            let templates = shipped::resolve(templates.as_deref(), context)?;
+            make.make(
+                "expand",
+                || expand::describe(&templates.path, &settings, context),
+                |out, options| expand::expand(&templates, &settings, out, options),
+            )?
+        }
         Command::Adapt {
             templates,
             recipe,
             settings,
             run,
-        } => with(run).adapt(&templates, recipe.as_deref(), &settings)?,
+        } => {
+            let make = with(run);
+            let (_, settings) = make.settings(recipe.as_deref(), "adapt", &*settings)?;
+            let templates = shipped::resolve(Some(&templates), context)?.path;
+            make.make(
+                "adapt",
+                || adapt::describe(&templates, &settings, context),
+                |out, options| adapt::adapt(&templates, &settings, out, options),
+            )?
+        }
         Command::Init {
             method,
             settings,
             run,
-        } => with(run).init(&method, &settings)?,
+        } => {
+            let make = with(run);
+            let (_, settings) = make.settings(None, "init", &*settings)?;
+            let settings = init::own(&method, &to_table(&settings)?)?;
+            make.make(
+                "init",
+                || init::describe(&method, &settings, context),
+                |out, options| init::init(&method, &settings, out, options),
+            )?
+        }
         Command::Finetune {
             model,
             recipe,
             settings,
             run,
-        } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
-        Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
-        Command::Eval { model, settings } => Done::Result(eval::eval(&model, &settings, context)?),
-        Command::Predict(it) => Done::Result(predict::predict(&it, verbosity, context)?),
+        } => {
+            let make = with(run);
+            let (_, settings) = make.settings(recipe.as_deref(), "finetune", &*settings)?;
+            make.make(
+                "finetune",
+                || finetune::describe(&model, &settings, context),
+                |out, options| finetune::finetune(&model, &settings, out, options),
+            )?
+        }
+        Command::Convert { model, output, run } => {
+            if !run.set.is_empty() {
+                return Err(request(
+                    "--set: convert has no recipe; give --format and --dtype",
+                ));
+            }
+            with(run).make(
+                "convert",
+                || convert::describe(&model, &output, context),
+                |out, options| convert::convert(&model, &output, out, options),
+            )?
+        }
+        Command::Eval { model, settings } => eval::eval(&model, &settings, context)?,
+        Command::Predict(it) => predict::predict(&it, verbosity, context)?,
         Command::Inspect { path, pictures } => {
             for written in pictures.plots.iter().chain(&pictures.html) {
                 lock::check_idle(written)?;
             }
-            Done::Result(inspect::inspect(&path, &pictures, context)?)
+            inspect::inspect(&path, &pictures, context)?
         }
-        Command::Templates { hub: true, .. } => Done::Result(shipped::on_hub()?),
-        Command::Templates { dirs, .. } => Done::Result(shipped::list(&dirs, context)?),
-        Command::Data { command } => Done::Result(data::data(command)?),
+        Command::Templates { hub: true, .. } => shipped::on_hub()?,
+        Command::Templates { dirs, .. } => shipped::list(&dirs, context)?,
+        Command::Data { command } => data::data(command)?,
         Command::Publish {
             dir,
             settings,
             dry_run,
-        } => Done::Result(hub::publish(&dir, &settings, dry_run, context)?),
-        Command::Pull { name, out } => Done::Result(hub::pull(&name, out.as_deref())?),
-        Command::Speed { settings } => Done::Result(speed::speed(&settings, context)?),
+        } => hub::publish(&dir, &settings, dry_run, context)?,
+        Command::Pull { name, out } => hub::pull(&name, out.as_deref())?,
+        Command::Speed { settings } => speed::speed(&settings, context)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut arguments::command(), "wave", &mut script);
-            Done::Text(String::from_utf8_lossy(&script).into_owned())
-        }
-        Command::Man { dir } => {
-            lock::check_idle(&dir)?;
-            Done::Result(manual::write(arguments::command(), &dir)?)
+            return terminal::print(&String::from_utf8_lossy(&script));
         }
     };
+    print(common, &result, context)?;
     // Predictions are printed even if some images could not be read.
-    let whole = match &done {
-        Done::Result(result) => predict::check(result),
-        _ => Ok(()),
-    };
-    print(common, done, context)?;
-    whole
+    predict::check(&result)
 }
 
 /// Refuses several ranks for commands that run in one process only.
@@ -201,19 +256,15 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
     }
 }
 
-/// Prints on the first rank, unless only errors are wanted.
-fn print(common: &Common, done: Done, context: &Context) -> Result<()> {
-    let text = match (done, common.json) {
-        (Done::Text(text), _) => return terminal::print(&text),
-        (Done::Plan(plan), true) => format!("{}\n", serde_json::json!({ "plan": plan })),
-        (Done::Plan(plan), false) => plan,
-        (Done::Result(result), true) => format!("{result}\n"),
-        (Done::Result(result), false) => result::text(&result, common.verbose),
-    };
-    match context.is_first() && (common.json || !common.quiet) {
-        true => terminal::print(&text),
-        false => Ok(()),
+/// Prints a result on the first rank, unless only errors are wanted.
+fn print(common: &Common, result: &Value, context: &Context) -> Result<()> {
+    if !context.is_first() || (common.quiet && !common.json) {
+        return Ok(());
     }
+    terminal::print(&match common.json {
+        true => format!("{result}\n"),
+        false => result::text(result, common.verbose),
+    })
 }
 
 #[cfg(test)]

@@ -44,7 +44,6 @@ pub fn describe(from: &Path, output: &Output, context: &Context) -> Result<Strin
     ))
 }
 
-/// The model and its layout.
 fn read(from: &Path, output: &Output, context: &Context) -> Result<(Model, Layout)> {
     let model = Model::read(from, context)?;
     let layout = Layout::of(output, &model.network)?;

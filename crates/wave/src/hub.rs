@@ -34,12 +34,12 @@ pub struct Publish {
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
+    use anyhow::Context as _;
     use serde_json::json;
     use wave_artefacts::model::Model;
     use wave_artefacts::{delta, origin, templates};
     use wave_hub::Kind;
     use wave_hub::hub::{self, HubName, HubSettings, PublishOptions, RepoName};
-    use wave_run::error::request;
     use wave_run::locate::{on_hub, with_progress};
 
     /// Publishes a template or model directory as a single commit. Returns the output of `--json`.
@@ -53,18 +53,13 @@ mod connected {
         let repo: RepoName = repo.parse()?;
         check(dir, context)?;
         let license = settings.license.as_deref();
-        let card = std::fs::read_to_string(dir.join("README.md")).ok();
-        if let (Some(license), None) = (license, &card) {
-            return Err(request(format!(
-                "--license {license}: {} has no README.md to name it in; write one that starts with a \
-                 line `---`, the line `license: {license}` and another `---`",
-                dir.display()
-            )));
-        }
-        // Without a card, the plan generates one.
-        let mut card = card.map(|card| origin::published(&card, &repo.to_string(), license));
+        let card = wave_hub::read_text(&dir.join("README.md")).context(
+            "cannot publish without a card: a README.md that starts with a line `---`, lines such \
+             as `license: mit`, and another `---`",
+        )?;
+        let mut card = origin::published(&card, &repo.to_string(), license);
         if dir.join(wave_hub::PICTURE_FILE).is_file() {
-            card = card.as_deref().map(origin::illustrated);
+            card = origin::illustrated(&card);
         }
         let options = PublishOptions {
             private: settings.private,
@@ -76,17 +71,17 @@ mod connected {
         };
         let hub = HubSettings::from_env()?;
         let done = with_progress(|progress| hub::publish(&hub, dir, &repo, &options, progress))?;
-        let files = done.plan.files.iter();
+        let files = done.files.iter();
         let files = files.map(|f| json!({ "path": f.path, "bytes": f.bytes, "sha256": f.sha256 }));
         let mut result = json!({
             "repo": repo.to_string(),
             "commit": done.commit,
             "url": done.url,
             "files": files.collect::<Value>(),
-            "left_out": done.plan.left_out,
+            "left_out": done.left_out,
         });
         if dry_run {
-            result["card"] = json!(done.plan.card);
+            result["card"] = json!(options.card);
         }
         Ok(result)
     }
@@ -98,7 +93,7 @@ mod connected {
             Kind::Delta => drop(delta::fetch(dir, context)?),
             Kind::Model => drop(Model::read(dir, context)?),
             // This layout also holds networks for other inputs than images.
-            Kind::Transformers => {}
+            Kind::Transformers => drop(wave_hub::read_transformers(dir)?),
         }
         Ok(())
     }

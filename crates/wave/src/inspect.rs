@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::delta::{self, DeltaDir};
 use wave_artefacts::model::{Model, Network, decimal, without_article};
-use wave_artefacts::preprocessing;
 use wave_artefacts::templates::{self, TemplateDir};
+use wave_artefacts::{preprocessing, towers, zero_shot};
 use wave_hub::{Preprocessing, Source};
 use wave_models::Weights;
 use wave_models::transformer::TransformerShape;
@@ -21,13 +21,12 @@ use wave_run::paths::text;
 use wave_run::plot;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{Images, Pictures};
-use wave_stages::budget::Surface;
+use wave_stages::record::Surface;
 
 mod composer;
 mod html;
 mod page;
 mod pictures;
-mod towers;
 
 pub(crate) use page::sides;
 
@@ -86,7 +85,7 @@ struct Found {
     summary: Value,
     model: Option<Model>,
     templates: Option<TemplateDir>,
-    /// `scalers.{layer}.{part}` of an expanded model.
+    /// Tensors, among them the `scalers.{layer}.{part}` of an expanded model.
     scalers: Weights,
 }
 
@@ -103,10 +102,10 @@ impl Found {
             found.summary["kind"] = json!("tensors");
             found.summary["parameters"] = json!(count(&weights));
             found.summary["metadata"] = json!(metadata);
-            found.scalers = scalers_among(weights);
+            found.scalers = weights;
             return Ok(found);
         }
-        if let Some(summary) = towers::describe(path)? {
+        if let Some(summary) = describe_towers(path)? {
             found.summary = summary;
             return Ok(found);
         }
@@ -126,7 +125,7 @@ impl Found {
                 let (tensors, _) = wave_hub::read_tensors(&path.join("model.safetensors"))?;
                 found.summary = describe_model(path, &model, count(&scalers), &tensors)?;
                 found.model = Some(model);
-                found.scalers = scalers_among(scalers);
+                found.scalers = scalers;
             }
         }
         Ok(found)
@@ -221,6 +220,9 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
         Network::Transformer(shape) => (None, Some(shape)),
         _ => (None, None),
     };
+    // Number of parameters by origin, as far as known.
+    let from_templates = model.provenance.get("parameters").cloned();
+    let ledger = from_templates.or((scalers > 0).then(|| json!({ "scalers": scalers })));
     let mut all = json!({
         "kind": "model",
         "architecture": without_article(model.network.family()),
@@ -240,7 +242,7 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
         "crop_pct": decimal(transform.crop_pct),
         "parameters": model.parameters(),
         "preprocessing": describe_steps(&steps),
-        "ledger": ledger(model, scalers),
+        "ledger": ledger,
         "provenance": model.provenance,
         "tensors": shapes(tensors),
     });
@@ -248,6 +250,50 @@ fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights)
         all.retain(|_, value| !value.is_null());
     }
     Ok(all)
+}
+
+/// A directory with a CLIP or SigLIP, whose classes are given later as texts; `None` if it holds another model.
+fn describe_towers(dir: &Path) -> Result<Option<Value>> {
+    let Some((_, dual)) = towers::read(dir)? else {
+        return Ok(None);
+    };
+    let (image, text) = (&dual.images.tower, &dual.text);
+    let (steps, transform) = zero_shot::preprocessing(dir, &dual)?;
+    let mut vision = tower(image);
+    vision["patch"] = json!(image.patch);
+    let mut parts = image.parts();
+    parts.retain(|part| part != "no classifier"); // texts take its place
+    vision["parts"] = json!(parts);
+    let mut words = tower(&text.blocks);
+    words["vocabulary"] = json!(text.vocabulary);
+    words["context"] = json!(text.context);
+    let (tensors, _) = wave_hub::read_tensors(&dir.join("model.safetensors"))?;
+    let mut all = json!({
+        "kind": "model",
+        "architecture": without_article(dual.images.family),
+        "classes": "texts, by --labels",
+        "image_tower": vision,
+        "text_tower": words,
+        "embedding": dual.images.embedding,
+        "logit_scale": decimal(dual.logit_scale.exp()),
+        "trains": false,
+        "image_size": image.image_size,
+        "channels": image.channels,
+        "mean": decimals(&transform.mean),
+        "std": decimals(&transform.std),
+        "crop_pct": decimal(transform.crop_pct),
+        "preprocessing": describe_steps(&steps),
+        "parameters": dual.parameters(),
+        "tensors": shapes(&tensors),
+    });
+    if let Some(bias) = dual.logit_bias {
+        all["logit_bias"] = json!(decimal(bias));
+    }
+    Ok(Some(all))
+}
+
+fn tower(shape: &TransformerShape) -> Value {
+    json!({"depth": shape.depth, "width": shape.width, "heads": shape.heads})
 }
 
 /// The tokens that the classifier reads.
@@ -264,21 +310,6 @@ fn describe_steps(steps: &Preprocessing) -> Value {
     let steps = steps.described();
     let row = |(step, value, source): &(&str, String, &Source)| json!({"step": step, "value": value, "from": source.to_string()});
     steps.iter().map(row).collect()
-}
-
-/// Number of parameters by origin, as far as known.
-fn ledger(model: &Model, scalers: usize) -> Value {
-    match model.provenance.get("parameters") {
-        Some(from_templates) => from_templates.clone(),
-        None if scalers > 0 => json!({ "scalers": scalers }),
-        None => Value::Null,
-    }
-}
-
-fn scalers_among(mut weights: Weights) -> Weights {
-    let some = |t: &Tensor| t.rank() == 3 && t.elem_count() > 0;
-    weights.retain(|name, t| name.starts_with("scalers.") && some(t));
-    weights
 }
 
 fn decimals(values: &[f32]) -> Vec<f64> {

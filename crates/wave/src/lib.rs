@@ -34,13 +34,12 @@ pub mod guide {}
 pub mod methods {}
 pub mod hub;
 pub mod inspect;
-pub mod manual;
 pub mod predict;
 pub mod run;
 pub mod shipped;
 
 pub use wave_artefacts::{classifier, delta, model, templates};
-pub use wave_bench::{bench, report};
+pub use wave_bench::bench;
 pub use wave_run::error::{Error, ErrorKind};
 pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
 pub use wave_stages::{adapt, condense, eval, expand, finetune, init};

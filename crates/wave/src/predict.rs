@@ -200,7 +200,6 @@ pub(crate) fn text(predictions: &[Value]) -> String {
     text
 }
 
-/// Predictions as CSV.
 fn table(predictions: &[Value]) -> String {
     let mut text = String::from("image,index,label,probability\n");
     for p in predictions {

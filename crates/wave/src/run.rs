@@ -69,7 +69,10 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     })?;
     let mut recipe = recipe.clone();
     if recipe.has("ancestor") {
-        let dir = train_ancestor(&recipe, out, options)?;
+        let (method, start, finetune) = ancestor_table(&recipe)?;
+        let [untrained, dir] = ["ancestor-start", "ancestor"].map(|name| out.join(name));
+        init::init(&method, &start, &untrained, options)?;
+        finetune::finetune(&untrained, &finetune, &dir, options)?;
         let ancestor = toml::Value::String(dir.display().to_string());
         let condense = Table::from_iter([("ancestor".to_owned(), ancestor)]);
         let mut table = Table::from_iter([("condense".to_owned(), condense.into())]);
@@ -86,22 +89,19 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         };
         return bench::bench(&recipe, out, lock.as_ref(), &options);
     }
-    let mut dir = out.join("condense");
+    let [templates, model, tuned] = ["condense", "expand", "finetune"].map(|stage| out.join(stage));
+    let (name, ancestors) = (&recipe.name, Ancestors::default());
     let settings: Condense = recipe.stage("condense", None)?;
-    let ancestors = Ancestors::default();
-    let name = &recipe.name;
-    let mut rows = vec![condense::condense(
-        name, &settings, &ancestors, &dir, options,
-    )?];
+    let condensed = condense::condense(name, &settings, &ancestors, &templates, options)?;
+    let mut rows = vec![condensed];
     if recipe.has("expand") {
-        let templates = std::mem::replace(&mut dir, out.join("expand"));
         let settings: Expand = recipe.stage("expand", None)?;
-        rows.push(expand::expand(&templates.into(), &settings, &dir, options)?);
+        let templates = templates.into();
+        rows.push(expand::expand(&templates, &settings, &model, options)?);
     }
     if recipe.has("finetune") {
-        let model = std::mem::replace(&mut dir, out.join("finetune"));
         let settings: Finetune = recipe.stage("finetune", None)?;
-        rows.push(finetune::finetune(&model, &settings, &dir, options)?);
+        rows.push(finetune::finetune(&model, &settings, &tuned, options)?);
     }
     Ok(json!({ "out": paths::text(out), "rows": rows }))
 }
@@ -147,28 +147,29 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
 /// Removes the results of earlier runs in `out`, so that after a kill a stage not yet reached does not
 /// look complete.
 fn start_over(out: &Path) -> Result<()> {
-    let entries = |dir: &str| -> Result<Vec<PathBuf>> {
-        let dir = out.join(dir);
-        if !dir.is_dir() {
-            return Ok(Vec::new());
-        }
-        let entries = fs::read_dir(&dir).and_then(|all| all.map(|e| Ok(e?.path())).collect());
-        entries.with_context(|| format!("cannot read {}", dir.display()))
-    };
     let stages = "ancestor-start ancestor condense expand finetune".split(' ');
     let mut parts: Vec<PathBuf> = stages.map(|stage| out.join(stage)).collect();
     for kind in ["donors", "templates", "pretrained"] {
-        parts.extend(entries(kind)?);
+        parts.extend(entries(&out.join(kind))?);
     }
     for part in parts {
         run_dir::discard(&part)?;
     }
-    for cell in entries("cells")? {
+    for cell in entries(&out.join("cells"))? {
         if cell.extension().is_some_and(|e| e == "json") {
             fs::remove_file(&cell).with_context(|| format!("cannot remove {}", cell.display()))?;
         }
     }
     Ok(())
+}
+
+/// The paths in a directory; none if it is not one.
+pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(dir).and_then(|all| all.map(|entry| Ok(entry?.path())).collect());
+    entries.with_context(|| format!("cannot read {}", dir.display()))
 }
 
 /// The values of all keys of this name.
@@ -268,11 +269,11 @@ fn describe_stages(
     }
     if recipe.has("finetune") {
         let settings: Finetune = recipe.stage("finetune", None)?;
-        text += "\n[finetune]\n";
-        text += &match settings.training.images.data {
+        let plan = match settings.training.images.data {
             None => "not planned: no data is given\n".to_owned(),
             Some(_) => describe_finetune(model, &settings, context).context("[finetune]")?,
         };
+        text += &format!("\n[finetune]\n{plan}");
     }
     Ok(text)
 }
@@ -282,7 +283,7 @@ fn describe_finetune(model: Model, settings: &Finetune, context: &Context) -> Re
     let plan = FinetunePlan::new(settings)?;
     let path = plan.given.ancestor.as_deref();
     let ancestor = ancestor::planned(path, &plan.given.zero_shot, context)?;
-    Prepared::new(model, ancestor, plan, None, context)?.describe()
+    Prepared::new(model, ancestor, plan, context)?.describe()
 }
 
 /// The plan for the ancestor that a recipe trains, and the untrained ancestor.
@@ -297,7 +298,7 @@ fn describe_ancestor(
     let model = init::new_model(&method, &start, context)?;
     let ancestor = Ancestor::new(model.clone(), String::new(), Value::Null, context)?;
     let plan = FinetunePlan::new(&finetune);
-    let plan = plan.and_then(|plan| Prepared::new(model, None, plan, None, context));
+    let plan = plan.and_then(|plan| Prepared::new(model, None, plan, context));
     let text = plan
         .and_then(|plan| plan.describe())
         .context("[ancestor]")?;
@@ -321,14 +322,4 @@ fn ancestor_table(recipe: &Recipe) -> Result<(String, Init, Finetune)> {
         start.data = images.data.clone();
     }
     Ok((method.unwrap_or("default".into()), start, finetune))
-}
-
-/// Initialises and trains the recipe's ancestor; returns its directory.
-fn train_ancestor(recipe: &Recipe, out: &Path, options: &Options) -> Result<PathBuf> {
-    let (method, start, finetune) = ancestor_table(recipe)?;
-    let untrained = out.join("ancestor-start");
-    init::init(&method, &start, &untrained, options)?;
-    let dir = out.join("ancestor");
-    finetune::finetune(&untrained, &finetune, &dir, options)?;
-    Ok(dir)
 }

@@ -1,5 +1,6 @@
 //! Template sets: the ones included in the command, and the list of `wave templates`.
 
+use crate::run::entries;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::fs;
@@ -80,7 +81,6 @@ fn unpacked(set: &Shipped, context: &Context) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The user's cache directory.
 fn cache() -> Result<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let own = var("XDG_CACHE_HOME").map(PathBuf::from);
@@ -97,11 +97,11 @@ fn cache() -> Result<PathBuf> {
 /// The available templates: the ones included in the command, in the directory `templates` and in the
 /// download cache, and in `dirs` (or directories in these). Returns the output of `--json`.
 pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
-    let mut rows = Vec::new();
+    let mut found = Vec::new();
     for set in &SETS {
-        rows.push(row(set.name, &templates::read(&unpacked(set, context)?)?));
+        found.push((set.name.to_owned(), unpacked(set, context)?));
     }
-    let mut found = within(Path::new("templates"))?;
+    let mut local = within(Path::new("templates"))?;
     for dir in dirs {
         let inside = match is_set(dir) {
             true => vec![dir.clone()],
@@ -113,17 +113,13 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
                 dir.display()
             )));
         }
-        found.extend(inside);
+        local.extend(inside);
     }
-    for dir in found {
-        rows.push(row(&paths::text(&dir), &templates::read(&dir)?));
-    }
-    for (name, dir) in downloaded()? {
-        if is_set(&dir) {
-            rows.push(row(&name, &templates::read(&dir)?));
-        }
-    }
-    Ok(json!({ "templates": rows }))
+    found.extend(local.into_iter().map(|dir| (paths::text(&dir), dir)));
+    found.extend(downloaded().into_iter().filter(|(_, dir)| is_set(dir)));
+    let rows = found.iter();
+    let rows = rows.map(|(name, dir)| Ok(row(name, &templates::read(dir)?)));
+    Ok(json!({ "templates": rows.collect::<Result<Value>>()? }))
 }
 
 /// The most downloaded template sets on the hub, by their tags. Returns the output of `--json`.
@@ -147,27 +143,22 @@ pub fn on_hub() -> Result<Value> {
 
 /// Names on the hub with their cache directories.
 #[cfg(feature = "hub")]
-fn downloaded() -> Result<Vec<(String, PathBuf)>> {
+fn downloaded() -> Vec<(String, PathBuf)> {
     use wave_hub::hub::{HubSettings, cached};
     let names = |(name, dir)| (format!("hf:{name}"), dir);
     // Without a cache directory there are no downloads.
     let all = HubSettings::from_env().map_or_else(|_| Vec::new(), |settings| cached(&settings));
-    Ok(all.into_iter().map(names).collect())
+    all.into_iter().map(names).collect()
 }
 
 #[cfg(not(feature = "hub"))]
-fn downloaded() -> Result<Vec<(String, PathBuf)>> {
-    Ok(Vec::new())
+fn downloaded() -> Vec<(String, PathBuf)> {
+    Vec::new()
 }
 
 /// The template directories in a directory, sorted; none if it is not one.
 fn within(dir: &Path) -> Result<Vec<PathBuf>> {
-    if !dir.is_dir() {
-        return Ok(Vec::new());
-    }
-    let entries = fs::read_dir(dir).and_then(|all| all.map(|entry| Ok(entry?.path())).collect());
-    let mut all: Vec<PathBuf> =
-        entries.with_context(|| format!("cannot read {}", dir.display()))?;
+    let mut all = entries(dir)?;
     all.retain(|dir| is_set(dir));
     all.sort();
     Ok(all)
@@ -188,7 +179,7 @@ fn row(name: &str, found: &TemplateDir) -> Value {
     let top1 = recorded.iter().map(|a| a.top1);
     json!({
         "name": name,
-        "data": config.provenance.data,
+        "data": config.provenance["data"],
         "image_size": config.image_size,
         "classes": config.classes,
         "depth_range": range(|a| a.depth),

@@ -2,7 +2,7 @@
 
 use crate::check::{affine, batch_norm, check_weights, count, dims, divides, refuse_value, sizes};
 use crate::fold::{self, Normed};
-use crate::{Activation, ShapeError, Weights};
+use crate::{Activation, Checked, Weights};
 
 /// Value channels divided by key channels in downsampling attention.
 pub(super) const SHRINKING_VALUES: usize = 4;
@@ -65,54 +65,20 @@ impl LevitShape {
         (0..stage).fold(first, |side, _| side.div_ceil(2))
     }
 
-    /// Checks that the sizes fit each other.
-    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
-        sizes(&[
-            ("image_size", self.image_size),
-            ("channels", self.channels),
-            ("key", self.key),
-            ("stages", self.stages.len()),
-            ("classes", self.classes),
-        ])?;
-        if !(3..=4).contains(&self.stem) {
-            return refuse_value("stem", format!("{} convolutions", self.stem), "3 or 4");
-        }
-        for stage in &self.stages {
-            sizes(&[
-                ("width", stage.width),
-                ("depth", stage.depth),
-                ("heads", stage.heads),
-                ("value", stage.value),
-                ("hidden", stage.hidden),
-                ("width / key", stage.width / self.key),
-            ])?;
-        }
-        divides("stride", self.stride(), "image_size", self.image_size)?;
-        divides("stem", 1 << (self.stem - 1), "width", self.stages[0].width)?;
-        let activations = [Activation::HardSwish, Activation::Silu];
-        self.activation.among(&activations, "hard_swish or silu")
-    }
-
     /// Infers the sizes from weights under timm's names.
-    ///
-    /// # Errors
-    /// If the weights are not those of a LeViT: names the missing or misshapen tensor.
-    pub fn infer(
-        weights: &Weights,
-        activation: Activation,
-    ) -> std::result::Result<LevitShape, ShapeError> {
+    pub fn infer(weights: &Weights, activation: Activation) -> Checked<LevitShape> {
         let [_, channels, _, _] = dims(weights, "stem.conv1.linear.weight")?;
         let stem = count(weights, |i| format!("stem.conv{}.linear.weight", i + 1));
         let first = "stages.0.blocks.0.attn.qkv.linear.weight";
         let convolutional = weights.get(first).is_some_and(|t| t.rank() == 4);
-        let rows = |name: &str| -> std::result::Result<[usize; 2], ShapeError> {
+        let rows = |name: &str| -> Checked<[usize; 2]> {
             if convolutional {
                 let [out, inputs, _, _] = dims(weights, name)?;
                 return Ok([out, inputs]);
             }
             dims(weights, name)
         };
-        let attention = |stage: usize| -> std::result::Result<[usize; 5], ShapeError> {
+        let attention = |stage: usize| -> Checked<[usize; 5]> {
             let name = format!("stages.{stage}.blocks.0.attn");
             let [heads, tokens] = dims(weights, &format!("{name}.attention_biases"))?;
             let [outputs, _] = rows(&format!("{name}.qkv.linear.weight"))?;
@@ -139,7 +105,7 @@ impl LevitShape {
                     hidden,
                 })
             })
-            .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
+            .collect::<Checked<Vec<_>>>()?;
         let [classes, _] = dims(weights, "head.linear.weight")?;
         let shape = LevitShape {
             image_size: tokens.isqrt() << stem.min(4),
@@ -152,7 +118,35 @@ impl LevitShape {
             convolutional,
             activation,
         };
-        shape.validate()?;
+        sizes(&[
+            ("image_size", shape.image_size),
+            ("channels", shape.channels),
+            ("key", shape.key),
+            ("stages", shape.stages.len()),
+            ("classes", shape.classes),
+        ])?;
+        if !(3..=4).contains(&shape.stem) {
+            return refuse_value("stem", format!("{} convolutions", shape.stem), "3 or 4");
+        }
+        for stage in &shape.stages {
+            sizes(&[
+                ("width", stage.width),
+                ("depth", stage.depth),
+                ("heads", stage.heads),
+                ("value", stage.value),
+                ("hidden", stage.hidden),
+                ("width / key", stage.width / shape.key),
+            ])?;
+        }
+        divides("stride", shape.stride(), "image_size", shape.image_size)?;
+        divides(
+            "stem",
+            1 << (shape.stem - 1),
+            "width",
+            shape.stages[0].width,
+        )?;
+        let activations = [Activation::HardSwish, Activation::Silu];
+        shape.activation.among(&activations, "hard_swish or silu")?;
         check_weights(weights, &shape.parameters())?;
         Ok(shape)
     }

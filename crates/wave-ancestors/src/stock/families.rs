@@ -108,23 +108,6 @@ impl Family {
         }
     }
 
-    /// The module name of the classifier.
-    pub(super) fn classifier(self) -> &'static str {
-        match self {
-            Family::MobileNetV4 => "classifier",
-            _ => "head.fc",
-        }
-    }
-
-    /// A registered network with different outputs whose tensors have the same names and shapes, so that
-    /// weights alone do not identify this family.
-    pub(super) fn twin(self) -> Option<&'static str> {
-        match self {
-            Family::MobileNetV4 => Some("a mobilenetv4_conv_aa or _blur"),
-            _ => None,
-        }
-    }
-
     /// A tensor with as many values as there are pooled features.
     pub(super) fn last(self) -> &'static str {
         match self {

@@ -1,18 +1,17 @@
 //! Artefacts that methods start from, made once for all sizes: donors and templates.
 
 use super::cells::parallel;
-use super::table::{DonorTable, Grid, TEMPLATES};
 use super::{Bench, Frame};
+use crate::grid::{DonorTable, Grid, TEMPLATES};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wave_artefacts::layout::Layout;
 use wave_artefacts::model::{Model, Network};
-use wave_init::{Donor, Spent};
+use wave_init::{Choices, Donor};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::interrupt::Interruption;
 use wave_run::locate;
 use wave_run::lock::Lock;
 use wave_run::paths;
@@ -21,16 +20,16 @@ use wave_run::settings::{Condense, Finetune, Output, ZeroShot};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options};
-use wave_stages::init::{self, MethodOptions};
+use wave_stages::init;
 
-/// A directory for each condensation, or the error.
-type StageOutput = std::result::Result<Vec<PathBuf>, String>;
-
-/// Directories of donors and templates.
+/// Directories of donors and templates, one for each condensation.
+#[derive(Default)]
 pub(super) struct Artefacts {
-    donors: BTreeMap<String, StageOutput>,
+    donors: BTreeMap<String, Vec<PathBuf>>,
     /// By method.
-    templates: BTreeMap<String, StageOutput>,
+    templates: BTreeMap<String, Vec<PathBuf>>,
+    /// Errors of the directories that could not be made or found.
+    failed: BTreeMap<PathBuf, String>,
 }
 
 impl Artefacts {
@@ -44,40 +43,36 @@ impl Artefacts {
         out: &Path,
         options: &Options,
     ) -> Result<Artefacts> {
-        let (count, jobs) = (grid.bench.condensations, grid.bench.jobs);
-        let (context, interruption) = (&options.context, options.context.interruption());
-        let mut donors = BTreeMap::new();
+        let count = grid.bench.condensations;
+        let context = &options.context;
+        let mut made = Artefacts::default();
         let mut work = Vec::new();
         for (name, donor) in &grid.bench.donors {
-            if let Some(dir) = &donor.model {
-                donors.insert(name.clone(), given(dir, context));
-                continue;
+            let dirs = match &donor.model {
+                Some(dir) => made.given(dir, context),
+                None => numbered(out, "donors", name, count),
+            };
+            if donor.model.is_none() {
+                for (c, dir) in dirs.iter().enumerate() {
+                    let settings = donor_settings(recipe, donor, frame, c)?;
+                    work.push((dir.clone(), (donor, settings)));
+                }
             }
-            let dirs = numbered(out, "donors", name, count);
-            for (c, dir) in dirs.iter().enumerate() {
-                let settings = donor_settings(recipe, donor, frame, c)?;
-                work.push((name.clone(), (donor, settings, dir.clone())));
-            }
-            donors.insert(name.clone(), Ok(dirs));
+            made.donors.insert(name.clone(), dirs);
         }
-        all(
-            &work,
-            jobs,
-            interruption,
-            &mut donors,
-            |(donor, settings, dir)| train_donor(donor, settings, frame, dir, options),
-        )?;
+        made.all(grid, context, &work, |(donor, settings), dir| {
+            train_donor(donor, settings, frame, dir, options)
+        })?;
 
-        let mut templates: BTreeMap<String, StageOutput> = BTreeMap::new();
-        let mut work: Vec<(String, (Condense, PathBuf))> = Vec::new();
+        let mut work: Vec<(PathBuf, Condense)> = Vec::new();
         let mut owners: Vec<(String, Condense)> = Vec::new();
-        let mut twins: Vec<(String, String)> = Vec::new();
         for (name, method) in &grid.methods {
             if method.start != TEMPLATES {
                 continue;
             }
             if let Some(dir) = &method.templates {
-                templates.insert(name.clone(), given(dir, context));
+                let dirs = made.given(dir, context);
+                made.templates.insert(name.clone(), dirs);
                 continue;
             }
             let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
@@ -93,64 +88,89 @@ impl Artefacts {
             }
             // Equal settings share one condensation.
             if let Some((owner, _)) = owners.iter().find(|(_, other)| other == &settings) {
-                twins.push((name.clone(), owner.clone()));
+                let dirs = made.templates[owner].clone();
+                made.templates.insert(name.clone(), dirs);
                 continue;
             }
-            owners.push((name.clone(), settings.clone()));
             let dirs = numbered(out, "templates", name, count);
             for (c, dir) in dirs.iter().enumerate() {
                 let mut settings = settings.clone();
                 settings.training.optimisation.seed = Some(seed + c as u64);
                 if let Some(donor) = &method.donor {
-                    // Otherwise the missing path fails with a clear message.
-                    if let Ok(dirs) = &donors[donor] {
-                        settings.ancestor = Some(pick(dirs, c as u64).display().to_string());
-                    }
+                    // The missing path of a failed donor fails with a clear message.
+                    let dir = pick(&made.donors[donor], c as u64);
+                    settings.ancestor = Some(dir.display().to_string());
                 }
-                work.push((name.clone(), (settings, dir.clone())));
+                work.push((dir.clone(), settings));
             }
-            templates.insert(name.clone(), Ok(dirs));
+            owners.push((name.clone(), settings));
+            made.templates.insert(name.clone(), dirs);
         }
-        all(
-            &work,
-            jobs,
+        made.all(grid, context, &work, |settings, dir| {
+            condense::condense(&recipe.name, settings, ancestors, dir, options).map(drop)
+        })?;
+        Ok(made)
+    }
+
+    /// An existing artefact: a directory, or a name on a hub.
+    fn given(&mut self, name: &str, context: &Context) -> Vec<PathBuf> {
+        let located = locate::locate(Path::new(name), context);
+        let dir = located.unwrap_or_else(|error| {
+            let dir = PathBuf::from(name);
+            self.failed.insert(dir.clone(), format!("{error:#}"));
+            dir
+        });
+        vec![dir]
+    }
+
+    /// Makes the artefacts of some directories, and records the errors.
+    fn all<T: Sync>(
+        &mut self,
+        grid: &Grid,
+        context: &Context,
+        work: &[(PathBuf, T)],
+        run: impl Fn(&T, &Path) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let interruption = context.interruption();
+        let failed = parallel(
+            work,
+            grid.bench.jobs,
             interruption,
-            &mut templates,
-            |(settings, dir)| {
-                condense::condense(&recipe.name, settings, ancestors, dir, options)?;
-                Ok(())
+            |(dir, item)| match run(item, dir) {
+                Err(error) if interruption.requested() => Err(error),
+                done => Ok(done.err().map(|error| (dir.clone(), format!("{error:#}")))),
             },
         )?;
-        for (twin, owner) in twins {
-            let made = templates[&owner].clone();
-            templates.insert(twin, made);
-        }
-        Ok(Artefacts { donors, templates })
+        self.failed.extend(failed.into_iter().flatten());
+        Ok(())
     }
 
     pub(super) fn templates(&self, method: &str, seed: u64) -> Result<&Path> {
-        made(self.templates.get(method), method, seed)
-    }
-
-    /// All template directories, each once.
-    pub(super) fn template_dirs(&self) -> std::collections::BTreeSet<&PathBuf> {
-        self.templates.values().flatten().flatten().collect()
+        self.made(method, &self.templates[method], seed)
     }
 
     pub(super) fn donor_dir(&self, name: &str, seed: u64) -> Result<&Path> {
-        made(self.donors.get(name), name, seed)
+        self.made(name, &self.donors[name], seed)
+    }
+
+    fn made<'a>(&self, name: &str, dirs: &'a [PathBuf], seed: u64) -> Result<&'a Path> {
+        let dir = pick(dirs, seed);
+        match self.failed.get(dir) {
+            Some(error) => Err(request(format!("{name}: {error}"))),
+            None => Ok(dir),
+        }
     }
 }
 
 impl Bench<'_> {
     /// The donor that started from the weights in the model directory `begun` and was trained with these settings.
     pub(super) fn donor_like(&self, begun: &Path, settings: &Finetune) -> Result<Option<&Path>> {
-        for (name, donor) in &self.grid.bench.donors {
-            let (None, Some(Ok(dirs))) = (&donor.model, self.artefacts.donors.get(name)) else {
-                continue;
-            };
-            for (c, dir) in dirs.iter().enumerate() {
+        let Artefacts { donors, failed, .. } = &self.artefacts;
+        let trained = self.grid.bench.donors.iter();
+        for (name, donor) in trained.filter(|(_, donor)| donor.model.is_none()) {
+            for (c, dir) in donors[name].iter().enumerate() {
                 if donor_settings(self.recipe, donor, &self.frame, c)? == *settings
+                    && !failed.contains_key(dir)
                     && Model::digest(&started(dir)).ok() == Some(Model::digest(begun)?)
                 {
                     return Ok(Some(dir));
@@ -164,8 +184,8 @@ impl Bench<'_> {
     pub(super) fn donor_work(&self, name: &str) -> Result<f64> {
         let donor = self.donor(name, 0)?;
         let settings: Finetune = self.grid.bench.donors[name].finetune.clone().try_into()?;
-        let of_image = FinetunePlan::new(&settings)?.mean_multiply_adds(donor.shape())?;
-        Ok(donor.spent.images as f64 * of_image)
+        let of_image = FinetunePlan::new(&settings)?.mean_multiply_adds(&donor.shape)?;
+        Ok(donor.images_seen as f64 * of_image)
     }
 
     /// A donor for a seed, with the cost of its training.
@@ -182,46 +202,11 @@ impl Bench<'_> {
         let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
         if self.grid.bench.donors[name].model.is_none() {
             let number = |key: &str| model.provenance[key].as_f64().unwrap_or(0.0);
-            donor.spent = Spent {
-                epochs: number("epochs"),
-                images: number("images_seen") as u64,
-            };
+            donor.epochs = number("epochs");
+            donor.images_seen = number("images_seen") as u64;
         }
         Ok(donor)
     }
-}
-
-/// Makes artefacts by name; `made` gets the first error of each that fails.
-fn all<T: Sync>(
-    work: &[(String, T)],
-    jobs: usize,
-    interruption: &Interruption,
-    made: &mut BTreeMap<String, StageOutput>,
-    run: impl Fn(&T) -> Result<()> + Sync,
-) -> Result<()> {
-    let failed = parallel(work, jobs, interruption, |(name, item)| match run(item) {
-        Err(error) if interruption.requested() => Err(error),
-        done => Ok(done.err().map(|error| (name.clone(), format!("{error:#}")))),
-    })?;
-    for (name, error) in failed.into_iter().flatten().rev() {
-        made.insert(name, Err(error));
-    }
-    Ok(())
-}
-
-fn made<'a>(made: Option<&'a StageOutput>, name: &str, seed: u64) -> Result<&'a Path> {
-    match made {
-        Some(Ok(dirs)) => Ok(pick(dirs, seed)),
-        Some(Err(error)) => Err(request(format!("{name}: {error}"))),
-        None => Err(request(format!("{name} has no templates"))),
-    }
-}
-
-/// An existing artefact: a directory, or a name on a hub.
-fn given(name: &str, context: &Context) -> StageOutput {
-    let path = locate::locate(Path::new(name), context);
-    path.map(|path| vec![path])
-        .map_err(|error| format!("{error:#}"))
 }
 
 fn pick(dirs: &[PathBuf], seed: u64) -> &Path {
@@ -260,7 +245,7 @@ fn train_donor(
     let shape = frame.shape(depth, width)?;
     let method = donor.start.as_deref().unwrap_or("mimetic");
     let seed = settings.training.optimisation.seed.unwrap_or(0);
-    let start = init::start(method, &shape, (&[], None), &MethodOptions::default(), seed)
+    let start = init::start(method, &shape, (None, None), &Choices::default(), seed)
         .with_context(|| format!("start = {method}"))?;
     let note = format!("Initialised with wave, method {method}; not trained.");
     let model = frame.model(shape, start.weights, Value::Null);

@@ -12,13 +12,14 @@ use wave_run::progress::Verbosity;
 use wave_run::run_dir::Options;
 use wave_run::terminal::tell;
 
-/// Runs the cells that are not on disk yet; returns all rows, in order, and the failures.
+/// Runs the cells that are not on disk yet; returns all rows, in order, and adds the failures.
 pub(super) fn run_cells(
     bench: &Bench,
     cells: &[Cell],
     dir: &Path,
     options: &Options,
-) -> Result<(Vec<Row>, Vec<Failure>)> {
+    failures: &mut Vec<Failure>,
+) -> Result<Vec<Row>> {
     let done = AtomicUsize::new(0);
     let say = |text: String| {
         if options.verbosity > Verbosity::Quiet {
@@ -44,14 +45,14 @@ pub(super) fn run_cells(
             }
         }
     };
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     for result in parallel(cells, bench.grid.bench.jobs, interruption, row_of)? {
         match result {
             Ok(row) => rows.push(row),
             Err(failure) => failures.push(failure),
         }
     }
-    Ok((rows, failures))
+    Ok(rows)
 }
 
 /// A cell's row, and true if the cell was run now, not read from disk.

@@ -15,7 +15,7 @@ use wave_stages::condense;
 
 /// Properties shared by all models of a grid: the auxiliary's shape except depth and width, the input, and the
 /// classes.
-pub struct Frame {
+pub(super) struct Frame {
     pub(super) auxiliary: VitShape,
     pub(super) transform: Transform,
     pub(super) label_names: Vec<String>,

@@ -6,13 +6,13 @@ use wave_artefacts::model::Network;
 use wave_data::Batch;
 use wave_init::Donor;
 use wave_init::transfer::ligo;
+use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
-use wave_models::{NetworkError, Weights};
 use wave_run::data::Data;
 use wave_run::train::{self, Parameters, Resolved, TrainRun, Trainable};
 use wave_stages::finetune::Options;
 use wave_stages::score::score;
-use wave_train::{MicroBatch, Rate, Scores, Variable};
+use wave_train::{MicroBatch, Scores, Variable};
 
 /// The growth of a small network, with training data of the target's classes.
 struct Growth<'a> {
@@ -33,7 +33,7 @@ pub(super) fn grow(
     label: &str,
     options: &Options,
 ) -> Result<Weights> {
-    let stacked = vit::stack(small.weights(), small.shape().depth)?;
+    let stacked = vit::stack(&small.weights, small.shape.depth)?;
     let growth = Growth {
         small,
         frozen: options.context.place(&stacked)?,
@@ -48,13 +48,7 @@ pub(super) fn grow(
         every_epoch: false,
     };
     let outcome = train::train(&growth, &train_run, None, options)?;
-    Ok(vit::unstack(&growth.grown(&outcome.values)?)?)
-}
-
-impl Growth<'_> {
-    fn grown(&self, operator: &Weights) -> Result<Weights, NetworkError> {
-        ligo::grow(&self.frozen, self.small.shape(), operator, self.target)
-    }
+    Ok(vit::unstack(&ligo::grow(&growth.frozen, &outcome.values)?)?)
 }
 
 impl Trainable for Growth<'_> {
@@ -65,12 +59,12 @@ impl Trainable for Growth<'_> {
             Ok(Variable {
                 name: name.clone(),
                 var: Var::from_tensor(&t.to_device(device)?)?,
-                rate: Rate::Uniform(1.0),
+                rate: Some(1.0),
                 weight_decay: 0.0, // would pull towards zero, not towards the small network
                 muon: None,
             })
         };
-        let (small, seed) = (self.small.shape(), self.resolved.seed);
+        let (small, seed) = (&self.small.shape, self.resolved.seed);
         let start = ligo::operator_start(small, self.target, ligo::NOISE, seed)?;
         start.iter().map(variable).collect()
     }
@@ -83,9 +77,7 @@ impl Trainable for Growth<'_> {
         _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let (target, resolved) = (self.target, self.resolved);
-        let weights = self
-            .grown(&live.weights)
-            .map_err(candle_core::Error::wrap)?;
+        let weights = ligo::grow(&self.frozen, &live.weights)?;
         let logits = vit::logits_in(resolved.mode, target, &weights, images, None)?;
         let smoothing = resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, target.classes, smoothing)?;
@@ -94,6 +86,10 @@ impl Trainable for Growth<'_> {
 
     fn score(&self, operator: &Weights) -> Result<Scores> {
         let network = Network::Vit(self.target.clone());
-        score(&network, &self.grown(operator)?, &self.data.tests)
+        score(
+            &network,
+            &ligo::grow(&self.frozen, operator)?,
+            &self.data.tests,
+        )
     }
 }

@@ -8,7 +8,6 @@
 use anyhow::Result;
 use candle_core::{D, DType, Device, Tensor};
 use wave_init::Donor;
-use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 
@@ -31,40 +30,28 @@ pub(super) fn of_layers(large: &Donor, small: &Donor, data: &Data) -> Result<Vec
 
 /// Input of the classifier after each layer, as if it were the last: (images, width), centred.
 fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
-    let shape = donor.shape();
+    let shape = &donor.shape;
     let indices = &data.train_indices[..data.train_indices.len().min(IMAGES)];
     let batches = indices.chunks(BATCH).map(|some| data.view_images(some, 0));
     let batches: Vec<Tensor> = batches.collect::<candle_core::Result<_>>()?;
-    let mut weights = donor.weights().clone();
-    weights.insert(
-        "head.weight".into(),
-        Tensor::eye(shape.width, DType::F32, &Device::Cpu)?,
-    );
-    weights.insert(
-        "head.bias".into(),
-        Tensor::zeros(shape.width, DType::F32, &Device::Cpu)?,
-    );
-    (1..=shape.depth)
-        .map(|depth| {
-            let shape = VitShape {
-                depth,
-                classes: shape.width,
-                ..shape.clone()
-            };
-            layer(&shape, &weights, &batches)
-        })
-        .collect()
-}
-
-fn layer(shape: &VitShape, weights: &Weights, batches: &[Tensor]) -> Result<Tensor> {
-    let weights = vit::stack(&vit::first_blocks(weights, shape.depth), shape.depth)?;
-    let logits = |images: &Tensor| vit::logits(shape, &weights, images, None);
-    let rows: Vec<Tensor> = batches
-        .iter()
-        .map(logits)
-        .collect::<candle_core::Result<_>>()?;
-    let x = Tensor::cat(&rows, 0)?.to_dtype(DType::F64)?; // (images, width)
-    Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
+    let (d, device) = (shape.width, &Device::Cpu);
+    let mut weights = donor.weights.clone();
+    weights.insert("head.weight".into(), Tensor::eye(d, DType::F32, device)?);
+    weights.insert("head.bias".into(), Tensor::zeros(d, DType::F32, device)?);
+    let layer = |depth| -> Result<Tensor> {
+        let shape = VitShape {
+            depth,
+            classes: d,
+            ..shape.clone()
+        };
+        let weights = vit::stack(&vit::first_blocks(&weights, depth), depth)?;
+        let rows = batches.iter();
+        let rows = rows.map(|images| vit::logits(&shape, &weights, images, None));
+        let rows: Vec<Tensor> = rows.collect::<candle_core::Result<_>>()?;
+        let x = Tensor::cat(&rows, 0)?.to_dtype(DType::F64)?; // (images, width)
+        Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
+    };
+    (1..=shape.depth).map(layer).collect()
 }
 
 /// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 if one is constant.

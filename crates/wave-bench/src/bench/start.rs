@@ -3,15 +3,15 @@
 use super::artefacts::begin;
 use super::cells::lock;
 use super::grow::grow;
-use super::table::{Component, Method, TEMPLATES};
-use super::{Bench, Cell, similarity};
+use super::{Bench, Cell, Row, similarity};
+use crate::grid::{Component, Method, TEMPLATES};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use toml::Table;
 use wave_artefacts::model::Model;
 use wave_artefacts::templates;
-use wave_init::Donor;
+use wave_init::Choices;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 use wave_run::data::{Data, DataPlan, Input};
@@ -20,30 +20,15 @@ use wave_run::settings::{Expand, Finetune, Init};
 use wave_run::train::TrainingPlan;
 use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
-use wave_stages::init::{self, MethodOptions};
+use wave_stages::init;
 
 /// Steps of the operator's training in the LiGO paper.
 const OPERATOR_STEPS: i64 = 100;
 
-/// A model before fine-tuning.
-pub(super) struct Start {
-    pub(super) model: Model,
-    /// Number of inherited trained values, each counted once.
-    pub(super) transferred: usize,
-    /// Number of values stored to initialise models of every size with this method.
-    pub(super) stored: usize,
-    /// Number of scalers fitted to data.
-    pub(super) fitted: usize,
-    /// Epochs spent once, for all models.
-    pub(super) shared_epochs: f64,
-    /// Epochs spent for this model alone.
-    pub(super) own_epochs: f64,
-}
-
-/// Starts the model of a cell; `settings` are those of its fine-tuning.
-pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<Start> {
+/// The model of a cell before fine-tuning, and its row with the costs so far; `settings` are those of its fine-tuning.
+pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<(Model, Row)> {
     let method = bench.grid.method(&cell.method)?;
-    let mut start = match method.start.as_str() {
+    let (mut model, mut row) = match method.start.as_str() {
         TEMPLATES => from_templates(bench, cell, method, settings)?,
         _ => by_initialisation(bench, cell, method, settings)?,
     };
@@ -53,9 +38,9 @@ pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<S
         if let Some(changes) = method.pretrain_at.get(&at) {
             merge(&mut table, changes);
         }
-        pretrain(bench, cell, table, &mut start)?;
+        pretrain(bench, cell, table, &mut model, &mut row)?;
     }
-    Ok(start)
+    Ok((model, row))
 }
 
 fn by_initialisation(
@@ -63,28 +48,27 @@ fn by_initialisation(
     cell: &Cell,
     method: &Method,
     settings: &Finetune,
-) -> Result<Start> {
+) -> Result<(Model, Row)> {
     let shape = bench.frame.shape(cell.depth, cell.width)?;
     let mut choices: Init = bench.recipe.stage("init", Some(&method.init))?;
     let donor = |name: &Option<String>| {
         let name = name.as_ref();
         name.map(|name| bench.donor(name, cell.seed)).transpose()
     };
-    let donors: Vec<Donor> = donor(&method.donor)?.into_iter().collect();
+    let from = donor(&method.donor)?;
     let mut shared_epochs = 0.0;
-    if let (Some(small), Some(large)) = (donor(&method.resembles)?, donors.first()) {
+    if let (Some(small), Some(large)) = (donor(&method.resembles)?, &from) {
         let data = bench.open_data(&settings.training)?;
         choices.similarity = Some(similarity::of_layers(large, &small, &data)?);
-        shared_epochs += small.spent.epochs;
+        shared_epochs += small.epochs;
     }
-    let options = MethodOptions::new(&method.start, &choices)?;
-    let images = match donors.first() {
+    let images = match &from {
         Some(donor) if wave_init::find(&method.start)?.images => {
             let mut plan = DataPlan::new(&settings.training)?;
             let most = choices.train_limit.unwrap_or(init::SAMPLE);
             plan.train_limit = Some(plan.train_limit.map_or(most, |own| own.min(most)));
             let transform = &bench.frame.transform;
-            let images = init::sample(&plan, transform, donor.shape(), bench.context())?;
+            let images = init::sample(&plan, transform, &donor.shape, bench.context())?;
             Some(images)
         }
         _ => None,
@@ -92,24 +76,23 @@ fn by_initialisation(
     let begun = init::start(
         &method.start,
         &shape,
-        (&donors, images.as_ref()),
-        &options,
+        (from.as_ref(), images.as_ref()),
+        &init::choices(&method.start, &choices)?,
         method.fresh_seed(cell.seed),
     )?;
-    let mut start = Start {
-        model: bench.frame.model(shape.clone(), begun.weights, Value::Null),
-        transferred: begun.cost.transferred,
-        stored: begun.cost.stored,
-        fitted: 0,
+    let mut model = bench.frame.model(shape.clone(), begun.weights, Value::Null);
+    let mut row = Row {
+        transferred_parameters: begun.cost.transferred,
+        stored_parameters: begun.cost.stored,
         shared_epochs: shared_epochs + begun.cost.extra_epochs,
-        own_epochs: 0.0,
+        ..Row::default()
     };
-    if let (Some(operator), Some(small)) = (&method.operator, donors.first()) {
+    if let (Some(operator), Some(small)) = (&method.operator, &from) {
         let mut table = method.finetune.clone();
         table.remove("epochs");
         table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
         merge(&mut table, operator);
-        let mut training = bench.finetune_table(cell, &table)?.training;
+        let mut training = bench.finetune_table(&cell.dataset, &table)?.training;
         training.optimisation.seed = Some(cell.seed);
         training.images.hold_out = settings.training.images.hold_out;
         let data = bench.open_data(&training)?;
@@ -118,15 +101,13 @@ fn by_initialisation(
         let label = format!("operator of {}", cell.file_name());
         let grown = grow(small, &shape, &data, &resolved, &label, &bench.options)?;
         // A classifier with other classes is reinitialised.
-        let kept = small.shape().classes == shape.classes;
-        start.model.weights.extend(
-            grown
-                .into_iter()
-                .filter(|(name, _)| kept || !name.starts_with("head")),
-        );
-        start.own_epochs += resolved.epochs(&data);
+        let kept = small.shape.classes == shape.classes;
+        let grown = grown.into_iter();
+        let grown = grown.filter(|(name, _)| kept || !name.starts_with("head"));
+        model.weights.extend(grown);
+        row.own_epochs += resolved.epochs(&data);
     }
-    Ok(start)
+    Ok((model, row))
 }
 
 fn from_templates(
@@ -134,7 +115,7 @@ fn from_templates(
     cell: &Cell,
     method: &Method,
     settings: &Finetune,
-) -> Result<Start> {
+) -> Result<(Model, Row)> {
     let dir = bench.artefacts.templates(&cell.method, cell.seed)?;
     let templates = templates::read(dir)?;
     let mut table = method.expand.clone();
@@ -168,41 +149,39 @@ fn from_templates(
         &cell.file_name(),
     )?;
     let gene = &templates.learngene;
-    let mut start = Start {
-        model: made.model,
-        transferred: taken(gene, &shape, method.inherit.as_deref()),
-        stored: gene.ledger().iter().map(|(_, n)| n).sum(),
-        fitted: 0,
-        shared_epochs: templates.config.provenance.all_epochs().iter().sum(),
-        own_epochs: 0.0,
+    let mut model = made.model;
+    let mut row = Row {
+        transferred_parameters: taken(gene, &shape, method.inherit.as_deref()),
+        stored_parameters: gene.ledger().iter().map(|(_, n)| n).sum(),
+        shared_epochs: templates.config.all_epochs().iter().sum(),
+        ..Row::default()
     };
     if let Some(ancestor) = &method.donor {
-        start.shared_epochs += bench.donor(ancestor, cell.seed)?.spent.epochs;
+        row.shared_epochs += bench.donor(ancestor, cell.seed)?.epochs;
     }
     if let Some(data) = &data {
-        start.own_epochs = plan.training.resolve(data)?.epochs(data);
+        row.own_epochs = plan.training.resolve(data)?.epochs(data);
         let fitted = made.ledger.iter().find(|(key, _)| *key == "scalers");
-        start.fitted = fitted.map_or(0, |(_, n)| *n);
+        row.scalers_fitted = fitted.map_or(0, |(_, n)| *n);
     }
     if let Some(inherited) = &method.inherit {
-        let rest = method.rest.as_deref().unwrap_or("timm");
         let fresh = init::start(
-            rest,
+            "timm",
             &shape,
-            (&[], None),
-            &MethodOptions::default(),
+            (None, None),
+            &Choices::default(),
             method.fresh_seed(cell.seed),
         )?
         .weights;
         for (name, tensor) in fresh {
             if !inherited.iter().any(|component| component.holds(&name))
-                && start.model.weights.get(&name).map(|t| t.dims()) == Some(tensor.dims())
+                && model.weights.get(&name).map(|t| t.dims()) == Some(tensor.dims())
             {
-                start.model.weights.insert(name, tensor);
+                model.weights.insert(name, tensor);
             }
         }
     }
-    Ok(start)
+    Ok((model, row))
 }
 
 /// Number of values that a model of this shape inherits: from the given components, or from all of them.
@@ -212,7 +191,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
     let mut sets = BTreeSet::new();
     let mut sum = 0;
     for (part, set) in &plan.sets {
-        if is_taken(&part.weight_name(0)) {
+        if is_taken(part.stacked_name()) {
             sets.insert(set);
             let scalers = plan.scaler_shape(*part, shape);
             sum += shape.depth * scalers.iter().product::<usize>();
@@ -229,7 +208,13 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
 
 /// Direct pretraining: trains the model by itself before its fine-tuning. If a donor was trained in the same way,
 /// its result is reused.
-fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
+fn pretrain(
+    bench: &Bench,
+    cell: &Cell,
+    mut table: Table,
+    model: &mut Model,
+    row: &mut Row,
+) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());
     let mut settings: Finetune = bench.recipe.stage("finetune", Some(&table))?;
     settings.training.optimisation.seed = Some(cell.seed);
@@ -238,19 +223,21 @@ fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> 
     }
     // Shared by learning-rate trials and the run with the same seed.
     let name = cell.of_size();
-    let pretraining = bench.pretraining(&name);
+    let mut all = lock(&bench.pretraining);
+    let pretraining = all.entry(name.clone()).or_default().clone();
+    drop(all);
     let _alone = lock(&pretraining);
     let dir = bench.out.join("pretrained").join(&name);
-    let begun = begin(&start.model, "Not yet trained.", &dir)?;
+    let begun = begin(model, "Not yet trained.", &dir)?;
     let same = bench.donor_like(&begun, &settings)?;
     if same.is_none() {
         finetune::finetune(&begun, &settings, &dir, &bench.options)
             .with_context(|| format!("pretraining {name}"))?;
     }
     let trained = Model::read(same.unwrap_or(&dir), bench.context())?;
-    start.own_epochs += trained.provenance["epochs"].as_f64().unwrap_or(0.0);
-    start.transferred = trained.parameters();
-    start.stored = trained.parameters();
-    start.model.weights = trained.weights;
+    row.own_epochs += trained.provenance["epochs"].as_f64().unwrap_or(0.0);
+    row.transferred_parameters = trained.parameters();
+    row.stored_parameters = trained.parameters();
+    model.weights = trained.weights;
     Ok(())
 }

@@ -4,10 +4,12 @@
 //! before the fine-tuning of each, and `tuned` in fine-tuning up to an accuracy. The shared epochs train networks of
 //! other sizes, and are converted to this size by multiply-adds.
 
-use super::curves::{Reach, value_at};
 use super::page::Page;
-use super::summary::Summary;
-use super::{Findings, Found, number, plural};
+use super::summary::{Found, Summary, on, words};
+use super::{Findings, number, plural};
+
+/// Epoch, mean accuracy and standard deviation of the points of a curve.
+type Curve = [(f64, f64, f64)];
 
 /// Epochs for models of one size.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -40,11 +42,10 @@ fn cheaper(method: Line, rival: Line, reached: bool) -> String {
     }
 }
 
-/// Break-even of each method with its rivals: each pair at each size where both have curves, at two
-/// targets, the method's accuracy after its first epoch, and at the end of the shorter curve.
+/// Break-even of each method with its rivals, at each size where both have curves.
 pub(super) fn section(page: &mut Page, found: &Found) {
     let findings = found.findings;
-    if findings.break_even.is_empty() {
+    if findings.grid.bench.break_even.is_empty() {
         return;
     }
     page.section("Break-even");
@@ -76,10 +77,11 @@ pub(super) fn section(page: &mut Page, found: &Found) {
 }
 
 fn rows(found: &Found) -> Vec<Vec<String>> {
+    let grid = &found.findings.grid;
     let mut rows = Vec::new();
-    for (dataset, size) in found.findings.places() {
-        for (method, rival) in &found.findings.break_even {
-            let get = |name| found.summaries.get(dataset, name, size);
+    for (dataset, size) in grid.places() {
+        for (method, rival) in &grid.bench.break_even {
+            let get = |name| found.get(dataset, name, size);
             if let (Some(own), Some(other)) = (get(method), get(rival)) {
                 let epochs = target_epochs([own, other]);
                 rows.extend(epochs.filter_map(|epoch| row(found.findings, own, other, epoch)));
@@ -93,27 +95,61 @@ fn rows(found: &Found) -> Vec<Vec<String>> {
 /// one's curve does not cover that epoch.
 fn row(findings: &Findings, own: &Summary, other: &Summary, epoch: f64) -> Option<Vec<String>> {
     let target = value_at(&own.curve, epoch)?;
-    let (reach, rival) = (Reach::new(own, target)?, Reach::new(other, target)?);
-    let line = |s: &Summary, reach: Reach| Line {
+    let last = other.curve.last()?.0;
+    let reach = first_reach(&own.curve, target).unwrap_or(epoch);
+    let rival_reach = first_reach(&other.curve, target);
+    let line = |s: &Summary, reach: f64| Line {
         shared: (findings.shared_work)(Some(&s.method), s.size),
-        each: s.own_epochs + reach.epochs,
+        each: s.own_epochs + reach,
     };
     let alone = line(own, reach);
     let with_ancestor = Line {
         shared: alone.shared + (findings.shared_work)(None, own.size),
         ..alone
     };
-    let cheaper = |method| cheaper(method, line(other, rival), rival.reached);
+    let rival = line(other, rival_reach.unwrap_or(last));
+    let cheaper = |method| cheaper(method, rival, rival_reach.is_some());
+    let epochs = |reach: f64| match reach {
+        0.0 => "0, at the start".to_owned(),
+        epochs => format!("{epochs:.2}"),
+    };
     Some(vec![
-        own.place(),
+        on(&own.dataset, &words(own.size)),
         own.method.clone(),
         other.method.clone(),
         format!("{:.2} % (epoch {})", 100.0 * target, number(epoch)),
-        reach.words(),
-        rival.words(),
+        epochs(reach),
+        rival_reach.map_or_else(|| format!("not within {}", number(last)), epochs),
         cheaper(alone),
         cheaper(with_ancestor),
     ])
+}
+
+/// The first epoch at which a curve reaches the target, interpolated linearly; `None` if it never does.
+fn first_reach(curve: &Curve, target: f64) -> Option<f64> {
+    let i = curve.iter().position(|&(_, y, _)| y >= target)?;
+    let (x, y, _) = curve[i];
+    let Some((x0, y0, _)) = i.checked_sub(1).map(|before| curve[before]) else {
+        return Some(x);
+    };
+    // y0 < target <= y, unless y0 is NaN.
+    let share = (target - y0) / (y - y0);
+    Some(if share.is_finite() {
+        x0 + share * (x - x0)
+    } else {
+        x
+    })
+}
+
+/// The accuracy of a curve at an epoch, interpolated linearly; `None` outside the curve.
+fn value_at(curve: &Curve, epoch: f64) -> Option<f64> {
+    let i = curve.iter().position(|&(x, ..)| x >= epoch)?;
+    let (x, y, _) = curve[i];
+    if x == epoch {
+        return Some(y);
+    }
+    let (x0, y0, _) = curve[i.checked_sub(1)?];
+    Some(y0 + (y - y0) * (epoch - x0) / (x - x0))
 }
 
 /// The first epoch, and the end of the shorter curve; none if a curve is empty. Methods without fine-tuning are

@@ -1,26 +1,28 @@
 //! Findings for tests.
 
 use super::{Findings, Row};
-use std::collections::BTreeMap;
+use crate::grid::Grid;
+use wave_run::recipe::Recipe;
 
-impl Findings<'static> {
+impl Findings<'_> {
     /// Methods at (3, 64) and (6, 64), with seeds 0..3 and the subject `wave`, without rows.
     pub(super) fn of(methods: &[&str]) -> Findings<'static> {
+        let methods = methods.iter();
+        let methods = methods.map(|m| format!("bench.methods.{m}.start=he"));
+        let table = [
+            "sizes=[[3, 64], [6, 64]]",
+            "seeds=[0, 1, 2]",
+            "subject=wave",
+        ];
+        let table = table.map(|key| format!("bench.{key}")).into_iter();
+        let table: Vec<String> = table.chain(methods).collect();
         Findings {
-            name: "grid".to_owned(),
-            methods: methods.iter().map(|m| m.to_string()).collect(),
-            subject: "wave".to_owned(),
-            sizes: vec![(3, 64), (6, 64)],
-            datasets: vec![String::new()],
+            name: "grid",
+            grid: Grid::new(&Recipe::empty("grid", &table).unwrap()).unwrap(),
             parameters: &|depth, width| 1000 * depth * width,
-            seeds: vec![0, 1, 2],
-            condensations: 1,
-            rates: Vec::new(),
+            rates: &[],
             rows: Vec::new(),
-            failures: Vec::new(),
-            ablations: BTreeMap::new(),
-            break_even: Vec::new(),
-            templates: Vec::new(),
+            failures: &[],
             ancestor_epochs: 0.0,
             shared_work: &|_, _| 0.0,
         }
@@ -32,22 +34,15 @@ impl Findings<'static> {
         for (seed, &top1) in (0..).zip(top1) {
             self.rows.push(Row {
                 method: method.to_owned(),
-                dataset: self.datasets[0].clone(),
+                dataset: self.grid.datasets[0].0.clone(),
                 depth,
                 width: 64,
                 seed,
                 epochs: 1.0,
                 top1,
                 start_top1: 0.1,
-                transferred_parameters: 0,
-                stored_parameters: 0,
-                scalers_fitted: 0,
-                shared_epochs: 0.0,
-                own_epochs: 0.0,
-                lr: 1e-3,
                 curve: vec![(0.0, 0.1), (1.0, top1)],
-                seconds: 1.0,
-                fingerprint: String::new(),
+                ..Row::default()
             });
         }
         &mut self.rows[first..]
@@ -64,6 +59,12 @@ impl Findings<'static> {
     }
 
     pub(super) fn pair(&mut self, method: &str, rival: &str) {
-        self.break_even.push((method.to_owned(), rival.to_owned()));
+        let pairs = &mut self.grid.bench.break_even;
+        pairs.push((method.to_owned(), rival.to_owned()));
+    }
+
+    pub(super) fn ablation(&mut self, title: &str, methods: &[&str]) {
+        let methods = methods.iter().map(|m| m.to_string()).collect();
+        self.grid.bench.ablations.insert(title.to_owned(), methods);
     }
 }

@@ -1,7 +1,10 @@
 use super::*;
+use crate::report::Findings;
 
-fn found(fixture: &Findings) -> Vec<Gain> {
-    gains(&Found::new(fixture), &fixture.datasets[0])
+/// The rows of the table, each joined.
+fn found(fixture: &Findings) -> Vec<String> {
+    let rows = rows(&Found::new(fixture), &fixture.grid.datasets[0].0);
+    rows.iter().map(|row| row.join(" | ")).collect()
 }
 
 // from scipy import stats
@@ -13,16 +16,10 @@ fn the_subject_is_tested_against_the_best_other() {
     fixture.rows("mimetic", 6, &[0.8501, 0.8533, 0.8490]);
     fixture.rows("he", 6, &[0.7, 0.7, 0.7]);
     fixture.rows("long", 6, &[0.95])[0].epochs = 10.0;
-    let gains = found(&fixture);
-    assert_eq!(gains.len(), 1);
     assert_eq!(
-        (&*gains[0].rival, gains[0].of_baselines),
-        ("mimetic", false)
+        found(&fixture),
+        ["6 x 64 | mimetic | all | +1.78 | 6.34 | 0.024 | 3"]
     );
-    assert!((gains[0].difference - 0.01776666666666671).abs() < 1e-12);
-    let p = gains[0].paired.unwrap().1;
-    assert!((p - 0.023971572799737863).abs() < 1e-12);
-    assert_eq!(standing("wave", &gains), ["wave is first."]);
 }
 
 #[test]
@@ -32,17 +29,9 @@ fn where_the_subject_is_not_first_the_report_says_so() {
     fixture.rows("mimetic", 3, &[0.91, 0.93]);
     fixture.rows("wave", 6, &[0.90, 0.90]);
     fixture.rows("mimetic", 6, &[0.89, 0.92]);
-    let lines = standing("wave", &found(&fixture));
-    assert_eq!(
-        lines,
-        [
-            "wave is first at none of 2 sizes.",
-            "At 3 x 64, wave is not first: 2.00 points behind mimetic, more than one standard \
-             deviation of the first (1.41).",
-            "At 6 x 64, wave is not first: 0.50 points behind mimetic, within one standard \
-             deviation of the first (2.12).",
-        ]
-    );
+    let rows = found(&fixture);
+    assert!(rows[0].starts_with("3 x 64 | mimetic | all | -2.00 | "));
+    assert!(rows[1].starts_with("6 x 64 | mimetic | all | -0.50 | "));
 }
 
 #[test]
@@ -54,27 +43,24 @@ fn a_variant_or_a_pretrained_model_does_not_hide_the_best_baseline() {
     fixture.rows("wave", 6, &[0.8]);
     fixture.rows("Direct PT", 6, &[0.95])[0].own_epochs = 150.0;
     fixture.rows("he", 6, &[0.6]);
-    let variants = vec!["wave".to_owned(), "wave-plain".to_owned()];
-    fixture.ablations.insert("Components".to_owned(), variants);
-    let gains = found(&fixture);
-    let rivals: Vec<_> = gains.iter().map(|g| (&*g.rival, g.of_baselines)).collect();
+    fixture.ablation("Components", &["wave", "wave-plain"]);
     assert_eq!(
-        rivals,
+        found(&fixture),
         [
-            ("wave-plain", false),
-            ("he", true),
-            ("Direct PT", false),
-            ("he", true),
+            "3 x 64 | wave-plain | all | -10.00 |  |  | 1",
+            "3 x 64 | he | baselines | +10.00 |  |  | 1",
+            "6 x 64 | Direct PT | all | -15.00 |  |  | 1",
+            "6 x 64 | he | baselines | +20.00 |  |  | 1",
         ]
     );
 }
 
 #[test]
 fn without_rows_of_the_subject_or_rivals_there_are_no_gains() {
-    let mut fixture = Findings::of(&["wave", "he"]);
+    let mut fixture = Findings::of(&["wave", "he", "unnamed"]);
     fixture.rows("wave", 6, &[0.8]);
-    assert_eq!(found(&fixture), []);
+    assert!(found(&fixture).is_empty());
     fixture.rows("he", 6, &[0.8]);
-    fixture.subject = "unnamed".to_owned();
-    assert_eq!(found(&fixture), []);
+    fixture.grid.bench.subject = Some("unnamed".to_owned());
+    assert!(found(&fixture).is_empty());
 }

@@ -2,7 +2,7 @@
 
 use super::statistics::{deviation, mean};
 use super::{Findings, Row};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Depth and width.
 pub(super) type Size = (usize, usize);
@@ -13,8 +13,6 @@ pub(super) struct Summary {
     pub(super) dataset: String,
     pub(super) method: String,
     pub(super) size: Size,
-    /// Number of trainings.
-    pub(super) runs: usize,
     /// Epochs of fine-tuning.
     pub(super) epochs: f64,
     /// Mean final accuracy, 0..=1.
@@ -33,18 +31,6 @@ pub(super) struct Summary {
     pub(super) top1_by_seed: BTreeMap<u64, f64>,
 }
 
-impl Summary {
-    /// True if the curve has more points than start and end.
-    pub(super) fn is_long(&self) -> bool {
-        self.curve.len() > 2
-    }
-
-    /// Data set and size, in words.
-    pub(super) fn place(&self) -> String {
-        on(&self.dataset, &words(self.size))
-    }
-}
-
 /// A text with the name of its data set in front, unless the name is empty.
 pub(super) fn on(dataset: &str, text: &str) -> String {
     match dataset {
@@ -58,28 +44,36 @@ pub(super) fn words((depth, width): Size) -> String {
     format!("{depth} x {width}")
 }
 
-/// Every method at every size that has rows.
-pub(super) struct Summaries(pub(super) Vec<Summary>);
+/// Findings with their statistics.
+pub(super) struct Found<'a> {
+    pub(super) findings: &'a Findings<'a>,
+    /// Every method at every size that has rows, in the order of data sets, sizes and methods.
+    pub(super) summaries: Vec<Summary>,
+    /// The methods, in groups with equal epochs of fine-tuning: the subject's first, each in the recipe's order.
+    pub(super) lengths: Vec<Vec<Cost>>,
+}
 
-impl Summaries {
-    /// Gathers the rows in the order of data sets, sizes and methods, and leaves out all others.
-    pub(super) fn new(findings: &Findings) -> Summaries {
+impl<'a> Found<'a> {
+    pub(super) fn new(findings: &'a Findings<'a>) -> Found<'a> {
         let mut groups: BTreeMap<(&str, Size, &str), Vec<&Row>> = BTreeMap::new();
         for row in &findings.rows {
             let key = (&*row.dataset, (row.depth, row.width), &*row.method);
             groups.entry(key).or_default().push(row);
         }
-        let mut all = Vec::new();
-        for (dataset, size) in findings.places() {
-            for method in &findings.methods {
-                all.extend(
-                    groups
-                        .get(&(dataset, size, &**method))
-                        .map(|r| summarise(r)),
-                );
+        let mut summaries = Vec::new();
+        for (dataset, size) in findings.grid.places() {
+            for method in findings.grid.names() {
+                let rows = groups.get(&(dataset, size, &**method));
+                summaries.extend(rows.map(|rows| summarise(rows)));
             }
         }
-        Summaries(all)
+        let names = findings.grid.names();
+        let costs = names.filter_map(|name| cost(name, &summaries));
+        Found {
+            findings,
+            lengths: by_length(findings.grid.subject(), costs),
+            summaries,
+        }
     }
 
     /// A method at a size, if it has rows there.
@@ -89,29 +83,21 @@ impl Summaries {
 
     /// All methods at a size.
     pub(super) fn at(&self, dataset: &str, size: Size) -> impl Iterator<Item = &Summary> {
-        let all = self.0.iter();
+        let all = self.summaries.iter();
         all.filter(move |s| s.dataset == dataset && s.size == size)
     }
 
-    /// A method at all sizes, on all data sets.
-    pub(super) fn of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Summary> {
-        self.0.iter().filter(move |s| s.method == method)
-    }
-
     /// A method at all sizes, on one data set.
-    pub(super) fn on<'a>(
-        &'a self,
-        dataset: &'a str,
-        method: &'a str,
-    ) -> impl Iterator<Item = &'a Summary> {
-        self.of(method).filter(move |s| s.dataset == dataset)
+    pub(super) fn on(&self, dataset: &str, method: &str) -> impl Iterator<Item = &Summary> {
+        let all = self.summaries.iter();
+        all.filter(move |s| s.dataset == dataset && s.method == method)
     }
+}
 
-    /// The best accuracy among the candidates, ignoring NaN.
-    pub(super) fn best<'a>(candidates: impl Iterator<Item = &'a Summary>) -> Option<&'a Summary> {
-        let finite = candidates.filter(|s| s.top1.is_finite());
-        finite.reduce(|best, s| if best.top1 >= s.top1 { best } else { s })
-    }
+/// The best accuracy among the candidates, ignoring NaN.
+pub(super) fn best<'a>(candidates: impl Iterator<Item = &'a Summary>) -> Option<&'a Summary> {
+    let finite = candidates.filter(|s| s.top1.is_finite());
+    finite.reduce(|best, s| if best.top1 >= s.top1 { best } else { s })
 }
 
 /// Statistics of `rows`, which is not empty.
@@ -132,7 +118,6 @@ fn summarise(rows: &[&Row]) -> Summary {
         dataset: rows[0].dataset.clone(),
         method: rows[0].method.clone(),
         size: (rows[0].depth, rows[0].width),
-        runs: rows.len(),
         epochs: average(&|r| r.epochs),
         top1: average(&|r| r.top1),
         deviation: deviation(&values(&|r| r.top1)),
@@ -147,7 +132,6 @@ fn summarise(rows: &[&Row]) -> Summary {
 }
 
 /// Cost of a method, over all sizes.
-#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Cost {
     pub(super) method: String,
     /// Epochs of fine-tuning.
@@ -160,91 +144,40 @@ pub(super) struct Cost {
     pub(super) transferred_parameters: f64,
     /// Mean number of values stored to initialise a model, over sizes.
     pub(super) stored_parameters: f64,
-    /// True if each size stores its own values.
-    pub(super) stored_for_each_size: bool,
 }
 
-impl Cost {
-    /// Number of values stored for models of this many sizes.
-    pub(super) fn stored_for(&self, sizes: usize) -> f64 {
-        match self.stored_for_each_size {
-            true => self.stored_parameters * sizes as f64,
-            false => self.stored_parameters,
+/// The cost of a method; `None` if it has no rows.
+fn cost(method: &str, summaries: &[Summary]) -> Option<Cost> {
+    let of: Vec<&Summary> = summaries.iter().filter(|s| s.method == method).collect();
+    let average = |f: &dyn Fn(&Summary) -> f64| {
+        let values: Vec<f64> = of.iter().map(|s| f(s)).collect();
+        mean(&values)
+    };
+    Some(Cost {
+        method: method.to_owned(),
+        epochs: average(&|s| s.epochs)?,
+        shared_epochs: of.iter().map(|s| s.shared_epochs).fold(0.0, f64::max),
+        own_epochs: average(&|s| s.own_epochs)?,
+        transferred_parameters: average(&|s| s.transferred_parameters as f64)?,
+        stored_parameters: average(&|s| s.stored_parameters as f64)?,
+    })
+}
+
+/// Groups the methods by epochs of fine-tuning, and puts the subject's group first.
+fn by_length(subject: &str, costs: impl Iterator<Item = Cost>) -> Vec<Vec<Cost>> {
+    let mut lengths: Vec<Vec<Cost>> = Vec::new();
+    for cost in costs {
+        // Lengths may differ by part of an epoch, such as an incomplete batch.
+        let same = |a: f64, b: f64| (a - b).abs() <= 0.005 * a.max(b);
+        let mut known = lengths.iter_mut();
+        match known.find(|methods| same(methods[0].epochs, cost.epochs)) {
+            Some(methods) => methods.push(cost),
+            None => lengths.push(vec![cost]),
         }
     }
-}
-
-/// The cost of each method with rows, in the recipe's order.
-///
-/// A method whose stored values differ between sizes stores them for each size. So does a method that trains each
-/// model and stores as many values as the model has, or records none.
-pub(super) fn costs(findings: &Findings, summaries: &Summaries) -> Vec<Cost> {
-    let cost = |method: &String| {
-        let of: Vec<&Summary> = summaries.of(method).collect();
-        let average = |f: &dyn Fn(&Summary) -> f64| {
-            let values: Vec<f64> = of.iter().map(|s| f(s)).collect();
-            mean(&values)
-        };
-        let parameters = |s: &Summary| (findings.parameters)(s.size.0, s.size.1);
-        let own_epochs = average(&|s| s.own_epochs)?;
-        let whole = |s: &&Summary| [0, parameters(s)].contains(&s.stored_parameters);
-        let whole_models = own_epochs >= 1.0 && of.iter().all(whole);
-        let amounts: BTreeSet<usize> = of.iter().map(|s| s.stored_parameters).collect();
-        let stored = |s: &Summary| match whole_models {
-            true => parameters(s) as f64,
-            false => s.stored_parameters as f64,
-        };
-        Some(Cost {
-            method: method.clone(),
-            epochs: average(&|s| s.epochs)?,
-            shared_epochs: of.iter().map(|s| s.shared_epochs).fold(0.0, f64::max),
-            own_epochs,
-            transferred_parameters: average(&|s| s.transferred_parameters as f64)?,
-            stored_parameters: average(&stored)?,
-            stored_for_each_size: whole_models || amounts.len() > 1,
-        })
-    };
-    findings.methods.iter().filter_map(cost).collect()
-}
-
-/// Methods that are compared with each other: they have equal epochs of fine-tuning.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Length {
-    /// Epochs of fine-tuning.
-    pub(super) epochs: f64,
-    /// In the recipe's order.
-    pub(super) methods: Vec<String>,
-}
-
-/// True if two numbers of epochs differ only by part of an epoch, such as an incomplete batch.
-pub(super) fn is_same_length(a: f64, b: f64) -> bool {
-    (a - b).abs() <= 0.005 * a.max(b)
-}
-
-/// The lengths of fine-tuning, the subject's first, then in the recipe's order. A method that trains
-/// each model beforehand, and fine-tunes it for fewer epochs than the subject, is listed with the
-/// subject.
-pub(super) fn lengths(findings: &Findings, costs: &[Cost]) -> Vec<Length> {
-    let subject = costs.iter().find(|c| c.method == findings.subject);
-    let first = subject.map(|cost| Length {
-        epochs: cost.epochs,
-        methods: Vec::new(),
-    });
-    let mut lengths = Vec::from_iter(first);
-    for cost in costs {
-        let epochs = match subject {
-            Some(s) if cost.own_epochs >= 1.0 && cost.epochs < s.epochs => s.epochs,
-            _ => cost.epochs,
-        };
-        let method = cost.method.clone();
-        let same = |l: &&mut Length| is_same_length(l.epochs, epochs);
-        match lengths.iter_mut().find(same) {
-            Some(length) => length.methods.push(method),
-            None => lengths.push(Length {
-                epochs,
-                methods: vec![method],
-            }),
-        }
+    let has_subject = |methods: &Vec<Cost>| methods.iter().any(|cost| cost.method == subject);
+    if let Some(own) = lengths.iter().position(has_subject) {
+        lengths[..=own].rotate_right(1);
     }
     lengths
 }

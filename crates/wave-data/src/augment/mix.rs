@@ -1,6 +1,8 @@
 //! Mixup (Zhang et al. 2017) and CutMix (Yun et al. 2019) of a whole batch, as timm's `Mixup` in its
 //! mode `batch`: input i is mixed with input b - 1 - i, with one weight for all.
 
+use std::ops::Range;
+
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Beta, Distribution};
@@ -38,11 +40,10 @@ impl Mixing {
         let drawn = Beta::new(shape, shape).map_or(1.0, |beta| beta.sample(rng));
         let s = batch.image_size;
         let weight = if cutting {
-            let rectangle = rectangle(drawn, s, rng);
-            cut(batch, rectangle);
-            let (top, bottom, left, right) = rectangle;
+            let (rows, columns) = rectangle(drawn, s, rng);
+            cut(batch, &rows, &columns);
             // The border may have cut the rectangle short.
-            1.0 - ((bottom - top) * (right - left)) as f64 / (s * s) as f64
+            1.0 - (rows.len() * columns.len()) as f64 / (s * s) as f64
         } else {
             blend(batch, drawn as f32);
             drawn
@@ -54,16 +55,15 @@ impl Mixing {
     }
 }
 
-/// (top, bottom, left, right): a fraction `1 - weight` of the area around a uniformly sampled centre,
-/// clipped at the border.
-fn rectangle(weight: f64, s: usize, rng: &mut ChaCha8Rng) -> (usize, usize, usize, usize) {
+/// Rows and columns of a fraction `1 - weight` of the area around a uniformly sampled centre, clipped at the
+/// border.
+fn rectangle(weight: f64, s: usize, rng: &mut ChaCha8Rng) -> (Range<usize>, Range<usize>) {
     let cut = (s as f64 * (1.0 - weight).max(0.0).sqrt()) as usize;
     let mut range = || {
         let centre = rng.random_range(0..s);
-        (centre.saturating_sub(cut / 2), (centre + cut / 2).min(s))
+        centre.saturating_sub(cut / 2)..(centre + cut / 2).min(s)
     };
-    let ((top, bottom), (left, right)) = (range(), range());
-    (top, bottom, left, right)
+    (range(), range())
 }
 
 /// Pairs of an input and its partner, each once; an odd batch's middle is its own partner.
@@ -87,16 +87,14 @@ fn blend(batch: &mut Batch, weight: f32) {
     }
 }
 
-fn cut(batch: &mut Batch, (top, bottom, left, right): (usize, usize, usize, usize)) {
+fn cut(batch: &mut Batch, rows: &Range<usize>, columns: &Range<usize>) {
     let s = batch.image_size;
     for (one, other) in pairs(batch) {
-        for (x, y) in one
-            .chunks_exact_mut(s * s)
-            .zip(other.chunks_exact_mut(s * s))
-        {
-            for row in top..bottom {
-                let window = row * s + left..row * s + right;
-                x[window.clone()].swap_with_slice(&mut y[window]);
+        let lines = one.chunks_exact_mut(s).zip(other.chunks_exact_mut(s));
+        for (k, (x, y)) in lines.enumerate() {
+            // In every channel.
+            if rows.contains(&(k % s)) {
+                x[columns.clone()].swap_with_slice(&mut y[columns.clone()]);
             }
         }
     }

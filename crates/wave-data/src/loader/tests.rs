@@ -42,9 +42,6 @@ impl Source for Ramps {
             pixels: (0..16).map(|k| (1 + i + k) as u8).collect(),
         })
     }
-    fn class_names(&self) -> &[String] {
-        &[]
-    }
     fn native_size(&self) -> Option<(usize, usize, usize)> {
         self.native.then_some((1, 4, 4))
     }
@@ -300,9 +297,6 @@ fn a_large_image_is_decoded_smaller_to_much_the_same_input() {
         }
         fn image(&self, _: usize) -> Result<RawImage, DataError> {
             Ok(self.0.clone())
-        }
-        fn class_names(&self) -> &[String] {
-            &[]
         }
     }
     let decoded: Arc<dyn Source> = Arc::new(Decoded(files.image(0).unwrap()));

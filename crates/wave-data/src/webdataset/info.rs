@@ -1,11 +1,12 @@
 //! `_info.json` next to shards: the shards of each split, and their numbers of images.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use serde_json::Value;
+use serde::Deserialize;
 
-use crate::source::read_whole;
+use crate::listing::TEST;
+use crate::source::{name_of, read_whole};
 use crate::{DataError, pattern};
 
 pub(crate) const INFO: &str = "_info.json";
@@ -18,25 +19,51 @@ const MAX_INFO_BYTES: u64 = 1 << 28;
 
 /// The split of training images.
 pub(super) const TRAIN: &str = "train";
-/// Splits of test images.
-pub(super) const TEST: [&str; 3] = ["validation", "val", "test"];
 
 /// The content of `_info.json`, as timm reads it.
-#[derive(Default)]
+#[derive(Default, Deserialize)]
 pub(crate) struct Info {
-    splits: BTreeMap<String, SplitInfo>,
-    /// Named shards; true if a shard is of a test split alone.
-    tests: BTreeMap<PathBuf, bool>,
-    pub(super) class_names: Option<Vec<String>>,
+    #[serde(default)]
+    splits: BTreeMap<String, Split>,
+    /// Empty if not given.
+    #[serde(default)]
+    pub(super) class_names: Vec<String>,
 }
 
-/// A split, as `_info.json` describes it.
-struct SplitInfo {
+#[derive(Deserialize)]
+struct Split {
+    #[serde(default, rename = "filenames")]
     files: Vec<PathBuf>,
     /// Images in each of them; empty if not given.
+    #[serde(default, rename = "shard_lengths")]
     lengths: Vec<u64>,
     /// Images in all of them, if given.
+    #[serde(rename = "num_samples")]
     images: Option<u64>,
+}
+
+/// The name of the data set that a pattern names, the description beside its files, and the files for
+/// training and for testing: the ones of `TRAIN,TEST`, or of one pattern, divided by the description or by
+/// their names.
+pub(crate) fn by_pattern(spec: &str) -> Result<(String, Info, [Vec<PathBuf>; 2]), DataError> {
+    let (train, test) = pattern::split(spec);
+    let files = pattern::expand(train)?;
+    let dir = files[0].parent().unwrap_or(Path::new("."));
+    let name = name_of(dir).unwrap_or_else(|| "shards".to_owned());
+    let info = Info::read(dir)?;
+    let parts = match test {
+        Some(test) => [files, pattern::expand(test)?],
+        None => {
+            let named = info.tests();
+            let is_test = |file: &PathBuf| {
+                let named = named.get(&**file).copied();
+                named.unwrap_or_else(|| pattern::is_test(file))
+            };
+            let (test, train) = files.into_iter().partition(is_test);
+            [train, test]
+        }
+    };
+    Ok((name, info, parts))
 }
 
 impl Info {
@@ -53,58 +80,44 @@ impl Info {
         if !path.exists() {
             return Ok(Info::default());
         }
-        let bytes = read_whole(&path, MAX_INFO_BYTES)?;
-        let info: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| DataError::content(&path, format!("is not JSON: {error}")))?;
-        let (mut splits, mut tests) = (BTreeMap::new(), BTreeMap::new());
-        for (name, split) in info["splits"].as_object().into_iter().flatten() {
-            let part = SplitInfo::new(dir, split)
-                .map_err(|problem| DataError::content(&path, format!("{name}: {problem}")))?;
-            if let Some(part) = part {
-                for file in &part.files {
-                    *tests.entry(file.clone()).or_insert(true) &= TEST.contains(&name.as_str());
-                }
-                splits.insert(name.clone(), part);
+        let wrong = |problem| DataError::content(&path, problem);
+        let bytes = read_whole(&path, MAX_INFO_BYTES, DataError::open(&path))?;
+        let mut info: Info = serde_json::from_slice(&bytes)
+            .map_err(|error| wrong(format!("is not JSON as timm reads it: {error}")))?;
+        let plain = |part: Component| matches!(part, Component::Normal(_));
+        // Names stay within `dir`.
+        let within = |file: &PathBuf| file.components().all(plain);
+        info.splits
+            .retain(|_, split| !split.files.is_empty() && split.files.iter().all(within));
+        for (name, split) in &mut info.splits {
+            let (n, files) = (split.lengths.len(), split.files.len());
+            if n != 0 && n != files {
+                return Err(wrong(format!(
+                    "{name}: {n} shard_lengths for {files} filenames; expected equal numbers"
+                )));
+            }
+            for file in &mut split.files {
+                *file = dir.join(&*file);
             }
         }
-        Ok(Info {
-            splits,
-            tests,
-            class_names: Some(strings(&info["class_names"])).filter(|names| !names.is_empty()),
-        })
+        Ok(info)
     }
 
-    /// The shards of the first of these splits that exists.
-    pub(super) fn files(&self, names: &[&str]) -> Option<Vec<PathBuf>> {
-        let part = names.iter().find_map(|&name| self.splits.get(name))?;
-        Some(part.files.clone())
+    /// The shards of the first of these splits that exists, if any does.
+    pub(super) fn files(&self, names: &[&str]) -> Vec<PathBuf> {
+        let part = names.iter().find_map(|&name| self.splits.get(name));
+        part.map_or_else(Vec::new, |part| part.files.clone())
     }
 
-    /// The files for training and testing: the ones of the patterns `TRAIN,TEST`, or of one pattern, whose files
-    /// `_info.json` or their names divide. If all are for training, the test set comes from an `_info.json`, or
-    /// has the same name with `val`, `validation` or `test` instead of `train`, or is empty.
-    pub(crate) fn parts(
-        &self,
-        files: Vec<PathBuf>,
-        pattern: &str,
-        test: Option<&str>,
-    ) -> Result<(Vec<PathBuf>, Vec<PathBuf>), DataError> {
-        if let Some(test) = test {
-            return Ok((files, pattern::expand(test)?));
+    /// All shards; true if a shard is of a test split alone.
+    fn tests(&self) -> BTreeMap<&Path, bool> {
+        let mut tests = BTreeMap::new();
+        for (name, split) in &self.splits {
+            for file in &split.files {
+                *tests.entry(&**file).or_insert(true) &= TEST.contains(&name.as_str());
+            }
         }
-        let is_test = |file: &PathBuf| {
-            let named = self.tests.get(file).copied();
-            named.unwrap_or_else(|| pattern::is_test(file))
-        };
-        let (mut test, train): (Vec<_>, Vec<_>) = files.into_iter().partition(is_test);
-        if test.is_empty() {
-            let known = train.iter().all(|file| self.tests.contains_key(file));
-            let split = self.files(&TEST).filter(|_| known);
-            test = split
-                .or_else(|| pattern::companion(pattern))
-                .unwrap_or_default();
-        }
-        Ok((train, test))
+        tests
     }
 
     /// Compares the numbers of images found in each shard with the numbers in `_info.json`.
@@ -134,36 +147,4 @@ impl Info {
         }
         Ok(())
     }
-}
-
-impl SplitInfo {
-    fn new(dir: &Path, split: &Value) -> Result<Option<SplitInfo>, String> {
-        let files = strings(&split["filenames"]);
-        let plain = |part| matches!(part, std::path::Component::Normal(_));
-        // Names stay within `dir`.
-        if files.is_empty() || !files.iter().all(|f| Path::new(f).components().all(plain)) {
-            return Ok(None);
-        }
-        let mut lengths = Vec::new();
-        if let Some(all) = split["shard_lengths"].as_array() {
-            lengths.extend(all.iter().filter_map(Value::as_u64));
-            let (n, files) = (lengths.len(), files.len());
-            if n != files {
-                return Err(format!(
-                    "{n} shard_lengths for {files} filenames; expected equal numbers"
-                ));
-            }
-        }
-        Ok(Some(SplitInfo {
-            files: files.iter().map(|file| dir.join(file)).collect(),
-            lengths,
-            images: split["num_samples"].as_u64(),
-        }))
-    }
-}
-
-/// The strings of a list; empty for anything else.
-fn strings(list: &Value) -> Vec<String> {
-    let items = list.as_array().into_iter().flatten();
-    items.filter_map(|s| Some(s.as_str()?.to_owned())).collect()
 }

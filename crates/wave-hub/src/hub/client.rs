@@ -18,7 +18,6 @@ const USER_AGENT: &str = concat!("wave/", env!("CARGO_PKG_VERSION"));
 /// If a hub asks for a longer wait than this, the call fails.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// hf-hub itself has no read timeout.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum bytes of an API response. A repository of a million files lists them in about a hundred megabytes.
@@ -48,7 +47,6 @@ impl<'a> Client<'a> {
                 .user_agent(USER_AGENT)
                 .endpoint(&settings.endpoint)
                 .cache_dir(cache)
-                // Retries are done here: hf-hub's own ignore Retry-After.
                 .retry_max_attempts(0);
             if let Some(token) = &settings.token {
                 builder = builder.token(token.secret());

@@ -1,6 +1,6 @@
 use super::*;
 use crate::directory::{CONFIG_FILE, MODEL_FILE};
-use crate::hub::tests::model_dir;
+use crate::hub::tests::{CARD, model_dir};
 use crate::testing::{check_refused, weights};
 use crate::write_tensors;
 
@@ -11,7 +11,7 @@ fn exactly_what_would_be_sent_is_listed() {
     fs::create_dir(dir.join("run")).unwrap();
     fs::write(dir.join("run/log.jsonl"), "{}").unwrap();
     fs::write(dir.join("LICENSE"), "free").unwrap();
-    let found = plan(&dir, None).unwrap();
+    let found = plan(&dir, CARD).unwrap();
     let names: Vec<&str> = found.files.iter().map(|file| &*file.path).collect();
     assert_eq!(names, ["LICENSE", CARD_FILE, CONFIG_FILE, MODEL_FILE]);
     assert_eq!(found.left_out, ["run"]);
@@ -23,25 +23,17 @@ fn exactly_what_would_be_sent_is_listed() {
 }
 
 #[test]
-fn a_card_is_replaced_or_made_but_always_has_a_head() {
+fn a_card_may_be_replaced_and_always_has_a_head() {
     let root = tempfile::tempdir().unwrap();
     let dir = model_dir(root.path());
-    let card = |plan: &Plan| {
-        let card = plan.files.iter().find(|file| file.path == CARD_FILE);
+    let card = |found: &Published| {
+        let card = found.files.iter().find(|file| file.path == CARD_FILE);
         card.unwrap().content.clone()
     };
     let mine = "---\nlicense: mit\n---\n\n# Mine\n";
-    let found = plan(&dir, Some(mine)).unwrap();
-    assert_eq!(card(&found), Content::Memory(mine.as_bytes().to_vec()));
-    check_refused(plan(&dir, Some("# Mine")), &["no YAML front matter"]);
-    fs::write(dir.join(CARD_FILE), "# Mine\n").unwrap();
-    check_refused(plan(&dir, None), &["README.md", "YAML"]);
-    fs::remove_file(dir.join(CARD_FILE)).unwrap();
-    let Content::Memory(made) = card(&plan(&dir, None).unwrap()) else {
-        panic!("a card that is nowhere")
-    };
-    let made = String::from_utf8(made).unwrap();
-    assert!(made.contains("library_name: timm\n"), "{made}");
+    let found = plan(&dir, mine).unwrap();
+    assert_eq!(card(&found), Some(mine.as_bytes().to_vec()));
+    check_refused(plan(&dir, "# Mine"), &["README.md", "no YAML front matter"]);
 }
 
 #[test]
@@ -57,12 +49,12 @@ fn what_is_not_part_of_an_artefact_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         let dir = model_dir(root.path());
         fs::write(dir.join(name), content).unwrap();
-        check_refused(plan(&dir, None), &[name, expected]);
+        check_refused(plan(&dir, CARD), &[name, expected]);
     }
     let root = tempfile::tempdir().unwrap();
     let dir = model_dir(root.path());
     fs::create_dir(dir.join("more")).unwrap();
-    check_refused(plan(&dir, None), &["more", "not part"]);
+    check_refused(plan(&dir, CARD), &["more", "not part"]);
 }
 
 #[cfg(unix)]
@@ -73,15 +65,15 @@ fn a_link_that_leads_out_is_refused() {
     let outside = root.path().join("scalers.safetensors");
     write_tensors(&outside, &weights(&[("a", &[1])]), &Default::default()).unwrap();
     std::os::unix::fs::symlink(&outside, dir.join("scalers.safetensors")).unwrap();
-    check_refused(plan(&dir, None), &["scalers.safetensors", "points outside"]);
+    check_refused(plan(&dir, CARD), &["scalers.safetensors", "points outside"]);
 }
 
 #[test]
 fn a_broken_artefact_is_refused() {
     let root = tempfile::tempdir().unwrap();
-    check_refused(plan(root.path(), None), &["holds no artefact"]);
+    check_refused(plan(root.path(), CARD), &["holds no artefact"]);
     let dir = model_dir(root.path());
     let bytes = fs::read(dir.join(MODEL_FILE)).unwrap();
     fs::write(dir.join(MODEL_FILE), &bytes[..bytes.len() - 1]).unwrap();
-    check_refused(plan(&dir, None), &[MODEL_FILE]);
+    check_refused(plan(&dir, CARD), &[MODEL_FILE]);
 }

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::name::check_revision;
-use super::plan::{Content, Plan, PlannedFile, plan};
+use super::plan::{PlannedFile, Published, plan};
 use super::{Events, HubSettings, OnProgress, RepoName};
 use crate::HubError;
 
 const JSON: &str = "application/json";
 const LFS: &str = "application/vnd.git-lfs+json";
 
-/// Options of publishing. The default is a public repository's `main`.
+/// Options of publishing. The default is a public repository's `main`, without a card, which it needs.
 #[derive(Debug, Clone, Default)]
 pub struct PublishOptions {
     /// True if the repository, if it has to be created, is hidden from others.
@@ -30,26 +30,16 @@ pub struct PublishOptions {
     pub dry_run: bool,
     /// The commit's first line.
     pub message: Option<String>,
-    /// A card in place of the directory's `README.md`; see [`crate::model_card`].
-    pub card: Option<String>,
-}
-
-/// The result of publishing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Published {
-    /// The files sent; after a dry run, those that would have been.
-    pub plan: Plan,
-    /// The commit; `None` after a dry run.
-    pub commit: Option<String>,
-    /// The address of the pull request or the commit, if the hub says.
-    pub url: Option<String>,
+    /// The card, in place of the directory's `README.md`; see [`crate::model_card`].
+    pub card: String,
 }
 
 /// Publishes the artefact in `dir` as one commit to `repo`.
 ///
 /// # Errors
-/// As [`plan()`] before anything is sent; without a token, offline, or when a file holds the token; when the hub or the
-/// network refuses. Unless the failure falls into the commit itself, nothing of it is visible then.
+/// Before anything is sent, if the card has no YAML head, or the directory holds what is not part of the artefact:
+/// pickles, other files, links that lead out of it; without a token, offline, or when a file holds the token; when the
+/// hub or the network refuses. Unless the failure falls into the commit itself, nothing of it is visible then.
 pub fn publish(
     settings: &HubSettings,
     dir: &Path,
@@ -64,37 +54,32 @@ pub fn publish(
         let remedy = "omit the branch or the pull request";
         return Err(HubError::malformed(Path::new(branch), found, remedy));
     }
-    let plan = plan(dir, options.card.as_deref())?;
-    check_secrets(settings, dir, &plan)?;
+    let mut published = plan(dir, &options.card)?;
+    check_secrets(settings, dir, &published.files)?;
     if options.dry_run {
-        return Ok(Published {
-            plan,
-            commit: None,
-            url: None,
-        });
+        return Ok(published);
     }
     check_settings(settings)?;
     let hub = Hub {
         client: Client::new(settings, &settings.cache)?,
         repo,
         about: repo.to_string(),
+        dir,
+        files: &published.files,
     };
     hub.prepare(options.private, branch)?;
-    hub.check_storage(&plan, (!options.create_pr).then_some(branch))?;
+    hub.check_storage((!options.create_pr).then_some(branch))?;
     let message = options.message.as_deref().unwrap_or("Publish with wave");
-    let (commit, url) = match options.create_pr {
-        true => {
-            let number = hub.propose(message)?;
-            let made = hub.commit(&plan, message, &format!("refs/pr/{number}"), progress)?;
-            let url = format!("{}/{repo}/discussions/{number}", settings.endpoint);
-            (made.commit_oid, Some(url))
-        }
-        false => {
-            let made = hub.commit(&plan, message, branch, progress)?;
-            (made.commit_oid, made.commit_url)
-        }
-    };
-    Ok(Published { plan, commit, url })
+    let (mut revision, mut url) = (branch.to_owned(), None);
+    if options.create_pr {
+        let number = hub.propose(message)?;
+        revision = format!("refs/pr/{number}");
+        url = Some(format!("{}/{repo}/discussions/{number}", settings.endpoint));
+    }
+    let made = hub.commit(message, &revision, progress)?;
+    published.commit = made.commit_oid;
+    published.url = url.or(made.commit_url);
+    Ok(published)
 }
 
 fn check_settings(settings: &HubSettings) -> Result<(), HubError> {
@@ -113,12 +98,20 @@ fn check_settings(settings: &HubSettings) -> Result<(), HubError> {
 }
 
 /// Refuses files that contain the token: a run's settings may have ended up there.
-fn check_secrets(settings: &HubSettings, dir: &Path, plan: &Plan) -> Result<(), HubError> {
+fn check_secrets(
+    settings: &HubSettings,
+    dir: &Path,
+    files: &[PlannedFile],
+) -> Result<(), HubError> {
     let Some(token) = &settings.token else {
         return Ok(());
     };
-    for file in &plan.files {
-        if !is_large(&file.path) && token.is_in(&file.content()?) {
+    for file in files {
+        if file
+            .content
+            .as_ref()
+            .is_some_and(|content| token.is_in(content))
+        {
             let path = dir.join(&file.path);
             let remedy = "remove it from the file";
             return Err(HubError::malformed(&path, "holds the hub's token", remedy));
@@ -132,6 +125,8 @@ struct Hub<'a> {
     client: Client<'a>,
     repo: &'a RepoName,
     about: String,
+    dir: &'a Path,
+    files: &'a [PlannedFile],
 }
 
 /// A pull request.
@@ -166,14 +161,14 @@ impl Hub<'_> {
 
     /// Refuses a hub that does not take the weights by Xet: hf-hub would send them as text in the commit.
     /// A pull request belongs to no branch yet.
-    fn check_storage(&self, plan: &Plan, branch: Option<&str>) -> Result<(), HubError> {
-        let large = |file: &&PlannedFile| is_large(&file.path);
+    fn check_storage(&self, branch: Option<&str>) -> Result<(), HubError> {
+        let large = |file: &&PlannedFile| file.content.is_none();
         let object = |file: &PlannedFile| json!({ "oid": file.sha256, "size": file.bytes });
         let mut request = json!({
             "operation": "upload",
             "transfers": ["basic", "multipart", "xet"],
             "hash_algo": "sha256",
-            "objects": plan.files.iter().filter(large).map(object).collect::<Vec<_>>(),
+            "objects": self.files.iter().filter(large).map(object).collect::<Vec<_>>(),
         });
         if let Some(branch) = branch {
             request["ref"] = json!({ "name": branch });
@@ -191,10 +186,8 @@ impl Hub<'_> {
         Err(HubError::remote(&self.about, found, remedy, true))
     }
 
-    /// One commit with everything.
     fn commit(
         &self,
-        plan: &Plan,
         message: &str,
         revision: &str,
         progress: &OnProgress,
@@ -203,11 +196,11 @@ impl Hub<'_> {
         let operation = |file: &PlannedFile| CommitOperation::Add {
             path_in_repo: file.path.clone(),
             source: match &file.content {
-                Content::Disk(path) => AddSource::file(path),
-                Content::Memory(bytes) => AddSource::bytes(bytes.clone()),
+                None => AddSource::file(self.dir.join(&file.path)),
+                Some(bytes) => AddSource::bytes(bytes.clone()),
             },
         };
-        let operations: Vec<_> = plan.files.iter().map(operation).collect();
+        let operations: Vec<_> = self.files.iter().map(operation).collect();
         self.client.call(&self.about, || {
             let commit = repo.create_commit().operations(operations.clone());
             let commit = commit.commit_message(message).revision(revision);
@@ -216,9 +209,6 @@ impl Hub<'_> {
     }
 
     /// Opens a pull request, to which nothing is committed yet, and returns its number.
-    ///
-    /// hf-hub's own `create_pr` asks for write access to `main` until a version after 1.0.0 has
-    /// <https://github.com/huggingface/hf-hub/pull/199>. With it, this becomes an argument of [`Hub::commit`].
     fn propose(&self, message: &str) -> Result<u64, HubError> {
         let path = format!("api/models/{}/discussions", self.repo);
         let request = json!({ "title": message, "description": message, "pullRequest": true });
@@ -226,11 +216,6 @@ impl Hub<'_> {
         let Opened { num } = self.client.call(&self.about, post)?;
         Ok(num)
     }
-}
-
-/// True if a file holds weights. Hubs keep these apart from what is text.
-fn is_large(name: &str) -> bool {
-    name.ends_with(".safetensors") || name.ends_with(".onnx")
 }
 
 #[cfg(test)]

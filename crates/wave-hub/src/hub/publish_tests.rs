@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::hub::tests::{
-    COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
+    CARD, COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
 use crate::testing::check_refused;
 use base64::Engine;
@@ -14,6 +14,13 @@ fn send(
     options: &PublishOptions,
 ) -> Result<Published, HubError> {
     publish(settings, dir, &"o/n".parse().unwrap(), options, &quiet())
+}
+
+fn options() -> PublishOptions {
+    PublishOptions {
+        card: CARD.to_owned(),
+        ..PublishOptions::default()
+    }
 }
 
 fn setting() -> (tempfile::TempDir, std::path::PathBuf, FakeHub, HubSettings) {
@@ -58,15 +65,15 @@ fn a_model_is_published_as_one_commit_its_weights_by_xet_and_its_text_in_it() {
     let options = PublishOptions {
         private: true,
         message: Some("Six layers".to_owned()),
-        card: Some("---\nlicense: mit\n---\n\n# Another\n".to_owned()),
-        ..PublishOptions::default()
+        card: "---\nlicense: mit\n---\n\n# Another\n".to_owned(),
+        ..options()
     };
     let published = send(&settings, &dir, &options).unwrap();
     assert_eq!(published.commit.as_deref(), Some(COMMIT));
     assert_eq!(published.url, Some(format!("{}/c", hub.url)));
     assert_eq!(hub.state().private, Some(true));
     let (lines, weights) = committed(&hub, "model.safetensors");
-    assert_eq!(lines.len(), 1 + published.plan.files.len());
+    assert_eq!(lines.len(), 1 + published.files.len());
     assert_eq!(lines[0]["value"]["summary"], "Six layers");
     let file = dir.join("model.safetensors");
     let expected = json!({
@@ -77,10 +84,7 @@ fn a_model_is_published_as_one_commit_its_weights_by_xet_and_its_text_in_it() {
     });
     assert_eq!(weights, json!({ "key": "lfsFile", "value": expected }));
     let config = fs::read_to_string(dir.join("config.json")).unwrap();
-    for (name, text) in [
-        ("README.md", options.card.unwrap()),
-        ("config.json", config),
-    ] {
+    for (name, text) in [("README.md", options.card), ("config.json", config)] {
         let (_, line) = committed(&hub, name);
         let content = BASE64.decode(line["value"]["content"].as_str().unwrap());
         assert_eq!(
@@ -122,7 +126,7 @@ fn a_storage_that_fails_is_told_and_nothing_is_committed() {
     for _ in 0..20 {
         hub.fault("/v1/xorbs/", Fault::Status(403, &[], "no room".to_owned()));
     }
-    let error = send(&settings, &dir, &PublishOptions::default()).unwrap_err();
+    let error = send(&settings, &dir, &options()).unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(text.contains("o/n: ") && text.contains("Xet"), "{text}");
     assert!(!text.contains(TOKEN) && !text.contains(XET_TOKEN), "{text}");
@@ -135,7 +139,7 @@ fn a_hub_without_xet_is_refused_before_anything_is_sent() {
         let (_root, dir, hub, settings) = setting();
         hub.state().transfer = Some(transfer);
         check_refused(
-            send(&settings, &dir, &PublishOptions::default()),
+            send(&settings, &dir, &options()),
             &["o/n", transfer, "expected Xet", "hf upload"],
         );
         assert!(hub.state().commits.is_empty());
@@ -151,7 +155,7 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     }
     let mut options = PublishOptions {
         revision: Some("v2".to_owned()),
-        ..PublishOptions::default()
+        ..options()
     };
     send(&settings, &dir, &options).unwrap();
     assert_eq!(hub.state().branches, ["main", "v2"]);
@@ -199,10 +203,10 @@ fn a_dry_run_needs_no_hub_and_no_token() {
     settings.offline = true;
     let options = PublishOptions {
         dry_run: true,
-        ..PublishOptions::default()
+        ..options()
     };
     let published = send(&settings, &dir, &options).unwrap();
-    assert_eq!(published.plan, plan(&dir, None).unwrap());
+    assert_eq!(published, plan(&dir, CARD).unwrap());
     assert_eq!((published.commit, published.url), (None, None));
     assert_eq!(hub.count(""), 0);
 }
@@ -210,7 +214,7 @@ fn a_dry_run_needs_no_hub_and_no_token() {
 #[test]
 fn without_token_network_or_a_clean_directory_nothing_is_sent() {
     let (_root, dir, hub, settings) = setting();
-    let options = PublishOptions::default();
+    let options = options();
     let anonymous = HubSettings {
         token: None,
         ..settings.clone()
@@ -222,7 +226,7 @@ fn without_token_network_or_a_clean_directory_nothing_is_sent() {
     };
     check_refused(send(&offline, &dir, &options), &["HF_HUB_OFFLINE"]);
     let leak = PublishOptions {
-        card: Some(format!("---\nlicense: mit\n---\n\nUse {TOKEN}\n")),
+        card: format!("---\nlicense: mit\n---\n\nUse {TOKEN}\n"),
         ..options.clone()
     };
     let error = send(&settings, &dir, &leak).unwrap_err();
@@ -253,7 +257,7 @@ fn trouble_that_passes_is_waited_out() {
             Fault::Status(503, &[("retry-after", "0")], String::new()),
         );
     }
-    send(&settings, &dir, &PublishOptions::default()).unwrap();
+    send(&settings, &dir, &options()).unwrap();
     assert_eq!(hub.state().commits.len(), 1);
 }
 
@@ -279,7 +283,7 @@ fn refusals_are_explained_keep_the_secret_and_commit_nothing() {
         let (_root, dir, hub, settings) = setting();
         let said = format!("because of {TOKEN}");
         hub.fault(at, Fault::Status(status, &[], said));
-        let error = send(&settings, &dir, &PublishOptions::default()).unwrap_err();
+        let error = send(&settings, &dir, &options()).unwrap_err();
         let text = format!("{error} {error:?}");
         assert!(text.contains(expected), "{at}: {text}");
         assert!(text.contains("because of [token]"), "{at}: {text}");

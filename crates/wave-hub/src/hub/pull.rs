@@ -20,7 +20,7 @@ use crate::atomic::{Staged, sync_dir, temporary_dir};
 use crate::digest::hex;
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, TEMPLATES_FILE, commit_directory};
 use crate::templates::EXPAND;
-use crate::{HubError, prepare_out, sha256_file};
+use crate::{Fault, HubError, prepare_out, remove_temporaries, sha256_file};
 
 /// Files downloaded at a time.
 const AT_A_TIME: usize = 8;
@@ -40,17 +40,8 @@ pub struct Pulled {
     pub skipped: Vec<String>,
 }
 
-/// Why a repository's files cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Its content, and the expected one.
-    pub found: String,
-    /// The remedy.
-    pub remedy: String,
-}
-
-/// Chooses the wanted files of a repository.
-pub type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<String>, Refusal>;
+/// Chooses the wanted files of a repository, or says why they cannot be used; the path of the fault is not read.
+pub type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<String>, Fault>;
 
 /// Downloads the artefact files of the model repository `name` that the cache does not hold yet, and returns their
 /// location. A revision that is a commit, once complete in the cache, needs no network; offline, nothing does, and a
@@ -74,9 +65,6 @@ pub fn pull(
 }
 
 /// [`pull()`] for a data set repository, of which `choose` selects the wanted files. Files may lie in folders.
-///
-/// # Errors
-/// As [`pull()`], and when `choose` refuses.
 pub fn pull_data(
     settings: &HubSettings,
     name: &HubName,
@@ -89,9 +77,6 @@ pub fn pull_data(
 /// Copies the artefact files of `from`, a directory in the cache, to `out`: all of them are on
 /// disk there before the first gets its name, and `config.json` comes last. Templates get this version's `expand.py`:
 /// no code is downloaded.
-///
-/// # Errors
-/// If `from` holds no artefact, or the work fails.
 pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
     crate::files::check_is_file(&from.join(CONFIG_FILE))?;
     let mut files = Vec::new();
@@ -144,9 +129,8 @@ fn download(
         _ => {}
     }
     let (commit, files) = list(settings, kind, name)?;
-    let wanted = choose(&files).map_err(|Refusal { found, remedy }| {
-        HubError::remote(&name.to_string(), found, &remedy, true)
-    })?;
+    let wanted = choose(&files)
+        .map_err(|fault| HubError::remote(&name.to_string(), fault.found, &fault.remedy, true))?;
     let dir = cache.snapshot(&commit);
     let missing = wanted.iter().filter(|file| !dir.join(file).exists());
     // Its presence says that the rest is there.
@@ -156,7 +140,10 @@ fn download(
         let lock = cache.lock()?;
         let home = cache.dir();
         // The holder of the lock is the only writer.
-        let staging = temporary_dir(&home, lock.is_some()).map_err(HubError::io("write", &home))?;
+        if lock.is_some() {
+            let _ = remove_temporaries(&home); // they are in nobody's way
+        }
+        let staging = temporary_dir(&home).map_err(HubError::io("write", &home))?;
         let staged = staged_blobs(&cache, &Cache::new(staging.0.path(), kind, &name.repo))?;
         let client = Client::new(settings, staging.0.path())?;
         let (owner, repo) = (&name.repo.owner, &name.repo.name);
@@ -222,14 +209,12 @@ fn list(
     Ok((sha, files))
 }
 
-/// The hub's description of a repository.
 #[derive(Deserialize)]
 struct Listing {
     sha: String,
     siblings: Vec<Sibling>,
 }
 
-/// A file of a repository.
 #[derive(Deserialize)]
 struct Sibling {
     rfilename: String,
@@ -240,7 +225,7 @@ fn escapes(file: &str) -> bool {
     file.contains(['\\', ':', '\0']) || parts.any(|part| ["", ".", ".."].contains(&part))
 }
 
-fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal> {
+fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Fault> {
     let weights = wanted.iter().any(|file| file.ends_with(".safetensors"));
     let config = wanted.iter().any(|file| *file == CONFIG_FILE);
     let mut remedy = "check the name and the revision";
@@ -253,8 +238,7 @@ fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal
         }
         None => "holds no artefact: no .safetensors file".to_owned(),
     };
-    let remedy = remedy.to_owned();
-    Err(Refusal { found, remedy })
+    Err(Fault::new("", found, remedy))
 }
 
 /// Downloads from one commit of a repository.
@@ -310,12 +294,11 @@ impl Transfer<'_> {
     /// Downloads one file, a second time if the first has the wrong content.
     fn fetch(&self, file: &str) -> Result<(), HubError> {
         let about = format!("{}: {file}", self.name);
-        let mut wrong = self.fetch_once(file, &about)?;
-        if wrong.is_some() {
-            std::thread::sleep(self.client.pause(1));
-            wrong = self.fetch_once(file, &about)?;
+        if self.fetch_once(file, &about)?.is_none() {
+            return Ok(());
         }
-        let Some(found) = wrong else {
+        std::thread::sleep(self.client.pause(1));
+        let Some(found) = self.fetch_once(file, &about)? else {
             return Ok(());
         };
         let remedy = "run the command again later: a failing hub sends error pages; if this persists, a proxy or \
@@ -412,12 +395,10 @@ fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
 
 /// The hash that git gives to a file's content.
 fn git_hash_of(path: &Path) -> Result<String, HubError> {
-    fs::read(path)
-        .map(|bytes| git_hash(&bytes))
-        .map_err(HubError::io("read", path))
+    let bytes = fs::read(path).map_err(HubError::io("read", path))?;
+    Ok(git_hash(&bytes))
 }
 
-/// The hash that git gives to content.
 pub(super) fn git_hash(bytes: &[u8]) -> String {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", bytes.len()));

@@ -329,10 +329,7 @@ fn the_chosen_files_of_a_data_set_are_pulled_with_their_folders() {
     assert_eq!((again.dir, hub.count("")), (pulled.dir.clone(), before));
     settings.offline = true;
     assert_eq!(pull(&settings, "o/n").unwrap().dir, pulled.dir);
-    let refuse = |_: &[String]| {
-        let (found, remedy) = ("holds no images".to_owned(), "look elsewhere".to_owned());
-        Err(Refusal { found, remedy })
-    };
+    let refuse = |_: &[String]| Err(crate::Fault::new("", "holds no images", "look elsewhere"));
     settings.offline = false;
     let refused = pull_data(&settings, &"o/n".parse().unwrap(), &refuse, &quiet());
     check_refused(refused, &["hf:o/n@main", "no images", "elsewhere"]);

@@ -31,9 +31,6 @@ impl HubSettings {
     /// - `HF_HUB_CACHE`, by default `$HF_HOME/hub`;
     /// - `HF_HOME`, by default `$XDG_CACHE_HOME/huggingface` or `~/.cache/huggingface`;
     /// - `HF_HUB_OFFLINE` (or `TRANSFORMERS_OFFLINE`): `1`, `true`, `yes` or `on`.
-    ///
-    /// # Errors
-    /// If a variable makes no sense.
     pub fn from_env() -> Result<Self, HubError> {
         Self::from_vars(|name| std::env::var(name).ok())
     }
@@ -97,8 +94,7 @@ impl HubSettings {
 pub struct Token(String);
 
 impl Token {
-    /// # Errors
-    /// If it is no token; the text is not repeated.
+    /// The token in a text, which no error repeats.
     pub fn new(text: &str) -> Result<Self, HubError> {
         let text = text.trim();
         if text.len() < 4 || !text.chars().all(|c| c.is_ascii_graphic()) {

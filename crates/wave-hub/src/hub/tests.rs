@@ -48,6 +48,9 @@ pub(crate) fn with_a_home_of_its_own(root: &Path, name: &str) -> bool {
     false
 }
 
+/// The card of [`model_dir`].
+pub(crate) const CARD: &str = "---\nlicense: mit\n---\n\n# A model\n";
+
 /// A small but sound model directory below `root`.
 pub(crate) fn model_dir(root: &Path) -> PathBuf {
     let dir = root.join("model");
@@ -57,8 +60,7 @@ pub(crate) fn model_dir(root: &Path) -> PathBuf {
     });
     let config = serde_json::from_value(config).unwrap();
     let weights = weights(&[("head.weight", &[10, 100]), ("head.bias", &[10])]);
-    let card = "---\nlicense: mit\n---\n\n# A model\n";
-    write_model(&dir, &config, &weights, None, card, FloatType::F32, None).unwrap();
+    write_model(&dir, &config, &weights, None, CARD, FloatType::F32, false).unwrap();
     dir
 }
 

@@ -48,7 +48,7 @@ fn write_of(
     scalers: &Weights,
 ) -> Result<(), HubError> {
     let (card, float) = ("# Card\n", FloatType::F32);
-    write_model(dir, config, weights, Some(scalers), card, float, None)
+    write_model(dir, config, weights, Some(scalers), card, float, false)
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn narrow_weights_are_written_beside_scalers_of_full_width() {
     let dir = root.path();
     let (weights, scalers) = (some_weights(), weights(&[("scalers.0.qkv", &[4, 4])]));
     let write = |scalers, float| {
-        write_model(dir, &config(), &weights, scalers, "", float, None).unwrap();
+        write_model(dir, &config(), &weights, scalers, "", float, false).unwrap();
     };
     write(Some(&scalers), FloatType::Bf16);
     let (_, read) = read_model(dir).unwrap();

@@ -40,20 +40,8 @@ impl Graph {
         outputs: &[&str],
         attributes: &[(&str, Attribute<'_>)],
     ) {
-        let mut message = Message::new();
-        for input in inputs {
-            message = message.text(schema::NODE_INPUT, input);
-        }
-        for output in outputs {
-            message = message.text(schema::NODE_OUTPUT, output);
-        }
-        message = message
-            .text(schema::NODE_NAME, name)
-            .text(schema::NODE_OP_TYPE, operator);
-        for (name, value) in attributes {
-            message = message.message(schema::NODE_ATTRIBUTE, schema::attribute(name, *value));
-        }
-        self.nodes.push(message);
+        let node = schema::node(operator, name, inputs, outputs, attributes);
+        self.nodes.push(node);
     }
 }
 
@@ -109,14 +97,11 @@ fn constants(sizes: &VitSizes) -> Vec<Message> {
         // An index without dimensions drops the dimension it picks from.
         all.push(schema::integers("first", &[], &[0]));
     }
-    // 1/sqrt(e)
-    let scale = ((d / heads) as f32).sqrt().recip();
-    let root_half = std::f32::consts::FRAC_1_SQRT_2;
     all.extend([
-        schema::scalar("scale", scale),
+        schema::scalar("scale", ((d / heads) as f32).sqrt().recip()), // 1/sqrt(e)
         schema::scalar("half", 0.5),
         schema::scalar("one", 1.0),
-        schema::scalar("root_half", root_half),
+        schema::scalar("root_half", std::f32::consts::FRAC_1_SQRT_2),
     ]);
     all
 }

@@ -1,43 +1,7 @@
-//! The part of onnx.proto that is written here: field numbers, and the messages made of them.
+//! The messages of onnx.proto that are written here. Comments name the fields.
 
 use crate::FloatType;
 use crate::proto::Message;
-
-pub(super) const MODEL_IR_VERSION: u32 = 1;
-pub(super) const MODEL_PRODUCER_NAME: u32 = 2;
-pub(super) const MODEL_PRODUCER_VERSION: u32 = 3;
-pub(super) const MODEL_GRAPH: u32 = 7;
-pub(super) const MODEL_OPSET_IMPORT: u32 = 8;
-pub(super) const MODEL_METADATA_PROPS: u32 = 14;
-
-pub(super) const OPSET_DOMAIN: u32 = 1;
-pub(super) const OPSET_VERSION: u32 = 2;
-
-pub(super) const ENTRY_KEY: u32 = 1;
-pub(super) const ENTRY_VALUE: u32 = 2;
-
-pub(super) const GRAPH_NODE: u32 = 1;
-pub(super) const GRAPH_NAME: u32 = 2;
-pub(super) const GRAPH_INITIALIZER: u32 = 5;
-pub(super) const GRAPH_INPUT: u32 = 11;
-pub(super) const GRAPH_OUTPUT: u32 = 12;
-
-pub(super) const NODE_INPUT: u32 = 1;
-pub(super) const NODE_OUTPUT: u32 = 2;
-pub(super) const NODE_NAME: u32 = 3;
-pub(super) const NODE_OP_TYPE: u32 = 4;
-pub(super) const NODE_ATTRIBUTE: u32 = 5;
-
-const ATTRIBUTE_NAME: u32 = 1;
-const ATTRIBUTE_FLOAT: u32 = 2;
-const ATTRIBUTE_INT: u32 = 3;
-const ATTRIBUTE_INTS: u32 = 8;
-const ATTRIBUTE_TYPE: u32 = 20;
-
-const TENSOR_DIMS: u32 = 1;
-const TENSOR_DATA_TYPE: u32 = 2;
-const TENSOR_NAME: u32 = 8;
-const TENSOR_RAW_DATA: u32 = 9;
 
 /// `TensorProto.DataType`.
 pub(super) const FLOAT: i64 = 1;
@@ -53,28 +17,44 @@ pub(super) enum Attribute<'a> {
     Ints(&'a [i64]),
 }
 
-/// `AttributeProto`.
-pub(super) fn attribute(name: &str, value: Attribute<'_>) -> Message {
-    let message = Message::new().text(ATTRIBUTE_NAME, name);
-    // The last number of each line is the `AttributeType`.
+/// `NodeProto`: input 1, output 2, name 3, op_type 4, attribute 5.
+pub(super) fn node(
+    operator: &str,
+    name: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    attributes: &[(&str, Attribute<'_>)],
+) -> Message {
+    let node = Message::new();
+    let node = inputs.iter().fold(node, |node, input| node.text(1, input));
+    let node = outputs
+        .iter()
+        .fold(node, |node, output| node.text(2, output));
+    let mut node = node.text(3, name).text(4, operator);
+    for (name, value) in attributes {
+        node = node.message(5, attribute(name, *value));
+    }
+    node
+}
+
+/// `AttributeProto`: name 1, f 2, i 3, ints 8, type 20.
+fn attribute(name: &str, value: Attribute<'_>) -> Message {
+    let message = Message::new().text(1, name);
     match value {
-        Attribute::Float(v) => message.float(ATTRIBUTE_FLOAT, v).int(ATTRIBUTE_TYPE, 1),
-        Attribute::Int(v) => message.int(ATTRIBUTE_INT, v).int(ATTRIBUTE_TYPE, 2),
-        Attribute::Ints(v) => v
-            .iter()
-            .fold(message, |message, v| message.int(ATTRIBUTE_INTS, *v))
-            .int(ATTRIBUTE_TYPE, 7),
+        Attribute::Float(v) => message.float(2, v).int(20, 1),
+        Attribute::Int(v) => message.int(3, v).int(20, 2),
+        Attribute::Ints(v) => {
+            let message = v.iter().fold(message, |message, v| message.int(8, *v));
+            message.int(20, 7)
+        }
     }
 }
 
-/// `ValueInfoProto` of an f32 tensor; the dimension without a size is named `batch`.
-pub(super) fn float_value(name: &str, shape: &[Option<usize>]) -> Message {
-    let dims = shape.iter().fold(Message::new(), |dims, size| {
-        let dim = match size {
-            Some(n) => Message::new().int(1, *n as i64),
-            None => Message::new().text(2, "batch"),
-        };
-        dims.message(1, dim)
+/// `ValueInfoProto` of an f32 tensor with these dimensions after the free one, which is named `batch`.
+pub(super) fn float_value(name: &str, shape: &[usize]) -> Message {
+    let batch = Message::new().message(1, Message::new().text(2, "batch"));
+    let dims = shape.iter().fold(batch, |dims, n| {
+        dims.message(1, Message::new().int(1, *n as i64))
     });
     // TypeProto.Tensor: elem_type, shape. TypeProto: tensor_type.
     let tensor = Message::new().int(1, FLOAT).message(2, dims);
@@ -104,11 +84,10 @@ pub(super) fn float_head(name: &str, shape: &[usize], float: FloatType) -> Messa
     tensor_head(name, shape, data_type, float.bytes() * values)
 }
 
+/// `TensorProto`: dims 1, data_type 2, name 8, raw_data 9.
 fn tensor_head(name: &str, shape: &[usize], data_type: i64, bytes: usize) -> Message {
-    let dims = shape.iter().fold(Message::new(), |message, n| {
-        message.int(TENSOR_DIMS, *n as i64)
-    });
-    dims.int(TENSOR_DATA_TYPE, data_type)
-        .text(TENSOR_NAME, name)
-        .open(TENSOR_RAW_DATA, bytes)
+    let dims = shape
+        .iter()
+        .fold(Message::new(), |message, n| message.int(1, *n as i64));
+    dims.int(2, data_type).text(8, name).open(9, bytes)
 }

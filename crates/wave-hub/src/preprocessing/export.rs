@@ -13,25 +13,14 @@ pub(super) const RESAMPLE: [&str; 6] = [
 /// The class of transformers that applies timm's steps with timm itself.
 pub(super) const OF_TIMM: &str = "TimmWrapperImageProcessor";
 
-/// The description of the steps for transformers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Processor {
-    /// The content of `preprocessor_config.json`.
-    pub steps: Value,
-    /// Further keys of `config.json`, where the class reads its steps there: timm's, which needs timm.
-    pub config: Option<Value>,
-}
-
 impl Preprocessing {
-    /// The description of the same steps for transformers, as [`super::read_preprocessing`] reads it back.
+    /// The `preprocessor_config.json` of the same steps, as [`super::read_preprocessing`] reads it back.
     ///
     /// transformers' own classes round a crop's offset down. If these steps round half to even and the margin of some
-    /// image may differ by that, or if they add borders, the class is the one that lets timm do it. The keys of the
-    /// nearest class of transformers' own are written too, for readers that know no other.
-    ///
-    /// # Errors
-    /// For steps that neither supports.
-    pub fn processor(&self) -> Result<Processor, String> {
+    /// image may differ by that, or if they add borders, the class is the one that lets timm do it, by the `pretrained_cfg`
+    /// that is written then. The keys of the nearest class of transformers' own are written too, for readers that know
+    /// no other. The error says which step neither supports.
+    pub fn processor(&self) -> Result<Value, String> {
         let by = &self.interpolation.value;
         let Some(resample) = RESAMPLE.iter().position(|name| name == by) else {
             return Err(format!(
@@ -76,8 +65,7 @@ impl Preprocessing {
         steps["crop_size"] = json!({"height": height, "width": width});
         if let Some(class) = own {
             steps["image_processor_type"] = json!(class);
-            let config = None;
-            return Ok(Processor { steps, config });
+            return Ok(steps);
         }
         if floors {
             return Err(format!(
@@ -88,7 +76,8 @@ impl Preprocessing {
         if self.crop_mode.value != "center" {
             steps = json!({});
         }
-        let said = json!({
+        steps["image_processor_type"] = json!(OF_TIMM);
+        steps["pretrained_cfg"] = json!({
             "input_size": [self.channels, height, width],
             "interpolation": by,
             "crop_pct": crop_pct,
@@ -96,12 +85,6 @@ impl Preprocessing {
             "mean": self.mean.value,
             "std": self.std.value,
         });
-        steps["image_processor_type"] = json!(OF_TIMM);
-        steps["pretrained_cfg"] = said.clone();
-        let config = json!({"image_processor_type": OF_TIMM, "pretrained_cfg": said});
-        Ok(Processor {
-            steps,
-            config: Some(config),
-        })
+        Ok(steps)
     }
 }

@@ -1,6 +1,7 @@
 //! [`initialise`](crate::initialise) as four methods.
 
-use crate::options::DirectMethod;
+use crate::choices::DirectMethod;
+use crate::fill::fill;
 use crate::start::{Start, StartMethod};
 
 /// A method named after its distribution.
@@ -9,12 +10,11 @@ macro_rules! direct {
         StartMethod {
             name: DirectMethod::$method.name(),
             description: $description,
-            donors: 0,
+            donor: false,
             images: false,
             run: |request| {
-                Ok(Start::untrained(
-                    request.closed_form(DirectMethod::$method)?,
-                ))
+                let weights = fill(request, DirectMethod::$method)?;
+                Ok(Start::untrained(weights))
             },
         }
     };

@@ -15,10 +15,9 @@
 //! of all gammas so far. Skips are then unscaled, and each branch is divided by the product of the gammas up
 //! to and including its own. The logits are the same.
 
-use crate::choices::Choices;
+use crate::choices::{Choices, DirectMethod};
 use crate::error::Result;
-use crate::fill::initialise;
-use crate::options::{DirectMethod, DirectOptions};
+use crate::fill::fill;
 use crate::start::{Request, Start, StartMethod};
 use wave_models::refuse;
 
@@ -29,19 +28,22 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "layerscale",
     description: "mimetic queries and keys, and residual branches scaled by gamma (Touvron et al. \
                   2021; thesis, section 3.2.5)",
-    donors: 0,
+    donor: false,
     images: false,
     run: start,
 };
 
 fn start(request: &Request) -> Result<Start> {
-    let choices = request.choices;
-    let options = DirectOptions {
-        vp: (0.0, 0.0),
-        ..choices.options(DirectMethod::Mimetic, request.shape.image_size)
+    let choices = Choices {
+        vp: Some((0.0, 0.0)),
+        ..request.choices.clone()
     };
-    let mut weights = initialise(request.shape, &options, request.seed)?;
-    let factors = factors(choices, request.shape.depth)?;
+    let plain = Request {
+        choices: &choices,
+        ..*request
+    };
+    let mut weights = fill(&plain, DirectMethod::Mimetic)?;
+    let factors = factors(&choices, request.shape.depth)?;
     for (layer, (attention, mlp)) in factors.into_iter().enumerate() {
         for (matrix, factor) in [("attn.proj", attention), ("mlp.fc2", mlp)] {
             for kind in ["weight", "bias"] {

@@ -10,7 +10,7 @@ fn with(gamma: f64, scaled_skip: bool) -> Choices {
     Choices {
         gamma: Some(gamma),
         scaled_skip,
-        base: crate::Base::Xavier, // so large that norms hardly see their epsilon
+        rest: DirectMethod::Xavier, // so large that norms hardly see their epsilon
         ..Choices::default()
     }
 }

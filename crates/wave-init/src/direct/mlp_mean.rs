@@ -7,10 +7,10 @@
 //! weights is our choice, from the middle of the useful range. Other shifts can be set by
 //! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
+use crate::choices::DirectMethod;
 use crate::error::Result;
-use crate::fill::{Stream, inner};
+use crate::fill::{Stream, fill, inner};
 use crate::mean_shift::{MlpMean, shift_block};
-use crate::options::DirectMethod;
 use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
 
@@ -19,7 +19,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "PyTorch's default with a mean shift of the MLP's first matrix: equation 1 or 2 \
                   of the thesis, section 3.4 (--mlp-mean; the thesis reports results for 2). With --rest mimetic \
                   the attention is mimetic",
-    donors: 0,
+    donor: false,
     images: false,
     run: start,
 };
@@ -28,7 +28,7 @@ fn start(request: &Request) -> Result<Start> {
     let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
     let shift = request.choices.mlp_mean.unwrap_or(MlpMean::Eq2 { b: 0.5 });
     let rest = request.choices.rest;
-    let mut weights = request.closed_form(rest)?;
+    let mut weights = fill(request, rest)?;
     let layers = [
         ("mlp.fc1", Stream::Fc1, Stream::Fc1Bias, (m, d)),
         ("mlp.fc2", Stream::Fc2, Stream::Fc2Bias, (d, m)),
@@ -42,12 +42,12 @@ fn start(request: &Request) -> Result<Start> {
     for layer in 0..request.shape.depth {
         for &(name, weight, bias, (out, inp)) in default {
             let bound = 1.0 / (inp as f64).sqrt();
-            let matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight, 0))?;
-            let vector = uniform(out, bound, &mut inner(seed, layer, bias, 0))?;
+            let matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight))?;
+            let vector = uniform(out, bound, &mut inner(seed, layer, bias))?;
             weights.insert(format!("blocks.{layer}.{name}.weight"), matrix);
             weights.insert(format!("blocks.{layer}.{name}.bias"), vector);
         }
-        let rng = &mut inner(seed, layer, Stream::MeanShift, 0);
+        let rng = &mut inner(seed, layer, Stream::MeanShift);
         shift_block(&mut weights, &format!("blocks.{layer}"), shift, rng)?;
     }
     Ok(Start::untrained(weights))

@@ -8,8 +8,9 @@
 //! comparison in the thesis (section 3.2.4) mentions only attention and MLP. Our interpretation: only the
 //! initialisation changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
 
+use crate::choices::DirectMethod;
 use crate::error::Result;
-use crate::options::DirectMethod;
+use crate::fill::fill;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::Tensor;
 
@@ -17,14 +18,14 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "t-fixup",
     description: "Xavier with V, proj and the MLP scaled by 0.67 L^(-1/4) (Huang et al. 2020, \
                   section 3.2)",
-    donors: 0,
+    donor: false,
     images: false,
     run: start,
 };
 
 fn start(request: &Request) -> Result<Start> {
     let scale = 0.67 * (request.shape.depth as f64).powf(-0.25);
-    let mut weights = request.closed_form(DirectMethod::Xavier)?;
+    let mut weights = fill(request, DirectMethod::Xavier)?;
     for (name, tensor) in &mut weights {
         let ends = |matrix: &str| name.ends_with(&format!("{matrix}.weight"));
         if ends("attn.qkv") {

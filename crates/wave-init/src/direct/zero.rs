@@ -16,6 +16,7 @@
 //! [`Choices::rest`](crate::Choices::rest): an identity patch embedding would read only its first d inputs.
 
 use crate::choices::ZeroScope;
+use crate::fill::fill;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -24,14 +25,14 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "ZerO: identity and Hadamard matrices instead of random weights in the attention, \
                   or in whole blocks (--zero; Zhao et al. 2022, algorithm 1; thesis, section \
                   3.2.5)",
-    donors: 0,
+    donor: false,
     images: false,
     run: start,
 };
 
 fn start(request: &Request) -> crate::Result<Start> {
     let choices = request.choices;
-    let mut weights = request.closed_form(choices.rest)?;
+    let mut weights = fill(request, choices.rest)?;
     let (d, hidden) = (request.shape.width, request.shape.hidden());
     let zeros = |rows, cols| Tensor::zeros((rows, cols), DType::F32, &Device::Cpu);
     for layer in 0..request.shape.depth {
@@ -54,10 +55,7 @@ fn start(request: &Request) -> crate::Result<Start> {
 }
 
 /// The ZerO matrix of shape (m, n), (outputs, inputs).
-///
-/// # Errors
-/// If a size is 0.
-pub fn algorithm_1(m: usize, n: usize) -> Result<Tensor> {
+pub(crate) fn algorithm_1(m: usize, n: usize) -> Result<Tensor> {
     let q = m.next_power_of_two().trailing_zeros();
     let c = 0.5f32.powf(q as f32 / 2.0);
     let entry = |i: usize, j: usize| match (m <= n, (i & j).count_ones() % 2) {

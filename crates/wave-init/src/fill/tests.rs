@@ -48,12 +48,12 @@ fn largest(tensor: &Tensor) -> f64 {
 
 /// Initialises `dims` by `method` and asserts the standard deviations of the named tensors to within 5%.
 fn check_stds(method: DirectMethod, expected: &[(&str, f64)]) {
-    let weights = initialise(&ODD, &DirectOptions::new(method), 0).unwrap();
+    let weights = initialise(&ODD, method, &Choices::default(), 0).unwrap();
     for (name, expected) in expected {
         let found = std(&weights[*name]);
         assert!(
             (found / expected - 1.0).abs() < 0.05,
-            "{method} {name}: {found}, not {expected}"
+            "{method:?} {name}: {found}, not {expected}"
         );
     }
     for (name, tensor) in &weights {
@@ -65,7 +65,7 @@ fn check_stds(method: DirectMethod, expected: &[(&str, f64)]) {
         };
         assert!(
             values(tensor).iter().all(|x| *x == constant),
-            "{method} {name}"
+            "{method:?} {name}"
         );
     }
 }
@@ -99,12 +99,12 @@ fn every_weight_is_there_in_its_shape() {
         }
         let dims = VitShape { class_token, ..ODD };
         for method in DirectMethod::ALL {
-            let weights = initialise(&dims, &DirectOptions::new(method), 0).unwrap();
+            let weights = initialise(&dims, method, &Choices::default(), 0).unwrap();
             let found: BTreeMap<String, Vec<usize>> = weights
                 .iter()
                 .map(|(name, t)| (name.clone(), t.dims().to_vec()))
                 .collect();
-            assert_eq!(found, expected, "{method}");
+            assert_eq!(found, expected, "{method:?}");
             for t in weights.values() {
                 assert!(t.dtype() == DType::F32 && t.is_contiguous());
                 assert!(values(t).iter().all(|x| x.is_finite()));
@@ -148,7 +148,8 @@ fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
     );
     let weights = initialise(
         &changed(ODD, |s| s.class_token = true),
-        &DirectOptions::new(DirectMethod::Timm),
+        DirectMethod::Timm,
+        &Choices::default(),
         0,
     )
     .unwrap();
@@ -173,7 +174,7 @@ fn xavier_counts_qkv_as_one_matrix() {
             ("blocks.2.mlp.fc2.weight", std(160.0, 200.0)),
         ],
     );
-    let weights = initialise(&ODD, &DirectOptions::new(DirectMethod::Xavier), 0).unwrap();
+    let weights = initialise(&ODD, DirectMethod::Xavier, &Choices::default(), 0).unwrap();
     let (found, bound) = (
         largest(&weights["blocks.0.attn.qkv.weight"]),
         (6.0f64 / 640.0).sqrt(),
@@ -187,13 +188,12 @@ fn xavier_counts_qkv_as_one_matrix() {
 #[test]
 fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
     let (d, k) = (ODD.width, ODD.width / ODD.heads);
-    let options = DirectOptions::new(DirectMethod::Mimetic);
-    let weights = initialise(&ODD, &options, 3).unwrap();
+    let weights = initialise(&ODD, DirectMethod::Mimetic, &Choices::default(), 3).unwrap();
     for layer in [0, 4] {
         let qkv = &weights[&format!("blocks.{layer}.attn.qkv.weight")];
         for head in 0..ODD.heads {
-            let rng = &mut inner(3, layer, Stream::FirstHead, head);
-            let (q, w) = query_key(d, k, options.qk, rng).unwrap();
+            let rng = &mut of_layer(3, layer, Stream::FirstHead as u64 + head as u64);
+            let (q, w) = query_key(Default::default(), d, k, (0.7, 0.7), rng).unwrap();
             assert_eq!(values(&qkv.narrow(0, head * k, k).unwrap()), values(&q));
             assert_eq!(values(&qkv.narrow(0, d + head * k, k).unwrap()), values(&w));
         }
@@ -211,23 +211,19 @@ fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
 }
 
 #[test]
-fn mimetic_leaves_the_rest_to_its_base() {
+fn mimetic_leaves_the_rest_to_timm_or_xavier() {
     let (d, zero) = (SMALL.width, (0.0, 0.0));
-    for (base, method) in [
-        (Base::Timm, DirectMethod::Timm),
-        (Base::Xavier, DirectMethod::Xavier),
-    ] {
-        let plain = initialise(&SMALL, &DirectOptions::new(method), 1).unwrap();
+    for rest in [DirectMethod::Timm, DirectMethod::Xavier] {
+        let plain = initialise(&SMALL, rest, &Choices::default(), 1).unwrap();
         let with = |qk, vp| {
-            let positions = Positions::Learned;
-            let options = DirectOptions {
-                base,
-                qk,
-                vp,
-                positions,
-                ..DirectOptions::new(DirectMethod::Mimetic)
+            let choices = Choices {
+                positions: Some(Positions::Learned),
+                qk: Some(qk),
+                vp: Some(vp),
+                rest,
+                ..Choices::default()
             };
-            initialise(&SMALL, &options, 1).unwrap()
+            initialise(&SMALL, DirectMethod::Mimetic, &choices, 1).unwrap()
         };
         assert_eq!(bits(&with(zero, zero)), bits(&plain));
 
@@ -246,10 +242,11 @@ fn mimetic_leaves_the_rest_to_its_base() {
 
 #[test]
 fn sinusoidal_positions_leave_the_class_token_at_zero() {
-    let options = changed(DirectOptions::new(DirectMethod::Xavier), |o| {
-        o.positions = Positions::Sinusoidal { scale: 2.0 }
+    let choices = changed(Choices::default(), |c| {
+        c.positions = Some(Positions::Sinusoidal)
     });
-    let weights = initialise(&changed(SMALL, |s| s.class_token = true), &options, 0).unwrap();
+    let shape = changed(SMALL, |s| s.class_token = true);
+    let weights = initialise(&shape, DirectMethod::Xavier, &choices, 0).unwrap();
     let positions = &weights["pos_embed"];
     let expected = sinusoidal_positions(4, 24, 2.0).unwrap();
     let rows = |from, n| values(&positions.narrow(1, from, n).unwrap());
@@ -260,10 +257,8 @@ fn sinusoidal_positions_leave_the_class_token_at_zero() {
 #[test]
 fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
     let with = |mlp_mean| {
-        let options = changed(DirectOptions::new(DirectMethod::Xavier), |o| {
-            o.mlp_mean = mlp_mean
-        });
-        initialise(&SMALL, &options, 0).unwrap()
+        let choices = changed(Choices::default(), |c| c.mlp_mean = Some(mlp_mean));
+        initialise(&SMALL, DirectMethod::Xavier, &choices, 0).unwrap()
     };
     let plain = with(MlpMean::None);
     for shift in [MlpMean::Eq1 { sigma: 0.5 }, MlpMean::Eq2 { b: -0.5 }] {
@@ -282,47 +277,45 @@ fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
 
 #[test]
 fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
+    let choices = changed(Choices::default(), |c| {
+        c.mlp_mean = Some(MlpMean::Eq1 { sigma: 0.5 })
+    });
     for method in DirectMethod::ALL {
-        let options = changed(DirectOptions::new(method), |o| {
-            o.mlp_mean = MlpMean::Eq1 { sigma: 0.5 }
-        });
-        let all = initialise(&ODD, &options, 7).unwrap();
+        let fill = |shape: &VitShape, seed| initialise(shape, method, &choices, seed).unwrap();
+        let all = fill(&ODD, 7);
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(1)
             .build()
             .unwrap();
-        let alone = pool.install(|| initialise(&ODD, &options, 7).unwrap());
-        assert_eq!(bits(&all), bits(&alone), "{method}");
+        let alone = pool.install(|| fill(&ODD, 7));
+        assert_eq!(bits(&all), bits(&alone), "{method:?}");
 
-        let shallow = initialise(&VitShape { depth: 2, ..ODD }, &options, 7).unwrap();
+        let shallow = fill(&VitShape { depth: 2, ..ODD }, 7);
         for (name, tensor) in &shallow {
             assert_same(name, tensor, &all[name]);
         }
-        assert_ne!(
-            bits(&all),
-            bits(&initialise(&ODD, &options, 8).unwrap()),
-            "{method}"
-        );
+        assert_ne!(bits(&all), bits(&fill(&ODD, 8)), "{method:?}");
     }
 }
 
 #[test]
 fn layers_and_heads_differ() {
     for method in DirectMethod::ALL {
-        let weights = initialise(&SMALL, &DirectOptions::new(method), 0).unwrap();
+        let weights = initialise(&SMALL, method, &Choices::default(), 0).unwrap();
         for name in ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"] {
             let layer = |n: usize| values(&weights[&format!("blocks.{n}.{name}.weight")]);
-            assert_ne!(layer(0), layer(1), "{method} {name}");
+            assert_ne!(layer(0), layer(1), "{method:?} {name}");
         }
         let qkv = &weights["blocks.0.attn.qkv.weight"];
         let head = |n: usize| values(&qkv.narrow(0, 8 * n, 8).unwrap());
-        assert_ne!(head(0), head(1), "{method}");
+        assert_ne!(head(0), head(1), "{method:?}");
     }
 }
 
 /// Asserts that the request is refused with a message that contains every one of `words`.
-fn check_refused(dims: VitShape, options: DirectOptions, words: &[&str]) {
-    let message = initialise(&dims, &options, 0).unwrap_err().to_string();
+fn check_refused(dims: VitShape, choices: &Choices, words: &[&str]) {
+    let refused = initialise(&dims, DirectMethod::Mimetic, choices, 0);
+    let message = refused.unwrap_err().to_string();
     for word in words {
         assert!(message.contains(word), "`{message}` lacks `{word}`");
     }
@@ -330,8 +323,8 @@ fn check_refused(dims: VitShape, options: DirectOptions, words: &[&str]) {
 
 #[test]
 fn impossible_sizes_are_refused_with_a_remedy() {
-    let options = DirectOptions::new(DirectMethod::Mimetic);
-    let refused = |dims: VitShape, words: &[&str]| check_refused(dims, options, words);
+    let choices = Choices::default();
+    let refused = |dims: VitShape, words: &[&str]| check_refused(dims, &choices, words);
     let words = ["multiple of 4", "30", "32", "learned"];
     refused(VitShape { width: 30, ..SMALL }, &words);
     refused(VitShape { depth: 0, ..ODD }, &["depth", "is 0"]);
@@ -342,18 +335,20 @@ fn impossible_sizes_are_refused_with_a_remedy() {
 
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
-    let options = DirectOptions::new(DirectMethod::Mimetic);
-    let refused = |change: fn(&mut DirectOptions), words: &[&str]| {
-        check_refused(SMALL, changed(options, change), words);
+    let refused = |change: fn(&mut Choices), words: &[&str]| {
+        check_refused(SMALL, &changed(Choices::default(), change), words);
     };
-    refused(|o| o.qk = (f64::NAN, 0.7), &["qk alpha", "finite"]);
-    refused(|o| o.vp = (0.4, f64::INFINITY), &["vp beta", "finite"]);
+    refused(|c| c.qk = Some((f64::NAN, 0.7)), &["qk alpha", "finite"]);
     refused(
-        |o| o.positions = Positions::Sinusoidal { scale: f64::NAN },
+        |c| c.vp = Some((0.4, f64::INFINITY)),
+        &["vp beta", "finite"],
+    );
+    refused(
+        |c| c.position_scale = Some(f64::NAN),
         &["position scale", "finite"],
     );
     refused(
-        |o| o.mlp_mean = MlpMean::Eq1 { sigma: -1.0 },
+        |c| c.mlp_mean = Some(MlpMean::Eq1 { sigma: -1.0 }),
         &["sigma is -1", "0 or greater"],
     );
 }
@@ -371,30 +366,44 @@ proptest! {
             depth, width: heads * head_width, heads, image_size: grid * patch, channels, patch,
             mlp_ratio: (hidden as f64 + 0.5) / (heads * head_width) as f64, classes, class_token, ..ODD
         };
-        let options = DirectOptions { positions: Positions::Learned, ..DirectOptions::new(method) };
-        let weights = initialise(&dims, &options, seed).unwrap();
+        let choices = Choices { positions: Some(Positions::Learned), ..Choices::default() };
+        let weights = initialise(&dims, method, &choices, seed).unwrap();
         prop_assert_eq!(weights.len(), 6 + 12 * depth + 1 + usize::from(class_token));
         prop_assert!(weights.values().all(|t| values(t).iter().all(|x| x.is_finite())));
     }
 }
 
 #[test]
-fn choices_reach_the_mixing_factors() {
-    let choices = crate::Choices {
-        qk: Some((0.0, 0.0)),
-        vp: Some((0.1, 0.3)),
-        ..crate::Choices::default()
+fn the_usual_choices_are_the_thesis_ones() {
+    let fill = |choices: &Choices, image_size| {
+        let shape = VitShape {
+            image_size,
+            patch: image_size / 4,
+            ..SMALL
+        };
+        initialise(&shape, DirectMethod::Mimetic, choices, 0).unwrap()
     };
-    let options = choices.options(DirectMethod::Mimetic, 224);
-    assert_eq!((options.qk, options.vp), ((0.0, 0.0), (0.1, 0.3)));
-    let usual = |size| crate::Choices::default().options(DirectMethod::Mimetic, size);
-    assert_eq!((usual(32).qk, usual(32).vp), ((0.7, 0.7), (0.4, 0.4)));
-    // Everything except the attention uses the default, so that the gain is due to the attention.
-    assert_eq!(usual(32).base, Base::Timm);
+    let usual = Choices {
+        qk: Some((0.7, 0.7)),
+        vp: Some((0.4, 0.4)),
+        // Everything except the attention uses timm's default, so that the gain is due to the attention.
+        rest: DirectMethod::Timm,
+        ..Choices::default()
+    };
+    assert_eq!(
+        bits(&fill(&usual, 32)),
+        bits(&fill(&Choices::default(), 32))
+    );
+    let other = changed(Choices::default(), |c| c.vp = Some((0.1, 0.3)));
+    assert_ne!(
+        bits(&fill(&other, 32)),
+        bits(&fill(&Choices::default(), 32))
+    );
+    let positions = |scale| values(&sinusoidal_positions(4, 24, scale).unwrap());
     for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
-        assert_eq!(usual(size).positions, Positions::Sinusoidal { scale });
+        let weights = fill(&Choices::default(), size);
+        assert_eq!(values(&weights["pos_embed"]), positions(scale), "{size}");
     }
-    let choices = changed(crate::Choices::default(), |c| c.position_scale = Some(1.0));
-    let chosen = choices.options(DirectMethod::Mimetic, 32).positions;
-    assert_eq!(chosen, Positions::Sinusoidal { scale: 1.0 });
+    let choices = changed(Choices::default(), |c| c.position_scale = Some(1.0));
+    assert_eq!(values(&fill(&choices, 32)["pos_embed"]), positions(1.0));
 }

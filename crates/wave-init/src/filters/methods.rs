@@ -5,8 +5,8 @@ use wave_models::fold::get;
 use wave_models::{Network, Refusal, Weights, refuse};
 
 use super::statistics::{Statistics, interpolate};
-use super::{Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::{Result, by_name, donors};
+use super::{Schedule, covariance, kronecker_factor, kronecker_square};
+use crate::error::{Result, by_name, wrong_donor};
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
 use crate::start::Cost;
@@ -130,8 +130,7 @@ pub fn start(
 ) -> Result<(Weights, Cost)> {
     let method = find(method)?;
     if method.donor != donor.is_some() {
-        let (expected, found) = (usize::from(method.donor), usize::from(donor.is_some()));
-        return Err(donors(method.name, expected, found).into());
+        return Err(wrong_donor(method.name, method.donor).into());
     }
     let filters = filters_of(network)?;
     let mut weights = match network {
@@ -194,7 +193,7 @@ fn sample(
     let depth = layers.len();
     for (i, layer) in layers.into_iter().enumerate() {
         let mut found = match &trained {
-            Some(trained) => interpolate(trained, i, depth)?.resized(kernel)?,
+            Some(trained) => interpolate(trained, i, depth).resized(kernel)?,
             None => {
                 let mut variance = choices.schedule.at(i, depth);
                 if choices.sawtooth {
@@ -208,8 +207,7 @@ fn sample(
         }
         // Stream 0 was used for all other weights.
         let rng = &mut generator(seed, i as u64 + 1);
-        let drawn = Sampler::new(&found.covariance)?.draw(&found.mean, layer.width, rng)?;
-        weights.insert(layer.name, drawn);
+        weights.insert(layer.name, found.draw(layer.width, rng)?);
     }
     Ok(taken)
 }

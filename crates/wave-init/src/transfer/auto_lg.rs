@@ -14,7 +14,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "auto-lg",
     description: "the donor's 4 layers with the largest --similarity, below newly initialised \
                   ones: our interpretation of Auto-LG (Wang et al. 2023), which learns gates",
-    donors: 1,
+    donor: true,
     images: false,
     run: start,
 };

@@ -21,10 +21,10 @@ fn the_most_similar_layers_lie_in_order_below_fresh_ones() {
         let choices = choices(&similarity, Some(2));
         let start = try_start("auto-lg", &target, &donors, &choices).unwrap();
         for (to, from) in copied.into_iter().enumerate() {
-            assert_block(&start.weights, to, donors[0].weights(), from);
+            assert_block(&start.weights, to, &donors[0].weights, from);
             assert_block(&start.weights, to + 2, &fresh, to + 2);
         }
-        assert_outside(&start.weights, donors[0].weights());
+        assert_outside(&start.weights, &donors[0].weights);
         assert_eq!(start.cost.transferred, shape(2, 16).parameter_count());
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "heru-lg",
     description: "the donor's last 3 blocks on top of newly initialised ones: our interpretation \
                   of Heru-LG (Wang et al. 2022), which selects blocks by gradients",
-    donors: 1,
+    donor: true,
     images: false,
     run: start,
 };

@@ -12,17 +12,17 @@ fn the_last_three_blocks_stand_on_fresh_ones() {
         assert_block(&start, l, &fresh, l);
     }
     for (to, from) in [(2, 1), (3, 2), (4, 3)] {
-        assert_block(&start, to, donors[0].weights(), from);
+        assert_block(&start, to, &donors[0].weights, from);
     }
-    assert_outside(&start, donors[0].weights());
+    assert_outside(&start, &donors[0].weights);
 }
 
 #[test]
 fn a_shallow_target_gets_the_last_of_them() {
     let donors = [donor(shape(4, 16), 1)];
     let start = start("heru-lg", &shape(2, 16), &donors).weights;
-    assert_block(&start, 0, donors[0].weights(), 2);
-    assert_block(&start, 1, donors[0].weights(), 3);
+    assert_block(&start, 0, &donors[0].weights, 2);
+    assert_block(&start, 1, &donors[0].weights, 3);
 }
 
 #[test]

@@ -24,9 +24,6 @@ use candle_core::{Device, Result, Tensor};
 use wave_models::vit::{BLOCK_TENSORS, VitShape, stack, unstack};
 use wave_models::{Weights, refuse};
 
-mod growth;
-pub use growth::grow;
-
 /// The maximum weight, before normalisation, of the layers that a layer does not copy.
 pub const NOISE: f64 = 0.03;
 
@@ -34,7 +31,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "ligo",
     description: "a smaller donor grown in depth and width by LiGO's untrained operator (Wang et \
                   al. 2023, section 3)",
-    donors: 1,
+    donor: true,
     images: false,
     run: start,
 };
@@ -42,10 +39,10 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     let (donor, target) = (carry.donor, request.shape);
-    let (small, seed) = (donor.shape(), request.seed);
+    let (small, seed) = (&donor.shape, request.seed);
     let operator = operator_start(small, target, NOISE, seed)?;
-    let stacked = stack(donor.weights(), small.depth)?;
-    let grown = grow(&stacked, small, &operator, target)?;
+    let stacked = stack(&donor.weights, small.depth)?;
+    let grown = grow(&stacked, &operator)?;
     // A classifier with a different number of classes stays fresh.
     let kept = |name: &str| !name.starts_with("head") || small.classes == target.classes;
     for (name, tensor) in unstack(&grown)? {
@@ -54,14 +51,16 @@ fn start(request: &Request) -> crate::Result<Start> {
         }
     }
     // The number of values taken is the donor's, not the grown network's.
-    let taken = donor.weights().iter().filter(|(name, _)| kept(name));
+    let taken = donor.weights.iter().filter(|(name, _)| kept(name));
     carry.taken = taken
         .map(|(name, t)| (name.clone(), t.elem_count()))
         .collect();
     Ok(carry.finish(Stored::Donor))
 }
 
-/// Names and shapes of the operator from one shape to another.
+/// The authors' initial operator: layer l copies layer l mod K, with a little of the others (weights 1 and
+/// uniform up to `noise`, normalised to sum 1), and every new channel is a random average of the old ones
+/// (rows uniform in 0..1, normalised to sum 1).
 ///
 /// | name | shape |
 /// |---|---|
@@ -73,14 +72,13 @@ fn start(request: &Request) -> crate::Result<Start> {
 /// Widths that do not change have no tensor.
 ///
 /// # Errors
-/// If the target is narrower than the small network, differs in heads, patches or tokens, or a shape is
-/// invalid.
-pub fn operator_shapes(
+/// If the target is narrower than the small network, or differs in heads, patches or tokens.
+pub fn operator_start(
     small: &VitShape,
     target: &VitShape,
-) -> crate::Result<Vec<(String, Vec<usize>)>> {
-    small.validate()?;
-    target.validate()?;
+    noise: f64,
+    seed: u64,
+) -> crate::Result<Weights> {
     for (size, donor, target) in [
         ("width", small.width, target.width),
         ("hidden width of the MLP", small.hidden(), target.hidden()),
@@ -109,23 +107,8 @@ pub fn operator_shapes(
     if target.hidden() > h {
         shapes.push(("width.mlp".into(), vec![l, target.hidden() - h, h]));
     }
-    Ok(shapes)
-}
-
-/// The authors' initial operator: layer l copies layer l mod K, with a little of the others (weights 1 and
-/// uniform up to `noise`, normalised to sum 1), and every new channel is a random average of the old ones
-/// (rows uniform in 0..1, normalised to sum 1).
-///
-/// # Errors
-/// As [`operator_shapes`].
-pub fn operator_start(
-    small: &VitShape,
-    target: &VitShape,
-    noise: f64,
-    seed: u64,
-) -> crate::Result<Weights> {
     let mut operator = Weights::new();
-    for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
+    for (stream, (name, dims)) in shapes.into_iter().enumerate() {
         // Streams above the fresh network's, whose layer streams start at 1 << 32.
         let rng = &mut generator(seed, (1 << 60) + stream as u64);
         let draws = (uniform(dims.as_slice(), 0.5, rng)? + 0.5)?; // 0..1
@@ -148,6 +131,104 @@ fn repeat(small: usize, target: usize) -> Result<Tensor> {
         .map(|i| f32::from(u8::from((i / small) % small == i % small)))
         .collect();
     Tensor::from_vec(values, (target, small), &Device::Cpu)
+}
+
+/// Grows `small` with `operator`, one of [`operator_start`] for its shape, into the weights of a
+/// larger network.
+///
+/// # Shapes
+/// `small` and the result are stacked ([`wave_models::vit::stack`]), as for [`wave_models::vit::logits`]. The
+/// classifier keeps the classes of `small`.
+pub fn grow(small: &Weights, operator: &Weights) -> Result<Weights> {
+    let stream = operator.get("width.stream");
+    let mut grown = Weights::new();
+    for (name, tensor) in small {
+        let wide = match name.strip_prefix("blocks.") {
+            Some(part) if BLOCK_TENSORS.contains(&part) => block(part, tensor, operator)?,
+            _ => match name.as_str() {
+                // Input channels of the residual stream: (classes, d).
+                "head.weight" | "head_dist.weight" => widen(tensor, 1, stream)?,
+                "head.bias" | "head_dist.bias" => tensor.clone(),
+                // Output channels of the stream: the last dimension of (1, n, d), otherwise the first.
+                "pos_embed" | "cls_token" | "dist_token" => widen(tensor, 2, stream)?,
+                _ => widen(tensor, 0, stream)?,
+            },
+        };
+        grown.insert(name.clone(), wide);
+    }
+    Ok(grown)
+}
+
+/// One kind of tensor for all layers: (K, ..) to (L, ..).
+fn block(part: &str, tensor: &Tensor, operator: &Weights) -> Result<Tensor> {
+    let mixed = mix(tensor, &operator[&format!("depth.{}", module(part))])?; // (L, ..)
+    let width = |name: &str| operator.get(&format!("width.{name}"));
+    let stream = width("stream");
+    let wide = match module(part) {
+        "attn.qkv" => {
+            let d = mixed.dim(1)? / 3;
+            let parts: Vec<Tensor> = ["q", "k", "v"]
+                .iter()
+                .enumerate()
+                .map(|(i, name)| widen_layers(&mixed.narrow(1, i * d, d)?, 1, width(name)))
+                .collect::<Result<_>>()?;
+            Tensor::cat(&parts, 1)? // (L, 3 D, ..)
+        }
+        "mlp.fc1" => widen_layers(&mixed, 1, width("mlp"))?, // (L, H, ..)
+        _ => widen(&mixed, 1, stream)?,                      // (L, D, ..)
+    };
+    if wide.rank() < 3 {
+        return Ok(wide);
+    }
+    match part {
+        "attn.proj.weight" => widen_layers(&wide, 2, width("v")), // reads V's channels
+        "mlp.fc2.weight" => widen_layers(&wide, 2, width("mlp")),
+        _ => widen(&wide, 2, stream), // (L, .., D)
+    }
+}
+
+/// `W_l = sum_k w_lk W_k` for weights (L, K).
+fn mix(tensor: &Tensor, weights: &Tensor) -> Result<Tensor> {
+    let mut dims = tensor.dims().to_vec();
+    dims[0] = weights.dim(0)?;
+    let flat = tensor.flatten_from(1)?.contiguous()?; // (K, ..)
+    weights.matmul(&flat)?.reshape(dims)
+}
+
+/// `[I; C]` along an axis, with one C (D - d, d) for all.
+fn widen(tensor: &Tensor, axis: usize, c: Option<&Tensor>) -> Result<Tensor> {
+    let Some(c) = c else {
+        return Ok(tensor.clone());
+    };
+    // The axis is moved to the end, where applying C is a matrix product.
+    let last = tensor.rank() - 1;
+    let moved = tensor.transpose(axis, last)?.contiguous()?; // (.., d)
+    let mut dims = moved.dims().to_vec();
+    let flat = moved.reshape(((), dims[last]))?; // (m, d)
+    let new = flat.matmul(&c.t()?.contiguous()?)?; // (m, D - d)
+    dims[last] = c.dim(0)?;
+    let new = new.reshape(dims)?.transpose(axis, last)?; // (.., D - d, ..)
+    Tensor::cat(&[tensor, &new], axis)
+}
+
+/// `[I; C_l]` along an axis after the first, with a C of (L, D - d, d).
+fn widen_layers(tensor: &Tensor, axis: usize, c: Option<&Tensor>) -> Result<Tensor> {
+    let Some(c) = c else {
+        return Ok(tensor.clone());
+    };
+    if tensor.rank() == 2 {
+        let wide = widen_layers(&tensor.unsqueeze(2)?, 1, Some(c))?;
+        return wide.squeeze(2);
+    }
+    let c = c.contiguous()?;
+    let new = match axis {
+        1 => c.matmul(&tensor.contiguous()?)?, // (L, D - d, d) . (L, d, n)
+        _ => {
+            let ct = c.transpose(1, 2)?.contiguous()?;
+            tensor.contiguous()?.matmul(&ct)? // (L, n, d) . (L, d, D - d)
+        }
+    };
+    Tensor::cat(&[tensor, &new], axis)
 }
 
 /// The module of a block's tensor: its name without `.weight` or `.bias`.

@@ -6,7 +6,7 @@
 //! is rescaled. Any transformer can be sliced, but the slice is useful only if the whole was trained for it.
 
 use super::{BLOCK_TENSORS, Carry, Stored, as_large, same};
-use crate::indices::Layers;
+use crate::indices::uniform;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
 use wave_models::Weights;
@@ -17,15 +17,17 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "nested",
     description: "the first heads and channels of an elastic model (HydraViT: Haberer et al. 2024; \
                   MatFormer: Devvrit et al. 2024)",
-    donors: 1,
+    donor: true,
     images: false,
     run: start,
 };
 
 fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
-    let (donor, target) = (carry.donor.shape(), request.shape);
-    fits(donor, target)?;
+    let (donor, target) = (&carry.donor.shape, request.shape);
+    as_large(METHOD.name, donor, target)?;
+    let head_width = ("head width", donor.head_width(), target.head_width());
+    same(METHOD.name, &[head_width])?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
     let take = |name: &str, tensor: &Tensor, dims: &[usize]| first(tensor, dims, 0, segments(name));
     carry.blocks(layers.into_iter().enumerate(), &BLOCK_TENSORS, take)?;
@@ -33,25 +35,19 @@ fn start(request: &Request) -> crate::Result<Start> {
     Ok(carry.finish(Stored::Donor))
 }
 
-/// The slice of an elastic network with the shape of `target`. It is differentiable, so training the slices
-/// trains the whole. Weights are stacked ([`stack`]), and so is the result; tensors outside the blocks are
-/// sliced too, and must fit.
+/// The slice of an elastic network with the shape of `target`, which has evenly spaced layers and heads of the same
+/// width. It is differentiable, so training the slices trains the whole. Weights are stacked ([`stack`]), and so is
+/// the result; tensors outside the blocks are sliced too, and must fit.
 ///
 /// # Errors
-/// If the target is larger, or has heads of a different width.
+/// If the target is larger.
 ///
 /// [`stack`]: wave_models::vit::stack
-pub fn slice(
-    weights: &Weights,
-    whole: &VitShape,
-    target: &VitShape,
-    layers: Layers,
-) -> crate::Result<Weights> {
-    fits(whole, target)?;
-    let picked = layers.pick(whole.depth, target.depth);
-    let picked: Vec<u32> = picked.into_iter().map(|l| l as u32).collect();
+pub fn slice(weights: &Weights, whole: &VitShape, target: &VitShape) -> Result<Weights> {
+    let picked = uniform(whole.depth, target.depth).into_iter();
+    let picked: Vec<u32> = picked.map(|l| l as u32).collect();
     let device = weights.values().next().map_or(&Device::Cpu, Tensor::device);
-    let picked = Tensor::from_vec(picked, target.depth, device)?;
+    let picked = Tensor::new(picked, device)?;
     let expected = target.stacked_parameters();
     let sliced = expected.into_iter().map(|(name, dims)| {
         let tensor = get(weights, &name)?;
@@ -65,13 +61,6 @@ pub fn slice(
         Ok((name, slice.contiguous()?))
     });
     sliced.collect()
-}
-
-/// Checks that a target is a slice of a donor.
-fn fits(donor: &VitShape, target: &VitShape) -> crate::Result<()> {
-    as_large(METHOD.name, donor, target)?;
-    let head_width = ("head width", donor.head_width(), target.head_width());
-    same(METHOD.name, &[head_width])
 }
 
 /// Number of equal segments: queries, keys and values are concatenated in one tensor.

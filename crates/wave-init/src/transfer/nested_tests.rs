@@ -11,7 +11,7 @@ use wave_models::vit;
 fn the_first_heads_and_channels_are_bit_equal() {
     let (d, target, donors) = (16, shape(2, 16), [donor(shape(3, 32), 1)]);
     let start = start("nested", &target, &donors).weights;
-    let of = donors[0].weights();
+    let of = &donors[0].weights;
     let qkv = |part: usize| {
         let wide = &of["blocks.1.attn.qkv.weight"];
         let rows = wide.narrow(0, part * 32, d).unwrap();
@@ -38,7 +38,7 @@ fn the_first_heads_and_channels_are_bit_equal() {
 fn cutting_hidden_channels_that_nothing_reads_keeps_the_function() {
     let narrow = changed(shape(2, 16), |s| s.mlp_ratio = 2.0);
     let wide = donor(shape(2, 16), 1);
-    let mut weights = wide.weights().clone();
+    let mut weights = wide.weights.clone();
     for l in 0..2 {
         let fc2 = format!("blocks.{l}.mlp.fc2.weight");
         let kept = weights[&fc2].narrow(1, 0, 32).unwrap();
@@ -46,7 +46,7 @@ fn cutting_hidden_channels_that_nothing_reads_keeps_the_function() {
         weights.insert(fc2, kept.contiguous().unwrap());
     }
     let wide = crate::Donor::new(shape(2, 16), weights).unwrap();
-    let expected = logits(&shape(2, 16), wide.weights());
+    let expected = logits(&shape(2, 16), &wide.weights);
     let start = start("nested", &narrow, &[wide]).weights;
     crate::testing::assert_close(&logits(&narrow, &start), &expected, 1e-5);
 }
@@ -58,7 +58,7 @@ fn layers_are_the_first_or_evenly_spaced() {
         let choices = changed(Choices::default(), |c| c.layers = layers);
         let start = try_start("nested", &shape(3, 16), &donors, &choices).unwrap();
         for (to, from) in expected.into_iter().enumerate() {
-            assert_block(&start.weights, to, donors[0].weights(), from);
+            assert_block(&start.weights, to, &donors[0].weights, from);
         }
     }
 }
@@ -83,31 +83,28 @@ fn what_the_donor_lacks_is_refused() {
 fn a_differentiable_slice_is_the_start_and_reaches_every_weight_of_the_slice() {
     let (whole, target) = (shape(5, 32), shape(3, 16));
     let donor = donor(whole.clone(), 1);
-    for layers in Layers::ALL {
-        let choices = changed(Choices::default(), |c| c.layers = layers);
-        let donors = std::slice::from_ref(&donor);
-        let start = try_start("nested", &target, donors, &choices).unwrap();
-        let stacked = vit::stack(donor.weights(), 5).unwrap();
-        let variables: Vec<(String, Var)> = stacked
-            .iter()
-            .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
-            .collect();
-        let live = variables
-            .iter()
-            .map(|(n, v)| (n.clone(), v.as_tensor().clone()));
-        let slice = super::slice(&live.collect(), &whole, &target, layers).unwrap();
-        for (name, tensor) in vit::unstack(&slice).unwrap() {
-            assert_same(&name, &tensor, &start.weights[&name]);
-        }
-        // The gradient of the sum of all entries: 1 for each entry in the slice.
-        let sums = slice.values().map(|t| t.sum_all().unwrap());
-        let sum = sums.reduce(|a, b| (a + b).unwrap()).unwrap();
-        let gradients = sum.backward().unwrap();
-        for (name, variable) in &variables {
-            let gradient = gradients.get(variable).unwrap();
-            let reached = gradient.sum_all().unwrap().to_scalar::<f32>().unwrap();
-            assert_eq!(reached as usize, slice[name].elem_count(), "{name}");
-        }
+    let choices = changed(Choices::default(), |c| c.layers = Layers::Uniform);
+    let donors = std::slice::from_ref(&donor);
+    let start = try_start("nested", &target, donors, &choices).unwrap();
+    let stacked = vit::stack(&donor.weights, 5).unwrap();
+    let variables: Vec<(String, Var)> = stacked
+        .iter()
+        .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
+        .collect();
+    let live = variables
+        .iter()
+        .map(|(n, v)| (n.clone(), v.as_tensor().clone()));
+    let slice = super::slice(&live.collect(), &whole, &target).unwrap();
+    for (name, tensor) in vit::unstack(&slice).unwrap() {
+        assert_same(&name, &tensor, &start.weights[&name]);
     }
-    assert!(super::slice(&Default::default(), &target, &whole, Layers::First).is_err());
+    // The gradient of the sum of all entries: 1 for each entry in the slice.
+    let sums = slice.values().map(|t| t.sum_all().unwrap());
+    let sum = sums.reduce(|a, b| (a + b).unwrap()).unwrap();
+    let gradients = sum.backward().unwrap();
+    for (name, variable) in &variables {
+        let gradient = gradients.get(variable).unwrap();
+        let reached = gradient.sum_all().unwrap().to_scalar::<f32>().unwrap();
+        assert_eq!(reached as usize, slice[name].elem_count(), "{name}");
+    }
 }

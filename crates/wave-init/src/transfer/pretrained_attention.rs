@@ -3,7 +3,7 @@
 //! The upper bound for mimetic attention (thesis, section 3.2.5). [`Choices::layers`](crate::Choices::layers)
 //! selects the layers of a deeper donor.
 
-use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least, whole};
+use super::{AS_IS, BLOCK_TENSORS, Carry, Stored, at_least};
 use crate::error::Result;
 use crate::start::{Request, Start, StartMethod};
 
@@ -11,7 +11,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "pretrained-attention",
     description: "the donor's attention and position embedding; all other weights are initialised \
                   anew (thesis, section 3.2.5)",
-    donors: 1,
+    donor: true,
     images: false,
     run: start,
 };
@@ -19,11 +19,13 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
     carry.same_blocks()?;
-    let (donor, target) = (carry.donor.shape(), request.shape);
+    let (donor, target) = (&carry.donor.shape, request.shape);
     at_least(METHOD.name, "depth", donor.depth, target.depth)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
     let attention = &BLOCK_TENSORS[2..6]; // qkv and proj
-    carry.blocks(layers.into_iter().enumerate(), attention, whole)?;
+    carry.blocks(layers.into_iter().enumerate(), attention, |_, t, _| {
+        Ok(t.clone())
+    })?;
     carry.positions(AS_IS)?;
     Ok(carry.finish(Stored::Taken))
 }

@@ -19,8 +19,8 @@ fn only_attention_and_positions_are_the_donors() {
                     .then(|| format!("blocks.{from}.{part}"))
             });
             let expected = match &layer {
-                Some(from) => &donors[0].weights()[from],
-                None if name == "pos_embed" => &donors[0].weights()[name],
+                Some(from) => &donors[0].weights[from],
+                None if name == "pos_embed" => &donors[0].weights[name],
                 None => &fresh[name],
             };
             assert_same(name, tensor, expected);

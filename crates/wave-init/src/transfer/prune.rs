@@ -16,7 +16,7 @@ mod narrow;
 mod network;
 mod thin;
 
-use super::{Carry, Stored, at_least, largest, same_tokens};
+use super::{Carry, Stored, as_large, at_least, largest, same_tokens};
 use crate::fill::identity_norm;
 use crate::start::{Donor, Request, Start, StartMethod};
 use candle_core::{D, Result, Tensor};
@@ -32,22 +32,16 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: "prune",
     description: "a larger donor pruned without training: drops the least important layers, heads \
                   and channels, and fits the rest to the donor's activations on images of --data",
-    donors: 1,
+    donor: true,
     images: true,
     run: start,
 };
 
 fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
-    let (from, to) = (carry.donor.shape(), carry.shape);
-    for (size, donor, target) in [
-        ("depth", from.depth, to.depth),
-        ("width", from.width, to.width),
-        ("number of heads", from.heads, to.heads),
-        ("hidden width of the MLP", from.hidden(), to.hidden()),
-    ] {
-        at_least(METHOD.name, size, donor, target)?;
-    }
+    let (from, to) = (&carry.donor.shape, carry.shape);
+    as_large(METHOD.name, from, to)?;
+    at_least(METHOD.name, "number of heads", from.heads, to.heads)?;
     same_tokens(METHOD.name, from, to)?;
     let Some(images) = request.images else {
         refuse!("prune found no images: name some with --data D; labels are not needed");
@@ -71,7 +65,10 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let made = streams.iter().map(|x| narrow.of(x));
     let mut made = made.collect::<Result<Vec<_>>>()?;
     for (l, &index) in kept.iter().enumerate() {
-        let next = kept.get(l + 1).copied().unwrap_or(network.shape.depth);
+        let next = kept
+            .get(l + 1)
+            .copied()
+            .unwrap_or(network.donor.shape.depth);
         let passages = network.pass(streams, index, next)?;
         let thin = network.layers[index].thinned(&network, &passages, to)?;
         let new = narrow.layer(&thin)?;
@@ -80,7 +77,7 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
         streams = passages.into_iter().map(|passage| passage.after).collect();
     }
     if let Some(head) = &network.head
-        && to.classes == network.shape.classes
+        && to.classes == network.donor.shape.classes
     {
         let mut moments = Moments::default();
         for (x, new) in streams.iter().zip(&made) {
@@ -97,8 +94,8 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
 /// For each layer, the sum over tokens of 1 - cosine between the donor's residual stream before and after it. Also
 /// (width, width), the second moments of the inputs of attention and MLP.
 fn look(network: &Network, streams: &[Tensor]) -> Result<(Vec<f64>, Mat<f64>)> {
-    let width = network.shape.width;
-    let mut turns = vec![0.0; network.shape.depth];
+    let width = network.donor.shape.width;
+    let mut turns = vec![0.0; network.donor.shape.depth];
     let mut covariance = Mat::zeros(width, width);
     for stream in streams {
         let mut x = stream.clone();

@@ -19,7 +19,7 @@ fn start(method: &str, target: &VitShape, donor: &Donor) -> Weights {
     let images = images(target);
     let request = Request {
         shape: target,
-        donors: std::slice::from_ref(donor),
+        donor: Some(donor),
         images: Some(&images),
         choices: &Choices::default(),
         seed: 0,
@@ -39,7 +39,7 @@ fn difference(donor: &Donor, target: &VitShape, weights: &Weights) -> f64 {
         let mean = centred.sqr().unwrap().mean_all().unwrap();
         f64::from(mean.to_scalar::<f32>().unwrap()).sqrt()
     };
-    let whole = logits(donor.shape(), donor.weights());
+    let whole = logits(&donor.shape, &donor.weights);
     let other = logits(target, weights);
     size(&(other - &whole).unwrap()) / size(&whole)
 }
@@ -58,7 +58,7 @@ fn the_same_size_computes_the_same() {
 fn channels_that_repeat_others_leave_without_loss() {
     let small = changed(shape(2, 16), |s| s.mlp_ratio = 2.0);
     let large = changed(small.clone(), |s| s.mlp_ratio = 4.0);
-    let mut weights = donor(small.clone()).weights().clone();
+    let mut weights = donor(small.clone()).weights.clone();
     for l in 0..2 {
         for (name, axis, scale) in [
             ("fc1.weight", 0, 1.0),
@@ -79,7 +79,7 @@ fn channels_that_repeat_others_leave_without_loss() {
 fn heads_of_low_rank_become_narrower_without_loss() {
     // Queries, keys and values of the last 4 of a head's 8 channels are 0.
     let full = shape(2, 16);
-    let mut weights = donor(full.clone()).weights().clone();
+    let mut weights = donor(full.clone()).weights.clone();
     let rows: Vec<f32> = (0..48).map(|i| f32::from(u8::from(i % 8 < 4))).collect();
     let rows = Tensor::from_vec(rows, 48, &Device::Cpu).unwrap();
     for l in 0..2 {
@@ -121,7 +121,7 @@ fn fitted_sizes_are_nearer_to_the_donor_than_selected_ones() {
             depth,
             width,
             heads: width / 8,
-            ..donor.shape().clone()
+            ..donor.shape.clone()
         };
         let of = |method| difference(&donor, &target, &start(method, &target, &donor));
         let (pruned, selected) = (of("prune"), of("weight-selection"));
@@ -141,7 +141,7 @@ fn the_smallest_networks_are_finite() {
             width,
             heads: 1,
             mlp_ratio: 1.0,
-            ..donor.shape().clone()
+            ..donor.shape.clone()
         };
         for (name, tensor) in start("prune", &target, &donor) {
             assert!(
@@ -167,7 +167,7 @@ fn larger_targets_and_missing_images_are_refused() {
     }
     let request = Request {
         shape: &shape(1, 16),
-        donors: &donors,
+        donor: donors.first(),
         images: None,
         choices: &Choices::default(),
         seed: 0,

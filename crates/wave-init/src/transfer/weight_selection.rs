@@ -12,14 +12,14 @@ use candle_core::{Result, Tensor};
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "weight-selection",
     description: "evenly spaced elements of a larger model's weights (Xu et al. 2024, section 3)",
-    donors: 1,
+    donor: true,
     images: false,
     run: start,
 };
 
 fn start(request: &Request) -> crate::Result<Start> {
     let mut carry = Carry::new(METHOD.name, request)?;
-    let (donor, target) = (carry.donor.shape(), request.shape);
+    let (donor, target) = (&carry.donor.shape, request.shape);
     as_large(METHOD.name, donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
     let take = |_: &str, tensor: &Tensor, dims: &[usize]| {

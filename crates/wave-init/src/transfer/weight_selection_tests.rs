@@ -16,7 +16,7 @@ fn picked(source: &Tensor, rows: &[usize], cols: &[usize]) -> Vec<f32> {
 fn every_second_element_of_a_donor_twice_as_wide() {
     let (target, donors) = (shape(2, 16), [donor(shape(4, 32), 1)]);
     let start = start("weight-selection", &target, &donors).weights;
-    let of = donors[0].weights();
+    let of = &donors[0].weights;
     let even = |n: usize| (0..n).map(|i| 2 * i).collect::<Vec<_>>();
     for (part, rows, cols) in [
         ("attn.qkv", 48, 16),
@@ -41,7 +41,7 @@ fn every_second_element_of_a_donor_twice_as_wide() {
 #[test]
 fn widths_that_do_not_divide_are_spread_from_end_to_end() {
     let (target, donors) = (shape(1, 16), [donor(shape(1, 24), 1)]);
-    let of = &donors[0].weights()["blocks.0.attn.qkv.weight"];
+    let of = &donors[0].weights["blocks.0.attn.qkv.weight"];
     // >>> np.linspace(0, 71, 48).round(), np.linspace(0, 23, 16).round()
     let (rows, cols) = (uniform(72, 48), uniform(24, 16));
     assert_eq!(rows[..4], [0, 2, 3, 5]);
@@ -58,7 +58,7 @@ fn layers_are_the_first_or_evenly_spaced() {
         let choices = changed(Choices::default(), |c| c.layers = layers);
         let start = try_start("weight-selection", &shape(2, 16), &donors, &choices).unwrap();
         for (to, from) in expected.into_iter().enumerate() {
-            crate::testing::assert_block(&start.weights, to, donors[0].weights(), from);
+            crate::testing::assert_block(&start.weights, to, &donors[0].weights, from);
         }
     }
 }

@@ -24,8 +24,11 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use wave_models::fold::{Affine, get};
 use wave_models::vit::VitShape;
-use wave_models::{ShapeError, Weights, check, checked_images};
+use wave_models::{Weights, checked_images};
 use wave_ops::{gelu, patchify, stock};
+
+/// Taps of a convolution along a side.
+pub const KERNEL: usize = 3;
 
 /// The way in which positions enter the attention.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,42 +60,21 @@ impl PositionalAttention {
 /// The sizes of such a transformer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PositionalShape {
-    /// The transformer; without a class token.
+    /// The transformer; without a class token, which has no position.
     pub vit: VitShape,
     pub attention: PositionalAttention,
-    /// Taps of a convolution along a side, at most the number of patches; 0 for GPSA.
-    pub kernel: usize,
-}
-
-impl PositionalShape {
-    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
-        self.vit.validate()?;
-        if self.vit.class_token {
-            let expected = "false: a class token has no position";
-            return check::refuse_value("class_token", true, expected);
-        }
-        if self.attention == PositionalAttention::Gpsa {
-            return Ok(());
-        }
-        check::sizes(&[("kernel", self.kernel)])?;
-        check::at_most("kernel", self.kernel, self.vit.grid())
-    }
 }
 
 /// Offsets (g² g², 3) from each patch (row, slow index) to each patch: Δx, Δy and the squared distance.
 pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let n = grid * grid;
-    let offset = |a: usize, b: usize| b as f64 - a as f64;
-    let values: Vec<f64> = (0..n * n)
-        .flat_map(|at| {
-            let (from, to) = (at / n, at % n);
-            let (x, y) = (
-                offset(from % grid, to % grid),
-                offset(from / grid, to / grid),
-            );
-            [x, y, x * x + y * y]
-        })
-        .collect();
+    let offset = |at: usize| {
+        let (from, to) = (at / n, at % n);
+        let x = (to % grid) as f64 - (from % grid) as f64;
+        let y = (to / grid) as f64 - (from / grid) as f64;
+        [x, y, x * x + y * y]
+    };
+    let values: Vec<f64> = (0..n * n).flat_map(offset).collect();
     Tensor::from_vec(values, (n * n, 3), device)?.to_dtype(dtype)
 }
 
@@ -109,14 +91,16 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
     let n = grid * grid;
     // Counted from the first tap, so that wrapped offsets are not negative.
     let tap = |from: usize, to: usize| (to + grid + k / 2 - from) % grid;
-    let index: Vec<u32> = (0..n * n)
-        .map(|at| {
-            let (from, to) = (at / n, at % n);
-            let (x, y) = (tap(from % grid, to % grid), tap(from / grid, to / grid));
-            let index = if x < k && y < k { y * k + x } else { k * k };
-            index as u32
-        })
-        .collect();
+    let index = |at: usize| {
+        let (from, to) = (at / n, at % n);
+        let (x, y) = (tap(from % grid, to % grid), tap(from / grid, to / grid));
+        if x < k && y < k {
+            (y * k + x) as u32
+        } else {
+            (k * k) as u32
+        }
+    };
+    let index: Vec<u32> = (0..n * n).map(index).collect();
     let index = Tensor::from_vec(index, n * n, taps.device())?;
     let taps = taps.reshape((h, k * k))?;
     let none = Tensor::zeros((h, 1), taps.dtype(), taps.device())?;
@@ -130,7 +114,7 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
 /// `images` (b, channels, height, width) gives (b, classes).
 pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let vit = &shape.vit;
-    let linear = |x: &Tensor, name: &str| linear(weights, x, name);
+    let linear = |x: &Tensor, name: &str| Affine::stored(weights, name)?.apply(x);
     let norm = |x: &Tensor, name: &str| Affine::stored(weights, name)?.norm(x, vit.norm_eps);
     let positions = get(weights, "pos_embed")?;
     let images = checked_images(images, vit.channels, vit.image_size, positions)?;
@@ -149,22 +133,15 @@ pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Re
     linear(&pooled, "head")
 }
 
-/// The linear map `name` of `x` (.., inputs): (.., outputs).
-fn linear(weights: &Weights, x: &Tensor, name: &str) -> Result<Tensor> {
-    Affine::stored(weights, name)?.apply(x)
-}
-
 /// The attention output for (b, n, d), before the projection.
 fn attention(shape: &PositionalShape, weights: &Weights, u: &Tensor, at: &str) -> Result<Tensor> {
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let (b, n, _) = u.dims3()?;
+    let map = |part: &str| Affine::stored(weights, &format!("{at}.{part}"))?.apply(u);
     let (qk, v) = match shape.attention {
-        PositionalAttention::Gpsa => (
-            linear(weights, u, &format!("{at}.qk"))?,
-            linear(weights, u, &format!("{at}.v"))?,
-        ),
+        PositionalAttention::Gpsa => (map("qk")?, map("v")?),
         _ => {
-            let qkv = linear(weights, u, &format!("{at}.qkv"))?;
+            let qkv = map("qkv")?;
             (qkv.narrow(2, 0, 2 * d)?, qkv.narrow(2, 2 * d, d)?)
         }
     };

@@ -19,10 +19,6 @@ fn shape(attention: PositionalAttention) -> PositionalShape {
             ..VitShape::default()
         },
         attention,
-        kernel: match attention {
-            PositionalAttention::Gpsa => 0,
-            _ => 3,
-        },
     }
 }
 
@@ -127,7 +123,7 @@ fn gated_rows_add_up_to_one() {
 impl PositionalShape {
     /// Name and shape of every weight: timm's, except for the convolutions.
     pub(crate) fn parameters(&self) -> Vec<(String, Vec<usize>)> {
-        let (d, h, k) = (self.vit.width, self.vit.heads, self.kernel);
+        let (d, h, k) = (self.vit.width, self.vit.heads, KERNEL);
         let gpsa = self.attention == PositionalAttention::Gpsa;
         let mut all = Vec::new();
         for (name, shape) in self.vit.parameters() {

@@ -14,12 +14,12 @@
 //! section 3.2, with locality strength 1). Heads beyond K² have no such patch and keep the default; of 8
 //! heads, this affects 4.
 
-use super::network::{PositionalAttention, PositionalShape};
+use super::network::{KERNEL, PositionalAttention, PositionalShape};
 use candle_core::{DType, Device, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use wave_init::random::{of_layer, truncated_normal, uniform};
-use wave_init::{DirectMethod, DirectOptions, Positions, initialise};
+use wave_init::{Choices, DirectMethod, Positions, initialise};
 use wave_models::{NetworkError, Refusal, Weights};
 
 /// Standard deviation of sampled `pos_proj`, as in timm.
@@ -44,21 +44,28 @@ pub enum Method {
 
 /// Weights of a transformer with positional attention.
 pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weights, NetworkError> {
-    shape.validate()?;
     let gpsa = shape.attention == PositionalAttention::Gpsa;
     if method == Method::Local && !gpsa {
         let kind = "method for a convolution in attention";
         return Err(Refusal::unknown(kind, "local", ["default", "mimetic"]).into());
     }
     let (d, h) = (shape.vit.width, shape.vit.heads);
-    let mut weights = initialise(&shape.vit, &options(method, shape), seed)?;
+    let plain = match method {
+        Method::Mimetic => DirectMethod::Mimetic,
+        _ => DirectMethod::Timm,
+    };
+    let choices = Choices {
+        positions: Some(Positions::Sinusoidal),
+        qk: gpsa.then_some((0.0, 0.0)), // table 3.4 adds V and projection alone to GPSA
+        ..Choices::default()
+    };
+    let mut weights = initialise(&shape.vit, plain, &choices, seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");
         let rng = &mut of_layer(seed, layer, STREAM);
         let own = shape.attention.own_name();
         if !gpsa {
-            let k = shape.kernel;
-            let taps = uniform((h, k, k), 1.0 / k as f64, rng)?;
+            let taps = uniform((h, KERNEL, KERNEL), 1.0 / KERNEL as f64, rng)?;
             weights.insert(at(&format!("{own}.weight")), taps);
             weights.insert(at(&format!("{own}.gamma")), ones(1)?);
             continue;
@@ -85,20 +92,6 @@ pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weigh
     Ok(weights)
 }
 
-/// The options for the weights that a plain transformer also has.
-fn options(method: Method, shape: &PositionalShape) -> DirectOptions {
-    let mut options = DirectOptions::new(match method {
-        Method::Mimetic => DirectMethod::Mimetic,
-        _ => DirectMethod::Timm,
-    });
-    let scale = Positions::usual_scale(shape.vit.image_size);
-    options.positions = Positions::Sinusoidal { scale };
-    if shape.attention == PositionalAttention::Gpsa {
-        options.qk = (0.0, 0.0); // table 3.4 adds V and projection alone to GPSA
-    }
-    options
-}
-
 fn ones(n: usize) -> candle_core::Result<Tensor> {
     Tensor::ones(n, DType::F32, &Device::Cpu)
 }
@@ -107,12 +100,9 @@ fn ones(n: usize) -> candle_core::Result<Tensor> {
 fn local_positions(drawn: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
     let side = heads.isqrt();
     let centre = (side as f64 - 1.0) / 2.0;
-    let rows: Vec<f32> = (0..side * side)
-        .flat_map(|head| {
-            let from_centre = |i: usize| 2.0 * (i as f64 - centre) as f32;
-            [from_centre(head / side), from_centre(head % side), -1.0]
-        })
-        .collect();
+    let from_centre = |i: usize| 2.0 * (i as f64 - centre) as f32;
+    let row = |head: usize| [from_centre(head / side), from_centre(head % side), -1.0];
+    let rows: Vec<f32> = (0..side * side).flat_map(row).collect();
     let placed = Tensor::from_vec(rows, (side * side, 3), &Device::Cpu)?;
     let rest = drawn.narrow(0, side * side, heads - side * side)?;
     Tensor::cat(&[placed, rest], 0)

@@ -23,10 +23,6 @@ fn shape(attention: PositionalAttention, heads: usize) -> PositionalShape {
             ..VitShape::default()
         },
         attention,
-        kernel: match attention {
-            PositionalAttention::Gpsa => 0,
-            _ => 3,
-        },
     }
 }
 
@@ -104,9 +100,12 @@ fn what_is_common_starts_as_a_plain_transformer() {
             (Method::Mimetic, DirectMethod::Mimetic),
         ] {
             let found = made(method, &shape);
-            let options = options(method, &shape);
-            assert_eq!(options.method, common);
-            let plain = initialise(&shape.vit, &options, 3).unwrap();
+            let choices = Choices {
+                positions: Some(Positions::Sinusoidal),
+                qk: (*attention == PositionalAttention::Gpsa).then_some((0.0, 0.0)),
+                ..Choices::default()
+            };
+            let plain = initialise(&shape.vit, common, &choices, 3).unwrap();
             for name in [
                 "pos_embed",
                 "blocks.1.attn.proj.weight",

@@ -8,10 +8,10 @@ use anyhow::Result;
 use candle_core::Tensor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wave_data::{Augment, Loader};
+use wave_data::{Augment, Batch, Loader, Transform};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
-use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
 
 /// Default number of examples in a batch.
@@ -32,12 +32,12 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens `spec`: a task for a sequence network, else images, with the preprocessing `transform` if
-    /// given.
+    /// Opens `spec`: a task for a sequence network, else images. Images of another size or number of channels than
+    /// those of `like` are prepared like them.
     pub(super) fn open(
         spec: &str,
         settings: &Settings,
-        like: Option<wave_data::Transform>,
+        like: Option<&Source>,
         context: &Context,
     ) -> Result<Source> {
         let batch = settings.batch.unwrap_or(BATCH);
@@ -46,48 +46,22 @@ impl Source {
         }
         let plan = DataPlan {
             spec: Some(spec.into()),
-            batch: BatchSize::Images(batch),
+            batch,
             ..DataPlan::of_images(&settings.images, settings.seed)?
         };
-        let dataset = wave_run::data::open(plan.spec.as_deref(), context)?;
-        let image_size = dataset
-            .train
-            .native_size()
-            .map_or(28, |(_, height, _)| height);
-        let input = match like {
-            Some(transform) => Input::Like(transform),
-            None => Input::Size {
-                image_size,
-                channels: None,
-            },
-        };
-        Ok(Source::Images(Box::new(Data::open(&plan, input, context)?)))
-    }
-
-    /// Side, channels and classes of images.
-    pub(super) fn frame(&self) -> Option<(usize, usize, usize)> {
-        let data = self.images()?;
-        let (transform, classes) = (&data.transform, data.class_names.len());
-        Some((transform.image_size, transform.channels, classes))
-    }
-
-    pub(super) fn images(&self) -> Option<&Data> {
-        match self {
-            Source::Images(data) => Some(data),
-            Source::Tokens(..) => None,
+        let mut data = crate::images::open(&plan, context)?;
+        let frame = |transform: &Transform| (transform.image_size, transform.channels);
+        if let Some(Source::Images(like)) = like
+            && frame(&like.transform) != frame(&data.transform)
+        {
+            data = Data::open(&plan, Input::Like(like.transform.clone()), context)?;
         }
-    }
-
-    pub(super) fn vocabulary(&self) -> Option<usize> {
-        match self {
-            Source::Images(_) => None,
-            Source::Tokens(task, _) => Some(task.vocabulary()),
-        }
+        Ok(Source::Images(Box::new(data)))
     }
 
     pub(super) fn batch(&self) -> usize {
         match self {
-            Source::Images(data) => data.batch,
+            Source::Images(data) => data.plan.batch,
             Source::Tokens(_, batch) => *batch,
         }
     }
@@ -97,17 +71,17 @@ impl Source {
         let other = seed ^ VALIDATION;
         match self {
             Source::Images(data) => {
-                let loader = |source: &Arc<dyn wave_data::Source>, of: &[u32], seed| {
+                let batches = |source: &Arc<dyn wave_data::Source>, of: &[u32], seed| {
                     let (transform, augment) = (data.transform.clone(), Augment::NONE);
                     let (source, of) = (source.clone(), of.to_vec());
-                    Loader::train(source, of, transform, augment, data.batch, None, seed)
-                };
-                let batches = |loader: Loader| -> Batches {
-                    Box::new(move |number| images(&loader.batch(number)?))
+                    let loader =
+                        Loader::train(source, of, transform, augment, data.plan.batch, None, seed)?;
+                    let batches: Batches = Box::new(move |number| images(&loader.batch(number)?));
+                    Ok::<_, anyhow::Error>(batches)
                 };
                 Ok([
-                    batches(loader(&data.train, &data.train_indices, seed)?),
-                    batches(loader(&data.tests.source, &data.tests.indices, other)?),
+                    batches(&data.train, &data.train_indices, seed)?,
+                    batches(&data.tests.source, &data.tests.indices, other)?,
                 ])
             }
             Source::Tokens(task, batch) => {
@@ -123,14 +97,19 @@ impl Source {
     /// The examples for a test curve, the same for all initialisations and seeds: the first test
     /// images, or test sequences of the longest length.
     pub(super) fn tests(&self, limit: Option<usize>) -> Result<Vec<Examples>> {
-        let limit = limit.unwrap_or(TESTS).max(1);
+        let limit = limit.unwrap_or(TESTS);
         match self {
             Source::Images(data) => {
                 let tests = &data.tests;
                 let of = &tests.indices[..tests.indices.len().min(limit)];
                 let (transform, broken) = (&tests.transform, &tests.broken);
-                let batches =
-                    wave_data::evaluation_batches(&tests.source, of, transform, data.batch, broken);
+                let batches = wave_data::evaluation_batches(
+                    &tests.source,
+                    of,
+                    transform,
+                    data.plan.batch,
+                    broken,
+                );
                 batches.map(|batch| images(&batch?)).collect()
             }
             Source::Tokens(task, batch) => {
@@ -144,7 +123,7 @@ impl Source {
 /// Batches, each a pure function of its index.
 pub(super) type Batches = Box<dyn Fn(u64) -> Result<Examples>>;
 
-fn images(batch: &wave_data::Batch) -> Result<Examples> {
+fn images(batch: &Batch) -> Result<Examples> {
     Ok(Examples {
         input: batch.input()?,
         targets: batch.labels.clone(),
@@ -167,30 +146,22 @@ pub(super) struct Episode {
 }
 
 impl Episode {
-    /// Training run `k`, with a new batch for each validation.
-    pub(super) fn new([trained, judged]: &[Batches; 2], run: &Unrolled, k: u64) -> Result<Episode> {
+    /// Training run `k`; `judged` maps the index of a validation, counted over all runs, to its examples.
+    pub(super) fn new(
+        trained: &Batches,
+        run: &Unrolled,
+        k: u64,
+        judged: impl Fn(u64) -> Result<Vec<Examples>>,
+    ) -> Result<Episode> {
         let first = k * run.steps;
         let training = (first..first + run.steps).map(trained);
         let first = k * run.validate.len() as u64;
         let validation = (first..)
             .zip(&run.validate)
-            .map(|(number, t)| Ok((*t, vec![judged(number)?])));
+            .map(|(number, t)| Ok((*t, judged(number)?)));
         Ok(Episode {
             training: training.collect::<Result<_>>()?,
             validation: validation.collect::<Result<_>>()?,
-        })
-    }
-
-    /// A training run with the same examples for each validation.
-    pub(super) fn judged_by(
-        [trained, _]: &[Batches; 2],
-        run: &Unrolled,
-        tests: &[Examples],
-    ) -> Result<Episode> {
-        let training = (0..run.steps).map(trained);
-        Ok(Episode {
-            training: training.collect::<Result<_>>()?,
-            validation: run.validate.iter().map(|t| (*t, tests.to_vec())).collect(),
         })
     }
 
@@ -199,13 +170,13 @@ impl Episode {
         &self,
         network: &Small,
         phase: Phase,
-        weights: &wave_models::Weights,
+        weights: &Weights,
     ) -> candle_core::Result<Tensor> {
         match phase {
             Phase::Training(t) => network.loss(weights, &self.training[t as usize - 1]),
             Phase::Validation(t) => {
-                let batches = self.validation.get(&t).map_or(&[][..], Vec::as_slice);
-                let losses = batches.iter().map(|batch| network.loss(weights, batch));
+                let batches = self.validation[&t].iter();
+                let losses = batches.map(|batch| network.loss(weights, batch));
                 let losses: Vec<Tensor> = losses.collect::<candle_core::Result<_>>()?;
                 Tensor::stack(&losses, 0)?.mean_all()
             }

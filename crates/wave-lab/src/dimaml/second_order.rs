@@ -36,18 +36,14 @@ pub fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// Checks that gradients are differentiable on this thread: the second derivative of x³ at 2 is 12.
-pub(crate) fn check() -> Result<()> {
+/// Checks that gradients are differentiable on this thread: x³ has a second derivative.
+fn check() -> Result<()> {
     let x = Var::new(2f64, &Device::Cpu)?;
-    let gradient =
-        |y: &Tensor| -> Result<Option<Tensor>> { Ok(y.backward()?.remove(x.as_tensor())) };
+    let gradient = |y: &Tensor| -> Result<_> { Ok(y.backward()?.remove(x.as_tensor())) };
     let first = gradient(&(x.sqr()? * x.as_tensor())?)?;
-    let second = first.map(|first| gradient(&first)).transpose()?.flatten();
-    match second.map(|t| t.to_scalar::<f64>()).transpose()? {
-        Some(12.0) => Ok(()),
-        _ => candle_core::bail!(
-            "gradients have no gradients on this thread; call this inside second_order"
-        ),
+    match first.map(|first| gradient(&first)).transpose()?.flatten() {
+        Some(_) => Ok(()),
+        None => candle_core::bail!("gradients have no gradients on this thread; set {VARIABLE}=1"),
     }
 }
 

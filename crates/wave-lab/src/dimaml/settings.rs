@@ -75,12 +75,7 @@ pub struct Settings {
     /// Validate every N steps [default: 1]
     #[arg(long, value_name = "N")]
     pub validate_every: Option<u64>,
-    /// Keep every N-th state for the backward pass and recompute the others [default: 5]
-    #[arg(long, value_name = "N")]
-    pub keep_every: Option<u64>,
-    /// Gradient with respect to the initial weights: full, through the whole training (DIMAML);
-    /// first-order, of the validation losses only (first-order MAML); or reptile, the initial minus the
-    /// final weights [default: full]
+    /// Gradient with respect to the initial weights [default: full]
     #[arg(long, value_name = "WHICH")]
     pub gradient: Option<Gradient>,
     /// Task on which the learned initialisation and --against are tested. Its classes or tokens may
@@ -90,11 +85,11 @@ pub struct Settings {
     /// Number of training steps of a test [default: --inner-steps]
     #[arg(long, value_name = "N")]
     pub test_steps: Option<u64>,
-    /// Random seeds of the tests; an empty list disables tests [default: 0,1,2]
+    /// Random seeds of the tests [default: 0,1,2]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub test_seeds: Option<Vec<u64>>,
-    /// Initialisations to compare with the learned one: usual, kaiming, metainit, delta-orthogonal, for
-    /// lstm also orthogonal-hidden; usual@lars=TRUST, usual with layer-wise learning rates;
+    /// Initialisations to compare with the learned one: usual, kaiming, delta-orthogonal, metainit (not for lstm),
+    /// orthogonal-hidden (for lstm); usual@lars=TRUST, usual with layer-wise learning rates;
     /// usual@learned-rates, usual with gradients scaled to the update rates of the learned one
     /// [default: usual]
     #[arg(long, value_name = "S", value_delimiter = ',')]
@@ -108,9 +103,6 @@ pub struct Settings {
     /// Learning rate of the distributions [default: 1e-4; 3e-4 for lstm]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
-    /// Gradient-norm clipping threshold [default: 10]
-    #[arg(long, value_name = "X")]
-    pub clip: Option<f64>,
     /// Random seed [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -8,7 +8,6 @@ pub mod autoencoder;
 pub mod fixup;
 pub mod lstm;
 
-use crate::run::at_most;
 use candle_core::{Result, Tensor};
 use serde::Serialize;
 use wave_models::{ShapeError, Weights};
@@ -16,9 +15,6 @@ use wave_models::{ShapeError, Weights};
 pub use autoencoder::AutoencoderShape;
 pub use fixup::FixupShape;
 pub use lstm::LstmShape;
-
-/// Maximum number of values in all weights together.
-const MOST_VALUES: usize = 1 << 26;
 
 /// The default initialisation of a weight: PyTorch's defaults, which the papers call Kaiming's where they are
 /// uniform.
@@ -92,13 +88,7 @@ impl Small {
             Small::Autoencoder(shape) => shape.validate(),
             Small::Fixup(shape) => shape.validate(),
             Small::Lstm(shape) => shape.validate(),
-        }?;
-        let all = self.parameters();
-        at_most(
-            MOST_VALUES,
-            "number of weights",
-            all.iter().map(|p| &p.dims),
-        )
+        }
     }
 
     /// All weights, in the order of the network.
@@ -115,38 +105,18 @@ impl Small {
         all.map(|p| (p.name, p.dims)).collect()
     }
 
-    /// The network for a task with this number of classes or tokens, for images of the same shape: another number
-    /// of classes needs another head, another vocabulary also another embedding.
-    pub fn on(&self, classes: Option<usize>, vocabulary: Option<usize>) -> Small {
-        let mut other = self.clone();
-        match (&mut other, classes, vocabulary) {
-            (Small::Fixup(shape), Some(classes), _) => shape.classes = classes,
-            (Small::Lstm(shape), _, Some(vocabulary)) => shape.vocabulary = vocabulary,
-            _ => {}
-        }
-        other
-    }
-
-    /// The loss: a scalar, the mean over the examples.
+    /// The loss: a scalar, the mean over the examples, of cross-entropies or of an autoencoder's squared errors.
     pub fn loss(&self, weights: &Weights, examples: &Examples) -> Result<Tensor> {
-        match self {
-            Small::Autoencoder(shape) => autoencoder::loss(shape, weights, &examples.input),
-            Small::Fixup(shape) => {
-                let logits = fixup::logits(shape, weights, &examples.input)?;
-                cross_entropy(&logits, &examples.targets)
-            }
+        let logits = match self {
+            Small::Autoencoder(shape) => return autoencoder::loss(shape, weights, &examples.input),
+            Small::Fixup(shape) => fixup::logits(shape, weights, &examples.input)?,
             Small::Lstm(shape) => {
-                let logits = lstm::logits(shape, weights, &examples.input, &examples.positions)?;
-                cross_entropy(&logits, &examples.targets)
+                lstm::logits(shape, weights, &examples.input, &examples.positions)?
             }
-        }
+        };
+        let one_hot = wave_train::smoothed_targets(&examples.targets, logits.dim(1)?, 0.0)?;
+        wave_ops::stock::soft_cross_entropy(&logits, &one_hot.to_dtype(logits.dtype())?)
     }
-}
-
-/// Mean cross-entropy of logits (n, classes) with a class for each row.
-fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    let one_hot = wave_train::smoothed_targets(targets, logits.dim(1)?, 0.0)?;
-    wave_ops::stock::soft_cross_entropy(logits, &one_hot.to_dtype(logits.dtype())?)
 }
 
 #[cfg(test)]

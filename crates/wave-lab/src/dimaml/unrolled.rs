@@ -17,7 +17,6 @@
 //! (gradient checkpointing); the others are recomputed, m at a time, bit for bit.
 
 mod optimiser;
-mod quotient;
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Result, Tensor, Var};
@@ -26,10 +25,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wave_models::Weights;
 
-use super::second_order;
 pub use optimiser::Optimiser;
 use optimiser::norm;
-pub use quotient::gradient_quotient;
 
 /// The examples that a loss is computed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +37,17 @@ pub enum Phase {
     Validation(u64),
 }
 
-/// Form of the gradient with respect to the start: the gradient itself, through all steps; the mean gradient of the
-/// validation losses at the weights where they are computed, ignoring the steps in between (first-order MAML: Finn,
-/// Abbeel and Levine 2017, section 5.2); or the initial weights minus the final ones (Reptile: Nichol, Achiam and
-/// Schulman 2018, algorithm 2).
+/// Form of the gradient with respect to the start.
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gradient {
+    /// Through all steps (DIMAML)
     #[default]
     Full,
+    /// The mean gradient of the validation losses at the weights where they are computed, ignoring the steps in between
+    /// (first-order MAML: Finn, Abbeel and Levine 2017, section 5.2)
     FirstOrder,
+    /// The initial weights minus the final ones (Nichol, Achiam and Schulman 2018, algorithm 2)
     Reptile,
 }
 
@@ -147,7 +145,6 @@ impl Unrolled {
         if self.gradient != Gradient::Full {
             return self.without_adjoint(start, &mut loss);
         }
-        second_order::check()?;
         // State t is in kept[t / m] if m divides t.
         let mut kept = vec![self.optimiser.start(start)?];
         let mut point = kept[0].clone();
@@ -319,12 +316,12 @@ fn taken(store: &mut GradStore, of: &Tracked) -> Result<Weights> {
 }
 
 /// The gradient of a variable; zero if the loss does not depend on it.
-fn gradient_of(store: &mut GradStore, v: &Var) -> Result<Tensor> {
+pub(super) fn gradient_of(store: &mut GradStore, v: &Var) -> Result<Tensor> {
     let zeros = || v.as_detached_tensor().zeros_like();
     store.remove(v.as_tensor()).map_or_else(zeros, Ok)
 }
 
-pub(crate) fn scalar(x: &Tensor) -> Result<f64> {
+pub(super) fn scalar(x: &Tensor) -> Result<f64> {
     x.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_scalar()
 }
 

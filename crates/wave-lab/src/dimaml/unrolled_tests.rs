@@ -1,4 +1,5 @@
 use super::*;
+use crate::dimaml::learned::baselines::gradient_quotient;
 use crate::dimaml::second_order::tests::second_order as with_second_order;
 use crate::testing::{check_slopes, noise, values};
 

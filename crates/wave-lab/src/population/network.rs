@@ -20,9 +20,9 @@
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
-use crate::run::at_most;
 use candle_core::{Result, Tensor};
-use serde::Serialize;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use wave_models::check::{self, sizes};
 use wave_models::fold::{Affine, get};
 use wave_models::{ShapeError, Weights, checked_images, mean_over_pixels};
@@ -31,26 +31,28 @@ use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 /// Added to variances in layer norms, as in ConvNeXt.
 const EPS: f64 = 1e-6;
 
-/// Maximum number of values in all weights together.
-const MOST_VALUES: usize = u32::MAX as usize;
+/// Side of a ConvNeXt's kernels, in patches.
+pub const KERNEL: usize = 3;
 
-/// Token mixer of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Mixer {
-    /// A depthwise convolution: the networks are ConvNeXts.
-    Convolution {
-        /// Side of the kernels, in patches.
-        kernel: usize,
-    },
-    /// Attention: the networks are transformers.
-    Attention { heads: usize },
+/// Attention heads of a transformer.
+const HEADS: usize = 2;
+
+/// The kinds of small networks.
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arch {
+    /// Isotropic ConvNeXts.
+    #[default]
+    Convnext,
+    /// Transformers.
+    Vit,
 }
 
 /// The sizes of a population. All are at least 1; see [`PopulationShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PopulationShape {
     pub networks: usize,
+    pub arch: Arch,
     /// Height and width of the square images, in pixels. They are cropped at the bottom and right to a
     /// whole number of patches.
     pub image_size: usize,
@@ -60,10 +62,6 @@ pub struct PopulationShape {
     pub depth: usize,
     /// Channels of each network's activations.
     pub width: usize,
-    #[serde(flatten)]
-    pub mixer: Mixer,
-    /// Hidden channels of the MLP.
-    pub hidden: usize,
     pub classes: usize,
 }
 
@@ -71,39 +69,25 @@ impl PopulationShape {
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("networks", self.networks),
-            ("image_size", self.image_size),
-            ("channels", self.channels),
             ("patch", self.patch),
             ("depth", self.depth),
             ("width", self.width),
-            match self.mixer {
-                Mixer::Convolution { kernel } => ("kernel", kernel),
-                Mixer::Attention { heads } => ("heads", heads),
-            },
-            ("mlp_ratio x width", self.hidden),
-            ("classes", self.classes),
         ])?;
         check::at_most("patch", self.patch, self.image_size)?;
-        if let Mixer::Attention { heads } = self.mixer {
-            check::divides("heads", heads, "width", self.width)?;
+        match self.arch {
+            Arch::Convnext => Ok(()),
+            Arch::Vit => check::divides("heads", HEADS, "width", self.width),
         }
-        let layer = self.of_layer().into_iter();
-        let layer = layer.flat_map(|(map, dims)| affine(map, dims));
-        let layers = layer.map(|(_, dims)| [&[self.depth], &dims[..]].concat());
-        let image = [self.image_size, self.image_size, self.channels];
-        let pixels = image.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
-        let outer = vec![
-            self.networks,
-            self.width,
-            pixels.saturating_add(self.classes),
-        ];
-        let all: Vec<Vec<usize>> = layers.chain([outer]).collect();
-        at_most(MOST_VALUES, "the number of parameters", all.iter())
+    }
+
+    /// Hidden channels of an MLP.
+    pub fn hidden(&self) -> usize {
+        2 * self.width
     }
 
     /// Patches along a side.
     pub fn grid(&self) -> usize {
-        self.image_size / self.patch.max(1)
+        self.image_size / self.patch
     }
 
     /// Name and shape of every weight; the leading dimension is the number of networks.
@@ -111,7 +95,7 @@ impl PopulationShape {
         let (n, h) = (self.networks, self.width);
         let inputs = self.channels * self.patch * self.patch;
         let mut out = Vec::from(affine("stem", vec![n, h, inputs]));
-        if let Mixer::Attention { .. } = self.mixer {
+        if self.arch == Arch::Vit {
             out.push(("pos_embed".into(), vec![n, self.grid() * self.grid(), h]));
         }
         for layer in 0..self.depth {
@@ -126,12 +110,13 @@ impl PopulationShape {
 
     /// Norms and maps of a layer, and the shapes of their weights.
     fn of_layer(&self) -> Vec<(&'static str, Vec<usize>)> {
-        let (n, h, m) = (self.networks, self.width, self.hidden);
-        let mut out = match self.mixer {
-            Mixer::Convolution { kernel: k } => {
-                vec![("conv_dw", vec![n, h, k, k]), ("norm", vec![n, h])]
-            }
-            Mixer::Attention { .. } => vec![
+        let (n, h, m) = (self.networks, self.width, self.hidden());
+        let mut out = match self.arch {
+            Arch::Convnext => vec![
+                ("conv_dw", vec![n, h, KERNEL, KERNEL]),
+                ("norm", vec![n, h]),
+            ],
+            Arch::Vit => vec![
                 ("norm1", vec![n, h]),
                 ("attn.qkv", vec![n, 3 * h, h]),
                 ("attn.proj", vec![n, h, h]),
@@ -162,25 +147,19 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     let stem = get(weights, "stem.weight")?;
     let images = checked_images(images, shape.channels, shape.image_size, stem)?;
     let b = images.dim(0)? / n;
-    if images.dim(0)? != b * n || b == 0 {
-        candle_core::bail!(
-            "{} images for {n} networks; expected the same number for each",
-            images.dim(0)?
-        );
-    }
     let patches = patchify(&images, shape.patch)?; // (b n, g g, inputs)
     let patches = patches.reshape((b, n, g * g, ()))?.transpose(1, 2)?;
     let x = of.mapped(&patches.flatten_to(1)?, "stem")?;
     let mut x = x.reshape((b, g * g, n, h))?;
-    if let Mixer::Attention { .. } = shape.mixer {
+    if shape.arch == Arch::Vit {
         x = x.broadcast_add(&get(weights, "pos_embed")?.transpose(0, 1)?)?;
     }
     for layer in 0..shape.depth {
         let block = |part: &str| format!("blocks.{layer}.{part}");
-        let (mixed, norm) = match shape.mixer {
-            Mixer::Convolution { kernel } => (of.convolution(&block(""), kernel, &x)?, "norm"),
-            Mixer::Attention { heads } => {
-                x = (&x + of.attention(&block(""), heads, &x)?)?;
+        let (mixed, norm) = match shape.arch {
+            Arch::Convnext => (of.convolution(&block("conv_dw"), &x)?, "norm"),
+            Arch::Vit => {
+                x = (&x + of.attention(&block(""), &x)?)?;
                 (x.clone(), "norm2")
             }
         };
@@ -217,22 +196,22 @@ impl WeightsOf<'_> {
         linear_each(&x, &weight.broadcast_mul(&scale)?, &bias)
     }
 
-    /// The depthwise convolution of a block, (b, g g, n, h) to the same.
-    fn convolution(&self, block: &str, k: usize, x: &Tensor) -> Result<Tensor> {
+    /// A depthwise convolution, (b, g g, n, h) to the same.
+    fn convolution(&self, name: &str, x: &Tensor) -> Result<Tensor> {
         let (n, h, g) = (self.shape.networks, self.shape.width, self.shape.grid());
-        let Affine { weight, bias } = Affine::stored(self.weights, &format!("{block}conv_dw"))?;
-        let kernels = weight.reshape((n * h, k, k))?;
+        let Affine { weight, bias } = Affine::stored(self.weights, name)?;
+        let kernels = weight.reshape((n * h, KERNEL, KERNEL))?;
         let pixels = x.reshape(((), g, g, n * h))?;
         depthwise_conv(&pixels, &kernels, &bias.flatten_all()?)?.reshape(x.dims())
     }
 
     /// The attention of a block, after its norm, (b, g g, n, h) to the same.
-    fn attention(&self, block: &str, heads: usize, x: &Tensor) -> Result<Tensor> {
+    fn attention(&self, block: &str, x: &Tensor) -> Result<Tensor> {
         let (b, t, n, h) = x.dims4()?;
         let qkv = self.normed(x, &format!("{block}norm1"), &format!("{block}attn.qkv"))?;
         let qkv = qkv.reshape((b, t, n, 3 * h))?;
         let qkv = qkv.transpose(1, 2)?.flatten_to(1)?; // (b n, t, 3 h)
-        let mixed = stock::attention(&qkv.contiguous()?, heads)?.reshape((b, n, t, h))?;
+        let mixed = stock::attention(&qkv.contiguous()?, HEADS)?.reshape((b, n, t, h))?;
         let mixed = mixed.transpose(1, 2)?.flatten_to(1)?.contiguous()?; // (b t, n, h)
         self.mapped(&mixed, &format!("{block}attn.proj"))?
             .reshape(x.dims())

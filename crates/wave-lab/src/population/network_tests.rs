@@ -4,19 +4,18 @@ use wave_ops::stock;
 
 const SHAPE: PopulationShape = PopulationShape {
     networks: 3,
+    arch: Arch::Convnext,
     image_size: 9,
     channels: 2,
     patch: 2,
     depth: 2,
     width: 5,
-    mixer: Mixer::Convolution { kernel: 3 },
-    hidden: 7,
     classes: 4,
 };
 
 /// The same for transformers.
 const TRANSFORMERS: PopulationShape = PopulationShape {
-    mixer: Mixer::Attention { heads: 2 },
+    arch: Arch::Vit,
     width: 6,
     ..SHAPE
 };
@@ -27,13 +26,13 @@ fn weights(shape: &PopulationShape) -> Weights {
 
 /// One network in stock candle, for images (b, channels, side, side).
 fn alone(shape: &PopulationShape, weights: &Weights, network: usize, images: &Tensor) -> Tensor {
-    match shape.mixer {
-        Mixer::Convolution { .. } => convnext_alone(weights, network, images),
-        Mixer::Attention { heads } => vit_alone(weights, network, heads, images),
+    match shape.arch {
+        Arch::Convnext => convnext_alone(weights, network, images),
+        Arch::Vit => vit_alone(weights, network, images),
     }
 }
 
-fn vit_alone(weights: &Weights, network: usize, heads: usize, images: &Tensor) -> Tensor {
+fn vit_alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor {
     let w = |name: &str| weights[name].get(network).unwrap();
     let (h, p, c) = (TRANSFORMERS.width, SHAPE.patch, SHAPE.channels);
     let norm = |x: &Tensor, name: &str| {
@@ -56,17 +55,17 @@ fn vit_alone(weights: &Weights, network: usize, heads: usize, images: &Tensor) -
         let name = |part: &str| format!("blocks.{l}.{part}");
         let qkv = linear(&norm(&x, &name("norm1")), &name("attn.qkv"));
         let part = |i: usize, head: usize| {
-            let d = h / heads;
+            let d = h / HEADS;
             let part = qkv.narrow(2, i * h + head * d, d).unwrap();
             part.contiguous().unwrap()
         };
         let of_head = |head: usize| {
             let scores = part(0, head).matmul(&part(1, head).t().unwrap()).unwrap();
-            let scale = 1.0 / ((h / heads) as f64).sqrt();
+            let scale = 1.0 / ((h / HEADS) as f64).sqrt();
             let shares = stock::softmax(&(scores * scale).unwrap()).unwrap();
             shares.matmul(&part(2, head)).unwrap()
         };
-        let mixed: Vec<Tensor> = (0..heads).map(of_head).collect();
+        let mixed: Vec<Tensor> = (0..HEADS).map(of_head).collect();
         let mixed = Tensor::cat(&mixed, 2).unwrap();
         x = (x + linear(&mixed, &name("attn.proj"))).unwrap();
         let hidden = linear(&norm(&x, &name("norm2")), &name("mlp.fc1"));
@@ -124,7 +123,7 @@ fn every_network_computes_what_it_would_alone() {
         let scores = scores.reshape((2, 3, 4)).unwrap();
         for network in 0..3 {
             let own = scores.narrow(1, network, 1).unwrap().squeeze(1).unwrap();
-            let what = format!("network {network} of {:?}", shape.mixer);
+            let what = format!("network {network} of {:?}", shape.arch);
             let alone = alone(&shape, &weights, network, &of(network));
             assert_close(&what, &own, &alone, 1e-4);
         }

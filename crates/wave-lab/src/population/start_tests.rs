@@ -1,18 +1,17 @@
 use super::*;
-use crate::population::network::Mixer;
-use crate::population::statistics::{LayerStatistics, across_layers, centre, layers, network};
+use crate::population::network::Arch;
+use crate::population::statistics::{LayerStatistics, across_layers, layers, network};
 use crate::testing::values;
 use wave_init::mean_shift::{MlpMean, first_layer};
 
 const SHAPE: PopulationShape = PopulationShape {
     networks: 400,
+    arch: Arch::Convnext,
     image_size: 28,
     channels: 1,
     patch: 7,
     depth: 3,
     width: 16,
-    mixer: Mixer::Convolution { kernel: 3 },
-    hidden: 32,
     classes: 10,
 };
 
@@ -77,7 +76,7 @@ fn independent_entries_score_one_and_correlate_with_nothing() {
 
 #[test]
 fn equation_1_draws_stripes_of_the_predicted_strength() {
-    let (p, sigma) = (SHAPE.hidden as f64, 0.3f64);
+    let (p, sigma) = (SHAPE.hidden() as f64, 0.3f64);
     let weights = shifted(MlpMean::Eq1 { sigma });
     let predicted = (1.0 + p * sigma.powi(2)) / (1.0 + sigma.powi(2));
     for layer in layers(&SHAPE, &weights).unwrap() {
@@ -122,7 +121,7 @@ fn what_was_put_in_is_found() {
     assert!((found[1].fc1_fc2 + 1.0).abs() < 1e-9);
     assert!((entry(&found[1].within, 0, 16) + 1.0).abs() < 1e-9);
     let product = found[2].filter_product.as_ref().unwrap();
-    assert!(centre(product).unwrap() < -0.99);
+    assert!(entry(product, 1, 1) < -0.99);
     assert!(entry(product, 0, 0).abs() < tolerance());
     let across = across_layers(&SHAPE, &weights).unwrap();
     assert!((entry(&across, 0, 2) + 1.0).abs() < 1e-9);
@@ -176,7 +175,7 @@ fn networks_do_not_depend_on_how_many_there_are() {
 #[test]
 fn transformers_start_with_independent_entries_too() {
     let shape = PopulationShape {
-        mixer: Mixer::Attention { heads: 2 },
+        arch: Arch::Vit,
         ..SHAPE
     };
     let weights = start(&shape, 1).unwrap();

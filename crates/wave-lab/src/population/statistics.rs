@@ -13,7 +13,7 @@
 //!                                                                     v the variance of W1 before
 //! ```
 
-use super::network::{Mixer, PopulationShape};
+use super::network::{Arch, KERNEL, PopulationShape};
 use candle_core::{D, DType, Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::Weights;
@@ -30,19 +30,13 @@ pub struct LayerStatistics {
     /// of Corr(W1, W2^T).
     pub fc1_fc2: f64,
     /// ConvNeXts only: correlation of each pixel of a filter with the entry of W2 W1 that maps its
-    /// channel to itself, (k, k).
+    /// channel to itself, (KERNEL, KERNEL).
     pub filter_product: Option<Tensor>,
     /// Correlation of the 2 h weights of a hidden channel, its row of W1 and then its column of W2,
     /// with each other: (2 h, 2 h).
     pub within: Tensor,
     /// Correlation of these with another hidden channel's.
     pub between: Tensor,
-}
-
-/// The centre of a matrix (k, k).
-pub fn centre(of_pixels: &Tensor) -> Result<f64> {
-    let (k, wide) = of_pixels.dims2()?;
-    of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
 }
 
 pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerStatistics>> {
@@ -157,7 +151,7 @@ fn standardised(centred: &Tensor) -> Result<Tensor> {
 }
 
 fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
-    let (n, h, m) = (shape.networks, shape.width, shape.hidden);
+    let (n, h, m) = (shape.networks, shape.width, shape.hidden());
     let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));
     let (w1, w2) = (w("mlp.fc1")?, w("mlp.fc2")?); // (n, m, h), (n, h, m)
     let both = Tensor::cat(&[&w1, &w2.transpose(1, 2)?], 2)?; // (n, m, 2 h)
@@ -180,24 +174,19 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
         stripes_fc1: stripes(0)?,
         stripes_fc2: stripes(h)?,
         fc1_fc2: product / scale,
-        filter_product: match shape.mixer {
-            Mixer::Convolution { kernel } => Some(filter_product(shape, kernel, weights, layer)?),
-            Mixer::Attention { .. } => None,
+        filter_product: match shape.arch {
+            Arch::Convnext => Some(filter_product(shape, weights, layer)?),
+            Arch::Vit => None,
         },
         between: scaled(&between, &within)?,
         within: scaled(&within, &within)?,
     })
 }
 
-fn filter_product(
-    shape: &PopulationShape,
-    k: usize,
-    weights: &Weights,
-    layer: usize,
-) -> Result<Tensor> {
+fn filter_product(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<Tensor> {
     let (n, h) = (shape.networks, shape.width);
     let w = |name: &str| values(weights, &format!("blocks.{layer}.{name}.weight"));
-    let filters = w("conv_dw")?.reshape((n * h, k * k))?;
+    let filters = w("conv_dw")?.reshape((n * h, ()))?;
     // (W2 W1)_cc, the sum over j of W2_cj W1_jc.
     let own = (w("mlp.fc2")? * w("mlp.fc1")?.transpose(1, 2)?)?.sum(D::Minus1)?;
     let own = own.reshape((n * h, 1))?;
@@ -205,7 +194,7 @@ fn filter_product(
     let (filters, own) = (centred(&filters)?, centred(&own)?);
     let products = filters.broadcast_mul(&own)?.sum(0)?; // (k k)
     let squares = (filters.sqr()?.sum(0)?.sqrt()?).broadcast_mul(&own.sqr()?.sum(0)?.sqrt()?)?;
-    (products / squares)?.reshape((k, k))
+    (products / squares)?.reshape((KERNEL, KERNEL))
 }
 
 fn values(weights: &Weights, name: &str) -> Result<Tensor> {

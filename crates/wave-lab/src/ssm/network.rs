@@ -13,16 +13,17 @@
 mod attention;
 mod mamba;
 pub mod mamba2;
-mod parts;
 mod shape;
 
-pub use shape::{Mixer, SequenceShape};
+pub use shape::{KERNEL, Mixer, SequenceShape};
 
-use candle_core::{Result, Tensor};
-use parts::{project, sinusoidal_positions};
+use candle_core::{D, DType, Device, Result, Tensor};
 use wave_models::Weights;
 use wave_models::fold::get;
-use wave_ops::rms_norm;
+use wave_ops::{gelu, linear, rms_norm};
+
+/// Added to the mean square in norms.
+const EPS: f64 = 1e-5;
 
 /// Logits of the next token at some positions, the same for every sequence.
 ///
@@ -36,7 +37,7 @@ pub fn logits_at(
 ) -> Result<Tensor> {
     let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
     let positions = positions.to_device(x.device())?;
-    head(shape, weights, &x.index_select(&positions, 1)?)
+    head(weights, &x.index_select(&positions, 1)?)
 }
 
 /// The attention maps for one sequence, each with its layer (an MLP has none): the weight of each position (column)
@@ -52,7 +53,7 @@ pub fn attention_maps(
     let mut maps = Vec::new();
     hidden(shape, weights, &tokens.unsqueeze(0)?, |layer, x| {
         let map = match layer.mixer() {
-            Mixer::Mamba2 => mamba2::matrix_of(layer, x)?.mean(1)?,
+            Mixer::Mamba2 => mamba2::pieces(layer, x)?.matrix.mean(1)?,
             Mixer::Mamba => mamba::mean_matrix(layer, x)?,
             Mixer::Attention => attention::softmax_matrix(layer, x)?.mean(1)?,
             Mixer::LinearAttention => attention::linear_matrix(layer, x)?,
@@ -86,32 +87,31 @@ fn hidden(
             layer,
         };
         let scale = layer.get("norm.weight")?;
-        let normed = rms_norm(&x, scale, shape.norm_eps)?;
+        let normed = rms_norm(&x, scale, EPS)?;
         seen(layer, &normed)?;
         let mixed = match layer.mixer() {
             Mixer::Mamba2 => mamba2::forward(layer, &normed)?,
             Mixer::Mamba => mamba::forward(layer, &normed)?,
             Mixer::Attention => attention::softmax(layer, &normed)?,
             Mixer::LinearAttention => attention::linear(layer, &normed)?,
-            Mixer::Mlp => mlp(layer, &normed)?,
+            // W_2 gelu(W_1 u), without biases.
+            Mixer::Mlp => layer.project(&gelu(&layer.project(&normed, "fc1")?)?, "fc2")?,
         };
         x = (x + mixed)?;
     }
     Ok(x)
 }
 
-/// A transformer's MLP, `W_2 gelu(W_1 u)` without biases: (b, t, d) to (b, t, d).
-fn mlp(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let inner = layer.project(u, "fc1")?;
-    layer.project(&wave_ops::gelu(&inner)?, "fc2")
+fn head(weights: &Weights, x: &Tensor) -> Result<Tensor> {
+    let scale = get(weights, "backbone.norm_f.weight")?;
+    let x = rms_norm(x, scale, EPS)?;
+    project(&x, get(weights, "lm_head.weight")?)
 }
 
-fn head(shape: &SequenceShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-    let scale = get(weights, "backbone.norm_f.weight")?;
-    project(
-        &rms_norm(x, scale, shape.norm_eps)?,
-        get(weights, "lm_head.weight")?,
-    )
+/// `x W^T`: `x` (.., in) and `w` (out, in) give (.., out).
+fn project(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    let none = Tensor::zeros(w.dim(0)?, w.dtype(), w.device())?;
+    linear(x, w, &none)
 }
 
 /// One layer's weights, and the network that they belong to.
@@ -139,17 +139,49 @@ impl<'a> Layer<'a> {
     /// The mixer's causal depthwise convolution over positions, whose last tap applies to the position itself, and
     /// SiLU: (b, t, channels) to the same.
     fn convolve(self, x: &Tensor) -> Result<Tensor> {
-        let (w, bias) = (
-            self.of_mixer("conv1d.weight")?,
-            self.of_mixer("conv1d.bias")?,
-        );
-        wave_ops::causal_convolution(x, &w.squeeze(1)?, bias)?.silu()
+        let w = self.of_mixer("conv1d.weight")?.squeeze(1)?;
+        wave_ops::causal_convolution(x, &w, self.of_mixer("conv1d.bias")?)?.silu()
     }
 
     /// A linear map of the layer's mixer, without a bias: (.., in) to (.., out).
     fn project(self, x: &Tensor, name: &str) -> Result<Tensor> {
         project(x, self.of_mixer(&format!("{name}.weight"))?)
     }
+}
+
+/// The sinusoidal positions of the original transformer (Vaswani et al. 2017, section 3.5), one row for each of `t`
+/// positions: `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
+///
+/// # Shapes
+/// (t, d), for an even d.
+fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+    let angle = |i: usize, j: usize| i as f64 * 10_000f64.powf(-2.0 * j as f64 / d as f64);
+    let entry = |at: usize| match (at / d, at % d) {
+        (i, j) if j < d / 2 => angle(i, j).sin(),
+        (i, j) => angle(i, j - d / 2).cos(),
+    };
+    let values: Vec<f64> = (0..t * d).map(entry).collect();
+    Tensor::from_vec(values, (t, d), device)?.to_dtype(dtype)
+}
+
+/// `exp(log_i - log_j)` for each position i (row) and every one j up to it, else 0: (.., t) gives (.., t, t).
+fn decays(log: &Tensor) -> Result<Tensor> {
+    let mask = causal_mask(log.dim(D::Minus1)?, log.dtype(), log.device())?;
+    // The mask is applied first: above the diagonal the exponential would overflow.
+    log.unsqueeze(D::Minus1)?
+        .broadcast_sub(&log.unsqueeze(D::Minus2)?)?
+        .broadcast_add(&mask)?
+        .exp()
+}
+
+/// (t, t): 0 where a row may attend to a column, at its own position and before, else minus infinity.
+fn causal_mask(t: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+    let entry = |i: usize| match i % t <= i / t {
+        true => 0.0,
+        false => f32::NEG_INFINITY,
+    };
+    let values: Vec<f32> = (0..t * t).map(entry).collect();
+    Tensor::from_vec(values, (t, t), device)?.to_dtype(dtype)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@ use super::mamba2::matrix;
 use super::*;
 use crate::run::softplus;
 use crate::testing::{assert_close, fixture, tensor, values as wide, weights};
-use candle_core::{DType, Device};
 use clap::ValueEnum as _;
 
 const CPU: Device = Device::Cpu;
@@ -10,7 +9,7 @@ const CPU: Device = Device::Cpu;
 /// Logits (b, t, vocabulary) of the next token at every position.
 fn logits(shape: &SequenceShape, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
     let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
-    head(shape, weights, &x)
+    head(weights, &x)
 }
 
 fn shape(mixers: &[Mixer]) -> SequenceShape {
@@ -177,7 +176,10 @@ fn maps_of_mamba_are_means_over_channels() {
     };
     let u = values("u", &[1, 6, 12]);
     let map = mamba::mean_matrix(layer, &u).unwrap();
-    let found = mamba::mean_response(layer, &u).unwrap();
+    let p = mamba::pieces(layer, &u).unwrap();
+    let ones = p.x.ones_like().unwrap();
+    let found = wave_ops::selective_scan(&ones, &p.step, &p.a, &p.input, &p.output).unwrap();
+    let found = found.mean(2).unwrap();
     let y = map.sum(2).unwrap(); // to an input of ones
     assert_close("response", &y, &found, 1e-4);
 }

@@ -19,15 +19,16 @@
 //!
 //! Attention layers are mimetic if no layer is a state space layer; in the thesis' hybrids they are not.
 
-use super::network::{Mixer, SequenceShape};
+use super::network::{KERNEL, Mixer, SequenceShape};
 use crate::run::inverse_softplus;
 use candle_core::{D, Tensor};
+use clap::ValueEnum;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use wave_init::error::by_name;
-use wave_init::mimetic::{query_key, value_projection};
+use serde::{Deserialize, Serialize};
+use wave_init::mimetic::{Attention, query_key, value_projection};
 use wave_init::random::{generator, normal, of_layer, uniform};
-use wave_models::{NetworkError, Refusal, Weights, refuse};
+use wave_models::{NetworkError, Weights, refuse};
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
 const EMBEDDING: f64 = 0.02;
@@ -52,8 +53,22 @@ const VP: (f64, f64) = (0.2, 0.2);
 const VALUE_PROJECTION: u64 = 10;
 const FIRST_HEAD: u64 = 16;
 
-/// One of the four parts of a mimetic start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Ways to start a sequence network.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// As by the layers' authors
+    Default,
+    /// With the parts of --parts
+    #[default]
+    Mimetic,
+    /// Copies one layer of --from to every layer
+    PretrainedLayer,
+}
+
+/// One of the four parts of a mimetic start, in the order in which they are applied.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Change {
     State,
     Step,
@@ -62,55 +77,27 @@ pub enum Change {
 }
 
 impl Change {
-    /// Every part, in the order in which they are applied.
-    pub const ALL: [Change; 4] = [
-        Change::State,
-        Change::Step,
-        Change::Correlation,
-        Change::Convolution,
-    ];
-
     /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
     /// where it hurts; none for layers without a state space.
-    pub fn usual(mixer: Mixer) -> &'static [Change] {
+    fn usual(mixer: Mixer) -> &'static [Change] {
         match mixer {
-            Mixer::Mamba2 => &Change::ALL,
-            Mixer::Mamba => &Change::ALL[..3],
+            Mixer::Mamba2 => Change::value_variants(),
+            Mixer::Mamba => &Change::value_variants()[..3],
             Mixer::Attention | Mixer::LinearAttention | Mixer::Mlp => &[],
         }
     }
 }
 
-impl std::str::FromStr for Change {
-    type Err = Refusal;
-
-    fn from_str(text: &str) -> Result<Self, Refusal> {
-        let named = ["state", "step", "correlation", "convolution"];
-        let named: Vec<_> = named.into_iter().zip(Change::ALL).collect();
-        by_name("part of a mimetic state space", text, &named)
-    }
-}
-
-/// The layer of a trained network that every layer is copied from.
-#[derive(Clone, Copy, Debug)]
-pub struct Donor<'a> {
-    pub shape: &'a SequenceShape,
-    pub weights: &'a Weights,
-    /// The layer, counted from 0.
-    pub layer: usize,
-}
-
 /// Initial weights of a sequence network by this method; a mimetic start changes the `parts`, by default
-/// [`Change::usual`]. Every tensor uses its own random
-/// generator, so that all methods sample the same numbers where they agree.
+/// [`Change::usual`]. The `donor` is a trained network and one of its layers, counted from 0. Every tensor uses its own
+/// random generator, so that all methods sample the same numbers where they agree.
 pub fn start(
-    method: &str,
+    method: Method,
     shape: &SequenceShape,
     parts: Option<&[Change]>,
-    donor: Option<Donor>,
+    donor: Option<(&Weights, usize)>,
     seed: u64,
 ) -> Result<Weights, NetworkError> {
-    shape.validate()?;
     let mut weights = Weights::new();
     for (stream, (name, dims)) in shape.parameters().into_iter().enumerate() {
         let rng = &mut generator(seed, stream as u64);
@@ -118,49 +105,30 @@ pub fn start(
         weights.insert(name, t);
     }
     match (method, donor) {
-        ("default", None) => {}
-        ("mimetic", None) => mimetic(shape, &mut weights, parts, seed)?,
-        ("pretrained-layer", Some(donor)) => repeat(shape, &mut weights, donor)?,
-        _ => {
-            let known = ["default", "mimetic", "or with --from pretrained-layer"];
-            return Err(Refusal::unknown("start of a sequence network", method, known).into());
-        }
+        (Method::Default, None) => {}
+        (Method::Mimetic, None) => mimetic(shape, &mut weights, parts, seed)?,
+        (Method::PretrainedLayer, Some((donor, layer))) => repeat(&mut weights, donor, layer)?,
+        _ => refuse!("--from and --method pretrained-layer go together; give both or neither"),
     }
     Ok(weights)
 }
 
-/// Makes every layer a copy of the donor's.
-fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<(), NetworkError> {
-    let depth = donor.shape.depth();
-    let Some(mixer) = donor.shape.mixers.get(donor.layer) else {
-        refuse!(
-            "the donor's layer is {}: use layers from 0 to {}",
-            donor.layer,
-            depth - 1
-        );
-    };
-    if shape.mixers.iter().any(|own| own != mixer) {
-        refuse!(
-            "the layers of this network are not all of the donor's kind: give it the --arch of \
-             --from, and no layers of other kinds"
-        );
-    }
-    let of_donor = format!("backbone.layers.{}.", donor.layer);
+/// Makes every layer a copy of this one of the donor's.
+fn repeat(weights: &mut Weights, donor: &Weights, layer: usize) -> Result<(), NetworkError> {
     for (name, own) in weights.iter_mut() {
         let place = name.strip_prefix("backbone.layers.");
         let Some((_, part)) = place.and_then(|place| place.split_once('.')) else {
             continue;
         };
-        let name = format!("{of_donor}{part}");
-        let trained = donor.weights.get(&name).filter(|t| t.dims() == own.dims());
-        let Some(trained) = trained else {
-            let found = donor.weights.get(&name).map(|t| t.dims().to_vec());
-            let text = format!(
-                "{name} of --from is {found:?}, expected {:?}; give the width, the state, the kernel and the \
-                 heads of --from",
+        let name = format!("backbone.layers.{layer}.{part}");
+        let found = donor.get(&name);
+        let Some(trained) = found.filter(|t| t.dims() == own.dims()) else {
+            refuse!(
+                "{name} of --from has shape {:?}, expected {:?}; give a --donor-layer of --from, counted from 0, and \
+                 its --arch, --width, --state and --heads",
+                found.map(Tensor::dims),
                 own.dims()
             );
-            return Err(candle_core::Error::Msg(text).into());
         };
         *own = trained.copy()?;
     }
@@ -202,7 +170,7 @@ fn default(
         "mixer.D" => vector(vec![1.0; n])?,
         _ if weight.contains("norm") => vector(vec![1.0; n])?,
         // A bias has the bounds of its weight, which depend on the number of taps.
-        "mixer.conv1d.bias" => uniform(dims, 1.0 / (shape.kernel as f64).sqrt(), rng)?,
+        "mixer.conv1d.bias" => uniform(dims, 1.0 / (KERNEL as f64).sqrt(), rng)?,
         // Residual branches are scaled down, so that their sum does not grow with depth.
         "mixer.out_proj.weight" | "mixer.o_proj.weight" | "mixer.fc2.weight" => {
             uniform(dims, by_inputs / (shape.depth() as f64).sqrt(), rng)?
@@ -233,7 +201,8 @@ fn mimetic(
             continue;
         }
         let wanted = parts.unwrap_or(usual);
-        for part in Change::ALL.iter().filter(|part| wanted.contains(part)) {
+        let parts = Change::value_variants().iter();
+        for part in parts.filter(|part| wanted.contains(part)) {
             apply(*part, shape, mixer, weights, layer)?;
         }
     }
@@ -251,18 +220,16 @@ fn attention(
     let (d, h) = (shape.width, shape.attention_heads);
     let of_head = |head: usize| {
         let rng = &mut of_layer(seed, layer, FIRST_HEAD + head as u64);
-        query_key(d, d / h, QK, rng) // (d / h, d) each
+        query_key(Attention::Products, d, d / h, QK, rng) // (d / h, d) each
     };
     let pairs = (0..h).map(of_head).collect::<Result<Vec<_>, _>>()?;
     let (q, k): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let rng = &mut of_layer(seed, layer, VALUE_PROJECTION);
-    let (v, o) = value_projection(d, VP, rng)?; // (d, d), (d, d)
+    let (v, o) = value_projection(Attention::Products, d, VP, rng)?; // (d, d), (d, d)
     let (q, k) = (Tensor::cat(&q, 0)?, Tensor::cat(&k, 0)?); // (d, d), (d, d)
     for (map, w) in [("q", q), ("k", k), ("v", v), ("o", o)] {
-        weights.insert(
-            format!("backbone.layers.{layer}.mixer.{map}_proj.weight"),
-            w,
-        );
+        let name = format!("backbone.layers.{layer}.mixer.{map}_proj.weight");
+        weights.insert(name, w);
     }
     Ok(())
 }
@@ -312,7 +279,7 @@ fn apply(
         Change::Convolution => {
             change("conv1d.bias", &|b| b.zeros_like())?;
             change("conv1d.weight", &|w| {
-                let past = w.narrow(D::Minus1, 0, shape.kernel - 1)?.zeros_like()?;
+                let past = w.narrow(D::Minus1, 0, KERNEL - 1)?.zeros_like()?;
                 let own = w.narrow(D::Minus1, 0, 1)?.ones_like()?;
                 Tensor::cat(&[past, own], D::Minus1)
             })?;

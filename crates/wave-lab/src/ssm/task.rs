@@ -34,7 +34,9 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wave_data::DataError;
+use wave_run::context::Context;
 use wave_run::error::request;
+use wave_run::train::TrainingData;
 use wave_train::{Alone, Batches, Examples, Scores, Tally};
 
 /// The tokens that are not symbols: `$`, `|` and `.`; symbols come after them.
@@ -42,9 +44,6 @@ const BEGIN: u32 = 0;
 const BAR: u32 = 1;
 const END: u32 = 2;
 const FIRST_SYMBOL: u32 = 3;
-
-/// The prefix of a text's specification.
-const TEXT: &str = "text:";
 
 /// Sequences in an epoch. Networks are tested after each epoch.
 pub const EPOCH: usize = 12_800;
@@ -76,24 +75,6 @@ pub struct Task {
     pub symbols: usize,
 }
 
-impl std::fmt::Display for Task {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (least, most) = self.lengths;
-        let length = match least == most {
-            true => most.to_string(),
-            false => format!("{least}..{most}"),
-        };
-        match &self.kind {
-            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path),
-            kind => {
-                let name = kind.to_possible_value();
-                let name = name.as_ref().map_or("text", |name| name.get_name());
-                write!(f, "{name}:length={length},symbols={}", self.symbols)
-            }
-        }
-    }
-}
-
 impl FromStr for Task {
     type Err = Error;
 
@@ -109,18 +90,18 @@ impl FromStr for Task {
                  copy:length=16,symbols=16 or copy:length=8..16, and text:FILE,length=64"
             ))
         };
-        let (kind, sizes) = match spec.strip_prefix(TEXT) {
-            Some(rest) => {
-                let sized = rest.rsplit_once(',');
+        let (name, sizes) = spec.split_once(':').unwrap_or((spec, ""));
+        let (kind, sizes) = match name {
+            "text" => {
+                let sized = sizes.rsplit_once(',');
                 let sized = sized.filter(|(_, size)| size.starts_with("length="));
-                let (path, sizes) = sized.unwrap_or((rest, ""));
+                let (path, sizes) = sized.unwrap_or((sizes, ""));
                 (TaskKind::Text(Arc::new(Text::read(path)?)), sizes)
             }
-            None => {
-                let (name, sizes) = spec.split_once(':').unwrap_or((spec, ""));
-                let kind = TaskKind::from_str(name, false);
-                (kind.map_err(|_| wrong("is not a task".into()))?, sizes)
-            }
+            name => match TaskKind::from_str(name, false) {
+                Ok(kind) => (kind, sizes),
+                Err(_) => return Err(wrong("is not a task".into())),
+            },
         };
         let (length, symbols) = match &kind {
             TaskKind::Text(text) => (64, text.characters.len()),
@@ -148,19 +129,11 @@ impl FromStr for Task {
             }
         }
         let (least, most) = task.lengths;
-        if least > most {
+        if least > most || !task.has(most) {
             return Err(wrong(format!(
-                "the lengths {least}..{most} are in the wrong order"
+                "lengths are {least} to {most}: expected at most the number of different symbols, or a tenth of \
+                 the text"
             )));
-        }
-        if !task.has(most) {
-            return Err(wrong(match task.kind {
-                TaskKind::Text(_) => format!("a tenth of the text is shorter than {most}"),
-                _ => format!(
-                    "{most} different symbols are needed, found {}",
-                    task.symbols
-                ),
-            }));
         }
         Ok(task)
     }
@@ -172,14 +145,6 @@ impl Task {
             TaskKind::Recall => FIRST_SYMBOL as usize + 2 * self.symbols,
             TaskKind::Text(_) => self.symbols,
             _ => FIRST_SYMBOL as usize + self.symbols,
-        }
-    }
-
-    /// The text, if it is one.
-    pub fn text(&self) -> Option<&Text> {
-        match &self.kind {
-            TaskKind::Text(text) => Some(text),
-            _ => None,
         }
     }
 
@@ -222,28 +187,28 @@ impl Task {
     /// The symbols before and after the bar.
     fn question(&self, length: usize, rng: &mut ChaCha8Rng) -> (Vec<u32>, Vec<u32>) {
         let symbols = self.symbols as u32;
-        let mut string: Vec<u32> = match self.kind {
+        let question: Vec<u32> = match self.kind {
             TaskKind::Recall | TaskKind::Sort => different(length, self.symbols, rng),
             _ => {
                 let symbol = |_| FIRST_SYMBOL + rng.random_range(0..symbols);
                 (0..length).map(symbol).collect()
             }
         };
-        let question = string.clone();
+        let mut answer = question.clone();
         match self.kind {
             TaskKind::Recall => {
                 // Values are other symbols than keys, and may repeat.
                 let value = |key| [key, FIRST_SYMBOL + symbols + rng.random_range(0..symbols)];
-                let mut pairs: Vec<[u32; 2]> = string.into_iter().map(value).collect();
+                let mut pairs: Vec<[u32; 2]> = question.into_iter().map(value).collect();
                 let question = pairs.concat();
                 pairs.shuffle(rng);
                 return (question, pairs.concat());
             }
-            TaskKind::Sort => string.sort_unstable(),
-            TaskKind::Stack => string.reverse(),
+            TaskKind::Sort => answer.sort_unstable(),
+            TaskKind::Stack => answer.reverse(),
             _ => {}
         }
-        (question, string)
+        (question, answer)
     }
 
     /// The `n` test sequences of a length, in batches of at most `batch`; fewer if a text has fewer.
@@ -253,7 +218,6 @@ impl Task {
         }
         let mut rng = ChaCha8Rng::seed_from_u64(TEST_SEED);
         rng.set_stream(u64::MAX - length as u64); // no step is so late
-        let batch = batch.max(1);
         (0..n)
             .step_by(batch)
             .map(|from| self.draw(batch.min(n - from), length, &mut rng))
@@ -289,6 +253,7 @@ pub struct TaskLoader {
     pub task: Task,
     rows: Vec<usize>,
     seed: u64,
+    context: Context,
 }
 
 impl TaskLoader {
@@ -299,8 +264,12 @@ impl TaskLoader {
                 "a batch of {batch} sequences: expected 1 to {EPOCH}"
             )));
         }
-        let rows = (0..batch).collect();
-        Ok(TaskLoader { task, rows, seed })
+        Ok(TaskLoader {
+            task,
+            rows: (0..batch).collect(),
+            seed,
+            context: Context::default(),
+        })
     }
 
     /// The batch of a step, counted from 0.
@@ -339,25 +308,39 @@ impl Batches for TaskLoader {
     }
 }
 
+impl TrainingData for TaskLoader {
+    type Batches = TaskLoader;
+
+    fn batches(&self) -> &TaskLoader {
+        self
+    }
+
+    fn has_tests(&self) -> bool {
+        true
+    }
+
+    fn in_pairs(&self) -> bool {
+        false
+    }
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
 impl Examples for TokenBatch {
     fn input(&self) -> candle_core::Result<Tensor> {
         Tensor::from_slice(&self.tokens, (self.size, ()), &Device::Cpu)
     }
 
     fn split(&self, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
-        if n == 0 || !self.size.is_multiple_of(n) {
-            candle_core::bail!(
-                "{} sequences in {n} micro-batches: expected a divisor of the number of sequences",
-                self.size
-            );
-        }
         let rows: Vec<usize> = (0..self.size).collect();
         Ok(rows.chunks(self.size / n).map(<[usize]>::to_vec).collect())
     }
 
     fn select(&self, rows: &[usize]) -> TokenBatch {
         let of = |values: &[u32]| -> Vec<u32> {
-            let len = values.len() / self.size.max(1);
+            let len = values.len() / self.size;
             let parts = rows.iter().map(|row| &values[row * len..(row + 1) * len]);
             parts.flatten().copied().collect()
         };

@@ -45,24 +45,16 @@ fn tlegs_layers_are_even_steps_that_stop_before_the_last_anchor() {
 #[test]
 fn depth_rules_read_back() {
     for rule in [DepthRule::LastIsOne, DepthRule::Tleg] {
-        assert_eq!(rule.to_string().parse::<DepthRule>().unwrap(), rule);
+        assert_eq!(DepthRule::from_formula(&rule.to_string()), Some(rule));
     }
-    let error = "l".parse::<DepthRule>().unwrap_err().to_string();
-    assert!(
-        error.contains("l/(L-1)") && error.contains("l/L"),
-        "{error}"
-    );
+    assert_eq!(DepthRule::from_formula("l"), None);
 }
 
 #[test]
-fn as_many_layers_as_anchors_is_the_bank_itself_and_none_an_error() {
+fn as_many_layers_as_anchors_is_the_bank_itself() {
     let bank = normal(&mut rng(1), (4, 2, 3));
-    let read = |bank: &Tensor, depth| interpolate_depth(bank, depth, DepthRule::LastIsOne);
-    assert_eq!(read(&bank, 4).unwrap().id(), bank.id());
-    let error = read(&bank, 0).unwrap_err().to_string();
-    assert!(error.contains("4 anchors at depth 0"), "{error}");
-    let scalar = bank.flatten_all().unwrap().get(0).unwrap();
-    assert!(read(&scalar, 3).is_err());
+    let read = interpolate_depth(&bank, 4, DepthRule::LastIsOne).unwrap();
+    assert_eq!(read.id(), bank.id());
 }
 
 #[test]
@@ -158,22 +150,6 @@ fn the_same_size_is_the_tensor_itself() {
     let x = normal(&mut rng(5), (2, 6));
     assert_eq!(gather_width(&x, 1, 3, 1, 2, 2, true).unwrap().id(), x.id());
     assert_eq!(gather_width(&x, 1, 1, 2, 6, 6, true).unwrap().id(), x.id());
-}
-
-#[test]
-fn axes_that_do_not_fit_are_errors() {
-    let x = normal(&mut rng(6), (2, 6));
-    let error = gather_width(&x, 1, 3, 1, 4, 8, false).unwrap_err();
-    let error = error.to_string();
-    assert!(
-        error.contains("axis 1") && error.contains("[2, 6]"),
-        "{error}"
-    );
-    assert!(gather_width(&x, 2, 1, 1, 6, 3, false).is_err());
-    assert!(gather_width(&x, 1, 1, 1, 6, 0, false).is_err());
-    assert!(gather_width(&x, 1, 0, 1, 6, 6, false).is_err());
-    assert!(gather_width(&x, 1, 1, 0, 6, 3, false).is_ok());
-    assert!(gather_width(&x, 1, 1, 4, 0, 4, false).is_err());
 }
 
 #[test]
@@ -291,18 +267,4 @@ fn a_narrower_block_is_the_corner_of_each_segment() {
         let corner = corner.narrow(2, 0, thin).unwrap();
         assert_close(&flat(&small[&part]), &flat(&corner), 1e-6);
     }
-}
-
-#[test]
-fn scalers_of_another_shape_are_not_resized() {
-    let rng = &mut rng(11);
-    let plan = plan(2, Kronecker::Tile, [3, 2, 2, 2]);
-    let s = scalers(rng, &plan, &block(4, 8), 1);
-    let resize = |from, to| resize_scalers(&plan, Part::Qkv, &s[&Part::Qkv], &from, &to);
-    let error = resize(block(6, 8), block(8, 8)).unwrap_err().to_string();
-    assert!(
-        error.contains("qkv") && error.contains("width 6"),
-        "{error}"
-    );
-    assert!(resize(block(4, 8), block(0, 8)).is_err());
 }

@@ -234,5 +234,4 @@ fn starts_have_the_shape_to_compose() {
     for scalers in starts {
         assert!(compose(&plan, &templates, &scalers.unwrap(), &shape).is_ok());
     }
-    assert!(share_scalers(&plan, &shape, 0).is_err());
 }

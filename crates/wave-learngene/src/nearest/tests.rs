@@ -180,7 +180,7 @@ fn factors_of_composed_weights_compose_them() {
             .map(|(set, t)| (set.clone(), t.ones_like().unwrap()));
         let (templates, bank) = factorised(&gene.plan, &others.collect(), &weights, shape).unwrap();
         for (part, w) in compose(&gene.plan, &templates, &bank, shape).unwrap() {
-            assert_close(&flat(&w), &flat(&weights[&part.stacked_name()]), 1e-4);
+            assert_close(&flat(&w), &flat(&weights[part.stacked_name()]), 1e-4);
         }
     }
 }
@@ -198,7 +198,7 @@ fn factors_of_any_weights_are_nearest() {
     let before = gene.templates.clone();
     let (templates, bank) = factorised(&gene.plan, &before, &random, &shape).unwrap();
     (gene.templates, gene.bank) = (templates, bank);
-    let wanted = |part: &Part| (*part, random[&part.stacked_name()].clone());
+    let wanted = |part: &Part| (*part, random[part.stacked_name()].clone());
     let wanted: Composed = gene.bank.keys().map(wanted).collect();
     let sizes = all(&gene);
     let (found, again) = (

@@ -7,55 +7,27 @@ use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, 
 use crate::check::{
     check_weights, contradiction, count, dims, divides, refuse_value, sizes, unsupported,
 };
-use crate::{ShapeError, heads};
-use serde_json::Value;
+use crate::{Checked, ShapeError, heads};
+use serde_json::{Value, json};
 use wave_ancestors::table::{Known, agree, refuse_arguments};
 
 /// Arguments whose values are inferred from the weights, or read here.
-const ARGUMENTS: [&str; 33] = [
-    "img_size",
-    "patch_size",
-    "in_chans",
-    "num_classes",
-    "global_pool",
-    "embed_dim",
-    "depth",
-    "num_heads",
-    "mlp_ratio",
-    "qkv_bias",
-    "qkv_fused",
-    "qk_norm",
-    "scale_attn_norm",
-    "scale_mlp_norm",
-    "scale_attn_inner",
-    "scale_mlp",
-    "init_values",
-    "class_token",
-    "no_embed_class",
-    "reg_tokens",
-    "num_reg_tokens",
-    "pre_norm",
-    "use_pre_transformer_norm",
-    "final_norm",
-    "fc_norm",
-    "use_fc_norm",
-    "act_layer",
-    "swiglu_mlp",
-    "layer_norm_eps",
-    "use_rel_pos_bias",
-    "use_shared_rel_pos_bias",
-    "use_abs_pos_emb",
-    "dynamic_img_size",
-];
+const ARGUMENTS: &str = "img_size patch_size in_chans num_classes global_pool embed_dim depth num_heads \
+     mlp_ratio qkv_bias qkv_fused qk_norm scale_attn_norm scale_mlp_norm scale_attn_inner scale_mlp \
+     init_values class_token no_embed_class reg_tokens num_reg_tokens pre_norm use_pre_transformer_norm \
+     final_norm fc_norm use_fc_norm act_layer swiglu_mlp layer_norm_eps use_rel_pos_bias \
+     use_shared_rel_pos_bias use_abs_pos_emb dynamic_img_size";
 
-/// Arguments of rotary positions, whose default values follow from the name.
-const OF_ROTARY: [&str; 5] = [
-    "use_rot_pos_emb",
-    "rope_type",
-    "ref_feat_shape",
-    "rope_temperature",
-    "rope_rotate_half",
-];
+/// Sizes under transformers' keys, which are compared with the weights too.
+const OF_TRANSFORMERS: [&str; 3] = ["hidden_size", "num_channels", "num_hidden_layers"];
+
+/// Parts of the names of unsupported variants: with norms after attention and MLP, parallel branches, differential
+/// or grouped-query attention, a patch generator, or other rotary positions.
+const UNREAD: &str = "_rpn_ vit_pwee vit_dpwee vit_dwee vit_dlittle _18x2_ _xp_ _radio_ _sapiens2 _pe_ \
+     _rope_mixed _rope_ape _rope_2";
+
+/// The family of transformers with no additions of their own.
+const PLAIN: &str = "a variant of the vision transformer";
 
 /// Facts about a network that follow from its name, in addition to its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,186 +39,104 @@ struct Named {
     rotary: Option<Rotary>,
 }
 
-/// Facts that follow from a name that timm registers; the error names its unsupported part.
-fn named(name: &str) -> Result<Named, &'static str> {
+/// Facts that follow from a name that timm registers or transformers' `model_type`, whose arguments give the
+/// rest; `None` if no supported network has this name.
+fn named(name: &str) -> Option<Named> {
     let has = |part: &str| name.contains(part);
     let starts = |part: &str| name.starts_with(part);
-    let vit = Named {
-        family: "a variant of the vision transformer",
-        eps: 1e-6,
-        between: Between::Gelu,
-        pooling: Pooling::Token,
-        rotary: None,
-    };
-    let of = |family, pooling| Named {
-        family,
-        pooling,
-        ..vit
-    };
-    let mean_unless = |part| match has(part) {
-        true => Pooling::Token,
-        false => Pooling::Mean,
-    };
+    let mean_if = |mean: bool| if mean { Pooling::Mean } else { Pooling::Token };
+    let (token, eva) = (Pooling::Token, mean_if(!has("_clip_")));
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
-    // transformers' `model_type`; the arguments give the rest.
-    match name {
-        "vit" | "deit" | "vit_msn" => return Ok(vit),
-        "dinov2" | "dinov2_with_registers" => return Ok(of("a DINOv2", Pooling::Token)),
-        "dinov3_vit" => {
-            let rotary = Some(Rotary::Halves);
-            return Ok(Named {
-                rotary,
-                ..of("a DINOv3", Pooling::Token)
-            });
+    let halves = Some(Rotary::Halves);
+    let (family, eps, pooling, rotary) = match name {
+        "vit" | "deit" | "vit_msn" | "test_vit" => (PLAIN, 1e-6, token, None),
+        "test_vit2" => (PLAIN, 1e-6, Pooling::Mean, None),
+        "dinov2" | "dinov2_with_registers" => ("a DINOv2", 1e-6, token, None),
+        "dinov3_vit" => ("a DINOv3", 1e-6, token, halves),
+        "beit" | "data2vec-vision" => ("a BEiT", 1e-6, token, None),
+        "clip" | "clip_vision_model" => ("the tower of a CLIP", 1e-6, token, None),
+        "siglip" | "siglip_vision_model" => ("the tower of a SigLIP", 1e-6, token, None),
+        _ if starts("eva02_enormous") => return None, // norms after attention and MLP
+        _ if starts("eva02_") => ("an EVA-02", 1e-6, eva, neighbours),
+        _ if starts("eva_") => ("an EVA", 1e-6, eva, None),
+        _ if starts("beit3_") => ("a BEiT-3", 1e-5, Pooling::Mean, None),
+        _ if starts("beit_") || starts("beitv2_") => ("a BEiT", 1e-6, Pooling::Mean, None),
+        _ if starts("deit3_") => ("a DeiT III", 1e-6, token, None),
+        _ if starts("deit_") || starts("flexivit_") => (PLAIN, 1e-6, token, None),
+        _ if !starts("vit_") || UNREAD.split(' ').any(has) => return None,
+        _ if has("_lingbot") => ("a DINOv3", 1e-5, token, halves),
+        _ if has("_dinov3") => ("a DINOv3", 1e-5, Pooling::Mean, halves),
+        _ if has("_dinov2") => ("a DINOv2", 1e-6, token, None),
+        _ if has("_siglip_gap_") => ("the tower of a SigLIP", 1e-6, Pooling::Mean, None),
+        _ if has("_siglip_") => ("the tower of a SigLIP", 1e-6, Pooling::Attention, None),
+        _ if has("_clip_") => ("the tower of a CLIP", 1e-5, token, None),
+        _ => {
+            let pooling = match has("_map_") && !has("_gap_") {
+                true => Pooling::Attention,
+                false => mean_if(has("_gap_")),
+            };
+            (PLAIN, 1e-6, pooling, neighbours.filter(|_| has("_rope_")))
         }
-        "beit" | "data2vec-vision" => return Ok(of("a BEiT", Pooling::Token)),
-        "clip" | "clip_vision_model" => return Ok(of("the tower of a CLIP", Pooling::Token)),
-        "siglip" | "siglip_vision_model" => return Ok(of("the tower of a SigLIP", Pooling::Token)),
-        _ => {}
-    }
-    if starts("eva02_enormous") {
-        return Err("its norms come after attention and MLP");
-    }
-    let eva_pooling = mean_unless("_clip_");
-    for (start, family, eps, pooling, rotary) in [
-        ("eva02_", "an EVA-02", 1e-6, eva_pooling, neighbours),
-        ("eva_", "an EVA", 1e-6, eva_pooling, None),
-        ("beit3_", "a BEiT-3", 1e-5, Pooling::Mean, None),
-        ("beit_", "a BEiT", 1e-6, Pooling::Mean, None),
-        ("beitv2_", "a BEiT", 1e-6, Pooling::Mean, None),
-        ("deit3_", "a DeiT III", 1e-6, Pooling::Token, None),
-        ("deit_", vit.family, 1e-6, Pooling::Token, None),
-        ("flexivit_", vit.family, 1e-6, Pooling::Token, None),
-    ] {
-        if starts(start) {
-            return Ok(Named {
-                family,
-                eps,
-                pooling,
-                rotary,
-                ..vit
-            });
-        }
-    }
-    if !starts("vit_") && name != "test_vit" && name != "test_vit2" {
-        return Err("it is none of the supported networks");
-    }
-    for (part, what) in [
-        ("_rpn_", "its norms come after attention and MLP"),
-        ("vit_pwee", "it has parallel branches"),
-        ("vit_dpwee", "it has parallel branches"),
-        ("vit_dwee", "it has differential attention"),
-        ("vit_dlittle", "it has differential attention"),
-        ("_18x2_", "it has parallel branches"),
-        ("_xp_", "it has parallel branches"),
-        ("_radio_", "it has a patch generator"),
-        ("_sapiens2", "it has grouped-query attention"),
-        (
-            "_pe_",
-            "it has the rotary positions of a Perception Encoder",
-        ),
-        ("_rope_mixed", "it has learned rotary positions"),
-        ("_rope_ape", "it has the rotary positions of RoPE-ViT"),
-        ("_rope_2", "it has the rotary positions of RoPE-ViT"),
-    ] {
-        if has(part) {
-            return Err(what);
-        }
-    }
-    if has("_dinov3") || has("_lingbot") {
-        return Ok(Named {
-            eps: 1e-5,
-            rotary: Some(Rotary::Halves),
-            ..of("a DINOv3", mean_unless("_lingbot"))
-        });
-    }
-    if has("_dinov2") {
-        return Ok(of("a DINOv2", Pooling::Token));
-    }
-    if has("_siglip_") {
-        let newer = has("so400m_patch16") || has("giantopt") || has("base_patch32");
-        let tanh = newer || has("large_patch16_siglip_512") || has("large_patch16_siglip_gap_512");
-        let pooling = match has("_gap_") {
-            true => Pooling::Mean,
-            false => Pooling::Attention,
-        };
-        let between = if tanh { Between::GeluTanh } else { vit.between };
-        return Ok(Named {
-            between,
-            ..of("the tower of a SigLIP", pooling)
-        });
-    }
-    if has("_clip_") {
-        let quick = has("_quickgelu_");
-        return Ok(Named {
-            eps: 1e-5,
-            between: if quick {
-                Between::QuickGelu
-            } else {
-                vit.between
-            },
-            ..of("the tower of a CLIP", Pooling::Token)
-        });
-    }
-    let pooling = match () {
-        () if has("_gap_") || name == "test_vit2" => Pooling::Mean,
-        () if has("_map_") => Pooling::Attention,
-        () => Pooling::Token,
     };
-    Ok(Named {
+    let newer = ["so400m_patch16", "giantopt", "base_patch32"];
+    let tanh = newer.into_iter().any(has)
+        || has("large_patch16_siglip_512")
+        || has("large_patch16_siglip_gap_512");
+    let between = match () {
+        () if has("_siglip_") && tanh => Between::GeluTanh,
+        () if has("_clip_") && has("_quickgelu_") => Between::QuickGelu,
+        () => Between::Gelu,
+    };
+    Some(Named {
+        family,
+        eps,
+        between,
         pooling,
-        rotary: if has("_rope_") { neighbours } else { None },
-        ..vit
+        rotary,
     })
 }
 
-/// Differences from DeiT that only the name shows, no tensor and no argument.
-pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
-    let what = match named(name) {
-        Ok(told) if told.eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some() => {
-            format!("the parts of {}", told.family)
-        }
-        Err(why) if name.starts_with("vit_") => format!("unsupported parts: {why}"),
-        _ => return None,
-    };
-    Some((what, "by its name".to_owned()))
+/// True if a network of this name differs from DeiT in more than its tensors and arguments show.
+pub(crate) fn differs(name: &str) -> bool {
+    match named(name) {
+        Some(told) => told.eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some(),
+        None => name.starts_with("vit_"),
+    }
 }
 
-/// The transformer of these weights; `what` is the part that a plain one lacks, and `found` the evidence for it.
-pub(crate) fn recognise(
-    known: Known,
-    what: &str,
-    found: &str,
-) -> Result<TransformerShape, ShapeError> {
+/// The transformer of these weights; `found` is the evidence that it is no plain one.
+pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> {
     let weights = known.weights;
-    if known.name.is_empty() {
-        let what = format!(
-            "it has {what}, and without an architecture name its heads, activation, epsilon and \
-             pooling are unknown; put timm's config.json beside the weights"
-        );
-        return Err(unsupported("", &what, found));
-    }
     let refuse = |what: &str, found: &str| Err(unsupported(known.name, what, found));
-    let told = match named(known.name) {
-        Ok(told) => told,
-        Err(why) => return refuse(&format!("it has {what}, and {why}"), found),
+    if known.name.is_empty() {
+        let what = "it is no plain vision transformer, and without an architecture name its heads, \
+                    activation, epsilon and pooling are unknown; put timm's config.json beside the \
+                    weights";
+        return refuse(what, found);
+    }
+    let Some(told) = named(known.name) else {
+        return refuse("it is none of the supported networks", found);
     };
-    let mut read = ARGUMENTS.to_vec();
-    if told.rotary.is_some() {
-        let usual = |key: &str, value: Value| {
-            let said = known.args.get(key);
-            said.is_none_or(|said| *said == value || said.is_null())
+    let mut read: Vec<&str> = ARGUMENTS.split(' ').chain(OF_TRANSFORMERS).collect();
+    if let Some(rotary) = told.rotary {
+        let (kind, temperature) = match rotary {
+            Rotary::Neighbours { .. } => ("cat", 1e4),
+            Rotary::Halves => ("dinov3", 100.0),
         };
-        let halves = told.rotary == Some(Rotary::Halves);
-        let kind = if halves { "dinov3" } else { "cat" };
-        let temperature = if halves { 100.0 } else { 1e4 };
-        if usual("use_rot_pos_emb", true.into())
-            && usual("rope_type", kind.into())
-            && usual("rope_temperature", temperature.into())
-            && usual("rope_rotate_half", halves.into())
-            && usual("ref_feat_shape", serde_json::json!([16, 16]))
-        {
-            read.extend(OF_ROTARY);
+        // Their values follow from the name.
+        let usual = [
+            ("use_rot_pos_emb", json!(true)),
+            ("rope_type", json!(kind)),
+            ("rope_temperature", json!(temperature)),
+            ("rope_rotate_half", json!(rotary == Rotary::Halves)),
+            ("ref_feat_shape", json!([16, 16])),
+        ];
+        let odd = |(key, usual): &(&str, Value)| {
+            let said = known.args.get(*key);
+            said.is_some_and(|said| said != usual && !said.is_null())
+        };
+        if !usual.iter().any(odd) {
+            read.extend(usual.map(|(key, _)| key));
         }
     }
     refuse_arguments(known, &read)?;
@@ -268,9 +158,8 @@ pub(crate) fn recognise(
             _ => Mlp::Plain,
         },
     };
-    let Some(heads) = heads(known) else {
-        let what = format!("it has {what}, and its number of heads is unknown");
-        return refuse(&what, found);
+    let Some(heads) = heads::of_width(known.name, known.args, Some(width)) else {
+        return refuse("its number of heads is unknown", found);
     };
     let text = |key: &str| known.args.get(key).and_then(Value::as_str);
     let pooling = match text("global_pool") {
@@ -345,7 +234,7 @@ pub(crate) fn recognise(
 }
 
 /// Checks that the sizes fit each other, the weights and the arguments.
-fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
+fn check(known: Known, shape: &TransformerShape) -> Checked<()> {
     sizes(&[
         ("image_size", shape.image_size),
         ("channels", shape.channels),
@@ -372,7 +261,7 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
         (placed, "pos_embed"),
     ] {
         if !there {
-            return Err(ShapeError::Missing { name: name.into() });
+            return Err(ShapeError::Missing(name.into()));
         }
     }
     check_weights(known.weights, &shape.parameters())?;
@@ -386,6 +275,9 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
     for (key, found) in [
         ("embed_dim", shape.width),
         ("depth", shape.depth),
+        ("hidden_size", shape.width),
+        ("num_hidden_layers", shape.depth),
+        ("num_channels", shape.channels),
         ("patch_size", shape.patch),
         ("in_chans", shape.channels),
         ("img_size", shape.image_size),
@@ -416,19 +308,8 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
     }
 }
 
-/// The number of heads that the arguments or the name give.
-fn heads(known: Known) -> Option<usize> {
-    match known.args.get("num_heads") {
-        Some(said) if !said.is_null() => known.size("num_heads").filter(|heads| *heads > 0),
-        _ => {
-            let width = dims::<4>(known.weights, "patch_embed.proj.weight").map(|d| d[0]);
-            heads::of_name(known.name, width.ok())
-        }
-    }
-}
-
 /// The side of the image, and which tokens have positions.
-fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positions), ShapeError> {
+fn positions(known: Known, patch: usize, prefix: usize) -> Checked<(usize, Positions)> {
     let configured = known.told_size();
     if !known.has("pos_embed") {
         let Some(side) = configured else {

@@ -48,10 +48,6 @@ impl TransformerShape {
         Affine::stored(weights, name)?.norm(x, self.norm_eps)
     }
 
-    pub(crate) fn stacked(&self, weights: &Weights) -> Result<Weights> {
-        vit::stack_with(weights, self.depth, self.scales())
-    }
-
     /// Arguments of [`wave_ops::blocks()`] from stacked weights. LayerScale is multiplied into the maps before
     /// it, which changes none of the gradients.
     pub(super) fn plain_parameters(&self, weights: &Weights) -> Result<[Tensor; 12]> {
@@ -103,11 +99,6 @@ impl TransformerShape {
             true => self.norm_by(weights, "fc_norm", &pooled),
             false => Ok(pooled),
         }
-    }
-
-    pub(super) fn head(&self, weights: &Weights, features: &Tensor) -> Result<Tensor> {
-        debug_assert!(self.classes > 0);
-        Affine::stored(weights, "head")?.apply(features)
     }
 
     /// Relative position biases (heads, tokens, tokens), if there is a table of this kind. Its row `i` is for
@@ -185,10 +176,10 @@ pub(crate) struct Transformer {
 
 impl Transformer {
     pub(crate) fn new(shape: &TransformerShape, weights: &Weights) -> Result<Transformer> {
-        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+        check_weights(weights, &shape.parameters())?;
         let device = get(weights, "patch_embed.proj.weight")?.device().clone();
         let blocks = if shape.plain_blocks() {
-            let parameters = shape.plain_parameters(&shape.stacked(weights)?)?;
+            let parameters = shape.plain_parameters(&vit::stack(weights, shape.depth)?)?;
             Blocks::Plain(Box::new(parameters))
         } else {
             let shared = shape.biases(weights, "rel_pos_bias", Relative::Shared)?;
@@ -240,7 +231,7 @@ impl Frozen for Transformer {
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         match self.shape.classes {
             0 => self.about.headless(),
-            _ => self.shape.head(&self.weights, &self.features(images)?),
+            _ => Affine::stored(&self.weights, "head")?.apply(&self.features(images)?),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The supported layouts of transformers: their tensor names and `config.json` in timm's terms.
 //!
-//! A network is a row of [`LAYOUTS`]: its module, tables of names, and the modules that inference does not use.
+//! A network is a row of [`LAYOUTS`]: its module, and tables of names.
 //! Weights do not show number of heads, epsilon, activation and pooling; they come from `config.json`.
 
 use super::{HEADS, OUTER, completed, join, misfit, rename};
-use crate::check::{contradiction, count, dims, unsupported};
-use crate::{ShapeError, Weights};
+use crate::check::{dims, unsupported};
+use crate::{Checked, ShapeError, Weights};
 use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 
@@ -25,11 +25,8 @@ pub struct InTimm {
 
 type Names = &'static [(&'static str, &'static str)];
 
+#[derive(Clone, Copy)]
 struct Layout {
-    /// The `model_type`s that use it.
-    kinds: &'static [&'static str],
-    /// The module that holds the network without its classifier.
-    module: &'static str,
     /// Prefix before the block number.
     blocks: &'static str,
     /// Modules outside the blocks, transformers' name first. Longer names come first.
@@ -41,19 +38,6 @@ struct Layout {
 }
 
 const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query", "key", "value"]));
-
-const VIT_OUTER: Names = &[
-    ("embeddings.cls_token", "cls_token"),
-    // A distillation token that no classifier reads is a register.
-    ("embeddings.distillation_token", "reg_token"),
-    ("embeddings.register_tokens", "reg_token"),
-    ("embeddings.position_embeddings", "pos_embed"),
-    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
-    // BEiT's; other networks' poolers are unused.
-    ("encoder.relative_position_bias", "rel_pos_bias"),
-    ("pooler.layernorm", "fc_norm"),
-    ("layernorm", "norm"),
-];
 
 const DINOV2_INNER: Names = &[
     ("norm1", "norm1"),
@@ -121,70 +105,54 @@ const TOWER_INNER: Names = &[
 ];
 
 const VIT: Layout = Layout {
-    kinds: &["vit"],
-    module: "vit.",
     blocks: "encoder.layer.",
-    outer: VIT_OUTER,
+    outer: &OUTER,
     inner: &super::INNER,
     thirds: THIRDS,
 };
 
+const BEIT: Layout = Layout {
+    inner: BEIT_INNER,
+    ..VIT
+};
+
+const DINOV2: Layout = Layout {
+    inner: DINOV2_INNER,
+    ..VIT
+};
+
+const DINOV3: Layout = Layout {
+    blocks: "layer.",
+    outer: DINOV3_OUTER,
+    inner: DINOV3_INNER,
+    thirds: None,
+};
+
 const TOWER: Layout = Layout {
-    kinds: &["clip", "clip_vision_model", "siglip", "siglip_vision_model"],
-    module: "vision_model.",
     blocks: "encoder.layers.",
     outer: TOWER_OUTER,
     inner: TOWER_INNER,
     thirds: Some(("self_attn", ["q_proj", "k_proj", "v_proj"])),
 };
 
-const BEIT: Layout = Layout {
-    kinds: &["beit"],
-    module: "beit.",
-    inner: BEIT_INNER,
-    ..VIT
-};
-
-const DINOV2: Layout = Layout {
-    kinds: &["dinov2"],
-    module: "dinov2.",
-    inner: DINOV2_INNER,
-    ..VIT
-};
-
-const LAYOUTS: [Layout; 9] = [
-    VIT,
-    Layout {
-        kinds: &["deit"],
-        module: "deit.",
-        ..VIT
-    },
-    Layout {
-        kinds: &["vit_msn"],
-        ..VIT
-    },
-    DINOV2,
-    Layout {
-        kinds: &["dinov2_with_registers"],
-        module: "dinov2_with_registers.",
-        ..DINOV2
-    },
-    Layout {
-        kinds: &["dinov3_vit"],
-        module: "model.",
-        blocks: "layer.",
-        outer: DINOV3_OUTER,
-        inner: DINOV3_INNER,
-        thirds: None,
-    },
-    BEIT,
-    Layout {
-        kinds: &["data2vec-vision"],
-        module: "data2vec_vision.",
-        ..BEIT
-    },
-    TOWER,
+/// Each `model_type`, and the module that holds its network without the classifier.
+const LAYOUTS: [(&str, &str, Layout); 12] = [
+    ("vit", "vit.", VIT),
+    ("deit", "deit.", VIT),
+    ("vit_msn", "vit.", VIT),
+    ("dinov2", "dinov2.", DINOV2),
+    ("dinov2_with_registers", "dinov2_with_registers.", DINOV2),
+    ("dinov3_vit", "model.", DINOV3),
+    ("beit", "beit.", BEIT),
+    ("data2vec-vision", "data2vec_vision.", BEIT),
+    ("clip", VISION, TOWER),
+    ("clip_vision_model", VISION, TOWER),
+    ("siglip", VISION, TOWER),
+    ("siglip_vision_model", VISION, TOWER),
 ];
+
+/// The module of an image tower.
+const VISION: &str = "vision_model.";
 
 /// True if a tensor is not used in the forward pass of the trained network: mask tokens, poolers used only in
 /// pretraining, index tables.
@@ -203,15 +171,14 @@ fn idle(kind: &str, name: &str) -> bool {
 ///
 /// # Errors
 /// If its layout, or a part of it, is not supported.
-pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> {
+pub fn in_timm(config: &Value, weights: &Weights) -> Checked<InTimm> {
     let kind = config["model_type"].as_str().unwrap_or_default();
-    crate::unsupported::check(kind, &Weights::new())?;
     let weights = &super::unwrapped(weights);
     if let Some(found) = convolutions::in_timm(kind, config, weights)? {
         return Ok(found);
     }
-    let Some(layout) = LAYOUTS.iter().find(|layout| layout.kinds.contains(&kind)) else {
-        let read = LAYOUTS.iter().flat_map(|layout| layout.kinds);
+    let Some((_, module, layout)) = LAYOUTS.iter().find(|(of, ..)| *of == kind) else {
+        let read = LAYOUTS.iter().map(|(kind, ..)| kind);
         let read: Vec<&str> = read.chain(&convolutions::KINDS).copied().collect();
         return Err(ShapeError::Other(format!(
             "{kind} is not supported: its transformers layout is not read (model_type in its \
@@ -235,48 +202,38 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
         return Ok(InTimm {
             name: kind.into(),
             args: config.as_object().cloned().unwrap_or_default(),
-            weights: plain(kind, layout.module, weights)?,
+            weights: plain(kind, module, weights)?,
         });
     }
-    let found = InTimm {
+    let mut weights = renamed(kind, (module, *layout), weights)?;
+    // A distillation token that no classifier reads is a register.
+    if let Some(token) = weights.remove("dist_token") {
+        weights.insert("reg_token".into(), token);
+    }
+    Ok(InTimm {
         name: kind.into(),
-        weights: renamed(kind, layout, weights)?,
+        weights,
         args,
-    };
-    agree(about, &found.weights)?;
-    Ok(found)
+    })
 }
 
 /// A tower of a CLIP or SigLIP under timm's names, from the tensors under `module`.
-pub(crate) fn tower(weights: &Weights, module: &str) -> Result<Weights, ShapeError> {
+pub(crate) fn tower(weights: &Weights, module: &str) -> Checked<Weights> {
     let own = weights.iter().filter_map(|(name, tensor)| {
         let inner = name.strip_prefix(module)?.strip_prefix('.')?;
         Some((inner.to_owned(), tensor.clone()))
     });
-    renamed("clip_vision_model", &TOWER, &own.collect())
+    renamed("clip_vision_model", (VISION, TOWER), &own.collect())
 }
 
 /// A plain vision transformer under timm's names, from the tensors under `module`. ViT-MSN's files have this prefix
 /// on some names only.
-pub(super) fn plain(
-    kind: &str,
-    module: &'static str,
-    weights: &Weights,
-) -> Result<Weights, ShapeError> {
-    let layout = Layout {
-        module,
-        outer: &OUTER,
-        ..VIT
-    };
-    completed(renamed(kind, &layout, weights)?)
+pub(super) fn plain(kind: &str, module: &str, weights: &Weights) -> Checked<Weights> {
+    completed(renamed(kind, (module, VIT), weights)?)
 }
 
 /// Facts that the weights do not show, as timm's arguments.
-fn arguments(
-    kind: &str,
-    about: &Value,
-    weights: &Weights,
-) -> Result<Map<String, Value>, ShapeError> {
+fn arguments(kind: &str, about: &Value, weights: &Weights) -> Checked<Map<String, Value>> {
     let said = |key: &str| about.get(key).filter(|value| !value.is_null());
     let refuse = |key: &str, value: &Value| {
         let found = format!("{key} in its config.json");
@@ -284,8 +241,8 @@ fn arguments(
     };
     let has = |part: &str| weights.keys().any(|name| name.ends_with(part));
     let mut args = Map::new();
-    let towers = ["clip", "clip_vision_model", "siglip", "siglip_vision_model"];
-    let heads = towers.contains(&kind).then(|| json!(12));
+    let of_tower = kind.starts_with("clip") || kind.starts_with("siglip");
+    let heads = of_tower.then(|| json!(12));
     if let Some(heads) = said("num_attention_heads").cloned().or(heads) {
         args.insert("num_heads".into(), heads);
     }
@@ -331,8 +288,16 @@ fn arguments(
     if ["beit", "data2vec-vision"].contains(&kind) {
         args.insert("use_abs_pos_emb".into(), json!(has("position_embeddings")));
     }
-    if let Some(size) = said("image_size") {
-        args.insert("img_size".into(), size.clone());
+    for (theirs, timm) in [
+        ("image_size", "img_size"),
+        ("hidden_size", "hidden_size"),
+        ("num_channels", "num_channels"),
+        ("num_hidden_layers", "num_hidden_layers"),
+        ("patch_size", "patch_size"),
+    ] {
+        if let Some(size) = said(theirs) {
+            args.insert(timm.into(), size.clone());
+        }
     }
     if let Some(theta) = said("rope_theta")
         && theta.as_f64() != Some(100.0)
@@ -346,10 +311,10 @@ fn arguments(
 }
 
 /// The weights under timm's names. Unknown names are kept and reported by the check against a network.
-fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
+fn renamed(kind: &str, (module, layout): (&str, Layout), weights: &Weights) -> Checked<Weights> {
     let mut out = Weights::new();
     for (name, tensor) in weights {
-        let inner = name.strip_prefix(layout.module).unwrap_or(name);
+        let inner = name.strip_prefix(module).unwrap_or(name);
         if idle(kind, inner) {
             continue;
         }
@@ -374,7 +339,7 @@ fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, Sh
                 let name = timm(if query { "q_bias" } else { "v_bias" });
                 out.insert(name, tensor.clone());
             } else if names.iter().filter(there).count() == 1 {
-                return Err(ShapeError::Unexpected { name: name.clone() });
+                return Err(ShapeError::Unexpected(name.clone()));
             } else if names.iter().find(there) == Some(name) {
                 out.insert(timm(&format!("qkv.{end}")), join(weights, &names)?);
             }
@@ -389,7 +354,7 @@ fn renamed(kind: &str, layout: &Layout, weights: &Weights) -> Result<Weights, Sh
 }
 
 /// Converts the weights that differ in more than their names.
-fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
+fn shaped(kind: &str, weights: &mut Weights) -> Checked<()> {
     type Change<'c> = &'c dyn Fn(&Tensor) -> candle_core::Result<Tensor>;
     let changed = |name: &str, tensor: &Tensor, change: Change| {
         change(tensor).map_err(|_| misfit(name, tensor))
@@ -439,28 +404,6 @@ fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
             }
         }
         _ => {}
-    }
-    Ok(())
-}
-
-/// Checks the sizes in `config.json` against the weights, under timm's names.
-fn agree(about: &Value, weights: &Weights) -> Result<(), ShapeError> {
-    let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
-    let depth = count(weights, |l| format!("blocks.{l}.norm1.weight"));
-    for (key, found) in [
-        ("hidden_size", width),
-        ("num_channels", channels),
-        ("num_hidden_layers", depth),
-        ("patch_size", patch),
-    ] {
-        let said = about.get(key).filter(|value| !value.is_null());
-        let same = |value: &Value| match value {
-            Value::Array(pair) => pair.iter().all(|side| *side == json!(found)),
-            value => *value == json!(found),
-        };
-        if let Some(said) = said.filter(|said| !same(said)) {
-            return contradiction(key, said, found);
-        }
     }
     Ok(())
 }

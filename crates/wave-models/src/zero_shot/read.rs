@@ -3,13 +3,13 @@
 //! Sizes are inferred from weights; number of heads, activations, epsilons and the end of a text come from
 //! the configuration, or from transformers' defaults for missing keys.
 
-use super::names;
 use super::{DualEncoder, EndOfText, PROJECTION, TextShape, ZeroShotShape};
-use crate::check::{contradiction, count, dims, divides, sizes, unsupported};
-use crate::transformer::{
-    Between, Mlp, Pooling, Positions, Queries, Relative, Scale, TransformerShape,
+use crate::check::{
+    affine, contradiction, count, dims, divides, misshapen, refuse_value, sizes, stored,
+    unsupported,
 };
-use crate::{ShapeError, Weights, check_weights};
+use crate::transformer::{Between, Pooling, TransformerShape};
+use crate::{Checked, Weights, check_weights};
 use candle_core::Tensor;
 use serde_json::{Map, Value};
 
@@ -36,7 +36,7 @@ impl DualEncoder {
     /// # Errors
     /// If it is neither, has an unsupported part, or weights are missing, misshapen, too many, or contradict
     /// the configuration.
-    pub fn read(config: &Value, weights: &Weights) -> Result<DualEncoder, ShapeError> {
+    pub fn read(config: &Value, weights: &Weights) -> Checked<DualEncoder> {
         let clip = match config["model_type"].as_str() {
             Some("clip") => true,
             Some("siglip") => false,
@@ -56,30 +56,29 @@ impl DualEncoder {
         let (vision, mut expected) = of.vision()?;
         let (text, of_text) = of.text()?;
         expected.extend(of_text);
-        let (embedding, head, last) = if clip {
-            let [embedding, _] = dims(&weights, PROJECTION)?;
-            let projection = (PROJECTION.to_owned(), vec![embedding, vision.width]);
-            (embedding, "text_projection.weight", projection)
-        } else {
-            let bias = ("text_model.head.bias".to_owned(), vec![vision.width]);
-            (vision.width, "text_model.head.weight", bias)
+        let (embedding, head) = match clip {
+            true => (
+                dims::<2>(&weights, PROJECTION)?[0],
+                "text_projection.weight",
+            ),
+            false => (vision.width, "text_model.head.weight"),
         };
         sizes(&[("embedding", embedding)])?;
         expected.push((head.into(), vec![embedding, text.blocks.width]));
-        expected.push(last);
+        expected.push(match clip {
+            true => (PROJECTION.into(), vec![embedding, vision.width]),
+            false => ("text_model.head.bias".into(), vec![embedding]),
+        });
         let logit_scale = scalar(&weights, "logit_scale", &mut expected)?;
         let logit_bias = match clip {
             true => None,
             false => Some(scalar(&weights, "logit_bias", &mut expected)?),
         };
         check_weights(&weights, &expected)?;
-        of.number("projection_dim")?;
-        if clip {
-            of.said("projection_dim", embedding)?;
-        }
         let mut image_weights = crate::transformers::tower(&weights, VISION)?;
         let mut text_weights = crate::transformers::tower(&weights, TEXT)?;
         if clip {
+            of.said("projection_dim", embedding)?;
             image_weights.insert(PROJECTION.into(), weights[PROJECTION].clone());
             text_weights.insert("head.weight".into(), weights[head].clone());
         }
@@ -103,16 +102,10 @@ impl DualEncoder {
 }
 
 /// A scalar tensor, whose shape is added to the expected ones.
-fn scalar(weights: &Weights, name: &str, expected: &mut Named) -> Result<f32, ShapeError> {
-    let missing = || ShapeError::Missing { name: name.into() };
-    let tensor = weights.get(name).ok_or_else(missing)?;
-    let misshapen = |_| ShapeError::Misshapen {
-        name: name.into(),
-        found: tensor.dims().to_vec(),
-        expected: vec![1],
-    };
+fn scalar(weights: &Weights, name: &str, expected: &mut Named) -> Checked<f32> {
+    let tensor = stored(weights, name)?;
     let one = |t: &Tensor| t.reshape(())?.to_scalar::<f32>();
-    let value = one(tensor).map_err(misshapen)?;
+    let value = one(tensor).map_err(|_| misshapen(name, tensor, &[1]))?;
     expected.push((name.into(), tensor.dims().to_vec()));
     Ok(value)
 }
@@ -127,7 +120,7 @@ struct Of<'a> {
 }
 
 impl Of<'_> {
-    fn vision(&self) -> Result<(TransformerShape, Named), ShapeError> {
+    fn vision(&self) -> Checked<(TransformerShape, Named)> {
         let weights = self.weights;
         let patches = dims::<4>(weights, "vision_model.embeddings.patch_embedding.weight")?;
         let [width, channels, patch, _] = patches;
@@ -143,7 +136,7 @@ impl Of<'_> {
             let found = "vision_use_head in its config.json";
             return Err(unsupported(self.name(), "it has no pooling", found));
         }
-        let blocks = self.blocks(VISION, width, VISION_HEADS)?;
+        let blocks = self.blocks((VISION, "vision_config"), width, VISION_HEADS)?;
         sizes(&[("channels", channels), ("patch_size", patch)])?;
         let pooling_hidden = match self.clip {
             true => 0,
@@ -166,15 +159,31 @@ impl Of<'_> {
         self.said("vision_config.image_size", shape.image_size)?;
         self.said("vision_config.patch_size", patch)?;
         self.said("vision_config.num_channels", channels)?;
-        let mut all = names::of_tower(VISION, &shape, places, "post_layernorm");
-        all.extend(match self.clip {
-            true => names::of_clip_images(patches),
-            false => names::of_siglip_images(patches, pooling_hidden),
-        });
+        let mut all = of_tower(VISION, &shape, places, "post_layernorm");
+        let name = |part: &str| format!("{VISION}.{part}");
+        if self.clip {
+            all.push((name("embeddings.class_embedding"), vec![width]));
+            all.push((name("embeddings.patch_embedding.weight"), patches.into()));
+            all.extend(affine(&name("pre_layrnorm"), vec![width]));
+        } else {
+            let (d, m) = (width, pooling_hidden);
+            all.push((name("head.probe"), vec![1, 1, d]));
+            all.push((name("head.attention.in_proj_weight"), vec![3 * d, d]));
+            all.push((name("head.attention.in_proj_bias"), vec![3 * d]));
+            for (module, dims) in [
+                ("embeddings.patch_embedding", patches.into()),
+                ("head.attention.out_proj", vec![d, d]),
+                ("head.layernorm", vec![d]),
+                ("head.mlp.fc1", vec![m, d]),
+                ("head.mlp.fc2", vec![d, m]),
+            ] {
+                all.extend(affine(&name(module), dims));
+            }
+        }
         Ok((shape, all))
     }
 
-    fn text(&self) -> Result<(TextShape, Named), ShapeError> {
+    fn text(&self) -> Checked<(TextShape, Named)> {
         let name = "text_model.embeddings.token_embedding.weight";
         let [vocabulary, width] = dims(self.weights, name)?;
         let table = "text_model.embeddings.position_embedding.weight";
@@ -183,10 +192,11 @@ impl Of<'_> {
             ("vocab_size", vocabulary),
             ("max_position_embeddings", context),
         ])?;
-        let blocks = self.blocks(TEXT, width, if self.clip { 8 } else { 12 })?;
+        let heads = if self.clip { 8 } else { 12 };
+        let blocks = self.blocks((TEXT, "text_config"), width, heads)?;
         self.said("text_config.vocab_size", vocabulary)?;
         self.said("text_config.max_position_embeddings", context)?;
-        let mut all = names::of_tower(TEXT, &blocks, context, "final_layer_norm");
+        let mut all = of_tower(TEXT, &blocks, context, "final_layer_norm");
         all.push((name.into(), vec![vocabulary, width]));
         let text = TextShape {
             blocks,
@@ -198,7 +208,7 @@ impl Of<'_> {
     }
 
     /// The token whose hidden state represents the whole text.
-    fn end(&self) -> Result<EndOfText, ShapeError> {
+    fn end(&self) -> Checked<EndOfText> {
         if !self.clip {
             return Ok(EndOfText::Last);
         }
@@ -206,83 +216,50 @@ impl Of<'_> {
         match self.value(path).map_or(Some(CLIP_END), Value::as_u64) {
             Some(LEGACY_END) => Ok(EndOfText::Largest),
             Some(end) if end <= u64::from(u32::MAX) => Ok(EndOfText::Token(end as u32)),
-            _ => Err(self.wrong(path, "a token id")),
+            _ => self.refuse(path, "a token id"),
         }
     }
 
-    /// Blocks of either tower.
+    /// Blocks of a tower: the module of its weights and its section of the configuration.
     fn blocks(
         &self,
-        prefix: &str,
+        (module, section): (&str, &str),
         width: usize,
         usual_heads: usize,
-    ) -> Result<TransformerShape, ShapeError> {
-        let layer = |l: usize| format!("{prefix}.encoder.layers.{l}.layer_norm1.weight");
+    ) -> Checked<TransformerShape> {
+        let layer = |l: usize| format!("{module}.encoder.layers.{l}.layer_norm1.weight");
         let depth = count(self.weights, layer);
-        let fc1 = format!("{prefix}.encoder.layers.0.mlp.fc1.weight");
+        let fc1 = format!("{module}.encoder.layers.0.mlp.fc1.weight");
         let [hidden, _] = dims(self.weights, &fc1)?;
-        let key = |[vision, text]: [&'static str; 2]| if prefix == VISION { vision } else { text };
-        let heads = key([
-            "vision_config.num_attention_heads",
-            "text_config.num_attention_heads",
-        ]);
-        let activation = key(["vision_config.hidden_act", "text_config.hidden_act"]);
-        let eps = key(["vision_config.layer_norm_eps", "text_config.layer_norm_eps"]);
-        let widths = ["vision_config.hidden_size", "text_config.hidden_size"];
-        let hiddens = [
-            "vision_config.intermediate_size",
-            "text_config.intermediate_size",
-        ];
-        let depths = [
-            "vision_config.num_hidden_layers",
-            "text_config.num_hidden_layers",
-        ];
-        let heads = self.number(heads)?.unwrap_or(usual_heads);
-        sizes(&[
+        let path = |key: &str| format!("{section}.{key}");
+        for (key, found) in [
             ("hidden_size", width),
             ("num_hidden_layers", depth),
             ("intermediate_size", hidden),
-        ])?;
+        ] {
+            sizes(&[(key, found)])?;
+            self.said(&path(key), found)?;
+        }
+        let heads = self.number(&path("num_attention_heads"))?;
+        let heads = heads.unwrap_or(usual_heads);
         divides("num_attention_heads", heads, "hidden_size", width)?;
-        self.said(key(widths), width)?;
-        self.said(key(hiddens), hidden)?;
-        self.said(key(depths), depth)?;
         Ok(TransformerShape {
             family: match self.clip {
                 true => "the tower of a CLIP",
                 false => "the tower of a SigLIP",
             },
-            image_size: 0,
-            channels: 0,
-            patch: 0,
             depth,
             width,
             heads,
             hidden,
-            classes: 0,
-            norm_eps: self.eps(eps)?,
-            class_token: false,
-            registers: 0,
-            patch_bias: false,
-            positions: Positions::All,
-            rotary: None,
-            relative: Relative::None,
-            queries: Queries::Joint,
-            qk_norm: false,
-            attention_norm: false,
-            mlp_norm: false,
-            scale: Scale::None,
-            mlp: Mlp::Plain,
-            between: self.activation(activation)?,
-            norm_pre: false,
+            norm_eps: self.eps(&path("layer_norm_eps"))?,
+            between: self.activation(&path("hidden_act"))?,
             norm: true,
-            fc_norm: false,
-            pooling: Pooling::Token,
-            pooling_hidden: 0,
+            ..TransformerShape::default()
         })
     }
 
-    fn activation(&self, path: &'static str) -> Result<Between, ShapeError> {
+    fn activation(&self, path: &str) -> Checked<Between> {
         let usual = match self.clip {
             true => "quick_gelu",
             false => "gelu_pytorch_tanh",
@@ -291,15 +268,16 @@ impl Of<'_> {
             Some("quick_gelu") => Ok(Between::QuickGelu),
             Some("gelu") => Ok(Between::Gelu),
             Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Between::GeluTanh),
-            _ => Err(self.wrong(path, "quick_gelu, gelu or gelu_pytorch_tanh")),
+            _ => self.refuse(path, "quick_gelu, gelu or gelu_pytorch_tanh"),
         }
     }
 
-    fn eps(&self, path: &'static str) -> Result<f64, ShapeError> {
+    fn eps(&self, path: &str) -> Checked<f64> {
         let usual = if self.clip { 1e-5 } else { 1e-6 };
-        let eps = self.value(path).map_or(Some(usual), Value::as_f64);
-        eps.filter(|eps| *eps > 0.0 && *eps < 1.0)
-            .ok_or_else(|| self.wrong(path, "a number between 0 and 1"))
+        match self.value(path).map_or(Some(usual), Value::as_f64) {
+            Some(eps) if eps > 0.0 && eps < 1.0 => Ok(eps),
+            _ => self.refuse(path, "a number between 0 and 1"),
+        }
     }
 
     fn name(&self) -> &'static str {
@@ -307,12 +285,9 @@ impl Of<'_> {
     }
 
     /// The error of a configuration value that is not among the expected ones.
-    fn wrong(&self, path: &'static str, expected: &'static str) -> ShapeError {
-        ShapeError::Choice {
-            name: path,
-            found: self.value(path).map_or(String::new(), Value::to_string),
-            expected,
-        }
+    fn refuse<T>(&self, path: &str, expected: &str) -> Checked<T> {
+        let found = self.value(path).map_or(String::new(), Value::to_string);
+        refuse_value(path, found, expected)
     }
 
     /// A value of the configuration by `section.key`, or `key`; null counts as absent. Like transformers, it
@@ -328,21 +303,44 @@ impl Of<'_> {
         section.get(key).filter(|value| !value.is_null())
     }
 
-    fn number(&self, path: &'static str) -> Result<Option<usize>, ShapeError> {
-        match self.value(path) {
+    fn number(&self, path: &str) -> Checked<Option<usize>> {
+        match self.value(path).map(Value::as_u64) {
             None => Ok(None),
-            Some(value) => match value.as_u64().filter(|n| (1..=1 << 20).contains(n)) {
-                Some(n) => Ok(Some(n as usize)),
-                None => Err(self.wrong(path, "a whole number of at least 1")),
-            },
+            Some(Some(n @ 1..=0x10_0000)) => Ok(Some(n as usize)),
+            Some(_) => self.refuse(path, "a whole number of at least 1"),
         }
     }
 
     /// Checks a size of the weights against the configuration's, if that gives one.
-    fn said(&self, path: &'static str, found: usize) -> Result<(), ShapeError> {
+    fn said(&self, path: &str, found: usize) -> Checked<()> {
         match self.number(path)? {
             Some(said) if said != found => contradiction(path, said, found),
             _ => Ok(()),
         }
     }
+}
+
+/// Names and shapes of the tensors common to both towers, in `module`, with this many rows in the position
+/// table and this name for the last norm.
+fn of_tower(module: &str, shape: &TransformerShape, places: usize, last: &str) -> Named {
+    let (d, h) = (shape.width, shape.hidden);
+    let positions = format!("{module}.embeddings.position_embedding.weight");
+    let mut all = vec![(positions, vec![places, d])];
+    all.extend(affine(&format!("{module}.{last}"), vec![d]));
+    for l in 0..shape.depth {
+        for (part, dims) in [
+            ("layer_norm1", vec![d]),
+            ("layer_norm2", vec![d]),
+            ("self_attn.q_proj", vec![d, d]),
+            ("self_attn.k_proj", vec![d, d]),
+            ("self_attn.v_proj", vec![d, d]),
+            ("self_attn.out_proj", vec![d, d]),
+            ("mlp.fc1", vec![h, d]),
+            ("mlp.fc2", vec![d, h]),
+        ] {
+            let name = format!("{module}.encoder.layers.{l}.{part}");
+            all.extend(affine(&name, dims));
+        }
+    }
+    all
 }

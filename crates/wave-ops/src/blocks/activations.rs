@@ -1,8 +1,6 @@
 //! Activations kept for the backward pass, and the chunks that the batch is split into.
 
-use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
-use crate::shape::BlocksShape;
 use crate::threads::{split, thread_ranges};
 use std::ops::Range;
 
@@ -28,21 +26,6 @@ impl<T> From<[T; 5]> for Activations<T> {
 }
 
 impl LayerActivations {
-    pub(super) fn new(
-        shape: &BlocksShape,
-        precision: Precision,
-        b: usize,
-        n: usize,
-    ) -> LayerActivations {
-        let d = shape.width;
-        let hidden = match precision {
-            Precision::F32 => shape.hidden,
-            Precision::Bf16 => shape.hidden.div_ceil(2),
-        };
-        let widths = [d, 3 * d, d, d, hidden];
-        widths.map(|width| Buffer::stale(b * n * width)).into()
-    }
-
     fn buffers(&mut self) -> [&mut Buffer; 5] {
         let Activations { x, qkv, o, u, h } = self;
         [x, qkv, o, u, h]

@@ -1,8 +1,8 @@
 //! One transformer layer forward and backward, for a few samples at a time.
 
 use super::activations::{Chunk, LayerActivations};
-use super::parameters::*;
-use crate::arithmetic::{Arithmetic, Precision};
+use super::parameters::{LayerWeights, Pairs, SlabsMut, pairs};
+use crate::arithmetic::Precision;
 use crate::attention::{self, AttentionShape};
 use crate::bf16::{narrowed, widened};
 use crate::buffer::Buffer;
@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// The context of a thread's work.
 pub(super) struct Pass<'a> {
-    pub(super) with: Arithmetic,
+    pub(super) precision: Precision,
     pub(super) shape: BlocksShape,
     pub(super) n: usize,
     pub(super) batch: usize,
@@ -27,7 +27,7 @@ pub(super) struct Pass<'a> {
 /// A layer's parameters, with its matrices packed for one direction.
 pub(super) struct Layer<'a> {
     pub(super) index: usize,
-    pub(super) parameters: Slabs<'a>,
+    pub(super) parameters: Pairs<&'a [f32]>,
     pub(super) weights: LayerWeights,
 }
 
@@ -42,42 +42,47 @@ impl Pass<'_> {
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
         let [qkv, proj, fc1, fc2] = &layer.weights;
-        let w = &layer.parameters;
+        let [norm1, [_, qkv_b], [_, proj_b], ..] = layer.parameters;
+        let [.., norm2, [_, fc1_b], [_, fc2_b]] = layer.parameters;
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
 
         // u = x + s1 (attention(norm1(x) Wqkv^T + bqkv) Wproj^T + bproj)
-        self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
-        let bias = StartValue::Row(w[QKV_B]);
-        qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
+        self.norm(c.x, norm1, &mut normed);
+        qkv.multiply((t, 3 * d, d), &normed, StartValue::Row(qkv_b), c.qkv);
         let shape = self.attention();
         let mut p = Buffer::stale(shape.scores());
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
         let measured = part(Part::Attention);
         for (qkv, o) in inputs.zip(c.o.chunks_exact_mut(self.n * d)) {
-            attention::forward(self.with, shape, qkv, o, &mut p);
+            attention::forward(self.precision, shape, qkv, o, &mut p);
         }
         drop(measured);
         proj.multiply((t, d, d), c.o, StartValue::Zero, c.u);
-        self.add_residual(c.x, w[PROJ_B], self.scales(layer.index, 0, samples), c.u);
+        self.add_residual(c.x, proj_b, self.scales(layer.index, 0, samples), c.u);
 
         // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
-        self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
-        let bias = StartValue::Row(w[FC1_B]);
+        self.norm(c.u, norm2, &mut normed);
         let mut active = Buffer::stale(t * hidden);
-        let h = match self.with.precision {
+        let h = match self.precision {
             Precision::F32 => &mut *c.h,
             Precision::Bf16 => &mut active[..],
         };
-        fc1.multiply((t, hidden, d), &normed, bias, h);
+        fc1.multiply((t, hidden, d), &normed, StartValue::Row(fc1_b), h);
         self.activate(c.h, &mut active);
         fc2.multiply((t, d, hidden), &active, StartValue::Zero, y);
-        self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
+        self.add_residual(c.u, fc2_b, self.scales(layer.index, 1, samples), y);
     }
 
     /// Buffers for a layer's activations for this number of samples.
     pub(super) fn activations(&self, samples: usize) -> LayerActivations {
-        LayerActivations::new(&self.shape, self.with.precision, samples, self.n)
+        let (d, hidden) = (self.shape.width, self.shape.hidden);
+        let hidden = match self.precision {
+            Precision::F32 => hidden,
+            Precision::Bf16 => hidden.div_ceil(2),
+        };
+        let room = |width| Buffer::stale(samples * self.n * width);
+        [d, 3 * d, d, d, hidden].map(room).into()
     }
 
     /// Recomputes the layers' activations from `x` (tokens, d), which becomes their output.
@@ -109,7 +114,8 @@ impl Pass<'_> {
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
         let [qkv, proj, fc1, fc2] = &layer.weights;
-        let w = &layer.parameters;
+        let [norm1, _, _, norm2, ..] = layer.parameters;
+        let [dw_norm1, dw_qkv, dw_proj, dw_norm2, dw_fc1, dw_fc2] = pairs(grads);
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
         let mut d_normed = Buffer::stale(t * d);
@@ -121,15 +127,14 @@ impl Pass<'_> {
         let (mut active, mut d_h) = (Buffer::stale(t * hidden), Buffer::stale(t * hidden));
         fc2.multiply((t, hidden, d), branch, StartValue::Zero, &mut d_h);
         self.activate_backward(c.h, &mut active, &mut d_h);
-        self.affine_gradients((t, d, hidden), branch, &active, FC2_W, grads);
+        self.affine_gradients((t, d, hidden), branch, &active, dw_fc2);
 
         // h = norm2(u) Wfc1^T + bfc1:
         // dnorm2 = dh Wfc1    dWfc1 = dh^T norm2(u)    dbfc1 = sum(dh)    du = g + norm2'(dnorm2)
-        self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
-        self.affine_gradients((t, hidden, d), &d_h, &normed, FC1_W, grads);
+        self.norm(c.u, norm2, &mut normed);
+        self.affine_gradients((t, hidden, d), &d_h, &normed, dw_fc1);
         fc1.multiply((t, d, hidden), &d_h, StartValue::Zero, &mut d_normed);
-        let (dw, db) = norm_mut(NORM2_W, grads);
-        self.norm_backward(c.u, w[NORM2_W], &mut d_normed, g, dw, db);
+        self.norm_backward(c.u, norm2, &mut d_normed, g, dw_norm2);
 
         // u = x + s1 (o Wproj^T + bproj):
         // do = s1 du Wproj    dWproj = (s1 du)^T o    dbproj = sum(s1 du)
@@ -137,7 +142,7 @@ impl Pass<'_> {
         let branch = branch.as_deref().unwrap_or(g);
         let mut d_o = Buffer::stale(t * d);
         proj.multiply((t, d, d), branch, StartValue::Zero, &mut d_o);
-        self.affine_gradients((t, d, d), branch, c.o, PROJ_W, grads);
+        self.affine_gradients((t, d, d), branch, c.o, dw_proj);
 
         // o = attention(qkv)
         let mut d_qkv = Buffer::stale(t * 3 * d);
@@ -147,18 +152,17 @@ impl Pass<'_> {
         let gradients = d_qkv.chunks_exact_mut(self.n * 3 * d);
         let measured = part(Part::Attention);
         for ((qkv, d_o), d_qkv) in inputs.zip(d_o.chunks_exact(self.n * d)).zip(gradients) {
-            attention::backward(self.with, shape, qkv, d_o, d_qkv, &mut p, &mut ds);
+            attention::backward(self.precision, shape, qkv, d_o, d_qkv, &mut p, &mut ds);
         }
         drop(measured);
 
         // qkv = norm1(x) Wqkv^T + bqkv:
         // dnorm1 = dqkv Wqkv    dWqkv = dqkv^T norm1(x)    dbqkv = sum(dqkv)
         // dx = du + norm1'(dnorm1)
-        self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
-        self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, QKV_W, grads);
+        self.norm(c.x, norm1, &mut normed);
+        self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, dw_qkv);
         qkv.multiply((t, d, 3 * d), &d_qkv, StartValue::Zero, &mut d_normed);
-        let (dw, db) = norm_mut(NORM1_W, grads);
-        self.norm_backward(c.x, w[NORM1_W], &mut d_normed, g, dw, db);
+        self.norm_backward(c.x, norm1, &mut d_normed, g, dw_norm1);
     }
 
     fn attention(&self) -> AttentionShape {
@@ -177,33 +181,32 @@ impl Pass<'_> {
     }
 
     /// `y = norm(x)`.
-    fn norm(&self, x: &[f32], w: &[f32], b: &[f32], y: &mut [f32]) {
+    fn norm(&self, x: &[f32], [w, b]: [&[f32]; 2], y: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let eps = self.shape.eps as f32;
-        vectorised!(on self.with.simd, layer_norm::forward(x, w, b, eps, y));
+        vectorised!(layer_norm::forward(x, w, b, eps, y));
     }
 
     /// Adds the gradients of [`Pass::norm`] to `dx`, `dw` and `db`; `dy` is overwritten.
     fn norm_backward(
         &self,
         x: &[f32],
-        w: &[f32],
+        [w, _]: [&[f32]; 2],
         dy: &mut [f32],
         dx: &mut [f32],
-        dw: &mut [f32],
-        db: &mut [f32],
+        [dw, db]: &mut [&mut [f32]; 2],
     ) {
         let _measured = part(Part::Elementwise);
         let eps = self.shape.eps as f32;
         let mut row = Buffer::stale(w.len());
-        vectorised!(on self.with.simd, layer_norm::backward(x, w, eps, dy, dx, dw, db, &mut row));
+        vectorised!(layer_norm::backward(x, w, eps, dy, dx, dw, db, &mut row));
     }
 
     /// `a = gelu(h)`; in bf16, `a` holds `h` on entry, and `h` its stored form on return.
     fn activate(&self, h: &mut [f32], a: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
-        vectorised!(on self.with.simd, match self.with.precision {
+        vectorised!(match self.precision {
             Precision::F32 => {
                 for (a, h) in a.iter_mut().zip(h) {
                     *a = gelu::value(*h);
@@ -226,7 +229,7 @@ impl Pass<'_> {
     fn activate_backward(&self, h: &[f32], a: &mut [f32], dh: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
-        vectorised!(on self.with.simd, match self.with.precision {
+        vectorised!(match self.precision {
             Precision::F32 => {
                 for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {
                     gelu_backward(*h, a, dh);
@@ -245,24 +248,21 @@ impl Pass<'_> {
         });
     }
 
-    /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`. The bias
-    /// is stored after its weight.
+    /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`.
     fn affine_gradients(
         &self,
         (m, n, k): (usize, usize, usize),
         dy: &[f32],
         x: &[f32],
-        weight: usize,
-        grads: &mut SlabsMut,
+        [dw, db]: &mut [&mut [f32]; 2],
     ) {
         let (dy_t, x) = (transposed(dy, n), rows(x, k));
         let measured = part(Part::Products);
-        self.with
-            .product((n, k, m), dy_t, x, StartValue::Kept, grads[weight], k);
+        self.precision
+            .product((n, k, m), dy_t, x, StartValue::Kept, dw, k);
         drop(measured);
         let _measured = part(Part::Elementwise);
-        let db = &mut *grads[weight + 1];
-        vectorised!(on self.with.simd, add_column_sums(dy, db));
+        vectorised!(add_column_sums(dy, db));
     }
 
     /// `y <- x + scale * (y + bias)` for the samples of a chunk.
@@ -273,7 +273,7 @@ impl Pass<'_> {
         let samples = y.chunks_exact_mut(sample).zip(x.chunks_exact(sample));
         for (i, (y, x)) in samples.enumerate() {
             let scale = scales.map_or(1.0, |s| s[i]);
-            vectorised!(on self.with.simd, {
+            vectorised!({
                 for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
                     for j in 0..d {
                         y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
@@ -305,10 +305,4 @@ fn gelu_backward(h: f32, a: &mut f32, dh: &mut f32) {
     let (value, slope) = gelu::value_and_slope(h);
     *a = value;
     *dh *= slope;
-}
-
-/// The gradients of a norm's weight and bias.
-fn norm_mut<'a>(weight: usize, grads: &'a mut SlabsMut) -> (&'a mut [f32], &'a mut [f32]) {
-    let (head, tail) = grads.split_at_mut(weight + 1);
-    (&mut *head[weight], &mut *tail[0])
 }

@@ -1,35 +1,33 @@
 //! The parameters of a layer within their slabs, and its matrices packed for products.
 
-use crate::arithmetic::{Arithmetic, Precision};
+use crate::arithmetic::Precision;
 use crate::bf16::Pair;
+use crate::cpu::current;
 use crate::gemm::{Mat, Packed, Rounded, StartValue, gemm_packed, rows, transposed};
 use crate::profile::{Part, part};
 use crate::shape::BlocksShape;
 use std::ops::{DerefMut, Range};
 
-pub(super) const NORM1_W: usize = 0;
-pub(super) const NORM1_B: usize = 1;
-pub(super) const QKV_W: usize = 2;
-pub(super) const QKV_B: usize = 3;
-pub(super) const PROJ_W: usize = 4;
-pub(super) const PROJ_B: usize = 5;
-pub(super) const NORM2_W: usize = 6;
-pub(super) const NORM2_B: usize = 7;
-pub(super) const FC1_W: usize = 8;
-pub(super) const FC1_B: usize = 9;
-pub(super) const FC2_W: usize = 10;
-pub(super) const FC2_B: usize = 11;
-
-/// The parameters of all layers, (depth, size) each; or of one layer.
+/// The parameters of all layers, (depth, size) each.
 pub(super) type Slabs<'a> = [&'a [f32]; 12];
 
-/// The same for their gradients.
+/// The gradients of some layers' parameters.
 pub(super) type SlabsMut<'a> = [&'a mut [f32]; 12];
 
+/// Weight and bias of norm1, qkv, proj, norm2, fc1 and fc2.
+pub(super) type Pairs<T> = [[T; 2]; 6];
+
 /// The parameters of one layer.
-pub(super) fn layer<'a>(shape: &BlocksShape, slabs: &Slabs<'a>, layer: usize) -> Slabs<'a> {
+pub(super) fn layer<'a>(shape: &BlocksShape, slabs: &Slabs<'a>, layer: usize) -> Pairs<&'a [f32]> {
     let sizes = shape.sizes();
-    std::array::from_fn(|i| &slabs[i][layer * sizes[i]..][..sizes[i]])
+    let part = |i: usize| &slabs[i][layer * sizes[i]..][..sizes[i]];
+    std::array::from_fn(|i| [part(2 * i), part(2 * i + 1)])
+}
+
+/// The gradients of one layer.
+pub(super) fn pairs<'a, 'b>(slabs: &'b mut SlabsMut<'a>) -> &'b mut Pairs<&'a mut [f32]> {
+    let (pairs, _) = slabs.as_chunks_mut::<2>();
+    pairs.try_into().expect("twelve tensors are six pairs")
 }
 
 /// The gradients of consecutive layers.
@@ -53,10 +51,10 @@ pub(super) enum Weight {
 
 impl Weight {
     /// A matrix (k, n).
-    fn new(with: Arithmetic, size: (usize, usize), w: Mat<f32>) -> Weight {
-        match with.precision {
-            Precision::F32 => Weight::F32(Packed::new(with.simd, size, w)),
-            Precision::Bf16 => Weight::Bf16(Packed::rounded(with.simd, size, w)),
+    fn new(precision: Precision, size: (usize, usize), w: Mat<f32>) -> Weight {
+        match precision {
+            Precision::F32 => Weight::F32(Packed::new(current(), size, w)),
+            Precision::Bf16 => Weight::Bf16(Packed::rounded(current(), size, w)),
         }
     }
 
@@ -92,20 +90,20 @@ pub(super) enum Direction {
 /// Copies the matrices of a layer into the layout that the kernels read, once per pass for all
 /// samples.
 pub(super) fn layer_weights(
-    with: Arithmetic,
+    precision: Precision,
     shape: &BlocksShape,
-    parameters: &Slabs,
+    &[_, qkv, proj, _, fc1, fc2]: &Pairs<&[f32]>,
     direction: Direction,
 ) -> LayerWeights {
     let (d, h) = (shape.width, shape.hidden);
     // Forward y = x W^T, backward dx = dy W, with a weight W (n, k).
-    let weight = |i: usize, (n, k): (usize, usize)| match direction {
-        Direction::Forward => Weight::new(with, (k, n), transposed(parameters[i], k)),
-        Direction::Backward => Weight::new(with, (n, k), rows(parameters[i], k)),
+    let weight = |[w, _]: [&[f32]; 2], (n, k): (usize, usize)| match direction {
+        Direction::Forward => Weight::new(precision, (k, n), transposed(w, k)),
+        Direction::Backward => Weight::new(precision, (n, k), rows(w, k)),
     };
     let ((qkv, proj), (fc1, fc2)) = rayon::join(
-        || (weight(QKV_W, (3 * d, d)), weight(PROJ_W, (d, d))),
-        || rayon::join(|| weight(FC1_W, (h, d)), || weight(FC2_W, (d, h))),
+        || (weight(qkv, (3 * d, d)), weight(proj, (d, d))),
+        || rayon::join(|| weight(fc1, (h, d)), || weight(fc2, (d, h))),
     );
     [qkv, proj, fc1, fc2]
 }

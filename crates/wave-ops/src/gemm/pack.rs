@@ -27,16 +27,19 @@ impl<T: Element> Packed<T> {
         let (width, lanes) = (panel_width(T::panel(simd), n), T::panel(simd).1);
         let mut data = Buffer::stale(k * n.next_multiple_of(lanes));
         let panels = bytemuck::cast_slice_mut::<f32, T>(&mut data).chunks_mut((k * width).max(1));
-        crate::simd::vectorised!(on simd, {
-            for (j, panel) in panels.enumerate() {
-                let columns = width.min(n - j * width);
-                if b.col_stride == 1 {
-                    copy(b, j * width, columns, panel, panel.len() / k);
-                } else {
-                    transpose(b, j * width, columns, panel, panel.len() / k);
+        simd.arch().dispatch(
+            #[inline(always)]
+            || {
+                for (j, panel) in panels.enumerate() {
+                    let columns = width.min(n - j * width);
+                    if b.col_stride == 1 {
+                        copy(b, j * width, columns, panel, panel.len() / k);
+                    } else {
+                        transpose(b, j * width, columns, panel, panel.len() / k);
+                    }
                 }
-            }
-        });
+            },
+        );
         Packed {
             simd,
             k,

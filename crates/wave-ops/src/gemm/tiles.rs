@@ -216,8 +216,7 @@ fn copy_left(
             data: &a.data[first * a.row_stride..],
             ..a
         };
-        crate::simd::dispatch_on(
-            Simd::Amx,
+        Simd::Amx.arch().dispatch(
             #[inline(always)]
             || transpose(rows, 0, k, left, padded),
         );

@@ -118,7 +118,7 @@ def expand(
     test_limit: int | None = None,
     epochs: float | None = None,
     steps: int | None = None,
-    batch: int | str | None = None,
+    batch: int | None = None,
     lr: float | None = None,
     seed: int | None = None,
     device: str = "cpu",

@@ -26,7 +26,6 @@ class _Training(TypedDict, total=False):
     patience: int
     time_limit: float
     drop_path: float
-    layer_decay: float
     muon: bool
     precision: str
     recompute: bool
@@ -128,7 +127,6 @@ class InitSettings(TypedDict, total=False):
     activation: str
     stages: List[int]
     dilation: str
-    filter_variance: List[float]
     sawtooth: bool
     factored: bool
     class_token: bool

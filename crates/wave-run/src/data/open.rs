@@ -44,9 +44,6 @@ fn open_here(spec: Option<&str>) -> Result<Dataset> {
 }
 
 /// Opens one data set by name.
-///
-/// # Errors
-/// If there is none; the message suggests similar names.
 pub fn open_one(name: &str) -> Result<Dataset> {
     let (controls, of) = controls(name);
     if let Some(repository) = on_hub(Path::new(of)) {

@@ -1,6 +1,6 @@
 //! The settings of the data.
 
-use crate::settings::{self, AugmentationValues, BatchSize, Images, OptimisationValues, Training};
+use crate::settings::{self, AugmentationValues, Images, OptimisationValues, Training};
 use anyhow::Result;
 use wave_data::{Augment, Mixing, ResizedCrop};
 
@@ -18,7 +18,7 @@ pub struct DataPlan {
     /// Mean and standard deviation of each channel, if given.
     pub normalisation: [Option<Vec<f64>>; 2],
     /// Images per training step.
-    pub batch: BatchSize,
+    pub batch: usize,
     /// Augmentation of training images.
     pub augment: Augment,
     /// Number of augmented versions of each image, if they repeat.
@@ -31,9 +31,6 @@ pub struct DataPlan {
 
 impl DataPlan {
     /// The data of a training.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
     pub fn new(training: &Training) -> Result<DataPlan> {
         let Training {
             images,
@@ -53,9 +50,6 @@ impl DataPlan {
     }
 
     /// A plan for images without augmentation or training steps.
-    ///
-    /// # Errors
-    /// As [`DataPlan::new`].
     pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
         settings::check(images)?;
         let images = images.clone();
@@ -65,7 +59,7 @@ impl DataPlan {
             test_limit: images.test_limit,
             hold_out: images.hold_out,
             normalisation: [images.mean, images.std],
-            batch: BatchSize::Images(1),
+            batch: 1,
             augment: Augment::NONE,
             views: None,
             view_seed: 0,
@@ -75,7 +69,7 @@ impl DataPlan {
 }
 
 /// The augmentation with these settings.
-pub fn augment(settings: AugmentationValues) -> Result<Augment> {
+fn augment(settings: AugmentationValues) -> Result<Augment> {
     let mixing = Mixing {
         mixup: settings.mixup,
         cutmix: settings.cutmix,

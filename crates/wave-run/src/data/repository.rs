@@ -6,7 +6,8 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use wave_data::Dataset;
-use wave_hub::hub::{HubName, HubSettings, Refusal, pull_data};
+use wave_hub::Fault;
+use wave_hub::hub::{HubName, HubSettings, pull_data};
 
 /// Words that identify the splits of a data set. Validation is used for testing if present, else test.
 const TRAIN: [&str; 1] = ["train"];
@@ -24,7 +25,7 @@ pub(super) fn open(controls: &str, name: &str) -> Result<Dataset> {
     let pulled = with_progress(|progress| pull_data(&settings, &name, &choose, progress))?;
     let here = files_below(&pulled.dir, Path::new(""));
     let chosen = self::choose(&here, wave_data::PARQUET).map_err(|refusal| {
-        let Refusal { found, remedy } = refusal;
+        let Fault { found, remedy, .. } = refusal;
         request(format!("{}: {found}; {remedy}", pulled.dir.display()))
     })?;
     // Each part of a pattern is a path.
@@ -61,11 +62,9 @@ struct Chosen {
 }
 
 /// Chooses parquet files, else tar shards, else folders of images.
-fn choose(files: &[String], parquet: bool) -> Result<Chosen, Refusal> {
-    let tables = ending(files, &[".parquet"]);
-    let images = wave_data::IMAGE_EXTENSIONS.map(|extension| format!(".{extension}"));
-    let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    let (shards, images) = (ending(files, &[".tar"]), ending(files, &images));
+fn choose(files: &[String], parquet: bool) -> Result<Chosen, Fault> {
+    let (tables, shards) = (ending(files, &["parquet"]), ending(files, &["tar"]));
+    let images = ending(files, &wave_data::IMAGE_EXTENSIONS);
     if parquet && !tables.is_empty() {
         shards_of(&tables, files)
     } else if !shards.is_empty() {
@@ -85,15 +84,17 @@ fn choose(files: &[String], parquet: bool) -> Result<Chosen, Refusal> {
     }
 }
 
-fn refuse<T>(found: impl Into<String>, remedy: &str) -> Result<T, Refusal> {
-    let (found, remedy) = (found.into(), remedy.to_owned());
-    Err(Refusal { found, remedy })
+fn refuse<T>(found: impl Into<String>, remedy: &str) -> Result<T, Fault> {
+    Err(Fault::new("", found, remedy))
 }
 
-fn ending<'a>(files: &'a [String], endings: &[&str]) -> Vec<&'a str> {
+/// The files with one of these extensions.
+fn ending<'a>(files: &'a [String], extensions: &[&str]) -> Vec<&'a str> {
     let ends = |file: &&str| {
-        let file = file.to_ascii_lowercase();
-        endings.iter().any(|ending| file.ends_with(ending))
+        let (_, own) = file.rsplit_once('.').unwrap_or_default();
+        extensions
+            .iter()
+            .any(|known| own.eq_ignore_ascii_case(known))
     };
     files.iter().map(String::as_str).filter(ends).collect()
 }
@@ -101,14 +102,6 @@ fn ending<'a>(files: &'a [String], endings: &[&str]) -> Vec<&'a str> {
 /// Splits a path into its folder and its last part.
 fn folder(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
-}
-
-/// A folder as a prefix of the names in it.
-fn before(folder: &str) -> String {
-    match folder {
-        "" => String::new(),
-        folder => format!("{folder}/"),
-    }
 }
 
 /// True if one of `words` is a word of `name`.
@@ -127,7 +120,7 @@ fn split_of<'a>(shards: &[&'a str], words: &[&str]) -> Vec<&'a str> {
 }
 
 /// Shards of one configuration: the training split, and validation or else test.
-fn shards_of(shards: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
+fn shards_of(shards: &[&str], files: &[String]) -> Result<Chosen, Fault> {
     let of = |shard: &str| {
         let (dir, _) = folder(shard);
         let (parent, last) = folder(dir);
@@ -171,17 +164,18 @@ fn shards_of(shards: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
 fn pattern(files: &[&str]) -> String {
     let stems = files.iter().filter_map(|file| file.rsplit_once('.'));
     let names: Vec<&str> = stems.clone().map(|(stem, _)| folder(stem).1).collect();
-    let (dir, _) = folder(files[0]);
+    let (prefix, _) = files[0].split_at(files[0].rfind('/').map_or(0, |at| at + 1));
     let ending = stems.map(|(_, ending)| ending).next().unwrap_or_default();
-    format!("{}{{{}}}.{ending}", before(dir), names.join(","))
+    format!("{prefix}{{{}}}.{ending}", names.join(","))
 }
 
 /// Image folders, with any lists of labels next to them.
-fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
+fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Fault> {
     let root = |image: &&str| {
         let parts: Vec<&str> = image.split('/').collect();
         let at = parts.iter().position(|part| FOLDERS.contains(part))?;
-        (at + 1 < parts.len()).then(|| parts[..at].join("/"))
+        let above = parts[..at].iter().map(|part| format!("{part}/"));
+        (at + 1 < parts.len()).then(|| above.collect::<String>())
     };
     let roots: BTreeSet<String> = images.iter().filter_map(root).collect();
     let mut roots = roots.into_iter();
@@ -192,8 +186,7 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
             spec: String::new(),
         });
     };
-    let above = before(&root);
-    let below = |folder: &str| format!("{above}{folder}/");
+    let below = |folder: &str| format!("{root}{folder}/");
     let is_in = |folder: &&&str| images.iter().any(|image| image.starts_with(&below(folder)));
     let test = FOLDERS[1..].iter().find(is_in);
     let read: Vec<String> = [Some(&"train"), test]
@@ -201,10 +194,10 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
         .flatten()
         .map(|f| below(f))
         .collect();
-    let lists = ending(files, &[".txt", ".csv", ".jsonl"]);
+    let lists = ending(files, &["txt", "csv", "jsonl"]);
     let labels = test.and_then(|test| wave_data::label_files(Path::new(&below(test))));
     let mut labels = labels.unwrap_or_default();
-    for home in read.iter().chain([&above]) {
+    for home in read.iter().chain([&root]) {
         labels.extend(wave_data::METADATA.map(|file| PathBuf::from(format!("{home}{file}"))));
     }
     let wanted = images
@@ -215,7 +208,7 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
         .filter(|list| labels.iter().any(|name| name == Path::new(list)));
     Ok(Chosen {
         files: wanted.chain(lists).map(|file| (*file).to_owned()).collect(),
-        spec: root,
+        spec: root.trim_end_matches('/').to_owned(),
     })
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 
-fn chosen(files: &[&str]) -> Result<(Vec<String>, String), Refusal> {
+fn chosen(files: &[&str]) -> Result<(Vec<String>, String), Fault> {
     let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
     choose(&files, true).map(|chosen| (chosen.files, chosen.spec))
 }

@@ -53,7 +53,7 @@ impl TestImages {
             dataset.test = dataset.train.clone();
         }
         let (_, (source, indices)) = parts(plan, &dataset, None)?;
-        if source.class_names().is_empty() {
+        if dataset.class_names.is_empty() {
             return Err(unlabelled(&dataset.name));
         }
         if indices.is_empty() {
@@ -68,18 +68,20 @@ impl TestImages {
         let (name, n) = (&dataset.name, indices.len());
         detail(|| format!("{name}: {n} test images; {transform:?}"));
         let images = (source, indices);
-        Ok(TestImages::new(name, images, transform, context))
+        let names = &dataset.class_names;
+        Ok(TestImages::new(name, images, names, transform, context))
     }
 
     pub(super) fn new(
         spec: &str,
         (source, indices): (Arc<dyn Source>, Vec<u32>),
+        class_names: &[String],
         transform: &Transform,
         context: &Context,
     ) -> TestImages {
         TestImages {
             spec: spec.into(),
-            class_names: source.class_names().to_vec(),
+            class_names: class_names.to_vec(),
             broken: Arc::new(BrokenImages::new(indices.len())),
             source,
             indices,

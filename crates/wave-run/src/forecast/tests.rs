@@ -11,16 +11,6 @@ const MEMORY: Memory = Memory {
 };
 
 #[test]
-fn the_batch_fills_most_of_the_memory_at_hand() {
-    for (available, images) in [(0, 0), (150, 0), (160, 1), (600, 32), (u64::MAX, 1024)] {
-        assert_eq!(MEMORY.fit(available, 1), images, "{available}");
-    }
-    let images = MEMORY.fit(600, 1);
-    assert!(MEMORY.of_step(images, images) <= 600);
-    assert_eq!(MEMORY.fit(600, 4), 128);
-}
-
-#[test]
 fn recomputing_takes_less() {
     let network = Network::Vit(VitShape::default());
     let memory = |recompute| {

@@ -50,6 +50,8 @@ choices! {
     Fill { Inherit, Mimetic, Timm }
     /// Workload of `wave speed`.
     SpeedMode { Train, Forward, Condense }
+    /// Architecture of a new model.
+    Architecture { Vit, Convmixer, Convnext }
     /// Position embeddings of a new model.
     PositionKind { Learned, Sinusoidal }
     /// Activation after the convolutions of a ConvMixer.

@@ -1,6 +1,6 @@
 //! Groups of keys that several stages share.
 
-use super::{BatchSize, DEFAULT_BATCH, Keep, LrSchedule, PrecisionChoice, Top};
+use super::{DEFAULT_BATCH, Keep, LrSchedule, PrecisionChoice, Top};
 
 keys! {
     /// Keys of every stage that trains on images.
@@ -42,9 +42,8 @@ keys! {
         epochs<N>: f64, 0.0..=1e6;
         /// Number of optimiser steps (or give --epochs)
         steps<N>: u64, 0.0..=1e12;
-        /// Global batch size: a number, or auto (the largest power of two up to 1024 that fits in memory). Choose the
-        /// learning rate to match [default: 128]
-        batch<N>: BatchSize = BatchSize::Images(DEFAULT_BATCH), 1.0..=1e9;
+        /// Global batch size. Choose the learning rate to match [default: 128]
+        batch<N>: usize = DEFAULT_BATCH, 1.0..=1e9;
         /// Gradient accumulation over N micro-batches, to save memory. N must divide the batch, or each rank's share of
         /// it. Batch norms of a ConvMixer see one micro-batch at a time [default: 1]
         accumulate<N>: usize = 1, 1.0..=1e9;
@@ -83,8 +82,6 @@ keys! {
         /// Drop path (stochastic depth): rate at the last layer, rising linearly from 0 at the first
         /// [default: 0]
         drop_path<X>: f64 = 0.0, 0.0..=0.99;
-        /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
-        layer_decay<X>: f64 = 1.0, 0.0..=1.0;
         /// Use Muon for the matrices of blocks, templates and scalers: it orthogonalises their momentum before each
         /// step. AdamW trains the rest. Needs several times fewer epochs far from convergence [default: true for a
         /// condensation that trains weights, else false]

@@ -12,25 +12,6 @@ use wave_ops::{Mode, Precision};
 /// Default batch size.
 pub const DEFAULT_BATCH: usize = 128;
 
-/// Images in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchSize {
-    /// A number of images.
-    Images(usize),
-    /// As many as fit in memory.
-    Auto,
-}
-
-impl BatchSize {
-    /// The number, if it is one.
-    pub fn images(self) -> Option<usize> {
-        match self {
-            BatchSize::Images(n) => Some(n),
-            BatchSize::Auto => None,
-        }
-    }
-}
-
 /// Number of classes in a cache of the ancestor's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
@@ -40,36 +21,28 @@ pub enum Top {
     All,
 }
 
-/// Reads and writes settings that are a number of a range, or one word.
-macro_rules! number_or_word {
-    ($name:ident: $number:ident($range:pat), $word:ident = $text:literal; $wrong:literal) => {
-        impl FromStr for $name {
-            type Err = String;
+impl FromStr for Top {
+    type Err = String;
 
-            fn from_str(text: &str) -> Result<$name, String> {
-                match (text, text.parse()) {
-                    ($text, _) => Ok($name::$word),
-                    (_, Ok(n @ $range)) => Ok($name::$number(n)),
-                    _ => Err(format!($wrong, text)),
-                }
-            }
+    fn from_str(text: &str) -> Result<Top, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(Top::All),
+            (_, Ok(n @ 1..)) => Ok(Top::Most(n)),
+            _ => Err(format!(
+                "cache_top = {text}; expected a number of classes, at least 1, or all"
+            )),
         }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                match self {
-                    $name::$number(n) => n.serialize(to),
-                    $name::$word => $text.serialize(to),
-                }
-            }
-        }
-    };
+    }
 }
 
-number_or_word!(BatchSize: Images(0..), Auto = "auto";
-    "expected a number of images, or auto, not {}");
-number_or_word!(Top: Most(1..), All = "all";
-    "cache_top = {}; expected a number of classes, at least 1, or all");
+impl Serialize for Top {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Top::Most(n) => n.serialize(to),
+            Top::All => "all".serialize(to),
+        }
+    }
+}
 
 /// The smallest and the largest model, as depth and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +112,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(BatchSize, Top, ModelSizes);
+read_as_text!(Top, ModelSizes);
 
 /// Duration of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -161,9 +134,6 @@ impl Duration {
 }
 
 /// Precision and recomputation of blocks, by settings: `auto` is the faster precision of the device.
-///
-/// # Errors
-/// If the processor lacks the instructions.
 pub fn mode(precision: PrecisionChoice, recompute: bool, device: &Device) -> anyhow::Result<Mode> {
     let simd = wave_ops::simd().map_err(|e| request(e.to_string()))?;
     let has_bf16 = simd.has_bf16() || !device.is_cpu();

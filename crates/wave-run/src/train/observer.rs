@@ -5,14 +5,15 @@ use crate::checkpoint::Best;
 use crate::context::Context;
 use crate::progress::Report;
 use crate::run_dir::{Options, RunDir};
-use crate::settings::{Keep, OptimisationValues};
+use crate::settings::Keep;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::json;
+use std::ops::ControlFlow;
 use std::time::Instant;
 use wave_models::Weights;
 use wave_ops::profile::{Work, doing};
-use wave_train::{Batches, Flow, Progress, Scores, State, Variable};
+use wave_train::{Batches, Progress, Scores, State, Variable};
 
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
@@ -85,7 +86,7 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         progress: &Progress,
         state: &State,
         report: &mut Report,
-    ) -> Result<Flow> {
+    ) -> Result<ControlFlow<()>> {
         let p = progress;
         let batch = self.train_run.data.batches().batch_size();
         let steps = self.train_run.resolved.steps;
@@ -103,23 +104,22 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             ));
         }
         self.log(p, batch)?;
-        if p.epoch_ends && p.step < self.train_run.resolved.steps && self.tests_after(p.epoch) {
+        if p.epoch_ends && p.step < steps && self.tests_after(p.epoch) {
             self.test(p, state, report)?;
         }
         let stop = self.context.interrupted();
         self.save(p, state, stop)?;
-        if !stop && p.step < self.train_run.resolved.steps {
+        if !stop && p.step < steps {
             self.stop_early(p.step);
         }
         if let Some(why) = &self.stopped {
             report.line(&format!("stopped: {why}"));
-            return Ok(Flow::Finish);
-        }
-        if stop {
+        } else if stop {
             self.context.ranks().wait(); // the first rank to exit ends all, so wait for the save
-            return Ok(Flow::Stop);
+        } else {
+            return Ok(ControlFlow::Continue(()));
         }
-        Ok(Flow::Continue)
+        Ok(ControlFlow::Break(()))
     }
 
     /// True if an epoch that is not the last ends with a test.
@@ -136,11 +136,8 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
 
     /// Sets [`Observer::stopped`] if patience or time has run out; the same on all ranks.
     pub(super) fn stop_early(&mut self, step: u64) {
-        let OptimisationValues {
-            patience,
-            time_limit,
-            ..
-        } = self.train_run.resolved.optimisation;
+        let own = &self.train_run.resolved.optimisation;
+        let (patience, time_limit) = (own.patience, own.time_limit);
         if patience.is_none() && time_limit.is_none() {
             return;
         }

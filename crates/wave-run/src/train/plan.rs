@@ -11,7 +11,7 @@ use crate::settings::{
 use anyhow::Result;
 use std::ops::Deref;
 use wave_ops::Mode;
-use wave_train::{Batches, Schedule};
+use wave_train::{Batches, Curve, Schedule};
 
 /// Defaults of a stage for settings that are not given.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ impl TrainingData for Data {
     }
 
     fn in_pairs(&self) -> bool {
-        self.augment.mixing.is_some()
+        self.plan.augment.mixing.is_some()
     }
 
     fn context(&self) -> &Context {
@@ -91,9 +91,6 @@ pub struct TrainingPlan {
 
 impl TrainingPlan {
     /// The plan of these settings.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
     pub fn new(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
         settings::check(training)?;
         let given = &training.optimisation;
@@ -133,9 +130,6 @@ impl TrainingPlan {
     }
 
     /// Precision and recomputation of a transformer's blocks on the device.
-    ///
-    /// # Errors
-    /// If the device cannot compute that way.
     pub fn mode(&self, context: &Context) -> Result<Mode> {
         let own = &self.transformer;
         settings::mode(own.precision, own.recompute, context.device())
@@ -170,16 +164,15 @@ impl TrainingPlan {
             plan: self.clone(),
             mode: self.mode(data.context())?,
             steps,
-            schedule: match own.lr_schedule {
-                LrSchedule::Cosine => Schedule::Cosine {
-                    peak: self.lr,
-                    steps,
-                    warmup,
-                    floor: own.min_lr_ratio,
-                },
-                LrSchedule::Triangular => Schedule::Triangular {
-                    peak: self.lr,
-                    steps,
+            schedule: Schedule {
+                peak: self.lr,
+                steps,
+                curve: match own.lr_schedule {
+                    LrSchedule::Cosine => Curve::Cosine {
+                        warmup,
+                        floor: own.min_lr_ratio,
+                    },
+                    LrSchedule::Triangular => Curve::Triangular,
                 },
             },
         })

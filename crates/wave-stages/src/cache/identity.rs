@@ -10,9 +10,6 @@ use wave_run::data::{self, Data};
 
 /// Incremented whenever the same settings give other outputs or other files.
 const FORMAT_VERSION: u32 = 2;
-/// The problem with older versions, for a message.
-const OLD_FORMAT: &str = "it was written by a version of wave that did not compare the content of all \
-    images, so they may have changed since";
 /// Keys for human readers, each with the key that it explains.
 const NOTES: [(&str, &str); 3] = [
     ("ancestor", "ancestor_sha256"),
@@ -51,7 +48,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "images": data.train.len(),
         "input": steps,
         "augmentation": augmentation(data),
-        "view_seed": data.view_seed,
+        "view_seed": data.plan.view_seed,
         "cache_top": format.kept.map_or(json!("all"), Value::from),
     });
     if format.output == AncestorOutput::Features {
@@ -89,10 +86,6 @@ pub(super) fn digest(manifest: &Value) -> String {
 
 /// The first difference between a manifest and the one that a run needs, if any.
 pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
-    let version = found["format_version"].as_u64();
-    if version.is_some_and(|version| version < FORMAT_VERSION.into()) {
-        return Some(OLD_FORMAT.into());
-    }
     let keys = wanted.as_object().into_iter().flat_map(|map| map.keys());
     let differs = |key: &&String| !is_note(key) && found[key.as_str()] != wanted[key.as_str()];
     let describe = |key: &String| {
@@ -123,7 +116,7 @@ fn augmentation(data: &Data) -> String {
         erasing,
         mixing: _,  // refused
         repeats: _, // refused
-    } = &data.augment;
+    } = &data.plan.augment;
     let parts = [
         (*crop_padding > 0).then(|| format!("crop_padding {crop_padding}")),
         flip.then(|| "flip".to_owned()),

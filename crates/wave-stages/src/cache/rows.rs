@@ -153,7 +153,6 @@ impl Rows {
         Ok(Rows { images, table })
     }
 
-    /// The rows of all, concatenated.
     fn joined(all: &[Rows]) -> Result<Rows> {
         let join = |name: &String| {
             let parts: Vec<&Tensor> = all.iter().map(|rows| &rows.table[name]).collect();
@@ -203,7 +202,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// A view of a source with `source_images` images.
     pub(super) fn new(shards: &[Rows], format: Format, source_images: usize) -> Result<View> {
         let rows = match shards {
             [] => Rows::none(format)?,
@@ -278,7 +276,6 @@ impl View {
     }
 }
 
-/// `ln sum exp z`
 fn log_sum_exp(z: impl Iterator<Item = f64> + Clone) -> f64 {
     let max = z.clone().fold(f64::NEG_INFINITY, f64::max);
     if !max.is_finite() {

@@ -1,37 +1,27 @@
-//! The sizes that a condensation trains, and their cost: values, memory and compute.
+//! The sizes that a condensation trains, and their cost: values, memory, compute and time.
 
-use super::CondensePlan;
+use super::{CondensePlan, start};
 use crate::ancestor::Ancestor;
+use crate::timing::{WARM_UP, descend, random, variables};
 use anyhow::Result;
-use std::path::Path;
-use wave_learngene::Part;
-use wave_models::vit::VitShape;
+use candle_core::Tensor;
+use wave_learngene::{Learngene, Part, Reach};
+use wave_models::vit::{self, VitShape};
 use wave_ops::Mode;
-use wave_run::context::Context;
-use wave_run::forecast::{self, Memory};
-use wave_run::settings::{Duration, Trained};
+use wave_run::forecast::Memory;
+use wave_run::settings::{Auxiliary, Condense, Duration, TemplateStart, Trained};
 use wave_run::train;
 
 impl CondensePlan {
-    /// Sets an automatic batch size to one that fits the largest auxiliary in memory, and returns it as a setting.
-    pub(super) fn fit_batch(
-        &mut self,
-        earlier: Option<&Path>,
-        context: &Context,
-    ) -> Result<Option<(String, toml::Value)>> {
-        // Before the data is read: channels and classes have little effect here.
-        let here = self.clone();
-        let memory = |mode| here.memory(None, mode);
-        forecast::fit_batch(&mut self.data, &self.training, memory, earlier, context)
-    }
-
-    /// The total work of its steps, in multiply-adds times the unit of its duration: epochs or steps.
+    /// The total work of its steps, in multiply-adds times the unit of its duration: epochs or steps. At least 1, so
+    /// that it has a share in that of all levels.
     pub(super) fn work_in_all(&self) -> f64 {
         let length = match self.training.duration {
             Duration::Epochs(epochs) => epochs,
             Duration::Steps(steps) => steps as f64,
         };
-        length * self.work.iter().sum::<f64>() / self.work.len().max(1) as f64
+        let mean = self.work.iter().sum::<f64>() / self.work.len().max(1) as f64;
+        (length * mean).max(1.0)
     }
 
     pub(super) fn largest(&self) -> VitShape {
@@ -39,8 +29,14 @@ impl CondensePlan {
         self.auxiliary.with_size(depth, width)
     }
 
+    /// The sizes whose composed weights train, if they do.
+    pub(super) fn reach(&self, gene: &Learngene) -> Option<Reach> {
+        let (depth, width) = self.sizes.largest();
+        (self.train == Trained::Weights).then(|| gene.reach(depth, width))
+    }
+
     /// Parameters of templates, scaler bank and the auxiliary's other weights, as counted by
-    /// [`wave_learngene::Learngene::ledger`].
+    /// [`Learngene::ledger`].
     pub(super) fn ledger(&self) -> [(&'static str, usize); 3] {
         let a = &self.auxiliary;
         [
@@ -93,10 +89,36 @@ fn composed(shape: &VitShape) -> usize {
     shape.depth * Part::ALL.map(of_part).iter().sum::<usize>()
 }
 
+/// Seconds of each step of a condensation whose ancestor outputs are already computed.
+pub(crate) fn step_seconds(
+    shape: &VitShape,
+    images: &Tensor,
+    targets: &Tensor,
+    how: Mode,
+    steps: usize,
+) -> Result<Vec<f64>> {
+    let settings = Condense {
+        auxiliary: Auxiliary::from(shape),
+        template_start: Some(TemplateStart::Xavier), // faster to initialise
+        ..Condense::default()
+    };
+    let plan = CondensePlan::new(&settings)?.on(shape.channels, shape.classes);
+    let gene = start(&plan, 0)?;
+    let variables = variables(gene.tensors(), images.device())?;
+    let live = gene.with_tensors(&train::tracked(&variables));
+    let teacher = random(&[targets.dim(0)?, shape.classes], images.device())?;
+    let step = || -> candle_core::Result<Tensor> {
+        let weights = live.stacked_weights(shape)?;
+        let logits = vit::logits_in(how, shape, &weights, images, None)?;
+        plan.objective
+            .loss(&logits, Some(&teacher), || Ok(targets.clone()))
+    };
+    descend(images.device(), &variables, WARM_UP, steps, step)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wave_run::settings::{Auxiliary, Condense};
 
     #[test]
     fn what_is_trained_is_counted_before_it_is_made() {

@@ -1,19 +1,26 @@
-//! The output of `wave condense --dry-run`.
+//! A condensation in words: the output of `--dry-run`, the configuration and the card of its templates.
 
-use super::{CondensePlan, levels, planner, start, step_seconds};
+use super::training::Distillation;
+use super::{CondensePlan, checked, planner, start, step_seconds};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
+use crate::cache;
+use crate::elastic;
 use crate::timing::examples;
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use wave_artefacts::templates::{self, Description, TemplateDir};
+use wave_artefacts::templates::{self, TemplateDir};
 use wave_data::Transform;
+use wave_hub::{PAPER, TemplateConfig};
+use wave_learngene::Learngene;
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::forecast::{Step, bytes, checkpoint, duration};
 use wave_run::recipe::to_table;
 use wave_run::run_dir;
-use wave_run::settings::{Condense, DEFAULT_BATCH, Trained};
+use wave_run::settings::{Condense, Trained};
+use wave_run::train::Outcome;
 
 /// Training images of ImageNet, assumed if no data is named.
 const IMAGENET: usize = 1_281_167;
@@ -37,7 +44,7 @@ pub fn describe(
     if let Some(text) = text {
         return Ok(text);
     }
-    let plans = super::level_plans(&levels::checked(&settings)?, context)?;
+    let (_, plans) = checked(&settings, context)?;
     let levels = plans.len();
     let of_level = |(at, plan): (usize, CondensePlan)| {
         let text = describe_level(plan, ancestor.as_deref(), context)?;
@@ -80,7 +87,7 @@ pub fn untrained(
 ) -> Result<TemplateDir> {
     let (settings, ancestor, _) = filled(settings, ancestor, context)?;
     let ancestor = ancestor.as_deref();
-    let mut plans = super::level_plans(&levels::checked(&settings)?, context)?;
+    let (_, mut plans) = checked(&settings, context)?;
     let last = plans.remove(plans.len() - 1);
     let (mut plan, data) = opened(last, ancestor, context)?;
     let features = plan.output(ancestor) == AncestorOutput::Features;
@@ -92,26 +99,25 @@ pub fn untrained(
         Some(data) => data.transform.clone(),
         None => Transform::new(plan.auxiliary.image_size, half(), half()),
     };
-    let about = Description {
-        transform: &transform,
-        label_names: data.map_or_else(Vec::new, |data| data.class_names),
-        provenance: json!({
-            "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
-            "widths": plan.sizes.widths,
-        }),
-        accuracies: Vec::new(),
-        shapes: Vec::new(),
-    };
-    Ok(templates::in_memory(gene, about))
+    let names = data.map_or_else(Vec::new, |data| data.class_names);
+    let provenance = json!({
+        "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+        "widths": plan.sizes.widths,
+    });
+    Ok(TemplateDir {
+        config: templates::config(&gene, &transform, names, provenance),
+        learngene: gene,
+        transform,
+        digest: String::new(),
+    })
 }
 
-/// A plan with its data, if it names any, and the batch size resolved.
+/// A plan with its data, if it names any.
 fn opened(
-    mut plan: CondensePlan,
+    plan: CondensePlan,
     ancestor: Option<&Ancestor>,
     context: &Context,
 ) -> Result<(CondensePlan, Option<Data>)> {
-    plan.fit_batch(None, context)?;
     if plan.data.spec.is_none() {
         return Ok((plan, None)); // channels and classes stay ImageNet's
     }
@@ -132,11 +138,11 @@ fn describe_level(
             plan.training.resolve(data)?; // only as a check
             let images = data.train_indices.len();
             let per_epoch = data.loader.steps_per_epoch();
-            (&*data.spec, images, data.batch, per_epoch)
+            (&*data.spec, images, data.plan.batch, per_epoch)
         }
         None => {
             let images = plan.data.train_limit.map_or(IMAGENET, |n| n.min(IMAGENET));
-            let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
+            let batch = plan.data.batch;
             let per_epoch = (images / batch.max(1)).max(1);
             ("not given; assuming ImageNet", images, batch, per_epoch)
         }
@@ -178,10 +184,7 @@ fn describe_level(
         Trained::Weights => "composed weights",
         Trained::Factors => "templates and scalers",
     };
-    let optimiser = match plan.training.muon {
-        true => "Muon",
-        false => "AdamW",
-    };
+    let optimiser = if plan.training.muon { "Muon" } else { "AdamW" };
     text += &format!("trains {trained} with {optimiser}\n");
     let twin = largest.parameter_count();
     let sums = [("transferred", values), ("plain ViT", twin)];
@@ -198,9 +201,7 @@ fn describe_level(
     text += &format!("{steps} steps of {batch} images ({epochs:.1} epochs)\n");
     text += &step.words();
     text += &checkpoint(plan.values_in_training(), plan.training.ema.is_some());
-    if let Some(cache) = &plan.cache {
-        cache.check()?;
-        let room = cache.bytes_per_image(output, classes);
+    if let Some(room) = cache::bytes_per_image(&plan.given.outputs, output, classes)? {
         text += &format!(
             "the cache takes {room} bytes per image and view, {} per view\n",
             bytes((room * images) as f64)
@@ -212,7 +213,8 @@ fn describe_level(
     }
     // Forward and backward: three times the multiply-adds, two operations each.
     let operations = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
-    let (input, targets) = examples(&few, TIMED, context.device())?;
+    let (input, device) = ((a.channels, a.image_size), context.device());
+    let (input, targets) = examples(input, classes, TIMED, device)?;
     let seconds = step_seconds(&few, &input, &targets, mode, 1)?[0];
     let rate = 6.0 * few.multiply_adds() as f64 * TIMED as f64 / seconds;
     text += &format!(
@@ -245,4 +247,79 @@ pub fn print_recipe(settings: &Condense, context: &Context) -> Result<String> {
     let recipe = run_dir::of_stage("condense", &to_table(&settings)?);
     let text = text.lines().map(|line| format!("# {line}\n"));
     Ok(text.collect::<String>() + &toml::to_string(&recipe)?)
+}
+
+/// The condition of the accuracies.
+const EXPANDED: &str = "expanded without data";
+
+/// The description of a condensed `gene`, with its accuracies; `grown` are the templates that it started from.
+pub(super) fn description(
+    recipe: &str,
+    of: &Distillation,
+    grown: Option<&TemplateDir>,
+    outcome: &Outcome,
+    gene: &Learngene,
+) -> Result<TemplateConfig> {
+    let Distillation { plan, data, .. } = *of;
+    let targets = of.distill_targets.as_ref();
+    let ancestor = targets.map(|targets| targets.shown.ancestor);
+    let mut provenance = json!({
+        "recipe": recipe,
+        "version": env!("CARGO_PKG_VERSION"),
+        "ancestor": ancestor.map(Ancestor::describe),
+        "ancestor_output": targets.map(|targets| targets.shown.output.to_string()),
+        "ancestor_sha256": ancestor.map(|a| &a.digest),
+        "origin": ancestor.map(|a| &a.origin),
+        "data": data.spec,
+        "training_images": data.train_indices.len(),
+        "seed": of.resolved.seed,
+        "steps": outcome.steps,
+        "epochs": outcome.epochs,
+        "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+        "widths": plan.sizes.widths,
+    });
+    let mut known = Vec::new();
+    if let Some(TemplateDir { config, .. }) = grown {
+        known.extend(config.accuracies.iter().map(|a| (a.depth, a.width)));
+        let sizes = &plan.sizes;
+        let before = |key: &str| config.sampled(key).into_iter().map(|n| n as usize);
+        let depths = before("depths").chain([sizes.depths.0, sizes.depths.1]);
+        let depths: BTreeSet<usize> = depths.collect();
+        let widths = before("widths").chain(sizes.widths.iter().copied());
+        let widths: BTreeSet<usize> = widths.collect();
+        provenance["depths"] = json!([depths.first(), depths.last()]);
+        provenance["widths"] = json!(widths);
+        provenance["grown"] = config.provenance.clone();
+    }
+    let mut about = elastic::description(gene, &plan.sizes, &known, data, EXPANDED, provenance)?;
+    if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
+        about.provenance["prompts"] = json!(named.prompts);
+    }
+    Ok(about)
+}
+
+/// The card of templates with this configuration.
+pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
+    let (accuracies, provenance) = (&config.accuracies, &config.provenance);
+    let a = &gene.auxiliary;
+    let mut body = format!(
+        "Weight templates for vision transformers of any depth and of any width that is a multiple of {}. {PAPER}",
+        a.head_width(),
+    );
+    body += &templates::card_accuracies(gene, accuracies, EXPANDED);
+    body += "\n| values in the file | |\n|---|---|\n";
+    for (name, n) in gene.ledger() {
+        body += &format!("| {name} | {n} |\n");
+    }
+    body += &templates::card_use(gene, config);
+    let recipe = match &provenance["recipe"] {
+        Value::String(name) if name != "condense" => format!(" {name}.toml"),
+        _ => String::new(),
+    };
+    body += &format!("\n## Made by\n\n```sh\nwave condense{recipe}\n```\n");
+    let title = format!(
+        "Weight templates, {}",
+        provenance["data"].as_str().unwrap_or("wave")
+    );
+    templates::card(gene, accuracies, provenance, &title, &body)
 }

@@ -1,14 +1,68 @@
-//! The plan of a condensation that adds a level to templates.
+//! Templates that grow: the levels of a condensation, each of which grows the templates of the one before, and the plan
+//! that adds a level to templates.
 
 use super::CondensePlan;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use wave_artefacts::model::shape_in_words;
 use wave_artefacts::templates::TemplateDir;
 use wave_learngene::{Level, Plan};
 use wave_models::vit::VitShape;
 use wave_run::error::request;
-use wave_run::recipe::{merge, to_table};
+use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::{Auxiliary, Condense};
+
+/// The settings of each level; a single one if `levels` is not given.
+pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
+    let Some(levels) = &settings.levels else {
+        return Ok(vec![settings.clone()]);
+    };
+    if levels.is_empty() {
+        return Err(request(
+            "levels is empty; give the changes of at least one level",
+        ));
+    }
+    let mut common = to_table(settings)?;
+    common.remove("levels");
+    let of_level = |(at, changes): (usize, &toml::Table)| {
+        let mut table = common.clone();
+        if at > 0 {
+            table.remove("templates"); // the first level's
+        }
+        merge(&mut table, changes);
+        let parsed: Condense = parse(&table, "condense", &format!("level {at} of levels"), &[])?;
+        if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) {
+            return Err(request(format!(
+                "level {at} of levels grows the level before it; remove grow and levels there"
+            )));
+        }
+        Ok(parsed)
+    };
+    levels.iter().enumerate().map(of_level).collect()
+}
+
+/// The plans of all levels; the first grows `templates`, if given.
+pub(super) fn plans(
+    levels: &[Condense],
+    templates: Option<&TemplateDir>,
+) -> Result<Vec<CondensePlan>> {
+    let mut plans: Vec<CondensePlan> = Vec::new();
+    for (at, settings) in levels.iter().enumerate() {
+        let plan = match (plans.last(), templates) {
+            (Some(before), _) => {
+                let given = settings.templates.is_some();
+                let smaller = leveled(before.templates.clone(), before.sizes.largest());
+                CondensePlan::new(settings)?.grows(&smaller, &before.auxiliary, given)
+            }
+            (None, Some(templates)) => grown(settings, templates),
+            (None, None) => CondensePlan::new(settings),
+        };
+        plans.push(match levels.len() {
+            1 => plan?,
+            _ => plan.with_context(|| format!("level {at} of levels"))?,
+        });
+    }
+    Ok(plans)
+}
 
 /// The plan for growing templates: settings that are not given are taken from the templates.
 pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<CondensePlan> {
@@ -39,10 +93,11 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
         ));
     }
     let plan = templates.learngene.plan.clone();
-    let told = &templates.config.provenance;
-    match told.depths.iter().max().zip(told.widths.iter().max()) {
+    let sampled = |key| templates.config.sampled(key).into_iter();
+    let most = |key| sampled(key).map(|n| n as usize).max();
+    match most("depths").zip(most("widths")) {
         _ if !plan.levels.is_empty() => Ok(plan),
-        Some((depth, width)) => Ok(leveled(plan, (*depth, *width))),
+        Some(size) => Ok(leveled(plan, size)),
         None => Err(request(
             "grow: the templates do not record the sizes they were condensed for; condense them \
              with --depths and --widths",
@@ -97,7 +152,7 @@ impl CondensePlan {
         }
         let (depth, width) = self.sizes.largest();
         if !given {
-            let added = Plan::default_budget(width, smaller.template_size)?;
+            let added = Plan::default_budget(width, smaller.template_size);
             self.templates.counts = smaller.counts.clone();
             for (part, set) in &smaller.sets {
                 *self.templates.counts.entry(set.clone()).or_default() += added.n_templates(*part);
@@ -121,10 +176,5 @@ impl CondensePlan {
         let levels = smaller.levels.iter().cloned().chain([level]).collect();
         self.templates = self.templates.with_levels(levels)?;
         Ok(self)
-    }
-
-    /// The plan of its templates, with its condensed sizes as a level.
-    pub(super) fn leveled(&self) -> Plan {
-        leveled(self.templates.clone(), self.sizes.largest())
     }
 }

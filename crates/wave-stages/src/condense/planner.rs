@@ -22,9 +22,7 @@ use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::recipe::{merge, to_table};
-use wave_run::settings::{
-    Auxiliary, BatchSize, Condense, ModelSizes, PrecisionChoice, TemplateStart,
-};
+use wave_run::settings::{Auxiliary, Condense, ModelSizes, PrecisionChoice, TemplateStart};
 
 mod rates;
 mod words;
@@ -87,14 +85,12 @@ pub(super) fn plan(
     let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
     let sizes = settings.sizes.unwrap_or_default();
-    let mut frame = Frame::new(&mut settings, sizes)?;
+    let frame = Frame::new(&mut settings, sizes)?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let (plan, data) = plan.with_data(ancestor, context)?;
     let output = plan.output(ancestor);
-    let VitShape {
-        channels, classes, ..
-    } = plan.auxiliary;
-    let of_size = |size| Ok(frame.plan(&settings, size)?.on(channels, classes));
+    let own = plan.auxiliary;
+    let of_size = |size| Ok(frame.plan(&settings, size)?.on(own.channels, own.classes));
     let mut rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
     let most_views = match ancestor {
         Some(ancestor) if settings.outputs.cache.is_none() => ancestor.most_views(&data, output),
@@ -102,11 +98,8 @@ pub(super) fn plan(
     };
     rates.ancestor_in_steps = most_views == 0;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data, most_views);
-    if frame.own_start
-        && given.template_start.is_none()
-        && frame.in_all(&time, &rates) >= LEVELS_FROM
-    {
-        (frame.own_start, settings.template_start) = (false, None);
+    if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
+        settings.template_start = None;
     }
     let mut levels = frame.levels(&settings, &time, &rates)?;
     let given = &settings.training.optimisation;
@@ -117,7 +110,7 @@ pub(super) fn plan(
         level.lr = given.lr.unwrap_or(level.lr);
     }
     let source = (&data, ancestor, output);
-    let text = words::describe(&frame, &levels, &time, &rates, source, minutes);
+    let text = words::describe(&frame, &levels, &time, &rates, source, &settings);
     write_levels(&mut settings, &frame, &levels);
     Ok((settings, text))
 }
@@ -148,7 +141,7 @@ fn data_settings(
 ) -> Result<()> {
     let spec = settings.training.images.data.as_deref();
     let dataset = data::open(spec, context)?;
-    let classes = dataset.train.class_names().len();
+    let classes = dataset.class_names.len();
     match ancestor {
         Some(ancestor) => {
             let output = settings.ancestor_output;
@@ -195,7 +188,7 @@ fn data_settings(
         )));
     }
     let optimisation = &mut training.optimisation;
-    optimisation.batch.get_or_insert(BatchSize::Images(batch));
+    optimisation.batch.get_or_insert(batch);
     optimisation.weight_decay.get_or_insert(0.05);
     optimisation.test_epochs.get_or_insert(0);
     let precision = &mut training.transformer.precision;
@@ -257,8 +250,11 @@ struct Frame {
     sizes: ModelSizes,
     widths: Vec<usize>,
     template_size: usize,
-    /// True if the largest size begins with the ancestor's weights.
-    own_start: bool,
+}
+
+/// True if the largest size begins with the ancestor's weights.
+fn starts_from_ancestor(settings: &Condense) -> bool {
+    settings.template_start == Some(TemplateStart::Ancestor)
 }
 
 impl Frame {
@@ -292,7 +288,6 @@ impl Frame {
             sizes,
             widths,
             template_size,
-            own_start: settings.template_start == Some(TemplateStart::Ancestor),
         })
     }
 
@@ -323,7 +318,7 @@ impl Frame {
             return given.clone();
         }
         // The ancestor's weights are kept as far as templates can hold them.
-        let (layers, most) = match self.own_start {
+        let (layers, most) = match starts_from_ancestor(settings) {
             true => (usize::MAX, usize::MAX),
             false => (LAYERS_OF_TEMPLATES, MOST_TEMPLATES),
         };
@@ -345,6 +340,7 @@ impl Frame {
     fn levels(&self, settings: &Condense, time: &Time, rates: &Rates) -> Result<Vec<LevelPlan>> {
         let ModelSizes { least, most } = self.sizes;
         let of_epoch = |sizes: &Sizes| time.images * rates.of_sizes(sizes, time.batch as f64);
+        let own_start = starts_from_ancestor(settings);
         let in_all = self.in_all(time, rates);
         if in_all < LEAST_EPOCHS {
             return Err(request(format!(
@@ -374,9 +370,9 @@ impl Frame {
         }
         let mut all = level((least.0, most.0), &self.widths, UNGROWN, 1e-3);
         let last = &levels[levels.len() - 1].sizes;
-        if in_all < LEVELS_FROM || self.own_start || settings.templates.is_some() {
+        if in_all < LEVELS_FROM || own_start || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
-            if !self.own_start {
+            if !own_start {
                 let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= LAST_EPOCHS;
                 shrink(&mut all.sizes, last, fits);
             }
@@ -459,7 +455,7 @@ impl Time {
             let of_one = rates.ancestor + rates.loading;
             let affordable = (FIRST_VIEW * all / of_one) as usize;
             if affordable < images && of_images.train_limit.is_none() {
-                images = affordable.max(data.batch);
+                images = affordable.max(data.plan.batch);
                 of_images.train_limit = Some(images);
             }
             let view = images as f64 * of_one;
@@ -483,7 +479,7 @@ impl Time {
         let tests = affordable.min(tested) as f64 * of_one;
         Time {
             images: images as f64,
-            batch: data.batch,
+            batch: data.plan.batch,
             ancestor,
             tests,
             training: (all - ancestor - tests).max(1.0),

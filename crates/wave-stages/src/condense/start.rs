@@ -10,7 +10,7 @@ use rand_distr::{Distribution, StandardNormal};
 use wave_artefacts::model::{Network, shape_in_words};
 use wave_artefacts::templates::TemplateDir;
 use wave_data::Transform;
-use wave_init::{DirectMethod, Positions};
+use wave_init::{Choices, DirectMethod, Positions};
 use wave_learngene::{Learngene, Part, Templates, factorised, seed_templates};
 use wave_learngene::{ramp_scalers, random_scalers, share_scalers, telg_scalers};
 use wave_models::Weights;
@@ -50,10 +50,17 @@ pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<
     if plan.given.template_start != TemplateStart::Ancestor {
         return Ok(());
     }
+    // The classifier may differ.
+    let headless = |shape: &VitShape| VitShape {
+        classes: 0,
+        norm_eps: vit::LAYER_NORM_EPS,
+        ..shape.clone()
+    };
+    let own = headless(&plan.auxiliary);
     let found = match ancestor {
         None => "there is none".to_owned(),
         Some(ancestor) => match &ancestor.network {
-            Network::Vit(shape) if same_network(shape, &plan.auxiliary) => return Ok(()),
+            Network::Vit(shape) if headless(shape) == own => return Ok(()),
             Network::Vit(shape) => format!("it has {}", shape_in_words(shape)),
             _ => format!("it is {}", ancestor.describe()),
         },
@@ -63,16 +70,6 @@ pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<
          {found}; change the auxiliary, or use another template_start",
         shape_in_words(&plan.auxiliary)
     )))
-}
-
-/// True if weights of one shape fit the other, except for the classifier.
-fn same_network(a: &VitShape, b: &VitShape) -> bool {
-    let headless = |shape: &VitShape| VitShape {
-        classes: 0,
-        norm_eps: vit::LAYER_NORM_EPS,
-        ..shape.clone()
-    };
-    headless(a) == headless(b)
 }
 
 /// The templates and scalers nearest to the ancestor's weights, and its other weights, in place of those of `gene`.
@@ -143,15 +140,21 @@ pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         TemplateStart::Mimetic => DirectMethod::Mimetic,
         TemplateStart::Xavier | TemplateStart::Ancestor => DirectMethod::Xavier,
     };
-    let mut options = wave_init::DirectOptions::new(method);
-    if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
-        options.positions = Positions::Learned; // sines come in fours
-    }
+    // Sines come in fours.
+    let fours = [a, &two].iter().all(|shape| shape.width.is_multiple_of(4));
+    let choices = Choices {
+        positions: Some(match method {
+            DirectMethod::Mimetic if fours => Positions::Sinusoidal,
+            _ => Positions::Learned,
+        }),
+        position_scale: Some(1.0),
+        ..Choices::default()
+    };
     if method == DirectMethod::Mimetic {
-        let layers = vit::stack(&crate::init::fill(&two, &options, seed)?, 2)?;
+        let layers = vit::stack(&wave_init::initialise(&two, method, &choices, seed)?, 2)?;
         for part in [Part::Qkv, Part::Proj] {
             let set = &plan.templates.sets[&part];
-            let weights = &layers[&part.stacked_name()];
+            let weights = &layers[part.stacked_name()];
             let t = seed_templates(&plan.templates, part, &templates[set], weights, &two)?;
             templates.insert(set.clone(), t);
         }
@@ -170,8 +173,7 @@ pub(super) fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     };
     // The methods agree outside the templates, except for positions; Xavier avoids decomposing mimetic
     // attention in every layer.
-    options.method = DirectMethod::Xavier;
-    let fresh = crate::init::fill(a, &options, seed)?;
+    let fresh = wave_init::initialise(a, DirectMethod::Xavier, &choices, seed)?;
     let mut inherited = vit::stack(&fresh, a.depth)?;
     inherited.retain(|name, _| !plan.templates.composes(name));
     Ok(Learngene {

@@ -15,43 +15,23 @@ use wave_models::{Weights, resample};
 use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
 use wave_run::progress::Passes;
-use wave_run::settings::Trained;
 use wave_run::train::{self, Parameters, Resolved, Trainable};
-use wave_train::{MicroBatch, Rate, Scores, Variable};
+use wave_train::{MicroBatch, Scores, Variable};
 
 /// Prefix of the names of composed weights that train.
 const PREFIX: &str = "composed.";
 
-/// The values that the optimiser updates.
-pub(super) enum Updated {
-    /// Templates and scalers, with gradients through their composition.
-    Factors,
-    /// The composed weights for models of these sizes. After each step, templates and scalers move towards the
-    /// nearest composition (see [`Learngene::nearer`]).
-    Weights(Reach),
-}
-
-impl Updated {
-    /// The values that a plan updates for its learngene.
-    pub(super) fn of(plan: &CondensePlan, gene: &Learngene) -> Updated {
-        let largest = plan.largest();
-        match plan.train {
-            Trained::Factors => Updated::Factors,
-            Trained::Weights => Updated::Weights(gene.reach(largest.depth, largest.width)),
-        }
-    }
-}
-
 /// A learngene in training, starting from `gene`.
 pub(super) struct Distillation<'a> {
     pub(super) plan: &'a CondensePlan,
-    pub(super) updated: Updated,
+    /// The sizes whose composed weights the optimiser updates; after each step, templates and scalers move towards the
+    /// nearest composition (see [`Learngene::nearer`]). `None` if it updates templates and scalers, with gradients
+    /// through their composition.
+    pub(super) reach: Option<Reach>,
     /// The learngene before the first step.
     pub(super) gene: &'a Learngene,
     pub(super) resolved: &'a Resolved,
     pub(super) data: &'a Data,
-    /// The ancestor's outputs that the auxiliary learns.
-    pub(super) output: AncestorOutput,
     pub(super) distill_targets: Option<DistillTargets<'a>>,
 }
 
@@ -64,29 +44,27 @@ impl Trainable for Distillation<'_> {
         let (gene, resolved) = (self.gene, self.resolved);
         let variable = |(name, t): &(String, Tensor)| {
             let mut v = train::variable(name, t, resolved, gene.auxiliary.depth, device)?;
-            v.rate = Rate::Uniform(1.0);
             if name.starts_with("templates.") {
                 v.weight_decay = resolved.weight_decay;
             } else if name.starts_with("bank.") {
                 let ratio = self.plan.given.scaler_lr_ratio.unwrap_or(1.0);
-                v.rate = Rate::Uniform(ratio as f32);
+                v.rate = Some(ratio as f32);
                 v.weight_decay = 0.0;
             }
             Ok(v)
         };
         let all = gene.tensors();
         let mut variables: Vec<Variable> = all.iter().map(variable).collect::<Result<_>>()?;
-        let Updated::Weights(sizes) = &self.updated else {
+        let Some(reach) = &self.reach else {
             return Ok(variables);
         };
         for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
-            v.rate = Rate::Frozen;
+            v.rate = None;
         }
-        for (part, t) in gene.composed(sizes)? {
-            let v = train::variable(&part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
+        for (part, t) in gene.composed(reach)? {
+            let v = train::variable(part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
             variables.push(Variable {
                 name: format!("{PREFIX}{part}"),
-                rate: Rate::Uniform(1.0),
                 ..v
             });
         }
@@ -108,14 +86,15 @@ impl Trainable for Distillation<'_> {
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
         let targets = self.distill_targets.as_ref();
+        let output = targets.map(|t| t.shown.output);
         let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         let weights = self.weights(live, &shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let images = resample::images(images, shape.image_size)?;
         let outputs = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
-        match (&targets, self.output) {
-            (Some(features), AncestorOutput::Features) => {
+        match (&targets, output) {
+            (Some(features), Some(AncestorOutput::Features)) => {
                 wave_learngene::feature_distance(&outputs, features)
             }
             (scores, _) => plan.objective.loss(&outputs, scores.as_ref(), || {
@@ -167,10 +146,10 @@ impl Distillation<'_> {
         shape: &VitShape,
     ) -> candle_core::Result<Weights> {
         let gene = self.gene.with_tensors(&live.weights);
-        match &self.updated {
+        match &self.reach {
             // Composed in every step, since the templates change.
-            Updated::Factors => gene.stacked_weights(shape),
-            Updated::Weights(sizes) => gene.weights_from(&composed(&live.weights), sizes, shape),
+            None => gene.stacked_weights(shape),
+            Some(reach) => gene.weights_from(&composed(&live.weights), reach, shape),
         }
     }
 
@@ -181,7 +160,7 @@ impl Distillation<'_> {
         live: &Parameters,
         [moved, next]: [&VitShape; 2],
     ) -> candle_core::Result<()> {
-        let Updated::Weights(sizes) = &self.updated else {
+        let Some(reach) = &self.reach else {
             return Ok(());
         };
         let _measured = doing(Work::Composition);
@@ -189,10 +168,10 @@ impl Distillation<'_> {
         let values: Weights = live.variables.iter().map(value).collect();
         let gene = self.gene.with_tensors(&values);
         let weights = composed(&values);
-        let gene = gene.nearer(&weights, sizes, &gene.reads(moved))?;
+        let gene = gene.nearer(&weights, reach, &gene.reads(moved))?;
         let mut now: Weights = gene.tensors().into_iter().collect();
         now.retain(|name, _| is_factor(name));
-        for (part, t) in gene.refreshed(&weights, sizes, &gene.reads(next))? {
+        for (part, t) in gene.refreshed(&weights, reach, &gene.reads(next))? {
             now.insert(format!("{PREFIX}{part}"), t);
         }
         for v in &live.variables {

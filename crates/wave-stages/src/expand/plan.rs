@@ -1,15 +1,15 @@
-//! The plan of an expansion: its settings, then its templates, size and data.
+//! The plan of an expansion: its settings, then its templates, size and data; and the text that describes it.
 
 use super::DEFAULTS;
-use crate::budget::{self, Candidate, Limits};
+use crate::budget::{self, Candidate};
 use crate::record::Record;
 use anyhow::Result;
 use std::path::Path;
 use toml::{Table, Value};
 use wave_artefacts::delta;
 use wave_artefacts::layout::Layout;
-use wave_artefacts::model::Network;
-use wave_artefacts::templates::TemplateDir;
+use wave_artefacts::model::{Model, Network, shape_in_words};
+use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_data::Transform;
 use wave_learngene::{Learngene, Level};
 use wave_models::vit::VitShape;
@@ -17,6 +17,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
+use wave_run::locate::on_hub;
 use wave_run::recipe::to_table;
 use wave_run::settings::{self, Expand, ExpandValues, Fill, FirstScalers};
 use wave_run::train::{Resolved, TrainingPlan};
@@ -26,9 +27,6 @@ use wave_run::train::{Resolved, TrainingPlan};
 pub struct ExpandPlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    /// The limits within which a size is chosen, if any.
-    limits: Limits,
-    /// All other settings.
     pub(super) given: ExpandValues,
     /// Data to fit scalers on, if any.
     pub data: DataPlan,
@@ -42,7 +40,6 @@ impl ExpandPlan {
         settings::check(settings)?;
         Ok(ExpandPlan {
             table: to_table(settings)?,
-            limits: Limits::new(settings)?,
             given: settings.clone().into(),
             data: DataPlan::new(&settings.training)?,
             training: TrainingPlan::new(&settings.training, DEFAULTS)?,
@@ -56,30 +53,6 @@ impl ExpandPlan {
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
         let size = budget::needed(self.given.depth, self.given.width)?;
         budget::shape(&self.given, gene, size)
-    }
-
-    /// Replaces limits on the size with a size; also returns the sizes within the limits, best first.
-    ///
-    /// # Errors
-    /// If no size is within the limits, or the templates record no accuracies.
-    pub fn sized(
-        mut self,
-        templates: &TemplateDir,
-        context: &Context,
-    ) -> Result<(ExpandPlan, Option<Vec<Candidate>>)> {
-        let record = Record::new(&templates.config, &templates.learngene.auxiliary);
-        let expected = |shape: &VitShape| Some(record.expected(shape)?.0);
-        let candidates = budget::choose(templates, &self.given, self.limits, expected, context)?;
-        if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
-            (self.given.depth, self.given.width) = (Some(best.depth), Some(best.width));
-            for limit in ["max_params", "max_macs", "max_latency_ms"] {
-                self.table.remove(limit);
-            }
-            for (key, value) in [("depth", best.depth), ("width", best.width)] {
-                self.table.insert(key.into(), Value::Integer(value as i64));
-            }
-        }
-        Ok((self, candidates))
     }
 
     /// The part that a model of this shape is made from: the values of its level, or of the level with the requested
@@ -104,23 +77,27 @@ impl ExpandPlan {
         }
     }
 
-    /// Refuses a new head, for classes other than the templates', that would not be trained.
-    pub(super) fn check_head(&self, own: usize, found: usize) -> Result<()> {
-        if own == found || self.given.head_lr_ratio as f32 > 0.0 {
-            return Ok(());
-        }
-        Err(request(format!(
-            "the data has {found} classes, the templates' head {own}; a new head starts at zero \
-             and must be trained; drop --head-lr-ratio 0"
-        )))
+    /// The command that repeats the expansion with these templates, with file names instead of paths.
+    pub(super) fn command(&self, templates: &Source) -> String {
+        let flags = self.table.iter().map(|(key, value)| {
+            let value = match value {
+                toml::Value::String(text) => name_of(Path::new(text)),
+                other => other.to_string(),
+            };
+            format!(" --{} {value}", key.replace('_', "-"))
+        });
+        let flags: String = flags.collect();
+        // Directory names are specific to a machine: the same model is the same bytes wherever its templates are.
+        let templates = match templates.shipped {
+            Some(name) => name.to_owned(),
+            None if templates.path.is_dir() => "DIR".to_owned(),
+            None => name_of(&templates.path),
+        };
+        format!("wave expand {templates}{flags}")
     }
 
     /// The data to fit scalers on, or to test on, if any is named.
-    pub(super) fn open_data(
-        &self,
-        transform: Transform,
-        context: &Context,
-    ) -> Result<Option<Data>> {
+    fn open_data(&self, transform: Transform, context: &Context) -> Result<Option<Data>> {
         if self.data.spec.is_some() {
             return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
@@ -144,7 +121,7 @@ pub(super) struct Prepared {
     /// The plan, with size and batch size resolved.
     pub(super) plan: ExpandPlan,
     /// The sizes within the limits, if given, best first.
-    pub(super) candidates: Option<Vec<Candidate>>,
+    pub(super) candidates: Vec<Candidate>,
     pub(super) shape: VitShape,
     pub(super) layout: Layout,
     pub(super) data: Option<Data>,
@@ -153,17 +130,24 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// An expansion of these templates; an automatic batch size is that of the `earlier` run, if any.
     pub(super) fn new(
         mut templates: TemplateDir,
-        plan: ExpandPlan,
-        earlier: Option<&Path>,
+        mut plan: ExpandPlan,
         context: &Context,
     ) -> Result<Prepared> {
         if let Some(delta) = &plan.given.delta {
             templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
         }
-        let (mut plan, candidates) = plan.sized(&templates, context)?;
+        let candidates = budget::choose(&templates, &plan.given, context)?;
+        if let Some(best) = candidates.first() {
+            (plan.given.depth, plan.given.width) = (Some(best.depth), Some(best.width));
+            for limit in ["max_params", "max_macs", "max_latency_ms"] {
+                plan.table.remove(limit);
+            }
+            for (key, value) in [("depth", best.depth), ("width", best.width)] {
+                plan.table.insert(key.into(), Value::Integer(value as i64));
+            }
+        }
         let gene = &templates.learngene;
         let shape = plan.shape(gene)?;
         let network = Network::Vit(shape.clone());
@@ -172,12 +156,16 @@ impl Prepared {
         let used = plan.used(gene, &shape)?;
         let scalers = used.plan.scaler_count(&shape);
         let memory = |mode| Memory::of_composed(&shape, mode, scalers);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
-        plan.table.extend(batch);
         let data = plan.open_data(templates.transform_of(&shape), context)?;
         let mut fitting = None;
         if let Some(data) = &data {
-            plan.check_head(shape.classes, data.class_names.len())?;
+            let (own, found) = (shape.classes, data.class_names.len());
+            if own != found && plan.given.head_lr_ratio as f32 <= 0.0 {
+                return Err(request(format!(
+                    "the data has {found} classes, the templates' head {own}; a new head starts at \
+                     zero and must be trained; drop --head-lr-ratio 0"
+                )));
+            }
             data.tests.check_names(
                 &templates.config.label_names,
                 "if the classes are the same, rename and reorder the data's to match the \
@@ -199,11 +187,11 @@ impl Prepared {
         })
     }
 
-    /// The sizes within the limits as a table, or an empty string.
     pub(super) fn sizes(&self) -> String {
-        self.candidates
-            .as_deref()
-            .map_or(String::new(), budget::table)
+        match self.candidates.is_empty() {
+            true => String::new(),
+            false => budget::table(&self.candidates),
+        }
     }
 
     /// The accuracy that the templates record for this model without data, and its source, if known.
@@ -221,7 +209,68 @@ impl Prepared {
         self.record().outside(&self.shape)
     }
 
+    fn describe(&self) -> String {
+        let shape = &self.shape;
+        let parameters = shape.parameter_count();
+        let words = shape_in_words(shape);
+        let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
+        if let Some((top1, from)) = self.expected() {
+            text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
+        }
+        for line in self.outside() {
+            text += &format!("not condensed: {line}\n");
+        }
+        if let (Some(data), Some((resolved, step))) = (&self.data, &self.fitting) {
+            text += &data.describe();
+            text += &resolved.describe(data);
+            text += &step.words();
+        }
+        text
+    }
+
     fn record(&self) -> Record<'_> {
         Record::new(&self.templates.config, &self.templates.learngene.auxiliary)
     }
+}
+
+/// The classes and images of a model of this shape, and the templates that it is made from.
+pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) -> String {
+    let classes = match (shape.classes, label_names) {
+        (_, [a, b, _, ..]) => format!("{} classes ({a}, {b}, ...)", label_names.len()),
+        (0, []) => "a backbone without classes".into(),
+        (n, []) => format!("{n} classes"),
+        (_, few) => format!("{} classes ({})", few.len(), few.join(", ")),
+    };
+    let (side, name) = (shape.image_size, name_of(templates));
+    format!("{classes}, {side} x {side}, from {name}")
+}
+
+/// The name of a file or directory without its path, or a name on a hub.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().filter(|_| on_hub(path).is_none());
+    let name = name.unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// The output of `wave expand --dry-run`.
+pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
+    let plan = ExpandPlan::new(settings)?;
+    let prepared = Prepared::new(templates::fetch(dir, context)?, plan, context)?;
+    let names = match &prepared.data {
+        Some(data) => &data.class_names,
+        None => &prepared.templates.config.label_names,
+    };
+    let makes = makes(names, &prepared.shape, dir);
+    Ok(format!("makes {makes}\n{}", prepared.describe()))
+}
+
+/// [`describe`] for templates in memory, and the model without fitting.
+pub fn describe_of(
+    templates: TemplateDir,
+    settings: &Expand,
+    context: &Context,
+) -> Result<(String, Model)> {
+    let prepared = Prepared::new(templates, ExpandPlan::new(settings)?, context)?;
+    let model = prepared.templates.model(&prepared.shape)?;
+    Ok((prepared.describe(), model))
 }

@@ -15,13 +15,6 @@ use std::borrow::Cow;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
-/// Initial values of the extra parameters, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Beside {
-    pub(super) layer_scale: Option<f64>,
-    pub(super) mlp_scalar: Option<f64>,
-}
-
 /// The factors of each branch, (depth, width), and the linear layer that it ends in. (Transformers with
 /// LayerScale of their own name it `ls1.gamma`, and keep it.)
 const BRANCHES: [(&str, &str); 2] = [
@@ -32,50 +25,48 @@ const BRANCHES: [(&str, &str); 2] = [
 /// The scalars, (depth, 1, 1), and the weight that they are added to.
 const SCALAR: (&str, &str) = ("blocks.mlp.fc1.scalar", "blocks.mlp.fc1.weight");
 
-impl Beside {
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Beside::default()
+/// Adds the extra parameters with these initial values, if any, to the stacked weights of a transformer.
+pub(super) fn insert(
+    weights: &mut Weights,
+    shape: &VitShape,
+    layer_scale: Option<f64>,
+    mlp_scalar: Option<f64>,
+) -> Result<()> {
+    let full = |dims: &[usize], value: f64| Tensor::full(value as f32, dims, &Device::Cpu);
+    if let Some(first) = layer_scale {
+        for (gamma, _) in BRANCHES {
+            let all = full(&[shape.depth, shape.width], first)?;
+            weights.insert(gamma.to_owned(), all);
+        }
     }
+    if let Some(first) = mlp_scalar {
+        let all = full(&[shape.depth, 1, 1], first)?;
+        weights.insert(SCALAR.0.to_owned(), all);
+    }
+    Ok(())
+}
 
-    /// Adds the extra parameters to the stacked weights of a transformer.
-    pub(super) fn insert(&self, weights: &mut Weights, shape: &VitShape) -> Result<()> {
-        let full = |dims: &[usize], value: f64| Tensor::full(value as f32, dims, &Device::Cpu);
-        if let Some(first) = self.layer_scale {
-            for (gamma, _) in BRANCHES {
-                let all = full(&[shape.depth, shape.width], first)?;
-                weights.insert(gamma.to_owned(), all);
+/// The weights with the extra parameters folded in; unchanged if there are none.
+pub(super) fn folded(weights: &Weights) -> Result<Cow<'_, Weights>> {
+    let mut folded = Cow::Borrowed(weights);
+    for (name, map) in BRANCHES {
+        let Some(gamma) = weights.get(name) else {
+            continue;
+        };
+        folded.to_mut().remove(name);
+        for (part, factors) in [("weight", gamma.unsqueeze(2)?), ("bias", gamma.clone())] {
+            if let Some(value) = folded.to_mut().get_mut(&format!("{map}.{part}")) {
+                *value = value.broadcast_mul(&factors)?;
             }
         }
-        if let Some(first) = self.mlp_scalar {
-            let all = full(&[shape.depth, 1, 1], first)?;
-            weights.insert(SCALAR.0.to_owned(), all);
-        }
-        Ok(())
     }
-
-    /// The weights with the extra parameters folded in; unchanged if there are none.
-    pub(super) fn folded<'a>(&self, weights: &'a Weights) -> Result<Cow<'a, Weights>> {
-        if self.is_empty() {
-            return Ok(Cow::Borrowed(weights));
+    if let Some(scalar) = weights.get(SCALAR.0) {
+        folded.to_mut().remove(SCALAR.0);
+        if let Some(value) = folded.to_mut().get_mut(SCALAR.1) {
+            *value = value.broadcast_add(scalar)?;
         }
-        let mut folded = weights.clone();
-        for (gamma, map) in BRANCHES {
-            let Some(gamma) = folded.remove(gamma) else {
-                continue;
-            };
-            for (part, factors) in [("weight", gamma.unsqueeze(2)?), ("bias", gamma.clone())] {
-                if let Some(value) = folded.get_mut(&format!("{map}.{part}")) {
-                    *value = value.broadcast_mul(&factors)?;
-                }
-            }
-        }
-        if let Some(scalar) = folded.remove(SCALAR.0)
-            && let Some(value) = folded.get_mut(SCALAR.1)
-        {
-            *value = value.broadcast_add(&scalar)?;
-        }
-        Ok(Cow::Owned(folded))
     }
+    Ok(folded)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use wave_init::{DirectMethod, DirectOptions};
+use wave_init::{Choices, DirectMethod};
 use wave_models::vit;
 use wave_ops::stock;
 
@@ -17,16 +17,15 @@ fn factors_multiply_the_branches_and_scalars_add_to_the_mlp() {
         class_token: false,
         ..VitShape::default()
     };
-    let options = DirectOptions::new(DirectMethod::Mimetic);
-    let weights = crate::init::fill(&shape, &options, 3).unwrap();
+    let choices = Choices {
+        position_scale: Some(1.0),
+        ..Choices::default()
+    };
+    let weights = wave_init::initialise(&shape, DirectMethod::Mimetic, &choices, 3).unwrap();
     let mut weights = vit::stack(&weights, 1).unwrap();
     let images = Tensor::randn(0f32, 1.0, (2, 1, 8, 8), &Device::Cpu).unwrap();
-    let beside = Beside {
-        layer_scale: Some(1.0),
-        mlp_scalar: Some(0.0),
-    };
-    beside.insert(&mut weights, &shape).unwrap();
-    let plain = vit::logits(&shape, &beside.folded(&weights).unwrap(), &images, None).unwrap();
+    insert(&mut weights, &shape, Some(1.0), Some(0.0)).unwrap();
+    let plain = vit::logits(&shape, &folded(&weights).unwrap(), &images, None).unwrap();
     for (gamma, factors) in [
         ("blocks.attn.proj.factor", 0.3),
         ("blocks.mlp.fc2.factor", -0.7),
@@ -66,7 +65,7 @@ fn factors_multiply_the_branches_and_scalars_add_to_the_mlp() {
     let normed = stock::layer_norm(&pooled, &scale, &shift, shape.norm_eps).unwrap();
     let expected = stock::linear(&normed, &w("head.weight"), &w("head.bias")).unwrap();
 
-    let found = vit::logits(&shape, &beside.folded(&weights).unwrap(), &images, None).unwrap();
+    let found = vit::logits(&shape, &folded(&weights).unwrap(), &images, None).unwrap();
     let far = |a: &Tensor, b: &Tensor| -> f32 {
         let apart = (a - b).unwrap().abs().unwrap().max_all().unwrap();
         apart.to_scalar().unwrap()

@@ -1,8 +1,8 @@
 //! The plan for fine-tuning: its settings, then its model and data.
 
-use super::{Beside, DEFAULTS};
+use super::{DEFAULTS, beside, logits};
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
-use crate::cache::{Cache, CachePlan};
+use crate::cache::{self, Cache};
 use crate::elastic;
 use crate::score::{check_parts, zero_head};
 use crate::timing;
@@ -22,7 +22,7 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
 use wave_run::settings::{self, Finetune, FinetuneValues};
-use wave_run::train::{Resolved, TrainingPlan};
+use wave_run::train::{self, Resolved, TrainingPlan};
 
 /// Images in a timed step.
 const TIMED: usize = 2;
@@ -32,9 +32,7 @@ const TIMED: usize = 2;
 pub struct FinetunePlan {
     /// The settings, which a resumed run must repeat.
     pub(super) table: Table,
-    pub(super) cache: Option<CachePlan>,
     pub(super) objective: Objective,
-    pub(super) beside: Beside,
     /// The settings with their defaults.
     pub given: FinetuneValues,
     pub(super) data: DataPlan,
@@ -49,17 +47,13 @@ impl FinetunePlan {
         zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
         let given = FinetuneValues::from(settings.clone());
         let mut data = DataPlan::new(&settings.training)?;
+        cache::set_views(&settings.outputs, &mut data)?;
         Ok(FinetunePlan {
             table: to_table(settings)?,
-            cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: given.kl_weight,
                 temperature: given.temperature,
-            },
-            beside: Beside {
-                layer_scale: given.layer_scale,
-                mlp_scalar: given.mlp_scalar,
             },
             given,
             data,
@@ -74,46 +68,38 @@ impl FinetunePlan {
         frozen.iter().any(|part| name.contains(part)) || convmixer::is_running_statistic(name)
     }
 
-    /// Refuses frozen parts that none of the weights' names contains, or that leave nothing to train.
-    pub(super) fn check_frozen(&self, weights: &Weights) -> Result<()> {
-        check_parts("freeze", &self.given.freeze, weights.keys())?;
-        match weights.keys().all(|name| self.is_frozen(name)) {
-            false => Ok(()),
+    /// The values of a model before the first step, and the sizes of its slices, if steps train slices.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model, or leaves nothing to train.
+    fn start(&self, model: &Model) -> Result<(Weights, Option<Sizes>)> {
+        let (network, given) = (&model.network, &self.given);
+        let sizes = self.slices(network)?;
+        let mut start = network.prepare(&model.weights)?;
+        match network {
+            _ if given.layer_scale.is_none() && given.mlp_scalar.is_none() => {}
+            Network::Vit(shape) => {
+                beside::insert(&mut start, shape, given.layer_scale, given.mlp_scalar)?;
+            }
+            other => {
+                return Err(request(format!(
+                    "layer_scale and mlp_scalar apply to vision transformers, but this is {}; \
+                     remove them",
+                    other.family()
+                )));
+            }
+        }
+        check_parts("freeze", &given.freeze, start.keys())?;
+        match start.keys().all(|name| self.is_frozen(name)) {
+            false => Ok((start, sizes)),
             true => Err(request(
                 "freeze leaves nothing to train; give parts of fewer names",
             )),
         }
     }
 
-    /// Opens the cache of the ancestor's outputs, if there is to be one.
-    ///
-    /// # Errors
-    /// As [`Cache::of_plan`]; also if another setting needs an ancestor, and there is none.
-    pub fn open_cache(&self, ancestor: Option<&Ancestor>, data: &Data) -> Result<Option<Cache>> {
-        let mut keys = ["kl_weight", "temperature"].into_iter();
-        if let (None, Some(key)) = (ancestor, keys.find(|key| self.table.contains_key(*key))) {
-            return Err(request(format!(
-                "{key} applies only with an ancestor; give --ancestor A, or remove it"
-            )));
-        }
-        Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
-    }
-
-    /// The shape of the transformer that has extra parameters in training, if there are any.
-    pub(super) fn beside_of<'a>(&self, network: &'a Network) -> Result<Option<&'a VitShape>> {
-        match network {
-            _ if self.beside.is_empty() => Ok(None),
-            Network::Vit(shape) => Ok(Some(shape)),
-            other => Err(request(format!(
-                "layer_scale and mlp_scalar apply to vision transformers, but this is {}; remove \
-                 them",
-                other.family()
-            ))),
-        }
-    }
-
     /// The sizes of the slices of a transformer, of which each step trains one; `None` if steps train the whole network.
-    pub(super) fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
+    fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
         let (depths, widths) = (self.given.depths.as_deref(), &self.given.widths);
         if depths.is_none() && widths.is_none() {
             let mut keys = ["growth", "growth_power"].iter();
@@ -168,62 +154,78 @@ impl FinetunePlan {
 /// Fine-tuning with all its inputs, checked.
 pub struct Prepared {
     /// The model, with a new head if the plan asks for one.
-    pub(super) model: Model,
+    pub model: Model,
+    /// The values before the first step.
+    pub(super) start: Weights,
+    /// Sizes of the slices, if steps train slices.
+    pub(super) sizes: Option<Sizes>,
     pub(super) ancestor: Option<Arc<Ancestor>>,
     pub(super) cache: Option<Cache>,
     pub(super) layout: Layout,
-    /// The plan, with the batch size resolved.
     pub(super) plan: FinetunePlan,
-    pub(super) data: Data,
-    pub(super) resolved: Resolved,
-    pub(super) step: Step,
+    /// Images.
+    pub data: Data,
+    /// The training settings, resolved for the data.
+    pub resolved: Resolved,
+    /// Memory of a step.
+    pub step: Step,
 }
 
 impl Prepared {
-    /// Reads the model in a directory; an automatic batch size is that of the `earlier` run, if any.
-    pub(super) fn read(
-        model: &Path,
-        plan: FinetunePlan,
-        earlier: Option<&Path>,
-        context: &Context,
-    ) -> Result<Prepared> {
+    pub(super) fn read(model: &Path, settings: &Finetune, context: &Context) -> Result<Prepared> {
+        let plan = FinetunePlan::new(settings)?;
         let model = Model::read(model, context)?;
-        let ancestors = Ancestors::default();
         let given = &plan.given;
-        let ancestor = ancestors.get(given.ancestor.as_deref(), &given.zero_shot, context)?;
-        Prepared::new(model, ancestor, plan, earlier, context)
+        let ancestor = given.ancestor.as_deref();
+        let ancestor = Ancestors::default().get(ancestor, &given.zero_shot, context)?;
+        Prepared::new(model, ancestor, plan, context)
     }
 
-    /// Fine-tuning of a model; an automatic batch size is that of the `earlier` run, if any.
+    /// Fine-tuning of a model.
+    ///
+    /// # Errors
+    /// If there is no such data, it has other classes than the model, the plan fits neither, or a setting needs an
+    /// ancestor, and there is none.
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
-        mut plan: FinetunePlan,
-        earlier: Option<&Path>,
+        plan: FinetunePlan,
         context: &Context,
     ) -> Result<Prepared> {
-        if !model.network.trainable() {
-            return Err(only_runs(&model.network));
+        let network = &model.network;
+        if !network.trainable() {
+            let parts = match &network.parts()[..] {
+                [] => String::new(),
+                parts => format!(" with {}", parts.join(", ")),
+            };
+            return Err(request(format!(
+                "{}{parts} is inference-only; distil it with `wave condense --ancestor`, then \
+                 fine-tune the result",
+                network.family()
+            )));
         }
         let layout = Layout::of(&plan.given.output, &model.network)?;
-        let memory = |mode| Memory::of_network(&model.network, mode);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
-        plan.table.extend(batch);
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
-        plan.slices(&model.network)?;
-        plan.beside_of(&model.network)?;
-        plan.check_frozen(&model.network.prepare(&model.weights)?)?;
+        let (start, sizes) = plan.start(&model)?;
         let mut memory = Memory::of_network(&model.network, resolved.mode); // with the new head
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;
             memory = memory.beside(&ancestor.network);
         }
-        let cache = plan.open_cache(ancestor.as_deref(), &data)?;
+        let mut keys = ["kl_weight", "temperature"].into_iter();
+        if let (None, Some(key)) = (&ancestor, keys.find(|key| plan.table.contains_key(*key))) {
+            return Err(request(format!(
+                "{key} applies only with an ancestor; give --ancestor A, or remove it"
+            )));
+        }
+        let (outputs, output) = (&plan.given.outputs, AncestorOutput::Scores);
         Ok(Prepared {
-            cache,
+            cache: Cache::open(outputs, ancestor.as_deref(), output, &data)?,
             step: Step::new(memory, &data, &resolved)?,
             model,
+            start,
+            sizes,
             ancestor,
             layout,
             plan,
@@ -251,15 +253,18 @@ impl Prepared {
         if !self.step.can_time(TIMED) {
             return Ok(text);
         }
-        let weights = model.network.prepare(&model.weights)?;
-        let seconds = timing::training(
-            &model.network,
-            &weights,
-            TIMED,
-            resolved.mode,
-            data.tests.context.device(),
-        )?;
-        let images = resolved.steps as f64 * data.batch as f64;
+        let device = data.tests.context.device();
+        let (input, classes) = (model.network.input(), model.network.classes());
+        let (input, targets) = timing::examples(input, classes, TIMED, device)?;
+        let variables = timing::variables(self.start.clone(), device)?;
+        let weights = train::tracked(&variables);
+        let seconds = timing::descend(device, &variables, 1, 1, || {
+            let weights = beside::folded(&weights)?;
+            let (logits, _) = logits(&model.network, resolved.mode, &weights, &input, None)?;
+            wave_ops::soft_cross_entropy(&logits, &targets)
+        })?;
+        let seconds = seconds[0] / TIMED as f64;
+        let images = resolved.steps as f64 * data.plan.batch as f64;
         let mut total = seconds * images;
         text += &format!(
             "{:.1} images per second here, measured on {TIMED}",
@@ -277,15 +282,11 @@ impl Prepared {
 
 /// The output of `wave finetune --dry-run`.
 pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
-    let plan = FinetunePlan::new(settings)?;
-    Prepared::read(model, plan, None, context)?.describe()
+    Prepared::read(model, settings, context)?.describe()
 }
 
 /// Opens the data for a model, and gives the model a new head if the plan asks for one.
-///
-/// # Errors
-/// If there is no such data, or its classes differ from the model's.
-pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
+fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
     let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
     if plan.given.new_head {
         reset_head(model, &data)?;
@@ -314,21 +315,8 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         Network::ConvMixer(shape) => shape.classes = classes,
         Network::ConvNext(shape) => shape.classes = classes,
         Network::Transformer(shape) => shape.classes = classes,
-        other => return Err(only_runs(other)),
+        _ => {} // inference-only: refused before
     }
     model.label_names = data.class_names.clone();
     Ok(())
-}
-
-/// The error for a network that supports inference only.
-pub(super) fn only_runs(network: &Network) -> anyhow::Error {
-    let parts = match &network.parts()[..] {
-        [] => String::new(),
-        parts => format!(" with {}", parts.join(", ")),
-    };
-    request(format!(
-        "{}{parts} is inference-only; distil it with `wave condense --ancestor`, then fine-tune \
-         the result",
-        network.family()
-    ))
 }

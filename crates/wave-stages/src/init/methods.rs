@@ -1,98 +1,75 @@
-//! Options of the methods of `wave init`.
+//! Options of the methods of `wave init`, and the architectures and methods that they apply to.
 
 use anyhow::Result;
 use std::str::FromStr;
+use toml::{Table, Value};
+use wave_init::error::by_name;
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
-use wave_init::{Base, Choices, MlpMean, Positions};
+use wave_init::{Choices, MlpMean, Positions, find};
 use wave_run::error::request;
+use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::{Init, InitValues, PositionKind, Scaled};
 
-/// Options of a method for transformers.
-#[derive(Clone, Debug, Default)]
-pub struct MethodOptions {
-    /// All options except the positions.
-    choices: Choices,
-    positions: Option<PositionKind>,
-}
-
-impl MethodOptions {
-    /// The options of `method` in the settings.
-    ///
-    /// # Errors
-    /// If a setting has an unknown value, or mimetic attention is requested where the method cannot use it.
-    pub fn new(method: &str, settings: &Init) -> Result<MethodOptions> {
-        let mut choices = Choices {
-            position_scale: settings.position_scale,
-            ..Choices::default()
-        };
-        choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-        set(&mut choices.attention, &settings.mimetic)?;
-        set(&mut choices.zero, &settings.zero)?;
-        set(&mut choices.layers, &settings.layers)?;
-        if let Some(rest) = &settings.rest {
-            choices.rest = rest.parse()?;
-            // Mimetic attention takes two of these options.
-            match (method, rest.parse::<Base>()) {
-                ("mimetic" | "layerscale", base) => choices.base = base?,
-                (_, base) => choices.base = base.unwrap_or(choices.base),
-            }
-        }
-        choices.qk = mixture("qk", settings.qk.as_deref())?;
-        choices.vp = mixture("vp", settings.vp.as_deref())?;
-        for (name, mix) in [("qk", choices.qk), ("vp", choices.vp)] {
-            let mixes = mix.is_some_and(|mix| mix != (0.0, 0.0));
-            if mixes && choices.attention == Attention::Equal {
-                return Err(request(format!(
-                    "--{name} mixes products, but --mimetic equal has none to mix; drop it, or \
-                     give 0,0"
-                )));
-            }
-        }
-        choices.blocks = settings.blocks;
-        choices.similarity = settings.similarity.clone().unwrap_or_default();
-        choices.gamma = settings.gamma;
-        choices.scaled_skip = settings.scaled == Some(Scaled::Skip);
-        Ok(MethodOptions {
-            choices,
-            positions: settings.positions,
-        })
-    }
-
-    /// The options for images of this size.
-    pub fn choices(&self, image_size: usize) -> Choices {
-        let mut choices = self.choices.clone();
-        let usual = || Positions::usual_scale(image_size);
-        let scale = choices.position_scale.unwrap_or_else(usual);
-        choices.positions = self.positions.map(|kind| match kind {
+/// The choices of `method`, for transformers, in the settings.
+///
+/// # Errors
+/// If a setting has an unknown value, or mimetic attention is requested where the method cannot use it.
+pub fn choices(method: &str, settings: &Init) -> Result<Choices> {
+    let mut choices = Choices {
+        positions: settings.positions.map(|kind| match kind {
             PositionKind::Learned => Positions::Learned,
-            PositionKind::Sinusoidal => Positions::Sinusoidal { scale },
-        });
-        choices
+            PositionKind::Sinusoidal => Positions::Sinusoidal,
+        }),
+        position_scale: settings.position_scale,
+        mlp_mean: settings.mlp_mean.as_deref().map(mlp_mean).transpose()?,
+        qk: mixture("qk", settings.qk.as_deref())?,
+        vp: mixture("vp", settings.vp.as_deref())?,
+        gamma: settings.gamma,
+        scaled_skip: settings.scaled == Some(Scaled::Skip),
+        blocks: settings.blocks,
+        similarity: settings.similarity.clone().unwrap_or_default(),
+        ..Choices::default()
+    };
+    set(&mut choices.attention, &settings.mimetic)?;
+    set(&mut choices.zero, &settings.zero)?;
+    set(&mut choices.layers, &settings.layers)?;
+    set(&mut choices.rest, &settings.rest)?;
+    if let ("mimetic" | "layerscale", Some(rest)) = (method, &settings.rest) {
+        by_name("base", rest, &[("timm", ()), ("xavier", ())])?;
     }
+    for (name, mix) in [("qk", choices.qk), ("vp", choices.vp)] {
+        let mixes = mix.is_some_and(|mix| mix != (0.0, 0.0));
+        if mixes && choices.attention == Attention::Equal {
+            return Err(request(format!(
+                "--{name} mixes products, but --mimetic equal has none to mix; drop it, or give 0,0"
+            )));
+        }
+    }
+    Ok(choices)
 }
 
 pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-    let mut choices = FilterChoices {
-        sawtooth: settings.sawtooth.unwrap_or(false),
-        factored: settings.factored,
-        mlp_mean: shift.unwrap_or(MlpMean::None),
-        ..FilterChoices::default()
-    };
-    if let Some(variance) = &settings.filter_variance {
-        let [start, velocity, acceleration] = variance[..] else {
-            return Err(request(format!(
-                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
-            )));
-        };
-        choices.schedule = Schedule {
+    let schedule = match settings.filter_variance.as_deref() {
+        None => Schedule::default(),
+        Some(&[start, velocity, acceleration]) => Schedule {
             start,
             velocity,
             acceleration,
-        };
-    }
-    Ok(choices)
+        },
+        Some(other) => {
+            return Err(request(format!(
+                "filter_variance = {other:?}; give three numbers: start, velocity, acceleration"
+            )));
+        }
+    };
+    Ok(FilterChoices {
+        schedule,
+        sawtooth: settings.sawtooth.unwrap_or(false),
+        factored: settings.factored,
+        mlp_mean: shift.unwrap_or(MlpMean::None),
+    })
 }
 
 /// Parses a choice, if it is given.
@@ -132,4 +109,62 @@ fn mlp_mean(text: &str) -> Result<MlpMean> {
         Some(("eq2", v)) => Ok(MlpMean::Eq2 { b: number(v)? }),
         _ => Err(wrong()),
     }
+}
+
+const ALL: &[&str] = &["vit", "convmixer", "convnext"];
+const FILTERS: &[&str] = &["convmixer", "convnext"];
+const VIT: &[&str] = &["vit"];
+
+/// Keys that apply to some architectures, and to some methods if any are listed. A method may also be the `rest`, such
+/// as mimetic attention.
+const KEYS: [(&str, &[&str], &[&str]); 20] = [
+    ("kernel", FILTERS, &[]),
+    ("activation", &["convmixer"], &[]),
+    ("stages", &["convnext"], &[]),
+    ("filter_variance", FILTERS, &["covariance"]),
+    ("sawtooth", &["convnext"], &["covariance"]),
+    ("dilation", FILTERS, &[]),
+    ("factored", FILTERS, &["covariance", "covariance-transfer"]),
+    ("heads", VIT, &[]),
+    ("positions", VIT, &[]),
+    ("position_scale", VIT, &[]),
+    ("vp", VIT, &["mimetic"]),
+    ("qk", VIT, &["mimetic", "layerscale"]),
+    ("mimetic", VIT, &["mimetic", "layerscale"]),
+    ("gamma", ALL, &["layerscale"]),
+    ("scaled", ALL, &["layerscale"]),
+    ("zero", ALL, &["zero"]),
+    (
+        "layers",
+        ALL,
+        &["weight-selection", "pretrained-attention", "nested"],
+    ),
+    ("blocks", ALL, &["heru-lg", "auto-lg"]),
+    ("similarity", ALL, &["auto-lg"]),
+    ("train_limit", ALL, &["prune"]),
+];
+
+/// Methods without a donor that leave some weights to `rest`; methods with a donor do as well.
+const LEAVE_A_REST: [&str; 4] = ["mimetic", "mlp-mean", "layerscale", "zero"];
+
+/// The settings of an image network; refuses any that do not apply to its architecture or method.
+pub fn own(method: &str, given: &Table) -> Result<Init> {
+    let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
+    let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);
+    let leaves_rest = LEAVE_A_REST.contains(&method) || find(method).is_ok_and(|found| found.donor);
+    if !leaves_rest && given.contains_key("rest") {
+        return Err(means_nothing("rest", &format!("method {method}")));
+    }
+    for (key, architectures, methods) in KEYS {
+        if !given.contains_key(key) {
+            continue;
+        }
+        if !architectures.contains(&arch) {
+            return Err(means_nothing(key, &format!("--arch {arch}")));
+        }
+        if !methods.is_empty() && !methods.contains(&method) && !methods.contains(&rest) {
+            return Err(means_nothing(key, &format!("method {method}")));
+        }
+    }
+    narrow(given, &format!("--arch {arch}"))
 }

@@ -1,61 +1,31 @@
 //! The settings of `wave init` for image networks, interpreted; then input and classes of the new model.
 
-use super::methods::{self, MethodOptions};
+use super::methods;
 use crate::budget::needed;
 use anyhow::Result;
 use std::path::Path;
 use wave_artefacts::model::{Model, Network};
-use wave_artefacts::templates;
 use wave_data::Transform;
-use wave_init::filters::FilterChoices;
-use wave_init::find;
-use wave_models::{Activation, Weights};
+use wave_init::{Choices, find};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
 use wave_run::error::request;
-use wave_run::hint::did_you_mean;
-use wave_run::locate;
 use wave_run::recipe::means_nothing;
-use wave_run::settings::{Images, Init, InitValues, MixerActivation};
+use wave_run::settings::{Images, Init, InitValues};
 
 /// A network to initialise. Settings that are not given come from the model of `--from`, or from defaults.
 pub(super) struct InitPlan {
     pub(super) method: String,
-    pub(super) arch: Architecture,
     pub(super) depth: usize,
     pub(super) width: usize,
     /// Number of blocks in each stage of a ConvNeXt that is not isotropic.
     pub(super) stages: Option<[usize; 4]>,
-    pub(super) activation: Activation,
     /// Images for a method that uses some.
     pub(super) images: DataPlan,
-    pub(super) options: MethodOptions,
-    pub(super) filters: FilterChoices,
+    pub(super) choices: Choices,
     /// All other settings.
     pub(super) given: InitValues,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Architecture {
-    Vit,
-    ConvMixer,
-    ConvNext,
-}
-
-impl Architecture {
-    fn parse(name: &str) -> Result<Architecture> {
-        let known = ["vit", "convmixer", "convnext"];
-        match name {
-            "vit" => Ok(Architecture::Vit),
-            "convmixer" => Ok(Architecture::ConvMixer),
-            "convnext" => Ok(Architecture::ConvNext),
-            _ => Err(request(format!(
-                "arch = {name}; expected one of {}{}",
-                known.join(", "),
-                did_you_mean(name, known)
-            ))),
-        }
-    }
 }
 
 impl InitPlan {
@@ -71,15 +41,9 @@ impl InitPlan {
         let given = InitValues::from(settings.clone());
         Ok(InitPlan {
             images: DataPlan::of_images(&images, settings.seed)?,
-            options: MethodOptions::new(method, settings)?,
-            filters: methods::filters(&given)?,
+            choices: methods::choices(method, settings)?,
             method: method.to_owned(),
-            arch: Architecture::parse(&given.arch)?,
             depth,
-            activation: match given.activation {
-                Some(MixerActivation::Relu) => Activation::Relu,
-                Some(MixerActivation::Gelu) | None => Activation::Gelu,
-            },
             stages,
             width,
             given,
@@ -178,25 +142,9 @@ fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
     Ok(Frame::new(data.transform, data.class_names))
 }
 
-/// Input and classes of a template directory or a model.
+/// Input and classes of a model.
 fn frame_of(from: &str, context: &Context) -> Result<Frame> {
-    let path = locate::locate(Path::new(from), context)?;
-    let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
-    if templates {
-        let templates = templates::read(&path)?;
-        let shape = &templates.learngene.auxiliary;
-        let names = templates.config.label_names;
-        let label_names = match names.len() == shape.classes {
-            true => names,
-            false => numbers(shape.classes),
-        };
-        return Ok(Frame {
-            patch: Some(shape.patch),
-            head_width: Some(shape.head_width()),
-            ..Frame::new(templates.transform, label_names)
-        });
-    }
-    let model = Model::read(&path, context)?;
+    let model = Model::read(Path::new(from), context)?;
     let (patch, head_width) = match &model.network {
         Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
         Network::ConvMixer(shape) => (shape.patch, None),
@@ -209,10 +157,11 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
         }
     };
     Ok(Frame {
+        transform: model.transform,
+        label_names: model.label_names,
         patch: Some(patch),
         head_width,
         donor: Some((model.network, model.weights)),
-        ..Frame::new(model.transform, model.label_names)
     })
 }
 

@@ -133,3 +133,51 @@ fn what_was_never_measured_is_not_guessed() {
         ]
     );
 }
+
+fn accuracy(depth: usize, width: usize, top1: f64) -> Accuracy {
+    Accuracy {
+        depth,
+        width,
+        top1,
+        condition: String::new(),
+    }
+}
+
+#[test]
+fn accuracy_is_interpolated_over_depth_and_then_over_width() {
+    let surface = Surface::new(&[
+        accuracy(2, 32, 0.5),
+        accuracy(6, 32, 0.7),
+        accuracy(2, 96, 0.6),
+        accuracy(6, 96, 0.9),
+    ]);
+    for (depth, width, expected) in [
+        (2, 32, 0.5),
+        (3, 32, 0.55),
+        (6, 64, 0.8),
+        (4, 64, 0.675),
+        (6, 96, 0.9),
+    ] {
+        let found = surface.at(depth, width).unwrap();
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{depth} x {width}: {found}"
+        );
+    }
+}
+
+#[test]
+fn what_is_recorded_and_what_is_between_are_told_apart() {
+    let surface = Surface::new(&[
+        accuracy(2, 32, 0.5),
+        accuracy(6, 32, 0.7),
+        accuracy(2, 96, 0.6),
+    ]);
+    let (top1, from) = surface.expected(6, 32).unwrap();
+    assert!(top1 == 0.7 && from.starts_with("measured"));
+    let (top1, from) = surface.expected(4, 32).unwrap();
+    assert!((top1 - 0.6).abs() < 1e-12 && from.starts_with("interpolated"));
+    assert_eq!(surface.expected(7, 32), None);
+    assert_eq!(surface.expected(2, 128), None);
+    assert_eq!(Surface::new(&[]).expected(2, 32), None);
+}

@@ -274,12 +274,6 @@ pub(super) enum Command {
         /// Shell that the script is for
         shell: clap_complete::Shell,
     },
-    /// Write a manual page for every command: wave.1, wave-expand.1, ...
-    #[command(after_help = "Example: wave man ~/.local/share/man/man1")]
-    Man {
-        /// Output directory
-        dir: PathBuf,
-    },
 }
 
 #[derive(Subcommand)]

@@ -29,7 +29,7 @@ fn check(spec: &str) -> Result<Value> {
     let mut out = json!({});
     let mut broken = Vec::new();
     for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
-        let report = wave_data::check(&**source);
+        let report = wave_data::check(&**source, &dataset.class_names);
         out[name] = report.classes.into_iter().collect();
         if report.unlabelled > 0 {
             out[format!("{name}_unlabelled")] = report.unlabelled.into();
@@ -48,10 +48,9 @@ fn check(spec: &str) -> Result<Value> {
     Ok(out)
 }
 
-/// Writes both splits as tar shards.
 fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
     let dataset = open_one(spec)?;
-    if dataset.train.class_names().is_empty() {
+    if dataset.class_names.is_empty() {
         return Err(request(format!(
             "the images of {spec} have no labels, but shards need one for each; sort them into \
              train/CLASS/ and val/CLASS/"

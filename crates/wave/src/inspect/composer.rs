@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use wave_artefacts::templates::TemplateDir;
 use wave_learngene::{Learngene, Part};
-use wave_stages::budget::Surface;
+use wave_stages::record::Surface;
 
 /// Learngenes with up to this many values are embedded in the page as f32, ...
 const MOST_SINGLES: usize = 1 << 20;

@@ -16,24 +16,17 @@ pub(super) type Panel = (String, usize, usize, Vec<f32>);
 pub(super) struct Picture {
     /// File name without extension.
     pub(super) name: String,
-    /// Caption.
     pub(super) title: String,
     /// Number of panels in a row.
     pub(super) columns: usize,
-    /// The matrices.
     pub(super) panels: Vec<Panel>,
 }
 
 impl Picture {
-    fn new(
-        name: impl Into<String>,
-        title: impl Into<String>,
-        columns: usize,
-        panels: Vec<Panel>,
-    ) -> Picture {
+    fn new(name: &str, title: &str, columns: usize, panels: Vec<Panel>) -> Picture {
         Picture {
-            name: name.into(),
-            title: title.into(),
+            name: name.to_owned(),
+            title: title.to_owned(),
             columns,
             panels,
         }
@@ -45,7 +38,8 @@ pub(super) fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
     let picture = |(set, t): (&String, &Tensor)| {
         let panels = (0..t.dim(0)?).map(|i| panel(format!("{set} {i}"), &t.get(i)?));
         let (name, title) = (format!("templates-{set}"), format!("Templates of {set}"));
-        Ok(Picture::new(name, title, 8, panels.collect::<Result<_>>()?))
+        let panels = panels.collect::<Result<_>>()?;
+        Ok(Picture::new(&name, &title, 8, panels))
     };
     gene.templates.iter().map(picture).collect()
 }
@@ -62,10 +56,11 @@ pub(super) fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
     scaler_picture("bank", title, "anchor", &by_layer)
 }
 
-/// The scalers of a model, `scalers.{layer}.{part}`: a panel for each tensor.
-pub(super) fn scalers(scalers: &Weights) -> Result<Vec<Picture>> {
-    let by_layer = scalers
+/// The scalers of a model among some tensors, `scalers.{layer}.{part}`: a panel for each.
+pub(super) fn scalers(tensors: &Weights) -> Result<Vec<Picture>> {
+    let by_layer = tensors
         .iter()
+        .filter(|(_, t)| t.rank() == 3 && t.elem_count() > 0)
         .filter_map(|(name, t)| {
             let (layer, part) = name.strip_prefix("scalers.")?.split_once('.')?;
             Some(((layer.parse().ok()?, part.to_owned()), t.clone()))
@@ -160,12 +155,8 @@ pub(super) fn attention_maps(
     let panels = maps.iter().enumerate();
     let panels = panels.map(|(l, map)| panel(format!("layer {l}"), map));
     let title = format!("Attention maps of each layer, averaged over heads and {size} images");
-    Ok(Picture::new(
-        "attention-maps",
-        title,
-        4,
-        panels.collect::<Result<_>>()?,
-    ))
+    let panels = panels.collect::<Result<_>>()?;
+    Ok(Picture::new("attention-maps", &title, 4, panels))
 }
 
 /// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel, of
@@ -221,35 +212,5 @@ pub(super) fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use candle_core::Device;
-
-    #[test]
-    fn a_mosaic_keeps_every_value_between_lines() {
-        let t = Tensor::arange(0.0_f32, 16.0, &Device::Cpu).unwrap();
-        let (_, rows, cols, values) = mosaic("s".into(), &t.reshape((4, 2, 2)).unwrap()).unwrap();
-        assert_eq!((rows, cols), (5, 5));
-        let n = f32::NAN;
-        let expected = [
-            [0.0, 1.0, n, 4.0, 5.0],
-            [2.0, 3.0, n, 6.0, 7.0],
-            [n; 5],
-            [8.0, 9.0, n, 12.0, 13.0],
-            [10.0, 11.0, n, 14.0, 15.0],
-        ];
-        for (found, expected) in values.iter().zip(expected.as_flattened()) {
-            assert!(found == expected || (found.is_nan() && expected.is_nan()));
-        }
-    }
-
-    #[test]
-    fn a_thinned_matrix_keeps_every_so_manyth_row_and_column() {
-        let values: Vec<f32> = (0..15).map(|v| v as f32).collect();
-        let panel = ("m".to_owned(), 3, 5, values);
-        assert_eq!(thin(&panel, 5), (panel.clone(), 1));
-        let kept = vec![0.0, 2.0, 4.0, 10.0, 12.0, 14.0];
-        assert_eq!(thin(&panel, 3), (("m".to_owned(), 2, 3, kept), 2));
-        assert_eq!(thin(&panel, 0).0.3, [0.0]);
-    }
-}
+#[path = "pictures_tests.rs"]
+mod tests;

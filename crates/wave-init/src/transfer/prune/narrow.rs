@@ -81,7 +81,7 @@ impl Narrow {
 
     /// Patches, positions and the class token.
     pub(super) fn outside(&self, donor: &Donor) -> Result<Weights> {
-        let weights = donor.weights();
+        let weights = &donor.weights;
         let patches = Affine::stored(weights, "patch_embed.proj")?;
         let (_, channels, patch, _) = patches.weight.dims4()?;
         let mut patches = self.written(&Affine {

@@ -4,7 +4,7 @@ use crate::start::Donor;
 use candle_core::{D, Device, Result, Tensor};
 use wave_models::Weights;
 use wave_models::fold::Affine;
-use wave_models::vit::{VitShape, embedded};
+use wave_models::vit::embedded;
 
 /// Tokens per forward pass.
 const AT_ONCE: usize = 8192;
@@ -47,8 +47,7 @@ impl Layer {
 
 /// The donor, with the weights and biases of norms folded.
 pub(super) struct Network<'d> {
-    pub(super) shape: &'d VitShape,
-    weights: &'d Weights,
+    pub(super) donor: &'d Donor,
     pub(super) layers: Vec<Layer>,
     /// The classifier, if there is one.
     pub(super) head: Option<Affine>,
@@ -59,7 +58,7 @@ pub(super) struct Network<'d> {
 impl<'d> Network<'d> {
     /// The donor with its norms folded, which computes the same function.
     pub(super) fn of(donor: &'d Donor) -> Result<Network<'d>> {
-        let (shape, weights) = (donor.shape(), donor.weights());
+        let (shape, weights) = (&donor.shape, &donor.weights);
         let layer = |l: usize| {
             let name = |part: &str| format!("blocks.{l}.{part}");
             Ok(Layer {
@@ -75,8 +74,7 @@ impl<'d> Network<'d> {
         share[..shape.prefix()].fill((patches as f32).sqrt());
         let head = (shape.classes > 0).then(|| of_norm(weights, "head", shape.final_norm()));
         Ok(Network {
-            shape,
-            weights,
+            donor,
             layers: (0..shape.depth).map(layer).collect::<Result<_>>()?,
             head: head.transpose()?,
             share: Tensor::from_vec(share, (shape.tokens(), 1), &Device::Cpu)?,
@@ -85,11 +83,12 @@ impl<'d> Network<'d> {
 
     /// Tokens of the images (b, tokens, width) before the first layer, in batches.
     pub(super) fn embed(&self, images: &Tensor) -> Result<Vec<Tensor>> {
-        let at_once = (AT_ONCE / self.shape.tokens()).max(1);
+        let Donor { shape, weights, .. } = self.donor;
+        let at_once = (AT_ONCE / shape.tokens()).max(1);
         let count = images.dim(0)?;
         let batches = (0..count).step_by(at_once).map(|first| {
             let images = images.narrow(0, first, at_once.min(count - first))?;
-            embedded(wave_ops::Precision::F32, self.shape, self.weights, &images)
+            embedded(wave_ops::Precision::F32, shape, weights, &images)
         });
         batches.collect()
     }
@@ -97,12 +96,12 @@ impl<'d> Network<'d> {
     /// The stream normalised to mean 0 and variance 1.
     pub(super) fn norm(&self, x: &Tensor) -> Result<Tensor> {
         let gain = Tensor::ones(x.dim(D::Minus1)?, x.dtype(), x.device())?;
-        wave_ops::layer_norm(x, &gain, &gain.zeros_like()?, self.shape.norm_eps)
+        wave_ops::layer_norm(x, &gain, &gain.zeros_like()?, self.donor.shape.norm_eps)
     }
 
     /// Input (b, width) of the final norm.
     pub(super) fn pooled(&self, x: &Tensor) -> Result<Tensor> {
-        match self.shape.class_token {
+        match self.donor.shape.class_token {
             true => x.narrow(1, 0, 1)?.squeeze(1),
             false => x.mean(1),
         }

@@ -51,7 +51,11 @@ impl Layer {
         passages: &[Passage],
         to: &VitShape,
     ) -> Result<(Affine, Affine)> {
-        let (heads, old, new) = (self.heads, network.shape.head_width(), to.head_width());
+        let (heads, old, new) = (
+            self.heads,
+            network.donor.shape.head_width(),
+            to.head_width(),
+        );
         if (heads, old) == (to.heads, new) {
             return Ok((self.qkv.clone(), self.proj.clone()));
         }

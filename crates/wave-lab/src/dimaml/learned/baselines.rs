@@ -1,6 +1,7 @@
 //! The baselines of learned initialisers (DIMAML, section 3): MetaInit and delta-orthogonal filters.
 //! (Fixup is the default initialisation of [`super::super::small::fixup`].)
 
+use crate::dimaml::unrolled::{gradient_of, named, scalar, variables};
 use candle_core::{DType, Device, Result, Tensor};
 use faer::Mat;
 use wave_init::random::{generator, standard_normal};
@@ -13,7 +14,7 @@ const LEAST_NORM: f64 = 1e-5;
 /// more, so that the gradient quotient falls.
 ///
 /// `slope` maps the step and the weights to the derivatives of the quotient with respect to the weights
-/// ([`gradient_quotient`](crate::dimaml::unrolled::gradient_quotient)). A norm is updated by the sign of its
+/// ([`gradient_quotient`]). A norm is updated by the sign of its
 /// derivative, with a learning rate and momentum.
 pub fn metainit(
     start: &Weights,
@@ -45,6 +46,51 @@ pub fn metainit(
         }
     }
     Ok(weights)
+}
+
+/// Keeps the quotient finite where the gradient is zero.
+const EPS: f64 = 1e-5;
+
+/// The gradient quotient and its derivatives with respect to the weights (Dauphin and Schoenholz 2019,
+/// equation 1), where g and H are the gradient and Hessian of `loss` and n the number of values:
+///
+/// ```text
+/// GQ = 1/n sum |(g - H g) / (g + eps sign(g)) - 1|
+/// ```
+///
+/// The derivatives are third derivatives of the loss. Must run inside [`second_order`](crate::dimaml::second_order()).
+pub fn gradient_quotient(
+    weights: &Weights,
+    loss: impl FnOnce(&Weights) -> Result<Tensor>,
+) -> Result<(f64, Weights)> {
+    let tracked = variables(weights)?;
+    let value = loss(&named(&tracked))?;
+    let gradients_of = |of: &Tensor| -> Result<Vec<Tensor>> {
+        let mut store = of.backward()?;
+        let gradients = tracked.values().map(|v| gradient_of(&mut store, v));
+        gradients.collect()
+    };
+    let sum = |terms: Vec<Tensor>| -> Result<Tensor> {
+        let zero = Tensor::zeros((), value.dtype(), value.device())?;
+        terms.iter().try_fold(zero, |sum, term| sum + term)
+    };
+    let g = gradients_of(&value)?;
+    let squares = g
+        .iter()
+        .map(|g| g.sqr()?.sum_all())
+        .collect::<Result<_>>()?;
+    let hg = gradients_of(&(sum(squares)? * 0.5)?)?; // the gradient of |g|² / 2 is H g
+    let mut terms = Vec::new();
+    for (g, hg) in g.iter().zip(&hg) {
+        let sign = ((g.ge(0.0)?.to_dtype(g.dtype())? * 2.0)? - 1.0)?;
+        let quotient = ((g - hg)? / (g + (sign * EPS)?)?)?;
+        terms.push((quotient - 1.0)?.abs()?.sum_all()?);
+    }
+    let n: usize = weights.values().map(Tensor::elem_count).sum();
+    let quotient = (sum(terms)? / n.max(1) as f64)?;
+    let slopes = gradients_of(&quotient)?.into_iter().map(|t| t.detach());
+    let slopes = weights.keys().cloned().zip(slopes).collect();
+    Ok((scalar(&quotient)?, slopes))
 }
 
 fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {

@@ -39,13 +39,7 @@ pub struct AutoencoderShape {
 impl AutoencoderShape {
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         let narrowest = self.widths.iter().min().copied().unwrap_or(0);
-        sizes(&[
-            ("image_size", self.image_size),
-            ("channels", self.channels),
-            ("widths", narrowest),
-            ("widths", self.widths.iter().max().copied().unwrap_or(0)),
-            ("latent", self.latent),
-        ])?;
+        sizes(&[("widths", narrowest), ("latent", self.latent)])?;
         let before_last = self.sides()[self.widths.len() - 1];
         if before_last + 2 * PADDING < KERNEL {
             let found = format!("{} layers on {} pixels", self.widths.len(), self.image_size);
@@ -66,14 +60,10 @@ impl AutoencoderShape {
         sides
     }
 
-    /// Channels before the first convolution and after each.
-    fn channels(&self) -> Vec<usize> {
-        [&[self.channels], &self.widths[..]].concat()
-    }
-
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
-        let (sides, channels) = (self.sides(), self.channels());
+        let sides = self.sides();
+        let channels = [&[self.channels], &self.widths[..]].concat(); // before the first layer and after each
         let (layers, taps) = (self.widths.len(), KERNEL * KERNEL);
         let (side, width) = (sides[layers], channels[layers]);
         let features = width * side * side;

@@ -46,28 +46,22 @@ impl FixupShape {
             let found = format!("{} of {} blocks", self.stages, self.blocks);
             return refuse_value("stages", found, "1 to 8, a divisor of the number of blocks");
         }
-        sizes(&[
-            ("image_size", self.image_size),
-            ("channels", self.channels),
-            ("width", self.width),
-            ("blocks", self.blocks),
-            ("classes", self.classes),
-        ])
+        sizes(&[("width", self.width), ("blocks", self.blocks)])
     }
 
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Parameters::default();
-        let (w, b) = (self.width, self.blocks as f64);
+        let b = self.blocks as f64;
         // By fan-out, as in the paper.
         let kaiming = |out: usize, pixels: usize| (2.0 / (out * pixels) as f64).sqrt();
         let zero = Usual::Constant(0.0);
+        let mut w = self.width;
         let stem = Usual::Normal(kaiming(w, 9));
         all.add("stem.weight", &[w, self.channels, 3, 3], stem);
         all.add("stem.bias", &[1], zero);
-        let mut w = w;
         for l in 0..self.blocks {
             let at = |name: &str| format!("blocks.{l}.{name}");
-            let before = self.channels_of(l).0;
+            let before = w;
             w = self.channels_of(l).1;
             let first = Usual::Normal(kaiming(w, 9) / b.sqrt());
             all.add(at("bias1"), &[1], zero);

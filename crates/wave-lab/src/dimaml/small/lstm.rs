@@ -31,12 +31,7 @@ pub struct LstmShape {
 
 impl LstmShape {
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
-        sizes(&[
-            ("vocabulary", self.vocabulary),
-            ("embedding", self.embedding),
-            ("width", self.width),
-            ("layers", self.layers),
-        ])
+        sizes(&[("width", self.width), ("layers", self.layers)])
     }
 
     pub fn parameters(&self) -> Vec<Parameter> {

@@ -11,8 +11,7 @@
 //! The norm after linear attention is our reading. Its sums grow with the position, as in Mamba-2,
 //! which has a norm there.
 
-use super::Layer;
-use super::parts::causal_mask;
+use super::{EPS, Layer, causal_mask};
 use candle_core::{Result, Tensor};
 use wave_ops::{rms_norm, stock};
 
@@ -46,7 +45,7 @@ fn heads(layer: Layer, u: &Tensor, map: &str) -> Result<Tensor> {
 pub(super) fn linear(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let v = layer.project(u, "v_proj")?;
     let mixed = linear_matrix(layer, u)?.matmul(&v)?;
-    let mixed = rms_norm(&mixed, layer.of_mixer("norm.weight")?, layer.shape.norm_eps)?;
+    let mixed = rms_norm(&mixed, layer.of_mixer("norm.weight")?, EPS)?;
     layer.project(&mixed, "o_proj")
 }
 

@@ -11,23 +11,22 @@
 //!
 //! with `A = -exp(A_log)`, a number for each channel and entry of its state (equations 3.30 to 3.35).
 
-use super::Layer;
-use super::parts::decays;
+use super::{Layer, decays};
 use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::selective_scan;
 
 /// The layer's projections, before mixing.
-struct Pieces {
-    gate: Tensor,   // (b, t, e)
-    x: Tensor,      // (b, t, e)
-    step: Tensor,   // (b, t, e)
-    a: Tensor,      // (e, n)
-    input: Tensor,  // (b, t, n)
-    output: Tensor, // (b, t, n)
+pub(super) struct Pieces {
+    gate: Tensor,              // (b, t, e)
+    pub(super) x: Tensor,      // (b, t, e)
+    pub(super) step: Tensor,   // (b, t, e)
+    pub(super) a: Tensor,      // (e, n)
+    pub(super) input: Tensor,  // (b, t, n)
+    pub(super) output: Tensor, // (b, t, n)
 }
 
-fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
+pub(super) fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
     let s = layer.shape;
     let (e, n, r) = (s.inner, s.state, s.step_rank);
     let both = layer.project(u, "in_proj")?;
@@ -68,13 +67,4 @@ pub(super) fn mean_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
         output.matmul(&input.transpose(1, 2)?)? * kept
     };
     (1..n).try_fold(part(0)?, |sum, k| sum + part(k)?)
-}
-
-/// The state space layer's output for an input of ones in every channel, averaged over channels:
-/// (b, t).
-#[cfg(test)]
-pub(super) fn mean_response(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let p = pieces(layer, u)?;
-    let ones = p.x.ones_like()?;
-    selective_scan(&ones, &p.step, &p.a, &p.input, &p.output)?.mean(2)
 }

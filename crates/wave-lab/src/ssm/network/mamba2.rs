@@ -12,8 +12,7 @@
 //! with `A = -exp(A_log)`, a number for each head. M is equation 3.34, whose printed mask
 //! `1{i <= j}` is transposed.
 
-use super::Layer;
-use super::parts::decays;
+use super::{EPS, Layer, decays};
 use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
@@ -34,13 +33,13 @@ pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Res
 }
 
 /// The layer's projections, before mixing.
-struct Pieces {
-    gate: Tensor,   // (b, t, e)
-    x: Tensor,      // (b, h, t, e / h)
-    matrix: Tensor, // (b, h, t, t)
+pub(super) struct Pieces {
+    gate: Tensor,              // (b, t, e)
+    x: Tensor,                 // (b, h, t, e / h)
+    pub(super) matrix: Tensor, // (b, h, t, t)
 }
 
-fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
+pub(super) fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
     let s = layer.shape;
     let (e, n, h) = (s.inner, s.state, s.heads);
     let (b, t, _) = u.dims3()?;
@@ -62,19 +61,13 @@ fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
 
 /// The mixer: (b, t, d) to (b, t, d).
 pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let s = layer.shape;
-    let (e, h) = (s.inner, s.heads);
+    let (e, h) = (layer.shape.inner, layer.shape.heads);
     let (b, t, _) = u.dims3()?;
     let Pieces { gate, x, matrix } = pieces(layer, u)?;
     let skip = layer.of_mixer("D")?.reshape((1, h, 1, 1))?;
     let y = (matrix.matmul(&x)? + x.broadcast_mul(&skip)?)?; // (b, h, t, e / h)
     let y = y.transpose(1, 2)?.reshape((b, t, e))?;
     let scale = layer.of_mixer("norm.weight")?;
-    let y = rms_norm(&(y * gate.silu()?)?, scale, s.norm_eps)?;
+    let y = rms_norm(&(y * gate.silu()?)?, scale, EPS)?;
     layer.project(&y, "out_proj")
-}
-
-/// The mixing matrices for a mixer's input, (b, h, t, t).
-pub(super) fn matrix_of(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    Ok(pieces(layer, u)?.matrix)
 }

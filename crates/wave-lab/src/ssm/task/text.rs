@@ -3,15 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Error, Result};
+use anyhow::{Error, Result};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_run::error::request;
 
 use super::TokenBatch;
-
-/// Maximum length of a text, in bytes: a character takes four bytes in memory.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// The last of this many equal parts is for tests.
 const PARTS: usize = 10;
@@ -20,7 +17,6 @@ const PARTS: usize = 10;
 /// for training comes before the part for tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
-    pub(super) path: String,
     pub(super) characters: Vec<char>,
     tokens: Vec<u32>,
 }
@@ -31,10 +27,6 @@ impl Text {
     pub fn read(path: &str) -> Result<Text> {
         let mut text = String::new();
         for file in files(Path::new(path))? {
-            let bytes = fs::metadata(&file)?.len();
-            if bytes + text.len() as u64 > MOST_BYTES {
-                return Err(wrong(&file, "more than 1 GiB of text; use a part of it"));
-            }
             let read = String::from_utf8(fs::read(&file)?);
             text += &read.map_err(|_| wrong(&file, "not UTF-8 text; convert it"))?;
         }
@@ -48,7 +40,6 @@ impl Text {
         characters.dedup();
         let token = |c| characters.partition_point(|known| *known < c) as u32;
         Ok(Text {
-            path: path.to_owned(),
             tokens: text.chars().map(token).collect(),
             characters,
         })
@@ -78,7 +69,7 @@ impl Text {
         let all = (part.len() - 1) / length;
         let n = n.min(all);
         let begins: Vec<usize> = (0..n).map(|i| i * all / n * length).collect();
-        let batches = begins.chunks(batch.max(1));
+        let batches = begins.chunks(batch);
         batches.map(|some| windows(part, some, length)).collect()
     }
 }
@@ -104,7 +95,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in fs::read_dir(path).with_context(|| path.display().to_string())? {
+    for entry in fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_type()?.is_file() {
             files.push(entry.path());

@@ -1,24 +1,12 @@
 //! transformers' ResNets and ConvNeXts under timm's names.
 //!
-//! | here (timm)               | there                                              |
-//! |---------------------------|----------------------------------------------------|
-//! | `conv1`, `bn1`            | `resnet.embedder.embedder.{convolution,normalization}` |
-//! | `layerS.L.convK`, `bnK`   | `resnet.encoder.stages.{S-1}.layers.L.layer.{K-1}.{convolution,normalization}` |
-//! | `layerS.L.downsample.{0,1}` | `..shortcut.{convolution,normalization}`         |
-//! | `fc`                      | `classifier.1`                                     |
-//! | `stem.{0,1}`              | `convnext.embeddings.{patch_embeddings,layernorm}` |
-//! | `stages.S.downsample`     | `convnext.encoder.stages.S.downsampling_layer`     |
-//! | `stages.S.blocks.L.conv_dw`, `norm`, `mlp.fc1`, `fc2` | `..layers.L.dwconv`, `layernorm`, `pwconv1`, `pwconv2` |
-//! | `..gamma`, `..mlp.grn`    | `..layer_scale_parameter`, `..grn`                 |
-//! | `head.norm`, `head.fc`    | `convnext.layernorm`, `classifier`                 |
-//!
 //! transformers uses its `layer_norm_eps`, by default 1e-12, in the last norm of a ConvNeXt. Here it is
 //! timm's 1e-6 everywhere, as in the training of the published networks.
 
 use super::super::rename;
 use super::InTimm;
 use crate::check::unsupported;
-use crate::{ShapeError, Weights};
+use crate::{Checked, Weights};
 use serde_json::{Map, Value, json};
 
 /// The supported `model_type`s.
@@ -48,11 +36,7 @@ const CONVNEXTS: [([usize; 4], usize, &str); 10] = [
 ];
 
 /// The network in timm's terms, if it is one of these.
-pub(super) fn in_timm(
-    kind: &str,
-    config: &Value,
-    weights: &Weights,
-) -> Result<Option<InTimm>, ShapeError> {
+pub(super) fn in_timm(kind: &str, config: &Value, weights: &Weights) -> Checked<Option<InTimm>> {
     let (usual, name): (&str, fn(&str) -> Option<String>) = match kind {
         "resnet" => ("relu", of_resnet),
         "convnext" | "convnextv2" => ("gelu", of_convnext),

@@ -63,9 +63,8 @@ fn every_layout_that_is_read_gives_the_outputs_of_transformers() {
         };
         assert_close(&name, &found, want, tolerance * largest.max(1.0));
     }
-    let all = LAYOUTS.iter().flat_map(|layout| layout.kinds);
-    for kind in all {
-        assert!(kinds.contains(*kind), "no case of {kind}");
+    for (kind, ..) in LAYOUTS {
+        assert!(kinds.contains(kind), "no case of {kind}");
     }
 }
 
@@ -171,12 +170,7 @@ fn what_does_not_belong_is_refused_by_name() {
             json!("siglip2_vision_model"),
             "layout is not read",
         ),
-        (
-            "beit",
-            "model_type",
-            json!("swinv2"),
-            "a Swin transformer V2",
-        ),
+        ("beit", "model_type", json!("swinv2"), "layout is not read"),
     ] {
         let (mut config, weights) = cases[name].clone();
         config[key] = value;

@@ -3,7 +3,7 @@
 use crate::ancestor::Ancestor;
 use crate::condense::CondensePlan;
 use crate::condense::start::start;
-use crate::condense::training::{Distillation, Updated};
+use crate::condense::training::Distillation;
 use crate::timing;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -66,11 +66,10 @@ impl Rates {
         let last = plan_of(sizes.last().copied().unwrap_or_default())?;
         let largest = last.largest();
         let output = last.output(ancestor);
-        let side = largest.image_size;
         let ahead = device.is_cuda();
-        let n = if ahead { data.batch } else { IMAGES };
-        let images = timing::random(&[n, largest.channels, side, side], device)?;
-        let targets = timing::targets(largest.classes.max(1), n)?.to_device(device)?;
+        let n = if ahead { data.plan.batch } else { IMAGES };
+        let input = (largest.channels, largest.image_size);
+        let (images, targets) = timing::examples(input, largest.classes.max(1), n, device)?;
         let mut measured = Vec::new();
         for (depth, width) in sizes {
             let mut plan = plan_of((depth, width))?;
@@ -79,11 +78,10 @@ impl Rates {
             let gene = start(&plan, 0)?;
             let distillation = Distillation {
                 plan: &plan,
-                updated: Updated::of(&plan, &gene),
+                reach: plan.reach(&gene),
                 gene: &gene,
                 resolved: &resolved,
                 data,
-                output,
                 distill_targets: None,
             };
             let live = Parameters::new(distillation.variables(device)?);

@@ -161,7 +161,7 @@ fn the_levels_are_written_as_settings() {
     let rates = rates(&given, &frame);
     let levels = frame.levels(&given, &time(70.0, 50_000), &rates).unwrap();
     write_levels(&mut given, &frame, &levels);
-    let written = super::super::levels::of(&given).unwrap();
+    let written = super::super::growth::levels(&given).unwrap();
     assert_eq!(written.len(), levels.len());
     for (settings, level) in written.iter().zip(&levels) {
         assert_eq!(settings.widths.as_ref(), Some(&level.sizes.widths));

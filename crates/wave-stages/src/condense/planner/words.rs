@@ -1,11 +1,12 @@
 //! A plan in words.
 
 use super::rates::Rates;
-use super::{Frame, LevelPlan, Time};
+use super::{Frame, LevelPlan, MINUTES, Time, starts_from_ancestor};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use wave_learngene::Sizes;
 use wave_run::data::Data;
 use wave_run::forecast;
+use wave_run::settings::Condense;
 
 pub(super) fn describe(
     frame: &Frame,
@@ -13,7 +14,7 @@ pub(super) fn describe(
     time: &Time,
     rates: &Rates,
     (data, ancestor, output): (&Data, Option<&Ancestor>, AncestorOutput),
-    minutes: f64,
+    settings: &Condense,
 ) -> String {
     let mut text = String::new();
     if let Some(ancestor) = ancestor {
@@ -32,7 +33,7 @@ pub(super) fn describe(
         time.images,
         data.tests.indices.len()
     );
-    let labels = data.train.class_names().len();
+    let labels = data.labels;
     if labels > 0 && ancestor.is_some_and(|a| a.has_other_classes(output, labels)) {
         text += &format!(
             "labels     not used: the data has {labels} classes, the ancestor {}\n",
@@ -56,7 +57,7 @@ pub(super) fn describe(
             "           {depth} x {width} would get too few steps; give more --minutes for it\n"
         );
     }
-    if frame.own_start {
+    if starts_from_ancestor(settings) {
         text += "start      from the ancestor's own weights, at the largest size\n";
     }
     text += &format!("measured   {}\n", rates.words(time.batch as f64));
@@ -84,16 +85,8 @@ pub(super) fn describe(
     if time.tests > 0.0 {
         text += &format!("tests      {}\n", clock(time.tests));
     }
-    let minutes = clock(60.0 * minutes);
+    let minutes = clock(60.0 * settings.minutes.unwrap_or(MINUTES));
     text += &format!("in total   {} of {minutes}\n", clock(sum));
-    match levels.last() {
-        Some(last) if most == frame.sizes.most => {
-            let epochs = 2.0 * last.epochs;
-            text += &format!("2x time    {epochs:.1} epochs in the last level\n");
-        }
-        Some(_) => text += "2x time    larger models, or twice the epochs\n",
-        None => {}
-    }
     text
 }
 

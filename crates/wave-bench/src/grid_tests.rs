@@ -1,9 +1,9 @@
 use super::*;
 use candle_core::Tensor;
 use std::collections::BTreeSet;
-use wave_init::Donor;
+use wave_init::{Choices, Donor};
 use wave_models::vit::VitShape;
-use wave_stages::init::{self, MethodOptions};
+use wave_stages::init;
 
 fn method(start: &str, donor: Option<&str>) -> Method {
     let mut table = Table::from_iter([("start".to_owned(), start.into())]);
@@ -39,22 +39,15 @@ fn a_fresh_head_is_not_the_first_head_of_the_donor() {
         rows.and_then(|t| Tensor::flatten_all(&t)?.to_vec1())
             .unwrap()
     };
-    let begun = |method: &Method, classes, donors: &[Donor], seed| {
-        let options = MethodOptions::default();
-        init::start(
-            &method.start,
-            &shape(classes),
-            (donors, None),
-            &options,
-            seed,
-        )
-        .unwrap()
+    let begun = |method: &Method, classes, donor: Option<&Donor>, seed| {
+        let (shape, choices) = (shape(classes), Choices::default());
+        init::start(&method.start, &shape, (donor, None), &choices, seed).unwrap()
     };
     let direct = method("timm", None);
     assert_eq!(direct.fresh_seed(7), 7);
     let transferred = method("pretrained-attention", Some("timm"));
-    let first = begun(&direct, 4, &[], direct.fresh_seed(7));
-    let donor = [Donor::new(shape(4), first.weights.clone()).unwrap()];
-    let fresh = begun(&transferred, 3, &donor, transferred.fresh_seed(7));
+    let first = begun(&direct, 4, None, direct.fresh_seed(7));
+    let donor = Donor::new(shape(4), first.weights.clone()).unwrap();
+    let fresh = begun(&transferred, 3, Some(&donor), transferred.fresh_seed(7));
     assert!(head(&fresh).iter().zip(head(&first)).all(|(a, b)| *a != b));
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use toml::Table;
 use wave_run::error::request;
 use wave_run::recipe::Recipe;
-use wave_stages::init::flags;
+use wave_stages::init;
 
 /// Name of the method that starts from templates; the others are those of `wave init`.
-pub(super) const TEMPLATES: &str = "templates";
+pub(crate) const TEMPLATES: &str = "templates";
 
 /// Keys of the tables of a method that the bench sets itself.
 const SET_BY_BENCH: [(&str, &str); 2] = [
@@ -111,10 +111,8 @@ pub struct Method {
     /// Use the learning rate chosen for this other method.
     pub lr_of: Option<String>,
     /// Parts to inherit from templates: `attention`, `projection`, `mlp`, `norm` (WAVE, Table 4),
-    /// `outer` (patches, positions, final norm and head); `rest` initialises the others.
+    /// `outer` (patches, positions, final norm and head); timm's initialisation fills the others.
     pub inherit: Option<Vec<Component>>,
-    /// The method of `wave init` for the parts not inherited [default: timm].
-    pub rest: Option<String>,
     /// Train the operator of `ligo` first: changes to `[finetune]` [default: 100 steps].
     pub operator: Option<Table>,
     /// Train each model by itself first (direct pretraining): changes to `[finetune]`. A donor that was initialised
@@ -152,13 +150,13 @@ impl Method {
     }
 
     /// True if the method needs a condensation made by the bench.
-    pub(super) fn condenses(&self) -> bool {
+    pub(crate) fn condenses(&self) -> bool {
         self.start == TEMPLATES && self.templates.is_none()
     }
 
     /// The seed for newly sampled values: the seed itself, unless the method also inherits trained values, which may
     /// have come from the same seed; then an FNV-1a hash of its start and the seed.
-    pub(super) fn fresh_seed(&self, seed: u64) -> u64 {
+    pub(crate) fn fresh_seed(&self, seed: u64) -> u64 {
         if self.donor.is_none() && self.start != TEMPLATES {
             return seed;
         }
@@ -169,7 +167,7 @@ impl Method {
     }
 
     /// True if its models distil from the condensation's ancestor, in fine-tuning or before.
-    pub(super) fn distils(&self) -> bool {
+    pub(crate) fn distils(&self) -> bool {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
         self.distil || before.and_then(|value| value.as_bool()) == Some(true)
     }
@@ -177,7 +175,6 @@ impl Method {
     /// Checks that the method reads every key of its table.
     fn check_keys(&self, table: &toml::Value) -> Result<()> {
         let templates = self.start == TEMPLATES;
-        let parts = templates && self.inherit.is_some();
         for (key, read, place) in [
             ("templates", templates, "start = \"templates\""),
             ("inherit", templates, "start = \"templates\""),
@@ -187,7 +184,6 @@ impl Method {
                 self.condenses(),
                 "start = \"templates\" without templates",
             ),
-            ("rest", parts, "start = \"templates\" with inherit"),
             ("init", !templates, "other starts than \"templates\""),
             ("operator", self.start == "ligo", "start = \"ligo\""),
             ("resembles", self.start == "auto-lg", "start = \"auto-lg\""),
@@ -204,7 +200,7 @@ impl Method {
                 )));
             }
         }
-        flags::own(&self.start, &self.init).map(drop)
+        init::own(&self.start, &self.init).map(drop)
     }
 }
 
@@ -331,11 +327,25 @@ impl Grid {
         Ok(grid)
     }
 
+    /// The names of the methods, in the recipe's order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.methods.iter().map(|(name, _)| name)
+    }
+
+    /// All pairs of a data set and a size.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&str, (usize, usize))> {
+        let datasets = self.datasets.iter();
+        datasets.flat_map(|(dataset, _)| {
+            let sizes = self.bench.sizes.iter();
+            sizes.map(move |size| (dataset.as_str(), *size))
+        })
+    }
+
     /// A method by name.
     pub fn method(&self, name: &str) -> Result<&Method> {
         let found = self.methods.iter().find(|(n, _)| n == name);
         found.map(|(_, m)| m).ok_or_else(|| {
-            let all: Vec<&str> = self.methods.iter().map(|(n, _)| n.as_str()).collect();
+            let all: Vec<&str> = self.names().map(String::as_str).collect();
             request(format!(
                 "[bench] names a method {name}; expected one of {}",
                 all.join(", ")
@@ -357,70 +367,15 @@ impl Grid {
         let listed = self.bench.ablations.values().flatten();
         let pairs = self.bench.break_even.iter();
         let pairs = pairs.flat_map(|(method, rival)| [method, rival]);
-        for name in listed.chain(pairs) {
+        let borrowed = self.methods.iter().filter_map(|(_, m)| m.lr_of.as_ref());
+        for name in listed.chain(pairs).chain(borrowed) {
             self.method(name)?;
         }
         for (name, method) in &self.methods {
-            let wrong = |what: String| request(format!("[bench.methods.{name}]: {what}"));
-            if let Some(other) = &method.lr_of {
-                self.method(other)?;
-            }
-            for donor in method.donor.iter().chain(&method.resembles) {
-                if !self.bench.donors.contains_key(donor) {
-                    return Err(wrong(format!(
-                        "donor {donor} is not in [bench.donors]; add it there"
-                    )));
-                }
-            }
-            let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
-            let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
-            if let Some((l, d)) = foreign.next() {
-                return Err(wrong(format!(
-                    "size [{l}, {d}] is not in sizes of [bench]; add it there"
-                )));
-            }
-            if sizes.is_empty() || method.datasets.as_ref().is_some_and(Vec::is_empty) {
-                return Err(wrong(
-                    "sizes or datasets is empty; name one, or remove the key to run all".into(),
-                ));
-            }
-            let named: Vec<String> = sizes.iter().map(|(l, d)| format!("{l}x{d}")).collect();
-            let mut changed = method.pretrain_at.keys();
-            if let Some(size) = changed.find(|size| !named.contains(*size)) {
-                return Err(wrong(format!(
-                    "pretrain_at names {size}; expected one of the sizes {}",
-                    named.join(", ")
-                )));
-            }
-            if method.pretrain.is_none() && !method.pretrain_at.is_empty() {
-                return Err(wrong("pretrain_at needs pretrain; add it".to_owned()));
-            }
-            for data in method.datasets.iter().flatten() {
-                if !self.datasets.iter().any(|(n, _)| n == data) {
-                    return Err(wrong(format!(
-                        "data set {data} is not in [bench.datasets]; add it there"
-                    )));
-                }
-            }
-            method
-                .check_keys(&self.bench.methods[name])
+            let checked = method.check_keys(&self.bench.methods[name]);
+            checked
+                .and_then(|()| self.check_method(method))
                 .with_context(|| format!("[bench.methods.{name}]"))?;
-            if method.start == TEMPLATES {
-                continue;
-            }
-            let needs = wave_init::find(&method.start)?.donors > 0;
-            if needs != method.donor.is_some() {
-                let (number, remedy) = match needs {
-                    true => ("one", "name one with donor = \"...\""),
-                    false => ("no", "remove `donor`"),
-                };
-                let start = &method.start;
-                return Err(wrong(format!("{start} takes {number} donor; {remedy}")));
-            }
-            let operator = method.operator.as_ref();
-            if operator.is_some_and(|table| table.contains_key("muon")) {
-                return Err(wrong("`operator` trains with AdamW; remove muon".into()));
-            }
         }
         for (name, donor) in &self.bench.donors {
             let sized = donor.depth.is_some() && donor.width.is_some();
@@ -433,8 +388,65 @@ impl Grid {
         }
         Ok(())
     }
+
+    /// Checks a method's sizes, data sets and donors.
+    fn check_method(&self, method: &Method) -> Result<()> {
+        let donors = &self.bench.donors;
+        let mut named = method.donor.iter().chain(&method.resembles);
+        if let Some(donor) = named.find(|donor| !donors.contains_key(*donor)) {
+            return Err(request(format!(
+                "donor {donor} is not in [bench.donors]; add it there"
+            )));
+        }
+        let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
+        let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
+        if let Some((l, d)) = foreign.next() {
+            return Err(request(format!(
+                "size [{l}, {d}] is not in sizes of [bench]; add it there"
+            )));
+        }
+        if sizes.is_empty() || method.datasets.as_ref().is_some_and(Vec::is_empty) {
+            return Err(request(
+                "sizes or datasets is empty; name one, or remove the key to run all",
+            ));
+        }
+        let named: Vec<String> = sizes.iter().map(|(l, d)| format!("{l}x{d}")).collect();
+        let mut changed = method.pretrain_at.keys();
+        if let Some(size) = changed.find(|size| !named.contains(*size)) {
+            return Err(request(format!(
+                "pretrain_at names {size}; expected one of the sizes {}",
+                named.join(", ")
+            )));
+        }
+        if method.pretrain.is_none() && !method.pretrain_at.is_empty() {
+            return Err(request("pretrain_at needs pretrain; add it"));
+        }
+        let known = |data: &String| self.datasets.iter().any(|(name, _)| name == data);
+        if let Some(data) = method.datasets.iter().flatten().find(|data| !known(data)) {
+            return Err(request(format!(
+                "data set {data} is not in [bench.datasets]; add it there"
+            )));
+        }
+        if method.start == TEMPLATES {
+            return Ok(());
+        }
+        let needs = wave_init::find(&method.start)?.donor;
+        if needs != method.donor.is_some() {
+            let (number, remedy) = match needs {
+                true => ("one", "name one with donor = \"...\""),
+                false => ("no", "remove `donor`"),
+            };
+            let start = &method.start;
+            return Err(request(format!("{start} takes {number} donor; {remedy}")));
+        }
+        let operator = method.operator.as_ref();
+        if operator.is_some_and(|table| table.contains_key("muon")) {
+            return Err(request("`operator` trains with AdamW; remove muon"));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
+#[path = "grid_tests.rs"]
 mod tests;

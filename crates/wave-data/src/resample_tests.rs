@@ -1,0 +1,48 @@
+use super::*;
+
+#[test]
+fn windows_are_pillows() {
+    // Pillow's precompute_coeffs for 5 pixels to 2: support 5, whole image on either side.
+    let found = taps(5, (0.0, 5.0), 2, Interpolation::Bicubic);
+    for (tap, centre) in found.iter().zip([1.25, 3.75]) {
+        assert_eq!((tap.first, tap.weights.len()), (0, 5));
+        let weights =
+            (0..5).map(|x| Interpolation::Bicubic.at((f64::from(x) + 0.5 - centre) / 2.5));
+        let weights: Vec<f64> = weights.collect();
+        let sum: f64 = weights.iter().sum();
+        for (found, expected) in tap.weights.iter().zip(weights) {
+            assert!((f64::from(*found) / 4_194_304.0 - expected / sum).abs() < 1.2e-7);
+        }
+    }
+}
+
+#[test]
+fn the_same_size_is_the_same_image_and_flat_stays_flat() {
+    let pixels: Vec<u8> = (0..7 * 70 * 3).map(|i| (i * 31 % 251) as u8).collect();
+    let view = View::whole(&pixels, (70, 7), 3);
+    let flat = vec![200; 70 * 7];
+    let same = across(view, &nearest(1.0, 0, 70, 0, 70));
+    assert_eq!(same, pixels);
+    for by in Interpolation::ALL {
+        let same = taps(70, (0.0, 70.0), 70, by);
+        assert_eq!(across(view, &same), pixels);
+        let same = taps(7, (0.0, 7.0), 7, by);
+        assert_eq!(down(view, &same), pixels);
+        let view = View::whole(&flat, (70, 7), 1);
+        for (part, to) in [((3.3, 40.2), 33), ((0.0, 70.0), 129)] {
+            let found = across(view, &taps(70, part, to, by));
+            assert!(found.iter().all(|p| *p == 200));
+        }
+        let found = down(view, &taps(7, (0.5, 6.5), 3, by));
+        assert!(found.iter().all(|p| *p == 200));
+    }
+}
+
+#[test]
+fn interpolations_read_back() {
+    for by in Interpolation::ALL {
+        assert_eq!(by.to_string().parse::<Interpolation>().unwrap(), by);
+    }
+    let expected = "`random`, expected one of nearest";
+    crate::testing::check_refused("random".parse::<Interpolation>(), &[expected]);
+}
