@@ -1,6 +1,6 @@
 //! Every family of ancestors from its directory: understood, distilled, or refused by name.
 
-use crate::support::{CONVMIXER, Place, values};
+use crate::support::{CONVMIXER, Place, RECIPE, values};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -60,13 +60,9 @@ pub(crate) fn write(place: &Place, dir: &str, case: &str) -> Value {
 fn place() -> Place {
     let place = Place::new();
     for i in 0..8_u32 {
-        let picture = image::RgbImage::from_fn(40, 40, |x, y| {
-            image::Rgb([
-                (x * (i % 7)) as u8,
-                (y * (i % 5) + 3 * i) as u8,
-                (x * y) as u8,
-            ])
-        });
+        let pixel =
+            |x: u32, y: u32| image::Rgb([x * (i % 7), y * (i % 5) + 3 * i, x * y].map(|v| v as u8));
+        let picture = image::RgbImage::from_fn(40, 40, pixel);
         place.save(&format!("flat/{i:02}.png"), picture);
     }
     place
@@ -137,25 +133,19 @@ fn other_families_are_distilled() {
 /// A DINOv2 trains: with its LayerScale and registers, and with a head where it has none.
 #[test]
 fn a_transformer_with_layer_scale_is_fine_tuned() {
-    let place = place();
-    for class in ["x", "y", "z"] {
-        for split in ["train", "val"] {
-            for i in 0..4 {
-                place.write_png(&format!("three/{split}/{class}/{i}.png"));
-            }
-        }
-    }
-    let rest = "--data three --steps 3 --batch 4 --lr 1e-3";
+    let place = Place::new();
+    place.write_classes("two", ["x", "y"], 4, 4);
+    let rest = "--data two --steps 3 --batch 4 --lr 1e-3";
     for (case, out) in [("dinov2_reg4", "f"), ("dinov2_headless", "g")] {
         write(&place, case, case);
         place.json(&format!(
             "finetune {case} {rest} --new-head true --out {out}"
         ));
         let found = place.json(&format!("inspect {out}"));
-        assert_eq!(found["classes"], 3);
+        assert_eq!(found["classes"], 2);
         assert!(found["parts"].to_string().contains("LayerScale"), "{found}");
-        let eval = place.json(&format!("eval {out} --data three"));
-        assert_eq!(eval["images"], 12);
+        let eval = place.json(&format!("eval {out} --data two"));
+        assert_eq!(eval["images"], 8);
         // The written model is read again, and trains on.
         place.json(&format!("finetune {out} {rest} --out {out}2"));
     }
@@ -172,82 +162,47 @@ fn what_cannot_be_done_is_said() {
     write(&place, "headless", "dinov2_headless");
     write(&place, "dinov3", "dinov3");
     place.write("r.toml", recipe(56));
-    let without = &["a DINOv2 without a classifier"][..];
-    place.refused(
-        "condense r.toml --ancestor headless --ce-weight 1 --out o",
-        &[
-            "ce_weight applies only to score distillation",
-            "has no classifier",
-        ],
+    place.refuses(
+        "--out o",
+        "
+        condense r.toml --ancestor headless --ce-weight 1 => ce_weight applies only to score distillation | has no classifier
+        condense r.toml --ancestor headless --ancestor-output scores => a DINOv2 without a classifier
+        finetune dinov3 --data shapes => a DINOv3 with | rotary positions | is inference-only
+        finetune headless --data shapes --new-head true --format onnx => format = onnx | a DINOv2
+        ",
     );
-    place.refused(
-        "condense r.toml --ancestor headless --ancestor-output scores --out o",
-        without,
-    );
-    place.refused("eval headless --data shapes", without);
-    place.refused("predict headless flat/00.png", without);
-    place.refused(
-        "finetune dinov3 --data shapes --out o",
-        &["a DINOv3 with", "rotary positions", "is inference-only"],
-    );
-    place.refused(
-        "finetune headless --data shapes --new-head true --format onnx --out o",
-        &["format = onnx", "a DINOv2"],
+    place.refuses(
+        "",
+        "
+        eval headless --data shapes => a DINOv2 without a classifier
+        predict headless flat/00.png => a DINOv2 without a classifier
+        ",
     );
     for (name, said) in [
-        (
-            "swin_tiny_patch4_window7_224",
-            "none of the supported networks",
-        ),
         ("maxvit_tiny_tf_224", "none of the supported networks"),
         ("resnet50d", "resnet50, resnet101"),
         ("mobileone_s0", "mobileone_s1"),
-        ("efficientvit_b0", "none of the supported networks"),
     ] {
         place.configure("headless", |config| config["architecture"] = json!(name));
-        place.refused(
-            "condense r.toml --ancestor headless --out o",
-            &[name, "is not supported", said],
-        );
+        let parts = [name, "is not supported", said];
+        place.refused("condense r.toml --ancestor headless --out o", &parts);
     }
 }
 
 /// A condensation whose templates hold all weights of `m`, the ViT of [`Place::with_model`].
-const FROM_VIT: &str = r#"
-data = "shapes"
-train_limit = 64
-test_limit = 64
-batch = 32
-
-[condense]
-ancestor = "m"
-depths = [1, 2]
-widths = [16, 32]
-template_size = 16
-template_start = "ancestor"
-templates = [24, 8, 32, 32]
-steps = 1
-lr = 1e-7
-
-[condense.auxiliary]
-depth = 2
-width = 32
-head_width = 16
-patch = 7
-image_size = 28
-"#;
+const FROM_VIT: &str = "condense r.toml --ancestor m --kl-weight 1 --train-limit 64 --depths 1,2 \
+                        --template-start ancestor --templates 24,8,32,32 --steps 1 --lr 1e-7";
 
 /// Also if it sees its images normalised in another way.
 #[test]
 fn templates_can_begin_with_the_weights_of_a_vit() {
     let place = Place::with_model();
-    let (mean, std) = (json!([0.4]), json!([0.3]));
     place.configure("m", |config| {
-        config["pretrained_cfg"]["mean"] = mean;
-        config["pretrained_cfg"]["std"] = std;
+        config["pretrained_cfg"]["mean"] = json!([0.4]);
+        config["pretrained_cfg"]["std"] = json!([0.3]);
     });
-    place.write("v.toml", FROM_VIT);
-    place.json("condense v.toml --out t");
+    place.write("r.toml", RECIPE.replace("\ndepth = 3\n", "\ndepth = 2\n"));
+    place.json(&format!("{FROM_VIT} --out t"));
     place.json("expand t --depth 2 --width 32 --out e");
     let [own, made] = ["m", "e"].map(|dir| place.tensors(&format!("{dir}/model.safetensors")));
     for name in [
@@ -259,27 +214,18 @@ fn templates_can_begin_with_the_weights_of_a_vit() {
             assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
         }
     }
-    let loss = |dir: &str| {
-        let made = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
-        made["loss"].as_f64().unwrap()
-    };
-    assert!(
-        (loss("m") - loss("e")).abs() < 1e-3,
-        "{} {}",
-        loss("m"),
-        loss("e")
-    );
+    let [own, made] = ["m", "e"].map(|dir| {
+        let found = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
+        found["loss"].as_f64().unwrap()
+    });
+    assert!((own - made).abs() < 1e-3, "{own} {made}");
 
     let refused = ["the auxiliary's shape", "2 layers, width 32"];
     for more in ["--out o", "--dry-run"] {
-        place.refused(
-            &format!("condense v.toml --set condense.auxiliary.depth=3 {more}"),
-            &refused,
-        );
+        let deeper = format!("{FROM_VIT} --set condense.auxiliary.depth=3 {more}");
+        place.refused(&deeper, &refused);
     }
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
-    place.refused(
-        "condense v.toml --set condense.ancestor=c --out o",
-        &["ConvMixer"],
-    );
+    let other = FROM_VIT.replace("--ancestor m", "--ancestor c");
+    place.refused(&format!("{other} --out o"), &["ConvMixer"]);
 }

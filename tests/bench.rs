@@ -6,17 +6,6 @@ use serde_json::Value;
 use std::path::Path;
 
 #[test]
-fn a_recipe_runs_all_its_stages() {
-    let place = Place::new();
-    let stages = "[expand]\ndepth = 2\nwidth = 16\nsteps = 2\n[finetune]\nsteps = 3\n";
-    place.write("all.toml", format!("{RECIPE}\n{stages}"));
-    place.json("run all.toml --out o --set finetune.lr=1e-3");
-    for stage in ["condense", "expand", "finetune"] {
-        assert!(place.path(&format!("o/{stage}/config.json")).exists());
-    }
-}
-
-#[test]
 fn templates_that_grow_are_compared_and_all_trainings_share_one_cache() {
     let place = Place::new();
     place.json(&format!("{CONVMIXER} --data shapes --out a"));
@@ -79,74 +68,9 @@ pretrain = { views = 2, crop_padding = 2, flip = true, distil = true }
 }
 
 #[test]
-fn starts_are_compared_side_by_side() {
+fn rows_are_the_same_in_any_number_of_jobs_and_are_kept() {
     let place = Place::new();
-    let table = r#"
-[finetune]
-steps = 4
-lr = 1e-3
-
-[bench]
-sizes = [[2, 16], [4, 32]]
-seeds = [0]
-jobs = 2
-
-[bench.methods.wave]
-start = "templates"
-
-[bench.methods.mimetic]
-start = "mimetic"
-"#;
-    place.write("c.toml", format!("{RECIPE}\n{table}"));
-    let first = place.json("run c.toml --out o");
-    assert_eq!(first["out"], "o");
-    let rows = first["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 4);
-    for row in rows {
-        let method = row["method"].as_str().unwrap();
-        let transferred = row["transferred_parameters"].as_u64().unwrap();
-        assert_eq!(transferred > 0, method == "wave");
-        assert!((0.0..=1.0).contains(&row["top1"].as_f64().unwrap()));
-        assert!(row["epochs"].as_f64().unwrap() > 0.0);
-        for key in ["depth", "width", "seed"] {
-            assert!(row[key].is_u64(), "{key}");
-        }
-    }
-    let written = place.read("o/rows.json");
-    assert_eq!(written, first["rows"]);
-    let report = place.text("o/report.md");
-    assert!(report.contains("wave") && report.contains("mimetic"));
-
-    // Half of the cells are lost: the others are kept, and the lost ones come out the same.
-    let lost = place.path("o/cells/mimetic-2x16-s0.json");
-    std::fs::remove_file(lost).unwrap();
-    let second = place.json("run c.toml --out o --resume");
-    let without_time = |result: &Value| -> Vec<Value> {
-        let mut rows = result["rows"].as_array().unwrap().clone();
-        for row in &mut rows {
-            row["seconds"] = Value::Null;
-        }
-        rows
-    };
-    assert_eq!(without_time(&first), without_time(&second));
-    assert_eq!(place.json("run c.toml --out o --resume"), second);
-
-    // With other templates, cells of other methods are kept.
-    let written = |cell: &str| {
-        let file = place.path(&format!("o/cells/{cell}-2x16-s0.json"));
-        std::fs::metadata(file).unwrap().modified().unwrap()
-    };
-    let before = ["wave", "mimetic"].map(written);
-    std::fs::remove_dir_all(place.path("o/templates")).unwrap();
-    place.json("run c.toml --out o --resume --set condense.lr=5e-3");
-    let after = ["wave", "mimetic"].map(written);
-    assert!(after[0] > before[0]);
-    assert_eq!(after[1], before[1]);
-}
-
-#[test]
-fn a_dot_in_a_name_is_no_extension() {
-    let place = Place::new();
+    // A dot in a name is no extension.
     let table = r#"
 [finetune]
 steps = 2
@@ -157,18 +81,24 @@ sizes = [[1, 16], [2, 32]]
 seeds = [0, 1]
 jobs = JOBS
 
+[bench.methods.wave]
+start = "templates"
+
 [bench.methods."my.v1"]
 start = "timm"
 pretrain = { steps = 2 }
 
 [bench.methods."my.v2"]
 start = "mimetic"
+sizes = [[1, 16]]
 pretrain = { steps = 2 }
 "#;
-    let rows = |jobs: &str, out: &str| -> Vec<Value> {
+    let run = |jobs: &str, args: &str| -> Value {
         let table = table.replace("JOBS", jobs);
         place.write("c.toml", format!("{RECIPE}\n{table}"));
-        let made = place.json(&format!("run c.toml --out {out}"));
+        place.json(&format!("run c.toml --out {args}"))
+    };
+    let same = |made: &Value| -> Vec<Value> {
         let mut rows = made["rows"].as_array().unwrap().clone();
         for row in &mut rows {
             row["seconds"] = Value::Null;
@@ -177,26 +107,47 @@ pretrain = { steps = 2 }
         rows
     };
     // A kill leaves files in a start, which are removed.
-    let left = "b/pretrained/my.v1-1x16-s0.start/.wave-left.tmp";
+    let left = "o/pretrained/my.v1-1x16-s0.start/.wave-left.tmp";
     place.write(left, "half");
-    let one = rows("1", "a");
-    assert_eq!(one.len(), 8);
-    assert_eq!(rows("2", "b"), one);
+    let first = run("2", "o");
     assert!(!place.path(left).exists());
-    for method in ["my.v1", "my.v2"] {
-        for cell in ["1x16-s0", "2x32-s1"] {
-            let start = format!("b/pretrained/{method}-{cell}.start/model.safetensors");
-            assert!(place.path(&start).exists(), "{start}");
+    assert_eq!(first["out"], "o");
+    let rows = first["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 10);
+    for row in rows {
+        assert!((0.0..=1.0).contains(&row["top1"].as_f64().unwrap()));
+        assert!(row["epochs"].as_f64().unwrap() > 0.0);
+        for key in ["depth", "width", "seed", "transferred_parameters"] {
+            assert!(row[key].is_u64(), "{key}");
         }
     }
+    assert_eq!(place.read("o/rows.json"), first["rows"]);
+    assert_eq!(same(&run("1", "a")), same(&first));
+    for start in ["my.v1-1x16-s0", "my.v1-2x32-s1", "my.v2-1x16-s0"] {
+        place.bytes(&format!("o/pretrained/{start}.start/model.safetensors"));
+    }
 
-    // A cell that was edited is not believed, but made again.
-    let cell = "b/cells/my.v1-1x16-s0.json";
-    let written = place.text(cell);
-    let mut edited: Value = serde_json::from_str(&written).unwrap();
+    // A cell that was lost comes out the same; one that was edited is not believed.
+    std::fs::remove_file(place.path("o/cells/my.v2-1x16-s0.json")).unwrap();
+    let cell = "o/cells/my.v1-1x16-s0.json";
+    let mut edited = place.read(cell);
     edited["top1"] = 0.99.into();
     place.write(cell, edited.to_string());
-    assert_eq!(rows("2", "b --resume"), one);
+    let second = run("2", "o --resume");
+    assert_eq!(same(&second), same(&first));
+    assert_eq!(run("2", "o --resume"), second);
+
+    // With other templates, cells of other methods are kept.
+    let written = |cell: &str| {
+        let file = place.path(&format!("o/cells/{cell}-1x16-s0.json"));
+        std::fs::metadata(file).unwrap().modified().unwrap()
+    };
+    let before = ["wave", "my.v1"].map(written);
+    std::fs::remove_dir_all(place.path("o/templates")).unwrap();
+    run("2", "o --resume --set condense.lr=5e-3");
+    let after = ["wave", "my.v1"].map(written);
+    assert!(after[0] > before[0]);
+    assert_eq!(after[1], before[1]);
 }
 
 /// Every way to start a model, on tiny models.
@@ -275,7 +226,6 @@ inherit = ["mlp", "outer"]
 #[test]
 fn rates_are_tuned_of_methods_that_look_at_images() {
     let place = Place::new();
-    let recipe = RECIPE.replace("kl_weight = 0\n", "");
     let table = r#"
 [finetune]
 steps = 2
@@ -284,16 +234,10 @@ steps = 2
 sizes = [[2, 16]]
 learning_rates = [1e-3, 2e-3]
 tune_hold_out = 32
-
-[bench.donors.deep]
-depth = 3
-width = 32
-finetune = { steps = 2 }
-
-[bench.methods]
-prune = { start = "prune", donor = "deep", init = { train_limit = 50 } }
+donors.deep = { depth = 3, width = 32, finetune.steps = 2 }
+methods.prune = { start = "prune", donor = "deep", init.train_limit = 50 }
 "#;
-    place.write("b.toml", format!("{recipe}\n{table}"));
+    place.write("b.toml", format!("{RECIPE}\n{table}"));
     let found = place.json("bench b.toml --out o");
     assert_eq!(found["rows"].as_array().unwrap().len(), 1);
     for lr in ["1e-3", "2e-3"] {
@@ -323,53 +267,34 @@ fn every_method_runs_once_and_says_what_it_cost() {
     // Closed-form methods inherit nothing, all others something.
     for row in rows {
         let direct = ["mimetic", "layerscale"].contains(&row["method"].as_str().unwrap());
-        assert_eq!(
-            number(row, "transferred_parameters") == 0.0,
-            direct,
-            "{row}"
-        );
+        let transferred = number(row, "transferred_parameters");
+        assert_eq!(transferred == 0.0, direct, "{row}");
     }
     // Whole layers: 12 d² + 13 d each, beside patches, positions, final norm and head.
-    let layers = |n: f64, d: f64| n * (12.0 * d * d + 13.0 * d);
-    let outer = {
-        let share = number(of("share", 3), "transferred_parameters");
-        let blocks = 12.0 * 32.0 * 32.0; // matrices of one layer
-        let scalers = 3.0 * (3.0 * 3.0 + 1.0 + 4.0 * 4.0 + 4.0 * 4.0);
-        share - blocks - scalers - 3.0 * 13.0 * 32.0
-    };
-    let heru = number(of("heru-lg", 3), "transferred_parameters");
-    assert_eq!(heru, layers(3.0, 32.0) + outer);
-    let auto = number(of("auto-lg", 3), "transferred_parameters");
-    assert_eq!(auto, layers(2.0, 32.0) + outer);
+    let transferred = |method: &str| number(of(method, 3), "transferred_parameters");
+    let (matrices, vectors) = (12.0 * 32.0 * 32.0, 13.0 * 32.0);
+    let scalers = 3.0 * (3.0 * 3.0 + 1.0 + 4.0 * 4.0 + 4.0 * 4.0);
+    let outer = transferred("share") - matrices - scalers - 3.0 * vectors;
+    assert_eq!(transferred("heru-lg"), 3.0 * (matrices + vectors) + outer);
+    assert_eq!(transferred("auto-lg"), 2.0 * (matrices + vectors) + outer);
 
     // Epochs: shared by all models, or of each model alone.
-    let costs = |method: &str| {
-        let row = of(method, 3);
-        (
-            number(row, "shared_epochs") > 0.0,
-            number(row, "own_epochs") > 0.0,
-        )
-    };
+    let costs =
+        |method: &str| ["shared_epochs", "own_epochs"].map(|key| number(of(method, 3), key) > 0.0);
     for (method, expected) in [
-        ("mimetic", (false, false)),
-        ("wave", (true, false)),
-        ("fitted", (true, true)),
-        ("ligo", (true, true)),
-        ("direct-pt", (false, true)),
-        ("nested", (true, false)),
+        ("mimetic", [false, false]),
+        ("wave", [true, false]),
+        ("fitted", [true, true]),
+        ("ligo", [true, true]),
+        ("direct-pt", [false, true]),
+        ("nested", [true, false]),
     ] {
         assert_eq!(costs(method), expected, "{method}");
     }
     let both = number(of("auto-lg", 3), "shared_epochs");
     assert_eq!(both, 2.0 * number(of("heru-lg", 3), "shared_epochs"));
 
-    for file in ["report.md", "rows.json", "sizes.svg"] {
-        assert!(place.path(&format!("o/{file}")).exists(), "{file}");
-    }
-    // A report has one reader; numbers are in rows.json.
-    for file in ["report.html", "report.json"] {
-        assert!(!place.path(&format!("o/{file}")).exists(), "{file}");
-    }
+    place.bytes("o/sizes.svg");
     let report = place.text("o/report.md");
     for needle in ["wave", "weight-selection", "Components"] {
         assert!(report.contains(needle), "{needle}");
@@ -392,29 +317,17 @@ steps = 2
 
 [bench]
 sizes = [[2, 16]]
-
-[bench.donors.small]
-depth = 1
-width = 16
-finetune = { steps = 1 }
-
-[bench.methods.mimetic]
-start = "mimetic"
-
-[bench.methods.too-deep]
-start = "weight-selection"
-donor = "small"
+donors.small = { depth = 1, width = 16, finetune.steps = 1 }
+methods.mimetic.start = "mimetic"
+methods.too-deep = { start = "weight-selection", donor = "small" }
 "#;
     place.write("b.toml", format!("{RECIPE}\n{table}"));
-    let failed = place.run("bench b.toml --out o");
-    assert_eq!(failed.status.code(), Some(1));
-    let said = String::from_utf8(failed.stderr).unwrap();
-    assert!(said.contains("too-deep-2x16-s0"), "{said}");
-    let report = place.text("o/report.md");
+    place.fails("bench b.toml --out failed", 1, &["too-deep-2x16-s0"]);
+    let report = place.text("failed/report.md");
     for needle in ["too-deep-2x16-s0", "depth"] {
         assert!(report.contains(needle), "{report}");
     }
-    assert!(place.path("o/cells/mimetic-2x16-s0.json").exists());
+    place.bytes("failed/cells/mimetic-2x16-s0.json");
 }
 
 #[test]
@@ -448,11 +361,6 @@ fn wrong_methods_are_refused() {
         place.refused("bench w.toml --out w", &[needle]);
     }
     place.refused("bench r.toml --out w", &[]); // no [bench]
-}
-
-#[test]
-fn repeated_entries_are_refused() {
-    let place = Place::new();
     let bench = "[bench]\nsizes = [[1, 32]]\n[bench.methods]\na = { start = 'he' }";
     place.write("b.toml", format!("{RECIPE}\n{bench}"));
     for (entries, needle) in [
@@ -527,6 +435,9 @@ donor = "small"
     let expand = "[expand]\ndepth = 2\nwidth = 16\nsteps = 1\n";
     place.write("s.toml", format!("{RECIPE}\n{expand}\n{stages}"));
     place.json("run s.toml --out s");
+    for stage in ["ancestor", "condense", "expand", "finetune"] {
+        place.config(&format!("s/{stage}"));
+    }
     let templates = place.bytes("s/condense/templates.safetensors");
     std::fs::rename(place.path("s"), place.path("other/s")).unwrap();
     std::fs::remove_dir_all(place.path("other/s/finetune")).unwrap();

@@ -1,38 +1,14 @@
-//! Commands outside the pipeline: init, inspect, data, completions, dry runs.
+//! Commands outside the pipeline: init, inspect, speed, dry runs.
 
-use crate::support::{CONVMIXER, INIT, Place, SHAPES, assert_fails, assert_same, files, values};
+use crate::support::{CONVMIXER, INIT, Place, SHAPES, assert_fails, assert_same, values};
 use serde_json::Value;
 
 #[test]
-fn init_makes_models_that_train() {
-    let place = Place::new();
-    for method in [
-        "he",
-        "timm",
-        "xavier",
-        "mimetic",
-        "mlp-mean",
-        "t-fixup",
-        "zero",
-        "layerscale",
-    ] {
-        let made = place.json(&format!(
-            "init {method} --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out {method}"
-        ));
-        assert_eq!(made["out"], method);
-        assert!(made["parameters"].as_u64().unwrap() > 0 && made["top1"].is_null());
-    }
-    place.json(&format!("{CONVMIXER} --data shapes --out conv"));
-    for model in ["mimetic", "zero", "conv"] {
-        let tuned = place.json(&format!(
-            "finetune {model} {SHAPES} --steps 4 --out {model}-f"
-        ));
-        assert!(tuned["top1"].is_f64());
-    }
-    // LayerScale trains factors, which are part of the weights at the end.
+fn factors_of_layer_scale_are_part_of_the_weights_at_the_end() {
+    let place = Place::with_model();
     let args = format!("{SHAPES} --steps 4");
-    let scaled = place.json(&format!("finetune timm {args} --layer-scale 0.1 --out ls"));
-    let plain = place.json(&format!("finetune timm {args} --out no-ls"));
+    let scaled = place.json(&format!("finetune m {args} --layer-scale 0.1 --out ls"));
+    let plain = place.json(&format!("finetune m {args} --out no-ls"));
     assert_eq!(scaled["parameters"], plain["parameters"]);
     let eval = place.json("eval ls --data shapes --test-limit 64");
     assert_eq!(eval["top1"], scaled["top1"]);
@@ -44,13 +20,11 @@ fn init_makes_models_that_train() {
     };
     let ratio = projection("ls") / projection("no-ls");
     assert!((0.05..0.2).contains(&ratio), "{ratio}");
+    place.json(&format!("{CONVMIXER} --data shapes --out conv"));
     place.refused(
         &format!("finetune conv {args} --layer-scale 0.1 --out o"),
         &["layer_scale and mlp_scalar apply to vision transformers"],
     );
-    // A trained ConvMixer is an ancestor.
-    let condensed = place.json("condense r.toml --ancestor conv-f --kl-weight 1 --steps 4 --out t");
-    assert!(condensed["top1"].is_f64());
 }
 
 #[test]
@@ -67,17 +41,6 @@ fn zero_fills_the_attention_unless_all_of_a_block_is_asked_for() {
     assert!(!fc2_is_zero("", "attention"));
     assert!(fc2_is_zero("--zero blocks", "blocks"));
     place.refused(&format!("init zero --zero mlp {size} --out o"), &[]);
-}
-
-#[test]
-fn init_takes_its_frame_from_a_model() {
-    let place = Place::with_templates();
-    place.json("expand t --depth 2 --width 32 --steps 0 --out e");
-    place.json("init mimetic --from e --depth 2 --width 32 --out m");
-    let (m, e) = (place.config("m"), place.config("e"));
-    for key in ["num_classes", "model_args", "pretrained_cfg", "label_names"] {
-        assert_eq!(m[key], e[key], "{key}");
-    }
 }
 
 #[test]
@@ -117,10 +80,9 @@ fn steps_take_the_memory_that_is_foreseen() {
 #[test]
 fn expand_makes_models_for_other_images_patches_and_mlps() {
     let place = Place::with_templates();
-    let flags = "--image-size 35 --patch 5 --mlp-ratio 2.67"; // 85 hidden channels, not 85.44
-    place.json(&format!(
-        "expand t --depth 2 --width 32 {flags} --steps 0 --out m"
-    ));
+    let expand = "expand t --depth 2 --width 32";
+    let other = "--image-size 35 --patch 5 --mlp-ratio 2.67"; // 85 hidden channels, not 85.44
+    place.json(&format!("{expand} {other} --steps 2 {SHAPES} --out m"));
     let config = place.config("m");
     let arguments = &config["model_args"];
     assert_eq!(arguments["img_size"], 35);
@@ -130,20 +92,16 @@ fn expand_makes_models_for_other_images_patches_and_mlps() {
     assert_eq!(sizes[1..], [35, 35]);
     let tested = place.json("eval m --data shapes --test-limit 64");
     assert_eq!(tested["images"], 64);
-    place.json(&format!(
-        "expand t --depth 2 --width 32 {flags} --steps 2 {SHAPES} --out f"
-    ));
 
     // At the templates' own sizes nothing changes.
-    let weights = |dir: &str| place.bytes(&format!("{dir}/model.safetensors"));
-    place.json("expand t --depth 2 --width 32 --steps 0 --out a");
-    place.json(
-        "expand t --depth 2 --width 32 --image-size 28 --patch 7 --mlp-ratio 4 --steps 0 --out b",
-    );
-    assert_eq!(weights("a"), weights("b"));
-
-    let wrong = "expand t --depth 2 --width 32 --patch 8 --steps 0 --out o";
-    place.refused(wrong, &["patch 8", "28"]);
+    let weights = |flags: &str, dir: &str| {
+        place.json(&format!("{expand} {flags} --steps 0 --out {dir}"));
+        place.bytes(&format!("{dir}/model.safetensors"))
+    };
+    let own = "--image-size 28 --patch 7 --mlp-ratio 4";
+    assert!(weights("", "a") == weights(own, "b"));
+    let wrong = format!("{expand} --patch 8 --steps 0 --out o");
+    place.refused(&wrong, &["patch 8", "28"]);
 }
 
 #[test]
@@ -216,43 +174,25 @@ fn every_recipe_can_be_planned() {
 #[test]
 fn what_would_be_published_is_listed() {
     let place = Place::with_templates();
-    let plan = place.json("publish t --repo someone/templates --dry-run");
-    let files: Vec<&str> = plan["files"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|file| file["path"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        files,
-        [
-            "README.md",
-            "config.json",
-            "expand.py",
-            "templates.safetensors"
-        ]
-    );
-    let card = plan["card"].as_str().unwrap();
-    assert!(card.contains("wave expand hf:someone/templates --depth 6"));
-    let shown = place.stdout("publish t --repo someone/templates --dry-run");
-    assert!(shown.ends_with(card), "{shown}");
+    let publish = "publish t --repo hf:someone/templates --license mit --dry-run";
+    let plan = place.json(publish);
+    assert_eq!(plan["repo"], "someone/templates");
+    let files = plan["files"].as_array().unwrap().iter();
+    let files: Vec<&Value> = files.map(|file| &file["path"]).collect();
+    let expected = [
+        "README.md",
+        "config.json",
+        "expand.py",
+        "templates.safetensors",
+    ];
+    assert_eq!(files, expected);
     assert_eq!(plan["left_out"], serde_json::json!(["run"]));
     assert!(plan["commit"].is_null());
-    // A pickle beside them is refused.
-    place.write("t/model.bin", "no");
-    place.refused("publish t --repo someone/templates --dry-run", &[]);
-}
-
-#[test]
-fn data_packed_into_shards_is_the_same_data() {
-    let place = Place::new();
-    place.write_png("one/train/a/1.png");
-    place.write_png("one/train/b/2.png");
-    place.write_png("one/val/a/3.png");
-    place.write_png("one/val/b/4.png");
-    let packed = place.json("data pack one two");
-    assert_eq!(packed["images"], 4);
-    assert_eq!(place.json("data check one"), place.json("data check two"));
+    let card = plan["card"].as_str().unwrap();
+    assert!(card.starts_with("---\nlicense: mit\n"), "{card}");
+    assert!(card.contains("wave expand hf:someone/templates --depth 6"));
+    let shown = place.stdout(publish);
+    assert!(shown.ends_with(card), "{shown}");
 }
 
 #[test]
@@ -280,37 +220,17 @@ fn speed_is_measured_in_every_mode() {
 }
 
 #[test]
-fn completions_and_help_name_every_command() {
-    let place = Place::new();
-    let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
-    for command in [
-        "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
-        "speed", "publish", "pull", "convert",
-    ] {
-        assert!(
-            script.contains(command) && help.contains(command),
-            "{command}"
-        );
-    }
-    assert!(script.contains("_wave()"));
-}
-
-#[test]
 fn inspect_counts_and_draws() {
     let place = Place::with_templates();
     place.json("expand t --depth 2 --width 32 --steps 0 --out e");
     let templates = place.json("inspect t --plots pt");
     assert_eq!(templates["kind"], "templates");
-    let sum: u64 = templates["ledger"]
-        .as_object()
-        .unwrap()
-        .values()
-        .map(|n| n.as_u64().unwrap())
-        .sum();
+    let parts = templates["ledger"].as_object().unwrap().values();
+    let sum: u64 = parts.map(|n| n.as_u64().unwrap()).sum();
     assert_eq!(templates["parameters"], sum);
     let surface = place.text("pt/accuracy.svg");
     assert!(surface.contains("width 16") && surface.contains("width 32"));
-    let model = place.json("inspect e --plots pe");
+    let model = place.json("inspect e --data shapes --plots pe --html e.html");
     assert_eq!(model["kind"], "model");
     let ledger = &model["ledger"];
     assert_eq!(ledger["templates"], templates["ledger"]["templates"]);
@@ -319,81 +239,51 @@ fn inspect_counts_and_draws() {
     assert_eq!((&model["depth"], &model["width"]), (&2.into(), &32.into()));
     let file = place.json("inspect e/scalers.safetensors");
     assert_eq!(file["parameters"], ledger["scalers"]);
-    place.json("inspect e --data shapes --plots pe --html e.html");
-    let page = place.text("e.html");
-    assert!(page.contains("Attention maps"));
-    for (dir, name) in [
-        ("pt", "templates-qkv.png"),
-        ("pe", "attention-maps.png"),
-        ("pt", "query-key.png"),
-        ("pe", "query-key.png"),
-        ("pe", "value-projection.png"),
+    assert!(place.text("e.html").contains("Attention maps"));
+    for picture in [
+        "pt/templates-qkv.png",
+        "pt/query-key.png",
+        "pe/query-key.png",
+        "pe/value-projection.png",
+        "pe/attention-maps.png",
     ] {
-        let pictures = files(&place.path(dir));
-        let picture = image::load_from_memory(&pictures[name]).unwrap();
-        assert!(picture.width() > 1 && picture.height() > 1, "{name}");
+        let pixels = image::load_from_memory(&place.bytes(picture)).unwrap();
+        assert!(pixels.width() > 1 && pixels.height() > 1, "{picture}");
     }
-}
-
-#[test]
-fn data_check_counts_classes() {
-    let place = Place::new();
-    let checked = place.json("data check shapes");
-    for split in ["train", "test"] {
-        let counts = checked[split].as_object().unwrap();
-        assert_eq!(counts.len(), 8);
-        assert!(counts.values().all(|n| n.as_u64().unwrap() > 0));
-    }
-    assert_eq!(checked["broken"].as_array().unwrap().len(), 0);
 }
 
 #[test]
 fn init_starts_from_a_trained_model() {
     let place = Place::new();
-    place.json("init timm --data shapes --depth 4 --width 32 --heads 2 --patch 7 --out big");
-    place.json(&format!("finetune big {SHAPES} --steps 4 --out donor"));
-    let tensors = |dir: &str| place.tensors(&format!("{dir}/model.safetensors"));
-    let donor = tensors("donor");
-
-    // Every second channel of every second layer.
-    let selected = place.json(
-        "init weight-selection --from donor --depth 2 --width 16 --layers uniform --out small",
-    );
-    let transferred = selected["transferred_parameters"].as_u64().unwrap();
-    assert!(transferred > 0 && transferred < selected["parameters"].as_u64().unwrap());
-    let (from, to) = (
-        donor["blocks.2.attn.proj.weight"].to_vec2::<f32>().unwrap(),
-        tensors("small")["blocks.1.attn.proj.weight"]
-            .to_vec2::<f32>()
-            .unwrap(),
-    );
-    for (i, row) in to.iter().enumerate() {
-        let expected: Vec<f32> = from[2 * i].iter().copied().step_by(2).collect();
-        assert_eq!(*row, expected, "row {i}");
-    }
-    let tuned = place.json(&format!("finetune small {SHAPES} --steps 4 --out tuned"));
-    assert!(tuned["top1"].is_f64());
-
-    // The other methods make models too.
+    place.json("init timm --data shapes --depth 4 --width 32 --heads 2 --patch 7 --out donor");
+    let similarity = "--similarity 0.1,0.9,0.2,0.8";
     for (method, size) in [
-        ("heru-lg", "--depth 5 --width 32"),
+        (
+            "weight-selection",
+            "--depth 2 --width 16 --layers uniform".to_owned(),
+        ),
+        ("heru-lg", "--depth 5 --width 32".into()),
         (
             "auto-lg",
-            "--depth 5 --width 32 --blocks 2 --similarity 0.1,0.9,0.2,0.8",
+            format!("--depth 5 --width 32 --blocks 2 {similarity}"),
         ),
-        ("pretrained-attention", "--depth 3 --width 32"),
-        ("ligo", "--depth 6 --width 48"),
-        ("nested", "--depth 3 --width 16"),
+        ("pretrained-attention", "--depth 3 --width 32".into()),
+        ("ligo", "--depth 6 --width 48".into()),
+        ("nested", "--depth 3 --width 16".into()),
         (
             "prune",
-            "--depth 3 --width 24 --data shapes --train-limit 60",
+            "--depth 3 --width 24 --data shapes --train-limit 60".into(),
         ),
     ] {
         let made = place.json(&format!("init {method} --from donor {size} --out {method}"));
-        assert!(
-            made["transferred_parameters"].as_u64().unwrap() > 0,
-            "{method}"
-        );
+        let transferred = made["transferred_parameters"].as_u64().unwrap();
+        assert!(transferred > 0, "{method}");
+    }
+    // Other methods take input and classes.
+    place.json("init mimetic --from donor --depth 4 --width 32 --out framed");
+    let (donor, framed) = (place.config("donor"), place.config("framed"));
+    for key in ["num_classes", "model_args", "pretrained_cfg", "label_names"] {
+        assert_eq!(donor[key], framed[key], "{key}");
     }
 }
 
@@ -426,15 +316,8 @@ fn ranks_are_refused_by_a_build_without_mpi() {
 #[test]
 fn a_profile_tells_where_the_time_of_a_training_went() {
     let place = Place::with_templates();
-    let runs = [
-        ("condense r.toml".to_owned(), "composition"),
-        (format!("adapt t {SHAPES} --steps 8"), "products"),
-        (
-            format!("expand t --depth 3 --width 32 {SHAPES} --steps 8"),
-            "tests",
-        ),
-    ];
-    for (args, part) in runs {
+    let expand = format!("expand t --depth 3 --width 32 {SHAPES} --steps 8");
+    for (args, part) in [("condense r.toml", "composition"), (&expand, "tests")] {
         let plain = place.json(&format!("{args} --out o --overwrite"));
         assert!(plain.get("profile").is_none(), "{args}");
         let made = place.json(&format!("{args} --out p --overwrite --profile"));

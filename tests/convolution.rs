@@ -11,71 +11,40 @@ fn weights(place: &Place, dir: &str) -> Weights {
 }
 
 #[test]
-fn filters_start_in_every_way() {
-    let place = Place::new();
-    for arch in ["convmixer", "convnext"] {
-        place.json(&format!("init default --arch {arch} {SIZE} --out {arch}"));
-        let tuned = place.json(&format!(
-            "finetune {arch} {SHAPES} --steps 4 --out {arch}-f"
-        ));
-        assert!(tuned["top1"].is_f64());
-        let again = place.json(&format!("eval {arch}-f --data shapes --test-limit 64"));
-        assert!(again["top1"].is_f64());
-    }
-    for (arch, args) in [
-        ("convmixer", format!("covariance {SIZE}")),
-        (
-            "convnext",
-            format!("covariance {SIZE} --mlp-mean eq2=0.5 --mlp-ratio 2"),
-        ),
-        (
-            "convmixer",
-            "covariance-transfer --from convmixer-f --depth 3 --width 8 --kernel 7".into(),
-        ),
-        (
-            "convnext",
-            "covariance-transfer --from convnext-f --depth 3 --width 8 --factored true".into(),
-        ),
-        (
-            "convnext",
-            "covariance-transfer --from convmixer-f --depth 1 --width 8 --patch 4".into(),
-        ),
-        (
-            "convmixer",
-            "filters --from convmixer-f --depth 2 --width 12".into(),
-        ),
-        (
-            "convmixer",
-            "filters --from convnext-f --depth 2 --width 12".into(),
-        ),
-    ] {
-        let made = place.json(&format!("init {args} --arch {arch} --out made"));
-        let taken = made["transferred_parameters"].as_u64().unwrap();
-        assert_eq!(taken > 0, args.contains("--from"), "{args}");
-        place.json("eval made --data shapes --test-limit 8");
-        std::fs::remove_dir_all(place.path("made")).unwrap();
-    }
-}
-
-#[test]
-fn frozen_filters_stay_and_the_rest_does_not() {
+fn filters_start_in_every_way_and_stay_where_they_are_frozen() {
     let place = Place::new();
     for (arch, filters) in [
         ("convmixer", ".fn.0.weight"),
         ("convnext", ".conv_dw.weight"),
     ] {
-        let start = format!("{arch}-start");
+        place.json(&format!("init default --arch {arch} {SIZE} --out {arch}"));
+        let tuned = format!("{arch}-f");
         place.json(&format!(
-            "init covariance --arch {arch} {SIZE} --out {start}"
+            "finetune {arch} {SHAPES} --steps 4 --freeze {filters} --out {tuned}"
         ));
-        place.json(&format!(
-            "finetune {start} {SHAPES} --steps 4 --freeze {filters} --out {arch}"
-        ));
-        let after = weights(&place, arch);
-        for (name, t) in &weights(&place, &start) {
+        let after = weights(&place, &tuned);
+        for (name, t) in &weights(&place, arch) {
             let frozen = name.ends_with(filters);
             assert_eq!(values(t) == values(&after[name]), frozen, "{name}");
         }
+    }
+    let starts = format!(
+        "
+        covariance --arch convmixer {SIZE}
+        covariance --arch convnext {SIZE} --mlp-mean eq2=0.5 --mlp-ratio 2
+        covariance-transfer --arch convmixer --from convmixer-f --depth 3 --width 8 --kernel 7
+        covariance-transfer --arch convnext --from convnext-f --depth 3 --width 8 --factored true
+        covariance-transfer --arch convnext --from convmixer-f --depth 1 --width 8 --patch 4
+        filters --arch convmixer --from convmixer-f --depth 2 --width 12
+        filters --arch convmixer --from convnext-f --depth 2 --width 12
+        "
+    );
+    for args in starts.trim().lines() {
+        let made = place.json(&format!("init {args} --out made"));
+        let taken = made["transferred_parameters"].as_u64().unwrap();
+        assert_eq!(taken > 0, args.contains("--from"), "{args}");
+        place.json("eval made --data shapes --test-limit 8");
+        std::fs::remove_dir_all(place.path("made")).unwrap();
     }
 }
 
@@ -100,88 +69,52 @@ fn stages_outlive_training_and_new_classes() {
     assert_eq!(found["architecture"], "convnext_tiny");
     assert_eq!(found["model_args"]["depths"], json!([1, 1, 2, 1]));
     assert_eq!(found["model_args"]["dims"], json!([8, 16, 32, 64]));
-    place.json("eval f --data shapes --test-limit 8");
     place.json("inspect f --plots p");
     let from = "--from f --stages 1,1,1,1 --width 4 --kernel 5 --patch 1";
     place.json(&format!(
         "init covariance-transfer --arch convnext {from} --out t"
     ));
     place.json("eval t --data shapes --test-limit 8");
-    for (wrong, text) in [
-        ("--stages 1,1,2 --width 8", "four numbers"),
-        (
-            "--stages 1,1,2,1 --depth 4 --width 8",
-            "4 with stages 1,1,2,1",
-        ),
-        (
-            "--depth 4 --width 8 --sawtooth true",
-            "--sawtooth does not apply",
-        ),
-        (
-            "--stages 1,1,2,1 --width 8 --patch 7",
-            "one pixel must remain",
-        ),
-    ] {
-        let wrong = format!("init covariance --arch convnext --data shapes {wrong} --out w");
-        place.refused(&wrong, &[text]);
-    }
+    place.refuses(
+        "--arch convnext --data shapes --width 8 --out o",
+        "
+        init covariance --stages 1,1,2 => four numbers
+        init covariance --stages 1,1,2,1 --depth 4 => 4 with stages 1,1,2,1
+        init covariance --depth 4 --sawtooth true => --sawtooth does not apply
+        init covariance --stages 1,1,2,1 --patch 7 => one pixel must remain
+        ",
+    );
     let wrong = format!("finetune m {training} --warmup-epochs 1 --out w");
     place.refused(&wrong, &["--warmup-epochs does not apply"]);
 }
 
 #[test]
-fn the_activation_outlives_training() {
-    let place = Place::new();
-    let size = "--data shapes --depth 1 --width 8 --kernel 3 --patch 4";
-    place.json(&format!(
-        "init default --arch convmixer {size} --activation relu --out m"
-    ));
-    place.json(&format!("init default --arch convmixer {size} --out gelu"));
-    place.json(&format!("finetune m {SHAPES} --steps 2 --out f"));
-    // timm registers one ConvMixer with rectifiers.
-    assert_eq!(place.config("f")["architecture"], "convmixer_768_32");
-    let loss = |dir: &str| {
-        place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
-    };
-    assert_ne!(loss("m"), loss("gelu"));
-    let wrong = "init timm --depth 1 --width 8 --activation relu --out w";
-    place.refused(wrong, &["--activation does not apply to --arch vit"]);
-}
-
-#[test]
-fn dilation_outlives_training() {
+fn dilation_and_activation_outlive_training() {
     let place = Place::new();
     let size = "--data shapes --depth 4 --width 8 --kernel 3 --patch 4";
     place.json(&format!(
-        "init default --arch convmixer {size} --dilation E --out m"
+        "init default --arch convmixer {size} --dilation E --activation relu --out m"
     ));
-    assert_eq!(
-        place.config("m")["model_args"]["dilation"],
-        json!([1, 1, 2, 3])
-    );
     place.json(&format!("finetune m {SHAPES} --steps 2 --out f"));
-    assert_eq!(
-        place.config("f")["model_args"]["dilation"],
-        json!([1, 1, 2, 3])
-    );
+    let config = place.config("f");
+    // timm registers one ConvMixer with rectifiers.
+    assert_eq!(config["architecture"], "convmixer_768_32");
+    assert_eq!(config["model_args"]["dilation"], json!([1, 1, 2, 3]));
+    let loss = || place.json("eval f --data shapes --test-limit 64")["loss"].clone();
+    let trained = loss();
     // Files written before dilation existed have none.
-    place.json(&format!("init default --arch convmixer {size} --out plain"));
-    assert!(
-        place.config("plain")["model_args"]
-            .get("dilation")
-            .is_none()
-    );
-    let loss = |dir: &str| {
-        place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
-    };
-    let dilated = loss("f");
-    place.configure("f", |config| {
-        _ = config["model_args"]
-            .as_object_mut()
-            .unwrap()
-            .remove("dilation")
-    });
-    assert_ne!(loss("f"), dilated);
+    let mut plain = config["model_args"].clone();
+    plain.as_object_mut().unwrap().remove("dilation");
+    for (key, other) in [
+        ("architecture", json!("convmixer_1536_20")),
+        ("model_args", plain),
+    ] {
+        place.configure("f", |config| config[key] = other);
+        assert_ne!(loss(), trained, "{key}");
+        place.write("f/config.json", config.to_string());
+    }
+    let wrong = "init timm --depth 1 --width 8 --activation relu --out w";
+    place.refused(wrong, &["--activation does not apply to --arch vit"]);
 }
 
 #[test]

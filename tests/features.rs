@@ -2,7 +2,6 @@
 
 use crate::ancestors::write;
 use crate::support::Place;
-use serde_json::json;
 
 /// A DINOv2 without a classifier in `a`, three classes of pictures in `three`, and a recipe.
 fn place() -> Place {
@@ -43,19 +42,11 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let templates = place.tensors("t/templates.safetensors");
     assert!(templates.keys().all(|name| !name.contains("head")));
     let card = place.text("t/README.md");
-    assert!(
-        card.contains("pipeline_tag: image-feature-extraction"),
-        "{card}"
-    );
+    let tag = "pipeline_tag: image-feature-extraction";
+    assert!(card.contains(tag), "{card}");
     // The outputs come from the cache the second time.
     let again = place.json(&format!("{condense} --cache c --seed 1 --out u"));
     assert_eq!(again["cache"]["ancestor_images"], 0);
-    // Another kind of output is another cache.
-    place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
-    place.refused(
-        "condense r.toml --ancestor v --cache c --out w",
-        &["c holds other outputs"],
-    );
 
     // Backbones of any size, which timm knows as num_classes = 0.
     place.json("expand t --depth 3 --width 48 --out m");
@@ -64,10 +55,8 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let weights = place.tensors("m/model.safetensors");
     assert!(weights.contains_key("fc_norm.weight") && !weights.contains_key("head.weight"));
     let found = place.json("inspect m");
-    assert_eq!(
-        (&found["classes"], &found["width"]),
-        (&json!(0), &json!(48))
-    );
+    let numbers = [&found["classes"], &found["width"]];
+    assert_eq!(numbers, [0, 48]);
     place.refused("eval m --data three", &["without a classifier"]);
     place.refused(
         "expand t --depth 1 --width 16 --format onnx --out n",
@@ -84,24 +73,20 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
 fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
     let place = place();
     place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    // Images without labels do.
     let condense = "condense r.toml --ancestor v --ancestor-output features";
-    place.json(&format!("{condense} --out t"));
-    assert_eq!(place.read("t/config.json")["classes"], 0);
-    for (flag, key) in [
-        ("--temperature 2", "temperature"),
-        ("--ce-weight 0.5", "ce_weight"),
-        ("--kl-weight 2", "kl_weight"),
-        ("--label-smoothing 0.1", "label_smoothing"),
-    ] {
-        let said = format!("{key} applies only to score distillation");
-        place.refused(&format!("{condense} {flag} --out o"), &[&said]);
-    }
-    place.refused(
-        "condense r.toml --kl-weight 0 --ancestor-output features --out o",
-        &["ancestor_output = features", "--ancestor A"],
+    place.json(&format!("{condense} --data three/train/x --out t"));
+    assert_eq!(place.config("t")["classes"], 0);
+    place.refuses(
+        "--ancestor-output features --out o",
+        "
+        condense r.toml --ancestor v --temperature 2 => temperature applies only to score distillation
+        condense r.toml --ancestor v --ce-weight 0.5 => ce_weight applies only to score distillation
+        condense r.toml --ancestor v --kl-weight 2 => kl_weight applies only to score distillation
+        condense r.toml --ancestor v --label-smoothing 0.1 => label_smoothing applies only to score distillation
+        condense r.toml --kl-weight 0 => ancestor_output = features | --ancestor A
+        ",
     );
-    // Unlabelled images do.
-    place.json(&format!("{condense} --data three/train/x --out u"));
 }
 
 #[test]
@@ -112,12 +97,14 @@ fn features_are_measured_by_neighbours_and_a_line() {
         let share = found[key].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&share), "{found}");
     }
-    assert_eq!(found["neighbours"], 3);
-    assert_eq!(
-        (&found["training_images"], &found["images"]),
-        (&json!(18), &json!(18))
-    );
-    assert_eq!(found["features"], 48);
+    for (key, n) in [
+        ("neighbours", 3),
+        ("training_images", 18),
+        ("images", 18),
+        ("features", 48),
+    ] {
+        assert_eq!(found[key], n, "{key}");
+    }
     // Every image is the nearest to itself.
     for class in ["x", "y", "z"] {
         for i in 0..6 {
@@ -129,14 +116,14 @@ fn features_are_measured_by_neighbours_and_a_line() {
     let own = place.json("eval a --data own --knn 1");
     assert_eq!(own["knn_top1"], 1.0, "{own}");
     let few = place.json("eval a --data three --knn 1 --train-limit 4 --test-limit 5");
-    assert_eq!(
-        (&few["training_images"], &few["images"]),
-        (&json!(4), &json!(5))
+    let numbers = [&few["training_images"], &few["images"]];
+    assert_eq!(numbers, [4, 5]);
+    place.refuses(
+        "",
+        "
+        eval a --data three --knn 0 => --knn 0: expected 1 to 18
+        eval a --data three --knn 19 => --knn 19
+        eval a --data three --train-limit 4 => --knn N
+        ",
     );
-    place.refused(
-        "eval a --data three --knn 0",
-        &["--knn 0: expected 1 to 18"],
-    );
-    place.refused("eval a --data three --knn 19", &["--knn 19"]);
-    place.refused("eval a --data three --train-limit 4", &["--knn N"]);
 }

@@ -23,15 +23,15 @@ fn weights(place: &Place, templates: &str, size: &str) -> Vec<u8> {
 #[test]
 fn smaller_models_stay_as_they_are_to_the_byte() {
     let place = place();
-    for size in ["--depth 1 --width 16", "--depth 2 --width 16"] {
-        assert_eq!(weights(&place, "s", size), weights(&place, "t", size));
-    }
-    for size in [
-        "--depth 3 --width 16",
-        "--depth 2 --width 32",
-        "--depth 6 --width 48",
+    for (size, same) in [
+        ("--depth 1 --width 16", true),
+        ("--depth 2 --width 16", true),
+        ("--depth 3 --width 16", false),
+        ("--depth 2 --width 32", false),
+        ("--depth 6 --width 48", false),
     ] {
-        assert_ne!(weights(&place, "s", size), weights(&place, "t", size));
+        let [small, large] = ["s", "t"].map(|templates| weights(&place, templates, size));
+        assert_eq!(small == large, same, "{size}");
     }
     let (small, large) = (place.config("s"), place.config("t"));
     assert_eq!(small.get("levels"), None);
@@ -41,10 +41,8 @@ fn smaller_models_stay_as_they_are_to_the_byte() {
     let sizes = |level: &Value| [level["depth"].clone(), level["width"].clone()];
     assert_eq!([sizes(&levels[0]), sizes(&levels[1])], [[2, 16], [4, 32]]);
     // The default: as many more as the widest width's budget.
-    assert_eq!(
-        [&small["counts"]["qkv"], &large["counts"]["qkv"]],
-        [6, 6 + 24]
-    );
+    let qkv = [&small, &large].map(|config| &config["counts"]["qkv"]);
+    assert_eq!(qkv, [6, 6 + 24]);
 
     // The record says what each size is worth, the smaller as before.
     let recorded = |config: &Value, depth: u64, width: u64| {
@@ -74,27 +72,21 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
     assert_eq!(ledger("--depth 4 --width 32"), 120 * 256);
     let few = "--depth 4 --width 32 --templates-used 24";
     assert_eq!(ledger(few), 24 * 256);
-    assert_ne!(
-        weights(&place, "t", few),
-        weights(&place, "t", "--depth 4 --width 32")
-    );
+    let [all, used] = ["--depth 4 --width 32", few].map(|size| weights(&place, "t", size));
+    assert_ne!(all, used);
     let own = "--depth 2 --width 16 --templates-used 24";
     assert_eq!(
         weights(&place, "t", own),
         weights(&place, "s", "--depth 2 --width 16")
     );
-    place.refused(
-        "expand t --depth 2 --width 16 --templates-used 25 --out o",
-        &["templates_used = 25", "[24, 120]"],
-    );
-    place.refused(
-        "expand s --depth 2 --width 16 --templates-used 25 --out o",
-        &["[24]"],
-    );
     // The last two levels of the shipped templates have the same number.
-    place.refused(
-        "expand --depth 3 --width 64 --templates-used 3 --out o",
-        &["[192, 360]"],
+    place.refuses(
+        "--out o",
+        "
+        expand t --depth 2 --width 16 --templates-used 25 => templates_used = 25 | [24, 120]
+        expand s --depth 2 --width 16 --templates-used 25 => [24]
+        expand --depth 3 --width 64 --templates-used 3 => [192, 360]
+        ",
     );
 }
 
@@ -120,24 +112,24 @@ fn levels_of_a_recipe_are_condensations_one_after_another() {
     place.json(&format!("{all} --out l --resume"));
     assert_eq!(place.bytes("l/run/levels/0/run/log.jsonl"), before);
 
-    for (change, parts) in [
-        ("levels = []", &["levels is empty"][..]),
+    let grown = "[{ depths = [2] }, { depths = [2, 3], grow = \"s\" }]";
+    for (levels, level, part) in [
+        ("[]", "levels", "is empty"),
         (
-            "levels = [{ depths = [2] }, { depth = 3 }]",
-            &["level 1", "unknown key depth"],
+            "[{ depths = [2] }, { depth = 3 }]",
+            "level 1",
+            "unknown key depth",
         ),
+        (grown, "level 1", "remove grow"),
         (
-            "levels = [{ depths = [2] }, { depths = [2, 3], grow = \"s\" }]",
-            &["level 1", "remove grow"],
-        ),
-        (
-            "levels = [{ depths = [4] }, { depths = [2] }]",
-            &["level 1", "larger --depths"],
+            "[{ depths = [4] }, { depths = [2] }]",
+            "level 1",
+            "larger --depths",
         ),
     ] {
-        let levels = format!("{change}\n[condense.auxiliary]");
+        let levels = format!("levels = {levels}\n[condense.auxiliary]");
         place.write("w.toml", RECIPE.replace("[condense.auxiliary]", &levels));
-        place.refused("condense w.toml --out o", parts);
+        place.refused("condense w.toml --out o", &[level, part]);
     }
 }
 
@@ -191,8 +183,7 @@ fn levels_go_wherever_a_run_goes() {
             .arg("--out")
             .arg(out);
         let output = command.output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{out:?}: {stderr}");
+        assert!(output.status.success(), "{out:?}: {output:?}");
         let made = place.path("x/here").join(out);
         assert!(made.join("templates.safetensors").exists(), "{out:?}");
         assert!(made.join("run/levels/0/config.json").exists(), "{out:?}");
@@ -202,24 +193,21 @@ fn levels_go_wherever_a_run_goes() {
 #[test]
 fn a_growth_that_does_not_fit_is_refused() {
     let place = place();
-    let refused = |args: &str, parts: &[&str]| {
-        let args = format!("condense r.toml --grow s --template-size 16 {args} --out o");
-        place.refused(&args, parts);
-    };
-    refused(
-        "--depths 1,2 --widths 16",
-        &["up to 2 layers and width 16", "larger --depths"],
-    );
-    refused(
-        "--depths 2,4 --widths 32 --kronecker interleave",
-        &["16 x 16", "tile"],
-    );
-    refused("--depths 2,4 --widths 32 --templates 3,1,4,4", &["levels"]);
-    refused(
-        "--depths 2,4 --widths 32 --anchors 2",
-        &["anchors", "remove the auxiliary's keys"],
+    place.refuses(
+        "--grow s --template-size 16 --out o",
+        "
+        condense r.toml --depths 1,2 --widths 16 => up to 2 layers and width 16 | larger --depths
+        condense r.toml --depths 2,4 --widths 32 --kronecker interleave => 16 x 16 | tile
+        condense r.toml --depths 2,4 --widths 32 --templates 3,1,4,4 => levels
+        condense r.toml --depths 2,4 --widths 32 --anchors 2 => anchors | remove the auxiliary's keys
+        ",
     );
     place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
+    // Growth of a grown set, and of one that grows while its sizes do.
+    let again = "--depths 2,5 --widths 16,32 --template-size 16 --growth 0.9 --steps 3";
+    place.json(&format!("condense r.toml --grow t {again} --out u"));
+    let [before, after] = ["t", "u"].map(|set| weights(&place, set, "--depth 4 --width 32"));
+    assert_eq!(before, after);
     let written = place.text("t/config.json");
     for (found, wrong, part) in [
         (
@@ -235,12 +223,4 @@ fn a_growth_that_does_not_fit_is_refused() {
         place.write("t/config.json", broken);
         place.refused("expand t --depth 2 --width 16 --out o", &[part]);
     }
-    place.write("t/config.json", written);
-    // Growth of a grown set, and of one that grows while its sizes do.
-    let again = "--depths 2,5 --widths 16,32 --template-size 16 --growth 0.9 --steps 3";
-    place.json(&format!("condense r.toml --grow t {again} --out u"));
-    assert_eq!(
-        weights(&place, "u", "--depth 4 --width 32"),
-        weights(&place, "t", "--depth 4 --width 32")
-    );
 }

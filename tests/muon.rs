@@ -1,6 +1,6 @@
 //! Training by Muon, and condensations that train the weights which templates compose.
 
-use crate::support::{Place, SHAPES};
+use crate::support::Place;
 
 /// Templates and scalers are written, as by any condensation: models of trained sizes and of others, with the recorded
 /// accuracies.
@@ -15,7 +15,7 @@ fn templates_follow_the_weights_that_train() {
         assert_eq!(made["expected_top1"], result["top1"], "{train}");
         let found = place.json("eval m --data shapes --test-limit 64");
         assert_eq!(found["top1"], result["top1"], "{train}");
-        // There are ten classes.
+        // There are eight classes.
         assert!(found["top1"].as_f64().unwrap() > 0.2, "{train}: {found}");
         place.json("expand t --depth 5 --width 48 --out m --overwrite");
     }
@@ -44,32 +44,14 @@ fn a_plan_says_what_trains() {
 }
 
 #[test]
-fn a_model_learns() {
-    let place = Place::with_model();
-    let train = format!("finetune m --steps 200 --lr 2e-2 --muon true {SHAPES}");
-    let found = place.json(&format!("{train} --out o"));
-    // There are ten classes.
-    assert!(found["top1"].as_f64().unwrap() > 0.2, "{found}");
-}
-
-#[test]
 fn keys_of_factors_are_refused_with_weights() {
-    let place = Place::new();
-    let refused = |args: &str, parts: &[&str]| {
-        place.refused(&format!("condense r.toml {args} --out o"), parts);
-    };
-    let factors = "--train factors";
-    refused(
-        "--train weights --scaler-lr-ratio 2",
-        &["scaler_lr_ratio", factors],
+    Place::new().refuses(
+        "--out o",
+        "
+        condense r.toml --train weights --scaler-lr-ratio 2 => scaler_lr_ratio | --train factors
+        condense r.toml --train weights --kronecker interleave => interleave | --train factors
+        condense r.toml --train weights --mlp-ratios 2,6 => mlp_ratios | 6 | --train factors
+        condense r.toml --train all => factors, weights
+        ",
     );
-    refused(
-        "--train weights --kronecker interleave",
-        &["interleave", factors],
-    );
-    refused(
-        "--train weights --mlp-ratios 2,6",
-        &["mlp_ratios", "6", factors],
-    );
-    refused("--train all", &["factors, weights"]);
 }

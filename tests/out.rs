@@ -10,24 +10,44 @@ fn place() -> (Place, String) {
 }
 
 #[test]
-fn an_unfinished_run_is_not_started_over_by_a_slip() {
+fn an_unfinished_run_goes_on_from_the_last_sound_state_alone() {
     let (place, finetune) = place();
     let finetune = format!("{finetune} --steps 40 --checkpoint-steps 1");
+    place.json(&format!("{finetune} --out whole"));
     let command = format!("{finetune} --out o");
-    kill(&place, &command, "o");
-    let state = place.bytes("o/run/checkpoint.safetensors");
+    let before = "o/run/checkpoint-before.safetensors";
+    let mut child = start(&place, &command, before);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let latest = place.path("o/run/checkpoint.safetensors");
+    let mut state = std::fs::read(&latest).unwrap();
     for args in [
         &command,
         &format!("{command} --lr 0.1"),
         &format!("{INIT} --out o"),
     ] {
         place.refused(args, &["unfinished", "--resume", "--overwrite"]);
-        assert!(place.bytes("o/run/checkpoint.safetensors") == state);
+        assert!(std::fs::read(&latest).unwrap() == state);
     }
     place.refused(&format!("{command} --resume --overwrite"), &[]);
-    place.json(&format!("{command} --overwrite"));
-    place.json(&format!("{finetune} --out whole"));
+
+    // A wrong bit, and files that the kill left half written.
+    let middle = state.len() / 2;
+    state[middle] ^= 4;
+    // Replaced, not overwritten: both names may belong to one file.
+    std::fs::remove_file(&latest).unwrap();
+    std::fs::write(&latest, state).unwrap();
+    let left = ["o/.wave-a1B2c3.tmp", "o/run/.wave-d4E5f6.tmp"];
+    for name in left {
+        place.write(name, "half");
+    }
+    let stderr = place.texts(&format!("{command} --threads 1 --resume")).1;
+    assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
+    assert!(stderr.contains("previous state"), "{stderr}");
     assert_same(&place.path("whole"), &place.path("o"));
+    for gone in [left[0], left[1], before, "o/run/checkpoint.safetensors"] {
+        assert!(!place.path(gone).exists(), "{gone}");
+    }
 }
 
 #[test]
@@ -74,14 +94,13 @@ fn a_complete_run_without_its_artefact_is_not_done() {
             place.refused(&format!("{command} {again}"), &parts);
         }
     }
-    for name in ["model.safetensors", "config.json"] {
-        place.write("o/model.safetensors", &model);
-        std::fs::remove_file(place.path("o").join(name)).unwrap();
-        place.refused(&format!("{command} --resume"), &[name, "is missing"]);
-        place.json(&format!("{command} --overwrite"));
-    }
+    place.write("o/model.safetensors", &model);
     place.write("o/README.md", "a card of one's own");
     place.json(&command);
+    std::fs::remove_file(place.path("o/config.json")).unwrap();
+    let parts = ["config.json", "is missing"];
+    place.refused(&format!("{command} --resume"), &parts);
+    place.json(&format!("{command} --overwrite"));
 }
 
 #[test]
@@ -111,43 +130,32 @@ fn no_run_writes_over_what_it_reads() {
     place.json("condense r.toml --steps 2 --out t");
     let kept = |dir: &str| files(&place.path(dir));
     let before = [kept("m"), kept("t")];
+    let tune = format!("{SHAPES} --steps 1");
+    let finetune = format!("finetune m {tune}");
+    let init = "init weight-selection --from m --depth 1 --width 32";
+    for (args, input) in [
+        ("expand t --depth 2 --width 16 --steps 0", "t"),
+        (&finetune, "m"),
+        (
+            &format!("finetune m/model.safetensors --recipe r.toml {tune}"),
+            "m",
+        ),
+        (init, "m"),
+        ("condense r.toml --steps 1 --ancestor ./m", "m"),
+    ] {
+        for how in ["", "--overwrite", "--resume"] {
+            let args = format!("{args} --out {input} {how}");
+            place.refused(&args, &["would overwrite", "--out"]);
+        }
+    }
+    // Under any spelling.
     std::fs::create_dir(place.path("else")).unwrap();
     #[cfg(unix)]
-    for dir in ["m", "t"] {
-        let link = place.path(&format!("link-{dir}"));
-        std::os::unix::fs::symlink(place.path(dir), link).unwrap();
-    }
-    let tune = format!("{SHAPES} --steps 1");
-    for (args, input) in [
-        ("expand t --depth 2 --width 16 --steps 0".to_string(), "t"),
-        (format!("finetune m {tune}"), "m"),
-        (
-            format!("finetune m/model.safetensors --recipe r.toml {tune}"),
-            "m",
-        ),
-        (
-            "init weight-selection --from m --depth 1 --width 32".into(),
-            "m",
-        ),
-        ("condense r.toml --steps 1 --ancestor ./m".into(), "m"),
-    ] {
-        let absolute = place.path(input).display().to_string();
-        for out in [
-            input,
-            &format!("./{input}/"),
-            &format!("else/../{input}"),
-            &format!("link-{input}"),
-            &absolute,
-        ] {
-            // Under any spelling and with any option.
-            let hows = ["", "--overwrite", "--resume"];
-            for how in &hows[..if out == input { 3 } else { 1 }] {
-                place.refused(
-                    &format!("{args} --out {out} {how}"),
-                    &["would overwrite", "--out"],
-                );
-            }
-        }
+    std::os::unix::fs::symlink(place.path("m"), place.path("link-m")).unwrap();
+    let absolute = place.path("m").display().to_string();
+    for out in ["./m/", "else/../m", "link-m", &absolute] {
+        let args = format!("{finetune} --out {out}");
+        place.refused(&args, &["would overwrite", "--out"]);
     }
     assert_eq!([kept("m"), kept("t")], before);
 
@@ -163,10 +171,8 @@ fn no_run_writes_over_what_it_reads() {
     place.refused("run d.toml --out d/train", &["inside the data d"]);
     place.refused("data pack d d/packed", &["inside the data d"]);
     let entries = |dir: &str| std::fs::read_dir(place.path(dir)).unwrap().count();
-    assert_eq!(
-        (entries("d"), entries("d/train"), entries("d/train/a")),
-        (2, 2, 4)
-    );
+    let counts = ["d", "d/train", "d/train/a"].map(entries);
+    assert_eq!(counts, [2, 2, 4]);
 }
 
 /// Two classes of images, as a directory.
@@ -201,44 +207,27 @@ fn a_run_goes_on_with_what_it_began_with() {
     write_image(&place, "d/train/a/9.png", 90);
     changed("training images: was 8");
     std::fs::remove_file(place.path("d/train/a/9.png")).unwrap();
-
-    let swap = || {
-        for (from, to) in [("a", "c"), ("b", "a"), ("c", "b")] {
-            let dir = place.path("d/val");
-            std::fs::rename(dir.join(from), dir.join(to)).unwrap();
-        }
-    };
-    swap();
+    write_image(&place, "d/val/a/0.png", 90);
     changed("test images");
-    swap();
+    write_image(&place, "d/val/a/0.png", 10);
 
-    for name in ["config.json", "model.safetensors"] {
-        let path = format!("m/{name}");
-        let kept = place.bytes(&path);
-        match name {
-            "config.json" => {
-                let mut config: Value = serde_json::from_slice(&kept).unwrap();
-                config["pretrained_cfg"]["mean"] = serde_json::json!([0.9]);
-                place.write(&path, config.to_string());
-                changed("normalisation");
-                changed("model");
-            }
-            _ => {
-                let mut bytes = kept.clone();
-                *bytes.last_mut().unwrap() ^= 1;
-                place.write(&path, bytes);
-                // Its digest would tell first.
-                place.refused(&resume, &["model.safetensors", "SHA-256"]);
-                let kept = place.bytes("m/config.json");
-                let mut config: Value = serde_json::from_slice(&kept).unwrap();
-                config["digests"] = Value::Null;
-                place.write("m/config.json", config.to_string());
-                changed("model");
-                place.write("m/config.json", kept);
-            }
-        }
-        place.write(&path, kept);
-    }
+    let (config, weights) = ("m/config.json", "m/model.safetensors");
+    let kept = [config, weights].map(|file| place.bytes(file));
+    place.configure("m", |config| {
+        config["pretrained_cfg"]["mean"] = serde_json::json!([0.9])
+    });
+    changed("normalisation");
+    changed("model");
+    place.write(config, &kept[0]);
+    let mut bytes = kept[1].clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    place.write(weights, bytes);
+    // Its digest would tell first.
+    place.refused(&resume, &["model.safetensors", "SHA-256"]);
+    place.configure("m", |config| config["digests"] = Value::Null);
+    changed("model");
+    place.write(config, &kept[0]);
+    place.write(weights, &kept[1]);
 
     // Settings that do not change the result may differ; a different number of threads is reported.
     let parts = ["unfinished", "lr: was not set, now 0.1"];
@@ -249,46 +238,6 @@ fn a_run_goes_on_with_what_it_began_with() {
         stderr.contains("1 threads") && stderr.contains("with 2"),
         "{stderr}"
     );
-}
-
-#[test]
-fn a_state_with_a_wrong_bit_gives_way_and_that_is_told() {
-    let (place, finetune) = place();
-    let finetune = format!("{finetune} --steps 40 --checkpoint-steps 1");
-    place.json(&format!("{finetune} --out whole"));
-    let command = format!("{finetune} --out o");
-    let before = "o/run/checkpoint-before.safetensors";
-    let mut child = start(&place, &command, before);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let latest = place.path("o/run/checkpoint.safetensors");
-    let mut bytes = std::fs::read(&latest).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 4;
-    // Replaced, not overwritten: both names may belong to one file.
-    std::fs::remove_file(&latest).unwrap();
-    std::fs::write(&latest, bytes).unwrap();
-    let stderr = place.texts(&format!("{command} --threads 1 --resume")).1;
-    assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
-    assert!(stderr.contains("previous state"), "{stderr}");
-    assert_same(&place.path("whole"), &place.path("o"));
-    assert!(!latest.exists() && !place.path(before).exists());
-}
-
-#[test]
-fn what_a_kill_left_half_written_is_cleaned_up() {
-    let (place, finetune) = place();
-    let finetune = format!("{finetune} --steps 40 --checkpoint-steps 1");
-    let command = format!("{finetune} --out o");
-    kill(&place, &command, "o");
-    let left = ["o/.wave-a1B2c3.tmp", "o/run/.wave-d4E5f6.tmp"];
-    for name in left {
-        place.write(name, "half");
-    }
-    place.json(&format!("{command} --resume"));
-    for name in left {
-        assert!(!place.path(name).exists(), "{name}");
-    }
 }
 
 #[cfg(unix)]
@@ -314,7 +263,6 @@ fn nothing_else_is_written_where_a_run_works() {
     for args in [
         "data pack shapes o",
         "data pack shapes o/packed",
-        "man o",
         "inspect m --plots o",
         "inspect m --html o/page.html",
         "inspect m --html o/run/page.html",
@@ -331,26 +279,21 @@ fn nothing_else_is_written_where_a_run_works() {
 
 #[test]
 fn every_run_without_a_name_has_a_directory_of_its_own() {
-    let place = Place::with_templates();
-    let mut outs: Vec<String> = Vec::new();
-    for _ in 0..6 {
-        let made = place.json("expand t --depth 2 --width 16 --steps 0");
-        outs.push(made["out"].as_str().unwrap().into());
+    let place = Place::new();
+    let mut outs = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        let made = place.json(INIT);
+        let out = made["out"].as_str().unwrap();
+        place.config(out);
+        let date = out.strip_prefix("runs/init-20").unwrap();
+        let digits = |c: char| c.is_ascii_digit() || c == '-';
+        assert!(date.chars().all(digits), "{out}");
+        outs.insert(out.to_owned());
     }
-    outs.sort();
-    outs.dedup();
-    assert_eq!(outs.len(), 6, "{outs:?}");
-    for out in &outs {
-        assert!(place.path(out).join("config.json").exists(), "{out}");
-        let date = out.strip_prefix("runs/expand-20").unwrap();
-        assert!(
-            date.chars().all(|c| c.is_ascii_digit() || c == '-'),
-            "{out}"
-        );
-    }
+    assert_eq!(outs.len(), 4, "{outs:?}");
     // A failure leaves no empty directory.
-    place.refused("expand t --depth 2 --width 17 --steps 0", &["17"]);
-    assert_eq!(std::fs::read_dir(place.path("runs")).unwrap().count(), 6);
+    place.refused(&INIT.replace("--heads 2", "--heads 5"), &["heads"]);
+    assert_eq!(std::fs::read_dir(place.path("runs")).unwrap().count(), 4);
 }
 
 /// A name that is not UTF-8.
@@ -377,28 +320,17 @@ fn paths_that_are_not_utf_8_are_written_and_told() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), output.stdout, stderr)
     };
-    for (i, args) in [
-        INIT.to_string(),
-        format!("finetune m {SHAPES} --steps 1"),
-        "condense r.toml --steps 1".into(),
-    ]
-    .iter()
-    .enumerate()
-    {
-        let out = strange(&format!("a{i}"));
+    for (args, name) in [(INIT, "a"), ("condense r.toml --steps 1", "b")] {
+        let out = strange(name);
         let (code, stdout, stderr) = run(&format!("{args} --out"), &out);
         assert_eq!(code, Some(0), "{args}: {stderr}");
         let result: Value = serde_json::from_slice(&stdout).unwrap();
-        assert_eq!(result["out"], format!("a{i}\u{fffd}"));
+        assert_eq!(result["out"], format!("{name}\u{fffd}"));
         assert!(place.path(".").join(&out).join("config.json").exists());
     }
-    let templates = place.path(".").join(strange("a2"));
-    std::fs::rename(templates, place.path("t")).unwrap();
     for (args, path) in [
-        ("expand t --depth 1 --width 16 --steps 0 --out", "e"),
-        ("inspect t --plots", "p"),
+        ("inspect m --plots", "p"),
         ("inspect m --html", "h"),
-        ("man", "n"),
         ("data pack shapes", "d"),
     ] {
         let (code, _, stderr) = run(args, &strange(path));

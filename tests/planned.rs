@@ -9,12 +9,7 @@ const PLANNED: &str = "condense --ancestor m --data shapes --train-limit 128 --t
 fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
     let place = Place::with_model();
     let made = place.json(&format!("{PLANNED} --out t"));
-    assert!(
-        made["accuracies"]
-            .as_array()
-            .is_some_and(|all| !all.is_empty()),
-        "{made}"
-    );
+    assert_ne!(made["accuracies"].as_array().unwrap().len(), 0);
     let recipe = place.text("t/run/recipe.toml");
     for part in [
         "[condense]",
@@ -39,7 +34,8 @@ fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
 #[test]
 fn a_plan_is_told_and_printed() {
     let place = Place::with_model();
-    let told = place.stdout(&format!("{PLANNED} --dry-run"));
+    // 4 steps of 128 images are as many epochs.
+    let told = place.stdout(&format!("{PLANNED} --lr 0.003 --dry-run"));
     assert!(told.lines().count() <= 16, "{told}");
     for part in [
         "ancestor",
@@ -47,33 +43,26 @@ fn a_plan_is_told_and_printed() {
         "1 x 32 to 3 x 64",
         "images per second",
         "in total",
+        ": 4.0 epochs at 3.0e-3, ",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let printed = place.stdout(&format!("{PLANNED} --print-recipe"));
-    assert!(
-        printed.contains("# ancestor") && printed.contains("[[condense.levels]]"),
-        "{printed}"
-    );
-    place.write("r.toml", &printed);
-    place.json("condense r.toml --out t");
-    // Given settings stay.
-    let printed = place.stdout(&format!("{PLANNED} --lr 0.003 --batch 32 --print-recipe"));
-    assert!(
-        printed.contains("lr = 0.003") && printed.contains("batch = 32"),
-        "{printed}"
-    );
-    let given = "--templates 6,2,8,8 --growth 0.1";
-    let printed = place.stdout(&format!("{PLANNED} {given} --print-recipe"));
-    assert!(
-        printed.contains("\ntemplates = [6, 2, 8, 8]\nlr")
-            && printed.contains("\ngrowth = 0.1\n")
-            && !printed.contains("growth = 0.8"),
-        "{printed}"
-    );
-    // 4 steps of 128 images are as many epochs.
-    let told = place.stdout(&format!("{PLANNED} --lr 0.003 --dry-run"));
-    assert!(told.contains(": 4.0 epochs at 3.0e-3, "), "{told}");
+    for (given, parts) in [
+        ("", &["# ancestor", "[[condense.levels]]"][..]),
+        // Given settings stay.
+        ("--lr 0.003 --batch 32", &["lr = 0.003", "batch = 32"]),
+        (
+            "--templates 6,2,8,8 --growth 0.1",
+            &["\ntemplates = [6, 2, 8, 8]\nlr", "\ngrowth = 0.1\n"],
+        ),
+    ] {
+        let printed = place.stdout(&format!("{PLANNED} {given} --print-recipe"));
+        for part in parts {
+            assert!(printed.contains(part), "{part}: {printed}");
+        }
+        let own = given.contains("--growth");
+        assert!(!own || !printed.contains("growth = 0.8"), "{printed}");
+    }
 }
 
 /// Images whose classes are not the ancestor's teach by the ancestor alone, as do images without labels.
@@ -103,39 +92,22 @@ fn what_cannot_be_planned_is_refused() {
     for i in 0..40 {
         place.write_png(&format!("unlabelled/{i}.png"));
     }
-    for (args, parts) in [
-        (
-            "condense --data unlabelled --out o",
-            &["no labels", "--ancestor"][..],
-        ),
-        (
-            "condense --ancestor m --data shapes --sizes 2x50..4x64 --out o",
-            &["50", "head width 32"],
-        ),
-        (
-            "condense --ancestor m --data shapes --sizes 4x64..2x64 --out o",
-            &["swap"],
-        ),
-        (
-            "condense --ancestor m --data shapes --sizes big --out o",
-            &["2x64..12x192"],
-        ),
-        ("condense --ancestor m --data nowhere --out o", &["nowhere"]),
-        (
-            "condense --ancestor m --data shapes --minutes nan --out o",
-            &["minutes"],
-        ),
-        (
-            "condense --ancestor m --data shapes --depths 1,2 --out o",
-            &["depths", "--sizes"],
-        ),
-        (
-            "condense --ancestor m --data shapes --set condense.auxiliary.width=64 --out o",
-            &["auxiliary.width", "--sizes"],
-        ),
-    ] {
-        place.refused(args, parts);
-    }
+    place.refused(
+        "condense --data unlabelled --out o",
+        &["no labels", "--ancestor"],
+    );
+    place.refuses(
+        "--ancestor m --out o",
+        "
+        condense --data shapes --sizes 2x50..4x64 => 50 | head width 32
+        condense --data shapes --sizes 4x64..2x64 => swap
+        condense --data shapes --sizes big => 2x64..12x192
+        condense --data nowhere => nowhere
+        condense --data shapes --minutes nan => minutes
+        condense --data shapes --depths 1,2 => depths | --sizes
+        condense --data shapes --set condense.auxiliary.width=64 => auxiliary.width | --sizes
+        ",
+    );
 }
 
 /// The auxiliary is the ancestor's, unless the settings ask for another. Its weights are the start on request; by
@@ -161,11 +133,11 @@ fn the_largest_size_can_be_that_of_a_vit() {
 
     let printed = plan("");
     assert!(printed.contains("patch = 7") && !printed.contains("\"ancestor\""));
-    for (other, part) in [
-        ("--set condense.auxiliary.patch=4", "patch = 4"),
-        ("--template-start xavier", "patch = 4"),
+    for other in [
+        "--set condense.auxiliary.patch=4",
+        "--template-start xavier",
     ] {
         let printed = plan(other);
-        assert!(printed.contains(part), "{other}: {printed}");
+        assert!(printed.contains("patch = 4"), "{other}: {printed}");
     }
 }

@@ -41,136 +41,70 @@ fn logits(place: &Place, model: &str) -> Value {
 
 /// The origin of a step, as `wave inspect` tells it.
 fn origin(place: &Place, dir: &str, step: &str) -> String {
-    let steps = place.json(&format!("inspect {dir}"))["preprocessing"].clone();
-    let row = steps
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|row| row["step"] == step);
-    row.unwrap()["from"].as_str().unwrap().to_owned()
+    let found = place.json(&format!("inspect {dir}"));
+    let mut steps = found["preprocessing"].as_array().unwrap().iter();
+    let row = steps.find(|row| row["step"] == step).unwrap();
+    row["from"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn a_bare_size_is_read_by_its_class() {
     let place = place();
-    let mut known = Vec::new();
-    for (short, long) in [
-        (
-            json!({"image_processor_type": "CLIPImageProcessor", "size": 35, "crop_size": 28}),
-            json!({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 35},
-                   "crop_size": {"height": 28, "width": 28}, "resample": 3, "do_center_crop": true}),
-        ),
-        (
-            json!({"image_processor_type": "DeiTImageProcessor", "size": 32, "crop_size": 28}),
-            json!({"size": {"height": 32, "width": 32}, "do_center_crop": true,
-                   "crop_size": {"height": 28, "width": 28}, "resample": 3,
-                   "image_processor_type": "ViTImageProcessorFast"}),
-        ),
-        (
-            json!({"feature_extractor_type": "ConvNextFeatureExtractor", "size": 28, "image_mean": [0.5, 0.5, 0.5]}),
-            json!({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 32}, "crop_size": 28,
-                   "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}),
-        ),
-        (
-            json!({"size": 28}),
-            json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 28, "width": 28},
-                   "resample": 2, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}),
-        ),
-    ] {
-        describe(&place, "h", &short);
-        let found = logits(&place, "h");
-        describe(&place, "h", &long);
-        assert_eq!(found, logits(&place, "h"), "{short}");
-        assert!(!known.contains(&found), "{short}");
-        known.push(found);
-    }
+    let read = |steps: &Value| {
+        describe(&place, "h", steps);
+        logits(&place, "h")
+    };
+    let clip = json!({"image_processor_type": "CLIPImageProcessor", "size": 35, "crop_size": 28});
+    let of_clip = read(&clip);
+    let told = json!({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 35},
+                      "crop_size": {"height": 28, "width": 28}, "resample": 3, "do_center_crop": true});
+    assert_eq!(of_clip, read(&told));
+    let told = json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 28, "width": 28},
+                      "resample": 2, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]});
+    let of_vit = read(&told);
+    assert_ne!(of_clip, of_vit);
+    assert_eq!(of_vit, read(&json!({"size": 28})));
     // A file of transformers 5 comes before.
-    describe(&place, "h", &json!({"size": 28}));
-    let inner = json!({"image_processor_type": "CLIPImageProcessor", "size": 35, "crop_size": 28});
-    place.write(
-        "h/processor_config.json",
-        json!({"image_processor": inner}).to_string(),
-    );
-    assert_eq!(logits(&place, "h"), known[0]);
+    let file = json!({ "image_processor": clip });
+    place.write("h/processor_config.json", file.to_string());
+    assert_eq!(logits(&place, "h"), of_clip);
     let from = origin(&place, "h", "mean");
     assert_eq!(from, "class default of CLIPImageProcessor");
     let from = origin(&place, "h", "size");
     assert_eq!(from, "processor_config.json: size, crop_size");
-    let odd = json!({"image_processor_type": "DonutImageProcessor", "size": 28});
-    place.write(
-        "h/processor_config.json",
-        json!({"image_processor": odd}).to_string(),
-    );
-    place.refused(
-        "predict h a.png",
-        &["processor_config.json", "DonutImageProcessor"],
-    );
 }
 
 #[test]
 fn what_nothing_tells_is_a_warning() {
     let place = place();
-    let told = place.texts("predict h a.png").1;
-    assert!(!told.contains("assumed"), "{told}");
+    let warned = |args: &str, parts: &[&str]| {
+        let told = place.texts(args).1;
+        let warned = told.contains("wave: warning: ");
+        assert_eq!(warned, !parts.is_empty(), "{told}");
+        for part in parts {
+            assert!(told.contains(part), "no `{part}` in {told}");
+        }
+    };
+    warned("predict h a.png", &[]);
     std::fs::remove_file(place.path("h/preprocessor_config.json")).unwrap();
-    let told = place.texts("predict h a.png").1;
-    for part in [
-        "wave: warning: h",
-        "assumed",
-        "mean 0.5, 0.5, 0.5",
-        "ViTImageProcessor",
-    ] {
-        assert!(told.contains(part), "{told}");
-    }
+    let parts = ["assumed", "mean 0.5, 0.5, 0.5", "ViTImageProcessor"];
+    warned("predict h a.png", &parts);
     assert!(origin(&place, "h", "mean").starts_with("assumed"));
 
     place.json(&format!("{INIT} --out m"));
-    std::fs::copy(
-        place.path("m/model.safetensors"),
-        place.path("bare.safetensors"),
-    )
-    .unwrap();
-    let file = "predict bare.safetensors a.png --heads 2";
-    let told = place.texts(file).1;
-    for part in [
-        "wave: warning: bare.safetensors",
+    place.write("bare.safetensors", place.bytes("m/model.safetensors"));
+    let parts = [
+        "bare.safetensors",
         "mean 0.485, 0.456, 0.406",
         "crop_pct 0.875",
-    ] {
-        assert!(told.contains(part), "{told}");
-    }
-    assert!(!place.texts("predict m a.png").1.contains("warning"));
+    ];
+    warned("predict bare.safetensors a.png --heads 2", &parts);
+    warned("predict m a.png", &[]);
     place.configure("m", |config| {
         _ = config.as_object_mut().unwrap().remove("pretrained_cfg")
     });
-    let told = place.texts("predict m a.png").1;
-    assert!(
-        told.contains("config.json does not describe preprocessing"),
-        "{told}"
-    );
-}
-
-#[test]
-fn older_configurations_of_timm_are_the_same_model() {
-    let place = place();
-    place.json(&format!("{INIT} --out m"));
-    let expected = logits(&place, "m");
-    place.configure("m", |config| {
-        let prepared = config["pretrained_cfg"].take();
-        config.as_object_mut().unwrap().remove("pretrained_cfg");
-        for key in [
-            "input_size",
-            "mean",
-            "std",
-            "crop_pct",
-            "interpolation",
-            "crop_mode",
-        ] {
-            config[key] = prepared[key].clone();
-        }
-    });
-    assert_eq!(logits(&place, "m"), expected);
-    assert_eq!(origin(&place, "m", "std"), "config.json: std");
+    let parts = ["config.json does not describe preprocessing"];
+    warned("predict m a.png", &parts);
 }
 
 #[test]
@@ -189,10 +123,8 @@ fn a_size_that_is_dynamic_is_the_one_of_the_images() {
     assert_eq!(logits(&place, "m"), small);
     resize(56, true);
     assert_eq!(place.json("inspect m")["image_size"], 56);
-    assert_eq!(
-        origin(&place, "m", "size"),
-        "config.json: pretrained_cfg.input_size"
-    );
+    let from = origin(&place, "m", "size");
+    assert_eq!(from, "config.json: pretrained_cfg.input_size");
     let large = logits(&place, "m");
     assert_ne!(large, small);
     // The written network has that size.
@@ -281,10 +213,7 @@ fn templates_are_checked_as_models_are() {
     let sound = place.config("t");
     for (key, value) in [
         ("crop_pct", json!(0.001)),
-        ("crop_pct", json!(1e9)),
-        ("crop_pct", json!(1e-300)),
         ("mean", json!([-5.0])),
-        ("mean", json!([1e18])),
         ("std", json!([0.0])),
         ("crop_offset", json!("up")),
     ] {
@@ -295,6 +224,4 @@ fn templates_are_checked_as_models_are() {
     place.configure("t", |config| config["crop_offset"] = json!("floor"));
     place.json(expand);
     assert_eq!(place.config("m")["crop_offset"], "floor");
-    place.configure("m", |config| config["pretrained_cfg"] = json!([]));
-    place.refused("inspect m", &["m/config.json", "`pretrained_cfg` is []"]);
 }

@@ -1,6 +1,7 @@
 //! Several ranks, started by `mpirun`, give the result of one.
 
 use crate::support::{Place, RECIPE, SHAPES, assert_fails, assert_same, files, values};
+use crate::terminal::{ended, signal};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -79,17 +80,13 @@ fn check_close(start: Option<&Path>, a: &Path, b: &Path) {
 #[test]
 fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
     let place = Place::with_model();
-    let file = "model.safetensors";
+    let model = |out: &str| place.path(out).join("model.safetensors");
     let one = place.json(&format!("{FINETUNE} {SHAPES} --out one"));
     for n in [2, 4] {
         let args = format!("{FINETUNE} {SHAPES} --out {n}");
         assert_eq!(json(&place, n, &args)["parameters"], one["parameters"]);
-        let start = place.path("m").join(file);
-        let (one, many) = (
-            place.path("one").join(file),
-            place.path(&n.to_string()).join(file),
-        );
-        check_close(Some(&start), &one, &many);
+        let many = model(&n.to_string());
+        check_close(Some(&model("m")), &model("one"), &many);
     }
     // The same number of ranks gives the same bytes, and the same logs apart from speeds and times.
     json(&place, 2, &format!("{FINETUNE} {SHAPES} --out again"));
@@ -97,11 +94,7 @@ fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
     // In parts as well.
     let args = format!("{FINETUNE} {SHAPES} --accumulate 2 --out parts");
     json(&place, 2, &args);
-    check_close(
-        None,
-        &place.path("one").join(file),
-        &place.path("parts").join(file),
-    );
+    check_close(None, &model("one"), &model("parts"));
     // Scores are over all test images.
     let eval = "eval 2 --data shapes --test-limit 64";
     let (whole, shared) = (place.json(eval), json(&place, 3, eval));
@@ -184,23 +177,6 @@ fn start(place: &Place, out: &str) -> (Child, u32, u32) {
     (job, first, second)
 }
 
-fn kill(signal: &str, pid: u32) {
-    let status = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .status();
-    assert!(status.unwrap().success());
-}
-
-/// Waits for the end of a job, at most for `limit`.
-fn end(mut job: Child, limit: Duration) -> Output {
-    let began = Instant::now();
-    while job.try_wait().unwrap().is_none() {
-        assert!(began.elapsed() < limit, "it goes on");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    job.wait_with_output().unwrap()
-}
-
 #[test]
 fn a_killed_rank_ends_the_job_which_goes_on_with_other_ranks() {
     let place = Place::with_model();
@@ -208,20 +184,15 @@ fn a_killed_rank_ends_the_job_which_goes_on_with_other_ranks() {
     place.json(&format!("{FINETUNE} {SHAPES} --out one"));
     for (out, n) in [("alone", 1), ("four", 4)] {
         let (job, first, second) = start(&place, out);
-        kill("-9", if n == 1 { second } else { first });
-        let output = end(job, Duration::from_secs(600));
+        signal(if n == 1 { second } else { first }, "-9");
+        let output = ended(job);
         assert!(!output.status.success());
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            stderr.contains(if n == 1 { "rank 1" } else { "rank 0" }),
-            "{stderr}"
-        );
+        let killed = if n == 1 { "rank 1" } else { "rank 0" };
+        assert!(stderr.contains(killed), "{stderr}");
         assert!(!model(out).exists());
-        json(
-            &place,
-            n,
-            &format!("{FINETUNE} {SHAPES} --out {out} --resume"),
-        );
+        let resume = format!("{FINETUNE} {SHAPES} --out {out} --resume");
+        json(&place, n, &resume);
         check_close(None, &model("one"), &model(out));
     }
 }
@@ -231,34 +202,21 @@ fn an_interrupted_rank_stops_all_at_one_step() {
     let place = Place::with_model();
     json(&place, 2, &format!("{FINETUNE} {SHAPES} --out whole"));
     let (job, _, second) = start(&place, "stopped");
-    kill("-TERM", second);
-    let output = end(job, Duration::from_secs(600));
-    assert_fails(
-        &output,
-        130,
-        FINETUNE,
-        &["rank 0 of 2: interrupted at step", "--resume"],
-    );
-    json(
-        &place,
-        2,
-        &format!("{FINETUNE} {SHAPES} --out stopped --resume"),
-    );
+    signal(second, "-TERM");
+    let parts = ["rank 0 of 2: interrupted at step", "--resume"];
+    assert_fails(&ended(job), 130, FINETUNE, &parts);
+    let resume = format!("{FINETUNE} {SHAPES} --out stopped --resume");
+    json(&place, 2, &resume);
     assert_same(&place.path("whole"), &place.path("stopped"));
 }
 
 #[test]
 fn what_fails_on_one_rank_ends_all() {
     let place = Place::new();
-    for class in ["a", "b"] {
-        for i in 0..16 {
-            place.write_png(&format!("d/train/{class}/{i:02}.png"));
-        }
-        place.write_png(&format!("d/val/{class}/0.png"));
-    }
+    place.write_classes("d", ["a", "b"], 16, 1);
     place.json("init timm --data d --depth 2 --width 32 --heads 2 --patch 7 --out m");
     for i in 0..8 {
-        place.write(&format!("d/train/b/{i:02}.png"), "no picture");
+        place.write(&format!("d/train/b/{i}.png"), "no picture");
     }
     let args = "finetune m --data d --batch 8 --steps 20 --out o";
     assert_fails(&run(&place, 2, args), 2, args, &["of 2: ", "are broken"]);

@@ -40,17 +40,11 @@ fn condense_survives_a_kill() {
 }
 
 #[test]
-fn adapt_survives_a_kill() {
-    let place = Place::with_templates();
-    let flags = format!("--steps 40 --checkpoint-steps 1 {SHAPES}");
-    check(&place, &format!("adapt t {flags}"));
-}
-
-#[test]
-fn expand_survives_a_kill() {
-    let place = Place::with_templates();
-    let flags = format!("--steps 40 --checkpoint-steps 1 {SHAPES}");
-    check(&place, &format!("expand t --depth 4 --width 32 {flags}"));
+fn what_begins_with_templates_survives_a_kill() {
+    for stage in ["adapt t", "expand t --depth 4 --width 32"] {
+        let args = format!("{stage} --steps 40 --checkpoint-steps 1 {SHAPES}");
+        check(&Place::with_templates(), &args);
+    }
 }
 
 #[test]
@@ -75,15 +69,7 @@ fn without_a_state_that_can_be_read_nothing_is_overwritten() {
     }
     let parts = ["checkpoint.safetensors", "start over"];
     place.refused(&format!("{command} --resume"), &parts);
-}
-
-#[test]
-fn resume_needs_to_know_what() {
-    let place = Place::with_templates();
-    place.refused(
-        "expand t --depth 2 --width 16 --steps 0 --resume",
-        &["--out"],
-    );
+    place.refused("condense r.toml --resume", &["--out"]);
 }
 
 /// Kills `wave args`, which writes to `out`, once its first state is saved.
@@ -113,35 +99,34 @@ pub(crate) fn start(place: &Place, args: &str, file: &str) -> std::process::Chil
 #[test]
 fn two_runs_do_not_share_a_directory() {
     let place = Place::new();
-    let checkpoint = "o/run/checkpoint.safetensors";
-    let command = "condense r.toml --checkpoint-steps 1 --out o";
-    let mut first = start(&place, &format!("{command} --steps 4000"), checkpoint);
-    for second in [
-        format!("{command} --steps 40"),
-        format!("{command} --steps 4000 --resume"),
-        "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out o".into(),
-        "run r.toml --out o".into(),
+    place.write("long.toml", RECIPE.replace("steps = 12", "steps = 100000"));
+    for (long, made, others) in [
+        (
+            "condense long.toml --out o",
+            "o",
+            &[
+                "condense r.toml --out o",
+                "condense long.toml --out o --resume",
+                "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out o",
+                "run r.toml --out o",
+            ][..],
+        ),
+        (
+            "run long.toml --out w",
+            "w/condense",
+            &["run r.toml --out w"],
+        ),
     ] {
+        let state = format!("{made}/run/checkpoint.safetensors");
+        let mut first = start(&place, long, &state);
         let holder = format!("process {}", first.id());
-        place.refused(&second, &[&holder, "--out"]);
+        for other in others {
+            place.refused(other, &[&holder, "--out"]);
+        }
+        assert!(first.try_wait().unwrap().is_none(), "it went on");
+        first.kill().unwrap();
+        first.wait().unwrap();
+        // The lock file of a killed process locks nothing.
+        place.json(&format!("{} --overwrite", others[0]));
     }
-    assert!(first.try_wait().unwrap().is_none(), "it went on");
-    first.kill().unwrap();
-    first.wait().unwrap();
-    // The lock file of a killed process locks nothing.
-    assert!(place.path("o/run/lock").exists());
-    place.json(&format!("{command} --steps 40 --overwrite"));
-    place.json(&format!("{command} --steps 40 --resume"));
-}
-
-#[test]
-fn whole_recipes_do_not_share_a_directory() {
-    let place = Place::new();
-    place.write("long.toml", RECIPE.replace("steps = 12", "steps = 4000"));
-    let checkpoint = "o/condense/run/checkpoint.safetensors";
-    let mut first = start(&place, "run long.toml --out o", checkpoint);
-    place.refused("run r.toml --out o", &[&format!("process {}", first.id())]);
-    first.kill().unwrap();
-    first.wait().unwrap();
-    place.json("run r.toml --out o --overwrite");
 }

@@ -187,6 +187,16 @@ impl Place {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
+    /// Runs `wave` on each line of `ARGS => PART | PART` with `more` arguments: all must be [`refused`](Self::refused).
+    #[track_caller]
+    pub(crate) fn refuses(&self, more: &str, lines: &str) {
+        for line in lines.trim().lines() {
+            let (args, parts) = line.split_once(" => ").unwrap_or((line, ""));
+            let parts: Vec<&str> = parts.split(" | ").collect();
+            self.refused(&format!("{args} {more}"), &parts);
+        }
+    }
+
     /// Runs `wave`, which must succeed; returns its stdout and stderr.
     #[track_caller]
     pub(crate) fn texts(&self, args: &str) -> (String, String) {

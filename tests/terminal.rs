@@ -2,7 +2,7 @@
 //! Ctrl-C.
 
 use crate::resume::start;
-use crate::support::{INIT, Place, SHAPES};
+use crate::support::{INIT, Place, SHAPES, assert_fails};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,9 +38,7 @@ fn progress_that_cannot_be_written_stops_nothing() {
     ] {
         let mut command = place.loud(args);
         let failed = command.stdout(full()).output().unwrap();
-        assert_eq!(failed.status.code(), Some(1), "wave {args}");
-        let said = stderr(&failed);
-        assert!(said.contains("cannot print"), "wave {args}: {said}");
+        assert_fails(&failed, 1, args, &["cannot print"]);
         // A reader that closes after one line, or at once.
         let mut command = place.loud(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -99,19 +97,18 @@ fn quiet_prints_errors_alone_and_verbose_says_more() {
     let place = Place::with_model();
     let train = format!("finetune m {SHAPES} --epochs 1");
     for args in [
-        format!("{train} --out a"),
-        format!("{train} --dry-run"),
-        "inspect m".into(),
+        "inspect m",
+        &format!("{train} --out a"),
+        &format!("{train} --dry-run"),
     ] {
-        let output = place.run(&args);
+        let output = place.run(args);
         let printed = (output.stdout.len(), output.stderr.len());
         assert!(output.status.success() && printed == (0, 0), "{args}");
     }
-    assert_eq!(place.json("inspect m -q")["kind"], "model");
     assert!(stderr(&place.run("inspect nothing")).contains("nothing"));
 
-    let normal = place.loud(&format!("{train} --out b")).output().unwrap();
-    let verbose = place.loud(&format!("{train} --out c -v")).output().unwrap();
+    let (normal, usual) = place.texts(&format!("{train} --out b"));
+    let (verbose, told) = place.texts(&format!("{train} --out c -v"));
     for said in [
         "[finetune] of finetune",
         "train_limit = 256",
@@ -121,17 +118,10 @@ fn quiet_prints_errors_alone_and_verbose_says_more() {
         "done on 1 threads",
         "peak memory",
     ] {
-        assert!(!stderr(&normal).contains(said), "{said}");
-        assert!(
-            stderr(&verbose).contains(said),
-            "{said}: {}",
-            stderr(&verbose)
-        );
+        assert!(!usual.contains(said), "{said}");
+        assert!(told.contains(said), "{said}: {told}");
     }
-    assert_eq!(
-        String::from_utf8_lossy(&normal.stdout).replace("out         b", ""),
-        String::from_utf8_lossy(&verbose.stdout).replace("out         c", "")
-    );
+    assert_eq!(normal.replace("out         b", "out         c"), verbose);
 }
 
 #[test]
@@ -139,45 +129,10 @@ fn results_are_aligned_and_have_units() {
     let place = Place::new();
     let made = place.stdout(&format!("{INIT} --out m"));
     assert_eq!(made.lines().next(), Some("out                     m"));
-    assert!(
-        made.contains("parameters              27.8 k (27,848)"),
-        "{made}"
-    );
+    let parameters = "parameters              27.8 k (27,848)";
+    assert!(made.contains(parameters), "{made}");
     assert!(!made.contains("null") && !made.contains("top-1"), "{made}");
-    let tested = place.stdout("eval m --data shapes --test-limit 1000");
-    let line = tested.lines().next().unwrap();
-    assert!(
-        line.starts_with("top-1   ") && line.ends_with(" %"),
-        "{tested}"
-    );
-    assert!(tested.contains("images  1,000"), "{tested}");
-
     let shown = place.stdout("inspect m");
-    let first: Vec<&str> = shown
-        .lines()
-        .map_while(|line| line.split_once("  "))
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(
-        first,
-        [
-            "kind",
-            "architecture",
-            "depth",
-            "width",
-            "heads",
-            "mlp ratio",
-            "patch",
-            "pooling",
-            "image size",
-            "channels",
-            "classes",
-            "mean",
-            "std",
-            "crop pct",
-            "parameters",
-        ]
-    );
     assert!(!shown.contains("fresh"), "{shown}");
     let found = place.json("inspect m");
     assert_eq!((&found["heads"], &found["patch"]), (&2.into(), &7.into()));
@@ -192,21 +147,19 @@ fn inspect_lists_the_tensors_of_the_file() {
     });
     place.configure("m", |config| config["digests"] = Value::Null); // of other weights
     let weights = place.tensors("m/model.safetensors");
-    for path in ["m", "m/model.safetensors"] {
-        let found = place.json(&format!("inspect {path}"));
-        let listed: Vec<&String> = found["tensors"].as_object().unwrap().keys().collect();
-        assert!(listed.iter().copied().eq(weights.keys()), "{listed:?}");
-        let shown = place.stdout(&format!("inspect {path} -v"));
-        assert!(shown.contains("\n  blocks.0.attn.qkv.weight  "), "{shown}");
-    }
     // A directory lists them on demand; a file tells nothing else.
-    let shown = place.stdout("inspect m");
-    assert!(
-        shown.contains("-v") && !shown.contains("blocks.0"),
-        "{shown}"
-    );
-    let shown = place.stdout("inspect m/model.safetensors");
-    assert!(shown.contains("\n  blocks.0.attn.qkv.weight  "), "{shown}");
+    for (args, listed) in [
+        ("inspect m", false),
+        ("inspect m -v", true),
+        ("inspect m/model.safetensors", true),
+    ] {
+        let shown = place.stdout(args);
+        let row = "\n  blocks.0.attn.qkv.weight  ";
+        assert_eq!(shown.contains(row), listed, "{args}: {shown}");
+        let found = place.json(args);
+        let names = found["tensors"].as_object().unwrap().keys();
+        assert!(names.eq(weights.keys()), "{args}");
+    }
 }
 
 #[test]
@@ -236,36 +189,27 @@ fn predictions_are_five_classes_a_table_and_directories() {
     let text = place.stdout("predict m 1.png");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((lines.len(), lines[0]), (6, "1.png"));
-    assert!(lines[1..].iter().all(|line| line.ends_with(" %")), "{text}");
-    assert!(
-        lines[1..].iter().all(|line| line.len() == lines[1].len()),
-        "{text}"
-    );
+    let aligned = |line: &&str| line.ends_with(" %") && line.len() == lines[1].len();
+    assert!(lines[1..].iter().all(aligned), "{text}");
+    #[cfg(unix)]
+    {
+        let text = place.stdout("predict m 1.png --csv /dev/stdout");
+        assert!(text.contains("image,index,label,probability\n1.png,"));
+    }
     place.write("empty/notes.txt", "no picture");
     place.refused("predict m empty", &["empty holds no image"]);
 }
 
 #[test]
 fn flags_that_mean_nothing_to_a_command_are_refused() {
-    let place = Place::with_templates();
-    place.json(&format!("{INIT} --out m"));
+    let place = Place::with_model();
     for (args, flag) in [
         ("eval m --data shapes --lr 3", "--lr"),
-        ("eval m --data shapes --epochs 4", "--epochs"),
-        ("eval m --data shapes --batch 4", "--batch"),
         ("eval m --data shapes --resume", "--resume"),
         ("eval m --data shapes --out o", "--out"),
         ("predict m a.png --set a.b=1", "--set"),
         ("inspect m --dry-run", "--dry-run"),
         ("speed --out o", "--out"),
-        (&format!("{INIT} --out m --gamma 0.1"), "--gamma"),
-        (&format!("{INIT} --out m --kernel 3"), "--kernel"),
-        (
-            &format!("{INIT} --out m --filter-variance 1,1,1"),
-            "--filter-variance",
-        ),
-        (&format!("{INIT} --out m --similarity 0.1"), "--similarity"),
-        (&format!("{INIT} --out m --state 4"), "--state"),
     ] {
         place.refused(args, &[flag]);
     }
@@ -278,70 +222,53 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
         wave().args(["--threads", "100000"]).output(),
         wave().env("RAYON_NUM_THREADS", "100000").output(),
     ] {
-        let refused = refused.unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains("expected 1 to 1024"));
+        let parts = ["expected 1 to 1024"];
+        assert_fails(&refused.unwrap(), 2, "inspect m", &parts);
     }
-    let help = place.stdout("eval --help");
-    for flag in ["--data", "--test-limit", "--hold-out", "--seed"] {
-        assert!(help.contains(flag), "{help}");
-    }
-    assert!(!help.contains("--lr") && !help.contains("--out "), "{help}");
     // A seed shuffles the images that a limit takes, and held-out images differ from the test images.
-    let top1 = |flags: &str| place.json(&format!("eval m --data shapes {flags}"))["loss"].clone();
-    assert_ne!(top1("--test-limit 50"), top1("--test-limit 50 --seed 1"));
-    assert_ne!(top1("--test-limit 50"), top1("--hold-out 50"));
+    let loss = |flags: &str| place.json(&format!("eval m --data shapes {flags}"))["loss"].clone();
+    assert_ne!(loss("--test-limit 50"), loss("--test-limit 50 --seed 1"));
+    assert_ne!(loss("--test-limit 50"), loss("--hold-out 50"));
 }
 
 #[test]
 fn misspelt_names_are_answered_with_what_was_meant() {
-    let place = Place::with_model();
-    place.write("photos/notes.txt", "no picture");
+    let place = Place::new();
+    place.write("photos/vals/notes.txt", "no picture");
+    let init = "--depth 2 --width 64 --out o";
     for (args, meant) in [
-        ("init mimetc --depth 2 --width 64", "mimetic"),
+        (format!("init mimetc {init}"), "mimetic"),
         (
-            "init covarance --arch convmixer --depth 2 --width 64",
+            format!("init covarance --arch convmixer {init}"),
             "covariance",
         ),
+        (format!("init timm --data shaps {init}"), "shapes"),
         (
-            "condense r.toml --set condense.temprature=2 --dry-run",
+            "condense r.toml --set condense.temprature=2".into(),
             "temperature",
         ),
-        ("condense r.toml --set condens.lr=2 --dry-run", "condense"),
-        ("data check photo", "photos"),
+        ("condense r.toml --set condens.lr=2".into(), "condense"),
+        ("data check photo".into(), "photos"),
+        ("data check photos/val".into(), "photos/vals"),
+        ("data check fashon-mnist".into(), "fashion-mnist"),
+        ("data check inverted:shaps".into(), "inverted:shapes"),
     ] {
-        let said = place.refused(args, &[]).replace('`', "");
-        assert!(
-            said.contains(&format!("did you mean {meant}?")),
-            "wave {args}: {said}"
-        );
+        let said = place.refused(&args, &[]).replace('`', "");
+        let hint = format!("did you mean {meant}?");
+        assert!(said.contains(&hint), "wave {args}: {said}");
     }
 }
 
 #[test]
-fn help_ends_with_an_example_and_tells_defaults() {
+fn every_command_has_help_with_an_example_and_completions() {
     let place = Place::new();
-    let names = [
-        "run",
-        "bench",
-        "condense",
-        "expand",
-        "init",
-        "finetune",
-        "eval",
-        "predict",
-        "convert",
-        "inspect",
-        "publish",
-        "pull",
-        "data",
-        "data check",
-        "data pack",
-        "speed",
-        "completions",
-        "man",
-    ];
-    for name in names {
+    let (script, all) = (place.stdout("completions bash"), place.stdout("--help"));
+    assert!(script.contains("_wave()"));
+    let names = "run,bench,condense,expand,init,finetune,eval,predict,convert,inspect,publish,pull,\
+                 data,speed,completions,data check,data pack";
+    for name in names.split(',') {
+        let command = name.split(' ').next().unwrap();
+        assert!(script.contains(command) && all.contains(command), "{name}");
         let help = place.stdout(&format!("{name} --help"));
         let last = help.trim_end().rsplit("\n\n").next().unwrap();
         let start = format!("Example: wave {name} ");
@@ -352,26 +279,15 @@ fn help_ends_with_an_example_and_tells_defaults() {
             assert!(Path::new(root).join(recipe).exists(), "{recipe}");
         }
     }
-    let help = place.stdout("finetune --help");
-    for default in [
-        "[default: none]",
-        "[default: 0]",
-        "[default: all]",
-        "[default: cpu]",
-    ] {
-        assert!(help.contains(default), "{default}");
-    }
 }
 
-fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill")
-        .args([name, &child.id().to_string()])
-        .status();
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([name, &pid.to_string()]).status();
     assert!(status.unwrap().success());
 }
 
 /// Waits for the end of a process, which must come soon.
-fn ended(mut child: Child) -> Output {
+pub(crate) fn ended(mut child: Child) -> Output {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if began.elapsed() > Duration::from_secs(600) {
@@ -388,23 +304,18 @@ fn ended(mut child: Child) -> Output {
 fn the_first_ctrl_c_ends_what_has_nothing_to_save() {
     let place = Place::new();
     place.json("init timm --data shapes --depth 12 --width 192 --heads 3 --patch 2 --out m");
-    for (args, pause) in [
-        ("speed --mode forward --depth 2 --steps 1000000", 500),
-        ("eval m --data shapes", 500),
+    for args in [
+        "speed --mode forward --depth 2 --steps 1000000",
+        "eval m --data shapes",
     ] {
         let mut command = place.command(args);
         let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
         let mut child = child.unwrap();
-        std::thread::sleep(Duration::from_millis(pause));
+        std::thread::sleep(Duration::from_millis(500));
         assert!(child.try_wait().unwrap().is_none(), "{args}");
-        signal(&child, "-INT");
+        signal(child.id(), "-INT");
         let output = ended(child);
-        assert_eq!(
-            output.status.code(),
-            Some(130),
-            "{args}: {}",
-            stderr(&output)
-        );
+        assert_fails(&output, 130, args, &[]);
         assert_eq!(stderr(&output), "wave: interrupted\n", "{args}");
     }
 }
@@ -413,16 +324,10 @@ fn the_first_ctrl_c_ends_what_has_nothing_to_save() {
 #[cfg(unix)]
 fn the_first_ctrl_c_saves_a_training() {
     let place = Place::with_model();
-    let args = format!("finetune m {SHAPES} --checkpoint-steps 1 --out o");
-    let child = start(
-        &place,
-        &format!("{args} --steps 100000"),
-        "o/run/checkpoint.safetensors",
-    );
-    signal(&child, "-INT");
-    let output = ended(child);
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("step"), "{}", stderr(&output));
+    let args = format!("finetune m {SHAPES} --checkpoint-steps 1 --out o --steps 100000");
+    let child = start(&place, &args, "o/run/checkpoint.safetensors");
+    signal(child.id(), "-INT");
+    assert_fails(&ended(child), 130, &args, &["step"]);
 }
 
 /// A hub that answers requests for a model, but stalls in the middle of its weights.
@@ -494,8 +399,7 @@ fn ctrl_c_in_a_download_leaves_nothing_in_the_cache() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    signal(&child, "-INT");
-    let output = ended(child);
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    signal(child.id(), "-INT");
+    assert_fails(&ended(child), 130, "pull", &[]);
     assert!(parts().is_empty(), "{:?}", parts());
 }

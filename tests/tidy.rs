@@ -25,20 +25,37 @@ const UPPER: [(&str, &[&str]); 5] = [
     ("wave-lab", &["wave-run"]),
 ];
 
+fn crates() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
 fn manifests() -> BTreeMap<String, toml::Table> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    std::fs::read_dir(crates)
-        .unwrap()
-        .map(Result::unwrap)
-        .filter(|entry| entry.path().join("Cargo.toml").is_file())
-        .map(|entry| {
-            let text = std::fs::read_to_string(entry.path().join("Cargo.toml")).unwrap();
-            (
-                entry.file_name().into_string().unwrap(),
-                text.parse().unwrap(),
-            )
-        })
-        .collect()
+    let entries = std::fs::read_dir(crates()).unwrap().map(Result::unwrap);
+    let manifest = |entry: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(entry.path().join("Cargo.toml")).ok()?;
+        let name = entry.file_name().into_string().unwrap();
+        Some((name, text.parse::<toml::Table>().unwrap()))
+    };
+    entries.filter_map(manifest).collect()
+}
+
+/// The Rust files of a crate, each with its path below `src`.
+fn sources(name: &str) -> BTreeMap<String, String> {
+    let src = crates().join(name).join("src");
+    let mut texts = BTreeMap::new();
+    let mut dirs = vec![src.clone()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let file = path.strip_prefix(&src).unwrap().to_str().unwrap();
+                texts.insert(file.to_owned(), std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    texts
 }
 
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
@@ -89,40 +106,26 @@ fn only_frozen_networks_use_candles_layers() {
     }
 }
 
-/// `println!` and the like panic where they cannot write, and pass on terminal control characters.
 /// Refuses `words` in the sources of all crates.
 fn forbid(words: &[&str], remedy: &str) {
-    fn check(dir: &Path, words: &[&str], remedy: &str) {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                check(&path, words, remedy);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                let text = std::fs::read_to_string(&path).unwrap();
-                for word in words {
-                    let path = path.display();
-                    assert!(!text.contains(word), "{path}: {word}; use {remedy}");
-                }
+    for name in manifests().keys() {
+        for (file, text) in sources(name) {
+            for word in words {
+                assert!(!text.contains(word), "{name}, {file}: {word}; use {remedy}");
             }
-        }
-    }
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for entry in std::fs::read_dir(crates).unwrap() {
-        let sources = entry.unwrap().path().join("src");
-        if sources.is_dir() {
-            check(&sources, words, remedy);
         }
     }
 }
 
+/// `println!` and the like panic where they cannot write, and pass on terminal control characters.
 #[test]
 fn only_one_file_writes_to_the_terminal() {
     forbid(&["println!(", "print!(", "dbg!("], "wave::terminal");
 }
 
+/// It would make one path of `my.v1` and `my.v2`.
 #[test]
 fn no_path_is_made_by_replacing_an_extension() {
-    // It would make one path of `my.v1` and `my.v2`.
     forbid(&["with_extension("], "wave_run::paths::appended");
 }
 
@@ -145,24 +148,15 @@ fn used(tree: &str) -> Vec<String> {
 }
 
 /// The modules of a crate, `a::b` for `src/a/b.rs`, with the modules that each imports.
-fn imports(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
+fn imports(name: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut texts = BTreeMap::new();
-    let mut dirs = vec![src.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-            let path = entry.path();
-            if path.is_dir() {
-                dirs.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(src).unwrap().to_str().unwrap();
-            let Some(name) = name.strip_suffix(".rs").filter(|n| !n.ends_with("tests")) else {
-                continue;
-            };
-            let text = std::fs::read_to_string(&path).unwrap();
+    for (file, text) in sources(name) {
+        let module = file.trim_end_matches(".rs");
+        if !module.ends_with("tests") {
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
             let lines = code.lines().map(|l| l.split("//").next().unwrap());
-            texts.insert(name.replace('/', "::"), lines.collect::<Vec<_>>().join(" "));
+            let code = lines.collect::<Vec<_>>().join(" ");
+            texts.insert(module.replace('/', "::"), code);
         }
     }
     // Operators hand over to `gpu`, if it is compiled, and its operators have their shapes and gradients.
@@ -269,33 +263,25 @@ fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
 
 #[test]
 fn files_do_not_import_each_other_in_circles() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for name in manifests().keys() {
-        let found = circle(&imports(&crates.join(name).join("src")));
+        let found = circle(&imports(name));
         assert!(
             found.is_none(),
             "{name}: {found:?}; take what they share into a file of its own"
         );
     }
-    let of = |edges: &[(&str, &str)]| {
-        let mut all = BTreeMap::new();
+    let found = |edges: &[(&str, &str)]| {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (from, to) in edges {
-            all.entry((*to).to_owned()).or_insert_with(BTreeSet::new);
-            all.entry((*from).to_owned())
-                .or_insert_with(BTreeSet::new)
-                .insert((*to).to_owned());
+            all.entry((*to).to_owned()).or_default();
+            let others = all.entry((*from).to_owned()).or_default();
+            others.insert((*to).to_owned());
         }
         circle(&all)
     };
-    assert!(of(&[("a", "b"), ("b", "c"), ("c", "a")]).is_some());
-    assert!(
-        of(&[
-            ("a", "b"),
-            ("a", "c"),
-            ("b", "c"),
-            ("a", "a::d"),
-            ("a::d", "a")
-        ])
-        .is_none()
-    );
+    let ring = [("a", "b"), ("b", "c"), ("c", "a")];
+    assert!(found(&ring).is_some());
+    let below = [("a", "a::d"), ("a::d", "a")];
+    let none = [&ring[..2], &[("a", "c")], &below].concat();
+    assert!(found(&none).is_none());
 }

@@ -43,72 +43,56 @@ fn check_against_timm(case: &str, shape: &EfficientNetShape) {
 }
 
 #[test]
-fn lite0_agrees_with_timm() {
+fn lite_networks_agree_with_timm() {
     check_against_timm("tf_efficientnet_lite0", &lite0());
-}
-
-#[test]
-fn lite2_on_odd_images_agrees_with_timm() {
-    let shape = EfficientNetShape {
+    let odd_images = EfficientNetShape {
         image_size: 75,
         classes: 10,
         ..lite([16, 24, 48, 88, 120, 208, 352], [1, 3, 3, 4, 4, 5, 1])
     };
-    check_against_timm("tf_efficientnet_lite2_odd", &shape);
-}
-
-#[test]
-fn symmetric_padding_agrees_with_timm() {
-    let shape = EfficientNetShape {
+    check_against_timm("tf_efficientnet_lite2_odd", &odd_images);
+    let symmetric_padding = EfficientNetShape {
         image_size: 97,
         classes: 10,
         tensorflow: false,
         ..lite([16, 24, 40, 80, 112, 192, 320], [1, 3, 3, 4, 4, 5, 1])
     };
-    check_against_timm("efficientnet_lite1", &shape);
+    check_against_timm("efficientnet_lite1", &symmetric_padding);
 }
 
 #[test]
 fn the_number_of_weights_is_timms() {
-    let parameters = lite0().parameters();
-    let trained = parameters
+    let mut trained = lite0().parameters();
+    trained.retain(|(name, _)| !name.contains("running_"));
+    let sizes = trained
         .iter()
-        .filter(|(name, _)| !name.contains("running_"));
-    let count: usize = trained
-        .map(|(_, dims)| dims.iter().product::<usize>())
-        .sum();
+        .map(|(_, dims)| dims.iter().product::<usize>());
     // timm: sum(p.numel() for p in create_model("tf_efficientnet_lite0").parameters())
-    assert_eq!(count, 4_652_008);
+    assert_eq!(sizes.sum::<usize>(), 4_652_008);
 }
 
 #[test]
 fn names_what_is_wrong_with_weights() {
     let weights = testing::weights(&lite0().parameters());
-    let infer = |change: &dyn Fn(&mut Weights)| {
+    let refused = |change: &dyn Fn(&mut Weights), part: &str| {
         let mut weights = weights.clone();
         change(&mut weights);
-        EfficientNetShape::infer(&weights, 224, true)
-            .unwrap_err()
-            .to_string()
+        let error = EfficientNetShape::infer(&weights, 224, true).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
     };
-    let message = infer(&|w| drop(w.remove("blocks.3.1.bn2.running_var")));
-    assert!(
-        message.contains("blocks.3.1.bn2.running_var is missing"),
-        "{message}"
-    );
+    let name = "blocks.3.1.bn2.running_var";
+    refused(&|w| drop(w.remove(name)), &format!("{name} is missing"));
     // A squeeze-and-excitation layer: an EfficientNet, but not a Lite one.
     let se = "blocks.1.0.se.conv_reduce.weight";
-    let message = infer(&|w| drop(w.insert(se.into(), w["conv_head.weight"].clone())));
-    assert!(message.contains(se), "{message}");
+    refused(
+        &|w| drop(w.insert(se.into(), w["conv_head.weight"].clone())),
+        se,
+    );
     let half = |w: &mut Weights| {
         let half = w["bn1.bias"].to_dtype(DType::F16).unwrap();
         w.insert("bn1.bias".into(), half);
     };
-    let message = infer(&half);
-    assert!(
-        message.contains("bn1.bias holds f16, expected f32"),
-        "{message}"
-    );
-    let message = infer(&|w| w.retain(|name, _| !name.starts_with("blocks.6")));
-    assert!(message.contains("stages is 6, expected 7"), "{message}");
+    refused(&half, "bn1.bias holds f16, expected f32");
+    let fewer = |w: &mut Weights| w.retain(|name, _| !name.starts_with("blocks.6"));
+    refused(&fewer, "stages is 6, expected 7");
 }

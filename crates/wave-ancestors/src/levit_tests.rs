@@ -8,6 +8,17 @@ fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tens
     Folded::new(shape, weights.clone()).logits(images)
 }
 
+/// A stage of this width, depth, heads, value and hidden channels.
+fn stage((width, depth, heads, value, hidden): (usize, usize, usize, usize, usize)) -> LevitStage {
+    LevitStage {
+        width,
+        depth,
+        heads,
+        value,
+        hidden,
+    }
+}
+
 /// Widths, depths and heads of the stages, with twice as many value channels as key channels and hidden
 /// channels twice the width, as in all published LeViTs.
 fn published(key: usize, stages: [(usize, usize, usize); 3]) -> LevitShape {
@@ -18,13 +29,7 @@ fn published(key: usize, stages: [(usize, usize, usize); 3]) -> LevitShape {
         key,
         stages: stages
             .iter()
-            .map(|&(width, depth, heads)| LevitStage {
-                width,
-                depth,
-                heads,
-                value: 2 * key,
-                hidden: 2 * width,
-            })
+            .map(|&(width, depth, heads)| stage((width, depth, heads, 2 * key, 2 * width)))
             .collect(),
         classes: 1000,
         distilled: true,
@@ -47,15 +52,7 @@ fn small() -> LevitShape {
         channels: 1,
         stem: 3,
         key: 8,
-        stages: [(32, 1, 3, 24, 96), (48, 2, 4, 16, 96)]
-            .map(|(width, depth, heads, value, hidden)| LevitStage {
-                width,
-                depth,
-                heads,
-                value,
-                hidden,
-            })
-            .to_vec(),
+        stages: [(32, 1, 3, 24, 96), (48, 2, 4, 16, 96)].map(stage).to_vec(),
         classes: 10,
         distilled: false,
         convolutional: false,
@@ -65,11 +62,8 @@ fn small() -> LevitShape {
 
 fn check_against_timm(case: &str, shape: &LevitShape, images: usize) {
     let weights = testing::weights(&shape.parameters());
-    assert_eq!(
-        LevitShape::infer(&weights, shape.activation).as_ref(),
-        Ok(shape),
-        "{case}"
-    );
+    let inferred = LevitShape::infer(&weights, shape.activation);
+    assert_eq!(inferred.as_ref(), Ok(shape), "{case}");
     let fused = shape.fuse(&weights).unwrap();
     let images = testing::images(images, shape.channels, shape.image_size);
     let out = logits(shape, &fused, &images).unwrap();
@@ -77,67 +71,42 @@ fn check_against_timm(case: &str, shape: &LevitShape, images: usize) {
 }
 
 #[test]
-fn levit_128s_agrees_with_timm() {
+fn published_levits_agree_with_timm() {
     check_against_timm("levit_128s", &levit_128s(), 2);
-}
-
-#[test]
-fn levit_384_agrees_with_timm() {
     check_against_timm("levit_384", &levit_384(), 1);
 }
 
 #[test]
-fn odd_token_grids_agree_with_timm() {
-    let shape = LevitShape {
+fn other_levits_agree_with_timm() {
+    let odd_grid = LevitShape {
         image_size: 80,
         classes: 10,
         ..published(32, [(192, 4, 3), (288, 4, 5), (384, 4, 6)])
     };
-    check_against_timm("levit_192_odd", &shape, 3);
-}
-
-#[test]
-fn convolutional_weights_agree_with_timm() {
-    let shape = LevitShape {
+    check_against_timm("levit_192_odd", &odd_grid, 3);
+    let convolutional = LevitShape {
         classes: 10,
         convolutional: true,
         ..published(16, [(128, 4, 4), (256, 4, 8), (384, 4, 12)])
     };
-    check_against_timm("levit_conv_128", &shape, 1);
-}
-
-#[test]
-fn one_head_silu_and_a_short_stem_agree_with_timm() {
+    check_against_timm("levit_conv_128", &convolutional, 1);
+    // One head, SiLU and a short stem.
     check_against_timm("levit_single_head", &small(), 3);
 }
 
 #[test]
 fn the_number_of_weights_is_timms() {
     let count = |shape: &LevitShape| -> usize {
-        let parameters = shape.parameters().into_iter();
-        parameters
-            .filter(|(name, _)| !name.contains("running_"))
-            .map(|(_, dims)| dims.iter().product::<usize>())
-            .sum()
+        let mut trained = shape.parameters();
+        trained.retain(|(name, _)| !name.contains("running_"));
+        let sizes = trained
+            .iter()
+            .map(|(_, dims)| dims.iter().product::<usize>());
+        sizes.sum()
     };
     // timm: sum(p.numel() for p in create_model(name).parameters())
     assert_eq!(count(&levit_128s()), 7_777_058);
     assert_eq!(count(&levit_384()), 39_128_836);
-}
-
-#[test]
-fn attention_biases_follow_the_distance() {
-    let stored = Tensor::arange(0u32, 9, &Device::Cpu).unwrap();
-    let stored = stored.reshape((1, 9)).unwrap();
-    let found = fold::biases_by_distance(&stored, 3, 2).unwrap();
-    // Queries at the corners; the index is 3 |dy| + |dx| for each of the nine keys.
-    let want: [[u32; 9]; 4] = [
-        [0, 1, 2, 3, 4, 5, 6, 7, 8],
-        [2, 1, 0, 5, 4, 3, 8, 7, 6],
-        [6, 7, 8, 3, 4, 5, 0, 1, 2],
-        [8, 7, 6, 5, 4, 3, 2, 1, 0],
-    ];
-    assert_eq!(found.to_vec3::<u32>().unwrap()[0], want);
 }
 
 #[test]
@@ -154,47 +123,40 @@ fn a_batch_in_chunks_is_its_images_one_by_one() {
         let one = logits(&shape, &weights, &images.narrow(0, i, 1).unwrap()).unwrap();
         assert_close("image", &one, &out.narrow(0, i, 1).unwrap(), 1e-5);
     }
-    assert_eq!(
-        logits(&shape, &weights, &images.narrow(0, 0, 0).unwrap())
-            .unwrap()
-            .dims(),
-        [0, 10]
-    );
+    let none = images.narrow(0, 0, 0).unwrap();
+    let none = logits(&shape, &weights, &none).unwrap();
+    assert_eq!(none.dims(), [0, 10]);
 }
 
 #[test]
 fn names_what_is_wrong_with_weights() {
     let weights = testing::weights(&small().parameters());
-    let infer = |change: &dyn Fn(&mut Weights)| {
+    let refused = |change: &dyn Fn(&mut Weights), parts: &[&str]| {
         let mut weights = weights.clone();
         change(&mut weights);
-        LevitShape::infer(&weights, Activation::Silu)
-            .unwrap_err()
-            .to_string()
+        let error = LevitShape::infer(&weights, Activation::Silu).unwrap_err();
+        let message = error.to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     };
     let name = "stages.1.blocks.1.mlp.ln2.linear.weight";
-    let message = infer(&|w| drop(w.remove(name)));
-    assert!(
-        message.contains(name) && message.contains("missing"),
-        "{message}"
-    );
-    let message = infer(&|w| drop(w.insert("stages.9.extra".into(), w[name].clone())));
-    assert!(message.contains("stages.9.extra"), "{message}");
-    let message = infer(&|w| drop(w.insert(name.into(), w[name].t().unwrap())));
-    assert!(message.contains("[96, 48], expected [48, 96]"), "{message}");
-    for (dtype, found) in [(DType::F64, "f64"), (DType::I64, "i64")] {
-        let message = infer(&|w| drop(w.insert(name.into(), w[name].to_dtype(dtype).unwrap())));
-        assert!(
-            message.contains(name) && message.contains(&format!("{found}, expected f32")),
-            "{message}"
-        );
+    refused(&|w| drop(w.remove(name)), &[name, "missing"]);
+    let extra = "stages.9.extra";
+    refused(&|w| drop(w.insert(extra.into(), w[name].clone())), &[extra]);
+    let turned = |w: &mut Weights| drop(w.insert(name.into(), w[name].t().unwrap()));
+    refused(&turned, &["[96, 48], expected [48, 96]"]);
+    for (dtype, found) in [
+        (DType::F64, "f64, expected f32"),
+        (DType::I64, "i64, expected f32"),
+    ] {
+        let cast = |w: &mut Weights| drop(w.insert(name.into(), w[name].to_dtype(dtype).unwrap()));
+        refused(&cast, &[name, found]);
     }
-    let message = infer(&|w| {
+    let seven = |w: &mut Weights| {
         let biases = "stages.0.blocks.0.attn.attention_biases";
         let seven = w[biases].narrow(1, 0, 7).unwrap();
         w.insert(biases.into(), seven);
-    });
-    assert!(message.contains("attention_biases"), "{message}");
+    };
+    refused(&seven, &["attention_biases"]);
     let error = LevitShape::infer(&weights, Activation::Relu).unwrap_err();
     assert!(error.to_string().contains("hard_swish or silu"), "{error}");
 
@@ -233,10 +195,8 @@ proptest! {
     ) {
         let stages = stages
             .into_iter()
-            .map(|(width, depth, heads, value, hidden)| LevitStage {
-                width: (8 * width).max(key), depth, heads, value, hidden,
-            })
-            .map(|s| LevitStage { width: s.width.next_multiple_of(8), ..s })
+            .map(stage)
+            .map(|s| LevitStage { width: (8 * s.width).max(key).next_multiple_of(8), ..s })
             .collect();
         let shape = LevitShape {
             image_size: side << stem, channels, stem, key, stages, classes, distilled,

@@ -10,26 +10,26 @@ fn card_of(provenance: &Value) -> String {
 
 #[test]
 fn a_card_says_the_licence_or_why_there_is_none() {
-    let origin = |licenses: Value| json!({ "data": "fashion-mnist", "origin": { "base_models": ["o/n"], "licenses": licenses } });
+    let origin = |licenses: Value| {
+        let origin = json!({ "base_models": ["o/n"], "licenses": licenses });
+        json!({ "data": "fashion-mnist", "origin": origin })
+    };
     let known = card_of(&origin(json!(["mit"])));
-    assert!(known.contains("\nlicense: mit\n"), "{known}");
-    assert!(known.contains("\nbase_model: o/n\n"), "{known}");
-    assert!(
-        known.contains("- zalando-datasets/fashion_mnist\n"),
-        "{known}"
-    );
+    for line in [
+        "license: mit",
+        "base_model: o/n",
+        "- zalando-datasets/fashion_mnist",
+    ] {
+        assert!(known.contains(&format!("\n{line}\n")), "{known}");
+    }
     assert!(!known.contains("not stated"), "{known}");
+    let unnamed = "o/n, whose card names no licence";
+    let two = origin(json!(["mit", "cc-by-4.0"]));
     for (provenance, why) in [
         (Value::Null, "derive from no other trained model"),
-        (origin(json!([null])), "o/n, whose card names no licence"),
-        (
-            origin(json!(["mit", null])),
-            "o/n, whose card names no licence",
-        ),
-        (
-            origin(json!(["mit", "cc-by-4.0"])),
-            "models under mit and cc-by-4.0",
-        ),
+        (origin(json!([null])), unnamed),
+        (origin(json!(["mit", null])), unnamed),
+        (two, "models under mit and cc-by-4.0"),
     ] {
         let text = card_of(&provenance);
         assert!(text.contains("The licence is not stated:"), "{text}");
@@ -43,7 +43,6 @@ fn an_origin_is_handed_on_and_the_cards_word_counts() {
     let dir = root.path();
     let foreign = json!({ "base_models": [], "licenses": [null] });
     assert_eq!(here(dir, &Value::Null), foreign);
-    assert_eq!(unknown(), foreign);
     for config in [
         r#"{ "license": "cc-by-4.0" }"#,
         r#"{ "pretrained_cfg": { "license": "cc-by-4.0" } }"#,
@@ -62,22 +61,16 @@ fn an_origin_is_handed_on_and_the_cards_word_counts() {
     assert_eq!(here(dir, &made), stated);
     let own = json!({ "base_models": [], "licenses": ["cc-by-4.0"] });
     assert_eq!(here(dir, &Value::Null), own);
-    assert_eq!(
-        both(&stated, &inherited),
-        json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0", "mit"] })
-    );
+    let joined = json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0", "mit"] });
+    assert_eq!(both(&stated, &inherited), joined);
     assert_eq!(both(&Value::Null, &own), own);
     assert_eq!(both(&own, &Value::Null), own);
 }
 
 #[test]
 fn a_published_card_names_the_repository_and_the_licence() {
-    let local = card(
-        CardFront::default(),
-        &Value::Null,
-        "T",
-        "timm.create_model(\"local-dir:DIR\")\nwave expand DIR --depth 6\nx.from_pretrained(\"DIR\")",
-    );
+    let body = "timm.create_model(\"local-dir:DIR\")\nwave expand DIR --depth 6\nx.from_pretrained(\"DIR\")";
+    let local = card(CardFront::default(), &Value::Null, "T", body);
     let text = published(&local, "you/ft", None);
     for part in [
         "create_model(\"hf-hub:you/ft\")",

@@ -44,7 +44,3 @@ pub fn check(source: &dyn Source, class_names: &[String]) -> Report {
         broken: all.filter_map(broken).collect(),
     }
 }
-
-#[cfg(test)]
-#[path = "check_tests.rs"]
-mod tests;

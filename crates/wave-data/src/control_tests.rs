@@ -17,16 +17,10 @@ fn images_are_inverted_and_turned() {
     let turned = Change::Rotated.apply(image());
     assert_eq!((turned.width, turned.height), (2, 3));
     assert_eq!(turned.pixels, [3, 6, 2, 5, 1, 4]);
-    let mut four = image();
-    for _ in 0..4 {
-        four = Change::Rotated.apply(four);
-    }
-    assert_eq!(four, image());
     let rgb = RawImage {
         width: 1,
-        height: 2,
         channels: 3,
-        pixels: vec![1, 2, 3, 4, 5, 6],
+        ..image()
     };
     assert_eq!(Change::Rotated.apply(rgb).pixels, [1, 2, 3, 4, 5, 6]);
 }
@@ -57,17 +51,11 @@ fn all_images_are_shuffled_alike_and_lose_nothing() {
 }
 
 #[test]
-fn only_known_controls_are_opened() {
-    assert!(split("upside-down:shapes").is_none());
-    assert!(open_spec("inverted:nothing-there").is_err());
-    let twice = open_spec("inverted:rotated:shapes").unwrap();
-    assert_eq!(twice.name, "inverted rotated shapes");
-}
-
-#[test]
 fn controls_are_nested_a_few_times_only() {
     let nested = |n: usize| open_spec(&("inverted:".repeat(n) + "shapes"));
+    assert_eq!(nested(2).unwrap().name, "inverted inverted shapes");
     assert!(nested(MOST_NESTED).is_ok());
+    assert!(open_spec("inverted:nothing-there").is_err());
     for n in [MOST_NESTED + 1, 3000] {
         let error = nested(n).err().unwrap();
         assert!(error.is_request() && error.to_string().len() < 200);

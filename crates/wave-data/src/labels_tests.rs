@@ -1,93 +1,59 @@
 use super::*;
-
-fn parsed(text: &str) -> Result<Vec<u32>, String> {
-    let names = ["v_1.JPEG", "v_2.JPEG"].map(str::to_owned);
-    let classes = ["n01", "n02", "n10"].map(str::to_owned);
-    let mut table = Table {
-        part: "val".to_owned(),
-        ..Table::default()
-    };
-    table.fill_from_text(text)?;
-    table.labels(&names, &classes)
-}
-
-#[test]
-fn several_notations_are_read() {
-    for text in [
-        "v_2.JPEG n10\nv_1.JPEG n02\n",
-        "ImageId,Label\nv_1,n02\nv_2,n10",
-        "val/v_1.JPEG 1\nval/v_2.JPEG\t2\n\n",
-    ] {
-        assert_eq!(parsed(text).unwrap(), [1, 2]);
-    }
-}
-
-#[test]
-fn what_is_wrong_is_named() {
-    for (text, part) in [
-        ("v_1.JPEG 1", "does not name v_2.JPEG"),
-        ("v_1 1\nv_2 dog", "line 2: `dog`"),
-        ("v_1 1\nv_2 dog", "0 to 2"),
-        ("v_1 1\nv_2 3", "`3` is not a class"),
-        ("v_1,n01\nv_1,n02\nv_2,n10", "two classes"),
-        ("v_1,\"n01\nv_2,n10", "is not closed"),
-        // The first word of something unknown is not its class.
-        ("v_1,n01 b\nv_2,n10", "`n01 b` is not a class"),
-    ] {
-        let problem = parsed(text).unwrap_err();
-        assert!(problem.contains(part), "{problem}");
-    }
-}
+use crate::testing::check_refused;
 
 /// The classes of `0.png`, `1.png` and `big one.png`, of `big`, `big cat`, `cat, black`, `Hund` and `say "hi"`.
-#[track_caller]
-fn check(text: &str, expected: [u32; 3]) {
+fn labels(text: &str) -> Result<Vec<u32>, DataError> {
     let names = ["0.png", "1.png", "big one.png"].map(str::to_owned);
     let classes = ["big", "big cat", "cat, black", "Hund", "say \"hi\""].map(str::to_owned);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("val.csv");
     std::fs::write(&file, text).unwrap();
-    let read = read(
-        &file,
-        &dir.path().join("val"),
-        &names,
-        Some(classes.to_vec()),
+    let part = dir.path().join("val");
+    let (_, labels) = read(&file, &part, &names, Some(classes.to_vec()))?;
+    Ok(labels)
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let check = |text: &str, part: &str| check_refused(labels(text), &["val.csv: ", part]);
+    let unknown = "0.png 1\n1.png dog\n\"big one.png\" 1";
+    check("0.png 1\n1.png 1", "does not name big one.png");
+    check(unknown, "line 2: `dog`");
+    check(unknown, "0 to 4");
+    check(&unknown.replace("dog", "5"), "`5` is not a class");
+    check(
+        "0.png,big\n0.png,Hund\n1.png,big\nbig one.png,big",
+        "two classes",
     );
-    assert_eq!(read.unwrap().1, expected, "{text:?}");
+    check("0.png,\"big\n1.png,Hund", "is not closed");
+    // The first word of something unknown is not its class.
+    check(&unknown.replace("dog", "big b"), "`big b` is not a class");
+}
+
+#[track_caller]
+fn check(text: &str, expected: [u32; 3]) {
+    assert_eq!(labels(text).unwrap(), expected, "{text:?}");
 }
 
 #[test]
 fn classes_keep_their_spaces_and_quotes_hold_separators() {
-    for (expected, text) in [
-        ([1, 0, 3], "0.png,big cat\n1.png,big\nbig one.png,Hund\n"),
-        (
-            [1, 2, 3],
-            "0.png;big cat\r\n1.png;cat, black\r\nbig one.png;Hund",
-        ),
-        (
-            [2, 1, 0],
-            "0.png\tcat, black\n1.png\tbig cat\nbig one.png\tbig",
-        ),
-        (
-            [1, 2, 3],
-            "0.png big cat\n1.png cat, black\n\"big one.png\" Hund\n",
-        ),
-        (
-            [1, 0, 3],
-            "\u{FEFF}0.png, big cat\n1.png, big\nbig one.png , Hund \n",
-        ),
-        (
-            [1, 0, 3],
-            "id,split,Label\n0,val,big cat\n1,val,big\nbig one,val,3",
-        ),
-        ([1, 0, 3], "val\\0.png,1\nval/1.png,0\nbig one.png,3"),
-        (
-            [1, 4, 1],
-            "\"big one.png\" big cat\n0.png \"big cat\"\n1.png 4\n",
-        ),
-    ] {
-        check(text, expected);
-    }
-    let quoted = "\u{FEFF}file_name,label\n\"0.png\",\"cat, black\"\n1.png,\"say \"\"hi\"\"\"\n\n\"big one.png\",big cat";
-    check(quoted, [2, 4, 1]);
+    let semicolons = "0.png;big cat\r\n1.png;cat, black\r\nbig one.png;Hund";
+    let tabs = "0.png\tcat, black\n1.png\tbig cat\nbig one.png\tbig";
+    let spaces = "0.png big cat\n1.png cat, black\n\"big one.png\" Hund\n";
+    let spaced = "\u{FEFF}0.png, big cat\n1.png, big\nbig one.png , Hund \n";
+    let stems = "id,split,Label\n0,val,big cat\n1,val,big\nbig one,val,3";
+    let paths = "val\\0.png,1\nval/1.png,0\nbig one.png,3";
+    let numbers = "val/0.png 1\nval/1.png\t2\n\n\"big one.png\" 0\n\n";
+    let any_order = "\"big one.png\" big cat\n0.png \"big cat\"\n1.png 4\n";
+    let quotes = "\u{FEFF}file_name,label\n\"0.png\",\"cat, black\"\n1.png,\"say \"\"hi\"\"\"\n\n\"big one.png\",big cat";
+    check("0.png,big cat\n1.png,big\nbig one.png,Hund\n", [1, 0, 3]);
+    check(semicolons, [1, 2, 3]);
+    check(tabs, [2, 1, 0]);
+    check(spaces, [1, 2, 3]);
+    check(spaced, [1, 0, 3]);
+    check(stems, [1, 0, 3]);
+    check(paths, [1, 0, 3]);
+    check(numbers, [1, 2, 0]);
+    check(any_order, [1, 4, 1]);
+    check(quotes, [2, 4, 1]);
 }

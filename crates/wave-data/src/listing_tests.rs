@@ -18,12 +18,8 @@ fn a_large_folder_is_listed_once() {
     };
     let names = listed();
     assert_eq!(names.len(), CACHED_FROM);
-    let kept = fs::read_dir(&cache)
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let mut kept = fs::read_dir(&cache).unwrap();
+    let kept = kept.next().unwrap().unwrap().path();
     let whole = fs::read(&kept).unwrap();
     fs::rename(class.join("00000.jpg"), class.join("zzzzz.jpg")).unwrap();
     age(old); // as if nothing had changed

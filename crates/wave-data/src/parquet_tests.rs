@@ -35,17 +35,11 @@ fn write(rows: usize, without: Option<usize>) -> Vec<u8> {
                 let column = column.typed::<Int64Type>();
                 column.write_batch(&labels, Some(&levels), None).unwrap();
             } else {
-                let there = group.iter().filter(|&&i| Some(i) != without || kind == 1);
+                let there = |i: &&usize| Some(**i) != without || kind == 1;
                 // A suffix for each row after the image, so that no two are equal.
                 let value = |&i: &usize| ByteArray::from([&png[..], &i.to_le_bytes()].concat());
-                let values: Vec<ByteArray> = there.map(value).collect();
-                let level = |&i: &usize| {
-                    if Some(i) == without && kind == 0 {
-                        1
-                    } else {
-                        2
-                    }
-                };
+                let values: Vec<ByteArray> = group.iter().filter(there).map(value).collect();
+                let level = |i| 1 + i16::from(there(&i));
                 let levels: Vec<i16> = group.iter().map(level).collect();
                 let column = column.typed::<ByteArrayType>();
                 column.write_batch(&values, Some(&levels), None).unwrap();
@@ -65,8 +59,7 @@ fn any_row_is_read_by_itself() {
     std::fs::write(dir.path().join("train-1.parquet"), write(30, None)).unwrap();
     std::fs::write(dir.path().join("validation-0.parquet"), write(8, None)).unwrap();
     for pattern in ["*.parquet", "{train-0,train-1,validation-0}.parquet"] {
-        let spec = dir.path().join(pattern);
-        let data = crate::open(spec.to_str().unwrap()).unwrap();
+        let data = testing::open(&dir.path().join(pattern)).unwrap();
         assert_eq!((data.train.len(), data.test.len()), (130, 8));
         assert_eq!(data.class_names.len(), 5);
         for i in [0, 6, 7, 39, 40, 62, 64, 99, 100, 129] {
@@ -82,17 +75,6 @@ fn any_row_is_read_by_itself() {
     }
 }
 
-fn survives(bytes: Vec<u8>) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("x.parquet");
-    std::fs::write(&path, bytes).unwrap();
-    if let Ok(data) = crate::open(path.to_str().unwrap()) {
-        for i in 0..data.train.len().min(50) {
-            let _ = data.train.image(i);
-        }
-    }
-}
-
 #[test]
 fn what_is_no_parquet_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,14 +83,10 @@ fn what_is_no_parquet_is_refused() {
         std::fs::write(&path, bytes).unwrap();
         testing::check_refused(testing::open(&path), &["not a valid parquet"]);
     }
-}
-
-#[test]
-fn what_is_promised_beyond_the_end_is_not_looked_for() {
     // Found by fuzzing: a page's header begins a list of 2^31 elements, and the file ends.
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/parquet");
-    let error = crate::open(&format!("{corpus}/endless.parquet")).err();
-    assert!(error.unwrap().to_string().contains("not a valid parquet"));
+    let opened = crate::open(&format!("{corpus}/endless.parquet"));
+    testing::check_refused(opened, &["not a valid parquet"]);
 }
 
 proptest! {
@@ -124,6 +102,13 @@ proptest! {
             let cut = cut.index(bytes.len());
             bytes.drain(cut..(cut + 10).min(bytes.len()));
         }
-        survives(bytes);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.parquet");
+        std::fs::write(&path, bytes).unwrap();
+        if let Ok(data) = testing::open(&path) {
+            for i in 0..data.train.len().min(50) {
+                let _ = data.train.image(i);
+            }
+        }
     }
 }

@@ -31,12 +31,9 @@ fn who_knows_the_pose_knows_the_class() {
         let scene = Scene::new(FIRST_TEST, i);
         let pixels = image(&*data.test, i).pixels;
         let correlation = |class: usize| {
-            let figure: Vec<f32> = (0..SIDE * SIDE)
-                .map(|k| {
-                    let (x, y) = ((k % SIDE) as f32, (k / SIDE) as f32);
-                    scene.coverage(class, x + 0.5, y + 0.5)
-                })
-                .collect();
+            let at = |k: usize| ((k % SIDE) as f32 + 0.5, (k / SIDE) as f32 + 0.5);
+            let coverage = |(x, y)| scene.coverage(class, x, y);
+            let figure: Vec<f32> = (0..SIDE * SIDE).map(at).map(coverage).collect();
             correlate(&figure, &pixels).abs()
         };
         let best = (0..8).max_by(|&a, &b| correlation(a).total_cmp(&correlation(b)));
@@ -50,26 +47,24 @@ fn correlate(figure: &[f32], pixels: &[u8]) -> f32 {
     let n = figure.len() as f32;
     let mean = figure.iter().sum::<f32>() / n;
     let norm = figure.iter().map(|f| (f - mean).powi(2)).sum::<f32>();
-    let product = figure.iter().zip(pixels);
-    product
-        .map(|(f, &x)| (f - mean) * f32::from(x))
-        .sum::<f32>()
-        / norm.sqrt()
+    let products = figure.iter().zip(pixels);
+    let products = products.map(|(f, &x)| (f - mean) * f32::from(x));
+    products.sum::<f32>() / norm.sqrt()
 }
 
 #[test]
 fn a_linear_classifier_fails() {
-    const D: usize = SIDE * SIDE;
     let data = open();
+    // The last input is 1: its weights are the bias.
     let load = |source: &dyn Source, i: usize| -> Vec<f32> {
         let pixels = image(source, i).pixels;
-        pixels.iter().map(|&x| f32::from(x) / 127.5 - 1.0).collect()
+        let pixels = pixels.iter().map(|&x| f32::from(x) / 127.5 - 1.0);
+        pixels.chain([1.0]).collect()
     };
     let train: Vec<Vec<f32>> = (0..2000).map(|i| load(&*data.train, i)).collect();
-    let mut weights = vec![[0.0f32; 8]; D];
-    let mut bias = [0.0f32; 8];
-    let scores = |weights: &[[f32; 8]], bias: &[f32; 8], x: &[f32]| {
-        let mut scores = *bias;
+    let mut weights = vec![[0.0f32; 8]; SIDE * SIDE + 1];
+    let scores = |weights: &[[f32; 8]], x: &[f32]| {
+        let mut scores = [0.0f32; 8];
         for (w, &x) in weights.iter().zip(x) {
             for (score, w) in scores.iter_mut().zip(w) {
                 *score += w * x;
@@ -81,27 +76,22 @@ fn a_linear_classifier_fails() {
     for epoch in 0..30 {
         let lr = 0.003 / (1.0 + epoch as f32 / 5.0);
         for (i, x) in train.iter().enumerate() {
-            let z = scores(&weights, &bias, x);
+            let z = scores(&weights, x);
             let top = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p = z.map(|z| (z - top).exp());
             let total: f32 = p.iter().sum();
-            let step: [f32; 8] = std::array::from_fn(|k| {
-                let target = if k == i % 8 { 1.0 } else { 0.0 };
-                lr * (p[k] / total - target)
-            });
+            let mut step = p.map(|p| lr * p / total);
+            step[i % 8] -= lr;
             for (w, &x) in weights.iter_mut().zip(x) {
                 for (w, step) in w.iter_mut().zip(step) {
                     *w -= step * x;
                 }
             }
-            for (b, step) in bias.iter_mut().zip(step) {
-                *b -= step;
-            }
         }
     }
     let accuracy = |source: &dyn Source, n: usize| {
         let right = (0..n).filter(|&i| {
-            let z = scores(&weights, &bias, &load(source, i));
+            let z = scores(&weights, &load(source, i));
             let best = (0..8).max_by(|&a, &b| z[a].total_cmp(&z[b]));
             best == Some(i % 8)
         });

@@ -20,36 +20,24 @@ fn path() -> &'static Path {
 
 #[test]
 fn what_is_written_is_listed() {
-    let bytes = archive(&[("a.jpg", b"one"), ("d/b.cls", &[7; 600]), ("empty", b"")]);
+    let files: [(&str, &[u8]); 3] = [("a.jpg", b"one"), ("d/b.cls", &[7; 600]), ("empty", b"")];
+    let bytes = archive(&files);
     let members = list(&mut Cursor::new(&bytes), path()).unwrap();
-    let found: Vec<(&str, &[u8])> = members
-        .iter()
-        .map(|m| (&*m.name, &bytes[m.offset as usize..][..m.size as usize]))
-        .collect();
-    assert_eq!(
-        found,
-        [
-            ("a.jpg", &b"one"[..]),
-            ("d/b.cls", &[7; 600]),
-            ("empty", b"")
-        ]
-    );
+    let content = |m: &Member| &bytes[m.offset as usize..][..m.size as usize];
+    let found: Vec<_> = members.iter().map(|m| (&*m.name, content(m))).collect();
+    assert_eq!(found, files);
     assert!(append(&mut Vec::new(), &"x".repeat(101), b"").is_err());
 }
 
 #[test]
 fn long_names_of_either_kind_are_read() {
     let name = format!("{}/a.jpg", "d".repeat(150));
-    let mut gnu = Vec::new();
-    append(&mut gnu, "@LongLink", format!("{name}\0").as_bytes()).unwrap();
-    set_kind(&mut gnu, b'L');
-    append(&mut gnu, "short", b"x").unwrap();
-    let mut pax = Vec::new();
-    let record = format!("166 path={name}\n");
-    append(&mut pax, "pax", record.as_bytes()).unwrap();
-    set_kind(&mut pax, b'x');
-    append(&mut pax, "short", b"x").unwrap();
-    for mut bytes in [gnu, pax] {
+    let (gnu, pax) = (format!("{name}\0"), format!("166 path={name}\n"));
+    for (kind, header) in [(b'L', gnu), (b'x', pax)] {
+        let mut bytes = Vec::new();
+        append(&mut bytes, "header", header.as_bytes()).unwrap();
+        set_kind(&mut bytes, kind);
+        append(&mut bytes, "short", b"x").unwrap();
         finish(&mut bytes).unwrap();
         let members = list(&mut Cursor::new(bytes), path()).unwrap();
         assert_eq!(members.len(), 1);
@@ -85,8 +73,6 @@ fn an_archive_that_is_cut_anywhere_is_refused() {
 #[test]
 fn damaged_archives_are_refused() {
     let sound = archive(&[("a.jpg", &[1; 2000])]);
-    check_refused(&sound[..1024], "truncated");
-    check_refused(&sound[..2700], "truncated");
     check_refused(&[b'x'; 1024], "no header");
     let mut lying = sound.clone();
     lying[124..136].copy_from_slice(b"77777777777\0");

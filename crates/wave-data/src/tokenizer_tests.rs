@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::testing::check_refused;
 
@@ -27,53 +29,45 @@ fn words_become_tokens_neither_cut_nor_padded() {
 }
 
 #[test]
-fn what_is_no_tokenizer_is_refused_by_its_path() {
-    for json in [
-        "",
-        "{}",
-        "[1]",
-        r#"{"model": {"type": "WordLevel"}}"#,
-        &WORDS.replace(
-            r#""vocab": {"a": 0, "b": 1, "?": 2, "e": 5}"#,
-            r#""vocab": {}"#,
-        ),
-        &WORDS.replace("WordLevel", "Nothing"),
-    ] {
-        check_refused(read(json), &["tokenizer.json: is not a tokenizer ("]);
-    }
-}
-
-#[test]
 fn a_text_without_tokens_for_it_is_an_error() {
     let tokenizer = read(&WORDS.replace(r#""unk_token": "?""#, r#""unk_token": "!""#)).unwrap();
     check_refused(tokenizer.encode("a z"), &["cannot be encoded"]);
 }
 
 /// `WORDS` with another part.
-fn with(part: &str, value: &str) -> Result<Tokenizer, DataError> {
-    read(&WORDS.replace(
+fn with(part: &str, value: &str) -> String {
+    WORDS.replace(
         &format!("\"{part}\": null"),
         &format!("\"{part}\": {value}"),
-    ))
+    )
+}
+
+fn charsmap(table: &str) -> String {
+    json!({"type": "Precompiled", "precompiled_charsmap": table}).to_string()
 }
 
 #[test]
-fn files_that_the_library_trips_over_are_refused_by_their_path() {
-    let charsmap =
-        |text: &str| format!("{{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"{text}\"}}");
+fn what_is_no_tokenizer_or_trips_the_library_is_refused_by_its_path() {
     let nested = "{\"type\": \"Sequence\", \"decoders\": [".repeat(60) + &"]}".repeat(60);
     let brackets = "[".repeat(100_000) + &"]".repeat(100_000);
-    for found in [
-        with("normalizer", &charsmap("/////w==")),
-        with("normalizer", &charsmap("")),
-        with("normalizer", &format!("[{}]", charsmap("/////w=="))),
-        with("decoder", &nested),
-        with("decoder", &brackets),
+    let vocabulary = r#"{"a": 0, "b": 1, "?": 2, "e": 5}"#;
+    for file in [
+        "",
+        "{}",
+        "[1]",
+        r#"{"model": {"type": "WordLevel"}}"#,
+        &WORDS.replace(vocabulary, "{}"),
+        &WORDS.replace("WordLevel", "Nothing"),
+        &with("normalizer", &charsmap("/////w==")),
+        &with("normalizer", &charsmap("")),
+        &with("normalizer", &format!("[{}]", charsmap("/////w=="))),
+        &with("decoder", &nested),
+        &with("decoder", &brackets),
     ] {
-        check_refused(found, &["tokenizer.json: is not a tokenizer ("]);
+        check_refused(read(file), &["tokenizer.json: is not a tokenizer ("]);
     }
     // A trie of -1: out of bounds once it is used.
-    let found = with("normalizer", &charsmap("BAAAAP////8="));
+    let found = read(&with("normalizer", &charsmap("BAAAAP////8=")));
     check_refused(found.and_then(|t| t.encode("a b")), &["tokenizer.json"]);
     let pairs = r#"{"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]],
         "continuing_subword_prefix": "\u00e9", "unk_token": null}"#;
@@ -84,27 +78,24 @@ fn files_that_the_library_trips_over_are_refused_by_their_path() {
     }
 }
 
+fn replace(pattern: Value, content: &str) -> Value {
+    json!({"type": "Replace", "pattern": pattern, "content": content})
+}
+
 #[test]
 fn a_text_that_grows_without_bound_is_refused() {
-    let replace = |content: &str, pattern: &str| {
-        format!(
-            "{{\"type\": \"Replace\", \"pattern\": {{\"{pattern}\": \"a\"}}, \"content\": \"{content}\"}}"
-        )
+    let read_with = |steps: &[Value]| {
+        let sequence = json!({"type": "Sequence", "normalizers": steps});
+        read(&with("normalizer", &sequence.to_string())).unwrap()
     };
-    let sequence = |steps: &[String]| {
-        format!(
-            "{{\"type\": \"Sequence\", \"normalizers\": [{}]}}",
-            steps.join(",")
-        )
-    };
-    for pattern in ["String", "Regex"] {
-        let bomb = sequence(&vec![replace(&"a".repeat(1000), pattern); 5]);
-        let encoded = with("normalizer", &bomb).unwrap().encode("a b");
+    for pattern in [json!({"String": "a"}), json!({"Regex": "a"})] {
+        let bomb = vec![replace(pattern, &"a".repeat(1000)); 5];
+        let encoded = read_with(&bomb).encode("a b");
         check_refused(encoded, &["its normalizer may make"]);
     }
-    let few = with(
-        "normalizer",
-        &sequence(&[replace("b", "String"), replace("aaaa", "Regex")]),
-    );
-    assert_eq!(few.unwrap().encode("a b").unwrap(), [1, 1]);
+    let few = [
+        replace(json!({"String": "a"}), "b"),
+        replace(json!({"Regex": "a"}), "aaaa"),
+    ];
+    assert_eq!(read_with(&few).encode("a b").unwrap(), [1, 1]);
 }

@@ -46,6 +46,10 @@ fn every_layout_holds_the_same_images() {
     let (train, broken) = look(&folder, &*folder.train);
     assert_eq!(train, generate::counts(SHAPE.train, SHAPE.classes));
     assert_eq!(broken.len(), 2); // the ninth and the twenty-ninth that were written are cut off
+    let report = check(&*folder.train, &folder.class_names);
+    let ninth = &report.broken[0];
+    assert!(ninth.path.ends_with("n00000_8.jpg"), "{ninth:?}");
+    assert!(ninth.problem.contains("truncated"), "{ninth:?}");
     let (test, _) = look(&folder, &*folder.test);
     assert_eq!(test, generate::counts(SHAPE.val, SHAPE.classes));
     for data in layouts {

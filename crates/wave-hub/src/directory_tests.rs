@@ -3,18 +3,16 @@ use crate::testing::check_refused;
 
 #[test]
 fn the_kind_of_a_directory_is_told_by_its_config() {
+    use Kind::{Delta, Model, Templates, Transformers};
     let root = tempfile::tempdir().unwrap();
     let config = root.path().join(CONFIG_FILE);
     for (text, kind) in [
-        (r#"{"architecture": "x", "num_classes": 1}"#, Kind::Model),
-        (r#"{"format_version": 7}"#, Kind::Templates),
-        (
-            r#"{"format_version": 7, "templates_sha256": 3}"#,
-            Kind::Delta,
-        ),
-        (r#"{"model_type": "vit"}"#, Kind::Transformers),
+        (r#"{"architecture": "x", "num_classes": 1}"#, Model),
+        (r#"{"format_version": 7}"#, Templates),
+        (r#"{"format_version": 7, "templates_sha256": 3}"#, Delta),
+        (r#"{"model_type": "vit"}"#, Transformers),
         // timm's directories may have both keys, and count as timm's.
-        (r#"{"model_type": "vit", "architecture": "x"}"#, Kind::Model),
+        (r#"{"model_type": "vit", "architecture": "x"}"#, Model),
     ] {
         fs::write(&config, text).unwrap();
         assert_eq!(directory_kind(root.path()).unwrap(), kind);
@@ -29,25 +27,14 @@ fn the_kind_of_a_directory_is_told_by_its_config() {
 fn a_directory_that_is_none_says_what_is_missing() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
-    check_refused(
-        directory_kind(&dir.join("nowhere")),
-        &["nowhere", "no such directory"],
-    );
-    check_refused(
-        directory_kind(dir),
-        &["config.json is missing", "has not finished"],
-    );
+    let nowhere = directory_kind(&dir.join("nowhere"));
+    check_refused(nowhere, &["nowhere", "no such directory"]);
+    let parts = ["config.json is missing", "has not finished"];
+    check_refused(directory_kind(dir), &parts);
     let weights = dir.join(MODEL_FILE);
     fs::write(&weights, "").unwrap();
-    check_refused(
-        directory_kind(dir),
-        &[
-            "config.json is missing beside model.safetensors",
-            "run it again",
-        ],
-    );
-    check_refused(
-        directory_kind(&weights),
-        &["is a file", "directory that holds it"],
-    );
+    let missing = "config.json is missing beside model.safetensors";
+    check_refused(directory_kind(dir), &[missing, "run it again"]);
+    let parts = ["is a file", "directory that holds it"];
+    check_refused(directory_kind(&weights), &parts);
 }

@@ -2,6 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::proto::tests::{Field, all, one};
+use crate::testing::names;
 
 /// The messages of an event file up to a torn record.
 fn messages(path: &Path) -> Vec<Vec<u8>> {
@@ -25,10 +26,8 @@ fn messages(path: &Path) -> Vec<Vec<u8>> {
 /// sees them.
 fn series(dir: &Path, tag: &str) -> Vec<(i64, f32)> {
     let mut seen: Vec<(i64, f32)> = Vec::new();
-    let mut files: Vec<PathBuf> = sessions(dir).unwrap().into_iter().map(|(_, p)| p).collect();
-    files.sort();
-    for path in files {
-        let messages = messages(&path);
+    for name in names(dir) {
+        let messages = messages(&dir.join(name));
         let Some((first, events)) = messages.split_first() else {
             continue;
         };

@@ -47,6 +47,7 @@ mod card;
 mod delta;
 mod digest;
 mod directory;
+mod element;
 mod error;
 mod events;
 mod files;

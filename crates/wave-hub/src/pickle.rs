@@ -9,8 +9,8 @@ use std::sync::Once;
 use candle_core::Tensor;
 use candle_core::pickle::{PthTensors, TensorInfo};
 
+use crate::element::type_in_memory;
 use crate::files::read_start;
-use crate::tensors::type_in_memory;
 use crate::{HubError, Weights};
 
 /// Keys of the weights in checkpoints, in timm's order: averaged ones first. A plain state dict has none of these.

@@ -11,27 +11,6 @@ fn names(path: &Path) -> Vec<String> {
     weights.into_keys().collect()
 }
 
-/// While one thread reads, a panic of another one reaches its hook.
-#[test]
-fn panics_elsewhere_are_still_seen() {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static SEEN: AtomicUsize = AtomicUsize::new(0);
-    let others = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref() == Some(&"seen") {
-            SEEN.fetch_add(1, Ordering::Relaxed);
-        } else {
-            others(info);
-        }
-    }));
-    quietly(|| {
-        let panicked = std::thread::spawn(|| panic::panic_any("seen")).join();
-        assert!(panicked.is_err());
-    })
-    .unwrap();
-    assert_eq!(SEEN.load(Ordering::Relaxed), 1);
-}
-
 /// `torch.save(torch.nn.Linear(3, 2).state_dict())`, and a checkpoint of timm's shape.
 #[test]
 fn state_dicts_and_checkpoints_are_read() {

@@ -10,6 +10,7 @@ use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::{self, Dtype};
 
 use crate::atomic::Staged;
+use crate::element::{is_step_count, type_in_memory};
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights, pickle};
@@ -29,35 +30,6 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
         weights.insert(name.clone(), tensor.map_err(HubError::tensor(path, &name))?);
     }
     Ok((weights, parsed.metadata))
-}
-
-/// The element type in memory of a tensor of this name, type and shape in a file.
-pub(crate) fn type_in_memory(
-    path: &Path,
-    name: &str,
-    dtype: Dtype,
-    shape: &[usize],
-) -> Result<DType, HubError> {
-    match dtype {
-        Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(DType::F32),
-        Dtype::I64 if is_step_count(name, shape) || is_places(name) => Ok(DType::I64),
-        other => Err(HubError::malformed(
-            path,
-            format!("tensor `{name}` of shape {shape:?} has type {other}"),
-            "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
-             `num_batches_tracked`): convert or drop the tensor",
-        )),
-    }
-}
-
-/// True if a tensor of this name holds position indices, as in older files of transformers and timm.
-fn is_places(name: &str) -> bool {
-    let last = name.rsplit('.').next();
-    last.is_some_and(|last| ["position_ids", "relative_position_index"].contains(&last))
-}
-
-fn is_step_count(name: &str, shape: &[usize]) -> bool {
-    shape.is_empty() && name.rsplit('.').next() == Some("num_batches_tracked")
 }
 
 /// [`read_tensors`] of a model or templates, without NaN or infinity.

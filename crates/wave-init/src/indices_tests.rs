@@ -3,25 +3,6 @@ use crate::testing::check_refused;
 use proptest::prelude::*;
 
 #[test]
-fn indices_are_numpys() {
-    // >>> [i * (t // s) for i in range(s)] if t % s == 0 else np.linspace(0, t - 1, s).round()
-    for (of, count, expected) in [
-        (12, 4, vec![0, 3, 6, 9]),
-        (10, 4, vec![0, 3, 6, 9]),
-        (4, 3, vec![0, 2, 3]), // 1.5 rounds to 2
-        (6, 3, vec![0, 2, 4]),
-        (8, 3, vec![0, 4, 7]), // 3.5 rounds to 4
-        (6, 4, vec![0, 2, 3, 5]),
-        (7, 5, vec![0, 2, 3, 4, 6]), // 4.5 rounds to 4
-        (12, 8, vec![0, 2, 3, 5, 6, 8, 9, 11]),
-        (5, 5, vec![0, 1, 2, 3, 4]),
-        (9, 1, vec![0]),
-    ] {
-        assert_eq!(uniform(of, count), expected, "{count} of {of}");
-    }
-}
-
-#[test]
 fn indices_of_all_sizes_are_numpys() {
     // >>> def index(t, s):
     // ...     if t % s == 0: return np.arange(s) * (t // s)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::random::{generator, normal, uniform};
+use crate::random::{generator, uniform};
 
 /// PyTorch's default for a linear layer, in f64: uniform in ±1/sqrt(n).
 fn default_weight(p: usize, n: usize, seed: u64) -> Tensor {
@@ -30,13 +30,8 @@ fn mean(tensor: &Tensor) -> f64 {
 }
 
 fn largest(tensor: &Tensor) -> f64 {
-    tensor
-        .abs()
-        .unwrap()
-        .max_all()
-        .unwrap()
-        .to_scalar()
-        .unwrap()
+    let largest = tensor.abs().unwrap().max_all().unwrap();
+    largest.to_scalar().unwrap()
 }
 
 #[test]
@@ -60,35 +55,12 @@ fn equation_1_adds_the_same_row_everywhere() {
     let shifted = eq1(&w, 0.5, 9).unwrap();
     let change = rows(&(shifted - &w).unwrap());
     for row in &change {
-        assert!(
-            row.iter()
-                .zip(&change[0])
-                .all(|(a, b)| (a - b).abs() < 1e-15)
-        );
+        let mut pairs = row.iter().zip(&change[0]);
+        assert!(pairs.all(|(a, b)| (a - b).abs() < 1e-15));
     }
     let tau = (change[0].iter().map(|b| b * b).sum::<f64>() / 400.0).sqrt();
     let ratio = tau / standard_deviation(&w).unwrap();
     assert!((ratio - 0.5).abs() < 0.06, "{ratio}"); // 0.5 ± 3 * 0.5 / sqrt(800)
-}
-
-#[test]
-fn equation_1_draws_stripes_of_the_predicted_strength() {
-    // Stripe score p Var(column mean) / Var(entry): 1 for independent entries, and
-    // (1 + p r) / (1 + r) with r = sigma² after equation 1.
-    let score = |w: &Tensor| {
-        let columns = w.mean_keepdim(0).unwrap(); // (1, n)
-        let ratio = standard_deviation(&columns).unwrap() / standard_deviation(w).unwrap();
-        w.dim(0).unwrap() as f64 * ratio.powi(2)
-    };
-    let (w, r) = (default_weight(64, 4000, 2), 0.2f64.powi(2));
-    let shifted = eq1(&w, 0.2, 1).unwrap();
-    let predicted = (1.0 + 64.0 * r) / (1.0 + r);
-    assert!((score(&w) - 1.0).abs() < 0.1, "{}", score(&w));
-    assert!(
-        (score(&shifted) / predicted - 1.0).abs() < 0.1,
-        "{} {predicted}",
-        score(&shifted)
-    );
 }
 
 #[test]
@@ -103,26 +75,11 @@ fn baselines_change_the_bias_or_take_half_of_the_difference() {
         assert!((b + 2.0 * sd).abs() < 1e-15);
     }
     let (weight, same) = of(MlpMean::Half);
-    assert_eq!(
-        same.to_vec1::<f64>().unwrap(),
-        bias.to_vec1::<f64>().unwrap()
-    );
+    let same: Vec<f64> = same.to_vec1().unwrap();
+    assert_eq!(same, bias.to_vec1::<f64>().unwrap());
     let (found, w, second) = (rows(&weight), rows(&w), rows(&second));
     for (p, n) in (0..6).flat_map(|p| (0..4).map(move |n| (p, n))) {
         assert_eq!(found[p][n], (w[p][n] - second[n][p]) * 0.5);
-    }
-}
-
-#[test]
-fn the_type_of_the_matrix_is_kept() {
-    let w = normal((4, 3), 1.0, &mut generator(0, 0)).unwrap();
-    for shift in [
-        MlpMean::None,
-        MlpMean::Eq1 { sigma: 1.0 },
-        MlpMean::Eq2 { b: 1.0 },
-    ] {
-        let shifted = shifted(&w, shift, 0).unwrap();
-        assert_eq!((shifted.dtype(), shifted.dims()), (DType::F32, w.dims()));
     }
 }
 

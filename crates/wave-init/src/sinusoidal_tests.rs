@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::check_refused;
 use proptest::prelude::*;
 
 fn rows(grid: usize, width: usize, scale: f64) -> Vec<Vec<f64>> {
@@ -17,17 +18,10 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 fn neighbours_are_nearly_parallel() {
     // >>> 48 + sum(cos(10000 ** -(i / 47)) for i in range(48))    # 94.53267694584682 of 96
     let p = rows(14, 192, 1.0);
-    assert!((dot(&p[0], &p[0]) - 96.0).abs() < 1e-4);
-    assert!(
-        (dot(&p[0], &p[1]) - 94.532677).abs() < 1e-4,
-        "{}",
-        dot(&p[0], &p[1])
-    );
-    assert!(
-        (dot(&p[0], &p[14]) - 94.532677).abs() < 1e-4,
-        "{}",
-        dot(&p[0], &p[14])
-    );
+    for (other, expected) in [(0, 96.0), (1, 94.532677), (14, 94.532677)] {
+        let found = dot(&p[0], &p[other]);
+        assert!((found - expected).abs() < 1e-4, "{other}: {found}");
+    }
 }
 
 #[test]
@@ -42,29 +36,22 @@ fn the_columns_are_sines_and_cosines_of_x_then_of_y() {
         (3, [s, t, c, u, s, t, c, u]),
     ] {
         for (found, expected) in p[token].iter().zip(expected) {
-            assert!(
-                (found - expected).abs() < 1e-6,
-                "token {token}: {:?}",
-                p[token]
-            );
+            assert!((found - expected).abs() < 1e-6, "{token}: {:?}", p[token]);
         }
     }
-}
-
-#[test]
-fn the_smallest_width_has_one_frequency() {
+    // The smallest width has one frequency.
     assert!((rows(2, 4, 1.0)[1][0] - 1f64.sin()).abs() < 1e-6);
 }
 
 #[test]
 fn errors_name_the_remedy() {
-    let message = sinusoidal_positions(4, 90, 1.0).unwrap_err().to_string();
-    assert!(
-        message.contains("found 90") && message.contains("width 92"),
-        "{message}"
+    for needle in ["found 90", "width 92"] {
+        check_refused(sinusoidal_positions(4, 90, 1.0), needle);
+    }
+    check_refused(
+        sinusoidal_positions(2, 8, f64::NAN),
+        "position scale is NaN",
     );
-    let refused = sinusoidal_positions(2, 8, f64::NAN).unwrap_err();
-    assert!(refused.to_string().starts_with("position scale is NaN"));
 }
 
 proptest! {

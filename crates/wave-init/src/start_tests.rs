@@ -53,9 +53,7 @@ fn a_cost_counts_what_a_start_carries() {
         };
         assert_eq!(start.cost.transferred, carried, "{}", method.name);
         assert!(start.cost.stored >= start.cost.transferred);
-        assert_eq!(
-            start.cost.extra_epochs,
-            [0.0, 2.0][usize::from(method.donor)]
-        );
+        let epochs = if method.donor { 2.0 } else { 0.0 };
+        assert_eq!(start.cost.extra_epochs, epochs);
     }
 }

@@ -1,25 +1,18 @@
-//! Tensors taken outside the blocks, by every method.
+//! Properties that methods share: the layers picked, the tensors outside the blocks, the donor's size.
 
-use crate::testing::{assert_outside, assert_same, changed, donor, fresh, shape, start};
+use crate::Choices;
+use crate::indices::Layers;
+use crate::testing::{
+    assert_block, assert_same, changed, check_refused, donor, fresh, shape, start, try_start,
+};
 use wave_models::vit::VitShape;
-
-fn with_token(class_token: bool) -> VitShape {
-    changed(shape(3, 16), |s| s.class_token = class_token)
-}
-
-#[test]
-fn all_of_it_from_a_donor_that_agrees() {
-    for class_token in [false, true] {
-        let target = with_token(class_token);
-        let donors = [donor(target.clone(), 1)];
-        let start = start("heru-lg", &target, &donors);
-        assert_outside(&start.weights, &donors[0].weights);
-    }
-}
 
 #[test]
 fn a_class_token_may_come_or_go() {
-    let (with, without) = (with_token(true), with_token(false));
+    let (with, without) = (
+        changed(shape(3, 16), |s| s.class_token = true),
+        shape(3, 16),
+    );
     for (from, to) in [(&with, &without), (&without, &with)] {
         let donors = [donor(from.clone(), 1)];
         let start = start("heru-lg", to, &donors).weights;
@@ -61,4 +54,39 @@ fn what_does_not_fit_stays_fresh_and_is_not_counted() {
     );
     lose(other(|s| s.image_size = 16), &["pos_embed"], 9 * 16);
     lose(other(|s| s.channels = 3), &patches, 16 * 17);
+}
+
+#[test]
+fn layers_are_the_first_or_evenly_spaced() {
+    let donors = [donor(shape(5, 16), 1)];
+    for method in ["nested", "weight-selection"] {
+        for (layers, expected) in [(Layers::First, [0, 1, 2]), (Layers::Uniform, [0, 2, 4])] {
+            let choices = changed(Choices::default(), |c| c.layers = layers);
+            let start = try_start(method, &shape(3, 16), &donors, &choices).unwrap();
+            for (to, from) in expected.into_iter().enumerate() {
+                assert_block(&start.weights, to, &donors[0].weights, from);
+            }
+        }
+    }
+}
+
+#[test]
+fn smaller_donors_are_refused_with_what_they_lack() {
+    let donors = [donor(shape(2, 16), 1)];
+    let (depth, width) = (
+        "depth is 2, less than the target's 3",
+        "width is 16, less than the target's 24",
+    );
+    for (method, target, needle) in [
+        ("nested", shape(3, 16), depth),
+        ("nested", shape(2, 24), width),
+        ("weight-selection", shape(3, 16), depth),
+        ("weight-selection", shape(2, 24), width),
+        ("prune", shape(3, 16), depth),
+        ("prune", shape(2, 24), width),
+        ("pretrained-attention", shape(3, 16), depth),
+    ] {
+        let start = try_start(method, &target, &donors, &Choices::default());
+        check_refused(start, needle);
+    }
 }

@@ -41,16 +41,6 @@ fn a_shared_set_is_counted_once() {
 }
 
 #[test]
-fn uneven_widths_take_the_next_multiple_per_segment() {
-    let plan = Plan::default_budget(64, 64);
-    let shape = block(96, 200);
-    assert_eq!(plan.blocks(Part::Qkv, &shape), (3, 6, 2));
-    assert_eq!(plan.blocks(Part::Proj, &shape), (1, 2, 2));
-    assert_eq!(plan.blocks(Part::Fc1, &shape), (1, 4, 2));
-    assert_eq!(plan.blocks(Part::Fc2, &shape), (1, 2, 4));
-}
-
-#[test]
 fn composed_weights_are_known_by_name() {
     let plan = Plan::default_budget(8, 8);
     for name in [

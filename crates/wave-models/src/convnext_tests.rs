@@ -23,35 +23,26 @@ fn values(t: &Tensor) -> Vec<f32> {
 }
 
 #[test]
-fn agrees_with_timms_blocks() {
-    let expected = ConvNextShape {
+fn agrees_with_timms_blocks_and_stages() {
+    let blocks = ConvNextShape {
         image_size: 15,
         channels: 1,
-        patch: 2,
         depth: 2,
-        stages: None,
         width: 24,
         kernel: 5,
         mlp_ratio: 4.0,
         classes: 5,
+        ..small()
     };
-    check_fixture("convnext", &expected);
-}
-
-#[test]
-fn agrees_with_timms_stages() {
-    let expected = ConvNextShape {
+    check_fixture("convnext", &blocks);
+    let stages = ConvNextShape {
         image_size: 39,
-        channels: 1,
-        patch: 2,
         depth: 5,
         stages: Some([1, 1, 2, 1]),
         width: 4,
-        kernel: 5,
-        mlp_ratio: 4.0,
-        classes: 5,
+        ..blocks
     };
-    check_fixture("convnext_stages", &expected);
+    check_fixture("convnext_stages", &stages);
 }
 
 /// Shape, logits and gradients equal a file written by tests/fixtures/make_convnext.py.
@@ -103,11 +94,6 @@ fn initialises_as_pytorch_does() {
     let shape = small();
     let weights = shape.initialise(3).unwrap();
     check_weights(&weights, &shape.parameters()).unwrap();
-    let extent = |name: &str| {
-        values(&weights[name])
-            .iter()
-            .fold(0f32, |m, v| m.max(v.abs()))
-    };
     for (layer, fan_in) in [
         ("stem", 8.0),
         ("blocks.2.conv_dw", 9.0),
@@ -116,91 +102,60 @@ fn initialises_as_pytorch_does() {
         ("head", 10.0),
     ] {
         let bound = 1.0 / f32::sqrt(fan_in);
-        let weight = extent(&format!("{layer}.weight"));
-        assert!(weight <= bound && weight > 0.7 * bound, "{layer}: {weight}");
-        let bias = extent(&format!("{layer}.bias"));
-        assert!(bias <= bound && bias > 0.3 * bound, "{layer}: {bias}");
+        for (part, share) in [("weight", 0.7), ("bias", 0.3)] {
+            let name = format!("{layer}.{part}");
+            let largest = values(&weights[&name])
+                .iter()
+                .fold(0f32, |m, v| m.max(v.abs()));
+            let within = share * bound..=bound;
+            assert!(within.contains(&largest), "{name}: {largest}");
+        }
     }
     for norm in ["norm", "blocks.1.norm"] {
-        assert!(
-            values(&weights[&format!("{norm}.weight")])
-                .iter()
-                .all(|v| *v == 1.0)
-        );
-        assert!(
-            values(&weights[&format!("{norm}.bias")])
-                .iter()
-                .all(|v| *v == 0.0)
-        );
+        for (part, want) in [("weight", 1.0), ("bias", 0.0)] {
+            let found = values(&weights[&format!("{norm}.{part}")]);
+            assert!(found.iter().all(|v| *v == want), "{norm}.{part}");
+        }
     }
-    let other = shape.initialise(4).unwrap();
-    assert_ne!(
-        values(&weights["stem.weight"]),
-        values(&other["stem.weight"])
-    );
-    let again = shape.initialise(3).unwrap();
-    assert!(
-        weights
-            .iter()
-            .all(|(name, w)| values(w) == values(&again[name]))
-    );
+    let (again, other) = (shape.initialise(3).unwrap(), shape.initialise(4).unwrap());
+    for (name, w) in &weights {
+        assert_eq!(values(w), values(&again[name]), "{name}");
+    }
+    let stem = |weights: &Weights| values(&weights["stem.weight"]);
+    assert_ne!(stem(&weights), stem(&other));
+}
+
+/// Asserts that `shape` with a change is refused.
+#[track_caller]
+fn check_impossible(mut shape: ConvNextShape, change: fn(&mut ConvNextShape), part: &str) {
+    change(&mut shape);
+    let error = shape.validate().unwrap_err().to_string();
+    assert!(error.contains(part), "{error}");
+    assert!(shape.initialise(0).is_err());
 }
 
 #[test]
 fn wrong_requests_say_what_is_wrong() {
-    let shape = small();
-    let weights = shape.initialise(0).unwrap();
-    let cases = [
-        (
-            ConvNextShape {
-                kernel: 4,
-                ..small()
-            },
-            "kernel is 4, expected an odd size",
-        ),
-        (
-            ConvNextShape {
-                mlp_ratio: 0.0,
-                ..small()
-            },
-            "mlp_ratio x width is 0",
-        ),
-        (
-            ConvNextShape {
-                patch: 10,
-                ..small()
-            },
-            "at most 9",
-        ),
-        (
-            ConvNextShape {
-                width: usize::MAX,
-                ..small()
-            },
-            "at most",
-        ),
-    ];
-    for (wrong, text) in cases {
-        let error = wrong.validate().unwrap_err().to_string();
-        assert!(error.contains(text), "{error}");
-        assert!(wrong.initialise(0).is_err());
-    }
-    let images = testing::images(1, 2, 9);
-    let message = |shape: &ConvNextShape, images: &Tensor| {
-        logits(shape, &weights, images).unwrap_err().to_string()
+    check_impossible(
+        small(),
+        |s| s.kernel = 4,
+        "kernel is 4, expected an odd size",
+    );
+    check_impossible(small(), |s| s.mlp_ratio = 0.0, "mlp_ratio x width is 0");
+    check_impossible(small(), |s| s.patch = 10, "at most 9");
+    check_impossible(small(), |s| s.width = usize::MAX, "at most");
+
+    let weights = small().initialise(0).unwrap();
+    let misfit = |change: fn(&mut ConvNextShape), side: usize, part: &str| {
+        let mut shape = small();
+        change(&mut shape);
+        let images = testing::images(1, 2, side);
+        let error = logits(&shape, &weights, &images).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
     };
-    assert!(message(&shape, &testing::images(1, 2, 8)).contains("expected (b, 2, 9, 9)"));
-    let deeper = ConvNextShape {
-        depth: 4,
-        stages: None,
-        ..small()
-    };
-    assert!(message(&deeper, &images).contains("blocks.3.conv_dw.weight"));
-    let wider = ConvNextShape {
-        width: 12,
-        ..small()
-    };
-    assert!(message(&wider, &images).contains("[12, 2, 2, 2]"));
+    misfit(|_| (), 8, "expected (b, 2, 9, 9)");
+    misfit(|s| s.depth = 4, 9, "blocks.3.conv_dw.weight");
+    misfit(|s| s.width = 12, 9, "[12, 2, 2, 2]");
     // A ConvNeXt with layer scale is another network.
     let mut staged = weights.clone();
     staged.insert("blocks.0.gamma".into(), weights["norm.bias"].clone());
@@ -221,63 +176,28 @@ fn stages_have_to_fit() {
     let weights = shape.initialise(0).unwrap();
     check_weights(&weights, &shape.parameters()).unwrap();
     assert_eq!(ConvNextShape::infer(&weights, 16).unwrap(), shape);
-    assert!(
-        values(&weights["stages.2.blocks.1.gamma"])
-            .iter()
-            .all(|v| *v == 1e-6)
-    );
+    let gamma = values(&weights["stages.2.blocks.1.gamma"]);
+    assert!(gamma.iter().all(|v| *v == 1e-6));
     assert!(values(&weights["stem.1.weight"]).iter().all(|v| *v == 1.0));
-    assert_eq!(
-        weights["stages.3.downsample.1.weight"].dims(),
-        [80, 40, 2, 2]
-    );
+    let halving = &weights["stages.3.downsample.1.weight"];
+    assert_eq!(halving.dims(), [80, 40, 2, 2]);
     let counted: usize = shape.activations().iter().map(|(n, ..)| n).sum();
     assert_eq!(counted, 256 + 64 + 2 * 16 + 4);
     // 2 x 2 pixels in the last stage: half the third's 4 x 4 per side.
     let blocks = [(256, 10), (64, 20), (16, 40), (16, 40), (4, 80)];
-    let blocks = blocks
-        .map(|(n, h)| n * h * (9 + 8 * h))
-        .iter()
-        .sum::<usize>();
+    let blocks = blocks.map(|(n, h)| n * h * (9 + 8 * h));
+    let blocks: usize = blocks.iter().sum();
     let halvings = 4 * (64 * 20 * 10 + 16 * 40 * 20 + 4 * 80 * 40);
-    assert_eq!(
-        shape.multiply_adds(),
-        256 * 2 * 10 + blocks + halvings + 80 * 4
-    );
-    let cases = [
-        (
-            ConvNextShape {
-                depth: 4,
-                ..shape.clone()
-            },
-            "4 with stages 1,1,2,1",
-        ),
-        (
-            ConvNextShape {
-                mlp_ratio: 2.0,
-                ..shape.clone()
-            },
-            "mlp_ratio is 2, expected 4",
-        ),
-        (
-            ConvNextShape {
-                patch: 3,
-                ..shape.clone()
-            },
-            "16 in patches of 3",
-        ),
-        (
-            ConvNextShape {
-                stages: Some([1, 1, 3, 0]),
-                ..shape.clone()
-            },
-            "blocks of a stage is 0",
-        ),
-    ];
-    for (wrong, text) in cases {
-        let error = wrong.validate().unwrap_err().to_string();
-        assert!(error.contains(text), "{error}");
-    }
+    let whole = 256 * 2 * 10 + blocks + halvings + 80 * 4;
+    assert_eq!(shape.multiply_adds(), whole);
+    let impossible = |change: fn(&mut ConvNextShape), part: &str| {
+        check_impossible(shape.clone(), change, part);
+    };
+    impossible(|s| s.depth = 4, "4 with stages 1,1,2,1");
+    impossible(|s| s.mlp_ratio = 2.0, "mlp_ratio is 2, expected 4");
+    impossible(|s| s.patch = 3, "16 in patches of 3");
+    let empty = |s: &mut ConvNextShape| s.stages = Some([1, 1, 3, 0]);
+    impossible(empty, "blocks of a stage is 0");
 }
 
 proptest! {

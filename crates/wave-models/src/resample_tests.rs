@@ -41,26 +41,3 @@ fn images_are_resized_as_positions_are() {
     let same = images(&found, to).unwrap();
     assert_eq!(largest_difference(&same, &found), 0.0);
 }
-
-#[test]
-fn a_larger_patch_gives_the_products_of_the_small_one() {
-    let (from, to) = (4, 7);
-    let numbers = |n: usize| (0..n).map(|i| ((i * 37 % 23) as f32 - 11.0) / 7.0);
-    let tensor = |shape: &[usize]| {
-        let n = shape.iter().product();
-        Tensor::from_vec(numbers(n).collect(), shape, &Device::Cpu).unwrap()
-    };
-    let (kernel, patch) = (tensor(&[1, 1, from, from]), tensor(&[from, from]));
-    let resize = matrix(&bicubic_matrix(from, to), (to, from), &patch).unwrap();
-    let resized = resize.matmul(&patch).unwrap();
-    let resized = resized.matmul(&resize.t().unwrap()).unwrap();
-    let product = |kernel: &Tensor, patch: &Tensor| -> f32 {
-        let side = patch.dim(0).unwrap();
-        let kernel = kernel.reshape((side, side)).unwrap();
-        let sum = (kernel * patch).unwrap().sum_all().unwrap();
-        sum.to_scalar().unwrap()
-    };
-    let larger = patches(&kernel, to).unwrap();
-    let (found, expected) = (product(&larger, &resized), product(&kernel, &patch));
-    assert!((found - expected).abs() < 1e-4, "{found} {expected}");
-}

@@ -16,6 +16,11 @@ const SMALL: VitShape = VitShape {
     norm_eps: vit::LAYER_NORM_EPS,
 };
 
+const DISTILLED: VitShape = VitShape {
+    distilled: true,
+    ..SMALL
+};
+
 fn values(t: &Tensor) -> Vec<f32> {
     t.flatten_all().unwrap().to_vec1().unwrap()
 }
@@ -59,14 +64,10 @@ fn as_deit(shape: &VitShape, weights: &Weights) -> Weights {
 
 #[test]
 fn distilled_deit_agrees_with_timm() {
-    let shape = VitShape {
-        distilled: true,
-        ..SMALL
-    };
-    let weights = testing::weights(&shape.parameters());
-    assert_eq!(VitShape::infer(&weights, Some(3)).as_ref(), Ok(&shape));
+    let weights = testing::weights(&DISTILLED.parameters());
+    assert_eq!(VitShape::infer(&weights, Some(3)).as_ref(), Ok(&DISTILLED));
     let want = testing::expected("deit_distilled");
-    assert_close("logits", &logits(&shape, &weights), &want, 1e-4);
+    assert_close("logits", &logits(&DISTILLED, &weights), &want, 1e-4);
     // timm: sum(p.numel() for p in create_model("deit_tiny_distilled_patch16_224").parameters())
     let tiny = VitShape {
         distilled: true,
@@ -76,19 +77,15 @@ fn distilled_deit_agrees_with_timm() {
 }
 
 #[test]
-fn another_epsilon_agrees_with_timm() {
-    let weights = testing::weights(&SMALL.parameters());
+fn another_epsilon_and_missing_qkv_biases_agree_with_timm() {
+    let mut weights = testing::weights(&SMALL.parameters());
     let shape = VitShape {
         norm_eps: 1e-2,
         ..SMALL
     };
     let want = testing::expected("vit_eps");
     assert_close("logits", &logits(&shape, &weights), &want, 1e-4);
-}
-
-#[test]
-fn missing_qkv_biases_are_zeros() {
-    let mut weights = testing::weights(&SMALL.parameters());
+    // Missing biases are zeros.
     weights.retain(|name, _| !name.ends_with("qkv.bias"));
     let weights = import(&weights).unwrap();
     let shape = VitShape::infer(&weights, Some(3)).unwrap();
@@ -134,10 +131,8 @@ fn export_has_transformers_names_and_import_reverses_it() {
     assert_eq!(values(&exported[key]), values(joined)[48 * 48..2 * 48 * 48]);
 
     assert_eq!(config["model_type"], "vit");
-    assert_eq!(
-        config["architectures"],
-        json!(["ViTForImageClassification"])
-    );
+    let architectures = json!(["ViTForImageClassification"]);
+    assert_eq!(config["architectures"], architectures);
     assert_eq!(config["layer_norm_eps"], 1e-6);
     assert_eq!(config["intermediate_size"], 192);
     assert_eq!(config["id2label"]["6"], "LABEL_6");
@@ -162,28 +157,18 @@ fn what_transformers_cannot_express_is_refused() {
         class_token: false,
         ..SMALL
     };
-    let distilled = VitShape {
-        distilled: true,
-        ..SMALL
-    };
-    for (shape, what) in [(mean, "fc_norm"), (distilled, "distillation token")] {
+    for (shape, part) in [(mean, "fc_norm"), (DISTILLED, "distillation token")] {
         let weights = testing::weights(&shape.parameters());
         let error = export(&shape, &weights, None).unwrap_err().to_string();
-        assert!(
-            error.contains(what) && error.contains("TimmWrapper"),
-            "{error}"
-        );
+        let told = error.contains(part) && error.contains("TimmWrapper");
+        assert!(told, "{error}");
     }
 }
 
 #[test]
 fn deit_with_teacher_is_the_distilled_deit() {
-    let shape = VitShape {
-        distilled: true,
-        ..SMALL
-    };
-    let weights = testing::weights(&shape.parameters());
-    let mut deit = as_deit(&shape, &weights);
+    let weights = testing::weights(&DISTILLED.parameters());
+    let mut deit = as_deit(&DISTILLED, &weights);
     for part in ["weight", "bias"] {
         let head = deit.remove(&format!("classifier.{part}")).unwrap();
         deit.insert(format!("cls_classifier.{part}"), head);
@@ -195,58 +180,46 @@ fn deit_with_teacher_is_the_distilled_deit() {
 
 #[test]
 fn deit_without_teacher_classifies_the_class_token() {
-    let shape = VitShape {
-        distilled: true,
-        ..SMALL
-    };
-    let weights = testing::weights(&shape.parameters());
-    let imported = import(&as_deit(&shape, &weights)).unwrap();
-    assert_eq!(VitShape::infer(&imported, Some(3)).as_ref(), Ok(&shape));
+    let weights = testing::weights(&DISTILLED.parameters());
+    let imported = import(&as_deit(&DISTILLED, &weights)).unwrap();
+    assert_eq!(VitShape::infer(&imported, Some(3)).as_ref(), Ok(&DISTILLED));
     // Twice the mean of the classifier and zero is the classifier.
     let mut halved = weights.clone();
     for part in ["weight", "bias"] {
         let name = format!("head_dist.{part}");
         halved.insert(name.clone(), weights[&name].zeros_like().unwrap());
     }
-    let want = (logits(&shape, &halved) * 2.0).unwrap();
-    assert_close("logits", &logits(&shape, &imported), &want, 1e-6);
+    let want = (logits(&DISTILLED, &halved) * 2.0).unwrap();
+    assert_close("logits", &logits(&DISTILLED, &imported), &want, 1e-6);
 }
 
 #[test]
 fn broken_transformers_weights_are_named() {
     let weights = testing::weights(&SMALL.parameters());
     let (exported, _) = export(&SMALL, &weights, None).unwrap();
+    let imported = |name: &str, to: Option<Tensor>| {
+        let mut weights = exported.clone();
+        weights.remove(name);
+        weights.extend(to.map(|t| (name.to_owned(), t)));
+        import(&weights)
+    };
     let value = "vit.encoder.layer.1.attention.attention.value.weight";
-    let mut missing = exported.clone();
-    missing.remove(value);
-    let error = import(&missing).unwrap_err();
+    let error = imported(value, None).unwrap_err();
     assert_eq!(error, ShapeError::Missing(value.into()));
-    let mut misshapen = exported.clone();
-    misshapen.insert(value.into(), exported["classifier.weight"].clone());
-    let error = import(&misshapen).unwrap_err().to_string();
-    assert!(
-        error.contains(value) && error.contains("[7, 48]"),
-        "{error}"
-    );
-    let mut wide = exported.clone();
     let double = exported[value].to_dtype(DType::F64).unwrap();
-    wide.insert(value.into(), double);
-    let error = import(&wide).unwrap_err().to_string();
-    assert!(error.contains(value) && error.contains("f64"), "{error}");
-    let mut extra = exported.clone();
+    let misshapen = exported["classifier.weight"].clone();
+    for (other, part) in [(misshapen, "[7, 48]"), (double, "f64")] {
+        let error = imported(value, Some(other)).unwrap_err().to_string();
+        assert!(error.contains(value) && error.contains(part), "{error}");
+    }
+    let more = Some(exported[value].clone());
     let name = "vit.encoder.layer.7.attention.attention.value.weight";
-    extra.insert(name.into(), exported[value].clone());
-    assert_eq!(
-        import(&extra).unwrap_err(),
-        ShapeError::Unexpected(name.into())
-    );
-    let mut extra = exported.clone();
-    extra.insert("vit.pooler.dense.weight".into(), exported[value].clone());
-    let error = VitShape::infer(&import(&extra).unwrap(), None).unwrap_err();
-    assert!(
-        error.to_string().contains("vit.pooler.dense.weight"),
-        "{error}"
-    );
+    let error = imported(name, more.clone()).unwrap_err();
+    assert_eq!(error, ShapeError::Unexpected(name.into()));
+    let name = "vit.pooler.dense.weight";
+    let pooled = imported(name, more).unwrap();
+    let error = VitShape::infer(&pooled, None).unwrap_err().to_string();
+    assert!(error.contains(name), "{error}");
 }
 
 #[test]

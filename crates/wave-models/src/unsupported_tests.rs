@@ -22,48 +22,44 @@ fn vit(more: &[&str], less: &[&str]) -> Weights {
     weights
 }
 
-#[track_caller]
-fn check(name: &str, args: Value, weights: &Weights, parts: &[&str]) {
+/// The message that refuses these weights.
+fn refusal(name: &str, args: Value, weights: &Weights) -> String {
     let args: Map<String, Value> = args.as_object().cloned().unwrap();
     let error = Network::recognise(name, &args, None, weights).unwrap_err();
-    let text = error.to_string();
-    for part in parts {
+    error.to_string()
+}
+
+#[track_caller]
+fn check(name: &str, weights: &Weights, parts: &[&str]) {
+    let text = refusal(name, json!({}), weights);
+    for part in [parts, &["not supported", "; supported"][..]].concat() {
         assert!(text.contains(part), "no `{part}` in: {text}");
     }
-    assert!(
-        text.contains("not supported") && text.contains("; supported"),
-        "{text}"
-    );
 }
 
 /// Parts that are supported if timm's name gives the rest are refused without it.
 #[test]
 fn parts_without_a_name_are_named_by_their_tensors() {
-    for (more, less, part) in [
-        (&["reg_token"][..], &[][..], "tensor reg_token"),
-        (&["blocks.0.ls1.gamma"], &[], "blocks.0.ls1.gamma"),
-        (
-            &["blocks.0.attn.q_norm.weight"],
-            &[],
-            "blocks.0.attn.q_norm.weight",
-        ),
-        (&["norm_pre.weight"], &[], "norm_pre.weight"),
-        (
-            &["fc_norm.weight"],
-            &["norm.weight"],
-            "cls_token, and global_pool or fc_norm",
-        ),
-        (&["attn_pool.latent"], &[], "attn_pool.latent"),
-        (&[], &["head.weight", "head.bias"], "no head.weight"),
-    ] {
-        let name = "the network of these weights";
+    let without = |more: &[&str], less: &[&str], part: &str| {
+        let weights = vit(more, less);
         check(
             "",
-            json!({}),
-            &vit(more, less),
-            &[name, part, "config.json"],
+            &weights,
+            &["the network of these weights", part, "config.json"],
         );
+    };
+    for more in [
+        "reg_token",
+        "blocks.0.ls1.gamma",
+        "blocks.0.attn.q_norm.weight",
+        "norm_pre.weight",
+        "attn_pool.latent",
+    ] {
+        without(&[more], &[], &format!("tensor {more}"));
     }
+    let pooled = "cls_token, and global_pool or fc_norm";
+    without(&["fc_norm.weight"], &["norm.weight"], pooled);
+    without(&[], &["head.weight", "head.bias"], "no head.weight");
 }
 
 #[test]
@@ -90,18 +86,6 @@ fn arguments_that_weights_contradict_are_errors() {
         (json!({"init_values": 1e-5}), "init_values"),
         (json!({"qk_norm": true}), "qk_norm = true"),
         (json!({"pre_norm": true}), "pre_norm = true"),
-    ] {
-        let args = args.as_object().cloned().unwrap();
-        let weights = vit(&[], &[]);
-        let error = Network::recognise("vit_tiny_patch16_224", &args, None, &weights);
-        let text = error.unwrap_err().to_string();
-        assert!(text.contains(part), "no `{part}` in: {text}");
-    }
-}
-
-#[test]
-fn variants_are_named_by_their_arguments() {
-    for (args, part) in [
         (json!({"act_layer": "mish"}), "mish"),
         (json!({"global_pool": "max"}), "pooling"),
         (
@@ -110,58 +94,32 @@ fn variants_are_named_by_their_arguments() {
         ),
         (json!({"block_fn": "x", "reg_tokens": 1}), "block_fn"),
     ] {
-        let args = args.as_object().cloned().unwrap();
-        let weights = vit(&[], &[]);
-        let error = Network::recognise("vit_tiny_patch16_224", &args, None, &weights);
-        let text = error.unwrap_err().to_string();
+        let text = refusal("vit_tiny_patch16_224", args, &vit(&[], &[]));
         assert!(text.contains(part), "no `{part}` in: {text}");
     }
 }
 
 #[test]
-fn names_that_weights_do_not_tell_apart_are_refused_by_name() {
-    for name in [
-        "vit_base_patch16_rpn_224",
-        "vit_dwee_patch16_reg1_gap_256",
-        "vit_pe_core_base_patch16_224",
-        "vit_base_patch16_rope_224",
-        "vit_base_patch16_rope_mixed_224",
-    ] {
-        check(name, json!({}), &vit(&[], &[]), &[name, "by its name"]);
-    }
-    let weights = vit(&["blocks.0.ls1.gamma"], &[]);
-    let name = "tiny_vit_21m_224";
-    check(name, json!({}), &weights, &[name, "blocks.0.ls1.gamma"]);
-}
-
-#[test]
-fn architectures_are_named() {
+fn networks_are_refused_by_name() {
+    let plain = vit(&[], &[]);
     let other = testing::weights(&[("stages.0.weight".to_owned(), vec![2])]);
-    check(
-        "maxvit_tiny_tf_224.in1k",
-        json!({}),
-        &other,
-        &["maxvit_tiny_tf_224", "by its name"],
-    );
-    check(
-        "swin_tiny_patch4_window7_224",
-        json!({}),
-        &other,
-        &["swin_tiny_patch4_window7_224", "by its name"],
-    );
-    check(
-        "tiny_vit_21m_224",
-        json!({}),
-        &other,
-        &["tiny_vit_21m_224", "stages.0.weight"],
-    );
+    for (name, weights) in [
+        ("vit_base_patch16_rpn_224", &plain),
+        ("vit_dwee_patch16_reg1_gap_256", &plain),
+        ("vit_pe_core_base_patch16_224", &plain),
+        ("vit_base_patch16_rope_224", &plain),
+        ("vit_base_patch16_rope_mixed_224", &plain),
+        ("maxvit_tiny_tf_224.in1k", &other),
+        ("swin_tiny_patch4_window7_224", &other),
+    ] {
+        let name_alone = name.split('.').next().unwrap();
+        check(name, weights, &[name_alone, "by its name"]);
+    }
+    let (name, scaled) = ("tiny_vit_21m_224", vit(&["blocks.0.ls1.gamma"], &[]));
+    check(name, &scaled, &[name, "blocks.0.ls1.gamma"]);
+    check(name, &other, &[name, "stages.0.weight"]);
     let table = "layers.0.blocks.0.attn.relative_position_bias_table";
-    check(
-        "",
-        json!({}),
-        &vit(&[table], &["pos_embed"]),
-        &[table, "config.json"],
-    );
+    check("", &vit(&[table], &["pos_embed"]), &[table, "config.json"]);
 }
 
 #[test]

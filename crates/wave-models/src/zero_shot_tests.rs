@@ -2,6 +2,7 @@ use super::*;
 use crate::ShapeError;
 use serde_json::{Value, json};
 
+const HEADS: &str = "num_attention_heads";
 const FIXTURES: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/fixtures/zero_shot"
@@ -18,6 +19,11 @@ fn case(name: &str) -> (Value, Weights) {
     )
 }
 
+fn dual(name: &str) -> DualEncoder {
+    let (config, weights) = case(name);
+    DualEncoder::read(&config, &weights).unwrap()
+}
+
 #[test]
 fn sizes_and_ends_are_read() {
     for (name, end, embedding) in [
@@ -27,11 +33,8 @@ fn sizes_and_ends_are_read() {
     ] {
         let (config, weights) = case(name);
         let dual = DualEncoder::read(&config, &weights).unwrap();
-        assert_eq!(
-            (dual.text.end, dual.images.embedding),
-            (end, embedding),
-            "{name}"
-        );
+        assert_eq!(dual.text.end, end, "{name}");
+        assert_eq!(dual.images.embedding, embedding, "{name}");
         assert_eq!(dual.images.tower.image_size, 32);
         assert_eq!((dual.images.tower.depth, dual.text.blocks.depth), (2, 2));
         let all = weights.iter().filter(|(n, _)| !n.ends_with("position_ids"));
@@ -48,18 +51,14 @@ fn sizes_and_ends_are_read() {
 /// Tokens after the end of a text have no effect in CLIP, and an effect in SigLIP.
 #[test]
 fn only_what_is_before_the_end_of_a_text_counts() {
-    let (config, weights) = case("clip");
-    let dual = DualEncoder::read(&config, &weights).unwrap();
-    let tower = dual.texts(&Device::Cpu).unwrap();
+    let tower = dual("clip").texts(&Device::Cpu).unwrap();
     let (short, long) = (vec![105, 5, 6, 106], vec![105, 5, 6, 106, 40, 41, 42]);
     let both = tower.embed(&[short.clone(), long]).unwrap();
     let alone = tower.embed(&[short]).unwrap();
     let difference = (both.broadcast_sub(&alone)).unwrap().abs().unwrap();
     assert!(difference.max_all().unwrap().to_scalar::<f32>().unwrap() < 1e-6);
 
-    let (config, weights) = case("siglip");
-    let dual = DualEncoder::read(&config, &weights).unwrap();
-    let tower = dual.texts(&Device::Cpu).unwrap();
+    let tower = dual("siglip").texts(&Device::Cpu).unwrap();
     let mut other = vec![1; 24];
     other[23] = 7;
     let both = tower.embed(&[vec![1; 24], other]).unwrap();
@@ -70,11 +69,7 @@ fn only_what_is_before_the_end_of_a_text_counts() {
 
 #[test]
 fn texts_that_do_not_fit_are_errors() {
-    let (config, weights) = case("clip");
-    let tower = DualEncoder::read(&config, &weights)
-        .unwrap()
-        .texts(&Device::Cpu)
-        .unwrap();
+    let tower = dual("clip").texts(&Device::Cpu).unwrap();
     for (text, part) in [
         (vec![], "no end"),
         (vec![105, 5], "no end"),
@@ -98,16 +93,8 @@ fn what_contradicts_or_is_missing_is_named() {
         ("/text_config/vocab_size", json!(108), "vocab_size"),
         ("/projection_dim", json!(13), "projection_dim"),
         ("/text_config/hidden_act", json!("relu"), "relu"),
-        (
-            "/text_config/num_attention_heads",
-            json!(5),
-            "num_attention_heads",
-        ),
-        (
-            "/text_config/num_attention_heads",
-            json!(0),
-            "num_attention_heads",
-        ),
+        ("/text_config/num_attention_heads", json!(5), HEADS),
+        ("/text_config/num_attention_heads", json!(0), HEADS),
         ("/text_config/layer_norm_eps", json!("no"), "layer_norm_eps"),
         ("/text_config/eos_token_id", json!(-1), "eos_token_id"),
     ] {
@@ -116,20 +103,14 @@ fn what_contradicts_or_is_missing_is_named() {
         let error = read(&other, &weights).to_string();
         assert!(error.contains(part), "{path}: {error}");
     }
-    for (name, part) in [
-        ("logit_scale", "logit_scale"),
-        ("visual_projection.weight", "visual_projection"),
-        (
-            "text_model.encoder.layers.1.mlp.fc2.bias",
-            "layers.1.mlp.fc2.bias",
-        ),
-        (
-            "vision_model.embeddings.patch_embedding.weight",
-            "patch_embedding",
-        ),
+    for part in [
+        "logit_scale",
+        "visual_projection",
+        "layers.1.mlp.fc2.bias",
+        "patch_embedding",
     ] {
         let mut fewer = weights.clone();
-        fewer.remove(name);
+        fewer.remove(weights.keys().find(|name| name.contains(part)).unwrap());
         let error = read(&config, &fewer).to_string();
         assert!(error.contains(part) && error.contains("missing"), "{error}");
     }
@@ -152,8 +133,6 @@ fn configurations_of_older_files_are_read() {
     config["text_config_dict"] = Value::Null;
     config["text_config"] = json!({});
     let dual = DualEncoder::read(&config, &weights).unwrap();
-    assert_eq!(
-        (dual.text.blocks.heads, dual.text.blocks.norm_eps),
-        (8, 1e-5)
-    );
+    assert_eq!(dual.text.blocks.heads, 8);
+    assert_eq!(dual.text.blocks.norm_eps, 1e-5);
 }

@@ -130,15 +130,11 @@ fn blocks_of_the_left_side_follow_each_other() {
     for a_turned in [false, true] {
         let at = |i: usize, p: usize| if a_turned { a[p * m + i] } else { a[i * k + p] };
         let want = plain((m, n, k), at, |p, j| b[p * n + j], |_, _| 0.0);
-        let left = if a_turned {
-            transposed(&a, m)
-        } else {
-            rows(&a, k)
-        };
+        let sides = [rows(&a, k), transposed(&a, m)];
+        let (left, right, size) = (sides[usize::from(a_turned)], rows(&b, n), (m, n, k));
         for simd in supported() {
             let mut got = vec![f32::NAN; m * n];
-            let size = (m, n, k);
-            gemm(simd, size, left, rows(&b, n), StartValue::Zero, &mut got, n);
+            gemm(simd, size, left, right, StartValue::Zero, &mut got, n);
             assert_eq!(got, want, "{simd}");
         }
     }

@@ -5,10 +5,7 @@ fn exp_is_close_over_its_range() {
     for i in -8000..=8800 {
         let x = i as f32 / 100.0;
         let (got, want) = (exp(x) as f64, (x as f64).exp());
-        assert!(
-            (got / want - 1.0).abs() < 3e-7,
-            "exp({x}) = {got}, want {want}"
-        );
+        assert!((got / want - 1.0).abs() < 3e-7, "exp({x}) = {got}");
     }
     assert!(exp(-1e30) < 2e-35);
 }
@@ -26,17 +23,5 @@ fn erf_matches_reference_values() {
     ];
     for (x, want) in cases {
         assert!((erf_exp(x).0 - want).abs() < 3e-7, "erf({x}/sqrt 2)");
-    }
-}
-
-#[test]
-fn reductions_handle_any_length() {
-    for n in 0..70 {
-        let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.7).sin()).collect();
-        let y: Vec<f32> = (0..n).map(|i| (i as f32 * 0.3).cos()).collect();
-        let plain: f32 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
-        assert!((dot(&x, &y) - plain).abs() < 1e-5);
-        assert!((sum(&x) - x.iter().sum::<f32>()).abs() < 1e-5);
-        assert_eq!(max(&x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     }
 }

@@ -58,22 +58,17 @@ fn changes_of_the_images_are_named() {
     assert!(changed(|_| {}).is_empty());
     let more = changed(|dir| write_images(dir, &[("train/a", 2, 10)]));
     assert_eq!(more, ["normalisation", "training images"]);
-    assert_eq!(
-        changed(|dir| write_images(dir, &[("val/a", 0, 51)])),
-        ["test images"]
-    );
-    let swapped = changed(|dir| {
-        for (from, to) in [("a", "c"), ("b", "a"), ("c", "b")] {
-            fs::rename(dir.join("train").join(from), dir.join("train").join(to)).unwrap();
+    let other = changed(|dir| write_images(dir, &[("val/a", 0, 51)]));
+    assert_eq!(other, ["test images"]);
+    let rename = |dir: &Path, folders: &[(&str, &str)]| {
+        for (from, to) in folders {
+            fs::rename(dir.join(from), dir.join(to)).unwrap();
         }
-    });
-    assert_eq!(swapped, ["training images"]);
-    let renamed = changed(|dir| {
-        for part in ["train", "val"] {
-            fs::rename(dir.join(part).join("b"), dir.join(part).join("z")).unwrap();
-        }
-    });
-    assert_eq!(renamed, ["classes"]);
+    };
+    let swap = [("train/a", "c"), ("train/b", "train/a"), ("c", "train/b")];
+    assert_eq!(changed(|dir| rename(dir, &swap)), ["training images"]);
+    let another = [("train/b", "train/z"), ("val/b", "val/z")];
+    assert_eq!(changed(|dir| rename(dir, &another)), ["classes"]);
 }
 
 #[test]
@@ -83,10 +78,8 @@ fn artefacts_are_known_by_what_is_in_them() {
     fs::create_dir(&dir).unwrap();
     let digest = |name: &str, text: &str| {
         fs::write(dir.join(name), text).unwrap();
-        let inputs = Inputs::new(&Context::default())
-            .artefact("model", &dir)
-            .unwrap();
-        inputs.identity()["model"].clone()
+        let inputs = Inputs::new(&Context::default()).artefact("model", &dir);
+        inputs.unwrap().identity()["model"].clone()
     };
     let first = digest("model.safetensors", "x");
     let with_config = digest("config.json", "{}");

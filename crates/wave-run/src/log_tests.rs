@@ -38,31 +38,23 @@ fn an_entry_is_a_line_and_a_row() {
     assert!(read(root.path()).unwrap().is_empty());
 }
 
-/// An event of training: an entry, or a saved state.
-enum Act {
-    Log(Value),
-    Save(u64),
-}
-
 #[test]
 fn a_log_that_goes_on_neither_repeats_nor_loses_entries() {
-    use Act::{Log as Entry, Save};
+    // `None`: the state of the step is saved.
     let acts = [
-        Entry(trained(1)),
-        Save(1),
-        Entry(trained(2)),
-        Entry(tested(2)),
-        Save(2),
-        Entry(trained(3)),
-        Save(3),
+        Some(trained(1)),
+        None,
+        Some(trained(2)),
+        Some(tested(2)),
+        None,
+        Some(trained(3)),
+        None,
         // The last test comes after the last state.
-        Entry(tested(3)),
+        Some(tested(3)),
     ];
-    let perform = |log: &mut Log, acts: &[Act]| {
-        for act in acts {
-            if let Entry(entry) = act {
-                log.write(entry).unwrap();
-            }
+    let perform = |log: &mut Log, acts: &[Option<Value>]| {
+        for entry in acts.iter().flatten() {
+            log.write(entry).unwrap();
         }
     };
     let root = tempfile::tempdir().unwrap();
@@ -72,14 +64,11 @@ fn a_log_that_goes_on_neither_repeats_nor_loses_entries() {
         let mut log = Log::open(&cut, None).unwrap();
         perform(&mut log, &acts[..killed]);
         log.jsonl.write_all(b"{\"step\": 3, \"lo").unwrap();
-        let saved = acts[..killed].iter().rposition(|a| matches!(a, Save(_)));
-        let step = saved.map_or(0, |i| match acts[i] {
-            Save(step) => step,
-            Entry(_) => 0,
-        });
+        let states = (0..killed).filter(|i| acts[*i].is_none());
+        let from = states.clone().next_back().map_or(0, |i| i + 1);
         Log::open(&cut, Some(u64::MAX)).unwrap();
-        let mut log = Log::open(&cut, Some(step)).unwrap();
-        perform(&mut log, &acts[saved.map_or(0, |i| i + 1)..]);
+        let mut log = Log::open(&cut, Some(states.count() as u64)).unwrap();
+        perform(&mut log, &acts[from..]);
         assert_eq!(texts(&whole), texts(&cut), "killed before act {killed}");
     }
 }

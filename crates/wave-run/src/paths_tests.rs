@@ -5,21 +5,12 @@ use super::*;
 fn dates_are_those_of_the_calendar() {
     for (seconds, expected) in [
         (0, "19700101-0000"),
-        (951_782_399, "20000228-2359"),
         (951_782_400, "20000229-0000"),
         (951_868_800, "20000301-0000"),
         (1_735_689_599, "20241231-2359"),
-        (1_795_332_660, "20261122-0731"),
         (4_107_542_400, "21000301-0000"),
     ] {
         assert_eq!(date_and_time(seconds), expected);
-    }
-}
-
-#[test]
-fn a_suffix_keeps_all_of_the_name() {
-    for (name, expected) in [("a/my.v1", "a/my.v1.start"), ("b", "b.start")] {
-        assert_eq!(appended(Path::new(name), ".start"), Path::new(expected));
     }
 }
 
@@ -49,8 +40,6 @@ fn every_spelling_leads_to_one_place() {
     ] {
         assert_eq!(resolve(&path), expected);
     }
-    assert_eq!(
-        resolve(Path::new("/nowhere/at/../all")),
-        Path::new("/nowhere/all")
-    );
+    let nowhere = Path::new("/nowhere/at/../all");
+    assert_eq!(resolve(nowhere), Path::new("/nowhere/all"));
 }

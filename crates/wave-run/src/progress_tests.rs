@@ -1,11 +1,18 @@
 use super::*;
 
-#[test]
-fn a_watcher_hears_what_a_terminal_would_show() {
+/// Events that a watcher of `work` hears.
+fn heard(work: impl FnOnce()) -> Vec<Event> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let to = heard.clone();
     let watcher: Watcher = Arc::new(move |event| to.lock().unwrap().push(event));
-    watched(Some(watcher), || {
+    watched(Some(watcher), work);
+    say(Verbosity::Quiet, "not watched");
+    std::mem::take(&mut *heard.lock().unwrap())
+}
+
+#[test]
+fn a_watcher_hears_what_a_terminal_would_show() {
+    let heard = heard(|| {
         let mut report = Report::new("train", 0, 2, Verbosity::Normal);
         report.step(1, 8, ""); // too soon after the start
         report.step(2, 8, "loss 1, ");
@@ -14,44 +21,29 @@ fn a_watcher_hears_what_a_terminal_would_show() {
         drop(Report::new("quiet", 0, 2, Verbosity::Quiet));
         note("a warning");
     });
-    say(Verbosity::Quiet, "not watched");
-    let heard = heard.lock().unwrap();
-    let task = match &heard[0] {
-        Event::Step {
-            task,
-            label,
-            done: 2,
-            total: 2,
-            text,
-        } => {
-            assert!(label == "train" && text.contains("loss 1"), "{text}");
-            *task
-        }
-        other => panic!("{other:?}"),
+    let Event::Step {
+        task,
+        label,
+        done: 2,
+        total: 2,
+        text,
+    } = &heard[0]
+    else {
+        panic!("{heard:?}");
     };
+    assert!(label == "train" && text.contains("loss 1"), "{text}");
     let line = |text: &str| Event::Line(text.into());
-    assert_eq!(
-        heard[1..],
-        [
-            line("train epoch 1"),
-            Event::End { task },
-            line("a warning")
-        ]
-    );
+    let end = Event::End { task: *task };
+    assert_eq!(heard[1..], [line("train epoch 1"), end, line("a warning")]);
 }
 
-/// Texts of the reports of a thread.
+/// Texts of the steps that a watcher hears.
 fn told(work: impl FnOnce()) -> Vec<String> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let to = told.clone();
-    let watcher: Watcher = Arc::new(move |event| {
-        if let Event::Step { text, .. } = event {
-            to.lock().unwrap().push(text);
-        }
-    });
-    watched(Some(watcher), work);
-    let told = told.lock().unwrap();
-    told.clone()
+    let text = |event: Event| match event {
+        Event::Step { text, .. } => Some(text),
+        _ => None,
+    };
+    heard(work).into_iter().filter_map(text).collect()
 }
 
 /// The second of two parts, three times as large as the first, has all of the time left.
@@ -97,14 +89,7 @@ fn passes_are_told_apart() {
 #[test]
 fn files_that_begin_again_are_counted_once() {
     let transfers = Transfers::default();
-    for (file, done) in [
-        ("a", 5),
-        ("b", 10),
-        ("b", 3),
-        ("a", 10),
-        ("b", 10),
-        ("b", 10),
-    ] {
+    for (file, done) in [("b", 10), ("b", 10), ("b", 3), ("a", 10), ("b", 10)] {
         transfers.step(file, done, 10);
     }
     let all = transfers.0.lock().unwrap();

@@ -5,10 +5,8 @@ fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.toml");
     std::fs::write(&path, text).unwrap();
-    Recipe::read(
-        &path,
-        &overrides.iter().map(|s| s.to_string()).collect::<Vec<_>>(),
-    )
+    let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+    Recipe::read(&path, &overrides)
 }
 
 #[test]
@@ -23,37 +21,21 @@ fn flags_beat_overrides_beat_the_table_beat_the_common_keys() {
     flags.training.optimisation.steps = Some(7);
     let flags = to_table(&flags).unwrap();
     let got: Finetune = r.stage("finetune", Some(&flags)).unwrap();
-    let got = got.training;
-    assert_eq!(
-        (got.optimisation.seed, got.images.data.as_deref()),
-        (Some(1), Some("b c"))
-    );
-    assert_eq!(
-        (got.optimisation.lr, got.optimisation.batch),
-        (Some(0.5), Some(8))
-    );
-    assert_eq!(
-        (got.optimisation.epochs, got.optimisation.steps),
-        (None, Some(7))
-    );
+    assert_eq!(got.training.images.data.as_deref(), Some("b c"));
+    let got = got.training.optimisation;
+    let found = (got.seed, got.lr, got.batch);
+    assert_eq!(found, (Some(1), Some(0.5), Some(8)));
+    assert_eq!((got.epochs, got.steps), (None, Some(7)));
 }
 
 #[test]
 fn a_duration_replaces_one_of_either_kind() {
-    let r = recipe("[finetune]\nepochs = 2", &[]).unwrap();
-    let own: Table = "steps = 5".parse().unwrap();
-    let with = |over| {
-        let got: Finetune = r.stage("finetune", over).unwrap();
-        (
-            got.training.optimisation.epochs,
-            got.training.optimisation.steps,
-        )
-    };
-    assert_eq!(with(None), (Some(2.0), None));
-    assert_eq!(with(Some(&own)), (None, Some(5)));
-    let mut both = own.clone();
+    let r = recipe("[finetune]\nsteps = 2", &[]).unwrap();
+    let mut both: Table = "steps = 5".parse().unwrap();
     merge(&mut both, &"epochs = 3.0".parse().unwrap());
-    assert_eq!(with(Some(&both)), (Some(3.0), None));
+    let got: Finetune = r.stage("finetune", Some(&both)).unwrap();
+    let got = got.training.optimisation;
+    assert_eq!((got.epochs, got.steps), (Some(3.0), None));
 }
 
 #[test]

@@ -1,26 +1,25 @@
 use super::*;
 use crate::Alone;
 
-fn batch(labels: Vec<u32>) -> Batch {
-    Batch {
-        images: vec![0.0; labels.len()],
-        indices: (0..labels.len() as u32).collect(),
+/// Scores of two images with these labels, for which the classifier gives `logits`.
+fn scores(labels: [u32; 2], logits: Tensor) -> Scores {
+    let batch = Batch {
+        images: vec![0.0; 2],
+        labels: labels.to_vec(),
+        indices: vec![0, 1],
         view: 0,
-        size: labels.len(),
+        size: 2,
         channels: 1,
         image_size: 1,
-        labels,
         mix: None,
-    }
+    };
+    evaluate(&Alone, [Ok(batch)].into_iter(), |_| Ok(logits.clone())).unwrap()
 }
 
 #[test]
 fn counts_ranks_and_averages_the_loss() {
     let rows = [[3.0f32, 1.0, 0.0], [0.0, 2.0, 1.0]];
-    let scores = evaluate(&Alone, [Ok(batch(vec![0, 2]))].into_iter(), |_| {
-        Tensor::new(&rows, &Device::Cpu)
-    })
-    .unwrap();
+    let scores = scores([0, 2], Tensor::new(&rows, &Device::Cpu).unwrap());
     assert_eq!((scores.top1, scores.top5, scores.images), (0.5, 1.0, 2));
     let ce = |z: [f32; 3], y: usize| {
         let s: f64 = z.iter().map(|v| f64::from(*v).exp()).sum();
@@ -37,12 +36,8 @@ fn of_no_images_there_is_no_accuracy() {
 
 #[test]
 fn constant_and_broken_classifiers_are_not_rewarded() {
-    let constant = evaluate(&Alone, [Ok(batch(vec![1, 1]))].into_iter(), |_| {
-        Tensor::zeros((2, 3), candle_core::DType::F32, &Device::Cpu)
-    });
-    assert_eq!(constant.unwrap().top1, 0.0);
-    let broken = evaluate(&Alone, [Ok(batch(vec![0, 1]))].into_iter(), |_| {
-        Tensor::full(f32::NAN, (2, 3), &Device::Cpu)
-    });
-    assert_eq!(broken.unwrap().top1, 0.0);
+    for (logit, labels) in [(0.0, [1, 1]), (f32::NAN, [0, 1])] {
+        let logits = Tensor::full(logit, (2, 3), &Device::Cpu).unwrap();
+        assert_eq!(scores(labels, logits).top1, 0.0);
+    }
 }

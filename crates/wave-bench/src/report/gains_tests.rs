@@ -7,36 +7,10 @@ fn found(fixture: &Findings) -> Vec<String> {
     rows.iter().map(|row| row.join(" | ")).collect()
 }
 
-// from scipy import stats
-// stats.ttest_rel([.8712, .8655, .8690], [.8501, .8533, .8490])
-#[test]
-fn the_subject_is_tested_against_the_best_other() {
-    let mut fixture = Findings::of(&["he", "wave", "mimetic", "long"]);
-    fixture.rows("wave", 6, &[0.8712, 0.8655, 0.8690]);
-    fixture.rows("mimetic", 6, &[0.8501, 0.8533, 0.8490]);
-    fixture.rows("he", 6, &[0.7, 0.7, 0.7]);
-    fixture.rows("long", 6, &[0.95])[0].epochs = 10.0;
-    assert_eq!(
-        found(&fixture),
-        ["6 x 64 | mimetic | all | +1.78 | 6.34 | 0.024 | 3"]
-    );
-}
-
-#[test]
-fn where_the_subject_is_not_first_the_report_says_so() {
-    let mut fixture = Findings::of(&["wave", "mimetic"]);
-    fixture.rows("wave", 3, &[0.90, 0.90]);
-    fixture.rows("mimetic", 3, &[0.91, 0.93]);
-    fixture.rows("wave", 6, &[0.90, 0.90]);
-    fixture.rows("mimetic", 6, &[0.89, 0.92]);
-    let rows = found(&fixture);
-    assert!(rows[0].starts_with("3 x 64 | mimetic | all | -2.00 | "));
-    assert!(rows[1].starts_with("6 x 64 | mimetic | all | -0.50 | "));
-}
-
 #[test]
 fn a_variant_or_a_pretrained_model_does_not_hide_the_best_baseline() {
-    let mut fixture = Findings::of(&["wave", "wave-plain", "Direct PT", "he"]);
+    let mut fixture = Findings::of(&["long", "wave", "wave-plain", "Direct PT", "he"]);
+    fixture.rows("long", 3, &[0.95])[0].epochs = 10.0;
     fixture.rows("wave", 3, &[0.8]);
     fixture.rows("wave-plain", 3, &[0.9]);
     fixture.rows("he", 3, &[0.7]);

@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn as_much_is_erased_as_timm_erases() {
     let fixture = crate::testing::pillow();
-    let expected = &fixture["distributions"]["erased: part of all, of those erased"];
+    let expected = fixture["distributions"]["erased: part of all, of those erased"].clone();
+    let expected: [f64; 2] = serde_json::from_value(expected).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let (mut all, mut some) = (0.0, Vec::new());
     for _ in 0..8000 {
@@ -16,22 +17,17 @@ fn as_much_is_erased_as_timm_erases() {
         some.extend((part > 0.0).then_some(part));
     }
     let erased = [all / 8000.0, some.iter().sum::<f64>() / some.len() as f64];
-    for (found, expected) in erased.into_iter().zip(expected.as_array().unwrap()) {
-        let expected = expected.as_f64().unwrap();
-        assert!(
-            (found / expected - 1.0).abs() < 0.1,
-            "{found} for {expected}"
-        );
+    for (found, expected) in erased.into_iter().zip(expected) {
+        let close = (found / expected - 1.0).abs() < 0.1;
+        assert!(close, "{found} for {expected}");
     }
-}
 
-#[test]
-fn a_rectangle_is_filled_with_noise() {
+    // With noise, in every channel.
     let mut input = vec![9.0; 3 * 16 * 16];
-    apply(1.0, &mut input, 16, &mut ChaCha8Rng::seed_from_u64(5));
+    apply(1.0, &mut input, 16, &mut rng);
     for plane in input.chunks(256) {
-        let erased: Vec<f32> = plane.iter().copied().filter(|&x| x != 9.0).collect();
-        assert!(!erased.is_empty());
-        assert!(erased.iter().any(|&x| x != erased[0]));
+        let mut erased = plane.iter().filter(|&&x| x != 9.0);
+        let first = erased.next().unwrap();
+        assert!(erased.any(|x| x != first));
     }
 }

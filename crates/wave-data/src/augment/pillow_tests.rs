@@ -37,49 +37,25 @@ fn check(name: &str, found: &[u8], expected: &Value) {
 
 #[test]
 fn every_operation_gives_pillows_numbers() {
-    use Operation::*;
     let all = fixture();
     let all = &all["operations"];
-    let fill = [124, 116, 104];
-    for (name, operation) in [
-        ("brightness", Brightness),
-        ("contrast", Contrast),
-        ("saturation", Saturation),
-        ("sharpness", Sharpness),
-        ("posterise", Posterise),
-        ("solarise", Solarise),
-        ("solarise_add", SolariseAdd),
-        ("invert", Invert),
-        ("rotate", Rotate),
-        ("shear_x", ShearX),
-        ("shear_y", ShearY),
-        ("translate_x", TranslateX),
-        ("translate_y", TranslateY),
-    ] {
-        let mut tried = 0;
-        for (key, expected) in all.as_object().unwrap() {
-            let (of, argument) = key.split_once(' ').unwrap_or((key, "0"));
-            if of == name {
-                let mut image = colour_image(12, 10, &all["input"]);
-                operation.apply(&mut image, argument.parse().unwrap(), fill);
-                check(key, &image.pixels, expected);
-                tried += 1;
-            }
-        }
-        assert!(tried > 0, "{name}");
+    let mut tried = 0;
+    for (key, expected) in all.as_object().unwrap() {
+        let (name, argument) = key.split_once(' ').unwrap_or((key, "0"));
+        let name = name.replace('_', "");
+        let mut operations = OPERATIONS.into_iter();
+        let named = operations.find(|operation| format!("{operation:?}").to_lowercase() == name);
+        let Some(operation) = named else { continue };
+        let mut image = match operation {
+            Operation::AutoContrast => colour_image(12, 10, &all["muted"]),
+            Operation::Equalise => colour_image(40, 30, &all["large"]),
+            _ => colour_image(12, 10, &all["input"]),
+        };
+        operation.apply(&mut image, argument.parse().unwrap(), [124, 116, 104]);
+        check(key, &image.pixels, expected);
+        tried += 1;
     }
-    let mut image = colour_image(12, 10, &all["muted"]);
-    AutoContrast.apply(&mut image, 0.0, fill);
-    check("auto_contrast", &image.pixels, &all["auto_contrast"]);
-    let mut image = colour_image(40, 30, &all["large"]);
-    Equalise.apply(&mut image, 0.0, fill);
-    check("equalise", &image.pixels, &all["equalise"]);
-}
-
-#[test]
-fn no_saturation_gives_pillows_grey() {
-    let all = fixture();
-    let all = &all["operations"];
+    assert_eq!(tried, 19);
     let mut image = colour_image(12, 10, &all["input"]);
     colour::saturation(&mut image, 0.0);
     check("grey", &image.pixels, &all["grey"]);
@@ -108,16 +84,11 @@ fn the_magnitudes_are_timms() {
     let levels = all["levels"].as_object().unwrap();
     for (k, (name, expected)) in levels.iter().enumerate() {
         let operation = OPERATIONS[k % 15];
-        for (level, expected) in [0.0, 3.3, 9.0, 9.4, 10.0]
-            .into_iter()
-            .zip(expected.as_array().unwrap())
-        {
+        let expected: [f64; 5] = serde_json::from_value(expected.clone()).unwrap();
+        for (level, expected) in [0.0, 3.3, 9.0, 9.4, 10.0].into_iter().zip(expected) {
             let found = operation.argument(level, name.ends_with("True"), false);
-            let expected = expected.as_f64().unwrap();
-            assert!(
-                (found - expected).abs() < 1e-9,
-                "{name} as {operation:?}: {found} for {expected}"
-            );
+            let close = (found - expected).abs() < 1e-9;
+            assert!(close, "{name} as {operation:?}: {found} for {expected}");
         }
     }
     assert_eq!(levels.len(), 30);
@@ -130,14 +101,11 @@ fn timms_notation_is_read() {
     assert_eq!((policy.magnitude, policy.deviation), (9.0, 0.5));
     assert!(policy.increasing);
     let policy: RandAugment = "rand-m7-n3-p0.8".parse().unwrap();
-    assert_eq!(
-        (policy.magnitude, policy.operations, policy.probability),
-        (7.0, 3, 0.8)
-    );
-    assert_eq!((policy.deviation, policy.increasing), (0.0, false));
+    assert_eq!((policy.operations, policy.probability), (3, 0.8));
+    assert_eq!((policy.magnitude, policy.deviation), (7.0, 0.0));
+    assert!(!policy.increasing);
     for wrong in ["", "rand-x3", "augmix-m3", "rand-m", "rand-m99", "rand-p2"] {
-        let error = wrong.parse::<RandAugment>().unwrap_err();
-        assert!(error.to_string().contains("RandAugment"), "{error}");
+        check_refused(wrong.parse::<RandAugment>(), &["RandAugment"]);
     }
 }
 

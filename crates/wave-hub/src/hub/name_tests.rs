@@ -4,10 +4,7 @@ use crate::testing::check_refused;
 #[test]
 fn names_read_back() {
     for (text, shown) in [
-        (
-            "hf:timm/levit_384.fb_dist",
-            "hf:timm/levit_384.fb_dist@main",
-        ),
+        ("hf:timm/levit_384.fb", "hf:timm/levit_384.fb@main"),
         ("o/n@refs/pr/1", "hf:o/n@refs/pr/1"),
         ("hf:o/n@v1.0", "hf:o/n@v1.0"),
         ("hf-hub:o/n@v1.0", "hf:o/n@v1.0"),

@@ -23,21 +23,13 @@ fn exactly_what_would_be_sent_is_listed() {
 }
 
 #[test]
-fn a_card_may_be_replaced_and_always_has_a_head() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = model_dir(root.path());
-    let card = |found: &Published| {
-        let card = found.files.iter().find(|file| file.path == CARD_FILE);
-        card.unwrap().content.clone()
-    };
-    let mine = "---\nlicense: mit\n---\n\n# Mine\n";
-    let found = plan(&dir, mine).unwrap();
-    assert_eq!(card(&found), Some(mine.as_bytes().to_vec()));
-    check_refused(plan(&dir, "# Mine"), &["README.md", "no YAML front matter"]);
-}
-
-#[test]
 fn what_is_not_part_of_an_artefact_is_refused_by_name() {
+    let check = |name: &str, make: &dyn Fn(&Path), expected: &str| {
+        let root = tempfile::tempdir().unwrap();
+        let dir = model_dir(root.path());
+        make(&dir.join(name));
+        check_refused(plan(&dir, CARD), &[name, expected]);
+    };
     for (name, content, expected) in [
         ("pytorch_model.bin", &b"PK\x03\x04"[..], "pickle"),
         ("state.pt", b"", "pickle"),
@@ -46,15 +38,9 @@ fn what_is_not_part_of_an_artefact_is_refused_by_name() {
         (".env", b"HF_TOKEN=hf_secret", "not part of an artefact"),
         ("more.safetensors", b"half", "fewer than"),
     ] {
-        let root = tempfile::tempdir().unwrap();
-        let dir = model_dir(root.path());
-        fs::write(dir.join(name), content).unwrap();
-        check_refused(plan(&dir, CARD), &[name, expected]);
+        check(name, &|path| fs::write(path, content).unwrap(), expected);
     }
-    let root = tempfile::tempdir().unwrap();
-    let dir = model_dir(root.path());
-    fs::create_dir(dir.join("more")).unwrap();
-    check_refused(plan(&dir, CARD), &["more", "not part"]);
+    check("more", &|path| fs::create_dir(path).unwrap(), "not part");
 }
 
 #[cfg(unix)]
@@ -69,10 +55,11 @@ fn a_link_that_leads_out_is_refused() {
 }
 
 #[test]
-fn a_broken_artefact_is_refused() {
+fn a_broken_artefact_or_card_is_refused() {
     let root = tempfile::tempdir().unwrap();
     check_refused(plan(root.path(), CARD), &["holds no artefact"]);
     let dir = model_dir(root.path());
+    check_refused(plan(&dir, "# Mine"), &["README.md", "no YAML front matter"]);
     let bytes = fs::read(dir.join(MODEL_FILE)).unwrap();
     fs::write(dir.join(MODEL_FILE), &bytes[..bytes.len() - 1]).unwrap();
     check_refused(plan(&dir, CARD), &[MODEL_FILE]);

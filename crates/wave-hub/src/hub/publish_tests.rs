@@ -2,9 +2,10 @@ use std::fs;
 
 use super::*;
 use crate::hub::tests::{
-    CARD, COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
+    CARD, COMMIT, FakeHub, Fault, Host, Seen, TOKEN, XET_TOKEN, model_dir, quiet,
+    with_a_home_of_its_own,
 };
-use crate::testing::check_refused;
+use crate::testing::{check_refused, check_text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -35,23 +36,16 @@ fn setting() -> (tempfile::TempDir, std::path::PathBuf, FakeHub, HubSettings) {
 fn committed(hub: &FakeHub, path: &str) -> (Vec<Value>, Value) {
     let commits = hub.state().commits.clone();
     assert_eq!(commits.len(), 1);
-    let lines = commits[0].lines();
-    let lines: Vec<Value> = lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let parse = |line| serde_json::from_str(line).unwrap();
+    let lines: Vec<Value> = commits[0].lines().map(parse).collect();
     let line = lines.iter().find(|line| line["value"]["path"] == path);
     (lines.clone(), line.unwrap().clone())
 }
 
 /// The order in which requests with these in their path came.
 fn order<'a>(hub: &FakeHub, parts: &[&'a str]) -> Vec<&'a str> {
-    let state = hub.state();
-    let part = |path: &str| parts.iter().find(|part| path.contains(**part)).copied();
-    let mut order: Vec<_> = state
-        .seen
-        .iter()
-        .filter_map(|seen| part(&seen.path))
-        .collect();
+    let part = |seen: &Seen| parts.iter().find(|at| seen.path.contains(**at)).copied();
+    let mut order: Vec<_> = hub.state().seen.iter().filter_map(part).collect();
     order.dedup();
     order
 }
@@ -87,48 +81,33 @@ fn a_model_is_published_as_one_commit_its_weights_by_xet_and_its_text_in_it() {
     for (name, text) in [("README.md", options.card), ("config.json", config)] {
         let (_, line) = committed(&hub, name);
         let content = BASE64.decode(line["value"]["content"].as_str().unwrap());
-        assert_eq!(
-            (&line["key"], content.unwrap()),
-            (&json!("file"), text.into())
-        );
+        assert_eq!(line["key"], "file");
+        assert_eq!(content.unwrap(), text.as_bytes());
     }
-    // Content goes first, under Xet's own token; the server in between looks at it.
-    let steps = [
-        "create",
-        "batch",
-        "xet-write-token",
-        "/v1/xorbs/default/",
-        "/v1/shards",
-        "commit/main",
-    ];
+    // Content goes first, under Xet's own token.
+    let steps = "create batch xet-write-token /v1/xorbs/default/ /v1/shards commit/main";
+    let steps: Vec<&str> = steps.split(' ').collect();
     assert_eq!(order(&hub, &steps), steps);
-    let state = hub.state();
-    let seen = state.seen.iter();
-    let xorbs = seen.filter(|seen| seen.path.starts_with("/v1/xorbs/default/"));
-    let sent: usize = xorbs.map(|seen| seen.body.len()).sum();
-    assert!(sent > 1000, "{sent} bytes of 4,000 that count up");
-    for seen in &state.seen {
-        let token = seen.headers.get("authorization").unwrap();
-        let of_host = match seen.host {
+    let mut sent = 0;
+    for seen in &hub.state().seen {
+        if seen.path.starts_with("/v1/xorbs/default/") {
+            sent += seen.body.len();
+        }
+        let token = match seen.host {
             Host::Xet => XET_TOKEN,
             _ => TOKEN,
         };
-        assert!(token.ends_with(of_host));
+        assert!(seen.headers["authorization"].ends_with(token));
     }
+    assert!(sent > 1000, "{sent} bytes of 4,000 that count up");
 }
 
-#[test]
-fn a_storage_that_fails_is_told_and_nothing_is_committed() {
-    let (root, dir, hub, settings) = setting();
-    if !with_a_home_of_its_own(root.path(), "a_storage_that_fails_is_told") {
-        return;
-    }
-    for _ in 0..20 {
-        hub.fault("/v1/xorbs/", Fault::Status(403, &[], "no room".to_owned()));
-    }
-    let error = send(&settings, &dir, &options()).unwrap_err();
+/// Asserts that nothing is committed, and that the error holds each of `parts` and no token.
+#[track_caller]
+fn check_failed(hub: &FakeHub, settings: &HubSettings, dir: &Path, parts: &[&str]) {
+    let error = send(settings, dir, &options()).unwrap_err();
     let text = format!("{error} {error:?}");
-    assert!(text.contains("o/n: ") && text.contains("Xet"), "{text}");
+    check_text(&text, parts);
     assert!(!text.contains(TOKEN) && !text.contains(XET_TOKEN), "{text}");
     assert!(hub.state().commits.is_empty());
 }
@@ -138,10 +117,8 @@ fn a_hub_without_xet_is_refused_before_anything_is_sent() {
     for transfer in ["basic", "multipart"] {
         let (_root, dir, hub, settings) = setting();
         hub.state().transfer = Some(transfer);
-        check_refused(
-            send(&settings, &dir, &options()),
-            &["o/n", transfer, "expected Xet", "hf upload"],
-        );
+        let parts = ["o/n", transfer, "expected Xet", "hf upload"];
+        check_refused(send(&settings, &dir, &options()), &parts);
         assert!(hub.state().commits.is_empty());
         assert_eq!(hub.count("preupload"), 0);
     }
@@ -160,35 +137,25 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     send(&settings, &dir, &options).unwrap();
     assert_eq!(hub.state().branches, ["main", "v2"]);
     assert_eq!(hub.count("POST /api/models/o/n/commit/v2"), 1);
-    let batches = |hub: &FakeHub| {
-        let state = hub.state();
-        let batches = state
-            .seen
-            .iter()
-            .filter(|seen| seen.path.contains("objects/batch"));
-        let of = |seen: &crate::hub::tests::Seen| {
-            let request: Value = serde_json::from_slice(&seen.body).unwrap();
-            request.get("ref").cloned()
-        };
-        batches.map(of).collect::<Vec<_>>()
+    let batches = || {
+        let mut seen = hub.state().seen.clone();
+        seen.retain(|seen| seen.path.contains("objects/batch"));
+        let body = |seen: &Seen| serde_json::from_slice::<Value>(&seen.body).unwrap();
+        let named = |seen: &Seen| body(seen).get("ref").cloned();
+        seen.iter().map(named).collect::<Vec<_>>()
     };
     let named = Some(json!({ "name": "v2" }));
-    assert_eq!(batches(&hub), [named.clone(), named]);
+    assert_eq!(batches(), [named.clone(), named]);
 
     options.create_pr = true;
-    check_refused(
-        send(&settings, &dir, &options),
-        &["v2", "to main only", "omit the branch"],
-    );
+    let parts = ["v2", "to main only", "omit the branch"];
+    check_refused(send(&settings, &dir, &options), &parts);
     options.revision = None;
     let published = send(&settings, &dir, &options).unwrap();
-    assert_eq!(
-        published.url,
-        Some(format!("{}/o/n/discussions/7", hub.url))
-    );
+    let proposed = format!("{}/o/n/discussions/7", hub.url);
+    assert_eq!(published.url, Some(proposed));
     // Nothing asks for write access to main.
-    let before_it = batches(&hub)[2].clone();
-    assert_eq!(before_it, None);
+    assert_eq!(batches()[2], None);
     assert_eq!(hub.count("xet-write-token/refs%2Fpr%2F7"), 1);
     assert_eq!(hub.count("commit/refs%2Fpr%2F7"), 1);
     assert_eq!(hub.count("main"), 0);
@@ -197,33 +164,13 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
 }
 
 #[test]
-fn a_dry_run_needs_no_hub_and_no_token() {
-    let (_root, dir, hub, mut settings) = setting();
-    settings.token = None;
-    settings.offline = true;
-    let options = PublishOptions {
-        dry_run: true,
-        ..options()
-    };
-    let published = send(&settings, &dir, &options).unwrap();
-    assert_eq!(published, plan(&dir, CARD).unwrap());
-    assert_eq!((published.commit, published.url), (None, None));
-    assert_eq!(hub.count(""), 0);
-}
-
-#[test]
-fn without_token_network_or_a_clean_directory_nothing_is_sent() {
+fn without_token_network_or_a_clean_directory_nothing_is_sent_and_a_dry_run_needs_none() {
     let (_root, dir, hub, settings) = setting();
     let options = options();
-    let anonymous = HubSettings {
-        token: None,
-        ..settings.clone()
-    };
+    let (mut anonymous, mut offline) = (settings.clone(), settings.clone());
+    anonymous.token = None;
     check_refused(send(&anonymous, &dir, &options), &["HF_TOKEN"]);
-    let offline = HubSettings {
-        offline: true,
-        ..settings.clone()
-    };
+    offline.offline = true;
     check_refused(send(&offline, &dir, &options), &["HF_HUB_OFFLINE"]);
     let leak = PublishOptions {
         card: format!("---\nlicense: mit\n---\n\nUse {TOKEN}\n"),
@@ -232,62 +179,58 @@ fn without_token_network_or_a_clean_directory_nothing_is_sent() {
     let error = send(&settings, &dir, &leak).unwrap_err();
     assert!(!error.to_string().contains(TOKEN));
     check_refused::<()>(Err(error), &["README.md", "holds the hub's token"]);
+    let (mut dry, mut unable) = (options.clone(), offline);
+    dry.dry_run = true;
+    unable.token = None;
+    let planned = send(&unable, &dir, &dry).unwrap();
+    assert_eq!(planned, plan(&dir, CARD).unwrap());
+    assert_eq!((planned.commit, planned.url), (None, None));
     fs::write(dir.join("optimiser.pt"), "x").unwrap();
     check_refused(send(&settings, &dir, &options), &["optimiser.pt"]);
     assert_eq!(hub.count(""), 0);
 }
 
 #[test]
-fn trouble_that_passes_is_waited_out() {
-    let (root, dir, hub, mut settings) = setting();
-    if !with_a_home_of_its_own(root.path(), "publish::tests::trouble_that_passes") {
-        return;
-    }
-    // A commit is tried again as a whole.
-    settings.attempts = 5;
-    for at in [
-        "GET /api/models",
-        "preupload",
-        "batch",
-        "xet-write-token",
-        "commit",
-    ] {
-        hub.fault(
-            at,
-            Fault::Status(503, &[("retry-after", "0")], String::new()),
-        );
-    }
-    send(&settings, &dir, &options()).unwrap();
-    assert_eq!(hub.state().commits.len(), 1);
-}
-
-#[test]
-fn refusals_are_explained_keep_the_secret_and_commit_nothing() {
-    let root = tempfile::tempdir().unwrap();
+fn refusals_are_explained_and_commit_nothing_and_trouble_that_passes_is_waited_out() {
+    let (root, dir, hub, settings) = setting();
     if !with_a_home_of_its_own(root.path(), "publish::tests::refusals_are_explained") {
         return;
     }
+    // Before its storage has anything: content that it has is not sent again.
+    for _ in 0..20 {
+        hub.fault("/v1/xorbs/", Fault::Status(403, &[], "no room".to_owned()));
+    }
+    check_failed(&hub, &settings, &dir, &["o/n: ", "Xet"]);
     for (at, status, expected) in [
         ("repos/create", 403, "not permitted to do this"),
         ("preupload", 401, "does not accept the token"),
         ("batch", 413, "smaller"),
         ("xet-write-token", 403, "not permitted to do this"),
-        (
-            "commit",
-            409,
-            "changed the repository in the meantime (409)",
-        ),
+        ("commit", 409, "repository in the meantime (409)"),
         ("commit", 412, "(412)"),
         ("commit", 400, "refused (400)"),
     ] {
         let (_root, dir, hub, settings) = setting();
         let said = format!("because of {TOKEN}");
         hub.fault(at, Fault::Status(status, &[], said));
-        let error = send(&settings, &dir, &options()).unwrap_err();
-        let text = format!("{error} {error:?}");
-        assert!(text.contains(expected), "{at}: {text}");
-        assert!(text.contains("because of [token]"), "{at}: {text}");
-        assert!(!text.contains(TOKEN), "{text}");
-        assert!(hub.state().commits.is_empty());
+        let parts = [expected, "because of [token]"];
+        check_failed(&hub, &settings, &dir, &parts);
     }
+
+    // A commit is tried again as a whole.
+    let (_root, dir, hub, mut settings) = setting();
+    settings.attempts = 5;
+    let passing = [
+        "GET /api/models",
+        "preupload",
+        "batch",
+        "xet-write-token",
+        "commit",
+    ];
+    for at in passing {
+        let wait = &[("retry-after", "0")];
+        hub.fault(at, Fault::Status(503, wait, String::new()));
+    }
+    send(&settings, &dir, &options()).unwrap();
+    assert_eq!(hub.state().commits.len(), 1);
 }

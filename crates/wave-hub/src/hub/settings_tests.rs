@@ -48,12 +48,7 @@ fn nonsense_is_refused_without_repeating_it() {
     let error = from(&[("HOME", "/h"), ("HF_TOKEN", secret)]).unwrap_err();
     assert!(!error.to_string().contains("ret;"));
     check_refused::<()>(Err(error), &["HF_TOKEN", "not a token"]);
-    for endpoint in [
-        "huggingface.co",
-        "ftp://h",
-        "https://",
-        "https://user:hf_secret@h",
-    ] {
+    for endpoint in ["h.co", "ftp://h", "https://", "https://u:hf_secret@h"] {
         let error = from(&[("HOME", "/h"), ("HF_ENDPOINT", endpoint)]).unwrap_err();
         assert!(!error.to_string().contains("hf_secret"));
         check_refused::<()>(Err(error), &["HF_ENDPOINT", "https://HOST"]);

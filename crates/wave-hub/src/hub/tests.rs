@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::pull::git_hash;
 use super::{HubSettings, OnProgress, Token};
-use crate::testing::weights;
+use crate::testing::{names, weights};
 use crate::{FloatType, sha256_hex, write_model};
 
 pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
@@ -41,10 +41,8 @@ pub(crate) fn with_a_home_of_its_own(root: &Path, name: &str) -> bool {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
     false
 }
 
@@ -126,8 +124,7 @@ pub(crate) struct FakeHub {
 }
 
 /// The addresses of the hub, its storage and Xet's.
-#[derive(Clone)]
-struct Urls([String; 3]);
+type Urls = [String; 3];
 
 struct Reply {
     status: u16,
@@ -147,7 +144,7 @@ impl FakeHub {
             (listener, format!("http://127.0.0.1:{port}"))
         };
         let ((hub, url), (storage, storage_url), (xet, xet_url)) = (bind(), bind(), bind());
-        let urls = Urls([url.clone(), storage_url, xet_url]);
+        let urls = [url.clone(), storage_url, xet_url];
         for (listener, host) in [(hub, Host::Hub), (storage, Host::Storage), (xet, Host::Xet)] {
             let (state, urls) = (state.clone(), urls.clone());
             std::thread::spawn(move || {
@@ -163,10 +160,8 @@ impl FakeHub {
     /// A hub whose repository `o/n` holds the files of `dir`.
     pub(crate) fn holding(dir: &Path) -> Self {
         let hub = Self::new();
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().into_string().unwrap();
-            let bytes = std::fs::read(entry.path()).unwrap();
+        for name in names(dir) {
+            let bytes = std::fs::read(dir.join(&name)).unwrap();
             hub.state().files.insert(name, bytes);
         }
         hub.state().exists = true;
@@ -260,13 +255,11 @@ fn read(stream: &TcpStream, host: Host) -> Option<Seen> {
 
 /// Sends a reply, with at most `kept` bytes of its body.
 fn write(mut stream: TcpStream, reply: &Reply, kept: usize) {
-    let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
+    let (status, length) = (reply.status, reply.body.len());
+    let mut text = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n");
+    text += &format!("content-length: {length}\r\n");
     for (name, value) in &reply.headers {
         text += &format!("{name}: {value}\r\n");
-    }
-    let mut names = reply.headers.iter().map(|(name, _)| name);
-    if !names.any(|name| name == "content-length") {
-        text += &format!("content-length: {}\r\n", reply.body.len());
     }
     let body = &reply.body[..kept.min(reply.body.len())];
     let _ = stream.write_all(&[text.as_bytes(), b"\r\n", body].concat());
@@ -293,7 +286,7 @@ fn header(name: &str, value: impl ToString) -> (String, String) {
 }
 
 fn answer(state: &mut State, seen: &Seen, urls: &Urls) -> Reply {
-    let Urls([hub, storage, xet]) = urls;
+    let [hub, storage, xet] = urls;
     let path = seen.path.split('?').next().unwrap();
     let path = &*path.replace("%2F", "/");
     let token = seen.headers.get("authorization");
@@ -308,10 +301,8 @@ fn answer(state: &mut State, seen: &Seen, urls: &Urls) -> Reply {
     }
     if path == "/api/repos/create" {
         let request: Value = serde_json::from_slice(&seen.body).unwrap();
-        assert_eq!(
-            (&request["organization"], &request["name"]),
-            (&json!("o"), &json!("n"))
-        );
+        assert_eq!(request["organization"], "o");
+        assert_eq!(request["name"], "n");
         state.exists = true;
         state.private = request["private"].as_bool();
         return ok(json!({ "url": format!("{hub}/o/n") }));
@@ -384,59 +375,47 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, storage: &str) -> Re
         return ok(json!({ "transfer": transfer, "objects": request["objects"] }));
     }
     let path = path.strip_prefix("/datasets").unwrap_or(path);
-    let Some(name) = path.strip_prefix(&format!("/o/n/resolve/{COMMIT}/")) else {
+    let name = path.strip_prefix(&format!("/o/n/resolve/{COMMIT}/"));
+    let Some((name, content)) = name.and_then(|name| state.files.get_key_value(name)) else {
         return status(404);
-    };
-    let Some(content) = state.files.get(name) else {
-        return status(404);
-    };
-    let case = |sum: String| match state.upper {
-        true => sum.to_ascii_uppercase(),
-        false => sum,
     };
     let large = [".safetensors", ".parquet", ".tar"];
-    if large.iter().any(|ending| name.ends_with(ending)) {
-        let mut headers = vec![
-            header("location", format!("{storage}/get/{name}?signature=secret")),
-            header("etag", "\"of-the-redirect\""),
-            header(
-                "x-linked-etag",
-                format!("\"{}\"", case(sha256_hex(content))),
-            ),
-            header("x-linked-size", content.len()),
-            header("x-repo-commit", COMMIT),
-            header("content-length", 0),
-        ];
-        if state.xet {
-            headers.push(header("x-xet-hash", "5".repeat(64)));
-        }
-        return Reply {
-            headers,
-            ..status(302)
-        };
+    let large = large.iter().any(|ending| name.ends_with(ending));
+    let mut sum = match large {
+        true => sha256_hex(content),
+        false => git_hash(content),
+    };
+    if state.upper {
+        sum = sum.to_ascii_uppercase();
     }
-    Reply {
-        status: 200,
-        headers: vec![
-            header("etag", format!("W/\"{}\"", case(git_hash(content)))),
-            header("x-repo-commit", COMMIT),
-            header("content-length", content.len()),
-        ],
-        body: content.clone(),
+    let mut reply = status(200);
+    reply.headers.push(header("x-repo-commit", COMMIT));
+    if !large {
+        reply.headers.push(header("etag", format!("W/\"{sum}\"")));
+        reply.body = content.clone();
+        return reply;
     }
+    reply.status = 302;
+    reply.headers.extend([
+        header("location", format!("{storage}/get/{name}?signature=secret")),
+        header("etag", "\"of-the-redirect\""),
+        header("x-linked-etag", format!("\"{sum}\"")),
+        header("x-linked-size", content.len()),
+    ]);
+    if state.xet {
+        reply.headers.push(header("x-xet-hash", "5".repeat(64)));
+    }
+    reply
 }
 
 /// The host of large files, which must not see the token.
 fn answer_storage(state: &mut State, seen: &Seen, path: &str) -> Reply {
-    assert!(
-        !seen.headers.contains_key("authorization"),
-        "a token for the storage"
-    );
+    let token = seen.headers.get("authorization");
+    assert_eq!(token, None, "a token for the storage");
     let name = path.strip_prefix("/get/").unwrap();
-    Reply {
-        body: state.files[name].clone(),
-        ..status(200)
-    }
+    let mut reply = status(200);
+    reply.body = state.files[name].clone();
+    reply
 }
 
 /// Xet's storage: uploads without grants, shards by the older of two ways, no downloads.

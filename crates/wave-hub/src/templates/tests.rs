@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{check_equal, check_refused, check_text, counting, names, weights};
+use crate::testing::{check_equal, check_refused, check_text, counting, names};
 
 /// Two sets: the attention parts share one. Template size 4, two anchors.
 fn config() -> TemplateConfig {
@@ -23,27 +23,44 @@ fn config() -> TemplateConfig {
     serde_json::from_value(json).unwrap()
 }
 
-fn some_weights() -> Weights {
-    weights(&[
-        ("templates.attention", &[3, 4, 4]),
-        ("templates.mlp", &[5, 4, 4]),
-        ("bank.0.qkv", &[3, 6, 2]),
-        ("bank.1.qkv", &[3, 6, 2]),
-        ("bank.0.proj", &[3, 2, 2]),
-        ("bank.1.proj", &[3, 2, 2]),
-        ("bank.0.fc1", &[5, 8, 2]),
-        ("bank.1.fc1", &[5, 8, 2]),
-        ("bank.0.fc2", &[5, 2, 8]),
-        ("bank.1.fc2", &[5, 2, 8]),
-        ("auxiliary.head.weight", &[2, 8]),
-    ])
+/// The tensors of a level of width 4 `n` with three templates of attention and `mlp` of the other kind.
+fn level_weights(prefix: &str, n: usize, mlp: usize) -> Weights {
+    let mut shapes = vec![
+        ("templates.attention".to_owned(), vec![3, 4, 4]),
+        ("templates.mlp".to_owned(), vec![mlp, 4, 4]),
+        ("auxiliary.head.weight".to_owned(), vec![2, 4 * n]),
+    ];
+    for k in 0..2 {
+        shapes.extend([
+            (format!("bank.{k}.qkv"), vec![3, 3 * n, n]),
+            (format!("bank.{k}.proj"), vec![3, n, n]),
+            (format!("bank.{k}.fc1"), vec![mlp, 4 * n, n]),
+            (format!("bank.{k}.fc2"), vec![mlp, n, 4 * n]),
+        ]);
+    }
+    let all = shapes.into_iter();
+    all.map(|(name, shape)| (format!("{prefix}{name}"), counting(&shape)))
+        .collect()
 }
 
-/// `weights` with another tensor, or none, of that name.
-fn changed(mut weights: Weights, name: &str, shape: Option<&[usize]>) -> Weights {
+fn some_weights() -> Weights {
+    level_weights("", 2, 5)
+}
+
+/// Asserts that `weights` with another tensor, or none, of that name are not written.
+#[track_caller]
+fn check_not_written(
+    (config, weights): (&TemplateConfig, &Weights),
+    (name, shape, expected): (&str, Option<&[usize]>, &str),
+) {
+    let mut weights = weights.clone();
     weights.remove(name);
     weights.extend(shape.map(|shape| (name.to_owned(), counting(shape))));
-    weights
+    let root = tempfile::tempdir().unwrap();
+    let error = write_of(root.path(), config, &weights).unwrap_err();
+    assert!(!error.is_request());
+    check_text(&error.to_string(), &[expected]);
+    assert!(names(root.path()).is_empty());
 }
 
 fn write_of(dir: &Path, config: &TemplateConfig, weights: &Weights) -> Result<(), HubError> {
@@ -68,10 +85,8 @@ fn written_templates_read_back_and_give_the_same_bytes() {
     ];
     assert_eq!(names(&one), files);
     for name in files {
-        assert_eq!(
-            fs::read(one.join(name)).unwrap(),
-            fs::read(two.join(name)).unwrap()
-        );
+        let [first, second] = [&one, &two].map(|dir| fs::read(dir.join(name)).unwrap());
+        assert_eq!(first, second);
     }
     let (read, read_weights) = read_templates(&one).unwrap();
     assert_eq!(read, config());
@@ -86,11 +101,8 @@ fn what_is_missing_is_said() {
     check_refused(read_templates(&dir), &["no such directory"]);
     write(&dir);
     fs::remove_file(dir.join(TEMPLATES_FILE)).unwrap();
-    let parts = [
-        "templates.safetensors is missing beside config.json",
-        "condense again",
-    ];
-    check_refused(read_templates(&dir), &parts);
+    let missing = "templates.safetensors is missing beside config.json";
+    check_refused(read_templates(&dir), &[missing, "condense again"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"architecture": "vit"}"#).unwrap();
     let parts = ["is a model directory", "wave condense"];
     check_refused(read_templates(&dir), &parts);
@@ -116,14 +128,13 @@ fn other_format_versions_are_refused() {
     check_config_refused("/format_version 0 => is 0, expected 1", &["make it again"]);
     check_config_refused(r#"/format_version "1" => is "1", expected 1"#, &[]);
     let root = tempfile::tempdir().unwrap();
-    fs::write(root.path().join(CONFIG_FILE), r#"{"kronecker": "tile"}"#).unwrap();
-    check_refused(
-        read_templates(root.path()),
-        &["`format_version` is missing"],
-    );
+    let check = |config: &str, parts: &[&str]| {
+        fs::write(root.path().join(CONFIG_FILE), config).unwrap();
+        check_refused(read_templates(root.path()), parts);
+    };
+    check(r#"{"kronecker": "tile"}"#, &["`format_version` is missing"]);
     // A later version may have another format: the error only says that it is later.
-    fs::write(root.path().join(CONFIG_FILE), r#"{"format_version": 9}"#).unwrap();
-    check_refused(read_templates(root.path()), &["is 9, expected 1", "newer"]);
+    check(r#"{"format_version": 9}"#, &["is 9, expected 1", "newer"]);
 }
 
 #[test]
@@ -162,30 +173,16 @@ fn a_config_that_contradicts_the_file_is_refused_by_tensor() {
 
 #[test]
 fn weights_that_contradict_the_config_are_not_written() {
-    let root = tempfile::tempdir().unwrap();
-    let refused = |name: &str, shape: Option<&[usize]>, expected: &str| {
-        let weights = changed(some_weights(), name, shape);
-        let error = write_of(root.path(), &config(), &weights).unwrap_err();
-        assert!(!error.is_request());
-        check_text(&error.to_string(), &[expected]);
-        assert!(names(root.path()).is_empty());
-    };
-    refused("templates.mlp", None, "`templates.mlp` is missing");
-    refused("bank.1.qkv", None, "`bank.1.qkv` is missing");
-    refused("bank.1.qkv", Some(&[3, 6, 4]), "unlike `bank.0.qkv`");
-    refused(
-        "bank.0.qkv",
-        Some(&[3, 12]),
-        "`bank.0.qkv` has shape [3, 12]",
-    );
-    refused("bank.0.qkv", Some(&[3, 0, 2]), "`bank.0.qkv` has shape");
-    refused("bank.0.fc3", Some(&[1]), "`bank.0.fc3`, which");
-    refused("templates.more", Some(&[1]), "`templates.more`, which");
-
-    let mut unknown = config();
-    unknown.accuracies[0].top1 = f64::NAN;
-    assert!(write_of(root.path(), &unknown, &some_weights()).is_err());
-    assert!(names(root.path()).is_empty());
+    for case in [
+        ("templates.mlp", None, "`templates.mlp` is missing"),
+        ("bank.1.qkv", Some(&[3, 6, 4][..]), "unlike `bank.0.qkv`"),
+        ("bank.0.qkv", Some(&[3, 12]), "has shape [3, 12]"),
+        ("bank.0.qkv", Some(&[3, 0, 2]), "`bank.0.qkv` has shape"),
+        ("bank.0.fc3", Some(&[1]), "`bank.0.fc3`, which"),
+        ("templates.more", Some(&[1]), "`templates.more`, which"),
+    ] {
+        check_not_written((&config(), &some_weights()), case);
+    }
 }
 
 #[test]
@@ -198,39 +195,22 @@ fn smaller_levels_have_tensors_of_their_own() {
     };
     config.levels = vec![level(1, 4, 2), level(2, 8, 5)];
     let mut weights = some_weights();
-    let small = crate::testing::weights(&[
-        ("levels.0.templates.attention", &[3, 4, 4]),
-        ("levels.0.templates.mlp", &[2, 4, 4]),
-        ("levels.0.bank.0.qkv", &[3, 3, 1]),
-        ("levels.0.bank.1.qkv", &[3, 3, 1]),
-        ("levels.0.bank.0.proj", &[3, 1, 1]),
-        ("levels.0.bank.1.proj", &[3, 1, 1]),
-        ("levels.0.bank.0.fc1", &[2, 4, 1]),
-        ("levels.0.bank.1.fc1", &[2, 4, 1]),
-        ("levels.0.bank.0.fc2", &[2, 1, 4]),
-        ("levels.0.bank.1.fc2", &[2, 1, 4]),
-        ("levels.0.auxiliary.head.weight", &[2, 4]),
-    ]);
-    weights.extend(small);
+    weights.extend(level_weights("levels.0.", 1, 2));
     let root = tempfile::tempdir().unwrap();
     write_of(root.path(), &config, &weights).unwrap();
     let (read, read_weights) = read_templates(root.path()).unwrap();
     assert_eq!(read, config);
     check_equal(&read_weights, &weights);
 
-    let refused = |name: &str, shape: Option<&[usize]>, expected: &str| {
-        let weights = changed(weights.clone(), name, shape);
-        let written = write_of(root.path(), &config, &weights);
-        check_text(&written.unwrap_err().to_string(), &[expected]);
-    };
-    let name = "levels.0.templates.mlp";
-    refused(name, None, "`levels.0.templates.mlp` is missing");
-    refused(name, Some(&[5, 4, 4]), "says [2, 4, 4]");
-    let unlike = "unlike `levels.0.bank.0.fc1`";
-    refused("levels.0.bank.1.fc1", Some(&[2, 3, 1]), unlike);
-    for stranger in ["levels.0.bank.2.fc1", "levels.1.auxiliary.head.weight"] {
-        let expected = format!("`{stranger}`, which");
-        refused(stranger, Some(&[2, 4, 1]), &expected);
+    let (mlp, stranger) = ("levels.0.templates.mlp", "levels.1.auxiliary.head.weight");
+    for case in [
+        (mlp, None, "`levels.0.templates.mlp` is missing"),
+        (mlp, Some(&[5, 4, 4][..]), "says [2, 4, 4]"),
+        ("levels.0.bank.1.fc1", Some(&[2, 3, 1]), "unlike `levels.0"),
+        ("levels.0.bank.2.fc1", Some(&[2, 4, 1]), "2.fc1`, which"),
+        (stranger, Some(&[2, 4, 1]), "head.weight`, which"),
+    ] {
+        check_not_written((&config, &weights), case);
     }
 }
 
@@ -241,10 +221,8 @@ fn templates_of_zeros_are_refused() {
     let zeros = weights["templates.mlp"].zeros_like().unwrap();
     weights.insert("templates.mlp".into(), zeros);
     write_of(root.path(), &config(), &weights).unwrap();
-    check_refused(
-        read_templates(root.path()),
-        &["templates.safetensors", "`templates.mlp` is 0 everywhere"],
-    );
+    let parts = ["templates.safetensors", "`templates.mlp` is 0 everywhere"];
+    check_refused(read_templates(root.path()), &parts);
 }
 
 #[test]

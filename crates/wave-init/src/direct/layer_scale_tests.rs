@@ -20,9 +20,8 @@ fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
     let (target, d) = (shape(2, 16), 16);
     let scaled = |gamma| {
         let choices = with(gamma, false);
-        try_start("layerscale", &target, &[], &choices)
-            .unwrap()
-            .weights
+        let start = try_start("layerscale", &target, &[], &choices);
+        start.unwrap().weights
     };
     let (plain, quarter) = (scaled(1.0), scaled(0.25));
     let mimetic = start("mimetic", &target, &[]).weights;
@@ -30,12 +29,10 @@ fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
         let qkv = format!("blocks.{l}.attn.qkv.weight");
         let qk = |weights: &Weights| weights[&qkv].narrow(0, 0, 2 * d).unwrap();
         assert_same("qk", &qk(&quarter), &qk(&mimetic));
-        let (proj, fc2) = (
-            format!("blocks.{l}.attn.proj.weight"),
-            format!("blocks.{l}.mlp.fc2.weight"),
-        );
-        let expected = |name: &str| (&plain[name] * 0.25).unwrap();
-        assert_same("proj", &quarter[&proj], &expected(&proj));
+        let proj = format!("blocks.{l}.attn.proj.weight");
+        let expected = (&plain[&proj] * 0.25).unwrap();
+        assert_same("proj", &quarter[&proj], &expected);
+        let fc2 = format!("blocks.{l}.mlp.fc2.weight");
         assert_same("fc2", &quarter[&fc2], &plain[&fc2]);
     }
     assert_same("positions", &quarter["pos_embed"], &mimetic["pos_embed"]);
@@ -64,11 +61,9 @@ fn scales_outside_the_range_are_refused() {
         (0.0, true, 2, "from 0.001 to 1"),
         (0.3, true, 12, "from 0.317 to 1"), // >>> 1e6 ** (-1 / 12)
     ] {
-        let choices = with(gamma, form);
-        check_refused(
-            try_start("layerscale", &shape(depth, 16), &[], &choices),
-            needle,
-        );
+        let target = shape(depth, 16);
+        let start = try_start("layerscale", &target, &[], &with(gamma, form));
+        check_refused(start, needle);
     }
 }
 
@@ -81,9 +76,8 @@ fn scaled_skips(shape: &VitShape, weights: &Weights, gamma: f64) -> Vec<f32> {
         let variance = x.sqr().unwrap().mean_keepdim(D::Minus1).unwrap();
         let x = x.broadcast_div(&(variance + shape.norm_eps).unwrap().sqrt().unwrap());
         let x = x.unwrap().broadcast_mul(w(&format!("{name}.weight")));
+        let x = x.unwrap().broadcast_add(w(&format!("{name}.bias")));
         x.unwrap()
-            .broadcast_add(w(&format!("{name}.bias")))
-            .unwrap()
     };
     let linear = |x: &Tensor, name: &str| {
         let weight = w(&format!("{name}.weight")).t().unwrap();

@@ -44,28 +44,8 @@ fn mimetic_attention_may_be_the_rest() {
     let alone = shifted(MlpMean::Eq2 { b: 2.0 });
     for (name, tensor) in &joined {
         let mlp = name.contains("mlp");
-        assert_same(
-            name,
-            tensor,
-            if mlp { &alone[name] } else { &mimetic[name] },
-        );
-    }
-}
-
-#[test]
-fn only_the_first_mlp_matrix_is_shifted_by_identical_rows() {
-    let (plain, usual) = (shifted(MlpMean::None), shifted(MlpMean::Eq1 { sigma: 0.5 }));
-    for (name, tensor) in &usual {
-        if !name.ends_with("fc1.weight") {
-            assert_same(name, tensor, &plain[name]);
-            continue;
-        }
-        let change = (tensor - &plain[name]).unwrap();
-        let first = values(&change.get(0).unwrap());
-        assert!(first.iter().any(|x| x.abs() > 1e-3));
-        for row in 1..change.dim(0).unwrap() {
-            assert_close(&values(&change.get(row).unwrap()), &first, 1e-6);
-        }
+        let expected = if mlp { &alone[name] } else { &mimetic[name] };
+        assert_same(name, tensor, expected);
     }
 }
 
@@ -88,9 +68,6 @@ fn equation_2_keeps_the_function_behind_fresh_norms() {
     let one = logits(&target, &shifted(MlpMean::Eq2 { b: 0.5 }));
     let stripes = logits(&target, &shifted(MlpMean::Eq1 { sigma: 0.5 }));
     assert_close(&one, &plain, 1e-4);
-    let differ = stripes
-        .iter()
-        .zip(&plain)
-        .any(|(a, b)| (a - b).abs() > 1e-2);
-    assert!(differ, "{stripes:?} {plain:?}");
+    let mut pairs = stripes.iter().zip(&plain);
+    assert!(pairs.any(|(a, b)| (a - b).abs() > 1e-2), "{stripes:?}");
 }

@@ -4,7 +4,6 @@ use super::*;
 use crate::mean_shift::MlpMean;
 use crate::testing::{assert_same, changed, values};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 
 /// 4 x 4 patches and 200 hidden channels.
 const ODD: VitShape = VitShape {
@@ -41,20 +40,16 @@ fn std(tensor: &Tensor) -> f64 {
 }
 
 fn largest(tensor: &Tensor) -> f64 {
-    values(tensor)
-        .iter()
-        .fold(0.0, |a, x| f64::from(x.abs()).max(a))
+    let values = values(tensor).into_iter();
+    values.fold(0.0, |a, x| f64::from(x.abs()).max(a))
 }
 
 /// Initialises `dims` by `method` and asserts the standard deviations of the named tensors to within 5%.
 fn check_stds(method: DirectMethod, expected: &[(&str, f64)]) {
     let weights = initialise(&ODD, method, &Choices::default(), 0).unwrap();
     for (name, expected) in expected {
-        let found = std(&weights[*name]);
-        assert!(
-            (found / expected - 1.0).abs() < 0.05,
-            "{method:?} {name}: {found}, not {expected}"
-        );
+        let ratio = std(&weights[*name]) / expected;
+        assert!((ratio - 1.0).abs() < 0.05, "{method:?} {name}: {ratio}");
     }
     for (name, tensor) in &weights {
         let constant = match name {
@@ -63,96 +58,51 @@ fn check_stds(method: DirectMethod, expected: &[(&str, f64)]) {
             n if n.ends_with("bias") => 0.0,
             _ => continue,
         };
-        assert!(
-            values(tensor).iter().all(|x| *x == constant),
-            "{method:?} {name}"
-        );
+        let found = values(tensor);
+        assert!(found.iter().all(|x| *x == constant), "{method:?} {name}");
     }
 }
 
 #[test]
-fn every_weight_is_there_in_its_shape() {
-    for class_token in [false, true] {
-        let (d, m) = (ODD.width, ODD.hidden());
-        let mut expected: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        let mut layer = |name: String, weight: Vec<usize>| {
-            expected.insert(format!("{name}.bias"), vec![weight[0]]);
-            expected.insert(format!("{name}.weight"), weight);
-        };
-        layer("patch_embed.proj".into(), vec![d, 3, 7, 7]);
-        layer(if class_token { "norm" } else { "fc_norm" }.into(), vec![d]);
-        layer("head".into(), vec![11, d]);
-        for n in 0..5 {
-            layer(format!("blocks.{n}.norm1"), vec![d]);
-            layer(format!("blocks.{n}.norm2"), vec![d]);
-            layer(format!("blocks.{n}.attn.qkv"), vec![3 * d, d]);
-            layer(format!("blocks.{n}.attn.proj"), vec![d, d]);
-            layer(format!("blocks.{n}.mlp.fc1"), vec![m, d]);
-            layer(format!("blocks.{n}.mlp.fc2"), vec![d, m]);
-        }
-        expected.insert(
-            "pos_embed".into(),
-            vec![1, 16 + usize::from(class_token), d],
-        );
-        if class_token {
-            expected.insert("cls_token".into(), vec![1, 1, d]);
-        }
-        let dims = VitShape { class_token, ..ODD };
-        for method in DirectMethod::ALL {
-            let weights = initialise(&dims, method, &Choices::default(), 0).unwrap();
-            let found: BTreeMap<String, Vec<usize>> = weights
-                .iter()
-                .map(|(name, t)| (name.clone(), t.dims().to_vec()))
-                .collect();
-            assert_eq!(found, expected, "{method:?}");
-            for t in weights.values() {
-                assert!(t.dtype() == DType::F32 && t.is_contiguous());
-                assert!(values(t).iter().all(|x| x.is_finite()));
-            }
-            let total: usize = weights.values().map(Tensor::elem_count).sum();
-            assert_eq!(total, dims.parameter_count());
-        }
+fn matrices_have_the_standard_deviations_of_their_method() {
+    let he = |inputs: f64| (2.0 / inputs).sqrt();
+    let xavier = |out: f64, inp: f64| (2.0 / (out + inp)).sqrt();
+    let pytorch = 1.0 / (3.0f64 * 147.0).sqrt();
+    for (method, [patches, qkv, proj, fc1, fc2]) in [
+        (
+            DirectMethod::He,
+            [he(147.0), he(160.0), he(160.0), he(160.0), he(200.0)],
+        ),
+        (DirectMethod::Timm, [pytorch, 0.02, 0.02, 0.02, 0.02]),
+        (
+            DirectMethod::Xavier,
+            [
+                pytorch,
+                xavier(480.0, 160.0), // qkv is one matrix
+                xavier(160.0, 160.0),
+                xavier(200.0, 160.0),
+                xavier(160.0, 200.0),
+            ],
+        ),
+    ] {
+        let expected = [
+            ("patch_embed.proj.weight", patches),
+            ("blocks.0.attn.qkv.weight", qkv),
+            ("blocks.4.attn.proj.weight", proj),
+            ("blocks.2.mlp.fc1.weight", fc1),
+            ("blocks.2.mlp.fc2.weight", fc2),
+            ("head.weight", 0.02),
+            ("pos_embed", 0.02),
+        ];
+        check_stds(method, &expected);
     }
 }
 
 #[test]
-fn he_follows_the_inputs() {
-    let narrow = (2.0f64 / 160.0).sqrt();
-    check_stds(
-        DirectMethod::He,
-        &[
-            ("patch_embed.proj.weight", (2.0f64 / 147.0).sqrt()),
-            ("blocks.0.attn.qkv.weight", narrow),
-            ("blocks.4.attn.proj.weight", narrow),
-            ("blocks.2.mlp.fc1.weight", narrow),
-            ("blocks.2.mlp.fc2.weight", (2.0f64 / 200.0).sqrt()),
-            ("head.weight", 0.02),
-            ("pos_embed", 0.02),
-        ],
-    );
-}
-
-#[test]
-fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
-    check_stds(
-        DirectMethod::Timm,
-        &[
-            ("patch_embed.proj.weight", 1.0 / (3.0f64 * 147.0).sqrt()),
-            ("blocks.0.attn.qkv.weight", 0.02),
-            ("blocks.4.attn.proj.weight", 0.02),
-            ("blocks.2.mlp.fc1.weight", 0.02),
-            ("blocks.2.mlp.fc2.weight", 0.02),
-            ("head.weight", 0.02),
-            ("pos_embed", 0.02),
-        ],
-    );
-    let weights = initialise(
-        &changed(ODD, |s| s.class_token = true),
-        DirectMethod::Timm,
-        &Choices::default(),
-        0,
-    )
-    .unwrap();
+fn timm_leaves_the_patch_embedding_to_pytorch() {
+    let with_token = changed(ODD, |s| s.class_token = true);
+    let choices = Choices::default();
+    let weights = initialise(&with_token, DirectMethod::Timm, &choices, 0).unwrap();
     for name in ["patch_embed.proj.weight", "patch_embed.proj.bias"] {
         let bound = 1.0 / 147f64.sqrt();
         let found = largest(&weights[name]);
@@ -162,27 +112,12 @@ fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
 }
 
 #[test]
-fn xavier_counts_qkv_as_one_matrix() {
-    let std = |out: f64, inp: f64| (2.0 / (out + inp)).sqrt();
-    check_stds(
-        DirectMethod::Xavier,
-        &[
-            ("patch_embed.proj.weight", 1.0 / (3.0f64 * 147.0).sqrt()),
-            ("blocks.0.attn.qkv.weight", std(480.0, 160.0)),
-            ("blocks.4.attn.proj.weight", std(160.0, 160.0)),
-            ("blocks.2.mlp.fc1.weight", std(200.0, 160.0)),
-            ("blocks.2.mlp.fc2.weight", std(160.0, 200.0)),
-        ],
-    );
+fn xavier_is_uniform() {
     let weights = initialise(&ODD, DirectMethod::Xavier, &Choices::default(), 0).unwrap();
-    let (found, bound) = (
-        largest(&weights["blocks.0.attn.qkv.weight"]),
-        (6.0f64 / 640.0).sqrt(),
-    );
-    assert!(
-        (0.999 * bound..=bound * 1.000001).contains(&found),
-        "{found}"
-    );
+    let found = largest(&weights["blocks.0.attn.qkv.weight"]);
+    let bound = (6.0f64 / 640.0).sqrt();
+    let within = 0.999 * bound..=bound * 1.000001;
+    assert!(within.contains(&found), "{found}");
 }
 
 #[test]
@@ -241,20 +176,6 @@ fn mimetic_leaves_the_rest_to_timm_or_xavier() {
 }
 
 #[test]
-fn sinusoidal_positions_leave_the_class_token_at_zero() {
-    let choices = changed(Choices::default(), |c| {
-        c.positions = Some(Positions::Sinusoidal)
-    });
-    let shape = changed(SMALL, |s| s.class_token = true);
-    let weights = initialise(&shape, DirectMethod::Xavier, &choices, 0).unwrap();
-    let positions = &weights["pos_embed"];
-    let expected = sinusoidal_positions(4, 24, 2.0).unwrap();
-    let rows = |from, n| values(&positions.narrow(1, from, n).unwrap());
-    assert!(rows(0, 1).iter().all(|x| *x == 0.0));
-    assert_eq!(rows(1, 16), values(&expected));
-}
-
-#[test]
 fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
     let with = |mlp_mean| {
         let choices = changed(Choices::default(), |c| c.mlp_mean = Some(mlp_mean));
@@ -295,19 +216,13 @@ fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
             assert_same(name, tensor, &all[name]);
         }
         assert_ne!(bits(&all), bits(&fill(&ODD, 8)), "{method:?}");
-    }
-}
 
-#[test]
-fn layers_and_heads_differ() {
-    for method in DirectMethod::ALL {
-        let weights = initialise(&SMALL, method, &Choices::default(), 0).unwrap();
         for name in ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"] {
-            let layer = |n: usize| values(&weights[&format!("blocks.{n}.{name}.weight")]);
+            let layer = |n: usize| values(&all[&format!("blocks.{n}.{name}.weight")]);
             assert_ne!(layer(0), layer(1), "{method:?} {name}");
         }
-        let qkv = &weights["blocks.0.attn.qkv.weight"];
-        let head = |n: usize| values(&qkv.narrow(0, 8 * n, 8).unwrap());
+        let qkv = &all["blocks.0.attn.qkv.weight"];
+        let head = |n: usize| values(&qkv.narrow(0, 32 * n, 32).unwrap());
         assert_ne!(head(0), head(1), "{method:?}");
     }
 }
@@ -322,7 +237,7 @@ fn check_refused(dims: VitShape, choices: &Choices, words: &[&str]) {
 }
 
 #[test]
-fn impossible_sizes_are_refused_with_a_remedy() {
+fn impossible_sizes_and_numbers_are_refused_with_a_remedy() {
     let choices = Choices::default();
     let refused = |dims: VitShape, words: &[&str]| check_refused(dims, &choices, words);
     let words = ["multiple of 4", "30", "32", "learned"];
@@ -331,26 +246,17 @@ fn impossible_sizes_are_refused_with_a_remedy() {
     refused(VitShape { classes: 0, ..ODD }, &["classes", "is 0"]);
     let large = changed(ODD, |s| (s.width, s.heads) = (1 << 16, 1));
     refused(large, &["parameters", "smaller"]);
-}
 
-#[test]
-fn numbers_that_make_no_sense_are_refused() {
     let refused = |change: fn(&mut Choices), words: &[&str]| {
         check_refused(SMALL, &changed(Choices::default(), change), words);
     };
     refused(|c| c.qk = Some((f64::NAN, 0.7)), &["qk alpha", "finite"]);
-    refused(
-        |c| c.vp = Some((0.4, f64::INFINITY)),
-        &["vp beta", "finite"],
-    );
-    refused(
-        |c| c.position_scale = Some(f64::NAN),
-        &["position scale", "finite"],
-    );
-    refused(
-        |c| c.mlp_mean = Some(MlpMean::Eq1 { sigma: -1.0 }),
-        &["sigma is -1", "0 or greater"],
-    );
+    let infinite = |c: &mut Choices| c.vp = Some((0.4, f64::INFINITY));
+    refused(infinite, &["vp beta", "finite"]);
+    let scale = |c: &mut Choices| c.position_scale = Some(f64::NAN);
+    refused(scale, &["position scale", "finite"]);
+    let sigma = |c: &mut Choices| c.mlp_mean = Some(MlpMean::Eq1 { sigma: -1.0 });
+    refused(sigma, &["sigma is -1", "0 or greater"]);
 }
 
 proptest! {
@@ -368,42 +274,30 @@ proptest! {
         };
         let choices = Choices { positions: Some(Positions::Learned), ..Choices::default() };
         let weights = initialise(&dims, method, &choices, seed).unwrap();
-        prop_assert_eq!(weights.len(), 6 + 12 * depth + 1 + usize::from(class_token));
+        wave_models::vit::check_weights(&weights, &dims.parameters()).unwrap();
         prop_assert!(weights.values().all(|t| values(t).iter().all(|x| x.is_finite())));
     }
 }
 
 #[test]
-fn the_usual_choices_are_the_thesis_ones() {
-    let fill = |choices: &Choices, image_size| {
+fn positions_have_the_thesis_scales_and_leave_the_class_token_at_zero() {
+    let found = |choices: &Choices, image_size| {
         let shape = VitShape {
             image_size,
             patch: image_size / 4,
+            class_token: true,
             ..SMALL
         };
-        initialise(&shape, DirectMethod::Mimetic, choices, 0).unwrap()
+        let weights = initialise(&shape, DirectMethod::Mimetic, choices, 0).unwrap();
+        values(&weights["pos_embed"])
     };
-    let usual = Choices {
-        qk: Some((0.7, 0.7)),
-        vp: Some((0.4, 0.4)),
-        // Everything except the attention uses timm's default, so that the gain is due to the attention.
-        rest: DirectMethod::Timm,
-        ..Choices::default()
+    let positions = |scale| {
+        let of_patches = values(&sinusoidal_positions(4, 24, scale).unwrap());
+        [vec![0.0; 24], of_patches].concat()
     };
-    assert_eq!(
-        bits(&fill(&usual, 32)),
-        bits(&fill(&Choices::default(), 32))
-    );
-    let other = changed(Choices::default(), |c| c.vp = Some((0.1, 0.3)));
-    assert_ne!(
-        bits(&fill(&other, 32)),
-        bits(&fill(&Choices::default(), 32))
-    );
-    let positions = |scale| values(&sinusoidal_positions(4, 24, scale).unwrap());
     for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
-        let weights = fill(&Choices::default(), size);
-        assert_eq!(values(&weights["pos_embed"]), positions(scale), "{size}");
+        assert_eq!(found(&Choices::default(), size), positions(scale), "{size}");
     }
     let choices = changed(Choices::default(), |c| c.position_scale = Some(1.0));
-    assert_eq!(values(&fill(&choices, 32)["pos_embed"]), positions(1.0));
+    assert_eq!(found(&choices, 32), positions(1.0));
 }

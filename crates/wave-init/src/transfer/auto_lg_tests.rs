@@ -25,7 +25,6 @@ fn the_most_similar_layers_lie_in_order_below_fresh_ones() {
             assert_block(&start.weights, to + 2, &fresh, to + 2);
         }
         assert_outside(&start.weights, &donors[0].weights);
-        assert_eq!(start.cost.transferred, shape(2, 16).parameter_count());
     }
 }
 
@@ -42,9 +41,7 @@ fn similarities_must_fit_the_donor() {
         ),
     ] {
         let choices = choices(similarity, blocks);
-        check_refused(
-            try_start("auto-lg", &shape(5, 16), &donors, &choices),
-            needle,
-        );
+        let start = try_start("auto-lg", &shape(5, 16), &donors, &choices);
+        check_refused(start, needle);
     }
 }

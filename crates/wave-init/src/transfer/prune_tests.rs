@@ -65,9 +65,9 @@ fn channels_that_repeat_others_leave_without_loss() {
             ("fc1.bias", 0, 1.0),
             ("fc2.weight", 1, 0.5),
         ] {
-            let place = weights.get_mut(&format!("blocks.{l}.mlp.{name}")).unwrap();
-            let half = (&*place * scale).unwrap();
-            *place = Tensor::cat(&[&half, &half], axis).unwrap();
+            let name = format!("blocks.{l}.mlp.{name}");
+            let half = (&weights[&name] * scale).unwrap();
+            weights.insert(name, Tensor::cat(&[&half, &half], axis).unwrap());
         }
     }
     let large = Donor::new(large, weights).unwrap();
@@ -83,14 +83,11 @@ fn heads_of_low_rank_become_narrower_without_loss() {
     let rows: Vec<f32> = (0..48).map(|i| f32::from(u8::from(i % 8 < 4))).collect();
     let rows = Tensor::from_vec(rows, 48, &Device::Cpu).unwrap();
     for l in 0..2 {
-        for (name, rows) in [
-            ("weight", rows.unsqueeze(1).unwrap()),
-            ("bias", rows.clone()),
-        ] {
-            let place = weights
-                .get_mut(&format!("blocks.{l}.attn.qkv.{name}"))
-                .unwrap();
-            *place = place.broadcast_mul(&rows).unwrap();
+        let column = rows.unsqueeze(1).unwrap();
+        for (part, rows) in [("weight", &column), ("bias", &rows)] {
+            let name = format!("blocks.{l}.attn.qkv.{part}");
+            let kept = weights[&name].broadcast_mul(rows).unwrap();
+            weights.insert(name, kept);
         }
     }
     let donor = Donor::new(full.clone(), weights).unwrap();
@@ -125,10 +122,8 @@ fn fitted_sizes_are_nearer_to_the_donor_than_selected_ones() {
         };
         let of = |method| difference(&donor, &target, &start(method, &target, &donor));
         let (pruned, selected) = (of("prune"), of("weight-selection"));
-        assert!(
-            pruned < 0.7 * selected,
-            "{depth} x {width}: {pruned}, {selected}"
-        );
+        let share = pruned / selected;
+        assert!(share < 0.7, "{depth} x {width}: {share}");
     }
 }
 
@@ -144,27 +139,18 @@ fn the_smallest_networks_are_finite() {
             ..donor.shape.clone()
         };
         for (name, tensor) in start("prune", &target, &donor) {
-            assert!(
-                testing::values(&tensor).iter().all(|v| v.is_finite()),
-                "{width} {name}"
-            );
+            let found = testing::values(&tensor);
+            assert!(found.iter().all(|v| v.is_finite()), "{width} {name}");
         }
     }
 }
 
 #[test]
-fn larger_targets_and_missing_images_are_refused() {
+fn other_patches_and_missing_images_are_refused() {
     let donors = [donor(shape(2, 16))];
-    for (target, needle) in [
-        (shape(3, 16), "depth is 2"),
-        (shape(2, 24), "width is 16"),
-        (changed(shape(2, 16), |s| s.patch = 6), "patch is 4"),
-    ] {
-        check_refused(
-            try_start("prune", &target, &donors, &Choices::default()),
-            needle,
-        );
-    }
+    let other = changed(shape(2, 16), |s| s.patch = 6);
+    let start = try_start("prune", &other, &donors, &Choices::default());
+    check_refused(start, "patch is 4");
     let request = Request {
         shape: &shape(1, 16),
         donor: donors.first(),

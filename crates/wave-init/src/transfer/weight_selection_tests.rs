@@ -1,9 +1,5 @@
 use super::*;
-use crate::Choices;
-use crate::indices::Layers;
-use crate::testing::{
-    assert_same, changed, check_refused, donor, fresh, shape, start, try_start, values,
-};
+use crate::testing::{assert_same, donor, fresh, shape, start, values};
 
 /// Element by element: `target[i, j] = source[rows[i], cols[j]]`.
 fn picked(source: &Tensor, rows: &[usize], cols: &[usize]) -> Vec<f32> {
@@ -49,28 +45,4 @@ fn widths_that_do_not_divide_are_spread_from_end_to_end() {
     let start = start("weight-selection", &target, &donors);
     let found = values(&start.weights["blocks.0.attn.qkv.weight"]);
     assert_eq!(found, picked(of, &rows, &cols));
-}
-
-#[test]
-fn layers_are_the_first_or_evenly_spaced() {
-    let donors = [donor(shape(4, 16), 1)];
-    for (layers, expected) in [(Layers::First, [0, 1]), (Layers::Uniform, [0, 2])] {
-        let choices = changed(Choices::default(), |c| c.layers = layers);
-        let start = try_start("weight-selection", &shape(2, 16), &donors, &choices).unwrap();
-        for (to, from) in expected.into_iter().enumerate() {
-            crate::testing::assert_block(&start.weights, to, &donors[0].weights, from);
-        }
-    }
-}
-
-#[test]
-fn a_smaller_donor_is_refused_with_what_it_lacks() {
-    let donors = [donor(shape(2, 16), 1)];
-    for (target, needle) in [
-        (shape(3, 16), "depth is 2, less than the target's 3"),
-        (shape(2, 24), "width is 16, less than the target's 24"),
-    ] {
-        let error = try_start("weight-selection", &target, &donors, &Choices::default());
-        check_refused(error, needle);
-    }
 }

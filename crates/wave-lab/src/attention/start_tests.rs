@@ -1,5 +1,4 @@
 use super::*;
-use crate::attention::network::offsets;
 use crate::testing::values;
 use wave_models::vit::VitShape;
 
@@ -46,10 +45,8 @@ fn local_heads_are_those_of_the_authors() {
         (9, &[-2.0, 0.0, 2.0]),
         (8, &[-1.0, 1.0]),
     ] {
-        let pairs = axis
-            .iter()
-            .flat_map(|x| axis.iter().map(move |y| [*x, *y, -1.0]));
-        let expected: Vec<[f32; 3]> = pairs.collect();
+        let row = |x: &f32| axis.iter().map(|y| [*x, *y, -1.0]).collect::<Vec<_>>();
+        let expected: Vec<[f32; 3]> = axis.iter().flat_map(row).collect();
         let shape = shape(PositionalAttention::Gpsa, heads);
         let weights = made(Method::Local, &shape);
         let plain = made(Method::Default, &shape);
@@ -73,62 +70,39 @@ fn local_heads_are_those_of_the_authors() {
     }
 }
 
-/// Exact: the scores of a local head are -|offset - own offset|^2, up to a constant.
-#[test]
-fn a_local_head_looks_at_its_tap() {
-    let shape = shape(PositionalAttention::Gpsa, 9);
-    let weights = made(Method::Local, &shape);
-    let offsets = rows(&offsets(3, DType::F32, &Device::Cpu).unwrap());
-    let heads = rows(&weights["blocks.0.attn.pos_proj.weight"]);
-    for (head, w) in heads.iter().enumerate() {
-        let (x, y) = (head as f32 / 3.0, head % 3);
-        let (x, y) = (x.floor() - 1.0, y as f32 - 1.0);
-        for o in &offsets {
-            let score: f32 = (0..3).map(|i| w[i] * o[i]).sum();
-            let distance = (o[0] - x).powi(2) + (o[1] - y).powi(2);
-            assert_eq!(score, x * x + y * y - distance);
-        }
-    }
-}
-
 #[test]
 fn what_is_common_starts_as_a_plain_transformer() {
     for attention in PositionalAttention::value_variants() {
         let shape = shape(*attention, 4);
+        let gpsa = *attention == PositionalAttention::Gpsa;
         for (method, common) in [
             (Method::Default, DirectMethod::Timm),
             (Method::Mimetic, DirectMethod::Mimetic),
         ] {
-            let found = made(method, &shape);
+            let mut found = made(method, &shape);
+            let qkv = "blocks.1.attn.qkv.weight";
+            if gpsa {
+                let parts = ["qk", "v"].map(|part| &found[&format!("blocks.1.attn.{part}.weight")]);
+                let joined = Tensor::cat(&parts, 0).unwrap();
+                found.insert(qkv.into(), joined);
+            }
             let choices = Choices {
                 positions: Some(Positions::Sinusoidal),
-                qk: (*attention == PositionalAttention::Gpsa).then_some((0.0, 0.0)),
+                qk: gpsa.then_some((0.0, 0.0)),
                 ..Choices::default()
             };
             let plain = initialise(&shape.vit, common, &choices, 3).unwrap();
-            for name in [
-                "pos_embed",
-                "blocks.1.attn.proj.weight",
-                "blocks.0.mlp.fc1.weight",
-            ] {
+            let (proj, fc1) = ("blocks.1.attn.proj.weight", "blocks.0.mlp.fc1.weight");
+            for name in ["pos_embed", qkv, proj, fc1] {
                 assert_same(name, &found[name], &plain[name]);
             }
-            let qkv = values(&plain["blocks.1.attn.qkv.weight"]);
-            let found: Vec<f64> = match attention {
-                PositionalAttention::Gpsa => ["qk", "v"]
-                    .iter()
-                    .flat_map(|part| values(&found[&format!("blocks.1.attn.{part}.weight")]))
-                    .collect(),
-                _ => values(&found["blocks.1.attn.qkv.weight"]),
-            };
-            assert_eq!(found, qkv);
         }
     }
 }
 
-/// The row of table 3.4 that adds mimetic V and projection to GPSA.
+/// The row of table 3.4 that adds mimetic V and projection alone to GPSA.
 #[test]
-fn gpsa_takes_mimetic_values_and_projections_alone() {
+fn mimetic_gpsa_has_local_heads() {
     let shape = shape(PositionalAttention::Gpsa, 4);
     let mixed = made(Method::Mimetic, &shape);
     let local = made(Method::Local, &shape);
@@ -136,11 +110,6 @@ fn gpsa_takes_mimetic_values_and_projections_alone() {
         let name = format!("blocks.1.attn.{same}");
         assert_same(&name, &mixed[&name], &local[&name]);
     }
-    // W_V W_proj = 0.4 Z - 0.4 I: its trace is about -0.4 x 32.
-    let of = |part: &str| mixed[&format!("blocks.1.attn.{part}.weight")].t().unwrap();
-    let product = rows(&of("v").contiguous().unwrap().matmul(&of("proj")).unwrap());
-    let trace: f32 = (0..32).map(|i| product[i][i]).sum();
-    assert!((trace + 12.8).abs() < 2.0, "{trace}");
 }
 
 #[test]
@@ -148,9 +117,8 @@ fn taps_are_drawn_and_gamma_is_one() {
     let shape = shape(PositionalAttention::ConvolutionOutside, 4);
     let weights = made(Method::Default, &shape);
     let taps = values(&weights["blocks.0.attn.outside.weight"]);
-    assert!(
-        taps.iter().all(|t| t.abs() <= f64::from(1f32 / 3.0)) && taps.iter().any(|t| t.abs() > 0.2)
-    );
+    let most = taps.iter().fold(0f64, |most, t| most.max(t.abs()));
+    assert!((0.2..=f64::from(1f32 / 3.0)).contains(&most), "{most}");
     assert_ne!(taps, values(&weights["blocks.1.attn.outside.weight"]));
     assert_eq!(values(&weights["blocks.0.attn.outside.gamma"]), [1.0]);
     let error = start(Method::Local, &shape, 0).unwrap_err();

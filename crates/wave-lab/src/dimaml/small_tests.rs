@@ -1,49 +1,7 @@
 use super::*;
+use crate::dimaml::tests::networks;
 use crate::testing::{check_slopes, gradients, noise, values};
 use candle_core::{DType, Device};
-
-fn networks() -> [(Small, Examples); 3] {
-    let examples = |input: Tensor, targets: Vec<u32>, positions: Vec<u32>| Examples {
-        input,
-        targets,
-        positions,
-    };
-    let autoencoder = AutoencoderShape {
-        image_size: 14,
-        channels: 1,
-        widths: vec![3, 4],
-        latent: 3,
-    };
-    let fixup = FixupShape {
-        image_size: 8,
-        channels: 2,
-        width: 4,
-        blocks: 4,
-        stages: 2,
-        classes: 3,
-    };
-    let lstm = LstmShape {
-        vocabulary: 6,
-        embedding: 3,
-        width: 4,
-        layers: 2,
-    };
-    let tokens = Tensor::new(&[[0u32, 3, 5, 1], [2, 2, 4, 0]], &Device::Cpu).unwrap();
-    [
-        (
-            Small::Autoencoder(autoencoder),
-            examples(noise(&[4, 1, 14, 14], 1), vec![], vec![]),
-        ),
-        (
-            Small::Fixup(fixup),
-            examples(noise(&[3, 2, 8, 8], 2), vec![0, 2, 1], vec![]),
-        ),
-        (
-            Small::Lstm(lstm),
-            examples(tokens, vec![1, 5, 0, 3], vec![1, 3]),
-        ),
-    ]
-}
 
 /// Weights in double precision, none of them zero.
 fn weights(network: &Small) -> Weights {
@@ -62,7 +20,7 @@ fn weights(network: &Small) -> Weights {
 
 #[test]
 fn gradients_of_all_weights_are_slopes() {
-    for (network, examples) in networks() {
+    for (network, examples, _) in networks() {
         network.validate().unwrap();
         let start = weights(&network);
         let loss = |w: &Weights| network.loss(w, &examples).unwrap();
@@ -78,10 +36,15 @@ fn gradients_of_all_weights_are_slopes() {
 /// Fixup: "Assert every residual branch is 0".
 #[test]
 fn branches_of_a_usual_fixup_network_are_zero() {
-    let [_, (network, examples), _] = networks();
-    let Small::Fixup(shape) = &network else {
-        panic!("the second is Fixup's")
+    let shape = FixupShape {
+        image_size: 8,
+        channels: 2,
+        width: 4,
+        blocks: 4,
+        stages: 2,
+        classes: 3,
     };
+    let network = Small::Fixup(shape.clone());
     let usual: Weights = network
         .parameters()
         .iter()
@@ -107,7 +70,7 @@ fn branches_of_a_usual_fixup_network_are_zero() {
         let std = (2.0 / (9 * outputs) as f64).sqrt() / 4f64.sqrt();
         assert_eq!(first.usual, Usual::Normal(std));
     }
-    let logits = fixup::logits(shape, &usual, &examples.input).unwrap();
+    let logits = fixup::logits(&shape, &usual, &noise(&[3, 2, 8, 8], 2)).unwrap();
     assert!(values(&logits).iter().all(|z| *z == 0.0));
 }
 
@@ -127,7 +90,7 @@ fn every_second_pixel_of_a_convolution_is_a_stride_of_2() {
 /// PyTorch's LSTM cell, computed from its formulas in plain numbers.
 #[test]
 fn an_lstm_is_the_recurrence_of_its_formulas() {
-    let [.., (network, examples)] = networks();
+    let [.., (network, examples, _)] = networks();
     let Small::Lstm(shape) = &network else {
         panic!("the last is the LSTM")
     };
@@ -137,12 +100,12 @@ fn an_lstm_is_the_recurrence_of_its_formulas() {
     let tokens: Vec<Vec<u32>> = examples.input.to_vec2().unwrap();
     let mut expected: Vec<f64> = Vec::new();
     for sequence in &tokens {
-        let mut state = vec![(vec![0.0; 4], vec![0.0; 4]); shape.layers]; // h, c
+        let mut state = vec![(vec![0.0; shape.width], vec![0.0; shape.width]); shape.layers]; // h, c
         for (t, token) in sequence.iter().enumerate() {
             let mut x = row("embedding.weight", *token as usize);
             for (l, (h, c)) in state.iter_mut().enumerate() {
                 let old = h.clone();
-                for k in 0..4 {
+                for k in 0..shape.width {
                     let gate = |g: &str| {
                         let of = |name: &str| row(&format!("layers.{l}.{g}.{name}"), k);
                         let bias: Vec<f64> = w[&format!("layers.{l}.{g}.bias")].to_vec1().unwrap();
@@ -157,7 +120,7 @@ fn an_lstm_is_the_recurrence_of_its_formulas() {
             if examples.positions.contains(&(t as u32)) {
                 let bias: Vec<f64> = w["logits.bias"].to_vec1().unwrap();
                 let logit = |i: usize| dot(&row("logits.weight", i), &x) + bias[i];
-                expected.extend((0..6).map(logit));
+                expected.extend((0..shape.vocabulary).map(logit));
             }
         }
     }

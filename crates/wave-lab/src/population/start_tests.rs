@@ -1,6 +1,6 @@
 use super::*;
 use crate::population::network::Arch;
-use crate::population::statistics::{LayerStatistics, across_layers, layers, network};
+use crate::population::statistics::{across_layers, layers, network};
 use crate::testing::values;
 use wave_init::mean_shift::{MlpMean, first_layer};
 
@@ -23,14 +23,6 @@ fn tolerance() -> f64 {
 fn entry(t: &Tensor, row: usize, column: usize) -> f64 {
     let entry = t.get(row).unwrap().get(column).unwrap();
     entry.to_scalar().unwrap()
-}
-
-/// Entries that vary independently: no stripes, and no correlated weights.
-fn assert_independent(layer: &LayerStatistics) {
-    let stripes = [layer.stripes_fc1, layer.stripes_fc2];
-    let close = |s: &f64| (s - 1.0).abs() < tolerance();
-    assert!(stripes.iter().all(close), "{stripes:?}");
-    assert!(layer.fc1_fc2.abs() < tolerance() / 3.0);
 }
 
 fn draws() -> Weights {
@@ -57,20 +49,29 @@ fn shifted(shift: MlpMean) -> Weights {
 
 #[test]
 fn independent_entries_score_one_and_correlate_with_nothing() {
-    let weights = draws();
-    wave_models::check_weights(&weights, &SHAPE.parameters()).unwrap();
-    for layer in layers(&SHAPE, &weights).unwrap() {
-        assert_independent(&layer);
-        let pixels = values(layer.filter_product.as_ref().unwrap());
-        assert!(pixels.iter().all(|c| c.abs() < tolerance() / 3.0));
+    for arch in [Arch::Convnext, Arch::Vit] {
+        let shape = PopulationShape { arch, ..SHAPE };
+        let weights = start(&shape, 1).unwrap();
+        wave_models::check_weights(&weights, &shape.parameters()).unwrap();
+        let norm = values(&weights["norm.weight"]);
+        assert!(norm.iter().all(|scale| *scale == 1.0));
+        for layer in layers(&shape, &weights).unwrap() {
+            // No stripes, and no correlated weights.
+            let stripes = [layer.stripes_fc1, layer.stripes_fc2];
+            let close = |s: &f64| (s - 1.0).abs() < tolerance();
+            assert!(stripes.iter().all(close), "{stripes:?}");
+            assert!(layer.fc1_fc2.abs() < tolerance() / 3.0);
+            assert_eq!(layer.filter_product.is_some(), arch == Arch::Convnext);
+            for pixel in layer.filter_product.iter().flat_map(values) {
+                assert!(pixel.abs() < tolerance() / 3.0);
+            }
+        }
     }
-    let across = values(&across_layers(&SHAPE, &weights).unwrap()); // (3, 3)
+    let across = values(&across_layers(&SHAPE, &draws()).unwrap()); // (3, 3)
     for (at, found) in across.iter().enumerate() {
         let expected = if at % 4 == 0 { 1.0 } else { 0.0 };
-        assert!(
-            (found - expected).abs() < tolerance() / 3.0,
-            "{at}: {found}"
-        );
+        let error = (found - expected).abs();
+        assert!(error < tolerance() / 3.0, "{at}: {found}");
     }
 }
 
@@ -81,10 +82,8 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
     let predicted = (1.0 + p * sigma.powi(2)) / (1.0 + sigma.powi(2));
     for layer in layers(&SHAPE, &weights).unwrap() {
         let found = layer.stripes_fc1;
-        assert!(
-            (found / predicted - 1.0).abs() < tolerance(),
-            "{found} {predicted}"
-        );
+        let error = (found / predicted - 1.0).abs();
+        assert!(error < tolerance(), "{found} {predicted}");
         assert!((layer.stripes_fc2 - 1.0).abs() < tolerance());
     }
     // Equation 2 shifts all networks alike: the variance over networks is no larger than before.
@@ -100,11 +99,8 @@ fn what_was_put_in_is_found() {
     let mut weights = draws();
     let name = |l: usize, w: &str| format!("blocks.{l}.{w}.weight");
     // In layer 1, W2 is W1 transposed and negated; in layer 2, that of layer 0 negated.
-    let opposed = weights[&name(1, "mlp.fc1")]
-        .transpose(1, 2)
-        .unwrap()
-        .neg()
-        .unwrap();
+    let opposed = weights[&name(1, "mlp.fc1")].transpose(1, 2).unwrap();
+    let opposed = opposed.neg().unwrap();
     weights.insert(name(1, "mlp.fc2"), opposed.contiguous().unwrap());
     let opposed = weights[&name(0, "mlp.fc2")].neg().unwrap();
     weights.insert(name(2, "mlp.fc2"), opposed);
@@ -169,21 +165,5 @@ fn networks_do_not_depend_on_how_many_there_are() {
     for (name, t) in draws() {
         let (a, b) = (t.get(3).unwrap(), few[&name].get(3).unwrap());
         assert_eq!(values(&a), values(&b), "{name}");
-    }
-}
-
-#[test]
-fn transformers_start_with_independent_entries_too() {
-    let shape = PopulationShape {
-        arch: Arch::Vit,
-        ..SHAPE
-    };
-    let weights = start(&shape, 1).unwrap();
-    wave_models::check_weights(&weights, &shape.parameters()).unwrap();
-    let norm = values(&weights["blocks.0.norm1.weight"]);
-    assert!(norm.iter().all(|x| *x == 1.0));
-    for layer in layers(&shape, &weights).unwrap() {
-        assert_independent(&layer);
-        assert!(layer.filter_product.is_none());
     }
 }

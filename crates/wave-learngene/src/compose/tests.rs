@@ -21,10 +21,8 @@ fn parts_may_share_a_set() {
 #[test]
 fn every_part_is_the_plain_sum_cropped_from_the_next_multiple() {
     let sizes = [(3, block(6, 12)), (4, block(6, 10))];
-    for (order, (t, shape)) in ORDERS
-        .into_iter()
-        .flat_map(|o| sizes.clone().map(|s| (o, s)))
-    {
+    let cases = ORDERS.map(|order| sizes.clone().map(|size| (order, size)));
+    for (order, (t, shape)) in cases.concat() {
         let rng = &mut rng(3);
         let plan = plan(t, order, [3, 2, 4, 5]);
         let (t, s) = (templates(rng, &plan), scalers(rng, &plan, &shape, 2));

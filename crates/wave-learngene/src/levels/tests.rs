@@ -77,10 +77,8 @@ fn no_smaller_model_changes_whatever_a_level_trains() {
         // Each level's values are counted, without channels that its models do not have.
         let of = |gene: &Learngene| gene.ledger().map(|(_, n)| n);
         let [templates, scalers, inherited] = of(&whole);
-        assert_eq!(
-            templates,
-            whole.plan.template_size.pow(2) * (1 + 2 + 3) * 14
-        );
+        let of_template = whole.plan.template_size.pow(2);
+        assert_eq!(templates, of_template * (1 + 2 + 3) * 14);
         assert!(scalers > of(&grown)[1] && inherited > of(&grown)[2]);
         assert_eq!(whole.smaller[0].auxiliary.width, 32);
     }
@@ -114,10 +112,8 @@ fn a_delta_changes_all_levels() {
     });
     let alone = gene.with_delta(&cut.collect()).unwrap();
     for (depth, width) in [(1, 16), (2, 32)] {
-        assert_eq!(
-            weights(&adapted, depth, width),
-            weights(&alone, depth, width)
-        );
+        let found = weights(&adapted, depth, width);
+        assert_eq!(found, weights(&alone, depth, width));
     }
     let shape = adapted.shape(2, 32, None).unwrap();
     assert_eq!(shape.classes, 5);
@@ -161,10 +157,8 @@ fn copies_share_the_branches_of_a_layer() {
     let found = copies(&depth_matrix(4, 12, rule), 5..=12, rule);
     for layer in 0..4 {
         let all: Vec<f32> = (5..=12).map(|depth| read(depth, layer, &found)).collect();
-        assert!(
-            (all.iter().sum::<f32>() / 8.0 - 1.0).abs() < 1e-6,
-            "{all:?}"
-        );
+        let mean = all.iter().sum::<f32>() / 8.0;
+        assert!((mean - 1.0).abs() < 1e-6, "{all:?}");
         assert!(all.iter().all(|sum| (0.3..1.5).contains(sum)), "{all:?}");
     }
 }

@@ -43,10 +43,7 @@ fn models_read_composed_weights_as_they_compose_them() {
             let shape = gene.shape(depth, width, None).unwrap();
             let read = gene.weights_from(&composed, &all(&gene), &shape).unwrap();
             let want = gene.stacked_weights(&shape).unwrap();
-            assert_eq!(
-                read.keys().collect::<Vec<_>>(),
-                want.keys().collect::<Vec<_>>()
-            );
+            assert!(read.keys().eq(want.keys()));
             for (name, t) in &read {
                 assert_close(&flat(t), &flat(&want[name]), 1e-4);
             }
@@ -74,12 +71,9 @@ fn sweeps_lead_to_the_nearest_weights() {
     let (start, mut last) = (apart(&gene), apart(&gene));
     for _ in 0..20 {
         gene = gene.nearer(&target, &all(&gene), &all(&gene)).unwrap();
-        assert!(
-            apart(&gene) < last.max(1e-2 * start),
-            "{} after {last}",
-            apart(&gene)
-        );
-        last = apart(&gene);
+        let next = apart(&gene);
+        assert!(next < last.max(1e-2 * start), "{next} after {last}");
+        last = next;
     }
     assert!(last < 1e-2 * start, "{last} of {start}");
 }
@@ -96,31 +90,17 @@ fn scalers_that_no_model_reads_stay() {
     for _ in 0..10 {
         near = near.nearer(&target, &sizes, &sizes).unwrap();
     }
-    assert!(
-        apart(&near) < 0.05 * apart(&gene),
-        "{}",
-        apart(&near) / apart(&gene)
-    );
+    let share = apart(&near) / apart(&gene);
+    assert!(share < 0.05, "{share}");
     for (part, bank) in &gene.bank {
         let (k, n, r, c) = bank.dims4().unwrap();
         let read = sizes.blocks(&gene.plan, *part, &gene.auxiliary);
         let (old, new) = (flat(bank), flat(&near.bank[part]));
         for (at, (old, new)) in old.iter().zip(new).enumerate() {
             let row = at / (n * r * c) * r * c + at % (r * c);
-            assert_eq!(
-                *old != new,
-                read.contains(&row),
-                "{part} {at} of {k} anchors"
-            );
+            let moved = *old != new;
+            assert_eq!(moved, read.contains(&row), "{part} {at} of {k} anchors");
         }
-    }
-    // A model reads the weights as it would compose them.
-    let shape = gene.shape(2, 32, None).unwrap();
-    let read = near
-        .weights_from(&near.composed(&sizes).unwrap(), &sizes, &shape)
-        .unwrap();
-    for (name, t) in near.stacked_weights(&shape).unwrap() {
-        assert_close(&flat(&read[&name]), &flat(&t), 1e-4);
     }
 }
 
@@ -151,9 +131,8 @@ fn a_step_of_one_model_moves_its_own_scalers_and_all_templates() {
         let after: Composed = before.iter().map(with_step).collect();
         let found = gene.nearer(&after, &sizes, &moved).unwrap();
         let want = gene.nearer(&after, &sizes, &sizes).unwrap();
-        for ((name, a), (_, b)) in found.tensors().iter().zip(want.tensors()) {
+        for ((_, a), (_, b)) in found.tensors().iter().zip(want.tensors()) {
             assert_close(&flat(a), &flat(&b), 2e-3);
-            assert!(!name.is_empty());
         }
         for next in [(4, 64), (2, 32)] {
             let next = gene.reads(&gene.shape(next.0, next.1, None).unwrap());
@@ -174,10 +153,8 @@ fn factors_of_composed_weights_compose_them() {
         let gene = learngene(order);
         let shape = &gene.auxiliary;
         let weights = gene.stacked_weights(shape).unwrap();
-        let others = gene
-            .templates
-            .iter()
-            .map(|(set, t)| (set.clone(), t.ones_like().unwrap()));
+        let others = gene.templates.iter();
+        let others = others.map(|(set, t)| (set.clone(), t.ones_like().unwrap()));
         let (templates, bank) = factorised(&gene.plan, &others.collect(), &weights, shape).unwrap();
         for (part, w) in compose(&gene.plan, &templates, &bank, shape).unwrap() {
             assert_close(&flat(&w), &flat(&weights[part.stacked_name()]), 1e-4);
@@ -201,11 +178,9 @@ fn factors_of_any_weights_are_nearest() {
     let wanted = |part: &Part| (*part, random[part.stacked_name()].clone());
     let wanted: Composed = gene.bank.keys().map(wanted).collect();
     let sizes = all(&gene);
-    let (found, again) = (
-        gene.composed(&sizes).unwrap(),
-        gene.nearer(&wanted, &sizes, &sizes),
-    );
-    let again = again.unwrap().composed(&sizes).unwrap();
+    let found = gene.composed(&sizes).unwrap();
+    let again = gene.nearer(&wanted, &sizes, &sizes).unwrap();
+    let again = again.composed(&sizes).unwrap();
     // Least squares cannot improve it.
     let [first, second] = [&found, &again].map(|c| distance(c, &wanted));
     assert!(first > 1.0 && first < second * 1.001, "{first} {second}");

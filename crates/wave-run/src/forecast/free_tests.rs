@@ -13,15 +13,12 @@ const MACHINE: (&str, &str) = ("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:  
 fn the_process_has_limits_of_its_own() {
     let limits = |space: &str, data: &str| {
         format!(
-            "Limit                     Soft Limit           Hard Limit           Units     \n\
-             Max data size             {data:<20} unlimited            bytes     \n\
+            "Max data size             {data:<20} unlimited            bytes     \n\
              Max address space         {space:<20} unlimited            bytes     \n"
         )
     };
-    let status = (
-        "/proc/self/status",
-        "Name:\twave\nVmSize:\t       3 kB\nVmData:\t       1 kB\n",
-    );
+    let used = "Name:\twave\nVmSize:\t       3 kB\nVmData:\t       1 kB\n";
+    let status = ("/proc/self/status", used);
     for (space, data, expected) in [
         ("unlimited", "unlimited", 8192),
         ("7168", "unlimited", 4096),
@@ -38,24 +35,20 @@ fn the_process_has_limits_of_its_own() {
 fn the_least_of_machine_and_groups_is_free() {
     assert_eq!(of(&[]), None);
     assert_eq!(of(&[MACHINE]), Some(8192));
+    let stat = "anon 1\ninactive_file 500\n";
     let two = [
         MACHINE,
         ("/proc/self/cgroup", "0::/a/b\n"),
         ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
         ("/sys/fs/cgroup/a/memory.max", "6000\n"),
         ("/sys/fs/cgroup/a/memory.current", "3000\n"),
-        (
-            "/sys/fs/cgroup/a/memory.stat",
-            "anon 1\ninactive_file 500\n",
-        ),
+        ("/sys/fs/cgroup/a/memory.stat", stat),
     ];
     assert_eq!(of(&two), Some(3500));
+    let groups = "9:name=systemd:/\n4:memory:/not/here\n";
     let one = [
         MACHINE,
-        (
-            "/proc/self/cgroup",
-            "9:name=systemd:/\n4:memory:/not/here\n",
-        ),
+        ("/proc/self/cgroup", groups),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "7000\n"),
         ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "1000\n"),
     ];

@@ -26,49 +26,38 @@ fn recomputing_takes_less() {
 
 #[test]
 fn what_does_not_fit_is_told_with_what_would() {
+    let check = |step: &Step, free: u64, parts: &[&str]| {
+        let said = step.beyond(free).unwrap();
+        for part in parts {
+            assert!(said.contains(part), "{said}");
+        }
+    };
     let step = Step::of_images(MEMORY, 64, 1, &Context::default()); // 740 bytes
     assert_eq!(step.beyond(740), None);
-    let said = step.beyond(500).unwrap();
-    for part in [
-        "batch = 64",
-        "740 B",
-        "500 B",
-        "--batch 32",
-        "--accumulate 2",
-    ] {
-        assert!(said.contains(part), "{said}");
-    }
-    let said = step.beyond(130).unwrap();
-    assert!(
-        said.contains("--batch 2,") && said.contains("--accumulate 32"),
-        "{said}"
-    );
-    let said = step.beyond(105).unwrap();
-    assert!(said.contains("not even one image"), "{said}");
+    check(&step, 500, &["batch = 64", "740 B", "500 B"]);
+    check(&step, 500, &["--batch 32", "--accumulate 2"]);
+    check(&step, 130, &["--batch 2,", "--accumulate 32"]);
+    check(&step, 105, &["not even one image fits"]);
     // Parts already set are kept, and pairs stay together.
     let step = Step {
         in_pairs: true,
         parts: 2,
         ..step
     };
-    let said = step.beyond(200).unwrap();
-    assert!(
-        said.contains("--batch 16,") && said.contains("--accumulate 8"),
-        "{said}"
-    );
+    check(&step, 200, &["--batch 16,", "--accumulate 8"]);
 }
 
 /// Side, patch, depth and width of a network of three channels and eight classes.
 type Sizes = (usize, usize, usize, usize);
 
-fn convmixer((image_size, patch, depth, width): Sizes) -> Network {
+fn convmixer((image_size, patch, depth, width): Sizes, kernel: usize) -> Network {
     Network::ConvMixer(ConvMixerShape {
         image_size,
         channels: 3,
         patch,
         depth,
         width,
-        kernel: 5,
+        kernel,
         classes: 8,
         activation: Activation::Gelu,
         dilations: Dilations::default(),
@@ -103,49 +92,37 @@ fn vit((image_size, patch, depth, width): Sizes, heads: usize) -> VitShape {
     }
 }
 
+#[track_caller]
+fn check_near(memory: Memory, batch: usize, mebibytes: u32) {
+    let foreseen = memory.of_step(batch, batch) as f64 / f64::from(1 << 20);
+    let ratio = foreseen / f64::from(mebibytes);
+    assert!((0.7..1.6).contains(&ratio), "{memory:?}: {foreseen} MiB");
+}
+
 /// Peak resident memory of `wave finetune MODEL --data shapes --train-limit 200 --test-limit 1 --steps
 /// 3 --threads 2`, in MiB, at two batches. (Measured with `wait4`; x86-64, mimalloc.)
 #[test]
 fn forecasts_are_near_what_was_measured() {
-    let measured = [
-        (convmixer((64, 2, 4, 64)), [(8, 133), (24, 257)]),
-        (convmixer((64, 2, 2, 128)), [(8, 155), (24, 323)]),
-        (convmixer((64, 2, 8, 32)), [(8, 131), (24, 261)]),
+    let vit = |sizes, heads| Network::Vit(vit(sizes, heads));
+    for (network, peaks) in [
+        (convmixer((64, 2, 4, 64), 5), [(8, 133), (24, 257)]),
+        (convmixer((64, 2, 2, 128), 5), [(8, 155), (24, 323)]),
+        (convmixer((64, 2, 8, 32), 5), [(8, 131), (24, 261)]),
         (convnext((64, 2, 4, 64), 4.0), [(8, 247), (24, 551)]),
         (convnext((64, 2, 2, 64), 2.0), [(8, 149), (24, 293)]),
-        (
-            Network::Vit(vit((96, 8, 4, 128), 4)),
-            [(16, 173), (64, 360)],
-        ),
-        (Network::Vit(vit((64, 4, 12, 64), 4)), [(8, 174), (32, 385)]),
-        (
-            Network::Vit(vit((32, 16, 4, 768), 12)),
-            [(2, 1123), (4, 1129)],
-        ),
-        (convmixer_of_few_places(), [(2, 673), (2, 673)]),
-    ];
-    for (network, peaks) in measured {
-        let memory = Memory::of_network(&network, Mode::default());
+        (vit((96, 8, 4, 128), 4), [(16, 173), (64, 360)]),
+        (vit((64, 4, 12, 64), 4), [(8, 174), (32, 385)]),
+        (vit((32, 16, 4, 768), 12), [(2, 1123), (4, 1129)]),
+        // Weights that take most of the memory.
+        (convmixer((32, 16, 4, 2048), 3), [(2, 673), (2, 673)]),
+    ] {
         let memory = Memory {
             tested: 0, // one image
-            ..memory
+            ..Memory::of_network(&network, Mode::default())
         };
         for (batch, mebibytes) in peaks {
-            let foreseen = memory.of_step(batch, batch) as f64 / f64::from(1 << 20);
-            let ratio = foreseen / f64::from(mebibytes);
-            assert!(
-                (0.7..1.6).contains(&ratio),
-                "{network:?}, {batch}: {foreseen} MiB"
-            );
+            check_near(memory, batch, mebibytes);
         }
-    }
-}
-
-/// A ConvMixer whose weights take most of its memory.
-fn convmixer_of_few_places() -> Network {
-    match convmixer((32, 16, 4, 2048)) {
-        Network::ConvMixer(shape) => Network::ConvMixer(ConvMixerShape { kernel: 3, ..shape }),
-        other => other,
     }
 }
 
@@ -156,12 +133,8 @@ fn composed_weights_are_foreseen_too() {
     let shape = vit((32, 16, 4, 768), 12);
     let outer = 768 * (3 * 256 + 4 + 2 + 8 + 4 * 13);
     let bank = |t: usize, n: [usize; 4]| {
-        let blocks = 768 / t;
-        let of_part = [3, 1, 4, 4]
-            .iter()
-            .zip(n)
-            .map(|(m, n)| n * m * blocks * blocks);
-        4 * of_part.sum::<usize>()
+        let of_part = [3, 1, 4, 4].iter().zip(n).map(|(m, n)| n * m);
+        4 * of_part.sum::<usize>() * (768 / t).pow(2)
     };
     let large = bank(768, [6, 2, 8, 8]);
     let small = bank(192, [12, 4, 16, 16]);
@@ -171,23 +144,16 @@ fn composed_weights_are_foreseen_too() {
         (large, 495),
         (small, 453),
     ] {
-        let memory = Memory::of_composed(&shape, Mode::default(), values);
-        let foreseen = memory.of_step(2, 2) as f64 / f64::from(1 << 20);
-        let ratio = foreseen / f64::from(mebibytes);
-        assert!((0.7..1.6).contains(&ratio), "{values}: {foreseen} MiB");
+        check_near(
+            Memory::of_composed(&shape, Mode::default(), values),
+            2,
+            mebibytes,
+        );
     }
 }
 
 #[test]
 fn sizes_have_three_digits() {
-    for (n, text) in [
-        (0.0, "0.00 B"),
-        (999.0, "999 B"),
-        (1234.0, "1.23 kB"),
-        (24.06e9, "24.1 GB"),
-        (610.4e6, "610 MB"),
-        (5.8e15, "5.80 PB"),
-    ] {
-        assert_eq!(bytes(n), text);
-    }
+    let found = [0.0, 999.0, 1234.0, 24.06e9, 5.8e15].map(bytes);
+    assert_eq!(found, ["0.00 B", "999 B", "1.23 kB", "24.1 GB", "5.80 PB"]);
 }

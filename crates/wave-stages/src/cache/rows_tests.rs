@@ -6,9 +6,8 @@ const ALL: Format = Format {
     kept: None,
 };
 const TWO: Format = Format {
-    width: 5,
-    output: AncestorOutput::Scores,
     kept: Some(2),
+    ..ALL
 };
 
 /// Distinct logits for each image.
@@ -71,27 +70,19 @@ fn the_largest_are_kept_and_the_others_share_the_rest() {
 
 #[test]
 fn what_takes_no_less_room_is_kept_whole() {
-    let room = |top, classes| Format::new(AncestorOutput::Scores, top, classes).bytes_per_image();
-    assert_eq!(room(Top::All, 1000), 2004);
-    assert_eq!(room(Top::Most(16), 1000), 70);
-    assert_eq!(room(Top::Most(16), 100), 54);
-    assert_eq!(room(Top::Most(16), 100_000), 6 + 16 * 5);
-    assert_eq!(
-        Format::new(AncestorOutput::Scores, Top::Most(16), 10).kept,
-        None
-    );
-    assert_eq!(
-        Format::new(AncestorOutput::Scores, Top::Most(3), 10).kept,
-        Some(3)
-    );
-    for (classes, bytes) in [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 3)] {
-        let format = Format {
-            width: classes,
-            output: AncestorOutput::Scores,
-            kept: None,
-        };
-        assert_eq!(format.class_bytes(), bytes, "{classes} classes");
+    let format = |top, classes| Format::new(AncestorOutput::Scores, top, classes);
+    for (top, classes, bytes) in [
+        (Top::All, 1000, 2004),
+        (Top::Most(16), 1000, 70),
+        (Top::Most(16), 256, 54),
+        (Top::Most(16), 257, 70),
+        (Top::Most(16), 65_536, 70),
+        (Top::Most(16), 65_537, 86),
+    ] {
+        assert_eq!(format(top, classes).bytes_per_image(), bytes, "{classes}");
     }
+    assert_eq!(format(Top::Most(16), 10).kept, None);
+    assert_eq!(format(Top::Most(3), 10).kept, Some(3));
 }
 
 #[test]
@@ -115,8 +106,8 @@ fn merged_rows_are_those_computed_together() {
 fn many_classes_and_extreme_logits_survive_a_shard() {
     let format = Format {
         width: 3000,
-        output: AncestorOutput::Scores,
         kept: Some(4),
+        ..ALL
     };
     let mut z = vec![-1e30_f32; 3000];
     (z[2999], z[256], z[7]) = (1e4, 1e4, 9.9e3);

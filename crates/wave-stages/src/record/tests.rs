@@ -43,72 +43,60 @@ fn auxiliary() -> VitShape {
     }
 }
 
-fn of(shape: &VitShape) -> (Option<f64>, Vec<String>) {
+/// Checks the expected accuracy of a shape, and the lines about what was not condensed.
+#[track_caller]
+fn check(shape: &VitShape, top1: Option<f64>, outside: &[&str]) {
     let (config, auxiliary) = (config(), auxiliary());
     let record = Record::new(&config, &auxiliary);
-    (
-        record
-            .expected(shape)
-            .map(|(top1, _)| (top1 * 1e6).round() / 1e6),
-        record.outside(shape),
-    )
+    let expected = record.expected(shape);
+    let found = expected.map(|(top1, _)| (top1 * 1e6).round() / 1e6);
+    assert_eq!(found, top1);
+    assert_eq!(record.outside(shape), outside);
 }
 
 fn plain(depth: usize, width: usize) -> VitShape {
     auxiliary().with_size(depth, width)
 }
 
-#[test]
-fn sizes_are_interpolated_and_inside() {
-    assert_eq!(of(&plain(2, 64)), (Some(0.88), vec![]));
-    assert_eq!(of(&plain(7, 96)), (Some(0.90), vec![]));
+/// At 7 x 96, with this many heads and this MLP ratio.
+fn changed(heads: usize, mlp_ratio: f64) -> VitShape {
+    VitShape {
+        heads,
+        mlp_ratio,
+        ..plain(7, 96)
+    }
 }
 
 #[test]
-fn what_was_measured_is_told_as_it_is() {
-    // Two properties differ at once.
-    let shape = VitShape {
-        heads: 6,
-        mlp_ratio: 2.0,
-        ..plain(7, 96)
-    };
-    let (top1, outside) = of(&shape);
-    assert_eq!(top1, Some(0.80));
-    assert_eq!(outside.len(), 2);
+fn sizes_are_interpolated_and_inside() {
+    check(&plain(2, 64), Some(0.88), &[]);
+    check(&plain(7, 96), Some(0.90), &[]);
 }
 
 #[test]
 fn losses_are_interpolated_and_added() {
     // Heads of 16 channels lose 1 point, of 8 channels 4; 24 lies between 16 and the auxiliary's 32.
-    let heads = |heads| VitShape {
-        heads,
-        ..plain(7, 96)
-    };
-    let (top1, outside) = of(&heads(4));
-    assert_eq!(top1, Some(0.895));
-    assert_eq!(
-        outside,
-        ["head width 24, condensed 32: about 0.5 points lower"]
-    );
-    assert_eq!(
-        of(&heads(24)).0,
-        Some(0.86),
-        "as the nearest that was measured"
-    );
+    let line = "head width 24, condensed 32: about 0.5 points lower";
+    check(&changed(4, 4.0), Some(0.895), &[line]);
+    // As the nearest that was measured.
+    let line = "head width 4, condensed 32: about 4.0 points lower";
+    check(&changed(24, 4.0), Some(0.86), &[line]);
+    // Two properties that were measured together are told as they are.
+    let heads = "head width 16, condensed 32: about 1.0 points lower";
+    let mlp = "MLP ratio 2, condensed 4: about 5.0 points lower";
+    check(&changed(6, 2.0), Some(0.80), &[heads, mlp]);
     // An MLP ratio of 3 loses half of 5 points, a patch of 4 loses 20.
     let shape = VitShape {
         mlp_ratio: 3.0,
         patch: 4,
         ..plain(7, 64)
     };
-    assert_eq!(of(&shape).0, Some(0.675));
+    let mlp = "MLP ratio 3, condensed 4: about 2.5 points lower";
+    let patch = "patch 4, condensed 7: about 20.0 points lower";
+    check(&shape, Some(0.675), &[mlp, patch]);
     // Depth 24 loses 2 points from depth 12; depth 18 half of them.
-    let (top1, outside) = of(&plain(18, 128));
-    assert_eq!(top1, Some(0.91));
-    assert_eq!(
-        outside,
-        ["depth 18, condensed 2 to 12: about 1.0 points lower"]
-    );
+    let line = "depth 18, condensed 2 to 12: about 1.0 points lower";
+    check(&plain(18, 128), Some(0.91), &[line]);
 }
 
 #[test]
@@ -117,67 +105,38 @@ fn what_was_never_measured_is_not_guessed() {
         image_size: 56,
         ..plain(7, 96)
     };
-    let (top1, outside) = of(&shape);
-    assert_eq!(top1, None);
-    assert_eq!(
-        outside,
-        ["image size 56, condensed 28: no accuracy is recorded there"]
-    );
-    let (top1, outside) = of(&plain(7, 256));
-    assert_eq!(top1, None);
-    assert_eq!(
-        outside,
-        [
-            "width 256, condensed 64 to 128: no accuracy is recorded there; at 2.0 times the widest, blocks repeat: \
-          expect the accuracy of width 128; fine-tune to gain from the size"
-        ]
-    );
+    let line = "image size 56, condensed 28: no accuracy is recorded there";
+    check(&shape, None, &[line]);
+    let line = "width 256, condensed 64 to 128: no accuracy is recorded there; at 2.0 times the widest, blocks repeat: \
+         expect the accuracy of width 128; fine-tune to gain from the size";
+    check(&plain(7, 256), None, &[line]);
 }
 
-fn accuracy(depth: usize, width: usize, top1: f64) -> Accuracy {
-    Accuracy {
+#[test]
+fn accuracy_is_interpolated_over_depth_and_then_over_width_inside_the_record() {
+    let sizes = [(2, 32, 0.5), (6, 32, 0.7), (2, 96, 0.6), (6, 96, 0.9)];
+    let surface = Surface::new(&sizes.map(|(depth, width, top1)| Accuracy {
         depth,
         width,
         top1,
         condition: String::new(),
-    }
-}
-
-#[test]
-fn accuracy_is_interpolated_over_depth_and_then_over_width() {
-    let surface = Surface::new(&[
-        accuracy(2, 32, 0.5),
-        accuracy(6, 32, 0.7),
-        accuracy(2, 96, 0.6),
-        accuracy(6, 96, 0.9),
-    ]);
+    }));
     for (depth, width, expected) in [
-        (2, 32, 0.5),
-        (3, 32, 0.55),
-        (6, 64, 0.8),
-        (4, 64, 0.675),
-        (6, 96, 0.9),
+        (2, 32, Some((0.5, "measured"))),
+        (6, 96, Some((0.9, "measured"))),
+        (3, 32, Some((0.55, "interpolated"))),
+        (6, 64, Some((0.8, "interpolated"))),
+        (4, 64, Some((0.675, "interpolated"))),
+        (7, 32, None),
+        (2, 128, None),
     ] {
-        let found = surface.at(depth, width).unwrap();
-        assert!(
-            (found - expected).abs() < 1e-12,
-            "{depth} x {width}: {found}"
-        );
+        match (surface.expected(depth, width), expected) {
+            (Some((top1, from)), Some((expected, how))) => {
+                assert!((top1 - expected).abs() < 1e-12, "{depth} x {width}: {top1}");
+                assert!(from.starts_with(how), "{depth} x {width}: {from}");
+            }
+            (found, expected) => assert_eq!(found, expected, "{depth} x {width}"),
+        }
     }
-}
-
-#[test]
-fn what_is_recorded_and_what_is_between_are_told_apart() {
-    let surface = Surface::new(&[
-        accuracy(2, 32, 0.5),
-        accuracy(6, 32, 0.7),
-        accuracy(2, 96, 0.6),
-    ]);
-    let (top1, from) = surface.expected(6, 32).unwrap();
-    assert!(top1 == 0.7 && from.starts_with("measured"));
-    let (top1, from) = surface.expected(4, 32).unwrap();
-    assert!((top1 - 0.6).abs() < 1e-12 && from.starts_with("interpolated"));
-    assert_eq!(surface.expected(7, 32), None);
-    assert_eq!(surface.expected(2, 128), None);
     assert_eq!(Surface::new(&[]).expected(2, 32), None);
 }

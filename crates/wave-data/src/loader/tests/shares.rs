@@ -6,10 +6,7 @@ use super::*;
 fn the_number_of_threads_changes_nothing() {
     let (_dir, source) = files(24);
     let batches = |threads: usize| -> (Vec<Batch>, Vec<BrokenImage>) {
-        let indices = (0..24).collect();
-        let all = everything();
-        let loader = Loader::train(source.clone(), indices, colour_input(8), all, 6, None, 5);
-        let loader = tolerating(loader.unwrap(), 12);
+        let loader = of_files(&source, everything(), 6, 12);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let made = |step| loader.batch(step).unwrap();
         let batches = pool.unwrap().install(|| (0..12).map(made).collect());
@@ -17,10 +14,8 @@ fn the_number_of_threads_changes_nothing() {
     };
     let alone = batches(1);
     assert!(!alone.1.is_empty());
-    assert_eq!(
-        alone.0[0].mix.as_ref().unwrap().partners,
-        [5, 4, 3, 2, 1, 0]
-    );
+    let mix = alone.0[0].mix.as_ref().unwrap();
+    assert_eq!(mix.partners, [5, 4, 3, 2, 1, 0]);
     for threads in [2, 5] {
         assert_eq!(batches(threads), alone);
     }
@@ -31,10 +26,7 @@ fn shares_put_together_are_the_batch() {
     let (_dir, source) = files(24);
     for augment in [VARIED, everything()] {
         let mixed = augment.mixing.is_some();
-        let transform = colour_input(8);
-        let (source, all) = (source.clone(), (0..24).collect());
-        let whole = Loader::train(source, all, transform, augment, 12, None, 5);
-        let whole = tolerating(whole.unwrap(), 12);
+        let whole = of_files(&source, augment, 12, 12);
         let len = 3 * 8 * 8;
         for (size, step) in [(1, 0), (2, 1), (3, 2), (6, 3)] {
             let batch = whole.batch(step).unwrap();
@@ -71,8 +63,6 @@ fn a_share_reads_its_own_images_alone() {
     let loader = loader(source.clone(), 6, None, 1);
     loader.share(1, 3).unwrap().batch(0).unwrap();
     assert_eq!(source.served.load(Ordering::SeqCst), 2);
-    check_refused(
-        loader.share(0, 4),
-        &["6 images", "4 ranks", "multiple of 4"],
-    );
+    let parts = ["6 images", "4 ranks", "multiple of 4"];
+    check_refused(loader.share(0, 4), &parts);
 }

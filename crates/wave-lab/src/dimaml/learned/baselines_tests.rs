@@ -1,30 +1,21 @@
 use super::*;
-
-fn matrix(t: &Tensor) -> Vec<Vec<f64>> {
-    t.to_dtype(DType::F64).unwrap().to_vec2().unwrap()
-}
+use crate::testing::values;
 
 /// "zeros except centre tap = gain Q; assert QᵀQ = I".
 #[test]
 fn the_middle_of_delta_orthogonal_filters_is_orthogonal() {
     for (out, inp, k) in [(8, 5, 3), (6, 6, 5), (3, 7, 1), (4, 9, 3)] {
         let filters = delta_orthogonal(&[out, inp, k, k], 2.0, 1, 0).unwrap();
-        let middle = filters
-            .narrow(2, k / 2, 1)
-            .unwrap()
-            .narrow(3, k / 2, 1)
-            .unwrap();
+        let middle = filters.narrow(2, k / 2, 1).unwrap();
+        let middle = middle.narrow(3, k / 2, 1).unwrap();
         let q = (middle.reshape((out, inp)).unwrap() / 2.0).unwrap();
         let gram = match out >= inp {
             true => q.t().unwrap().matmul(&q).unwrap(),
             false => q.matmul(&q.t().unwrap()).unwrap(),
         };
-        for (i, row) in matrix(&gram).iter().enumerate() {
-            for (j, value) in row.iter().enumerate() {
-                let identity = if i == j { 1.0 } else { 0.0 };
-                assert!((value - identity).abs() < 1e-6, "{value}");
-            }
-        }
+        let identity = Tensor::eye(out.min(inp), gram.dtype(), gram.device()).unwrap();
+        let error = (gram - identity).unwrap();
+        assert!(values(&error).iter().all(|e| e.abs() < 1e-6));
         let all = dot(&filters, &filters).unwrap();
         let within = dot(&middle, &middle).unwrap();
         assert_eq!(all, within, "zeros but in the middle");
@@ -36,23 +27,24 @@ fn the_middle_of_delta_orthogonal_filters_is_orthogonal() {
 /// "Assert direction W/‖W‖ unchanged", and that the norms move as the slope says.
 #[test]
 fn metainit_changes_norms_alone() {
-    let t = |values: &[f64]| Tensor::from_slice(values, (values.len() / 2, 2), &Device::Cpu);
-    let mut start = Weights::new();
-    start.insert("a".into(), t(&[3.0, 4.0, 0.0, 0.0]).unwrap());
-    start.insert("b".into(), t(&[-1.0, 2.0]).unwrap());
-    start.insert(
-        "bias".into(),
-        Tensor::new(&[1f64, 2.0], &Device::Cpu).unwrap(),
-    );
-    start.insert("zero".into(), t(&[0.0, 0.0]).unwrap());
+    let t = |values: &[f64], dims: &[usize]| {
+        let t = Tensor::from_slice(values, dims, &Device::Cpu);
+        t.unwrap()
+    };
+    let start = Weights::from([
+        ("a".into(), t(&[3.0, 4.0, 0.0, 0.0], &[2, 2])),
+        ("b".into(), t(&[-1.0, 2.0], &[1, 2])),
+        ("bias".into(), t(&[1.0, 2.0], &[2])),
+        ("zero".into(), t(&[0.0, 0.0], &[1, 2])),
+    ]);
     // (|a| - 2)² and |b|²: the slopes are 2 (|a| - 2) a / |a| and 2 b.
     let slope = |_: u64, w: &Weights| {
         let norm = dot(&w["a"], &w["a"])?.sqrt();
-        let mut slopes = Weights::new();
-        slopes.insert("a".into(), (&w["a"] * (2.0 * (norm - 2.0) / norm))?);
-        slopes.insert("b".into(), (&w["b"] * 2.0)?);
-        slopes.insert("bias".into(), w["bias"].clone());
-        Ok(slopes)
+        Ok(Weights::from([
+            ("a".into(), (&w["a"] * (2.0 * (norm - 2.0) / norm))?),
+            ("b".into(), (&w["b"] * 2.0)?),
+            ("bias".into(), w["bias"].clone()),
+        ]))
     };
     let end = metainit(&start, 400, [0.01, 0.5], slope).unwrap();
     let norm = |t: &Tensor| dot(t, t).unwrap().sqrt();
