@@ -61,8 +61,7 @@ LOOK = """() => {
 MOVE = """() => {
     const field = name => document.getElementById('composer-' + name);
     if (!field('depth')) return true;
-    const ink = () => field('canvas').width && field('canvas').toDataURL();
-    const shown = () => [field('size').textContent, field('command').textContent, ink()];
+    const shown = () => ['depth-value', 'width-value', 'command'].map(name => field(name).textContent);
     const before = shown();
     field('depth').value = Number(field('depth').value) + 1;
     field('width').value = Number(field('width').value) + 1;
