@@ -71,7 +71,7 @@ fn open(bytes: &[u8]) -> Result<(impl ImageDecoder + '_, Orientation), String> {
     };
     let mut limits = Limits::default();
     limits.max_alloc = Some(match format {
-        // Of PNG, the limit covers rows of pixels, not all pixels, which `check_size` bounds.
+        // The limit covers rows of pixels of a PNG file; `check_size` bounds all of them.
         Png => MAX_AROUND + 2 * png_row(bytes).unwrap_or(0),
         _ => MAX_BYTES,
     });
