@@ -140,20 +140,15 @@ impl Learngene {
     /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
     /// inherited weights. The values of smaller levels are left out.
     pub fn tensors(&self) -> Vec<(String, Tensor)> {
-        let mut gene = self.clone();
-        let all = gene.tensors_mut();
+        let (templates, bank) = (self.templates.iter(), self.bank.iter());
+        let all = named(templates, bank, self.inherited.iter());
         all.map(|(name, t)| (name, t.clone())).collect()
     }
 
     /// The tensors of [`Learngene::tensors`], to be changed in place.
     fn tensors_mut(&mut self) -> impl Iterator<Item = (String, &mut Tensor)> {
-        let templates = self.templates.iter_mut();
-        let templates = templates.map(|(set, t)| (format!("templates.{set}"), t));
-        let bank = self.bank.iter_mut();
-        let bank = bank.map(|(part, t)| (format!("bank.{part}"), t));
-        let inherited = self.inherited.iter_mut();
-        let inherited = inherited.map(|(name, t)| (name.clone(), t));
-        templates.chain(bank).chain(inherited)
+        let (templates, bank) = (self.templates.iter_mut(), self.bank.iter_mut());
+        named(templates, bank, self.inherited.iter_mut())
     }
 
     /// The learngene with new values, by the names of [`Learngene::tensors`]; tensors that are not
@@ -203,6 +198,18 @@ impl Learngene {
         }
         ledger
     }
+}
+
+/// The names and values of a learngene's tensors: see [`Learngene::tensors`].
+fn named<'a, T>(
+    templates: impl Iterator<Item = (&'a String, T)>,
+    bank: impl Iterator<Item = (&'a Part, T)>,
+    inherited: impl Iterator<Item = (&'a String, T)>,
+) -> impl Iterator<Item = (String, T)> {
+    let templates = templates.map(|(set, t)| (format!("templates.{set}"), t));
+    let bank = bank.map(|(part, t)| (format!("bank.{part}"), t));
+    let inherited = inherited.map(|(name, t)| (name.clone(), t));
+    templates.chain(bank).chain(inherited)
 }
 
 /// The channels of an inherited weight.
