@@ -78,7 +78,7 @@ fn what_does_not_belong_together_is_refused() {
     let place = place();
     place.json("condense r.toml --seed 1 --steps 1 --out other");
     place.refuses(
-        "",
+        "FLAGS",
         "
         expand other --delta d --depth 2 --width 32 --out o => made for templates with SHA-256
         expand t --delta t --depth 2 --width 32 --out o => is a template directory | wave adapt
@@ -92,7 +92,7 @@ fn what_does_not_belong_together_is_refused() {
         ",
     );
     place.refuses(
-        "--data shapes --out o",
+        "FLAGS --data shapes --out o",
         "
         adapt d => is a delta directory
         adapt nowhere => nowhere

@@ -163,7 +163,7 @@ fn what_cannot_be_done_is_said() {
     write(&place, "dinov3", "dinov3");
     place.write("r.toml", recipe(56));
     place.refuses(
-        "--out o",
+        "FLAGS --out o",
         "
         condense r.toml --ancestor headless --ce-weight 1 => ce_weight applies only to score distillation | has no classifier
         condense r.toml --ancestor headless --ancestor-output scores => a DINOv2 without a classifier
@@ -172,7 +172,7 @@ fn what_cannot_be_done_is_said() {
         ",
     );
     place.refuses(
-        "",
+        "FLAGS",
         "
         eval headless --data shapes => a DINOv2 without a classifier
         predict headless flat/00.png => a DINOv2 without a classifier

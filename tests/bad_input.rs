@@ -2,151 +2,125 @@
 
 use crate::support::{INIT, Place, RECIPE};
 
-/// Refuses a command with each of the flags in the place of FLAGS, with the words beside them.
-#[track_caller]
-fn refused(place: &Place, command: &str, rows: &[(&str, &str)]) {
-    for &(flags, needle) in rows {
-        place.refused(&command.replace("FLAGS", flags), &[needle]);
-    }
-}
-
 #[test]
 fn wrong_flags() {
     let place = Place::with_templates();
     place.json(&format!("{INIT} --out m"));
-    let any = [
-        ("frobnicate", "frobnicate"),
-        ("", "Usage"),
-        ("condense missing.toml --out o", "missing.toml"),
-        ("condense r.toml --out r.toml/o", "r.toml is a file"),
-        ("condense r.toml --out r.toml --dry-run", "r.toml is a file"),
-        ("run r.toml --set name='\"../r\"'", "below runs"),
-        ("run r.toml --set name=5", "below runs"),
-        ("run r2.toml --out o", "r2.toml"),
-        ("init he --width 32 --data shapes --out o", "--depth"),
-        (
-            "init heru-lg --from t --depth 2 --width 32 --out o",
-            "wave expand",
-        ),
-        ("data check missing", "missing"),
-        ("inspect m --data shapes", "--plots DIR or --html FILE"),
-        ("inspect t --data shapes --plots p", "data does not apply"),
-    ];
-    refused(&place, "FLAGS", &any);
-    let condense = [
-        ("--depths many", "many"),
-        ("--threads 0", "--threads"),
-        ("--device abacus", "abacus"),
-        ("--lr -1", "-1"),
-        ("--batch 100000", "batch"),
-        ("--widths 24", "head width"),
-        ("--sizes 1x16..2x32", "--minutes"),
-        ("--ema 1", "ema"),
-        ("--set condense.stepz=1", "stepz"),
-        ("--set nonsense", "nonsense"),
-        ("--precision f8", "f8"),
-    ];
-    refused(&place, "condense r.toml FLAGS --out o", &condense);
-    let finetune = [
-        ("--hold-out 0", "hold"),
-        ("--data shapes --freeze .,_", "nothing to train"),
-        (
-            "--data shapes --steps 1 --kl-weight 2",
-            "kl_weight applies only with an ancestor",
-        ),
-    ];
-    refused(&place, "finetune m FLAGS --out o", &finetune);
-    let speed = [
-        ("--mode backwards", "backwards"),
-        ("--width 100 --heads 3", "100"),
-        ("--steps 0", "--steps"),
-        ("--classes 0", "--classes"),
-        ("--precision f8", "f8"),
-    ];
-    refused(&place, "speed FLAGS", &speed);
-    let expand = [
-        ("--depth 2 --width 24", "head width 16"),
-        ("--depth 2 --width 32 --heads 5", "heads"),
-        ("--depth 2", "--width"),
-        ("--depth 2 --width 0", "width 0"),
-        ("--depth 0 --width 16", "depth 0"),
-        ("--depth 2 --width 16 --fill sand", "sand"),
-    ];
-    refused(&place, "expand t FLAGS --steps 0 --out o", &expand);
+    place.refuses(
+        "FLAGS",
+        "
+        frobnicate => frobnicate
+         => Usage
+        condense missing.toml --out o => missing.toml
+        condense r.toml --out r.toml/o => r.toml is a file
+        condense r.toml --out r.toml --dry-run => r.toml is a file
+        run r.toml --set name='\"../r\"' => below runs
+        run r.toml --set name=5 => below runs
+        run r2.toml --out o => r2.toml
+        init he --width 32 --data shapes --out o => --depth
+        init heru-lg --from t --depth 2 --width 32 --out o => wave expand
+        data check missing => missing
+        inspect m --data shapes => --plots DIR or --html FILE
+        inspect t --data shapes --plots p => data does not apply
+        ",
+    );
+    place.refuses(
+        "condense r.toml FLAGS --out o",
+        "
+        --depths many => many
+        --threads 0 => --threads
+        --device abacus => abacus
+        --lr -1 => -1
+        --batch 100000 => batch
+        --widths 24 => head width
+        --sizes 1x16..2x32 => --minutes
+        --ema 1 => ema
+        --set condense.stepz=1 => stepz
+        --set nonsense => nonsense
+        --precision f8 => f8
+        ",
+    );
+    place.refuses(
+        "finetune m FLAGS --out o",
+        "
+        --hold-out 0 => hold
+        --data shapes --freeze .,_ => nothing to train
+        --data shapes --steps 1 --kl-weight 2 => kl_weight applies only with an ancestor
+        ",
+    );
+    place.refuses(
+        "speed FLAGS",
+        "
+        --mode backwards => backwards
+        --width 100 --heads 3 => 100
+        --steps 0 => --steps
+        --classes 0 => --classes
+        --precision f8 => f8
+        ",
+    );
+    place.refuses(
+        "expand t FLAGS --steps 0 --out o",
+        "
+        --depth 2 --width 24 => head width 16
+        --depth 2 --width 32 --heads 5 => heads
+        --depth 2 => --width
+        --depth 2 --width 0 => width 0
+        --depth 0 --width 16 => depth 0
+        --depth 2 --width 16 --fill sand => sand
+        ",
+    );
 }
 
 #[test]
 fn wrong_flags_of_methods() {
     let place = Place::with_model();
-    let shapes = [
-        ("magic", "magic"),
-        ("he --heads 5", "heads"),
-        ("he --arch resnet", "resnet"),
-        ("timm --qk 0,0", "--qk does not apply to method timm"),
-        ("timm --gamma 0.1", "--gamma"),
-        ("timm --kernel 3", "--kernel"),
-        ("timm --filter-variance 1,1,1", "--filter-variance"),
-        ("timm --similarity 0.1", "--similarity"),
-        ("timm --state 4", "--state"),
-        (
-            "xavier --rest mimetic --vp 0,0",
-            "--rest does not apply to method xavier",
-        ),
-        (
-            "default --arch convmixer --factored true",
-            "--factored does not apply to method default",
-        ),
-        (
-            "mlp-mean --mlp-mean eq2=1e300",
-            "values of blocks.0.mlp.fc1.weight that are not finite",
-        ),
-        ("layerscale --gamma 2", "gamma"),
-        ("mimetic --qk 0.7", "alpha and beta"),
-        (
-            "mimetic --mimetic equal --vp 0.4,0.4",
-            "drop it, or give 0,0",
-        ),
-        ("mimetic --rest he", "timm, xavier"),
-    ];
-    let command = "init FLAGS --depth 2 --width 32 --patch 7 --data shapes --out o";
-    refused(&place, command, &shapes);
-    let narrow = [
-        ("heru-lg --from m", "width"),
-        ("covariance --arch convmixer --kernel 4", "odd"),
-        (
-            "covariance --arch convmixer --filter-variance 1",
-            "three numbers",
-        ),
-        ("filters --arch convmixer --from m", "--from"),
-        (
-            "default --arch convmixer --kernel 4 --dilation 2",
-            "odd size",
-        ),
-        ("default --arch convmixer --mlp-mean eq2=1", "has no MLP"),
-        ("default --arch convnext --dilation 2", "--arch convmixer"),
-        ("default --arch convnext --kernel 4", "odd size"),
-    ];
-    refused(&place, "init FLAGS --depth 2 --width 8 --out o", &narrow);
-    let donors = [
-        ("weight-selection --depth 2", "--from"),
-        ("weight-selection --from m --depth 9", "depth is 2"),
-        ("prune --from m --depth 1", "--data"),
-        (
-            "heru-lg --from m --depth 1 --train-limit 9",
-            "--train-limit does not apply",
-        ),
-        (
-            "heru-lg --from m --depth 1 --data shapes",
-            "--data does not apply beside --from",
-        ),
-        (
-            "heru-lg --from m --depth 1 --layers uniform",
-            "--layers does not apply to method heru-lg",
-        ),
-        ("auto-lg --from m --depth 2 --blocks 1", "--similarity"),
-        ("nested --from m --depth 1 --layers last", "last"),
-    ];
-    refused(&place, "init FLAGS --width 32 --out o", &donors);
+    place.refuses(
+        "init FLAGS --depth 2 --width 32 --patch 7 --data shapes --out o",
+        "
+        magic => magic
+        he --heads 5 => heads
+        he --arch resnet => resnet
+        timm --qk 0,0 => --qk does not apply to method timm
+        timm --gamma 0.1 => --gamma
+        timm --kernel 3 => --kernel
+        timm --filter-variance 1,1,1 => --filter-variance
+        timm --similarity 0.1 => --similarity
+        timm --state 4 => --state
+        xavier --rest mimetic --vp 0,0 => --rest does not apply to method xavier
+        default --arch convmixer --factored true => --factored does not apply to method default
+        mlp-mean --mlp-mean eq2=1e300 => values of blocks.0.mlp.fc1.weight that are not finite
+        layerscale --gamma 2 => gamma
+        mimetic --qk 0.7 => alpha and beta
+        mimetic --mimetic equal --vp 0.4,0.4 => drop it, or give 0,0
+        mimetic --rest he => timm, xavier
+        ",
+    );
+    place.refuses(
+        "init FLAGS --depth 2 --width 8 --out o",
+        "
+        heru-lg --from m => width
+        covariance --arch convmixer --kernel 4 => odd
+        covariance --arch convmixer --filter-variance 1 => three numbers
+        filters --arch convmixer --from m => --from
+        default --arch convmixer --kernel 4 --dilation 2 => odd size
+        default --arch convmixer --mlp-mean eq2=1 => has no MLP
+        default --arch convnext --dilation 2 => --arch convmixer
+        default --arch convnext --kernel 4 => odd size
+        ",
+    );
+    place.refuses(
+        "init FLAGS --width 32 --out o",
+        "
+        weight-selection --depth 2 => --from
+        weight-selection --from m --depth 9 => depth is 2
+        prune --from m --depth 1 => --data
+        heru-lg --from m --depth 1 --train-limit 9 => --train-limit does not apply
+        heru-lg --from m --depth 1 --data shapes => --data does not apply beside --from
+        heru-lg --from m --depth 1 --layers uniform => --layers does not apply to method heru-lg
+        auto-lg --from m --depth 2 --blocks 1 => --similarity
+        nested --from m --depth 1 --layers last => last
+        ",
+    );
 }
 
 #[test]

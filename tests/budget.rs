@@ -120,7 +120,7 @@ fn sizes_within_limits_have_the_given_shape() {
 fn limits_that_make_no_sense_are_refused() {
     let place = Place::with_templates();
     place.refuses(
-        "--steps 0 --out o",
+        "FLAGS --steps 0 --out o",
         "
         expand t --max-params 10 => smallest
         expand t --max-params many => many

@@ -101,7 +101,7 @@ fn fine_tunings_share_the_outputs_that_condensations_left() {
     place.json(&format!("{tune} --out y"));
     assert_same(&place.path("x"), &place.path("y"));
     place.refuses(
-        "--data shapes --out o",
+        "FLAGS --data shapes --out o",
         "
         finetune m --cache c => --ancestor
         finetune m --ancestor a --cache-top 3 => --cache
@@ -119,7 +119,7 @@ fn a_cache_of_other_outputs_is_refused() {
     }
     place.write("n.toml", RECIPE.replace("views = 2\n", "repeats = 2\n"));
     place.refuses(
-        "--out o",
+        "FLAGS --out o",
         "
         condense r.toml --ancestor b --kl-weight 1 --cache c => ancestor_sha256 | now | another --cache
         condense n.toml --ancestor a --kl-weight 1 --cache c => repeats
@@ -127,7 +127,7 @@ fn a_cache_of_other_outputs_is_refused() {
         ",
     );
     place.refuses(
-        "--ancestor a --kl-weight 1 --out o",
+        "FLAGS --ancestor a --kl-weight 1 --out o",
         "
         condense r.toml --cache c --data flat --ce-weight 0 => data_sha256 | shapes | flat | images = 6000, now 40
         condense r.toml --cache c --crop-padding 3 => crop_padding 2, flip | crop_padding 3

@@ -76,7 +76,7 @@ fn stages_outlive_training_and_new_classes() {
     ));
     place.json("eval t --data shapes --test-limit 8");
     place.refuses(
-        "--arch convnext --data shapes --width 8 --out o",
+        "FLAGS --arch convnext --data shapes --width 8 --out o",
         "
         init covariance --stages 1,1,2 => four numbers
         init covariance --stages 1,1,2,1 --depth 4 => 4 with stages 1,1,2,1

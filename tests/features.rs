@@ -78,7 +78,7 @@ fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
     place.json(&format!("{condense} --data three/train/x --out t"));
     assert_eq!(place.config("t")["classes"], 0);
     place.refuses(
-        "--ancestor-output features --out o",
+        "FLAGS --ancestor-output features --out o",
         "
         condense r.toml --ancestor v --temperature 2 => temperature applies only to score distillation
         condense r.toml --ancestor v --ce-weight 0.5 => ce_weight applies only to score distillation
@@ -119,7 +119,7 @@ fn features_are_measured_by_neighbours_and_a_line() {
     let numbers = [&few["training_images"], &few["images"]];
     assert_eq!(numbers, [4, 5]);
     place.refuses(
-        "",
+        "FLAGS",
         "
         eval a --data three --knn 0 => --knn 0: expected 1 to 18
         eval a --data three --knn 19 => --knn 19

@@ -139,9 +139,9 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
     let place = Place::with_templates();
     place.json(&format!("{CONVMIXER} --data shapes --out conv"));
     // These templates are for a transformer without a class token.
-    for more in ["--out o", "--out o --dry-run"] {
+    for command in ["FLAGS --out o", "FLAGS --out o --dry-run"] {
         place.refuses(
-            more,
+            command,
             "
             expand t --depth 2 --width 32 --format transformers => class token
             expand t --depth 2 --width 32 --format pickle => pickle
@@ -152,7 +152,7 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
         );
     }
     place.refuses(
-        "--data shapes --out o",
+        "FLAGS --data shapes --out o",
         "
         finetune conv --format transformers => ConvMixer
         finetune conv --format onnx => ConvMixer
@@ -235,7 +235,7 @@ fn a_converted_model_is_the_same_model() {
     // Invalid layouts, and files that are not models, are refused.
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
     place.refuses(
-        "",
+        "FLAGS",
         "
         convert c --format onnx --out o => ConvMixer
         convert e --format transformers --out o => class token

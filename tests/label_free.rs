@@ -51,7 +51,7 @@ fn what_needs_labels_says_so() {
     let place = place();
     place.json(&format!("{INIT} --out m"));
     place.refuses(
-        "--batch 8 --out o",
+        "FLAGS --batch 8 --out o",
         "
         condense r.toml --ancestor a --kl-weight 1 --data flat => ce_weight = 0
         condense r.toml --ancestor a --kl-weight 1 --data split => ce_weight = 0
@@ -62,7 +62,7 @@ fn what_needs_labels_says_so() {
         ",
     );
     place.refuses(
-        "",
+        "FLAGS",
         "
         eval m --data flat => train/CLASS/
         data pack flat o => train/CLASS/

@@ -81,7 +81,7 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
     );
     // The last two levels of the shipped templates have the same number.
     place.refuses(
-        "--out o",
+        "FLAGS --out o",
         "
         expand t --depth 2 --width 16 --templates-used 25 => templates_used = 25 | [24, 120]
         expand s --depth 2 --width 16 --templates-used 25 => [24]
@@ -194,7 +194,7 @@ fn levels_go_wherever_a_run_goes() {
 fn a_growth_that_does_not_fit_is_refused() {
     let place = place();
     place.refuses(
-        "--grow s --template-size 16 --out o",
+        "FLAGS --grow s --template-size 16 --out o",
         "
         condense r.toml --depths 1,2 --widths 16 => up to 2 layers and width 16 | larger --depths
         condense r.toml --depths 2,4 --widths 32 --kronecker interleave => 16 x 16 | tile

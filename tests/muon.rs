@@ -46,7 +46,7 @@ fn a_plan_says_what_trains() {
 #[test]
 fn keys_of_factors_are_refused_with_weights() {
     Place::new().refuses(
-        "--out o",
+        "FLAGS --out o",
         "
         condense r.toml --train weights --scaler-lr-ratio 2 => scaler_lr_ratio | --train factors
         condense r.toml --train weights --kronecker interleave => interleave | --train factors

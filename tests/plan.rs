@@ -10,9 +10,9 @@ fn without_an_ancestor_the_labels_have_to_be_meant() {
     // A bench, before any of its training.
     let table = "[bench]\nsizes = [[2, 16]]\n[bench.methods]\nwave = { start = \"templates\" }\n";
     place.write("b.toml", recipe + table);
-    for more in ["--out o", "--out o --dry-run"] {
+    for command in ["FLAGS --out o", "FLAGS --out o --dry-run"] {
         place.refuses(
-            more,
+            command,
             "
             condense a.toml => ancestor | --kl-weight 0
             condense a.toml --kl-weight 0 --ce-weight 0 => nothing to learn
@@ -27,9 +27,9 @@ fn without_an_ancestor_the_labels_have_to_be_meant() {
 fn a_dry_run_refuses_what_the_stage_would() {
     let place = Place::with_templates();
     place.json(&format!("{INIT} --out m"));
-    for more in ["--out o", "--out o --dry-run"] {
+    for command in ["FLAGS --out o", "FLAGS --out o --dry-run"] {
         place.refuses(
-            more,
+            command,
             "
             finetune t --data shapes => t
             finetune m => --data
@@ -101,7 +101,7 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
         place.json(&format!("init {args} --depth 1 {images} --out {name}"));
     }
     place.refuses(
-        "--data shapes --out o",
+        "FLAGS --data shapes --out o",
         "
         finetune conv --batch 5120 => batch = 5120 | is free | --accumulate
         finetune next --batch 5120 => batch = 5120 | is free | --accumulate
@@ -122,7 +122,7 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
 fn sizes_beyond_this_machine_are_refused() {
     let place = Place::with_templates();
     place.refuses(
-        "--out o",
+        "FLAGS --out o",
         "
         expand t --depth 12 --width 102400 => is free
         expand t --depth 12 --width 102400 --dry-run => is free
@@ -142,7 +142,7 @@ fn sizes_beyond_this_machine_are_refused() {
 #[test]
 fn numbers_out_of_range_are_refused() {
     Place::new().refuses(
-        "",
+        "FLAGS",
         "
         condense r.toml --seed 9223372036854775808 --out o => seed = 9223372036854775808; expected 0 to 9223372036854775807
         condense r.toml --kl-weight nan --out o => kl_weight = NaN
@@ -162,7 +162,7 @@ fn the_normalisation_of_a_model_stays() {
     let config = place.config("m");
     let own = |key: &str| config["pretrained_cfg"][key][0].as_f64().unwrap();
     place.refuses(
-        "--data shapes --test-limit 8 --mean 0.9 --std 0.01",
+        "FLAGS --data shapes --test-limit 8 --mean 0.9 --std 0.01",
         "
         finetune m => mean = [0.9] | remove
         expand t --depth 2 --width 16 => mean = [0.9] | remove

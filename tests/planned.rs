@@ -97,7 +97,7 @@ fn what_cannot_be_planned_is_refused() {
         &["no labels", "--ancestor"],
     );
     place.refuses(
-        "--ancestor m --out o",
+        "FLAGS --ancestor m --out o",
         "
         condense --data shapes --sizes 2x50..4x64 => 50 | head width 32
         condense --data shapes --sizes 4x64..2x64 => swap

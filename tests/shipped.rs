@@ -75,7 +75,7 @@ fn wrong_names_are_told_what_to_do() {
     let place = Place::new();
     place.write("empty/a.txt", "");
     place.refuses(
-        "",
+        "FLAGS",
         "
         expand fashion-mnits --depth 2 --width 64 --out o => did you mean fashion-mnist?
         expand nowhere/templates --depth 2 --width 64 --out o => wave templates

@@ -187,13 +187,14 @@ impl Place {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Runs `wave` on each line of `ARGS => PART | PART` with `more` arguments: all must be [`refused`](Self::refused).
+    /// Runs a command with each line of `FLAGS => PART | PART` in the place of FLAGS: all must be
+    /// [`refused`](Self::refused).
     #[track_caller]
-    pub(crate) fn refuses(&self, more: &str, lines: &str) {
+    pub(crate) fn refuses(&self, command: &str, lines: &str) {
         for line in lines.trim().lines() {
-            let (args, parts) = line.split_once(" => ").unwrap_or((line, ""));
+            let (flags, parts) = line.split_once(" => ").unwrap_or((line, ""));
             let parts: Vec<&str> = parts.split(" | ").collect();
-            self.refused(&format!("{args} {more}"), &parts);
+            self.refused(&command.replace("FLAGS", flags), &parts);
         }
     }
 

@@ -124,7 +124,7 @@ fn data_with_labels_measure_it_and_learn_from_it_too() {
     place.json(&format!("finetune m {rest} --steps 2 --batch 2 --out f"));
     // Five names for two classes.
     place.refuses(
-        "--labels names.txt --data pets",
+        "FLAGS --labels names.txt --data pets",
         "
         condense r.toml --ancestor clip --ce-weight 1 --out o => 2 classes | the model 5
         finetune m --ancestor clip --steps 2 --batch 2 --out o => 2 classes | the model 5
@@ -168,7 +168,7 @@ fn wrong_names_and_directories_are_refused() {
     place.write("latin.txt", b"caf\xe9\ncat\n");
     place.json("init timm --data shapes --depth 1 --width 16 --heads 2 --patch 7 --out vit");
     place.refuses(
-        "",
+        "FLAGS",
         "
         predict clip flat --labels none.txt => none.txt
         predict clip flat --labels empty.txt => 0 names
