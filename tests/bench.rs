@@ -353,6 +353,10 @@ fn wrong_methods_are_refused() {
         ("a = { start = 'he', init.depth = 3 }", "init has depth"),
         ("a = { start = 'he', init.gamma = 0.1 }", "gamma"),
         ("a = { start = 'templates', expand.width = 8 }", "width"),
+        (
+            "a = { start = 'templates', expand.max_params = 'five' }",
+            "max_params",
+        ),
         ("a = { start = 'templates', init.gamma = 0.1 }", "init"),
         ("a = { start = 'templates', operator.steps = 3 }", "ligo"),
     ] {

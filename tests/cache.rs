@@ -123,6 +123,7 @@ fn a_cache_of_other_outputs_is_refused() {
         "
         condense r.toml --ancestor b --kl-weight 1 --cache c => ancestor_sha256 | now | another --cache
         condense n.toml --ancestor a --kl-weight 1 --cache c => repeats
+        condense r.toml --ancestor a --ancestor-output features --cache c => outputs = none, now features
         condense r.toml --cache c => --ancestor
         ",
     );

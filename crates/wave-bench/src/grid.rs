@@ -13,7 +13,10 @@ pub(crate) const TEMPLATES: &str = "templates";
 
 /// Keys of the tables of a method that the bench sets itself.
 const SET_BY_BENCH: [(&str, &str); 2] = [
-    ("expand", "data depth hold_out seed width"),
+    (
+        "expand",
+        "data depth hold_out max_latency_ms max_macs max_params seed width",
+    ),
     (
         "init",
         "arch channels class_token classes data depth from heads image_size mlp_ratio patch seed \

@@ -32,31 +32,3 @@ pub struct Mix {
     /// Weight of the input itself, 0 to 1.
     pub weight: f32,
 }
-
-impl Batch {
-    /// Targets (size, classes): label-smoothed one-hot rows, mixed as the inputs were.
-    ///
-    /// `smoothing` of each target is spread evenly over all classes, 0 to 1. Labels of `classes` or more
-    /// are ignored.
-    pub fn soft_targets(&self, classes: usize, smoothing: f32) -> Vec<f32> {
-        let off = smoothing / classes.max(1) as f32;
-        let mut targets = vec![off; self.size * classes];
-        let on = 1.0 - smoothing;
-        let mut add = |row: usize, label: u32, part: f32| {
-            if (label as usize) < classes {
-                targets[row * classes + label as usize] += part * on;
-            }
-        };
-        for (row, &label) in self.labels.iter().enumerate() {
-            match &self.mix {
-                None => add(row, label, 1.0),
-                Some(Mix { partners, weight }) => {
-                    add(row, label, *weight);
-                    let partner = self.labels[partners[row] as usize];
-                    add(row, partner, 1.0 - weight);
-                }
-            }
-        }
-        targets
-    }
-}

@@ -56,7 +56,7 @@ fn adamw_steps(bencher: Bencher, n: usize) {
             var: &var,
             gradient: &gradient,
             moments: &mut moments,
-            learning_rates: &[1e-3],
+            learning_rate: 1e-3,
             weight_decay: 0.05,
         };
         wave_ops::adamw_steps(&mut [moved], 1.0, 1).unwrap();

@@ -254,11 +254,7 @@ impl Parity {
                         var: &vars[i],
                         gradient: &gradients[i],
                         moments,
-                        learning_rates: if sizes[i] % 2 == 0 {
-                            &[0.1, 0.02]
-                        } else {
-                            &[0.03]
-                        },
+                        learning_rate: 0.03 + 0.02 * i as f32,
                         weight_decay: 0.1 * i as f32,
                     });
                 }
@@ -288,7 +284,7 @@ impl Parity {
                         var: &var,
                         gradient: &gradient,
                         moments: &mut moments,
-                        learning_rates: &[1.0],
+                        learning_rate: 1.0,
                         weight_decay: 0.9,
                     };
                     let matrices = Matrices {

@@ -99,8 +99,8 @@ pub struct Move<'a> {
     pub gradient: &'a Tensor,
     /// Its running means.
     pub moments: &'a mut Moments,
-    /// One value, or one for each row of the leading dimension.
-    pub learning_rates: &'a [f32],
+    /// Size of the step.
+    pub learning_rate: f32,
     /// Weight decay, multiplied by the learning rate.
     pub weight_decay: f32,
 }
@@ -133,9 +133,9 @@ pub fn adamw_steps(moves: &mut [Move], gradient_scale: f32, step: u64) -> Result
         let MomentStorage::Host(m, v) = &mut moved.moments.0 else {
             candle_core::bail!("AdamW: no kernel for device {:?}", moved.var.device());
         };
-        let (rates, decay) = (moved.learning_rates, moved.weight_decay);
+        let (rate, decay) = (moved.learning_rate, moved.weight_decay);
         in_place("AdamW", moved.var, moved.gradient, |p, g| {
-            adamw_on_host([p, m, v], g, correction, rates, decay, gradient_scale);
+            adamw_on_host([p, m, v], g, correction, rate, decay, gradient_scale);
         })?;
     }
     Ok(())
@@ -163,12 +163,11 @@ impl Move<'_> {
     fn check(&self) -> Result<()> {
         let n = self.var.elem_count();
         let held = self.moments.len().0;
-        let rates = self.learning_rates.len();
         let of_gradient = self.gradient.elem_count();
-        if rates == 0 || !n.is_multiple_of(rates) || held != n || of_gradient != n {
+        if held != n || of_gradient != n {
             candle_core::bail!(
                 "optimiser step: sizes do not match: {n} values, a gradient of {of_gradient}, \
-                 {held} moments, {rates} learning rates"
+                 {held} moments"
             );
         }
         Ok(())
@@ -176,14 +175,10 @@ impl Move<'_> {
 
     /// `p = p (1 - lr wd) - lr change`, by candle's operators.
     fn change_by(&self, change: &Tensor) -> Result<()> {
-        let rates = self.learning_rates;
-        let by_rate = (rates.len(), self.var.elem_count() / rates.len());
-        let rates = Tensor::new(rates, self.var.device())?.reshape((by_rate.0, 1))?;
-        let kept = (1.0 - (&rates * f64::from(self.weight_decay))?)?;
-        let p = self.var.as_detached_tensor().reshape(by_rate)?;
-        let change = change.reshape(by_rate)?.broadcast_mul(&rates)?;
-        let p = (p.broadcast_mul(&kept)? - change)?;
-        self.var.set(&p.reshape(self.var.shape())?)
+        let kept = f64::from(1.0 - self.learning_rate * self.weight_decay);
+        let change = (change.reshape(self.var.shape())? * f64::from(self.learning_rate))?;
+        self.var
+            .set(&((self.var.as_detached_tensor() * kept)? - change)?)
     }
 }
 
@@ -229,36 +224,31 @@ fn adamw_on_host(
     [p, m, v]: [&mut [f32]; 3],
     g: &[f32],
     (c1, c2): (f32, f32), // corrections of the moments
-    learning_rates: &[f32],
+    learning_rate: f32,
     weight_decay: f32,
     scale: f32,
 ) {
-    let row = p.len() / learning_rates.len();
-    for (r, &lr) in learning_rates.iter().enumerate() {
-        let at = r * row..(r + 1) * row;
-        let decay = 1.0 - lr * weight_decay;
-        p[at.clone()]
-            .par_chunks_mut(CHUNK)
-            .zip(g[at.clone()].par_chunks(CHUNK))
-            .zip(m[at.clone()].par_chunks_mut(CHUNK))
-            .zip(v[at].par_chunks_mut(CHUNK))
-            .for_each(|(((p, g), m), v)| {
-                crate::simd::dispatch_on(
-                    current(),
-                    // Moved by value: through references, each store might change a constant.
-                    #[inline(always)]
-                    move || {
-                        let moments = m.iter_mut().zip(v.iter_mut());
-                        for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
-                            let g = g * scale;
-                            *m = BETA1 * *m + (1.0 - BETA1) * g;
-                            *v = BETA2 * *v + (1.0 - BETA2) * g * g;
-                            *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + EPS);
-                        }
-                    },
-                )
-            });
-    }
+    let decay = 1.0 - learning_rate * weight_decay;
+    p.par_chunks_mut(CHUNK)
+        .zip(g.par_chunks(CHUNK))
+        .zip(m.par_chunks_mut(CHUNK))
+        .zip(v.par_chunks_mut(CHUNK))
+        .for_each(|(((p, g), m), v)| {
+            crate::simd::dispatch_on(
+                current(),
+                // Moved by value: through references, each store might change a constant.
+                #[inline(always)]
+                move || {
+                    let moments = m.iter_mut().zip(v.iter_mut());
+                    for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
+                        let g = g * scale;
+                        *m = BETA1 * *m + (1.0 - BETA1) * g;
+                        *v = BETA2 * *v + (1.0 - BETA2) * g * g;
+                        *p = *p * decay - learning_rate * (*m * c1) / ((*v * c2).sqrt() + EPS);
+                    }
+                },
+            )
+        });
 }
 
 #[cfg(test)]

@@ -201,11 +201,9 @@ fn update(
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
-    let factors = variables.iter().map(|v| v.rate.unwrap_or(0.0));
-    let rates: Vec<f32> = factors.map(|r| (f64::from(r) * rate) as f32).collect();
     let mut moves = Vec::with_capacity(variables.len());
     let moments = state.moments.iter_mut();
-    for (((v, g), moments), rate) in variables.iter().zip(&gradients.of).zip(moments).zip(&rates) {
+    for ((v, g), moments) in variables.iter().zip(&gradients.of).zip(moments) {
         let (Some(gradient), Some(moments)) = (g, moments) else {
             continue;
         };
@@ -213,7 +211,7 @@ fn update(
             var: &v.var,
             gradient,
             moments,
-            learning_rates: std::slice::from_ref(rate),
+            learning_rate: (f64::from(v.rate.unwrap_or(0.0)) * rate) as f32,
             weight_decay: v.weight_decay,
         };
         match v.muon {

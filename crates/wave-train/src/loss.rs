@@ -1,21 +1,14 @@
 //! Targets of a classification.
 
 use candle_core::{Device, Result, Tensor};
-use wave_data::Batch;
+use wave_data::{Batch, Mix};
 
 /// One-hot targets (b, classes) with label smoothing: `smoothing` is spread over all classes.
 ///
 /// # Errors
 /// If a label is not below `classes`.
 pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Result<Tensor> {
-    let mut targets = vec![smoothing / classes as f32; labels.len() * classes];
-    for (row, &label) in targets.chunks_exact_mut(classes).zip(labels) {
-        match row.get_mut(label as usize) {
-            Some(target) => *target += 1.0 - smoothing,
-            None => candle_core::bail!("label {label} is out of range for {classes} classes"),
-        }
-    }
-    Tensor::from_vec(targets, (labels.len(), classes), &Device::Cpu)
+    mixed_targets(labels, None, classes, smoothing)
 }
 
 /// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed like its
@@ -24,11 +17,33 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
 /// # Errors
 /// If a label is not below `classes`.
 pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Tensor> {
-    if let Some(label) = batch.labels.iter().find(|l| **l as usize >= classes) {
-        candle_core::bail!("label {label} is out of range for {classes} classes");
+    mixed_targets(&batch.labels, batch.mix.as_ref(), classes, smoothing)
+}
+
+fn mixed_targets(
+    labels: &[u32],
+    mix: Option<&Mix>,
+    classes: usize,
+    smoothing: f32,
+) -> Result<Tensor> {
+    let mut targets = vec![smoothing / classes as f32; labels.len() * classes];
+    for (i, row) in targets.chunks_exact_mut(classes.max(1)).enumerate() {
+        let mut add = |label: u32, weight: f32| match row.get_mut(label as usize) {
+            Some(target) => {
+                *target += weight * (1.0 - smoothing);
+                Ok(())
+            }
+            None => candle_core::bail!("label {label} is out of range for {classes} classes"),
+        };
+        match mix {
+            None => add(labels[i], 1.0)?,
+            Some(Mix { partners, weight }) => {
+                add(labels[i], *weight)?;
+                add(labels[partners[i] as usize], 1.0 - weight)?;
+            }
+        }
     }
-    let targets = batch.soft_targets(classes, smoothing);
-    Tensor::from_vec(targets, (batch.labels.len(), classes), &Device::Cpu)
+    Tensor::from_vec(targets, (labels.len(), classes), &Device::Cpu)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ fn weights_are_distributed_as_timms() {
 }
 
 #[test]
-fn inputs_and_targets_are_mixed_alike() {
+fn inputs_are_mixed_with_their_partners() {
     for (mixup, cutmix) in [(0.8, 0.0), (0.0, 1.0)] {
         for size in [1, 2, 5, 8] {
             let mut mixed = batch(size);
@@ -56,13 +56,6 @@ fn inputs_and_targets_are_mixed_alike() {
                 let expected = mix.weight * i as f32 + (1.0 - mix.weight) * partner as f32;
                 assert!((mean - expected).abs() < 1e-3, "{mean} for {expected}");
             }
-            let targets = mixed.soft_targets(4, 0.1);
-            for (i, row) in targets.chunks(4).enumerate() {
-                assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
-                let (own, other) = (mixed.labels[i], mixed.labels[size - 1 - i]);
-                let part = if own == other { 1.0 } else { mix.weight };
-                assert!((row[own as usize] - 0.9 * part - 0.025).abs() < 1e-5);
-            }
         }
     }
 }
@@ -73,6 +66,4 @@ fn a_batch_may_stay_as_it_is() {
     let mut same = batch(4);
     mixing(0.0, 0.0).apply(&mut same, &mut rng);
     assert_eq!(same, batch(4));
-    assert_eq!(batch(2).soft_targets(2, 0.0), [1.0, 0.0, 0.0, 1.0]);
-    assert_eq!(batch(2).soft_targets(0, 0.0), [0.0; 0]);
 }

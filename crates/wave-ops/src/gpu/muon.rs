@@ -70,14 +70,12 @@ pub(crate) fn muon(
         std::mem::swap(&mut x, &mut next);
     }
 
-    let rates = place.upload_f32(moved.learning_rates)?;
     let size = STEP_SIZE * (r.max(c) as f32).sqrt();
     let arguments = arguments![
         Argument::Pointer(address(place, moved.var)?),
         x.view(),
-        rates.view(),
         long(count * n),
-        long(count * n / moved.learning_rates.len()),
+        moved.learning_rate,
         moved.weight_decay,
         size,
     ];

@@ -11,11 +11,10 @@ const CHUNK: usize = 4096;
 /// A row of the table, `Moved` in `adamw.cu`.
 #[derive(Default)]
 struct Line {
-    /// Values, gradient, two moments, learning rates.
-    pointers: [u64; 5],
+    /// Values, gradient, two moments.
+    pointers: [u64; 4],
     len: usize,
-    /// Number of values in a row, which has one learning rate.
-    row: usize,
+    learning_rate: f32,
     weight_decay: f32,
 }
 
@@ -26,11 +25,11 @@ fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
         for pointer in line.pointers {
             bytes.extend(pointer.to_ne_bytes());
         }
-        for size in [line.len, line.row, blocks] {
+        for size in [line.len, blocks] {
             bytes.extend((size as i64).to_ne_bytes());
         }
+        bytes.extend(line.learning_rate.to_ne_bytes());
         bytes.extend(line.weight_decay.to_ne_bytes());
-        bytes.extend([0; 4]);
         blocks += line.len.div_ceil(CHUNK);
     }
     Ok((place.upload(Kind::Bytes, &bytes)?, blocks))
@@ -44,16 +43,10 @@ pub(crate) fn adamw(
     correction: (f32, f32),
     scale: f32,
 ) -> Result<()> {
-    let rates: Vec<f32> = all
-        .iter()
-        .flat_map(|(moved, _)| moved.learning_rates)
-        .copied()
-        .collect();
-    let rates = place.upload_f32(&rates)?;
     // Kept until the end, since they include copies of gradients that are not contiguous.
-    let (mut lines, mut gradients, mut rate) = (Vec::new(), Vec::new(), 0);
+    let (mut lines, mut gradients) = (Vec::new(), Vec::new());
     for (moved, [first, second]) in all {
-        let (len, count) = (moved.var.elem_count(), moved.learning_rates.len());
+        let len = moved.var.elem_count();
         let gradient = moved.gradient.contiguous()?;
         let line = Line {
             pointers: [
@@ -63,13 +56,11 @@ pub(crate) fn adamw(
                 })?,
                 address(place, first)?,
                 address(place, second)?,
-                rates.view().part(rate, count).pointer,
             ],
             len,
-            row: len / count,
+            learning_rate: moved.learning_rate,
             weight_decay: moved.weight_decay,
         };
-        rate += count;
         gradients.push(gradient);
         if len > 0 {
             lines.push(line);

@@ -73,7 +73,7 @@ pub fn muon_step(moved: &mut Move, matrices: Matrices, gradient_scale: f32) -> R
         let columns = dims[rows + 1..].iter().product();
         let step = host::Step {
             size: (dims[rows], columns),
-            learning_rates: moved.learning_rates,
+            learning_rate: moved.learning_rate,
             weight_decay: moved.weight_decay,
             gradient_scale,
             simd: crate::cpu::simd().map_err(candle_core::Error::wrap)?,

@@ -4,6 +4,7 @@ use super::rows::Format;
 use crate::ancestor::{Ancestor, AncestorOutput};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use wave_artefacts::model::unusual;
 use wave_data::Augment;
 use wave_run::data::{self, Data};
@@ -86,7 +87,8 @@ pub(super) fn digest(manifest: &Value) -> String {
 
 /// The first difference between a manifest and the one that a run needs, if any.
 pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
-    let keys = wanted.as_object().into_iter().flat_map(|map| map.keys());
+    let maps = [wanted, found].into_iter().filter_map(Value::as_object);
+    let keys: BTreeSet<&String> = maps.flat_map(|map| map.keys()).collect();
     let differs = |key: &&String| !is_note(key) && found[key.as_str()] != wanted[key.as_str()];
     let describe = |key: &String| {
         let note = NOTES.iter().find(|(_, explained)| explained == key);
@@ -96,13 +98,16 @@ pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
         };
         format!("{key} = {}, now {}", text(found), text(wanted))
     };
-    let differing: Vec<String> = keys.filter(differs).map(describe).collect();
+    let differing: Vec<String> = keys.into_iter().filter(differs).map(describe).collect();
     (!differing.is_empty()).then(|| differing.join("; "))
 }
 
 fn plain(value: &Value) -> String {
-    let text = value.as_str().map(str::to_owned);
-    text.unwrap_or_else(|| value.to_string())
+    match value {
+        Value::Null => "none".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// The augmentation in terms of the recipe. The normalisation is included only where it determines
@@ -138,3 +143,7 @@ fn augmentation(data: &Data) -> String {
         false => parts.join(", "),
     }
 }
+
+#[cfg(test)]
+#[path = "identity_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 // each block handles CHUNK values of one tensor, which it finds by its block index.
 //
 //   m = b1 m + (1 - b1) g     v = b2 v + (1 - b2) g^2      g scaled first
-//   p = p (1 - lr wd) - lr (m c1) / (sqrt(v c2) + eps)     lr by row of p
+//   p = p (1 - lr wd) - lr (m c1) / (sqrt(v c2) + eps)
 #pragma once
 #include "common.h"
 
@@ -12,10 +12,9 @@ struct Moved {
     float *p;
     const float *g;
     float *m, *v;
-    const float *rates; // one for every `row` values
-    int64 n, row;
+    int64 n;
     int64 first; // block
-    float weight_decay, unused;
+    float learning_rate, weight_decay;
 };
 
 // The tensor that this block works on, and the range of its values.
@@ -36,7 +35,7 @@ KERNEL(adamw, const Moved *table, int tensors, float beta1, float beta2, float e
     int64 from, to;
     const Moved &t = moved(table, tensors, from, to);
     for (int64 i = from + threadIdx.x; i < to; i += blockDim.x) {
-        float lr = t.rates[i / t.row], g = t.g[i] * scale;
+        float lr = t.learning_rate, g = t.g[i] * scale;
         float m = beta1 * t.m[i] + (1 - beta1) * g, v = beta2 * t.v[i] + (1 - beta2) * g * g;
         float p = t.p[i] * (1 - lr * t.weight_decay) - lr * (m * c1) / (sqrtf(v * c2) + eps);
         t.m[i] = m;

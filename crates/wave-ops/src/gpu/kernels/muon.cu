@@ -60,10 +60,8 @@ KERNEL(muon_polynomial, const float *s, float *ss, int64 n, int k, float a, floa
         ss[i] = (i / k == i % k ? a : 0) + b * s[i] + c * ss[i];
 }
 
-// p = p (1 - lr decay) - lr size x, over all n values; one rate for every `row` values.
-KERNEL(muon_step, float *p, const float *x, const float *rates, int64 n, int64 row, float decay, float size) {
-    for (int64 i = first_of_part(); i < n; i += part_stride()) {
-        float lr = rates[i / row];
+// p = p (1 - lr decay) - lr size x, over all n values.
+KERNEL(muon_step, float *p, const float *x, int64 n, float lr, float decay, float size) {
+    for (int64 i = first_of_part(); i < n; i += part_stride())
         p[i] = p[i] * (1 - lr * decay) - lr * size * x[i];
-    }
 }

@@ -17,16 +17,11 @@ fn adamw_of_all_tensors_at_once() {
             let gradients = drawn(100 * t);
             let mut moves: Vec<Move> = Vec::new();
             for (i, moments) in moments.iter_mut().enumerate() {
-                // One rate per row, if there are two rows.
-                let rates: &[f32] = match sizes[i] % 2 {
-                    0 => &[0.1, 0.02],
-                    _ => &[0.03],
-                };
                 moves.push(Move {
                     var: &vars[i],
                     gradient: &gradients[i],
                     moments,
-                    learning_rates: rates,
+                    learning_rate: 0.03 + 0.02 * i as f32,
                     weight_decay: 0.1 * i as f32,
                 });
             }
@@ -55,12 +50,11 @@ fn muon_on_stacked_matrices() {
                 }
                 let gradient = Tensor::from_vec(gradient, &*dims, &Device::Cpu).unwrap();
                 let stacked = dims.len() - 2;
-                let rates: Vec<f32> = (0..dims[0]).map(|i| 0.1 + 0.01 * i as f32).collect();
                 let mut moved = Move {
                     var: &var,
                     gradient: &gradient,
                     moments: &mut moments,
-                    learning_rates: &rates,
+                    learning_rate: 0.1,
                     weight_decay: 0.5,
                 };
                 let rows = stacked;

@@ -7,38 +7,30 @@ use crate::gemm::{StartValue, gemm, rows, transposed};
 use rayon::prelude::*;
 
 /// A step for stacked matrices (count, r, c) of a variable and its gradient.
-pub(super) struct Step<'a> {
+pub(super) struct Step {
     /// Rows and columns.
     pub(super) size: (usize, usize),
-    /// One rate, or one for each matrix or row.
-    pub(super) learning_rates: &'a [f32],
+    pub(super) learning_rate: f32,
     pub(super) weight_decay: f32,
     pub(super) gradient_scale: f32,
     pub(super) simd: Simd,
 }
 
-impl Step<'_> {
+impl Step {
     /// A step for values `p` with gradients `g` and momentum `m`.
     pub(super) fn all(&self, p: &mut [f32], g: &[f32], m: &mut [f32]) {
         let n = self.size.0 * self.size.1;
-        let by_rate = p.len() / self.learning_rates.len(); // values
         p.par_chunks_exact_mut(n)
             .zip(g.par_chunks_exact(n))
             .zip(m.par_chunks_exact_mut(n))
-            .enumerate()
-            .for_each(|(at, ((p, g), m))| {
-                let rate = |i: usize| self.learning_rates[(at * n + i) / by_rate];
-                self.one(p, g, m, rate);
-            });
+            .for_each(|((p, g), m)| self.one(p, g, m));
     }
 
-    /// A step for one matrix; `rate` gives the learning rate of each of its values.
-    fn one(&self, p: &mut [f32], g: &[f32], m: &mut [f32], rate: impl Fn(usize) -> f32) {
+    /// A step for one matrix.
+    fn one(&self, p: &mut [f32], g: &[f32], m: &mut [f32]) {
         let (r, c) = self.size;
-        for (i, row) in p.chunks_exact_mut(c).enumerate() {
-            let kept = 1.0 - rate(i * c) * self.weight_decay;
-            row.iter_mut().for_each(|p| *p *= kept);
-        }
+        let kept = 1.0 - self.learning_rate * self.weight_decay;
+        p.iter_mut().for_each(|p| *p *= kept);
         if g.iter().all(|g| *g == 0.0) {
             return;
         }
@@ -51,9 +43,9 @@ impl Step<'_> {
         }
         let mut change = Buffer::stale(r * c);
         orthogonal(self.simd, &u, self.size, &mut change);
-        let size = STEP_SIZE * (r.max(c) as f32).sqrt();
-        for (i, (p, change)) in p.iter_mut().zip(change.iter()).enumerate() {
-            *p -= rate(i) * size * change;
+        let size = self.learning_rate * (STEP_SIZE * (r.max(c) as f32).sqrt());
+        for (p, change) in p.iter_mut().zip(change.iter()) {
+            *p -= size * change;
         }
     }
 }

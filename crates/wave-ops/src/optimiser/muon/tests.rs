@@ -47,7 +47,7 @@ fn moved<'a>(var: &'a Var, gradient: &'a Tensor, moments: &'a mut Moments) -> Mo
         var,
         gradient,
         moments,
-        learning_rates: &[0.1],
+        learning_rate: 0.1,
         weight_decay: 0.5,
     }
 }

@@ -1,0 +1,11 @@
+use super::*;
+
+#[test]
+fn entries_of_either_manifest_differ() {
+    let scores = json!({"classes": 16, "images": 3});
+    let features = json!({"classes": 16, "images": 3, "outputs": "features"});
+    let found = |a, b| difference(a, b).unwrap();
+    assert_eq!(found(&scores, &features), "outputs = none, now features");
+    assert_eq!(found(&features, &scores), "outputs = features, now none");
+    assert_eq!(difference(&scores, &scores), None);
+}
