@@ -6,8 +6,8 @@
 #   tests/instructions.sh              counts target/debug/wave
 #   tests/instructions.sh --update     after a change that is meant to cost or save
 #
-# AVX2 is the widest set that valgrind knows. The counts are of the gate's build, with CARGO_INCREMENTAL=0; others differ by
-# up to 7 per cent, and compilers by a few.
+# AVX2 is the widest set that valgrind knows. Counts may differ by a few per cent between compilers, and an incremental build
+# has 7 per cent fewer than the gate's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 expected=tests/instructions.txt

@@ -27,7 +27,8 @@ fn mixed_targets(
     smoothing: f32,
 ) -> Result<Tensor> {
     let mut targets = vec![smoothing / classes as f32; labels.len() * classes];
-    for (i, row) in targets.chunks_exact_mut(classes.max(1)).enumerate() {
+    for (i, &label) in labels.iter().enumerate() {
+        let row = &mut targets[i * classes..][..classes];
         let mut add = |label: u32, weight: f32| match row.get_mut(label as usize) {
             Some(target) => {
                 *target += weight * (1.0 - smoothing);
@@ -36,9 +37,9 @@ fn mixed_targets(
             None => candle_core::bail!("label {label} is out of range for {classes} classes"),
         };
         match mix {
-            None => add(labels[i], 1.0)?,
+            None => add(label, 1.0)?,
             Some(Mix { partners, weight }) => {
-                add(labels[i], *weight)?;
+                add(label, *weight)?;
                 add(labels[partners[i] as usize], 1.0 - weight)?;
             }
         }

@@ -36,6 +36,10 @@ fn targets_are_mixed_like_the_images() {
     let smoothed = batch_targets(&batch, 4, 0.2).unwrap();
     let found = smoothed.to_vec2::<f32>().unwrap();
     assert!((found[0][0] - (0.05 + 0.8 * 0.75)).abs() < 1e-6 && (found[0][1] - 0.05).abs() < 1e-6);
+    assert!(batch_targets(&batch, 0, 0.0).is_err());
+    batch.mix = None;
+    let [first, last] = [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]];
+    assert_eq!(rows(&batch), [first, last, last]);
     batch.labels[2] = 4;
     assert!(batch_targets(&batch, 4, 0.0).is_err());
 }
