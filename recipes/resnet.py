@@ -6,10 +6,11 @@
 Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
 `--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic).
 
-It trains by SGD with Nesterov's momentum, a rate that rises for a sixth of the steps and then falls to 0 linearly, random
-shifts of an eighth of the side, mirroring, and CutMix of some batches. Weights are stored in f16, statistics of batch norms
-in f32; accuracy is that of the stored weights. wave takes the directory as an ancestor, and with `--enlarge 2` timm loads it
-(`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's model needs the other beginning:
+Filters train by Muon and keep their norm, since a batch norm follows each; all other parameters train by AdamW. Rates fall
+to 0 linearly. Images are shifted by up to an eighth of the side and mirrored, and some batches are mixed by CutMix. Weights
+are stored in f16, statistics of batch norms in f32; accuracy is that of the stored weights. wave takes the directory as an
+ancestor, and with `--enlarge 2` timm loads it (`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's
+model needs the other beginning:
 
     model = timm.create_model("local-dir:DIR")
     model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False), torch.nn.Identity()
@@ -67,6 +68,35 @@ def augment(images, shift):
     return padded.permute(0, 2, 3, 1)[rows, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
 
 
+def orthogonal(matrices):
+    """The nearest matrices with singular values of about 1, by five steps of Newton and Schulz."""
+    tall = matrices.shape[0] > matrices.shape[1]
+    x = matrices.T if tall else matrices
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x.T if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon with Nesterov's momentum for convolutions that a batch norm follows: each is rescaled to its initial norm."""
+
+    def __init__(self, filters, lr, momentum=0.6):
+        super().__init__(filters, {"lr": lr, "momentum": momentum})
+        for p in self.param_groups[0]["params"]:
+            self.state[p] = {"mean": torch.zeros_like(p), "norm": p.detach().norm()}
+
+    @torch.no_grad()
+    def step(self):
+        group = self.param_groups[0]
+        for p in group["params"]:
+            mean, norm = self.state[p]["mean"], self.state[p]["norm"]
+            mean.mul_(group["momentum"]).add_(p.grad)
+            update = orthogonal((p.grad + group["momentum"] * mean).flatten(1)).view_as(p)
+            p.mul_(norm / p.norm()).sub_(update * norm / update.norm(), alpha=group["lr"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
@@ -74,12 +104,12 @@ def main():
     parser.add_argument("--layers", type=int, nargs=4, default=[2, 2, 2, 2], help="blocks of each stage")
     parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
     parser.add_argument("--enlarge", type=int, default=1, help="how often the side is enlarged")
-    parser.add_argument("--epochs", type=float, default=40)
+    parser.add_argument("--epochs", type=float, default=16)
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=0.4)
+    parser.add_argument("--lr", type=float, default=0.2, help="of Muon: length of a first step over the filter's")
     parser.add_argument("--cutmix", type=float, default=0.5, help="fraction of the batches")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="the first so many training images alone")
+    parser.add_argument("--limit", type=int, help="training images, drawn at random")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
 
@@ -89,24 +119,25 @@ def main():
     device = torch.device(args.device)
     names = json.loads((Path(args.data) / "_info.json").read_text())["class_names"]
     train, labels, test, truth = (part.to(device) for part in load(args.data, "train") + load(args.data, "val"))
-    train, labels = train[: args.limit], labels[: args.limit]
+    kept = torch.randperm(len(train), device=device)[: args.limit]
+    train, labels = train[kept], labels[kept]
     side = train.shape[-1]
     sample = train[:: max(1, len(train) // 10000)].float() / 255
     mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
 
-    model = timm.create_model("resnet18", num_classes=len(names), layers=args.layers, channels=args.channels)
+    sizes = {"layers": args.layers, "channels": args.channels}
+    model = timm.create_model("resnet18", num_classes=len(names), zero_init_last=False, **sizes)
     if args.enlarge == 1:
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = torch.nn.Identity()
     model = model.to(device, memory_format=torch.channels_last)
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": decayed, "weight_decay": 5e-4}, {"params": others, "weight_decay": 0.0}]
-    optimiser = torch.optim.SGD(groups, lr=args.lr, momentum=0.9, nesterov=True)
+    filters = [p for p in model.parameters() if p.ndim == 4]
+    others = [p for p in model.parameters() if p.ndim < 4]
+    optimisers = [Muon(filters, args.lr), torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
     an_epoch = len(train) // args.batch
     steps = int(args.epochs * an_epoch)
-    rate = lambda step: min((step + 1) / (steps / 6), (steps - step) / (steps * 5 / 6))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
+    rate = lambda step: 1 - step / steps
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimiser, rate) for optimiser in optimisers]
 
     def logits(images):
         images = (images.float() / 255 - mean.to(device)[:, None, None]) / std.to(device)[:, None, None]
@@ -129,10 +160,10 @@ def main():
         with precision:
             scores = logits(images).float()
         loss = share * F.cross_entropy(scores, target) + (1 - share) * F.cross_entropy(scores, other)
-        optimiser.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss.backward()
-        optimiser.step()
-        schedule.step()
+        for each in optimisers + schedules:
+            each.step()
         if (step + 1) % an_epoch == 0:
             print(f"epoch {(step + 1) // an_epoch}, loss {loss.item():.3f}, {time.time() - began:.0f} s", flush=True)
 

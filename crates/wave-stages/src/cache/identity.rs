@@ -93,8 +93,10 @@ pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
     let describe = |key: &String| {
         let note = NOTES.iter().find(|(_, explained)| explained == key);
         let text = |manifest: &Value| match note {
-            Some((note, _)) => format!("{} ({})", manifest[key], plain(&manifest[*note])),
-            None => plain(&manifest[key]),
+            Some((note, _)) if !manifest[*note].is_null() => {
+                format!("{} ({})", manifest[key], plain(&manifest[*note]))
+            }
+            _ => plain(&manifest[key]),
         };
         format!("{key} = {}, now {}", text(found), text(wanted))
     };
