@@ -1,7 +1,7 @@
 """An ancestor for small images: a ResNet trained on labelled tar shards, as a model directory.
 
     pip install torch timm pillow safetensors
-    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 16
+    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 8
 
 Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
 `--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic).
@@ -105,9 +105,9 @@ def main():
     parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
     parser.add_argument("--enlarge", type=int, default=1, help="how often the side is enlarged")
     parser.add_argument("--epochs", type=float, default=16)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=0.2, help="of Muon: length of a first step over the filter's")
-    parser.add_argument("--cutmix", type=float, default=0.5, help="fraction of the batches")
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--lr", type=float, default=0.12, help="length of a step over the filter's, for Muon")
+    parser.add_argument("--cutmix", type=float, default=0.0, help="fraction of the batches")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="training images, drawn at random")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
