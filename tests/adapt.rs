@@ -100,6 +100,8 @@ fn what_does_not_belong_together_is_refused() {
         adapt t --depths 3,2 => depths = [3, 2]
         adapt t --widths 24 => 24 | head width
         adapt t --anchors 0 => anchors = 0
+        adapt t --anchors 99 => anchors = 99 | at most
+        adapt t --template-rank 99 => template_rank = 99 | at most
         adapt t --patches 5 => patches: 5
         ",
     );

@@ -79,7 +79,12 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
         weights(&place, "t", own),
         weights(&place, "s", "--depth 2 --width 16")
     );
-    // The last two levels of the shipped templates have the same number.
+    // The last two levels of the shipped templates have the same number; a size takes its own.
+    let last = "--depth 3 --width 128";
+    assert_eq!(
+        weights(&place, "cifar-10", &format!("{last} --templates-used 360")),
+        weights(&place, "cifar-10", last)
+    );
     place.refuses(
         "FLAGS --out o",
         "

@@ -116,6 +116,19 @@ fn what_wave_did_not_write_is_not_replaced() {
     assert!(!place.path("precious/run").exists());
     place.json(&format!("{expand} --out precious --overwrite"));
     place.json("eval precious --data shapes --test-limit 8");
+    // A recipe without a result does not prove that the artefact is a run's: templates come with theirs.
+    std::fs::remove_file(place.path("precious/run/result.json")).unwrap();
+    let model = place.bytes("precious/model.safetensors");
+    let other = "expand t --depth 3 --width 16 --steps 0 --out precious";
+    place.refused(other, &["precious", "no run there wrote", "--overwrite"]);
+    assert_eq!(place.bytes("precious/model.safetensors"), model);
+    // Unless the run is the same, which may have been killed as it ended.
+    place.json(&format!("{expand} --out precious"));
+    place.write("logged/run/log.csv", "mine");
+    place.refused(
+        &format!("{expand} --out logged"),
+        &["log.csv", "--overwrite"],
+    );
 
     // The recipe itself, and another file with its name.
     place.write("recipe.toml", RECIPE);

@@ -130,3 +130,18 @@ fn two_runs_do_not_share_a_directory() {
         place.json(&format!("{} --overwrite", others[0]));
     }
 }
+
+#[test]
+fn an_unfinished_run_may_be_written_in_another_precision() {
+    let place = Place::with_model();
+    place.rewrite("m/model.safetensors", |weights| {
+        let bias = (weights["head.bias"].ones_like().unwrap() * 1e5).unwrap();
+        weights.insert("head.bias".into(), bias);
+    });
+    place.configure("m", |config| {
+        config.as_object_mut().unwrap().remove("digests");
+    });
+    let command = format!("finetune m --steps 1 {SHAPES} --out half");
+    place.fails(&format!("{command} --dtype f16"), 1, &["f16", "bf16"]);
+    place.json(&format!("{command} --dtype bf16 --resume"));
+}

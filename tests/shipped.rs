@@ -62,6 +62,20 @@ fn templates_at_hand_are_listed() {
         names("templates"),
         ["cifar-10", "fashion-mnist", "templates/mine"]
     );
+    // One that cannot be read does not hide the others.
+    place.write(
+        "templates/torn/config.json",
+        place.bytes("templates/mine/config.json"),
+    );
+    place.write("templates/torn/templates.safetensors", "torn");
+    assert_eq!(
+        names("templates"),
+        ["cifar-10", "fashion-mnist", "templates/mine"]
+    );
+    let (_, stderr) = place.texts("templates");
+    assert!(stderr.contains("templates/torn is left out"), "{stderr}");
+    place.refused("templates templates/torn", &["torn"]);
+    std::fs::remove_dir_all(place.path("templates/torn")).unwrap();
     let table = place.stdout("templates");
     assert!(table.contains(" %"), "{table}");
     // A directory goes before a set of its name.

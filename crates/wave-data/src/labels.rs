@@ -113,9 +113,17 @@ impl Table {
                 .map_err(|error| format!("line {line}: is not JSON ({error})"))?;
             let of = |keys: &str| keys.split(' ').map(|key| &row[key]).find(|v| !v.is_null());
             if let (Some(Value::String(file)), Some(class)) = (of(FILES), of(CLASSES)) {
-                let text = class.as_str().map(str::to_owned);
+                let text = match class {
+                    Value::String(text) => text.clone(),
+                    Value::Array(_) | Value::Object(_) => {
+                        return Err(format!(
+                            "line {line}: the class is {class}; expected text or a number"
+                        ));
+                    }
+                    other => other.to_string(),
+                };
                 self.labelled = true;
-                self.push(line, file, text.unwrap_or_else(|| class.to_string()));
+                self.push(line, file, &text);
             }
         }
         Ok(())
@@ -149,14 +157,13 @@ impl Table {
                 named.unwrap_or((0, 1))
             });
             if fields.len() > file.max(class) {
-                let class = std::mem::take(&mut fields[class]);
-                self.push(line, &fields[file], class);
+                self.push(line, &fields[file], &fields[class]);
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, line: usize, file: &str, class: String) {
+    fn push(&mut self, line: usize, file: &str, class: &str) {
         let file = file.trim();
         let folder = file.rsplit(['/', '\\']).nth(1);
         // One table may list the images of all splits.
@@ -164,7 +171,7 @@ impl Table {
             return;
         }
         let rows = self.rows.entry(file_name(file).to_owned());
-        rows.or_default().push((line, class));
+        rows.or_default().push((line, class.trim().to_owned()));
     }
 
     /// The line and the class of an image.
@@ -172,10 +179,15 @@ impl Table {
         let name = file_name(name);
         let found = [name, stem(name)].iter().find_map(|n| self.rows.get(*n));
         let found = found.ok_or_else(|| {
-            format!("does not name {name}; expected a line `{name} CLASS` for each image")
+            let quoted = match name.contains(char::is_whitespace) {
+                true => format!("\"{name}\""),
+                false => name.to_owned(),
+            };
+            format!("does not name {name}; expected a line `{quoted} CLASS` for each image")
         })?;
         let (line, class) = &found[0];
         match found.iter().find(|(_, other)| other != class) {
+            None if class.is_empty() => Err(format!("line {line}: {name} has no class")),
             None => Ok((*line, class)),
             Some((other, of)) => Err(format!(
                 "gives {name} two classes: `{class}` in line {line}, `{of}` in line {other}; \
@@ -202,10 +214,9 @@ impl Table {
             (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
         let highest = classes.len().saturating_sub(1);
         let of = |class: &str| {
-            let named = by_name.get(class).or_else(|| by_name.get(class.trim()));
-            let number = || class.trim().parse().ok();
+            let number = || class.parse().ok();
             let number = || number().filter(|&k: &u32| (k as usize) < classes.len());
-            named.copied().or_else(number)
+            by_name.get(class).copied().or_else(number)
         };
         let label = |name: &String| {
             let (line, class) = self.class(name)?;

@@ -26,6 +26,11 @@ fn what_is_wrong_is_named() {
         "two classes",
     );
     check("0.png,\"big\n1.png,Hund", "is not closed");
+    check(
+        "0.png,big\n1.png, \nbig one.png,big",
+        "line 2: 1.png has no class",
+    );
+    check("0.png 1\n1.png 1", "`\"big one.png\" CLASS`");
     // The first word of something unknown is not its class.
     check(&unknown.replace("dog", "big b"), "`big b` is not a class");
 }

@@ -135,6 +135,56 @@ impl Recipe {
         Ok(())
     }
 
+    /// The keys of a stage's own table.
+    pub fn table_of(&self, table: &str) -> Table {
+        let own = self.table.get(table).and_then(Value::as_table);
+        own.cloned().unwrap_or_default()
+    }
+
+    /// For a recipe of overrides only, beside the flags of a command that runs one stage.
+    ///
+    /// # Errors
+    /// If an override is for another stage, or for a key that a flag gives too.
+    pub fn refuse_beside(&self, table: &str, flags: &Table) -> Result<()> {
+        for (name, value) in &self.table {
+            if value.is_table() && name != table {
+                return Err(request(format!(
+                    "--set {name}...: this command reads [{table}] alone; remove it"
+                )));
+            }
+        }
+        let mut given = self.table.clone();
+        given.remove(table);
+        merge(&mut given, &self.table_of(table));
+        match common_key(&given, flags) {
+            None => Ok(()),
+            Some(key) => Err(request(format!(
+                "--set and a flag both give {key}; give one of them"
+            ))),
+        }
+    }
+
+    /// # Errors
+    /// If one of the tables `over` this recipe gives a key of the stage that the stage's `levels` decide.
+    pub fn refuse_in_levels(&self, table: &str, over: [&Table; 2]) -> Result<()> {
+        let own = self.table_of(table);
+        let levels = own.get("levels").and_then(Value::as_array);
+        for level in levels.into_iter().flatten().filter_map(Value::as_table) {
+            let mut decided = level.clone();
+            if DURATIONS.iter().any(|key| level.contains_key(*key)) {
+                decided.extend(DURATIONS.map(|key| (key.to_owned(), true.into())));
+            }
+            decided.extend(["minutes", "sizes"].map(|key| (key.to_owned(), true.into())));
+            if let Some(key) = over.iter().find_map(|over| common_key(over, &decided)) {
+                return Err(request(format!(
+                    "{key} has no effect, since the levels of {} decide it; change them there",
+                    self.whose
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The settings of a stage: the common keys, then its table, then `over`, such as flags or a method's own settings.
     pub fn stage<T>(&self, table: &str, over: Option<&Table>) -> Result<T>
     where
@@ -239,6 +289,18 @@ pub fn merge(base: &mut Table, over: &Table) {
             _ => _ = base.insert(key.clone(), value.clone()),
         }
     }
+}
+
+/// The first key that both tables give, dotted.
+fn common_key(one: &Table, other: &Table) -> Option<String> {
+    one.iter()
+        .find_map(|(key, value)| match (value, other.get(key)) {
+            (_, None) => None,
+            (Value::Table(one), Some(Value::Table(other))) => {
+                common_key(one, other).map(|inner| format!("{key}.{inner}"))
+            }
+            _ => Some(key.clone()),
+        })
 }
 
 /// The first key of `given` that `known` lacks, dotted.

@@ -57,3 +57,37 @@ fn unknown_keys_are_named() {
     check("[condense]\nepochs = 'many'", "epochs");
     check("[condense", "recipe");
 }
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    let flags: Table = "lr = 0.5\ndata = 'd'".parse().unwrap();
+    let beside = |set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+        Recipe::empty("finetune", &set)?.refuse_beside("finetune", &flags)
+    };
+    beside(&["finetune.batch=8", "seed=3"]).unwrap();
+    for set in ["finetune.lr=0.1", "data=other", "condense.lr=1"] {
+        let error = beside(&[set]).unwrap_err();
+        assert_eq!(crate::error::exit_code(&error), 2, "{error}");
+    }
+
+    let levels = "levels = [{ depths = [2], steps = 4 }, { depths = [4] }]";
+    let r = recipe(&format!("[condense]\nlr = 0.1\n{levels}"), &[]).unwrap();
+    let over = |text: &str| {
+        let flags: Table = text.parse().unwrap();
+        r.refuse_in_levels("condense", [&flags, &Table::new()])
+    };
+    for free in ["lr = 0.5", "batch = 8", "seed = 3", "widths = [64]"] {
+        over(free).unwrap();
+    }
+    for decided in [
+        "depths = [3]",
+        "steps = 2",
+        "epochs = 1.0",
+        "minutes = 5.0",
+        "sizes = '2x64'",
+    ] {
+        let error = over(decided).unwrap_err().to_string();
+        assert!(error.contains("levels"), "{error}");
+    }
+}

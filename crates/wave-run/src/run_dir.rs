@@ -25,6 +25,12 @@ use wave_train::{State, Variable};
 /// Settings that do not change the result; `time_limit` only if it did not end the run.
 const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"];
 
+/// Settings of what is written after the training, which an unfinished run may change.
+const WRITTEN: [&str; 2] = ["dtype", "format"];
+
+/// Logs of a run, in its directory.
+const LOGS: [&str; 2] = ["run/log.csv", "run/log.jsonl"];
+
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
 
@@ -81,7 +87,7 @@ type Opened = ControlFlow<Value, Open>;
 fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
     inputs.check_out(out)?;
     if !options.overwrite {
-        refuse_strangers(out)?;
+        refuse_strangers(out, Some(settings))?;
     }
     let lock = Lock::take(out)?;
     let dir = out.join("run");
@@ -118,7 +124,8 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         if let Some(found) = &found {
             let of = |key: &str| found.about.get(key).map_or("", String::as_str);
             let read = serde_json::from_str(of("inputs")).ok();
-            same(out, "an unfinished", settings, &FREE, inputs, read)?;
+            let free = [&FREE[..], &WRITTEN].concat();
+            same(out, "an unfinished", settings, &free, inputs, read)?;
             from = Some(of("step").parse().unwrap_or(0));
             warn(out, found, &threads, options.verbosity);
         }
@@ -266,14 +273,14 @@ pub fn fill<'a>(
 /// Writes the recipe of a run to `out` before it begins.
 pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
     if !options.overwrite {
-        refuse_strangers(out)?;
+        refuse_strangers(out, Some(recipe))?;
     }
     let text = toml::to_string(recipe).context("settings as TOML")?;
     let path = out.join("run/recipe.toml");
     Ok(wave_hub::write_atomic(&path, text.as_bytes())?)
 }
 
-/// Removes the result and the checkpoints of the run in `out` and of its levels, so that it starts over.
+/// Removes the result, the checkpoints and the artefact of the run in `out` and of its levels, so that it starts over.
 pub fn discard(out: &Path) -> Result<()> {
     let dir = out.join("run");
     if !dir.is_dir() {
@@ -281,6 +288,9 @@ pub fn discard(out: &Path) -> Result<()> {
     }
     let _lock = Lock::take(out)?;
     restart(&dir)?;
+    for file in wave_hub::ARTEFACT_FILES {
+        paths::remove(&out.join(file))?;
+    }
     levels(out).try_for_each(|level| discard(&level))
 }
 
@@ -306,7 +316,7 @@ fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
 pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Result<Lock> {
     inputs.check_out(out)?;
     if !options.overwrite {
-        refuse_strangers(out)?;
+        refuse_strangers(out, None)?;
     }
     let lock = Lock::take(out)?;
     let dir = out.join("run");
@@ -328,13 +338,19 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
     }
 }
 
-/// Refuses a directory whose artefact has no run.
-fn refuse_strangers(out: &Path) -> Result<()> {
-    if out.join("run/recipe.toml").exists() {
+/// Refuses a directory whose artefact or log belongs to no run: none that is complete, none with a checkpoint, and none
+/// with these `settings`, which may have been killed while it wrote.
+fn refuse_strangers(out: &Path, settings: Option<&Table>) -> Result<()> {
+    let dir = out.join("run");
+    let begun = dir.join("recipe.toml").exists();
+    let is_own = |settings| other_settings(out, settings, &FREE, false).is_ok_and(|o| o.is_empty());
+    let resumes = || Checkpoints::new(&dir, BTreeMap::new()).exist();
+    if dir.join("result.json").exists() || begun && (resumes() || settings.is_some_and(is_own)) {
         return Ok(());
     }
+    let logs: &[&str] = if begun { &[] } else { &LOGS };
     let stranger = |name: &&&str| fs::symlink_metadata(out.join(name)).is_ok();
-    match wave_hub::ARTEFACT_FILES.iter().find(stranger) {
+    match wave_hub::ARTEFACT_FILES.iter().chain(logs).find(stranger) {
         None => Ok(()),
         Some(name) => Err(request(format!(
             "{} holds a {name} that no run there wrote; choose another --out, or replace it with \
@@ -360,16 +376,14 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     }
 }
 
-/// Checks that the run in `out` has these settings, apart from the `free` ones, and the inputs that it `read`, where those
-/// are known.
-fn same(
+/// The settings of the run in `out` that differ from these, apart from the `free` ones, and from paths if inputs are
+/// compared `by_digest`.
+fn other_settings(
     out: &Path,
-    what: &str,
     settings: &Table,
     free: &[&str],
-    inputs: &Inputs,
-    read: Option<BTreeMap<String, String>>,
-) -> Result<()> {
+    by_digest: bool,
+) -> Result<Vec<String>> {
     let path = out.join("run/recipe.toml");
     let text = wave_hub::read_text(&path)?;
     let found: Table = text.parse().map_err(|e| {
@@ -382,13 +396,26 @@ fn same(
         let mut all = BTreeMap::new();
         flatten("", table, &mut all);
         all.retain(|key, _| {
-            let is_path = read.is_some() && PATHS.contains(&key.as_str());
+            let is_path = by_digest && PATHS.contains(&key.as_str());
             !is_path && !free.contains(&key.as_str())
         });
         all
     };
+    Ok(differences(&known(keys(&found)), &known(keys(settings))))
+}
+
+/// Checks that the run in `out` has these settings, apart from the `free` ones, and the inputs that it `read`, where those
+/// are known.
+fn same(
+    out: &Path,
+    what: &str,
+    settings: &Table,
+    free: &[&str],
+    inputs: &Inputs,
+    read: Option<BTreeMap<String, String>>,
+) -> Result<()> {
     let mut other = Vec::new();
-    let settings = differences(&known(keys(&found)), &known(keys(settings)));
+    let settings = other_settings(out, settings, free, read.is_some())?;
     if !settings.is_empty() {
         other.push(format!("other settings ({})", settings.join("; ")));
     }

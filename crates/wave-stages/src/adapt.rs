@@ -24,6 +24,7 @@ use wave_learngene::{Learngene, Sizes};
 use wave_models::{Weights, resample};
 use wave_run::context::Context;
 use wave_run::data::{self, Data, DataPlan, Input};
+use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
 use wave_run::recipe::to_table;
@@ -181,6 +182,20 @@ impl Adaptation {
         let training = TrainingPlan::new(&settings.training, defaults(given.whole))?;
         let templates = templates::fetch(dir, context)?;
         let gene = &templates.learngene;
+        for (key, value, most) in [
+            ("anchors", given.anchors, gene.auxiliary.depth),
+            (
+                "template_rank",
+                given.template_rank,
+                gene.plan.template_size,
+            ),
+        ] {
+            if let Some(n) = value.filter(|n| *n > most) {
+                return Err(request(format!(
+                    "{key} = {n}; these templates allow {most} at most"
+                )));
+            }
+        }
         let sizes = sizes(&given, &templates)?;
         let shape = sizes.costliest(&gene.auxiliary);
         let values = gene.ledger().iter().map(|(_, n)| n).sum();

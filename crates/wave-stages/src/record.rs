@@ -62,7 +62,8 @@ impl<'a> Record<'a> {
         let own = properties(shape);
         let losses = differing.into_iter().map(|p| self.loss(p, own[p]));
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
-        let top1 = (self.surface.at(depth, width)? - loss).max(0.0);
+        let chance = 1.0 / self.auxiliary.classes.max(1) as f64;
+        let top1 = (self.surface.at(depth, width)? - loss).max(chance);
         Some((
             top1,
             "estimated from shapes that each differ in one property",
@@ -137,8 +138,8 @@ impl<'a> Record<'a> {
         (least, most)
     }
 
-    /// The loss of accuracy of models that differ in this property alone, interpolated between the
-    /// measured values; outside their range, that of the nearest.
+    /// The loss of accuracy of models that differ in this property alone, interpolated between the measured values. Outside
+    /// their range it is unknown, but for widths above it, where blocks repeat.
     fn loss(&self, property: usize, value: f64) -> Option<f64> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for entry in &self.config.shapes {
@@ -158,8 +159,10 @@ impl<'a> Record<'a> {
         let above = points.partition_point(|point| point.0 < value);
         let (below, above) = (points.get(above.wrapping_sub(1)), points.get(above));
         match (below, above) {
+            (_, Some((b, y))) if *b == value => Some(*y),
             (Some((a, x)), Some((b, y))) => Some(x + (y - x) * (value - a) / (b - a)),
-            (one, other) => one.or(other).map(|(_, x)| *x),
+            (Some((_, x)), None) if property == WIDTH => Some(*x),
+            _ => None,
         }
     }
 

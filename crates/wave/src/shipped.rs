@@ -10,7 +10,7 @@ use wave_hub::Kind;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
-use wave_run::{locate, paths};
+use wave_run::{locate, paths, progress};
 
 /// A template directory embedded in the command.
 struct Shipped {
@@ -117,9 +117,15 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     }
     found.extend(local.into_iter().map(|dir| (paths::text(&dir), dir)));
     found.extend(downloaded().into_iter().filter(|(_, dir)| is_set(dir)));
-    let rows = found.iter();
-    let rows = rows.map(|(name, dir)| Ok(row(name, &templates::read(dir)?)));
-    Ok(json!({ "templates": rows.collect::<Result<Value>>()? }))
+    let mut rows = Vec::new();
+    for (name, dir) in &found {
+        match templates::read(dir) {
+            Ok(set) => rows.push(row(name, &set)),
+            Err(error) if dirs.contains(dir) => return Err(error.into()),
+            Err(error) => progress::note(&format!("wave: {name} is left out: {error}")),
+        }
+    }
+    Ok(json!({ "templates": rows }))
 }
 
 /// The most downloaded template sets on the hub, by their tags. Returns the output of `--json`.

@@ -9,5 +9,8 @@ fn entries_of_either_manifest_differ() {
     assert_eq!(found(&features, &scores), "outputs = features, now none");
     assert_eq!(difference(&scores, &scores), None);
     let named = json!({"classes": 16, "images": 3, "labels_sha256": "ab", "labels": "cat"});
-    assert_eq!(found(&scores, &named), "labels_sha256 = none, now \"ab\" (cat)");
+    assert_eq!(
+        found(&scores, &named),
+        "labels_sha256 = none, now \"ab\" (cat)"
+    );
 }

@@ -78,9 +78,8 @@ fn losses_are_interpolated_and_added() {
     // Heads of 16 channels lose 1 point, of 8 channels 4; 24 lies between 16 and the auxiliary's 32.
     let line = "head width 24, condensed 32: about 0.5 points lower";
     check(&changed(4, 4.0), Some(0.895), &[line]);
-    // As the nearest that was measured.
-    let line = "head width 4, condensed 32: about 4.0 points lower";
-    check(&changed(24, 4.0), Some(0.86), &[line]);
+    let line = "head width 8, condensed 32: about 4.0 points lower";
+    check(&changed(12, 4.0), Some(0.86), &[line]);
     // Two properties that were measured together are told as they are.
     let heads = "head width 16, condensed 32: about 1.0 points lower";
     let mlp = "MLP ratio 2, condensed 4: about 5.0 points lower";
@@ -101,6 +100,13 @@ fn losses_are_interpolated_and_added() {
 
 #[test]
 fn what_was_never_measured_is_not_guessed() {
+    // Beyond the outermost measured shapes.
+    let line = "head width 4, condensed 32: no accuracy is recorded there";
+    check(&changed(24, 4.0), None, &[line]);
+    let line = "depth 25, condensed 2 to 12: no accuracy is recorded there";
+    check(&plain(25, 64), None, &[line]);
+    let line = "depth 1, condensed 2 to 12: no accuracy is recorded there";
+    check(&plain(1, 64), None, &[line]);
     let shape = VitShape {
         image_size: 56,
         ..plain(7, 96)

@@ -68,11 +68,15 @@ impl Make {
     where
         T: Serialize + DeserializeOwned + Default,
     {
+        let set = Recipe::empty(table, &self.flags.set)?;
+        let flags = to_table(flags)?;
+        set.refuse_beside(table, &flags)?;
         let recipe = match recipe {
             Some(path) => Recipe::read(path, &self.flags.set)?,
-            None => Recipe::empty(table, &self.flags.set)?,
+            None => set.clone(),
         };
-        let settings = recipe.stage(table, Some(&to_table(flags)?))?;
+        recipe.refuse_in_levels(table, [&set.table_of(table), &flags])?;
+        let settings = recipe.stage(table, Some(&flags))?;
         let text = toml::to_string(&to_table(&settings)?)?;
         detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
         Ok((recipe.name, settings))
