@@ -196,9 +196,7 @@ impl Recipe {
                 merged.insert((*key).into(), value.clone());
             }
         }
-        if let Some(Value::Table(own)) = self.table.get(table) {
-            merge(&mut merged, own);
-        }
+        merge(&mut merged, &self.table_of(table));
         if let Some(over) = over {
             merge(&mut merged, over);
         }

@@ -28,9 +28,6 @@ const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"]
 /// Settings of what is written after the training, which an unfinished run may change.
 const WRITTEN: [&str; 2] = ["dtype", "format"];
 
-/// Logs of a run, in its directory.
-const LOGS: [&str; 2] = ["run/log.csv", "run/log.jsonl"];
-
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
 
@@ -348,9 +345,10 @@ fn refuse_strangers(out: &Path, settings: Option<&Table>) -> Result<()> {
     if dir.join("result.json").exists() || begun && (resumes() || settings.is_some_and(is_own)) {
         return Ok(());
     }
-    let logs: &[&str] = if begun { &[] } else { &LOGS };
-    let stranger = |name: &&&str| fs::symlink_metadata(out.join(name)).is_ok();
-    match wave_hub::ARTEFACT_FILES.iter().chain(logs).find(stranger) {
+    let logs = [log::CSV_FILE, log::LOG_FILE].map(|file| format!("run/{file}"));
+    let logs = logs.iter().map(String::as_str).filter(|_| !begun);
+    let mut files = wave_hub::ARTEFACT_FILES.into_iter().chain(logs);
+    match files.find(|name| fs::symlink_metadata(out.join(name)).is_ok()) {
         None => Ok(()),
         Some(name) => Err(request(format!(
             "{} holds a {name} that no run there wrote; choose another --out, or replace it with \

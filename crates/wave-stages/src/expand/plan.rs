@@ -56,7 +56,7 @@ impl ExpandPlan {
     }
 
     /// The part that a model of this shape is made from: the values of its level, or of a level with the requested number
-    /// of templates: its own, the first that holds the size, or the last.
+    /// of templates: the first of these that holds the size, else the last.
     pub(super) fn used<'a>(&self, gene: &'a Learngene, shape: &VitShape) -> Result<&'a Learngene> {
         let Some(wanted) = self.given.templates_used else {
             return Ok(gene.used_by(shape));
@@ -65,19 +65,12 @@ impl ExpandPlan {
         if counts.is_empty() {
             counts.push(gene.plan.counts.values().sum());
         }
-        let (depth, width) = (shape.depth, shape.width);
         let having = || (0..counts.len()).filter(|&at| counts[at] == wanted);
-        let own = gene.plan.level(depth, width);
         let holds = |at: &usize| {
-            gene.plan
-                .levels
-                .get(*at)
-                .is_some_and(|l| l.holds(depth, width))
+            let level = gene.plan.levels.get(*at);
+            level.is_some_and(|level| level.holds(shape.depth, shape.width))
         };
-        let level = having()
-            .find(|at| Some(*at) == own)
-            .or_else(|| having().find(holds))
-            .or_else(|| having().next_back());
+        let level = having().find(holds).or_else(|| having().next_back());
         match level {
             Some(level) => Ok(gene.of_level(level)),
             None => {
