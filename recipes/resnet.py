@@ -1,13 +1,15 @@
 """An ancestor for small images: a ResNet trained on labelled tar shards, as a model directory.
 
     pip install torch timm pillow safetensors
-    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 8
+    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 64 256 256 256 \
+        --enlarge 1.5 2 --shift 2 --epochs 10
 
 Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
-`--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic).
+`--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic). With
+`--enlarge 1.5 2` the first half of the training, which then takes less time, sees smaller ones.
 
 Filters train by Muon and keep their norm, since a batch norm follows each; all other parameters train by AdamW. Rates fall
-to 0 linearly. Images are shifted by up to an eighth of the side and mirrored, and some batches are mixed by CutMix. Weights
+to 0 linearly. Images are shifted and mirrored, and some batches are mixed by CutMix. Weights
 are stored in f16, statistics of batch norms in f32; accuracy is that of the stored weights. wave takes the directory as an
 ancestor, and with `--enlarge 2` timm loads it (`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's
 model needs the other beginning:
@@ -103,7 +105,8 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--layers", type=int, nargs=4, default=[2, 2, 2, 2], help="blocks of each stage")
     parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
-    parser.add_argument("--enlarge", type=int, default=1, help="how often the side is enlarged")
+    parser.add_argument("--enlarge", type=float, nargs="+", default=[1], help="factors of the side, for equal parts")
+    parser.add_argument("--shift", type=int, help="pixels (default: an eighth of the side)")
     parser.add_argument("--epochs", type=float, default=16)
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--lr", type=float, default=0.12, help="length of a step over the filter's, for Muon")
@@ -122,12 +125,14 @@ def main():
     kept = torch.randperm(len(train), device=device)[: args.limit]
     train, labels = train[kept], labels[kept]
     side = train.shape[-1]
+    sides = [int(factor * side) for factor in args.enlarge]
+    shift = side // 8 if args.shift is None else args.shift
     sample = train[:: max(1, len(train) // 10000)].float() / 255
     mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
 
     sizes = {"layers": args.layers, "channels": args.channels}
     model = timm.create_model("resnet18", num_classes=len(names), zero_init_last=False, **sizes)
-    if args.enlarge == 1:
+    if args.enlarge == [1]:
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = torch.nn.Identity()
     model = model.to(device, memory_format=torch.channels_last)
@@ -139,10 +144,10 @@ def main():
     rate = lambda step: 1 - step / steps
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimiser, rate) for optimiser in optimisers]
 
-    def logits(images):
+    def logits(images, size):
         images = (images.float() / 255 - mean.to(device)[:, None, None]) / std.to(device)[:, None, None]
-        if args.enlarge > 1:
-            images = F.interpolate(images, size=args.enlarge * side, mode="bicubic", antialias=True)
+        if size != side:
+            images = F.interpolate(images, size=size, mode="bicubic", antialias=True)
         return model(images.contiguous(memory_format=torch.channels_last))
 
     precision = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
@@ -150,7 +155,7 @@ def main():
         if step % an_epoch == 0:
             order = torch.randperm(len(train), device=device)
         of = order[step % an_epoch * args.batch :][: args.batch]
-        images, target = augment(train[of], side // 8), labels[of]
+        images, target = augment(train[of], shift), labels[of]
         other, share = target, 1.0
         if torch.rand(()) < args.cutmix:
             cut = int(side * (1 - torch.rand(()).item()) ** 0.5)
@@ -158,7 +163,7 @@ def main():
             images[:, :, top : top + cut, left : left + cut] = images.flip(0)[:, :, top : top + cut, left : left + cut]
             other, share = target.flip(0), 1 - (cut / side) ** 2
         with precision:
-            scores = logits(images).float()
+            scores = logits(images, sides[step * len(sides) // steps]).float()
         loss = share * F.cross_entropy(scores, target) + (1 - share) * F.cross_entropy(scores, other)
         model.zero_grad(set_to_none=True)
         loss.backward()
@@ -173,7 +178,7 @@ def main():
     model.load_state_dict({name: t.float() for name, t in stored.items()}, strict=False)
     model.eval()
     with torch.no_grad():
-        right = sum((logits(x).argmax(1) == y).sum().item() for x, y in zip(test.split(500), truth.split(500)))
+        right = sum((logits(x, sides[-1]).argmax(1) == y).sum().item() for x, y in zip(test.split(500), truth.split(500)))
     top1 = right / len(test)
     print(f"top-1 {top1:.4f} of {len(test)} test images, {time.time() - began:.0f} s")
 
@@ -185,7 +190,7 @@ def main():
         "model_args": {"layers": args.layers, "channels": args.channels},
         "pretrained_cfg": {
             "custom_load": False,
-            "input_size": [3, args.enlarge * side, args.enlarge * side],
+            "input_size": [3, sides[-1], sides[-1]],
             "fixed_input_size": False,
             "interpolation": "bicubic",
             "crop_pct": 1.0,
@@ -193,7 +198,7 @@ def main():
             "mean": [round(x, 4) for x in mean.tolist()],
             "std": [round(x, 4) for x in std.tolist()],
             "num_classes": len(names),
-            "pool_size": [args.enlarge * side // (32 if args.enlarge > 1 else 8)] * 2,
+            "pool_size": [sides[-1] // (8 if args.enlarge == [1] else 32)] * 2,
             "first_conv": "conv1",
             "classifier": "fc",
         },

@@ -30,7 +30,8 @@ fn wrong_flags() {
         --depths many => many
         --threads 0 => --threads
         --device abacus => abacus
-        --lr -1 => -1
+        --lr -1 => lr = -1; expected 0 to 100
+        --variant-share 0.2 => --variant-share does not apply
         --batch 100000 => batch
         --widths 24 => head width
         --sizes 1x16..2x32 => --minutes
@@ -45,6 +46,7 @@ fn wrong_flags() {
         "
         --hold-out 0 => hold
         --data shapes --freeze .,_ => nothing to train
+        --data shapes --patience 2 --test-epochs 0 => patience
         --data shapes --steps 1 --kl-weight 2 => kl_weight applies only with an ancestor
         ",
     );
@@ -67,6 +69,7 @@ fn wrong_flags() {
         --depth 2 --width 0 => width 0
         --depth 0 --width 16 => depth 0
         --depth 2 --width 16 --fill sand => sand
+        --depth 2 --width 16 --head-lr-ratio 2 => --head-lr-ratio does not apply to expand without
         ",
     );
 }
@@ -99,6 +102,7 @@ fn wrong_flags_of_methods() {
         "init FLAGS --depth 2 --width 8 --out o",
         "
         heru-lg --from m => width
+        covariance => --arch convmixer or --arch convnext
         covariance --arch convmixer --kernel 4 => odd
         covariance --arch convmixer --filter-variance 1 => three numbers
         filters --arch convmixer --from m => --from

@@ -73,8 +73,8 @@ pub(crate) fn split(spec: &str) -> Option<(&str, &str)> {
 fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
     let Some((_, height, width)) = source.native_size() else {
         return Err(DataError::Settings(format!(
-            "`{spec}`: all images share one pixel shuffle, but these have different sizes; use \
-             data of one size, such as shuffled:fashion-mnist, or use rotated: or inverted:"
+            "`{spec}`: all images share one pixel shuffle, but these are not known to have one \
+             size; use data that is, such as shuffled:fashion-mnist, or use rotated: or inverted:"
         )));
     };
     let mut order: Vec<u32> = (0..(height * width) as u32).collect();

@@ -197,6 +197,7 @@ fn count(text: &str) -> Result<f64> {
         Some((i, 'k' | 'K')) => (&text[..i], 1e3),
         Some((i, 'm' | 'M')) => (&text[..i], 1e6),
         Some((i, 'g' | 'G')) => (&text[..i], 1e9),
+        Some((i, 't' | 'T')) => (&text[..i], 1e12),
         _ => (text, 1.0),
     };
     match digits.trim().parse::<f64>() {

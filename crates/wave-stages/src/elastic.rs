@@ -12,6 +12,7 @@ use wave_models::vit::VitShape;
 use wave_models::{Network, resample};
 use wave_run::data::Data;
 use wave_run::error::request;
+use wave_run::recipe::means_nothing;
 use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
 
@@ -59,8 +60,20 @@ pub(crate) fn variants(
         head_widths: settings.head_widths.clone(),
         image_sizes: settings.image_sizes.clone(),
         patches: settings.patches.clone(),
-        share: settings.variant_share,
+        share: settings.variant_share.unwrap_or(0.5),
     };
+    let lists = [
+        variants.mlp_ratios.len(),
+        variants.head_widths.len(),
+        variants.image_sizes.len(),
+        variants.patches.len(),
+    ];
+    if settings.variant_share.is_some() && lists == [0; 4] {
+        return Err(means_nothing(
+            "variant_share",
+            "models without --mlp-ratios, --head-widths, --image-sizes or --patches",
+        ));
+    }
     for head in &variants.head_widths {
         if !widths.iter().any(|width| width.is_multiple_of(*head)) {
             return Err(request(format!(

@@ -129,7 +129,13 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
 }
 
 fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
-    let method = find(&plan.method)?;
+    let method = find(&plan.method).map_err(|unknown| match filters::find(&plan.method) {
+        Ok(_) => request(format!(
+            "method {} initialises filters; give --arch convmixer or --arch convnext",
+            plan.method
+        )),
+        Err(_) => unknown.into(),
+    })?;
     let needs_donor = method.donor;
     // Only methods that copy weights also take the donor's other sizes.
     let donor = match &frame.donor {

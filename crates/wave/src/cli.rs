@@ -139,7 +139,10 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             let (_, settings) = make.settings(None, "expand", &*settings)?;
             let training = &settings.training;
             if training.images.data.is_none() {
-                let mut keys = to_table(training)?.into_iter().map(|(key, _)| key);
+                let of_fitting = settings.head_lr_ratio.map(|_| "head_lr_ratio".to_owned());
+                let mut keys = of_fitting
+                    .into_iter()
+                    .chain(to_table(training)?.into_iter().map(|(key, _)| key));
                 // A number of steps is refused with its own advice; a seed draws scalers too.
                 if let Some(key) = keys.find(|key| !["seed", "steps", "epochs"].contains(&&**key)) {
                     return Err(means_nothing(&key, "expand without --data"));

@@ -28,7 +28,9 @@ macro_rules! keys {
         #[group(skip)] // a subcommand already has a group of its name
         $(#[$of_group])*
         pub struct $group {
-            $($(#[$of_key])* $(#[arg(long, value_name = stringify!($value) $(, value_delimiter = $comma)?)])?
+            $($(#[$of_key])* $(#[arg(
+                    long, allow_negative_numbers = true, value_name = stringify!($value) $(, value_delimiter = $comma)?
+                )])?
                 pub $key: Option<$type>,)*
             $(#[arg(skip)] #[serde(default)] $(#[$of_table])* pub $table: $rows,)?
             $($(#[command(flatten)] #[serde(flatten)] pub $part: $given,)*)?

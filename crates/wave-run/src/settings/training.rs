@@ -165,7 +165,7 @@ keys! {
         patches<N ','>: Vec<usize> = Vec::new(), 1.0..=100_000.0;
         /// Fraction of the models, 0 to 1, whose shape is sampled from these lists; the others are like the auxiliary
         /// [default: 0.5]
-        variant_share<X>: f64 = 0.5, 0.0..=1.0;
+        variant_share<X>: f64, 0.0..=1.0;
     }
 }
 

@@ -125,11 +125,8 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
     /// True if an epoch that is not the last ends with a test.
     fn tests_after(&self, epoch: f64) -> bool {
         let plan = &self.train_run.resolved.optimisation;
-        let every = match plan.patience {
-            Some(_) => plan.test_epochs.max(1),
-            None if self.train_run.every_epoch => plan.test_epochs,
-            None => 0,
-        };
+        let tested = self.train_run.every_epoch || plan.patience.is_some();
+        let every = if tested { plan.test_epochs } else { 0 };
         let due = every > 0 && (epoch.round() as u64).is_multiple_of(every);
         due && self.train_run.data.has_tests()
     }

@@ -104,6 +104,11 @@ impl TrainingPlan {
                 return Err(means_nothing(key, "lr_schedule triangular"));
             }
         }
+        if own.test_epochs == 0 && own.patience.is_some() {
+            return Err(request(
+                "patience counts tests, of which test_epochs = 0 leaves the last; raise test_epochs, or remove patience",
+            ));
+        }
         let duration = match (own.epochs, own.steps) {
             (Some(epochs), Some(steps)) => {
                 return Err(request(format!(

@@ -190,7 +190,9 @@ fn data_settings(
     let optimisation = &mut training.optimisation;
     optimisation.batch.get_or_insert(batch);
     optimisation.weight_decay.get_or_insert(0.05);
-    optimisation.test_epochs.get_or_insert(0);
+    if optimisation.patience.is_none() {
+        optimisation.test_epochs.get_or_insert(0);
+    }
     let precision = &mut training.transformer.precision;
     precision.get_or_insert(PrecisionChoice::Auto);
     let augmentation = &mut training.augmentation;
