@@ -76,12 +76,29 @@ impl Augment {
         outcome.map_err(DataError::Settings)
     }
 
-    /// The random generator for everything that [`place`](Self::place) does not sample.
-    pub(crate) fn generator(seed: u64, view: u32, index: u32, repeat: u32) -> ChaCha8Rng {
+    /// The augmentation of a single view of each image when it is first shown: the whole image, as it is but for its
+    /// placement.
+    pub fn whole(&self) -> Augment {
+        Augment {
+            resized_crop: None,
+            rand_augment: None,
+            erasing: None,
+            ..self.clone()
+        }
+    }
+
+    /// The random generator for everything that [`place`](Self::place) does not sample, of the same arguments.
+    pub(crate) fn generator(
+        seed: u64,
+        view: u32,
+        index: u32,
+        repeat: u32,
+        round: u32,
+    ) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(hash(seed));
         rng.set_stream(u64::from(view) << 32 | u64::from(index));
-        // Each repeat gets a block of 2^20 words; no image needs that many.
-        rng.set_word_pos(u128::from(repeat) << 20);
+        // Each repeat of a round gets a block of 2^20 words; no image needs that many.
+        rng.set_word_pos(u128::from(round) << 32 | u128::from(repeat) << 20);
         rng
     }
 

@@ -22,6 +22,8 @@ type Order = (u64, Arc<[u32]>);
 pub struct Loader {
     pipeline: Arc<Pipeline>,
     augment: Augment,
+    /// The augmentation of a view that is shown for the first time.
+    first: Augment,
     indices: Arc<[u32]>,
     batch: usize,
     views: Option<u32>,
@@ -77,9 +79,14 @@ impl Loader {
                 augment.repeats
             )));
         }
+        let first = match views {
+            Some(1) => augment.whole(),
+            _ => augment.clone(),
+        };
         Ok(Self {
             pipeline: Arc::new(pipeline),
             augment,
+            first,
             batch,
             views,
             seed,
@@ -157,8 +164,8 @@ impl Loader {
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the view is the
     /// epoch modulo the number of views; seed, view and image determine the augmentation (if views repeat, the
     /// view seed instead, so that results on them serve other seeds). A repeated view is mirrored left to right
-    /// every second time if [`Augment::flip`] is set, and shifts within [`Augment::crop_padding`] are sampled
-    /// anew each time, so that outputs of a network on the views serve many more images.
+    /// every second time if [`Augment::flip`] is set, and augmented anew in all other ways, so that outputs of a
+    /// network on the views serve many more images. A single view is [`Augment::whole`] when it is first shown.
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -205,7 +212,10 @@ impl Loader {
 
     fn assemble(&self, showings: &[Showing], view: u32, round: u32) -> Result<Batch, DataError> {
         let variation = Variation {
-            augment: &self.augment,
+            augment: match round {
+                0 => &self.first,
+                _ => &self.augment,
+            },
             seed: match self.views {
                 Some(_) => self.view_seed,
                 None => self.seed,

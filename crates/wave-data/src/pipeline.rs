@@ -145,7 +145,7 @@ impl Pipeline {
     fn input(&self, (i, repeat): Showing, v: &Variation, out: &mut [f32]) -> Result<(), DataError> {
         let s = self.transform.image_size;
         let placement = v.augment.place(v.seed, v.view, i, repeat, v.round);
-        let mut rng = Augment::generator(v.seed, v.view, i, repeat);
+        let mut rng = Augment::generator(v.seed, v.view, i, repeat, v.round);
         let image; // `pixels` may borrow from it
         let mut pixels = match &v.augment.resized_crop {
             Some(crop) => self.cropped(i as usize, crop, &mut rng)?.into(),

@@ -6,7 +6,7 @@
 //! **Views.** A view is an augmentation of every image, sampled from `view_seed` and the numbers of view and image, not
 //! from the `seed` of a run. `views = N` uses N of them in turn; without it, each epoch uses a new one (or all the same
 //! one, if nothing is augmented). A view that is repeated keeps its outputs; its images are mirrored every second time
-//! (`flip`) and shifted anew (`crop_padding`). Mixup and CutMix pair images anew in every step, so they are refused.
+//! (`flip`) and otherwise augmented anew. Of a single view, the ancestor sees whole images. Mixup and CutMix pair images anew in every step, so they are refused.
 //!
 //! **Shards** are written atomically once their images are computed, so a killed run loses at most one.
 //! Log-probabilities are logits minus a constant for each image: their softmax is the same at every temperature, and f16

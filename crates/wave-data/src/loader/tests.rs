@@ -328,6 +328,32 @@ fn repeated_views_have_a_seed_of_their_own() {
     assert_eq!(pixels(None, 1, 0), pixels(None, 1, 7));
 }
 
+#[test]
+fn a_view_that_comes_round_again_is_cropped_anew_and_a_single_one_is_whole_at_first() {
+    let (_dir, source) = files(1);
+    let augment = Augment {
+        resized_crop: Some(crate::ResizedCrop::default()),
+        ..Augment::NONE
+    };
+    let shown = |augment: &Augment, views| {
+        let (transform, augment) = (colour_input(8), augment.clone());
+        let loader = Loader::train(source.clone(), vec![0], transform, augment, 1, views, 0);
+        let loader = loader.unwrap();
+        let pixels = |epoch| loader.batch(epoch).unwrap().images;
+        assert_eq!(loader.view_images(&[0], 0).unwrap().images, pixels(0));
+        [0, 1, 2, 3].map(pixels)
+    };
+    let whole = shown(&Augment::NONE, Some(1))[0].clone();
+    let single = shown(&augment, Some(1));
+    assert_eq!(single[0], whole);
+    assert!(single[1] != whole && single[2] != whole && single[1] != single[2]);
+    // Two views in turn are crops, each another one in its second round.
+    let [a, b, again_a, again_b] = shown(&augment, Some(2));
+    assert!(a != whole && b != whole && a != b && a != again_a && b != again_b);
+    let endless = shown(&augment, None);
+    assert_eq!([&endless[0], &endless[1]], [&a, &b]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

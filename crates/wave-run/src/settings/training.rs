@@ -115,8 +115,9 @@ keys! {
         cutmix<X>: f64 = 0.0, 0.0..=100.0;
         /// Repeated augmentation: number of consecutive augmented copies of each image [default: 1]
         repeats<N>: usize = 1, 1.0..=1000.0;
-        /// Number of augmented versions of each image, used in turn. Later rounds flip (--flip) and shift
-        /// (--crop-padding) them again but reuse the ancestor's outputs [default: a new version each epoch]
+        /// Number of versions of each image that the ancestor sees, used in turn: 1 is the whole image, more are
+        /// augmented ones. Later rounds augment them anew but reuse the ancestor's outputs [default: a new version each
+        /// epoch]
         views<N>: u32, 1.0..=u32::MAX as f64;
         /// Random seed of the augmented versions (--views, --cache); independent of --seed, so that runs share a cache
         /// [default: 0]

@@ -34,13 +34,9 @@ pub const MINUTES: f64 = 60.0;
 
 /// Fraction of the minutes that is planned; the rest allows for varying rates.
 const PLANNED: f64 = 0.92;
-/// Largest fractions of the minutes for the ancestor's outputs, for the outputs of one view of all images, and for
-/// tests.
-const ANCESTOR: f64 = 0.2;
-const FIRST_VIEW: f64 = 0.4;
+/// Largest fractions of the minutes for the ancestor's outputs and for tests.
+const ANCESTOR: f64 = 0.4;
 const TESTS: f64 = 0.06;
-/// Maximum number of augmented versions of each image: if each repetition shifts them anew, and if not.
-const VIEWS: (f64, f64) = (2.0, 16.0);
 /// Maximum batch size: on a CPU, and on a GPU, where a step of small models takes nearly as long with few images.
 const BATCH: (usize, usize) = (128, 512);
 /// Minimum number of test images.
@@ -92,12 +88,9 @@ pub(super) fn plan(
     let own = plan.auxiliary;
     let of_size = |size| Ok(frame.plan(&settings, size)?.on(own.channels, own.classes));
     let mut rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
-    let most_views = match ancestor {
-        Some(ancestor) if settings.outputs.cache.is_none() => ancestor.most_views(&data, output),
-        _ => u32::MAX,
-    };
-    rates.ancestor_in_steps = most_views == 0;
-    let time = Time::share(&mut settings, minutes, &frame, &rates, &data, most_views);
+    rates.ancestor_in_steps = settings.outputs.cache.is_none()
+        && ancestor.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
+    let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
     if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
         settings.template_start = None;
     }
@@ -447,7 +440,6 @@ impl Time {
         frame: &Frame,
         rates: &Rates,
         data: &Data,
-        most_views: u32,
     ) -> Time {
         let all = 60.0 * minutes * PLANNED;
         let mut images = data.train_indices.len();
@@ -455,16 +447,15 @@ impl Time {
         let mut ancestor = 0.0;
         if rates.ancestor > 0.0 && !rates.ancestor_in_steps {
             let of_one = rates.ancestor + rates.loading;
-            let affordable = (FIRST_VIEW * all / of_one) as usize;
+            let affordable = (ANCESTOR * all / of_one) as usize;
             if affordable < images && of_images.train_limit.is_none() {
                 images = affordable.max(data.plan.batch);
                 of_images.train_limit = Some(images);
             }
             let view = images as f64 * of_one;
             let augmentation = &mut settings.training.augmentation;
-            let shifted = augmentation.crop_padding.is_some_and(|pixels| pixels > 0);
-            let views = views(ANCESTOR * all / view, shifted).min(most_views);
-            let views = *augmentation.views.get_or_insert(views);
+            // More of them were no better, and take the time of epochs.
+            let views = *augmentation.views.get_or_insert(1);
             ancestor = f64::from(views) * view;
         }
         let tested = data.tests.indices.len();
@@ -487,12 +478,6 @@ impl Time {
             training: (all - ancestor - tests).max(1.0),
         }
     }
-}
-
-/// Number of augmented versions of each image, given how many are affordable.
-fn views(affordable: f64, shifted: bool) -> u32 {
-    let most = if shifted { VIEWS.0 } else { VIEWS.1 };
-    affordable.clamp(1.0, most) as u32
 }
 
 /// Writes the levels as tables of changed settings.
