@@ -66,6 +66,10 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     place.write("n.toml", RECIPE.replace("views = 2\n", ""));
     let third = "condense n.toml --ancestor a --kl-weight 1 --steps 20 --cache c --out z";
     assert_eq!(computed(&place.json(third)), 256);
+    // A single view is of whole images, however the next epochs crop them.
+    let single = |flags| computed(&place.json(&format!("{CONDENSE} --views 1 --cache d {flags}")));
+    assert_eq!(single("--resized-crop 0.5 --out x"), 256);
+    assert_eq!(single("--resized-crop 0.3 --erasing 0.2 --out y"), 0);
 }
 
 #[test]
