@@ -16,11 +16,15 @@ fn wrong_flags() {
         condense r.toml --out r.toml --dry-run => r.toml is a file
         run r.toml --set name='\"../r\"' => below runs
         run r.toml --set name=5 => below runs
+        run r.toml --set condense.lr=1 --set condense.lr=2 => condense.lr is given twice
+        run r.toml --set condense=3 => condense is a table
         run r2.toml --out o => r2.toml
         init he --width 32 --data shapes --out o => --depth
         init heru-lg --from t --depth 2 --width 32 --out o => wave expand
         data check missing => missing
         inspect m --data shapes => --plots DIR or --html FILE
+        inspect m --html m/config.json => config.json exists | .html
+        predict m a.png --csv r.toml => r.toml exists | .csv
         inspect t --data shapes --plots p => data does not apply
         ",
     );

@@ -205,8 +205,25 @@ fn a_growth_that_does_not_fit_is_refused() {
         condense r.toml --depths 2,4 --widths 32 --kronecker interleave => 16 x 16 | tile
         condense r.toml --depths 2,4 --widths 32 --templates 3,1,4,4 => levels
         condense r.toml --depths 2,4 --widths 32 --anchors 2 => anchors | remove the auxiliary's keys
+        condense r.toml --depths 2,4 --widths 32 --mean 0.8 --std 0.1 => mean
         ",
     );
+    place.refused(
+        "condense r.toml --set condense.levels=[{},{mean=[0.5]}] --out o",
+        &["level 1 of levels sets mean", "beside levels"],
+    );
+    // Other images do not change the input of models that exist.
+    place.json(&format!(
+        "condense r.toml --grow s {LARGE} --data inverted:shapes --out v"
+    ));
+    let input = |set: &str| {
+        place.json(&format!(
+            "expand {set} --depth 2 --width 16 --out m --overwrite"
+        ));
+        place.config("m")["pretrained_cfg"].clone()
+    };
+    assert!(input("s")["mean"].is_array());
+    assert_eq!(input("s"), input("v"));
     place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
     // Growth of a grown set, and of one that grows while its sizes do.
     let again = "--depths 2,5 --widths 16,32 --template-size 16 --growth 0.9 --steps 3";

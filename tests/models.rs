@@ -58,6 +58,33 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
 }
 
 #[test]
+fn both_heads_of_a_distilled_model_start_anew() {
+    let place = Place::new();
+    place.json(&format!("{INIT} --class-token true --out m"));
+    place.rewrite("m/model.safetensors", |weights| {
+        let token = weights["cls_token"].clone();
+        let first = weights["pos_embed"].narrow(1, 0, 1).unwrap();
+        let positions = Tensor::cat(&[&first, &weights["pos_embed"]], 1).unwrap();
+        weights.insert("dist_token".into(), token);
+        weights.insert("pos_embed".into(), positions);
+        for part in ["weight", "bias"] {
+            let head = weights[&format!("head.{part}")].clone();
+            weights.insert(format!("head_dist.{part}"), head);
+        }
+    });
+    place.configure("m", |config| {
+        config["architecture"] = json!("deit_tiny_distilled_patch16_224")
+    });
+    place.json(&format!(
+        "finetune m {SHAPES} --new-head true --steps 0 --out n"
+    ));
+    let weights = place.tensors("n/model.safetensors");
+    for head in ["head.weight", "head_dist.weight"] {
+        assert!(values(&weights[head]).iter().all(|v| *v == 0.0), "{head}");
+    }
+}
+
+#[test]
 fn weights_that_are_not_finite_are_refused_everywhere() {
     let place = Place::with_templates();
     place.json(&format!("{INIT} --out m"));

@@ -229,6 +229,8 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
     let loss = |flags: &str| place.json(&format!("eval m --data shapes {flags}"))["loss"].clone();
     assert_ne!(loss("--test-limit 50"), loss("--test-limit 50 --seed 1"));
     assert_ne!(loss("--test-limit 50"), loss("--hold-out 50"));
+    // Every seed holds out the same images.
+    assert_eq!(loss("--hold-out 50"), loss("--hold-out 50 --seed 5"));
 }
 
 #[test]

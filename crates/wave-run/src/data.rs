@@ -264,27 +264,25 @@ type Subset = (Arc<dyn Source>, Vec<u32>);
 /// images held out by default.
 fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Vec<u32>, Subset)> {
     let mut train = wave_data::subset(dataset.train.len(), None, plan.seed);
-    let test = match (plan.hold_out, share) {
-        (Some(n), _) if n >= train.len() => {
+    let test = match plan.hold_out.or(share) {
+        Some(n) if n >= train.len() => {
             return Err(request(format!(
                 "hold_out = {n} leaves none of the {} training images; lower it",
                 train.len()
             )));
         }
-        (Some(n), _) => {
-            let held_out = train.split_off(train.len() - n);
-            (dataset.train.clone(), held_out)
-        }
         // The same images for every seed, so that no stage tests on images that another trained on.
-        (None, Some(n)) => {
+        Some(n) => {
             let order = wave_data::subset(dataset.train.len(), None, 0);
             let mut held_out = order[order.len() - n..].to_vec();
             let out: BTreeSet<u32> = held_out.iter().copied().collect();
             train.retain(|i| !out.contains(i));
-            held_out.truncate(plan.test_limit.unwrap_or(usize::MAX));
+            if plan.hold_out.is_none() {
+                held_out.truncate(plan.test_limit.unwrap_or(usize::MAX));
+            }
             (dataset.train.clone(), held_out)
         }
-        (None, None) => {
+        None => {
             let mut indices = wave_data::subset(dataset.test.len(), plan.test_limit, plan.seed);
             indices.sort_unstable();
             (dataset.test.clone(), indices)

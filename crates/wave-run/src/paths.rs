@@ -1,5 +1,6 @@
 //! Paths: as text, resolved, and new ones for output.
 
+use crate::error::request;
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::ErrorKind;
@@ -16,6 +17,21 @@ pub fn appended(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(suffix);
     path.into()
+}
+
+/// Checks that a file that a user named for output is new or has this extension, so that no photograph or artefact is
+/// replaced. Pipes and devices are written into.
+pub fn check_replaceable(path: &Path, extension: &str) -> Result<()> {
+    let right = path
+        .extension()
+        .is_some_and(|e| e.eq_ignore_ascii_case(extension));
+    match path.is_file() && !right {
+        true => Err(request(format!(
+            "{} exists and is no .{extension} file; remove it, or give another name",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Removes a file, if there is one.

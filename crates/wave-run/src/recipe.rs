@@ -7,6 +7,7 @@ pub use crate::settings::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -110,10 +111,17 @@ impl Recipe {
     }
 
     fn apply(&mut self, overrides: &[String]) -> Result<()> {
+        let mut seen = BTreeSet::new();
         for text in overrides {
             let Some((key, value)) = text.split_once('=') else {
                 return Err(request(format!("--set {text}: expected table.key=value")));
             };
+            if !seen.insert(key.trim()) {
+                return Err(request(format!(
+                    "--set {} is given twice; give it once",
+                    key.trim()
+                )));
+            }
             set(&mut self.table, key.trim(), parse_value(value.trim()))?;
         }
         for (key, value) in &self.table {
@@ -316,7 +324,15 @@ fn unknown_key(given: &Table, known: &Table) -> Option<String> {
 
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let Some((first, rest)) = key.split_once('.') else {
-        table.insert(key.into(), value);
+        match (table.get_mut(key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => merge(old, &new),
+            (Some(Value::Table(_)), other) => {
+                return Err(request(format!(
+                    "--set {key}={other}: {key} is a table; set one of its keys, as {key}.KEY=VALUE"
+                )));
+            }
+            (_, value) => _ = table.insert(key.into(), value),
+        }
         return Ok(());
     };
     let inner = table.entry(first).or_insert_with(|| Table::new().into());

@@ -23,6 +23,7 @@ use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
+use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Options, RunDir, StageOutput};
@@ -224,6 +225,14 @@ pub fn make(
         fit = Some(outcome);
     }
     let weights = vit::unstack(&gene.assemble(&scalers, &inherited, &shape)?)?;
+    for (name, t) in &weights {
+        if wave_hub::not_finite(t)? > 0 {
+            return Err(request(format!(
+                "templates and scalers compose values of {name} that are not finite; the templates \
+                 are damaged: download or condense them again"
+            )));
+        }
+    }
     let mut saved = Weights::new();
     for (part, s) in &scalers {
         for l in 0..s.dim(0)? {

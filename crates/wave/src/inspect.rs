@@ -17,7 +17,7 @@ use wave_run::context::Context;
 use wave_run::data::{DataPlan, TestImages};
 use wave_run::error::request;
 use wave_run::log;
-use wave_run::paths::text;
+use wave_run::paths::{check_replaceable, text};
 use wave_run::plot;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{Images, Pictures};
@@ -34,6 +34,9 @@ pub(crate) use page::sides;
 /// and attention maps, and writes all of them to one page. Returns the output of `--json`.
 pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value> {
     let (plots, html) = (asked.plots.as_deref(), asked.html.as_deref());
+    if let Some(file) = html {
+        check_replaceable(file, "html")?;
+    }
     let place = &wave_run::locate::locate(path, context)?;
     let found = Found::read(place, context)?;
     let mut out = found.summary.clone();

@@ -9,6 +9,7 @@ use wave_artefacts::zero_shot;
 use wave_data::RawImage;
 use wave_run::context::Context;
 use wave_run::error::request;
+use wave_run::paths::check_replaceable;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::settings::ZeroShot;
 use wave_run::terminal::{cell, column, one_line};
@@ -45,6 +46,9 @@ pub struct Predict {
 /// If there is no such model, no image can be read, or logits are not finite. If only some images cannot be read,
 /// they are listed under `broken`.
 pub fn predict(asked: &Predict, verbosity: Verbosity, context: &Context) -> Result<Value> {
+    if let Some(file) = &asked.csv {
+        check_replaceable(file, "csv")?;
+    }
     let (model, _) = zero_shot::open(&asked.model, asked.heads, &asked.classes, context)?;
     let images = files(&asked.images)?
         .into_iter()

@@ -99,7 +99,10 @@ fn cache() -> Result<PathBuf> {
 pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     let mut found = Vec::new();
     for set in &SETS {
-        found.push((set.name.to_owned(), unpacked(set, context)?));
+        match unpacked(set, context) {
+            Ok(dir) => found.push((set.name.to_owned(), dir)),
+            Err(error) => progress::note(&format!("{}: {error:#}", set.name)),
+        }
     }
     let mut local = within(Path::new("templates"))?;
     for dir in dirs {

@@ -3,6 +3,7 @@
 use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
 use crate::context::Context;
+use crate::error::request;
 use crate::progress::Report;
 use crate::run_dir::{Options, RunDir};
 use crate::settings::Keep;
@@ -62,6 +63,13 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             Some(run) if state.step > 0 => run.scores()?,
             _ => Vec::new(),
         };
+        let keeps_best = train_run.resolved.saving.keep == Keep::Best;
+        if keeps_best && best.is_none() && !curve.is_empty() {
+            return Err(request(
+                "run/best.safetensors, the best values of the tests so far, is missing; copy it back, or start over \
+                 with --overwrite",
+            ));
+        }
         let state = state.of_first(variables, context.ranks())?;
         let observer = Observer {
             trainable,

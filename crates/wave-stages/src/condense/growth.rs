@@ -29,6 +29,14 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
             table.remove("templates"); // the first level's
         }
         merge(&mut table, changes);
+        if let Some(key) = ["mean", "std"]
+            .into_iter()
+            .find(|key| changes.contains_key(*key))
+        {
+            return Err(request(format!(
+                "level {at} of levels sets {key}, but models of all levels share one; set it beside levels"
+            )));
+        }
         let parsed: Condense = parse(&table, "condense", &format!("level {at} of levels"), &[])?;
         if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) {
             return Err(request(format!(
@@ -81,6 +89,7 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
     let given = settings.templates.is_some();
     let mut plan = plan.grows(&smaller(templates)?, &gene.auxiliary, given)?;
     plan.depth_rule = gene.depth_rule;
+    plan.transform = Some(templates.transform_of(&plan.auxiliary));
     Ok(plan)
 }
 

@@ -7,6 +7,7 @@ use crate::elastic;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use wave_artefacts::{layout, zero_shot};
+use wave_data::Transform;
 use wave_hub::FloatType;
 use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
@@ -39,6 +40,8 @@ pub struct CondensePlan {
     pub(super) train: Trained,
     /// Element type of all stored values, also used for evaluation.
     pub(super) float: FloatType,
+    /// The preprocessing of the templates to grow, whose models keep it.
+    pub(super) transform: Option<Transform>,
     pub(super) data: DataPlan,
     pub(super) training: TrainingPlan,
 }
@@ -99,6 +102,7 @@ impl CondensePlan {
             train,
             float: layout::float(own.dtype.as_deref())?,
             given: own,
+            transform: None,
             data,
             training: TrainingPlan {
                 muon,
@@ -119,9 +123,12 @@ impl CondensePlan {
     /// # Errors
     /// If there is no such data, or it lacks labels that are needed.
     pub fn open_data(&self, ancestor: Option<&Ancestor>, context: &Context) -> Result<Data> {
-        let input = Input::Size {
-            image_size: self.auxiliary.image_size,
-            channels: ancestor.map(|ancestor| ancestor.transform.channels),
+        let input = match &self.transform {
+            Some(transform) => Input::Like(transform.clone()),
+            None => Input::Size {
+                image_size: self.auxiliary.image_size,
+                channels: ancestor.map(|ancestor| ancestor.transform.channels),
+            },
         };
         match ancestor {
             Some(_) if self.output(ancestor) == AncestorOutput::Features => match self.of_scores {

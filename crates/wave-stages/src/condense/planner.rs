@@ -119,7 +119,7 @@ fn check(given: &Condense) -> Result<()> {
     match sizes.into_iter().find(|(_, given)| *given) {
         Some((key, _)) => Err(request(format!(
             "{key}: a plan for --minutes chooses the sizes of each level; give --sizes, such as {}, \
-             or a recipe without minutes",
+             instead; settings with sizes of their own need neither minutes nor a printed plan",
             ModelSizes::default()
         ))),
         None => Ok(()),

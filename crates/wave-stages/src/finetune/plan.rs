@@ -310,6 +310,11 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         _ => "head",
     };
     model.weights.extend(zero_head(head, classes, width)?);
+    if matches!(&model.network, Network::Vit(shape) if shape.distilled) {
+        model
+            .weights
+            .extend(zero_head("head_dist", classes, width)?);
+    }
     match &mut model.network {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,
