@@ -18,6 +18,7 @@ fn wrong_flags() {
         run r.toml --set name=5 => below runs
         run r.toml --set condense.lr=1 --set condense.lr=2 => condense.lr is given twice
         run r.toml --set condense=3 => condense is a table
+        run r.toml --set bench=[{}] => bench is of type array
         run r2.toml --out o => r2.toml
         init he --width 32 --data shapes --out o => --depth
         init heru-lg --from t --depth 2 --width 32 --out o => wave expand

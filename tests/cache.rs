@@ -156,12 +156,15 @@ fn a_cache_of_other_outputs_is_refused() {
     let version = "\"format_version\": ";
     let of_version = |n: &str| manifest.replace(&format!("{version}2"), &format!("{version}{n}"));
     for (changed, said) in [
-        (of_version("3"), "format_version = 3, now 2"),
-        (of_version("1"), "format_version = 1, now 2"),
-        ("{".into(), "cache.json"),
+        (
+            of_version("3"),
+            ["format_version = 3, now 2", "a newer one"],
+        ),
+        (of_version("1"), ["format_version = 1, now 2", "remove it"]),
+        ("{".into(), ["cache.json", "c"]),
     ] {
         place.write("c/cache.json", changed);
-        place.refused(&format!("{CONDENSE} --cache c --out o"), &[said]);
+        place.refused(&format!("{CONDENSE} --cache c --out o"), &said);
     }
     place.write("c/cache.json", manifest);
     assert!(before == contents(&place, "c"));

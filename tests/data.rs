@@ -53,6 +53,11 @@ fn broken_images_are_named_and_counted() {
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["test"], serde_json::json!({ "a": 6, "b": 6 }));
     assert_eq!(told["broken"].as_array().unwrap().len(), 8);
+    // The path is named once.
+    let error = told["broken"][0]["error"].as_str().unwrap();
+    assert!(error.starts_with("not an image"), "{error}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr.matches("two/train/a/3.png").count(), 1, "{stderr}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Condensation from features, and what backbones are worth.
 
 use crate::ancestors::write;
-use crate::support::Place;
+use crate::support::{CONVMIXER, Place};
 
 /// A DINOv2 without a classifier in `a`, three classes of pictures in `three`, and a recipe.
 fn place() -> Place {
@@ -73,6 +73,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
 fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
     let place = place();
     place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    place.json(&format!("{CONVMIXER} --data three --out c"));
     // Images without labels do.
     let condense = "condense r.toml --ancestor v --ancestor-output features";
     place.json(&format!("{condense} --data three/train/x --out t"));
@@ -85,7 +86,12 @@ fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
         condense r.toml --ancestor v --kl-weight 2 => kl_weight applies only to score distillation
         condense r.toml --ancestor v --label-smoothing 0.1 => label_smoothing applies only to score distillation
         condense r.toml --kl-weight 0 => ancestor_output = features | --ancestor A
+        condense r.toml --ancestor c => a ConvMixer gives class scores but no features
         ",
+    );
+    place.refused(
+        "eval c --data three --knn 1",
+        &["a ConvMixer", "no features"],
     );
 }
 

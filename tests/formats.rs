@@ -135,6 +135,43 @@ fn another_format_leaves_nothing_of_the_last() {
 }
 
 #[test]
+fn another_kind_of_artefact_leaves_nothing_of_the_last() {
+    let place = Place::with_templates();
+    let expand = "expand t --depth 2 --width 32 --steps 0 --out k --overwrite";
+    let adapt = format!("adapt t {SHAPES} --steps 1 --out k --overwrite");
+    let condense = "condense r.toml --steps 1 --out k --overwrite";
+    for (command, own) in [
+        (expand, &["model.safetensors", "scalers.safetensors"][..]),
+        (&adapt, &["delta.safetensors"]),
+        (condense, &["expand.py", "templates.safetensors"]),
+        (expand, &["model.safetensors", "scalers.safetensors"]),
+    ] {
+        place.json(command);
+        let expected = [&["README.md", "config.json"], own].concat();
+        assert_eq!(names(&place, "k"), expected, "{command}");
+        let plan = place.json("publish k --repo a/b --dry-run");
+        assert_eq!(plan["files"].as_array().unwrap().len(), expected.len());
+    }
+}
+
+#[test]
+fn an_empty_list_of_class_names_is_none() {
+    let place = Place::with_templates();
+    place.write_png("a.png");
+    let unnamed = |dir: &str| {
+        place.configure(dir, |config| config["label_names"] = serde_json::json!([]));
+    };
+    unnamed("t");
+    place.json("expand t --depth 2 --width 32 --steps 0 --out m");
+    assert!(place.config("m")["label_names"].is_null());
+    let label = || place.json("predict m a.png")["predictions"][0]["label"].clone();
+    let absent = label();
+    assert!(absent.as_str().unwrap().parse::<usize>().is_ok());
+    unnamed("m");
+    assert_eq!(label(), absent);
+}
+
+#[test]
 fn what_a_format_has_no_place_for_is_refused_before_any_work() {
     let place = Place::with_templates();
     place.json(&format!("{CONVMIXER} --data shapes --out conv"));

@@ -85,6 +85,37 @@ fn both_heads_of_a_distilled_model_start_anew() {
 }
 
 #[test]
+fn a_model_that_does_not_fit_is_refused_by_its_path() {
+    let place = Place::with_model();
+    let (config, weights) = ("m/config.json", "m/model.safetensors");
+    let sound = place.bytes(config);
+    for (pointer, value, found) in [
+        ("/model_args/depth", json!(-1), "depth"),
+        ("/model_args/num_heads", json!(0), "num_heads is 0"),
+        ("/num_classes", json!(9), "config.json says"),
+        (
+            "/pretrained_cfg/input_size",
+            json!([1, 28, 32]),
+            "input_size",
+        ),
+    ] {
+        place.configure("m", |config| {
+            config["label_names"] = Value::Null;
+            *config.pointer_mut(pointer).unwrap() = value;
+        });
+        let told = place.refused("convert m --out o", &["wave: m: ", found]);
+        assert!(!told.contains("m: m: "), "{told}");
+        place.write(config, &sound);
+    }
+    place.rewrite(weights, |weights| _ = weights.remove("blocks.1.norm1.bias"));
+    for path in ["m", "bare.safetensors"] {
+        let parts = [path, ": tensor blocks.1.norm1.bias is missing"].concat();
+        place.write("bare.safetensors", place.bytes(weights));
+        place.refused(&format!("convert {path} --out o"), &[&parts]);
+    }
+}
+
+#[test]
 fn weights_that_are_not_finite_are_refused_everywhere() {
     let place = Place::with_templates();
     place.json(&format!("{INIT} --out m"));

@@ -108,6 +108,23 @@ fn what_nothing_tells_is_a_warning() {
 }
 
 #[test]
+fn a_single_mean_is_that_of_every_channel_of_the_network() {
+    let place = Place::with_model(); // of one channel
+    place.configure("m", |config| {
+        let prepared = config["pretrained_cfg"].as_object_mut().unwrap();
+        prepared.remove("input_size");
+        prepared.insert("mean".into(), json!([0.4207]));
+        prepared.insert("std".into(), json!([0.3]));
+    });
+    assert_eq!(
+        origin(&place, "m", "mean"),
+        "config.json: pretrained_cfg.mean"
+    );
+    place.json("convert m --out n");
+    assert_eq!(place.config("n")["pretrained_cfg"]["mean"], json!([0.4207]));
+}
+
+#[test]
 fn a_size_that_is_dynamic_is_the_one_of_the_images() {
     let place = place();
     place.json(&format!("{INIT} --out m"));
@@ -154,8 +171,11 @@ fn a_conversion_keeps_the_pixels() {
     for steps in [clip, squash, json!({"size": 28})] {
         describe(&place, "h", &steps);
         let expected = logits(&place, "h");
-        place.json("convert h --out timm --overwrite");
+        let told = place.texts("convert h --out timm --overwrite").1;
         assert_eq!(place.config("timm")["crop_offset"], "floor");
+        // Squashed to the input's size, an image is not cropped.
+        let crops = steps != json!({"size": 28});
+        assert_eq!(told.contains("crops round down"), crops, "{told}");
         assert_eq!(logits(&place, "timm"), expected, "{steps}");
         // The rule of timm's own directories is another.
         place.configure("timm", |config| {

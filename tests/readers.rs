@@ -71,6 +71,75 @@ fn a_tensor_that_is_misnamed_missing_or_too_many_is_refused_by_name() {
 }
 
 #[test]
+fn a_delta_of_other_shapes_is_refused_by_the_name_of_the_file() {
+    let place = place();
+    let file = "d/delta.safetensors";
+    let whole = place.bytes(file);
+    without_digests(&place, "d");
+    // One anchor, all of them, and tensors without anchors.
+    for end in [
+        "bank.1.qkv",
+        "blocks.1.norm1.bias",
+        ".qkv",
+        "head.bias",
+        ".left",
+        ".right",
+    ] {
+        place.rewrite(file, |weights| {
+            for (_, t) in weights.iter_mut().filter(|(name, _)| name.ends_with(end)) {
+                *t = t.unsqueeze(t.rank()).unwrap();
+            }
+        });
+        let parts = ["d/delta.safetensors: ", end, "shape"];
+        place.refused("expand t --delta d --depth 2 --width 32 --out o", &parts);
+        place.write(file, &whole);
+    }
+}
+
+#[test]
+fn scalers_of_another_rank_are_refused_by_all_readers() {
+    let place = place();
+    without_digests(&place, "e");
+    place.rewrite("e/scalers.safetensors", |weights| {
+        let t = weights.get_mut("scalers.1.proj").unwrap();
+        *t = t.flatten_all().unwrap();
+    });
+    for reader in [
+        "inspect e",
+        "convert e --out o",
+        "publish e --repo a/b --dry-run",
+    ] {
+        let parts = ["e/scalers.safetensors", "`scalers.1.proj` has shape"];
+        place.refused(reader, &parts);
+    }
+}
+
+#[test]
+fn values_of_the_wrong_type_are_refused_by_file_and_key() {
+    let place = Place::with_templates();
+    let expand = "expand t --depth 2 --width 32 --out o";
+    let sound = place.bytes("t/config.json");
+    for (key, value, expected) in [
+        ("heads", json!(2.9), "a whole number of at least 1"),
+        ("width", json!(32.9), "a whole number of at least 1"),
+        ("width", json!(-1), "a whole number of at least 1"),
+        ("depth", json!(3.9), "3 as in `anchors`"),
+        ("mlp_ratio", json!("4"), "a number"),
+        ("norm_eps", json!("1e-3"), "a number"),
+        ("distilled", json!(1), "true or false"),
+        ("class_token", json!("no"), "true or false"),
+    ] {
+        let found = format!("t/config.json: auxiliary.{key} is {value}, expected {expected}");
+        place.configure("t", |config| config["auxiliary"][key] = value);
+        place.refused(expand, &[&found]);
+        place.write("t/config.json", &sound);
+    }
+    place.configure("t", |config| config["head_width"] = json!(8));
+    let parts = ["t/config.json: head_width is 8, expected 16"];
+    place.refused(expand, &parts);
+}
+
+#[test]
 fn one_bit_that_flipped_is_refused_by_the_name_of_the_file() {
     let place = place();
     place.write_png("x.png");

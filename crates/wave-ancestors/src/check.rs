@@ -63,7 +63,7 @@ pub enum ShapeError {
 /// A result that fails if sizes or weights do not fit a network.
 pub type Checked<T> = Result<T, ShapeError>;
 
-/// The error of a tensor with another shape than the expected one, whose sizes are 0 if only the rank is known.
+/// The error of a tensor with another shape than the expected one.
 pub fn misshapen(name: &str, tensor: &Tensor, expected: &[usize]) -> ShapeError {
     let found = tensor.dims();
     ShapeError::Other(format!(
@@ -143,11 +143,30 @@ pub fn stored<'a>(weights: &'a Weights, name: &str) -> Checked<&'a Tensor> {
     found.ok_or_else(|| ShapeError::Missing(name.into()))
 }
 
-/// The sizes of a tensor of `N` dimensions.
+/// The sizes of a tensor of `N` dimensions. A matrix that is flat or transposed by its bias is refused.
 pub fn dims<const N: usize>(weights: &Weights, name: &str) -> Checked<[usize; N]> {
     let tensor = stored(weights, name)?;
-    let sizes = tensor.dims().try_into();
-    sizes.map_err(|_| misshapen(name, tensor, &[0; N]))
+    if let Some(expected) = by_bias(weights, name, tensor).filter(|_| N == 2) {
+        return Err(misshapen(name, tensor, &expected));
+    }
+    let found = tensor.dims();
+    found.try_into().map_err(|_| {
+        let expected = format!("expected {N} dimensions; save it as the network stores it");
+        ShapeError::Other(format!("tensor {name} has shape {found:?}, {expected}"))
+    })
+}
+
+/// The shape of a flat or transposed matrix with one row for each value of its bias.
+fn by_bias(weights: &Weights, name: &str, tensor: &Tensor) -> Option<[usize; 2]> {
+    let bias = weights.get(&format!("{}.bias", name.strip_suffix(".weight")?))?;
+    let rows = bias.elem_count();
+    let odd = match *tensor.dims() {
+        [n] => n.is_multiple_of(rows),
+        [n, columns] => n != rows && columns == rows,
+        _ => false,
+    };
+    let columns = tensor.elem_count().checked_div(rows).filter(|n| *n > 0)?;
+    odd.then_some([rows, columns])
 }
 
 /// The number of `name(0)`, `name(1)`, .. that exist.

@@ -43,7 +43,14 @@ fn read(dir: &Path) -> Result<DeltaDir> {
             inherited.insert(name.to_owned(), t.clone());
         }
     }
-    tensors.extend(vit::stack(&inherited, config.anchors)?);
+    let inherited = vit::stack(&inherited, config.anchors);
+    let wrong = |error| {
+        request(format!(
+            "{}: {error}",
+            dir.join("delta.safetensors").display()
+        ))
+    };
+    tensors.extend(inherited.map_err(wrong)?);
     Ok(DeltaDir { tensors, config })
 }
 
@@ -57,6 +64,9 @@ pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Resu
 impl TemplateDir {
     /// The templates with a delta applied that was made for them: for its data, with its classes and recorded
     /// accuracies.
+    ///
+    /// # Errors
+    /// If it was made for other templates, or its tensors do not fit these.
     pub fn adapted(mut self, delta: &DeltaDir) -> Result<TemplateDir, Error> {
         let made_for = &delta.config.templates_sha256;
         if *made_for != self.digest {
@@ -68,7 +78,7 @@ impl TemplateDir {
             .into());
         }
         let learngene = self.learngene.with_delta(&delta.tensors);
-        self.learngene = learngene.map_err(anyhow::Error::from)?;
+        self.learngene = learngene.map_err(|error| request(error.to_string()))?;
         let config = delta.config.clone();
         self.config.classes = config.classes;
         self.config.label_names = config.label_names;

@@ -4,7 +4,7 @@ use crate::layout::{Format, Layout};
 use crate::origin;
 use crate::preprocessing;
 use crate::towers;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use wave_data::Transform;
@@ -79,7 +79,7 @@ impl Model {
             name,
             mut args,
             weights,
-        } = transformers::in_timm(&config, &weights)?;
+        } = transformers::in_timm(&config, &weights).with_context(|| dir.display().to_string())?;
         if matches!(config["model_type"].as_str(), Some("vit" | "deit")) {
             // transformers' default, for a file that omits it.
             args.entry("layer_norm_eps").or_insert(json!(1e-12));
@@ -111,7 +111,7 @@ impl Model {
         weights: Weights,
         heads: Option<usize>,
     ) -> Result<Model> {
-        let weights = wave_models::import(&weights)?;
+        let weights = wave_models::import(&weights).with_context(|| path.display().to_string())?;
         if let Some([_, height, width]) = config.as_ref().map(|c| c.pretrained_cfg.input_size)
             && height != width
         {
@@ -130,7 +130,9 @@ impl Model {
         let network = recognise(path, description, image_size, &weights, heads)?;
         if config.num_classes != 0 && config.num_classes != network.classes() {
             return Err(request(format!(
-                "config.json says {} classes, the weights have {}; correct the file that is wrong",
+                "{}: config.json says {} classes, the weights have {}; correct the file \
+                 that is wrong",
+                path.display(),
                 config.num_classes,
                 network.classes()
             )));
@@ -257,7 +259,7 @@ impl Model {
                 classifier: Some(classifier.into()),
                 ..PretrainedCfg::default()
             },
-            label_names: Some(self.label_names.clone()),
+            label_names: Some(self.label_names.clone()).filter(|names| !names.is_empty()),
             crop_offset: unusual(&t.crop_offset),
             layer_norm_eps: match &self.network {
                 Network::Vit(s) if s.norm_eps != LAYER_NORM_EPS => Some(s.norm_eps),
@@ -307,7 +309,7 @@ impl Model {
         let processor = preprocessing::processor(&config)?;
         let by_timm = processor.get("pretrained_cfg").is_some();
         let card = self.card(&config, format, by_timm, summary);
-        let labels = Some(&self.label_names[..]);
+        let labels = Some(&self.label_names[..]).filter(|names| !names.is_empty());
         let (weights, mut config) = transformers::export(shape, &self.weights, labels)?;
         if !self.provenance.is_null() {
             config["wave"] = self.provenance.clone();
@@ -420,7 +422,8 @@ fn recognise(
             _ => _ = args.insert("num_heads".into(), json!(heads)),
         }
     }
-    let network = Network::recognise(name, args, side, weights)?;
+    let network = Network::recognise(name, args, side, weights)
+        .with_context(|| path.display().to_string())?;
     match (&network, heads) {
         (Network::Vit(shape), _) if wave_models::known_heads(name, args).is_none() => {
             progress::note(&format!(

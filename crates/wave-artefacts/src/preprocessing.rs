@@ -36,6 +36,10 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
         };
         size.value = [side; 2];
     }
+    // One value of timm's stands for every channel of the network, whatever channels the file names.
+    if timms || steps.channels > 1 {
+        steps.spread(channels);
+    }
     let said = steps.mean.value.len();
     if said != channels && timms {
         for values in [&mut steps.mean, &mut steps.std] {
@@ -199,7 +203,10 @@ pub fn processor(config: &ModelConfig) -> Result<Value> {
 
 /// A note on where timm treats a directory in its layout differently.
 pub fn note_for_timm(config: &ModelConfig) {
-    if config.crop_offset.as_deref() == Some(FLOOR) {
+    let steps = &config.pretrained_cfg;
+    // Otherwise the crop keeps all of the resized image.
+    let crops = steps.crop_mode == "center" || steps.crop_pct < 1.0;
+    if crops && config.crop_offset.as_deref() == Some(FLOOR) {
         progress::note(
             "wave: this model's crops round down, as in transformers (crop_offset in config.json); \
              timm rounds to the even pixel, so some crops differ by a pixel",

@@ -101,26 +101,7 @@ pub fn read(dir: &Path) -> Result<TemplateDir, Error> {
 
 fn read_directory(dir: &Path) -> Result<TemplateDir> {
     let (config, weights) = wave_hub::read_templates(dir)?;
-    let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
-    let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);
-    let wrong = |found: String| request(format!("{}: config.json has {found}", dir.display()));
-    let needed = |key: &str| -> Result<f64> {
-        number(key).ok_or_else(|| wrong(format!("no number auxiliary.{key}")))
-    };
-    let auxiliary = VitShape {
-        image_size: config.image_size,
-        channels: config.channels,
-        patch: config.patch,
-        depth: config.anchors,
-        width: needed("width")? as usize,
-        heads: needed("heads")? as usize,
-        mlp_ratio: needed("mlp_ratio")?,
-        classes: config.classes,
-        class_token: flag("class_token").unwrap_or(false),
-        distilled: flag("distilled").unwrap_or(false),
-        norm_eps: number("norm_eps").unwrap_or(LAYER_NORM_EPS),
-    };
-    auxiliary.validate()?;
+    let auxiliary = auxiliary(&config, &dir.join("config.json"))?;
     let kronecker = Kronecker::from_name(&config.kronecker).unwrap_or_default();
     let sets = Part::ALL
         .iter()
@@ -128,9 +109,11 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         .collect();
     let wide = |level: &&LevelConfig| level.width > auxiliary.width;
     if let Some(level) = config.levels.iter().find(wide) {
-        return Err(wrong(format!(
-            "a level of width {}, but its auxiliary has width {}",
-            level.width, auxiliary.width
+        return Err(request(format!(
+            "{}: config.json has a level of width {}, but its auxiliary has width {}",
+            dir.display(),
+            level.width,
+            auxiliary.width
         )));
     }
     let levels = config.levels.iter().map(|level| Level {
@@ -166,6 +149,61 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         transform,
         digest: wave_hub::sha256_file(&dir.join("templates.safetensors"))?,
     })
+}
+
+/// The auxiliary's shape in the configuration that `file` holds.
+fn auxiliary(config: &TemplateConfig, file: &Path) -> Result<VitShape> {
+    let file = file.display().to_string();
+    let said = |key: &str| config.auxiliary.get(key).filter(|value| !value.is_null());
+    let wrong = |key: &str, expected: &str| {
+        let found = said(key).map_or_else(|| "missing".to_owned(), Value::to_string);
+        request(format!(
+            "{file}: auxiliary.{key} is {found}, expected {expected}; correct the file"
+        ))
+    };
+    let size = |key: &str| {
+        let size = said(key).and_then(Value::as_u64).filter(|size| *size > 0);
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        size.ok_or_else(|| wrong(key, "a whole number of at least 1"))
+    };
+    let number = |key: &str| {
+        let number = said(key).and_then(Value::as_f64);
+        number.ok_or_else(|| wrong(key, "a number"))
+    };
+    let flag = |key: &str| match said(key) {
+        None => Ok(false),
+        Some(value) => value.as_bool().ok_or_else(|| wrong(key, "true or false")),
+    };
+    let shape = VitShape {
+        image_size: config.image_size,
+        channels: config.channels,
+        patch: config.patch,
+        depth: config.anchors,
+        width: size("width")?,
+        heads: size("heads")?,
+        mlp_ratio: number("mlp_ratio")?,
+        classes: config.classes,
+        class_token: flag("class_token")?,
+        distilled: flag("distilled")?,
+        norm_eps: match said("norm_eps") {
+            None => LAYER_NORM_EPS,
+            Some(_) => number("norm_eps")?,
+        },
+    };
+    shape.validate().with_context(|| file.clone())?;
+    if said("depth").is_some_and(|depth| *depth != json!(shape.depth)) {
+        let expected = format!("{} as in `anchors`", shape.depth);
+        return Err(wrong("depth", &expected));
+    }
+    if config.head_width != shape.head_width() {
+        return Err(request(format!(
+            "{file}: head_width is {}, expected {}, the auxiliary's width over its heads; \
+             correct the file",
+            config.head_width,
+            shape.head_width()
+        )));
+    }
+    Ok(shape)
 }
 
 /// The values of a level, whose names begin with `prefix`.

@@ -1,6 +1,6 @@
 //! Directories with the two towers of a CLIP or SigLIP: supported formats, and the reasons to refuse others.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::Path;
 use wave_hub::Kind;
@@ -20,7 +20,7 @@ pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
         return Ok(None);
     }
     let (config, weights) = wave_hub::read_transformers(dir)?;
-    let dual = DualEncoder::read(&config, &weights)?;
+    let dual = DualEncoder::read(&config, &weights).with_context(|| dir.display().to_string())?;
     wave_hub::check_digests(dir)?;
     Ok(Some((config, dual)))
 }

@@ -100,16 +100,14 @@ fn open_classes(dir: &Path) -> Result<Option<Folder>, DataError> {
         return Err(DataError::content(dir, problem));
     }
     // A single folder is more likely a container than a class; so is the only one with images, next to images.
-    if labels::metadata(dir).is_none() {
-        let mut classes = folders.len();
-        if classes > 1 && !found.images.is_empty() {
-            let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
-            let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
-            classes = with_images.into_iter().filter(|any| *any).count();
-        }
-        if classes < 2 {
-            return Ok(None);
-        }
+    let mut classes = folders.len();
+    if classes > 1 && !found.images.is_empty() {
+        let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
+        let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
+        classes = with_images.into_iter().filter(|any| *any).count();
+    }
+    if classes < 2 && labels::metadata(dir)?.is_none() {
+        return Ok(None);
     }
     part(dir, None)
 }
@@ -131,8 +129,8 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
     let found = listing::entries(dir)?;
     if found.folders.is_empty() {
         let table = match train {
-            Some(_) => labels::find(dir),
-            None => labels::metadata(dir),
+            Some(_) => labels::find(dir)?,
+            None => labels::metadata(dir)?,
         };
         let Some(table) = table else {
             return Ok(None);
@@ -177,7 +175,9 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
 
 /// Files and folders in `dir` other than the splits that are read and the label tables.
 fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
-    let tables: Vec<PathBuf> = read.iter().filter_map(|part| labels::find(part)).collect();
+    // Next to class folders, a table that cannot be read is a stray file.
+    let table = |part: &&PathBuf| labels::find(part).ok().flatten();
+    let tables: Vec<PathBuf> = read.iter().filter_map(table).collect();
     let tables = tables
         .iter()
         .filter_map(|table| table.file_name()?.to_str());

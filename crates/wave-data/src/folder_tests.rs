@@ -300,10 +300,97 @@ fn a_table_of_metadata_labels_images_without_folders() {
             assert_eq!(data.passed_over.count, 1, "{}", data.passed_over);
         }
     }
-    // Captions are not labels.
+}
+
+/// `train/a.png`, `train/b.png` and `val/c.png`, with a file of metadata.
+fn with_metadata(file: &str, text: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    grey().save(dir.path().join("a.png")).unwrap();
-    let captions = "file_name,text\na.png,a cat\n";
-    fs::write(dir.path().join("metadata.csv"), captions).unwrap();
-    assert!(open_at(&dir).unwrap().class_names.is_empty());
+    for name in ["train/a.png", "train/b.png", "val/c.png"] {
+        grey().save(at(dir.path(), name)).unwrap();
+    }
+    fs::write(dir.path().join(file), text).unwrap();
+    dir
+}
+
+#[test]
+fn metadata_with_a_bad_line_are_refused_by_file_and_line() {
+    let csv = [
+        ("", "line 1: the columns are none"),
+        (
+            "a.png,cat\nb.png,dog\n",
+            "`a.png`, `cat`; expected `file_name` and `label`",
+        ),
+        (
+            "file_name,kind\na.png,cat\n",
+            "line 1: the columns are `file_name`, `kind`",
+        ),
+        (
+            "file_name,label\na.png,cat\nb.png\n",
+            "line 3: `b.png` has 1 of at least 2",
+        ),
+        (
+            "file_name,label\na.png,\"cat\nb.png,dog\n",
+            "line 2: a quote is not closed",
+        ),
+        (
+            "file_name,label\na.png,\nb.png,dog\n",
+            "line 2: a.png has no class",
+        ),
+        ("file_name,label\na.png,cat\n", "does not name b.png"),
+        (
+            "file_name,label\na.png,cat\nx.png,cat\nb.png,dog\nw.png,dog\n",
+            "line 3: names `x.png`, an image that is not there (2 such",
+        ),
+    ];
+    let json = [
+        ("[1]\n", "line 1: is not a JSON object"),
+        (r#"{"label": "cat"}"#, "line 1: the columns are `label`"),
+        (
+            r#"{"file_name": 3, "label": "cat"}"#,
+            "line 1: has no text for `file_name`",
+        ),
+        (
+            "{\"file_name\": \"a.png\", \"label\": 1}\n{\"file_name\": \"b.png\", \"label\": null}",
+            "line 2: has no class, unlike line 1",
+        ),
+    ];
+    let csv = csv.map(|case| ("train/metadata.csv", case));
+    let json = json.map(|case| ("train/metadata.jsonl", case));
+    for (file, (text, part)) in csv.into_iter().chain(json) {
+        let dir = with_metadata(file, text);
+        testing::check_refused(open_at(&dir), &[file, part]);
+    }
+    // A table above the splits may leave out the folders, or the extensions.
+    let all = "file_name,label\na.png,cat\nb,dog\nc.png,dog\n";
+    let data = open_at(&with_metadata("metadata.csv", all)).unwrap();
+    assert_eq!((data.train.len(), data.test.label(0)), (2, 1));
+    let more = format!("{all}val/d.png,dog\n");
+    let dir = with_metadata("metadata.csv", &more);
+    testing::check_refused(open_at(&dir), &["line 5: names `d.png`"]);
+}
+
+#[test]
+fn metadata_without_labels_on_purpose_leave_images_unlabelled() {
+    for (file, text) in [
+        (
+            "metadata.csv",
+            "file_name,text\na.png,a cat, 5\" tall\nb.png,\n",
+        ),
+        ("metadata.csv", "file_name\na.png\nb.png\n"),
+        (
+            "metadata.jsonl",
+            r#"{"file_name": "a.png", "objects": {"bbox": []}}"#,
+        ),
+    ] {
+        let dir = with_metadata(&format!("train/{file}"), text);
+        let data = open_at(&dir).unwrap();
+        assert!(data.class_names.is_empty());
+        assert_eq!((data.train.len(), data.test.len()), (2, 0));
+        let named = data.passed_over.to_string();
+        assert!(named.contains(file) && named.contains("val"), "{named}");
+    }
+    // Class folders have the last word.
+    let dir = sound("val");
+    fs::write(dir.path().join("train/metadata.csv"), "no header\n").unwrap();
+    assert_eq!(open_at(&dir).unwrap().train.len(), 4);
 }

@@ -3,15 +3,16 @@
 //! The file is named with or without its extension; the class is a training folder's name or its number.
 //! Commas, semicolons or tabs separate the columns, with quotes where a field contains one; without
 //! separators, white space does, and the class is the rest of the line. This covers Caffe's `val.txt` and
-//! a `metadata.csv` or `metadata.jsonl` next to images, as in the datasets library.
+//! a `metadata.csv` or `metadata.jsonl` next to images, as in the datasets library: a header or keys name its
+//! columns, and every line names an image that is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::DataError;
-use crate::listing::is_part;
+use crate::listing::{entries, is_part};
 use crate::source::{check_label, numbered, read_whole};
 
 /// A longer file is not a list of labels.
@@ -21,6 +22,10 @@ const MAX_BYTES: u64 = 1 << 30;
 const FILES: &str =
     "file_name filename file filepath path image image_name image_id imageid img id name";
 const CLASSES: &str = "label labels class class_name classname category target species breed";
+
+/// Columns of metadata that have no class on purpose: captions, questions, objects in an image.
+const NO_CLASSES: &str = "text caption captions prompt description question answer conversations messages \
+    ground_truth objects bbox bboxes mask";
 
 /// Column separators.
 const SEPARATORS: [char; 3] = [',', ';', '\t'];
@@ -43,18 +48,30 @@ pub fn label_files(part: &Path) -> Option<Vec<PathBuf>> {
 }
 
 /// The label file of the directory `part`, or metadata in it, if there is one.
-pub(crate) fn find(part: &Path) -> Option<PathBuf> {
-    let found = label_files(part)?.into_iter().find(|file| file.is_file());
-    found.or_else(|| metadata(part))
+pub(crate) fn find(part: &Path) -> Result<Option<PathBuf>, DataError> {
+    let files = label_files(part).unwrap_or_default();
+    match files.into_iter().find(|file| file.is_file()) {
+        None => metadata(part),
+        found => Ok(found),
+    }
 }
 
-/// The metadata in the directory `part`, or next to it, if they have a column of labels.
-pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
+/// The metadata in the directory `part`, or next to it, if they have labels. Captions alone are none; other metadata
+/// without a column of labels are an error, since images would silently lose theirs.
+pub(crate) fn metadata(part: &Path) -> Result<Option<PathBuf>, DataError> {
     let name = part.file_name().unwrap_or_default().to_string_lossy();
     let above = part.parent().filter(|_| is_part(&name));
     let places = [Some(part), above].into_iter().flatten();
-    let mut files = places.flat_map(|dir| METADATA.map(|file| dir.join(file)));
-    files.find(|file| file.is_file() && Table::read(file, part).is_ok_and(|table| table.labelled))
+    for file in places.flat_map(|dir| METADATA.map(|file| dir.join(file))) {
+        if file.is_file() && Table::read(&file, part)?.labelled {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+fn is_metadata(file: &Path) -> bool {
+    METADATA.iter().any(|name| file.ends_with(name))
 }
 
 /// The classes that a file gives to `names`, images of `part`, unless they are `known`, and the label of each.
@@ -65,12 +82,33 @@ pub(crate) fn read(
     known: Option<Vec<String>>,
 ) -> Result<(Vec<String>, Vec<u32>), DataError> {
     let table = Table::read(file, part)?;
+    // One table may list the images of all splits.
+    let beside = match file.parent() == Some(part) {
+        true => Vec::new(),
+        false => other_splits(part)?,
+    };
     let read = || {
+        // Lists such as Caffe's may be longer than the images that someone keeps.
+        if is_metadata(file) {
+            let present = names.iter().chain(&beside);
+            table.check_present(present.map(|name| file_name(name)).collect())?;
+        }
         let classes = known.map_or_else(|| table.classes(names), Ok)?;
         let labels = table.labels(names, &classes)?;
         Ok((classes, labels))
     };
     read().map_err(|problem: String| DataError::content(file, problem))
+}
+
+/// The images in the other splits beside `part`.
+fn other_splits(part: &Path) -> Result<Vec<String>, DataError> {
+    let above = part.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    let mut images = Vec::new();
+    for name in entries(above)?.folders.iter().filter(|name| is_part(name)) {
+        images.extend(entries(&above.join(name))?.images);
+    }
+    Ok(images)
 }
 
 /// The lines of a file, each with its class, by the name of the image without folders.
@@ -79,7 +117,7 @@ struct Table {
     /// The folder of the images.
     part: String,
     rows: BTreeMap<String, Vec<(usize, String)>>,
-    /// True if the file declares a class column.
+    /// True if metadata have a class column.
     labelled: bool,
 }
 
@@ -99,74 +137,120 @@ impl Table {
         };
         let filled = match file.extension().is_some_and(|e| e == "jsonl") {
             true => table.fill_from_json(text),
-            false => table.fill_from_text(text),
+            false => table.fill_from_text(text, is_metadata(file)),
         };
         filled.map(|()| table).map_err(wrong)
     }
 
     fn fill_from_json(&mut self, text: &str) -> Result<(), String> {
-        for (line, text) in (1..).zip(text.lines()) {
-            if text.trim().is_empty() {
-                continue;
-            }
-            let row: Value = serde_json::from_str(text)
-                .map_err(|error| format!("line {line}: is not JSON ({error})"))?;
-            let of = |keys: &str| keys.split(' ').map(|key| &row[key]).find(|v| !v.is_null());
-            if let (Some(Value::String(file)), Some(class)) = (of(FILES), of(CLASSES)) {
-                let text = match class {
-                    Value::String(text) => text.clone(),
-                    Value::Array(_) | Value::Object(_) => {
-                        return Err(format!(
-                            "line {line}: the class is {class}; expected text or a number"
-                        ));
-                    }
-                    other => other.to_string(),
+        let lines = (1..).zip(text.lines());
+        let mut lines = lines.filter(|(_, text)| !text.trim().is_empty()).peekable();
+        let first = lines.peek().map_or(1, |(line, _)| *line);
+        let mut known = None;
+        for (line, text) in lines {
+            let wrong = |problem: String| format!("line {line}: {problem}");
+            let row: Map<String, Value> = serde_json::from_str(text)
+                .map_err(|error| wrong(format!("is not a JSON object ({error})")))?;
+            let given = row.iter().filter(|(_, value)| !value.is_null());
+            let columns: Vec<&str> = given.map(|(key, _)| key.as_str()).collect();
+            let labelled = is_labelled(&columns).map_err(wrong)?;
+            if *known.get_or_insert(labelled) != labelled {
+                let has = if labelled {
+                    "has a class"
+                } else {
+                    "has no class"
                 };
-                self.labelled = true;
-                self.push(line, file, &text);
+                return Err(wrong(format!(
+                    "{has}, unlike line {first}; expected one in every line, or in none"
+                )));
             }
+            let of = |keys: &str| {
+                keys.split(' ')
+                    .find_map(|key| row.get(key).filter(|v| !v.is_null()))
+            };
+            let Some(Value::String(file)) = of(FILES) else {
+                return Err(wrong(
+                    "has no text for `file_name`; expected a file's name".to_owned(),
+                ));
+            };
+            match of(CLASSES) {
+                None => {}
+                Some(Value::String(text)) => self.push(line, file, text),
+                Some(class @ (Value::Array(_) | Value::Object(_))) => {
+                    let problem = format!("the class is {class}; expected text or a number");
+                    return Err(wrong(problem));
+                }
+                Some(other) => self.push(line, file, &other.to_string()),
+            }
+        }
+        self.labelled = known.ok_or("is empty; expected a line for each image")?;
+        Ok(())
+    }
+
+    fn fill_from_text(&mut self, text: &str, is_metadata: bool) -> Result<(), String> {
+        let mut rows = records(text);
+        let (line, first) = rows.next().unwrap_or((1, ""));
+        let mut separator = first_separator(first);
+        let header =
+            split(first, separator).ok_or_else(|| format!("line {line}: a quote is not closed"))?;
+        let header = header.iter().map(|field| field.trim().to_ascii_lowercase());
+        let header: Vec<String> = header.collect();
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        if is_metadata {
+            let labelled = is_labelled(&header);
+            self.labelled = labelled.map_err(|problem| format!("line {line}: {problem}"))?;
+            if !self.labelled {
+                return Ok(());
+            }
+        }
+        let named = column(&header, FILES).zip(column(&header, CLASSES));
+        let (file, class) = named.unwrap_or_else(|| {
+            (rows, separator) = (records(text), common_separator(text));
+            (0, 1)
+        });
+        let open = text.matches('"').count() % 2 == 1;
+        if let Some((line, _)) = records(text).last().filter(|_| open) {
+            return Err(format!("line {line}: a quote is not closed"));
+        }
+        for (line, record) in rows {
+            let wrong = |problem: String| format!("line {line}: {problem}");
+            let fields = split(record, separator)
+                .ok_or_else(|| wrong("a quote is not closed".to_owned()))?;
+            let (Some(file), Some(class)) = (fields.get(file), fields.get(class)) else {
+                let shown: String = record.chars().take(80).collect();
+                return Err(wrong(format!(
+                    "`{shown}` has {} of at least {} fields; expected a file and its class, separated as in the \
+                     other lines",
+                    fields.len(),
+                    file.max(class) + 1
+                )));
+            };
+            self.push(line, file, class);
         }
         Ok(())
     }
 
-    fn fill_from_text(&mut self, text: &str) -> Result<(), String> {
-        let separator = common_separator(text);
-        let mut columns = None;
-        for (line, record) in records(text) {
-            let mut fields = match separator {
-                Some(separator) => fields(record, |c| c == separator),
-                None => fields(record, char::is_whitespace),
-            }
-            .ok_or_else(|| format!("line {line}: a quote is not closed"))?;
-            if separator.is_none() {
-                fields.retain(|word| !word.is_empty());
-                if fields.len() > 2 {
-                    let class = fields.split_off(1).join(" ");
-                    fields.push(class);
-                }
-            }
-            let (file, class) = *columns.get_or_insert_with(|| {
-                let names = fields.iter().map(|field| field.trim().to_ascii_lowercase());
-                let names: Vec<String> = names.collect();
-                let column = |words: &str| {
-                    let mut words = words.split(' ');
-                    words.find_map(|word| names.iter().position(|name| name == word))
-                };
-                let named = column(FILES).zip(column(CLASSES));
-                self.labelled = named.is_some();
-                named.unwrap_or((0, 1))
-            });
-            if fields.len() > file.max(class) {
-                self.push(line, &fields[file], &fields[class]);
-            }
+    /// An error if rows name images that are not `present`.
+    fn check_present(&self, present: BTreeSet<&str>) -> Result<(), String> {
+        let stems: BTreeSet<&str> = present.iter().map(|name| stem(name)).collect();
+        let absent =
+            |name: &&String| !present.contains(name.as_str()) && !stems.contains(name.as_str());
+        let absent: Vec<&String> = self.rows.keys().filter(absent).collect();
+        let line = |name: &&String| self.rows[*name][0].0;
+        match absent.iter().min_by_key(|name| line(name)) {
+            None => Ok(()),
+            Some(first) => Err(format!(
+                "line {}: names `{first}`, an image that is not there ({} such in all); add the images, or remove \
+                 their lines",
+                line(first),
+                absent.len()
+            )),
         }
-        Ok(())
     }
 
     fn push(&mut self, line: usize, file: &str, class: &str) {
         let file = file.trim();
         let folder = file.rsplit(['/', '\\']).nth(1);
-        // One table may list the images of all splits.
         if folder.is_some_and(|folder| is_part(folder) && folder != self.part) {
             return;
         }
@@ -255,18 +339,62 @@ fn records(text: &str) -> impl Iterator<Item = (usize, &str)> {
     numbered.filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// The separator that comes first in every line, outside quotes. None if lines differ, as when class names
-/// merely contain a comma.
+/// True if metadata with these columns have labels, false if they have none on purpose.
+fn is_labelled(columns: &[&str]) -> Result<bool, String> {
+    let has = |words: &str| column(columns, words).is_some();
+    match (has(FILES), has(CLASSES)) {
+        (true, true) => Ok(true),
+        (true, false) if columns.len() == 1 || has(NO_CLASSES) => Ok(false),
+        _ => {
+            let mut found = match columns {
+                [] => "none".to_owned(),
+                _ => format!("`{}`", columns.join("`, `")),
+            };
+            if found.chars().count() > 120 {
+                found = found.chars().take(120).chain("..".chars()).collect();
+            }
+            Err(format!(
+                "the columns are {found}; expected `file_name` and `label` (for images without labels, \
+                 `file_name` and `text`); correct them, or rename a file about something else"
+            ))
+        }
+    }
+}
+
+/// The column that has one of these names.
+fn column(columns: &[&str], words: &str) -> Option<usize> {
+    let mut words = words.split(' ');
+    words.find_map(|word| columns.iter().position(|name| *name == word))
+}
+
+/// The separator that comes first in a line, outside quotes.
+fn first_separator(line: &str) -> Option<char> {
+    let mut quoted = false;
+    line.trim_start().chars().find(|c| {
+        quoted ^= *c == '"';
+        !quoted && SEPARATORS.contains(c)
+    })
+}
+
+/// The separator that comes first in every line. None if lines differ, as when class names merely contain a comma.
 fn common_separator(text: &str) -> Option<char> {
-    let mut all = records(text).map(|(_, line)| {
-        let mut quoted = false;
-        line.trim_start().chars().find(|c| {
-            quoted ^= *c == '"';
-            !quoted && SEPARATORS.contains(c)
-        })
-    });
+    let mut all = records(text).map(|(_, line)| first_separator(line));
     let first = all.next()?;
     first.filter(|_| all.all(|other| other == first))
+}
+
+/// The fields of a record; without a separator, words of which the first is the file. None if a quote is not closed.
+fn split(record: &str, separator: Option<char>) -> Option<Vec<String>> {
+    if let Some(separator) = separator {
+        return fields(record, |c| c == separator);
+    }
+    let mut words = fields(record, char::is_whitespace)?;
+    words.retain(|word| !word.is_empty());
+    if words.len() > 2 {
+        let class = words.split_off(1).join(" ");
+        words.push(class);
+    }
+    Some(words)
 }
 
 /// The fields of a record, without their quotes; None if a quote is not closed.

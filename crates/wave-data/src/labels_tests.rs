@@ -31,6 +31,10 @@ fn what_is_wrong_is_named() {
         "line 2: 1.png has no class",
     );
     check("0.png 1\n1.png 1", "`\"big one.png\" CLASS`");
+    check(
+        "0.png,big\n1.png\nbig one.png,big",
+        "expected a file and its class",
+    );
     // The first word of something unknown is not its class.
     check(&unknown.replace("dog", "big b"), "`big b` is not a class");
 }

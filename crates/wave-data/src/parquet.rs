@@ -19,7 +19,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
-use crate::source::{check_label, numbered, open_file};
+use crate::source::{MOST_CLASSES, check_label, numbered, open_file};
 use crate::webdataset::by_pattern;
 use crate::{DataError, Dataset, Source};
 
@@ -227,7 +227,11 @@ fn read_table(file: &Arc<Sound>, path: &Path) -> Result<Opened, String> {
         }
         let label = |value: Option<i64>| {
             let label = value.and_then(|n| check_label(u64::try_from(n).ok()?));
-            label.ok_or_else(|| format!("has the label {value:?}; expected numbers from 0"))
+            label.ok_or_else(|| {
+                let found = value.map_or("none".to_owned(), |n| n.to_string());
+                let highest = MOST_CLASSES - 1;
+                format!("has the label {found}; expected numbers from 0 to {highest}")
+            })
         };
         all.push(found.into_iter().map(label).collect::<Result<_, _>>()?);
     }

@@ -4,6 +4,8 @@
 //! along the other axis the image is transposed first. (The usual library for this is as fast, but
 //! instantiates some thousand generic variants, which added a minute to every build of this crate.)
 
+use std::ops::Range;
+
 use crate::error::named;
 
 /// The filter of a resize, by timm's and Pillow's names.
@@ -26,7 +28,7 @@ pub enum Interpolation {
 
 impl Interpolation {
     /// The reach of the filter to either side, in pixels of the coarser grid.
-    pub(crate) fn reach(self) -> f64 {
+    fn reach(self) -> f64 {
         match self {
             Interpolation::Nearest | Interpolation::Box => 0.5,
             Interpolation::Bilinear | Interpolation::Hamming => 1.0,
@@ -49,7 +51,10 @@ impl Interpolation {
             }
             Interpolation::Bilinear => (1.0 - x.abs()).max(0.0),
             Interpolation::Hamming if x.abs() >= 1.0 => 0.0,
-            Interpolation::Hamming => sinc(x) * (0.54 + 0.46 * (PI * x).cos()),
+            // The constants are 32-bit numbers in Pillow.
+            Interpolation::Hamming => {
+                sinc(x) * (f64::from(0.54f32) + f64::from(0.46f32) * (PI * x).cos())
+            }
             Interpolation::Bicubic => match x.abs() {
                 x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
                 x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
@@ -124,12 +129,34 @@ impl<'a> View<'a> {
     }
 }
 
-/// Resamples the rectangle, width before height with rounding to 8 bits between them, as Pillow does; pixels
+/// True if Pillow resamples the height of an image of `[width, height]` before its width: from version 13 on, where
+/// the height shrinks by more pixels than twice those of the width. (Pillow 12 always begins with the width.)
+pub(crate) fn height_first(from: [usize; 2], to: [u64; 2]) -> bool {
+    let [width, height] = [0, 1].map(|k| from[k] as i128 - i128::from(to[k]));
+    height > 0 && height > 2 * width
+}
+
+/// Resamples the rectangle, one axis after the other with rounding to 8 bits between them, as Pillow does; pixels
 /// outside the rectangle are ignored. (rows, columns, channels)
-pub(crate) fn resample(view: View, columns: &[Taps], rows: &[Taps]) -> Vec<u8> {
-    let wide = across(view, columns); // (height, columns, channels)
-    let size = (columns.len(), view.size.1);
-    down(View::whole(&wide, size, view.channels), rows)
+pub(crate) fn resample(view: View, columns: &[Taps], rows: &[Taps], height_first: bool) -> Vec<u8> {
+    let ((w, _), c) = (view.size, view.channels);
+    if height_first {
+        let low = down(view, rows); // (rows, width, channels)
+        return across(View::whole(&low, (w, rows.len()), c), columns);
+    }
+    // The rows that count.
+    let first = rows.first().map_or(0, |taps| taps.first);
+    let end = rows
+        .last()
+        .map_or(0, |taps| taps.first + taps.weights.len());
+    let strip = View {
+        corner: (view.corner.0, view.corner.1 + first),
+        size: (w, end - first),
+        ..view
+    };
+    let wide = across(strip, columns); // (end - first, columns, channels)
+    let line = columns.len() * c;
+    sums(rows, line, |y| &wide[(y - first) * line..][..line])
 }
 
 /// (height, taps, channels)
@@ -152,52 +179,61 @@ pub(crate) struct Taps {
     weights: Vec<i32>,
 }
 
-/// The nearest of `size` pixels for each of `to` pixels of the resized axis from pixel `skipped` on, where
-/// `scale` pixels become one and the first `cut` are missing.
-pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: usize) -> Vec<Taps> {
-    let mut centre = scale * 0.5;
-    let mut all = Vec::with_capacity(to);
-    for i in 0..skipped + to {
-        if i >= skipped {
-            let nearest = (centre as usize).saturating_sub(cut);
-            all.push(Taps {
-                first: nearest.min(size.saturating_sub(1)),
-                weights: vec![1 << DIGITS],
-            });
-        }
-        centre += scale; // as Pillow does: its errors decide ties
-    }
-    all
+/// An axis of `size` pixels of which `scale` become one, from `start` on.
+#[derive(Clone, Copy)]
+pub(crate) struct Axis {
+    pub(crate) size: usize,
+    pub(crate) start: f64,
+    pub(crate) scale: f64,
 }
 
-/// Filter taps of each of `to` pixels to which the part `(start, length)` of `size` pixels along an axis
-/// is resized.
-pub(crate) fn taps(
-    size: usize,
-    (start, length): (f64, f64),
-    to: usize,
-    by: Interpolation,
-) -> Vec<Taps> {
-    // Rounding may have moved the end slightly.
-    debug_assert!(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6);
-    let scale = length / to as f64;
-    let widened = scale.max(1.0);
-    let reach = by.reach() * widened;
-    let tap = |i: usize| {
-        let centre = start + (i as f64 + 0.5) * scale;
-        // Rounded towards zero, as in Pillow.
+impl Axis {
+    /// The taps of some pixels of the resized axis.
+    pub(crate) fn taps(self, shown: Range<usize>, by: Interpolation) -> Vec<Taps> {
+        match by {
+            Interpolation::Nearest => self.nearest(shown),
+            _ => shown.map(|i| self.tap(i, by)).collect(),
+        }
+    }
+
+    /// The nearest pixel for each. Errors of the sum decide ties, as in Pillow.
+    fn nearest(self, shown: Range<usize>) -> Vec<Taps> {
+        let mut centre = self.start + self.scale * 0.5;
+        let mut all = Vec::with_capacity(shown.len());
+        for i in 0..shown.end {
+            if i >= shown.start {
+                all.push(Taps {
+                    first: (centre as usize).min(self.size.saturating_sub(1)),
+                    weights: vec![1 << DIGITS],
+                });
+            }
+            centre += self.scale;
+        }
+        all
+    }
+
+    /// Each step is Pillow's, since rounding decides ties.
+    fn tap(self, i: usize, by: Interpolation) -> Taps {
+        let widened = self.scale.max(1.0);
+        let reach = by.reach() * widened;
+        let narrowed = 1.0 / widened;
+        let centre = self.start + (i as f64 + 0.5) * self.scale;
+        // Rounded towards zero.
         let first = (centre - reach + 0.5).max(0.0) as usize;
-        let end = ((centre + reach + 0.5) as usize).min(size);
-        let weights = (first..end).map(|x| by.at((x as f64 - centre + 0.5) / widened));
+        let end = ((centre + reach + 0.5) as usize).min(self.size);
+        let weights = (first..end).map(|x| by.at((x as f64 - centre + 0.5) * narrowed));
         let weights: Vec<f64> = weights.collect();
         let sum: f64 = weights.iter().sum();
-        let unit = f64::from(1 << DIGITS) / if sum == 0.0 { 1.0 } else { sum };
+        let sum = if sum == 0.0 { 1.0 } else { sum };
+        let unit = f64::from(1 << DIGITS);
         Taps {
             first,
-            weights: weights.iter().map(|w| (w * unit).round() as i32).collect(),
+            weights: weights
+                .iter()
+                .map(|w| (w / sum * unit).round() as i32)
+                .collect(),
         }
-    };
-    (0..to).map(tap).collect()
+    }
 }
 
 /// Weighted sums of lines of `n` bytes: (taps, n)

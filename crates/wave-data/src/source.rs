@@ -239,7 +239,7 @@ impl Source for InMemory {
 }
 
 /// Labels are below this: a larger number is a mistake that would cost memory.
-const MOST_CLASSES: u64 = 1_000_000;
+pub(crate) const MOST_CLASSES: u64 = 1_000_000;
 
 /// A number as a label, if it can be one.
 pub(crate) fn check_label(label: u64) -> Option<u32> {

@@ -11,7 +11,7 @@ use crate::augment::Placement;
 use crate::augment::colour::luma;
 use crate::augment::crop::Rectangle;
 use crate::error::named;
-use crate::resample::{Interpolation, Taps, View, nearest, resample, taps};
+use crate::resample::{Axis, Interpolation, Taps, View, height_first, resample};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
 /// The steps from an image to network input.
@@ -134,7 +134,10 @@ impl Transform {
         let problem = if !(1..=MAX_IMAGE_SIZE).contains(&side) {
             format!("an image size of {side} is out of range: expected 1 to {MAX_IMAGE_SIZE}")
         } else if !matches!(channels, 1 | 3) {
-            format!("{channels} channels are not supported: expected 1 (grey) or 3 (colour)")
+            format!(
+                "the model's input has {channels} channels, but images have 1 (grey) or 3 (colour): \
+                 expected a model for one of these"
+            )
         } else if !(0.01..=1.0).contains(&crop_pct) {
             format!("crop_pct = {crop_pct} is out of range: expected 0.01 to 1")
         } else if (means, deviations) != (channels, channels) {
@@ -175,24 +178,36 @@ impl Transform {
             return Ok(pixels);
         }
         let [across, down] = self.crop_mode.resized([w, h], self.resized_side());
-        let by = self.interpolation;
-        let columns = Window::new(w, across, self.image_size, self.crop_offset);
-        let rows = Window::new(h, down, self.image_size, self.crop_offset);
-        let (first, end) = rows.support(by);
-        let strip = View {
-            pixels: &pixels,
-            line: w,
-            channels: c,
-            corner: (0, first),
-            size: (w, end - first),
-        };
-        let (across, down) = (columns.taps(0, w, by), rows.taps(first, end - first, by));
-        let (wide, high) = (columns.shown, rows.shown);
-        let shown = resample(strip, &across, &down); // (high, wide, c)
+        let columns = self.window(w, across);
+        let rows = self.window(h, down);
+        let (wide, high) = (columns.len(), rows.len());
+        let whole = View::whole(&pixels, (w, h), c);
+        let height_first = height_first([w, h], [across, down]);
+        let shown = resample(whole, &columns, &rows, height_first); // (high, wide, c)
         if (wide, high) == (self.image_size, self.image_size) {
             return Ok(Cow::Owned(shown));
         }
         Ok(Cow::Owned(self.bordered(&shown, wide, high, c)))
+    }
+
+    /// The taps of the `image_size` central pixels, or of all if there are fewer, along an axis whose `side`
+    /// pixels are resized to `resized`.
+    fn window(&self, side: usize, resized: u64) -> Vec<Taps> {
+        let crop = self.image_size;
+        let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
+        let resized = resized as f64;
+        let half = (resized - crop as f64) / 2.0;
+        let offset = match self.crop_offset {
+            CropOffset::HalfToEven => half.round_ties_even(),
+            CropOffset::Floor => half.floor(),
+        };
+        let skipped = offset.max(0.0) as usize;
+        let axis = Axis {
+            size: side,
+            start: 0.0,
+            scale: side as f64 / resized,
+        };
+        axis.taps(skipped..skipped.saturating_add(shown), self.interpolation)
     }
 
     /// An image (high, wide, c) in the middle of a square of the mean colour (side, side, channels).
@@ -227,13 +242,22 @@ pub(crate) fn resize_rectangle(
 ) -> Vec<u8> {
     let c = image.channels;
     let f = reduced as f64;
-    // Along an axis: first pixel, number of pixels, and the window among them.
+    // Along an axis: first pixel, number of pixels, and the taps of the result among them.
     let axis = |start: usize, length: usize, limit: usize| {
         let first = (start / reduced).min(limit - 1);
         let end = (start + length).div_ceil(reduced).clamp(first + 1, limit);
         let from = (start as f64 / f - first as f64).min((end - first) as f64 - 1e-3);
-        let window = (from, (length as f64 / f).min((end - first) as f64 - from));
-        (first, end - first, window)
+        let length = (length as f64 / f).min((end - first) as f64 - from);
+        let axis = Axis {
+            size: end - first,
+            start: from,
+            scale: length / side as f64,
+        };
+        (
+            first,
+            end - first,
+            axis.taps(0..side, Interpolation::Bicubic),
+        )
     };
     let (left, w, columns) = axis(rectangle.left, rectangle.width, image.width);
     let (top, h, rows) = axis(rectangle.top, rectangle.height, image.height);
@@ -244,62 +268,8 @@ pub(crate) fn resize_rectangle(
         corner: (left, top),
         size: (w, h),
     };
-    let by = Interpolation::Bicubic;
-    let (columns, rows) = (taps(w, columns, side, by), taps(h, rows, side, by));
-    resample(part, &columns, &rows)
-}
-
-/// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
-struct Window {
-    /// Length of the original.
-    side: usize,
-    start: f64,
-    length: f64,
-    /// Pixels of the original per pixel of the resized image.
-    scale: f64,
-    /// Pixels of the resized axis before the window.
-    skipped: usize,
-    /// Number of its pixels after resizing.
-    shown: usize,
-}
-
-impl Window {
-    /// Resizes `side` to `resized`; then `crop` central pixels are kept, fewer if there are fewer.
-    fn new(side: usize, resized: u64, crop: usize, rule: CropOffset) -> Self {
-        let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
-        let resized = resized as f64;
-        let half = (resized - crop as f64) / 2.0;
-        let offset = match rule {
-            CropOffset::HalfToEven => half.round_ties_even().max(0.0),
-            CropOffset::Floor => half.floor().max(0.0),
-        };
-        let scale = side as f64 / resized;
-        Self {
-            side,
-            start: offset * side as f64 / resized,
-            length: shown as f64 * side as f64 / resized,
-            scale,
-            skipped: offset as usize,
-            shown,
-        }
-    }
-
-    /// The taps of the window's pixels, of `size` pixels of the original from `first` on.
-    fn taps(&self, first: usize, size: usize, by: Interpolation) -> Vec<Taps> {
-        if by == Interpolation::Nearest {
-            return nearest(self.scale, self.skipped, self.shown, first, size);
-        }
-        let part = (self.start - first as f64, self.length);
-        taps(size, part, self.shown, by)
-    }
-
-    /// The first and one past the last pixel that the window's pixels depend on.
-    fn support(&self, by: Interpolation) -> (usize, usize) {
-        let reach = by.reach() * self.scale.max(1.0) + 2.0;
-        let first = (self.start - reach).floor().max(0.0) as usize;
-        let end = (self.start + self.length + reach).ceil() as usize;
-        (first, end.min(self.side))
-    }
+    let height_first = height_first([w, h], [side as u64; 2]);
+    resample(part, &columns, &rows, height_first)
 }
 
 /// `(x / 255 - mean) / std` of all 256 values of `x`, for each channel.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::decode::too_long;
 use crate::listing::{IMAGE_EXTENSIONS, TEST};
-use crate::source::{check_label, named, open_file};
+use crate::source::{MOST_CLASSES, check_label, named, open_file};
 use crate::tar::{self, Member};
 use crate::{DataError, Dataset, Source, cache, pattern};
 
@@ -232,7 +232,9 @@ fn read_label(
     let fail = |found: &str| {
         let found: String = found.chars().take(40).collect();
         let name = &member.name;
-        let problem = format!("{name}: `{found}` is not a label; expected a number");
+        let highest = MOST_CLASSES - 1;
+        let problem =
+            format!("{name}: `{found}` is not a label; expected a number from 0 to {highest}");
         DataError::content(path, problem)
     };
     if member.size > MAX_LABEL_BYTES {

@@ -36,6 +36,7 @@ fn a_key_has_one_sound_label() {
     check(&[], "1.jpg has no label");
     check(&[("1.cls", b"dog")], "`dog` is not a label");
     check(&[("1.cls", b"99999999999")], "is not a label");
+    check(&[("1.cls", b"1000000000")], "a number from 0 to 999999");
     check(&[("1.cls", b"-1")], "is not a label");
     check(&[("1.json", b"{\"x\": 1}")], "1.json");
     check(&[("1.json", b"not JSON")], "is not a label");

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -69,9 +70,7 @@ impl Versioned for DeltaConfig {
             ));
         }
         check_sizes(&[("anchors", self.anchors), ("classes", self.classes)])?;
-        if !self.label_names.is_empty() {
-            check_label_names(&self.label_names, self.classes)?;
-        }
+        check_label_names(&self.label_names, self.classes)?;
         check_top1(&self.accuracies, &self.shapes)
     }
 
@@ -94,7 +93,24 @@ impl Versioned for DeltaConfig {
         };
         let anchors = self.anchors.min(weights.len() + 1); // one too many is enough to be missed
         let expected = kinds.iter().flat_map(|kind| stored(kind, anchors));
-        check_names(&expected.collect(), weights)
+        check_names(&expected.collect(), weights)?;
+        let mut kinds = kinds.iter();
+        kinds.try_for_each(|kind| check_anchors(&stored(kind, anchors), weights))
+    }
+}
+
+/// Refuses anchors whose shapes differ from that of the first.
+fn check_anchors(names: &[String], weights: &Weights) -> Result<(), String> {
+    let shape = |name: &String| weights.get(name).map_or(&[][..], Tensor::dims);
+    let mut pairs = names.iter().zip(names.iter().skip(1));
+    match pairs.find(|(one, next)| shape(one) != shape(next)) {
+        Some((one, next)) => Err(format!(
+            "tensor `{next}` has shape {:?}, unlike `{one}` with {:?}: anchors cannot be \
+             interpolated",
+            shape(next),
+            shape(one)
+        )),
+        None => Ok(()),
     }
 }
 

@@ -37,8 +37,12 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 pub(crate) const SCALERS_FILE: &str = "scalers.safetensors";
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
-/// Files next to a model's weights. Left by an earlier model, they would contradict the new one.
-const COMPANIONS: [&str; 5] = [
+/// Files that only some artefacts have. Left by an earlier artefact, they would contradict the new one.
+const COMPANIONS: [&str; 9] = [
+    MODEL_FILE,
+    TEMPLATES_FILE,
+    DELTA_FILE,
+    EXPAND_FILE,
     SCALERS_FILE,
     ONNX_FILE,
     PREPROCESSOR_FILE,
@@ -184,8 +188,9 @@ pub(crate) fn write_artefact<C: Serialize>(
     commit_directory(dir, files)
 }
 
-/// Renames all staged files, `config.json` last. An old `config.json` is removed first, then the files of its model
-/// that are not replaced, so that a directory with a `config.json` never holds files that do not belong together.
+/// Renames all staged files, `config.json` last. An old `config.json` is removed first, and the files of its artefact
+/// that are not replaced before the new one, so that a directory with a `config.json` never holds files that do not
+/// belong together. Old weights go once the new ones have their name, so that a kill leaves one or the other.
 pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), HubError> {
     let is = |name: &'static str| move |file: &Staged| file.name() == Some(name);
     let remove = |name: &str| {
@@ -197,14 +202,15 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
     };
     remove(CONFIG_FILE)?;
     sync_dir(dir)?;
-    for name in COMPANIONS {
-        if !files.iter().any(is(name)) {
-            remove(name)?;
-        }
-    }
+    let mut stale = COMPANIONS.to_vec();
+    stale.retain(|&name| !files.iter().any(is(name)));
     let (config, files): (Vec<Staged>, Vec<Staged>) = files.into_iter().partition(is(CONFIG_FILE));
     for file in files {
         file.commit()?;
+    }
+    sync_dir(dir)?;
+    for name in stale {
+        remove(name)?;
     }
     sync_dir(dir)?;
     config.into_iter().try_for_each(Staged::commit_synced)

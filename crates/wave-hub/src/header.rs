@@ -79,8 +79,8 @@ fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
     let (length, held) = (u64::from_le_bytes(*length), rest.len());
     if length > MAX_HEADER {
         return Err(format!(
-            "does not begin like a safetensors file: its first {LENGTH_BYTES} bytes would declare \
-             a header of {length} bytes, at most {MAX_HEADER} are allowed"
+            "does not begin like a safetensors file: its first {LENGTH_BYTES} bytes declare a \
+             safetensors header of {length} bytes, but {held} bytes follow"
         ));
     }
     if length > held as u64 {

@@ -22,6 +22,10 @@ use crate::{FloatType, HubError, Weights};
 
 /// Maximum number of classes that are named by their numbers.
 const MOST_NAMED: u64 = 1 << 20;
+/// Maximum number of channels of an input.
+pub(crate) const MOST_CHANNELS: usize = 4096;
+/// Maximum height and width of an input, in pixels.
+const LARGEST_SIDE: usize = 1 << 20;
 
 /// A model's `config.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -209,11 +213,12 @@ pub(crate) fn parse(path: &Path, mut config: Value) -> Result<ModelConfig, HubEr
     }
     nest(&mut config).map_err(refuse)?;
     names_in_order(&mut config).map_err(refuse)?;
-    let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
+    let mut config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
         let found = format!("is not a model's configuration: {cause}");
         HubError::malformed(path, found, "correct the file or write the model again")
     })?;
     check(&config).map_err(refuse)?;
+    config.label_names = config.label_names.filter(|names| !names.is_empty());
     Ok(config)
 }
 
@@ -291,7 +296,18 @@ fn check(config: &ModelConfig) -> Result<(), String> {
 /// Refuses preprocessing that no image can undergo.
 pub(crate) fn check_prepared(prepared: &PretrainedCfg) -> Result<(), String> {
     check_numbers(&prepared.mean, &prepared.std, prepared.crop_pct)?;
-    let (channels, n) = (prepared.input_size[0], prepared.mean.len());
+    let [channels, height, width] = prepared.input_size;
+    let sides = [height, width];
+    if !(1..=MOST_CHANNELS).contains(&channels)
+        || !sides.iter().all(|side| (1..=LARGEST_SIDE).contains(side))
+    {
+        return Err(format!(
+            "`input_size` is {:?}, expected 1 to {MOST_CHANNELS} channels, and a height and a width \
+             of 1 to {LARGEST_SIDE} pixels",
+            prepared.input_size
+        ));
+    }
+    let n = prepared.mean.len();
     // One value may stand for every channel.
     if n != channels && n != 1 {
         return Err(format!(

@@ -77,15 +77,18 @@ pub struct Preprocessing {
     pub crop_mode: Told<String>,
     /// The rounding of the crop's offset if the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
     pub crop_offset: Told<String>,
-    /// Subtracted from each channel, in units of 0..=1; one value a channel.
+    /// Subtracted from each channel, in units of 0..=1; one value a channel, or one for all of them, which
+    /// [`spread`](Self::spread) repeats.
     pub mean: Told<Vec<f64>>,
-    /// Each channel is then divided by it; one value a channel.
+    /// Each channel is then divided by it; as many values as in the mean.
     pub std: Told<Vec<f64>>,
 }
 
 impl From<&PretrainedCfg> for Preprocessing {
     fn from(cfg: &PretrainedCfg) -> Self {
-        Self::of_timm(cfg, |key| Source::File(format!("pretrained_cfg.{key}")))
+        let mut steps = Self::of_timm(cfg, |key| Source::File(format!("pretrained_cfg.{key}")));
+        steps.spread(steps.channels);
+        steps
     }
 }
 
@@ -93,11 +96,6 @@ impl Preprocessing {
     /// timm's steps, with the source of each key.
     fn of_timm(cfg: &PretrainedCfg, source: impl Fn(&str) -> Source) -> Self {
         let [channels, height, width] = cfg.input_size;
-        // One value may stand for every channel.
-        let each = |values: &[f64]| match values {
-            [one] => vec![*one; channels],
-            values => values.to_vec(),
-        };
         Self {
             channels,
             size: Told::new([height, width], &source("input_size")),
@@ -105,8 +103,17 @@ impl Preprocessing {
             crop_pct: Told::new(cfg.crop_pct, &source("crop_pct")),
             crop_mode: Told::new(cfg.crop_mode.clone(), &source("crop_mode")),
             crop_offset: Told::new(HALF_TO_EVEN.to_owned(), &Source::Class("timm".to_owned())),
-            mean: Told::new(each(&cfg.mean), &source("mean")),
-            std: Told::new(each(&cfg.std), &source("std")),
+            mean: Told::new(cfg.mean.clone(), &source("mean")),
+            std: Told::new(cfg.std.clone(), &source("std")),
+        }
+    }
+
+    /// Repeats a mean and a deviation of one value, which timm applies to every channel, for so many channels.
+    pub fn spread(&mut self, channels: usize) {
+        for values in [&mut self.mean.value, &mut self.std.value] {
+            if let [one] = values[..] {
+                *values = vec![one; channels];
+            }
         }
     }
 

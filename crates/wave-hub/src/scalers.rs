@@ -4,7 +4,11 @@
 
 use std::path::Path;
 
+use safetensors::tensor::Dtype;
+
 use crate::directory::{SCALERS_FILE, check_digest};
+use crate::files::read_bytes;
+use crate::header;
 use crate::templates::PARTS;
 use crate::tensors::read_weights;
 use crate::versioned::{check_names, stranger};
@@ -16,12 +20,30 @@ pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubErro
     if !path.is_file() {
         return Ok(None);
     }
-    let weights = read_weights(&path)?;
+    let weights = read_shaped(&path)?;
     let expected = (0..depth).flat_map(|l| PARTS.map(|part| format!("scalers.{l}.{part}")));
     let checked = check_names(&expected.collect(), &weights);
     checked.map_err(|found| stranger(&path, found))?;
     check_digest(dir, SCALERS_FILE)?;
     Ok(Some(weights))
+}
+
+/// The tensors of a file of scalers, (N, rows/t, cols/t), which are f32 even if the weights beside them are narrower.
+pub(crate) fn read_shaped(path: &Path) -> Result<Weights, HubError> {
+    let weights = read_weights(path)?;
+    let bytes = read_bytes(path)?;
+    for (name, t) in header::parse(path, &bytes)?.tensors {
+        let (shape, dtype) = (t.shape(), t.dtype());
+        if shape.len() != 3 || shape.contains(&0) || dtype != Dtype::F32 {
+            let found = format!(
+                "tensor `{name}` has shape {shape:?} and type {dtype}, expected \
+                 (N, rows/t, cols/t) and F32"
+            );
+            let remedy = "expand the model again, or remove the file";
+            return Err(HubError::malformed(path, found, remedy));
+        }
+    }
+    Ok(weights)
 }
 
 #[cfg(test)]

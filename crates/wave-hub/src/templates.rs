@@ -240,9 +240,7 @@ impl Versioned for TemplateConfig {
         if n != channels {
             return Err(format!("`mean` has {n} values for {channels} channels"));
         }
-        if !self.label_names.is_empty() {
-            check_label_names(&self.label_names, self.classes)?;
-        }
+        check_label_names(&self.label_names, self.classes)?;
         check_top1(&self.accuracies, &self.shapes)
     }
 

@@ -1,7 +1,7 @@
 use crate::Network;
 use crate::testing::{self, assert_close};
 use candle_core::{Device, Tensor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// A case of `make_families.py`.
@@ -107,14 +107,21 @@ fn other_networks_give_timms_outputs() {
 #[test]
 fn transformers_give_timms_outputs() {
     let dinov2 = ["dinov2", "dinov2_headless", "dinov2_reg4", "dinov2_giant"];
-    let variants = ["layer_scale_qk_norm", "reg4_gap", "rope_reg1_gap"];
+    let dinov3 = ["dinov3", "dinov3_qkvb", "dinov3_plus", "dinov3_map"];
+    let variants = [
+        "layer_scale_qk_norm",
+        "reg4_gap",
+        "reg4_map",
+        "no_norm",
+        "rope_reg1_gap",
+    ];
     check(&[
         ("a BEiT", &["beit", "beit_shared"]),
         ("a BEiT-3", &["beit3"]),
-        ("an EVA", &["eva_large", "eva_giant"]),
+        ("an EVA", &["eva_large", "eva_giant", "eva_map"]),
         ("an EVA-02", &["eva02_tiny", "eva02_base", "eva02_clip"]),
         ("a DINOv2", &dinov2),
-        ("a DINOv3", &["dinov3", "dinov3_qkvb", "dinov3_plus"]),
+        ("a DINOv3", &dinov3),
         ("the tower of a CLIP", &["clip", "clip_quickgelu"]),
         (
             "the tower of a SigLIP",
@@ -123,6 +130,38 @@ fn transformers_give_timms_outputs() {
         ("a DeiT III", &["deit3"]),
         ("a variant of the vision transformer", &variants),
     ]);
+}
+
+#[test]
+fn other_rotary_positions_are_refused_by_name() {
+    let cases = cases();
+    let recognise = |case: &str, key: &str, value: &Value| {
+        let of = &cases[case];
+        let mut args = of.args.clone();
+        args.insert(key.into(), value.clone());
+        let weights = testing::weights(&of.parameters);
+        Network::recognise(&of.name, &args, Some(of.side), &weights)
+    };
+    for (case, key, value) in [
+        ("eva02_tiny", "use_rot_pos_emb", json!(false)),
+        ("dinov3", "use_rot_pos_emb", json!(false)),
+        ("dinov3", "rope_rotate_half", json!(false)),
+        ("eva02_base", "rope_rotate_half", json!(true)),
+        ("eva02_base", "rope_temperature", json!(100)),
+        ("eva_large", "use_rot_pos_emb", json!(true)),
+    ] {
+        let error = recognise(case, key, &value).unwrap_err().to_string();
+        let part = format!("{key} = {value}");
+        assert!(error.contains(&part), "no `{part}` in: {error}");
+    }
+    for (case, key, value) in [
+        ("eva02_tiny", "use_rot_pos_emb", json!(true)),
+        ("eva02_base", "rope_temperature", json!(10_000)),
+        ("dinov3", "rope_rotate_half", Value::Null),
+        ("eva_large", "use_rot_pos_emb", json!(false)),
+    ] {
+        recognise(case, key, &value).unwrap_or_else(|e| panic!("{case}, {key}: {e}"));
+    }
 }
 
 /// A transformer with LayerScale and registers gives the same outputs in the forward pass used for training,

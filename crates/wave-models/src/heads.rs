@@ -1,5 +1,7 @@
 //! The number of attention heads of transformers, which cannot be inferred from the weights.
 
+use crate::Checked;
+use crate::check::refuse_value;
 use serde_json::{Map, Value};
 
 /// Number of heads by parts of timm's names; the first match counts.
@@ -40,6 +42,15 @@ const FAMILIES: [&str; 8] = [
 /// the weights.
 pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
     of_width(architecture, model_args, None)
+}
+
+/// Refuses a configured number of heads that is no whole number of at least 1; null counts as absent.
+pub(crate) fn check(key: &str, said: Option<&Value>) -> Checked<()> {
+    match said {
+        None | Some(Value::Null) => Ok(()),
+        Some(n) if n.as_u64().is_some_and(|n| n > 0) => Ok(()),
+        Some(odd) => refuse_value(key, odd, "a whole number of at least 1"),
+    }
 }
 
 /// [`known_heads`] of a transformer of this width, if it is known.

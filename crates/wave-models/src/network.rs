@@ -1,10 +1,10 @@
 //! One type for all networks.
 
-use crate::check::{contradiction, refuse_value, unsupported};
+use crate::check::{contradiction, unsupported};
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::EfficientNetShape;
-use crate::heads::known_heads;
+use crate::heads::{self, known_heads};
 use crate::levit::{self, LevitShape};
 use crate::transformer::{self, Transformer, TransformerShape};
 use crate::unsupported;
@@ -103,11 +103,10 @@ impl Network {
                 return Ok(Network::Frozen(found));
             }
         }
-        if known.has("patch_embed.proj.weight")
-            && let Some(odd) = model_args.get("num_heads").filter(|n| !n.is_null())
-            && known.size("num_heads").unwrap_or(0) == 0
-        {
-            return refuse_value("num_heads", odd, "a whole number of at least 1");
+        if known.has("patch_embed.proj.weight") {
+            for key in ["num_heads", "num_attention_heads"] {
+                heads::check(key, model_args.get(key))?;
+            }
         }
         if let Some(found) = unsupported::variant(name, model_args, weights) {
             return transformer::recognise(known, &found).map(Network::Transformer);
@@ -219,6 +218,23 @@ impl Network {
     /// The name of the family, for messages.
     pub fn family(&self) -> &'static str {
         self.about().family
+    }
+
+    /// Checks that [`Frozen::features`] are available.
+    ///
+    /// # Errors
+    /// For networks that give class scores alone.
+    pub fn check_features(&self) -> Checked<()> {
+        match self {
+            Network::ConvMixer(_) | Network::ConvNext(_) => Err(self.no_features()),
+            _ => Ok(()),
+        }
+    }
+
+    fn no_features(&self) -> ShapeError {
+        let family = self.family();
+        let text = format!("{family} gives class scores but no features; use another network");
+        ShapeError::Other(text)
     }
 
     /// Multiply-adds of a forward pass on one image, for trainable networks.
@@ -342,10 +358,7 @@ impl Frozen for Prepared {
     fn features(&self, images: &Tensor) -> Result<Tensor> {
         match &self.network {
             Network::Vit(shape) => vit::features(shape, &self.weights, images),
-            other => candle_core::bail!(
-                "{} gives class scores but no features; use another network",
-                other.family()
-            ),
+            other => Err(other.no_features().into()),
         }
     }
 

@@ -182,6 +182,17 @@ fn contradicting_arguments_are_an_error() {
     let not_whole = "num_heads is 0, expected a whole number";
     refused(vit, json!({"num_heads": 0}), not_whole);
     refused(vit, json!({"num_heads": 1.5}), "num_heads is 1.5");
+    for odd in [
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!("16"),
+        json!([]),
+        json!(1e18),
+    ] {
+        let part = format!("num_attention_heads is {odd}, expected a whole number");
+        refused(vit, json!({"num_attention_heads": odd}), &part);
+    }
     refused(convmixer, json!({"dim": 9}), "dim = 9");
     let other_depth = "a list of length 3 for 2 layers";
     refused(convmixer, json!({"dilation": [1, 2, 1]}), other_depth);
@@ -189,6 +200,38 @@ fn contradicting_arguments_are_an_error() {
     refused(levit, json!({"num_heads": [3]}), "num_heads = [3]");
     refused(levit, json!({"act_layer": "mish"}), "mish");
     refused(efficientnet, json!({"num_classes": 6}), "num_classes = 6");
+}
+
+#[test]
+fn flat_and_transposed_tensors_are_told_their_shape() {
+    let weights = testing::weights(&vit().parameters());
+    for (name, dims, part) in [
+        ("blocks.0.mlp.fc1.weight", vec![24, 96], "expected [96, 24]"),
+        (
+            "blocks.0.mlp.fc1.weight",
+            vec![24 * 96],
+            "expected [96, 24]",
+        ),
+        (
+            "blocks.1.attn.qkv.weight",
+            vec![24, 72],
+            "expected [72, 24]",
+        ),
+        ("head.weight", vec![24, 5], "expected [5, 24]"),
+        ("head.weight", vec![24 * 5], "expected [5, 24]"),
+        (
+            "patch_embed.proj.weight",
+            vec![24, 192],
+            "expected 4 dimensions",
+        ),
+        ("pos_embed", vec![5, 24], "expected 3 dimensions"),
+    ] {
+        let mut weights = weights.clone();
+        weights.insert(name.into(), testing::tensor(name, &dims));
+        let error = Network::recognise("", &Map::new(), None, &weights).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(name) && text.contains(part), "{text}");
+    }
 }
 
 #[test]

@@ -120,7 +120,8 @@ pub enum Pooling {
     Token,
     /// The mean of patches.
     Mean,
-    /// Attention pooling: attention of a learned query over patches.
+    /// Attention pooling: attention of a learned query over patches, or over all tokens
+    /// ([`TransformerShape::pools_prefix`]).
     Attention,
     /// The first token, concatenated with the mean of patches.
     Both,
@@ -183,6 +184,8 @@ pub struct TransformerShape {
     pub fc_norm: bool,
     /// Pooling of tokens into features.
     pub pooling: Pooling,
+    /// True if attention pooling covers all tokens, not only patches.
+    pub pools_prefix: bool,
     /// Hidden channels of the MLP in attention pooling.
     pub pooling_hidden: usize,
 }

@@ -246,7 +246,11 @@ fn fill_biases(weights: &mut Weights) -> Checked<()> {
 }
 
 fn misfit(name: &str, tensor: &Tensor) -> ShapeError {
-    check::misshapen(name, tensor, &vec![0; tensor.rank()])
+    let found = tensor.dims();
+    ShapeError::Other(format!(
+        "tensor {name} has shape {found:?}, which does not fit the tensors beside it; save the \
+         weights again from the network"
+    ))
 }
 
 #[cfg(test)]

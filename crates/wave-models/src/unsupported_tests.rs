@@ -63,6 +63,13 @@ fn parts_without_a_name_are_named_by_their_tensors() {
 }
 
 #[test]
+fn a_distilled_deit_without_classifier_is_refused_by_its_token() {
+    let weights = vit(&["dist_token"], &["head.weight", "head.bias"]);
+    let parts = ["a distillation token", "head_dist", "no head.weight"];
+    check("deit_tiny_distilled_patch16_224", &weights, &parts);
+}
+
+#[test]
 fn parts_that_are_nowhere_are_named_by_their_tensors() {
     for more in [
         "blocks.0.mlp.w12.weight",

@@ -270,7 +270,7 @@ impl VitShape {
             patch,
             depth: count(weights, |l| format!("blocks.{l}.attn.qkv.weight")),
             width,
-            heads: heads.unwrap_or(width / 64).max(1),
+            heads: heads.unwrap_or((width / 64).max(1)),
             mlp_ratio: mlp_ratio(width, hidden),
             classes,
             class_token,

@@ -129,6 +129,13 @@ impl Recipe {
                 Value::Table(_) => &TABLES[..],
                 _ => &COMMON[..],
             };
+            if TABLES.contains(&key.as_str()) && !value.is_table() {
+                return Err(request(format!(
+                    "{}: {key} is of type {}, expected one table, [{key}]",
+                    self.whose,
+                    value.type_str()
+                )));
+            }
             if !names.contains(&key.as_str()) {
                 return Err(request(format!(
                     "{}: unknown key {key}{}; expected a table ({}) or a key outside the tables \

@@ -259,6 +259,8 @@ impl Ancestor {
                 Some(_) => "give --labels FILE with one name per class, in the data's order",
             };
             data.tests.check_classes(self.network.classes(), remedy)?;
+        } else {
+            self.network.check_features()?;
         }
         let (own, theirs) = (&self.transform, &data.transform);
         if own.channels != theirs.channels {

@@ -2,10 +2,16 @@ use super::*;
 
 #[test]
 fn counts_have_suffixes() {
-    for (text, value) in [("8M", 8e6), ("1.2G", 1.2e9), ("300k", 3e5), (" 42 ", 42.0)] {
+    for (text, value) in [
+        ("8M", 8e6),
+        ("1.2G", 1.2e9),
+        ("300k", 3e5),
+        ("8T", 8e12),
+        (" 42 ", 42.0),
+    ] {
         assert_eq!(count(text).unwrap(), value, "{text}");
     }
-    for wrong in ["", "M", "-3", "nan", "8T", "1e400"] {
+    for wrong in ["", "M", "-3", "nan", "8P", "1e400"] {
         assert!(count(wrong).is_err(), "{wrong}");
     }
 }

@@ -166,9 +166,9 @@ impl Cache {
         let found: Value = wave_hub::read_json(&path)?;
         if let Some(difference) = identity::difference(&found, &manifest) {
             return Err(request(format!(
-                "the cache {} holds other outputs: {difference}; use the same settings, or choose \
-                 another --cache",
-                dir.display()
+                "the cache {} holds other outputs: {difference}; {}, or choose another --cache",
+                dir.display(),
+                identity::remedy(&found)
             )));
         }
         Ok(Some(Cache {

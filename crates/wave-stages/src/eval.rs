@@ -67,6 +67,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
 /// Accuracy of nearest neighbours and of a linear classifier on the features that the model's classifier sees.
 fn of_features(model: &Model, settings: &Eval, k: usize, context: &Context) -> Result<Value> {
     context.only_one("eval --knn runs")?;
+    model.network.check_features()?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     let data = Data::open(&plan, Input::Like(model.transform.clone()), context)?;
     data.tests.check()?;

@@ -134,8 +134,15 @@ pub fn check(result: &Value) -> Result<()> {
         Some(read) => format!(" of {}", broken.len() + read.len()),
         None => String::new(),
     };
-    let lines = broken.iter().filter_map(|image| image["error"].as_str());
-    let lines: Vec<String> = lines.map(|line| one_line(line).into_owned()).collect();
+    let line = |image: &&Value| {
+        let (name, error) = (image["image"].as_str()?, image["error"].as_str()?);
+        let line = match error.contains(name) {
+            true => error.to_owned(),
+            false => format!("{name}: {error}"),
+        };
+        Some(one_line(&line).into_owned())
+    };
+    let lines: Vec<String> = broken.iter().filter_map(line).collect();
     anyhow::bail!(
         "{}{of_all} images cannot be read:\n{}",
         broken.len(),

@@ -89,6 +89,12 @@ fn tensors_that_do_not_belong_are_refused() {
         ("templates.qkv", &[3, 4, 4], "templates.qkv"),
         ("auxiliary.blocks.x.norm1.weight", &[8], "blocks.x"),
         ("auxiliary.head.weight", &[4, 8], "has 4 classes"),
+        ("bank.1.qkv", &[3, 6, 1], "unlike `bank.0.qkv`"),
+        (
+            "auxiliary.blocks.1.norm1.weight",
+            &[8, 1],
+            "has shape [8, 1], unlike",
+        ),
     ] {
         let mut wrong = some_weights();
         wrong.extend(weights(&[(name, shape)]));

@@ -4,8 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use super::{is_artefact_file, is_pickle_name};
-use crate::directory::{CARD_FILE, EXPAND_FILE, check_digest};
+use crate::directory::{
+    CARD_FILE, DELTA_FILE, EXPAND_FILE, MODEL_FILE, SCALERS_FILE, TEMPLATES_FILE, WEIGHT_FILES,
+    check_digest,
+};
 use crate::files::{read_bytes, read_start};
+use crate::scalers::read_shaped;
 use crate::templates::EXPAND;
 use crate::{HubError, Kind, directory_kind, read_weights, sha256_file, sha256_hex};
 
@@ -17,7 +21,8 @@ const LEFT_OUT: [&str; 4] = ["run", ".cache", ".git", ".gitattributes"];
 pub struct Published {
     /// The files sent, in name order; after a dry run, those that would have been.
     pub files: Vec<PlannedFile>,
-    /// Names in the directory that are not sent: the run's own records, a repository's.
+    /// Names in the directory that are not sent: the run's own records, a repository's, weights of another kind of
+    /// artefact.
     pub left_out: Vec<String>,
     /// The commit; `None` after a dry run.
     pub commit: Option<String>,
@@ -79,7 +84,7 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     names.sort();
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for name in names {
-        if LEFT_OUT.contains(&name.as_str()) {
+        if LEFT_OUT.contains(&name.as_str()) || is_foreign(&name, kind) {
             left_out.push(name);
             continue;
         }
@@ -89,7 +94,10 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
         let path = dir.join(&name);
         check_file(dir, &path, &name)?;
         if name.ends_with(".safetensors") {
-            read_weights(&path)?;
+            match name == SCALERS_FILE {
+                true => read_shaped(&path)?,
+                false => read_weights(&path)?,
+            };
             check_digest(dir, &name)?;
         }
         if name != CARD_FILE {
@@ -114,6 +122,16 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
         commit: None,
         url: None,
     })
+}
+
+/// True for weights of another kind of artefact, as versions of wave left them that replaced one kind by another.
+fn is_foreign(name: &str, kind: Kind) -> bool {
+    let own = match kind {
+        Kind::Model | Kind::Transformers => MODEL_FILE,
+        Kind::Templates => TEMPLATES_FILE,
+        Kind::Delta => DELTA_FILE,
+    };
+    WEIGHT_FILES.contains(&name) && name != own
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {

@@ -220,6 +220,7 @@ fn what_timm_takes_for_absent_is_absent_and_names_may_have_numbers() {
         let found = read(&|json| json[key] = Value::Null);
         assert_eq!(found, plain, "{key}");
     }
+    assert_eq!(read(&|json| json["label_names"] = json!([])), plain);
     let named = read(&|json| json["label_names"] = json!({"0": "cat", "2": "dog"}));
     assert_eq!(named.label_names.unwrap(), ["cat", "1", "dog"]);
 }

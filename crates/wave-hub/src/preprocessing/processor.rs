@@ -7,6 +7,7 @@ use super::export::{OF_TIMM, RESAMPLE};
 use super::{Preprocessing, Source, Told};
 use crate::PretrainedCfg;
 use crate::directory::CONFIG_FILE;
+use crate::model::MOST_CHANNELS;
 use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
 
 /// Steps that are supported, or leave pixels as they are.
@@ -106,7 +107,7 @@ fn channels(config: &Value) -> Result<Option<usize>, String> {
     };
     match said.as_u64() {
         None if said.is_null() => Ok(None),
-        Some(n @ 1..=4096) => Ok(Some(n as usize)),
+        Some(n) if (1..=MOST_CHANNELS as u64).contains(&n) => Ok(Some(n as usize)),
         _ => Err(format!("`num_channels` is {said}, expected a number")),
     }
 }
@@ -129,7 +130,9 @@ fn of_timm(keys: &Map<String, Value>, config: &Value, file: &str) -> Result<Prep
     if keys.contains_key("size") {
         let mut own = File::new(keys, file, &BIT).read(Some(steps.channels))?;
         own.crop_offset.value = HALF_TO_EVEN.to_owned();
-        let pairs = own.described().into_iter().zip(steps.described());
+        let mut timms = steps.clone();
+        timms.spread(timms.channels);
+        let pairs = own.described().into_iter().zip(timms.described());
         for ((name, own, keys), (_, timms, _)) in pairs {
             let near = |a: &str, b: &str| match (a.parse::<f64>(), b.parse::<f64>()) {
                 // Several shares give the same number of pixels.

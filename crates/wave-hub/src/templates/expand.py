@@ -94,8 +94,9 @@ def expand(depth, width, source=Path(__file__).resolve().parent):
                   crop_pct=config["crop_pct"], mean=config["mean"], std=config["std"],
                   first_conv="patch_embed.proj", classifier="head")
     model = dict(architecture="deit_tiny_distilled_patch16_224" if distilled else "vit_tiny_patch16_224",
-                 num_classes=classes, num_features=width, global_pool=pool, label_names=config["label_names"],
-                 model_args=args, pretrained_cfg=images)
+                 num_classes=classes, num_features=width, global_pool=pool, model_args=args, pretrained_cfg=images)
+    if config["label_names"]:
+        model["label_names"] = config["label_names"]
     if "crop_offset" in config:
         model["crop_offset"] = config["crop_offset"]
     if a.get("norm_eps", 1e-6) != 1e-6:

@@ -29,6 +29,9 @@ const UNREAD: &str = "_rpn_ vit_pwee vit_dpwee vit_dwee vit_dlittle _18x2_ _xp_ 
 /// The family of transformers with no additions of their own.
 const PLAIN: &str = "a variant of the vision transformer";
 
+/// The beginning of a name that timm registers without a norm after the blocks.
+const UNNORMED: &str = "vit_intern300m_";
+
 /// Facts about a network that follow from its name, in addition to its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Named {
@@ -131,18 +134,30 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
             ("rope_rotate_half", json!(rotary == Rotary::Halves)),
             ("ref_feat_shape", json!([16, 16])),
         ];
-        let odd = |(key, usual): &(&str, Value)| {
-            let said = known.args.get(*key);
-            said.is_some_and(|said| said != usual && !said.is_null())
-        };
-        if !usual.iter().any(odd) {
-            read.extend(usual.map(|(key, _)| key));
+        for (key, usual) in &usual {
+            let said = known.args.get(*key).filter(|said| !said.is_null());
+            let same = |said: &Value| match said.as_f64() {
+                Some(said) => Some(said) == usual.as_f64(),
+                None => said == usual,
+            };
+            if let Some(said) = said.filter(|said| !same(said)) {
+                let what = format!(
+                    "it is built with {key} = {said}; only {usual} is supported for its family"
+                );
+                return refuse(&what, "model_args of its config.json");
+            }
         }
+        read.extend(usual.map(|(key, _)| key));
     }
     refuse_arguments(known, &read)?;
 
     let has = |name: &str| weights.contains_key(name);
     let block = |name: &str| has(&format!("blocks.0.{name}"));
+    if has("dist_token") {
+        let what = "it has a distillation token, which is supported only in a plain DeiT with its \
+                    classifiers head and head_dist";
+        return refuse(what, found);
+    }
     let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
     let depth = count(weights, |l| format!("blocks.{l}.norm1.weight"));
     let [_, hidden] = dims(weights, "blocks.0.mlp.fc2.weight")?;
@@ -227,6 +242,8 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
         norm: has("norm.weight"),
         fc_norm: has("fc_norm.weight"),
         pooling,
+        // timm builds these as its class Eva, and the smaller EVA as a VisionTransformer.
+        pools_prefix: told.rotary.is_some() || known.name.starts_with("eva_giant_"),
         pooling_hidden: known.rows("attn_pool.mlp.fc1")?,
     };
     check(known, &shape)?;
@@ -254,7 +271,11 @@ fn check(known: Known, shape: &TransformerShape) -> Checked<()> {
         || shape.rotary.is_some()
         || shape.relative != Relative::None
         || without("use_abs_pos_emb");
-    let normed = shape.norm || shape.fc_norm || without("final_norm");
+    let unnormed = match known.args.get("final_norm") {
+        None | Some(Value::Null) => known.name.starts_with(UNNORMED),
+        Some(said) => *said == Value::Bool(false),
+    };
+    let normed = shape.norm || shape.fc_norm || unnormed;
     for (there, name) in [
         (shape.patch_bias || shape.norm_pre, "patch_embed.proj.bias"),
         (normed, "norm.weight"),

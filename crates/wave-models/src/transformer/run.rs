@@ -92,6 +92,7 @@ impl TransformerShape {
         let pooled = match (self.pooling, latent) {
             (Pooling::Token, _) => token()?,
             (Pooling::Both, _) => Tensor::cat(&[token()?, patches()?.mean(1)?], 1)?,
+            (_, Some(latent)) if self.pools_prefix => latent.run(self, &normed(x)?)?,
             (_, Some(latent)) => latent.run(self, &patches()?)?,
             (_, None) => patches()?.mean(1)?,
         };
@@ -424,15 +425,15 @@ impl Latent {
         })
     }
 
-    /// Attention pooling of patches (b, n, d), giving (b, d).
-    fn run(&self, shape: &TransformerShape, patches: &Tensor) -> Result<Tensor> {
-        let (b, n, d) = patches.dims3()?;
+    /// Attention pooling of tokens (b, n, d), giving (b, d).
+    fn run(&self, shape: &TransformerShape, tokens: &Tensor) -> Result<Tensor> {
+        let (b, n, d) = tokens.dims3()?;
         let (heads, head, none) = (shape.heads, d / shape.heads, Activation::Identity);
-        let kv = self.kv.linear(patches, none)?; // (b, n, 2 d)
+        let kv = self.kv.linear(tokens, none)?; // (b, n, 2 d)
         let (k, v) = (kv.narrow(2, 0, d)?, kv.narrow(2, d, d)?);
         let (k, v) = (k.contiguous()?, v.contiguous()?);
         let query = self.query.broadcast_as((b, 1, d))?.contiguous()?;
-        let zeros = Tensor::zeros((heads, 1, n), DType::F32, patches.device())?;
+        let zeros = Tensor::zeros((heads, 1, n), DType::F32, tokens.device())?;
         let [q, k, v] = [&query, &k, &v].map(|tokens| Columns::new(tokens, 0, head));
         let mixed = frozen::attention(q, k, v, &zeros, (head, head), none)?;
         let x = self.proj.linear(&mixed, none)?;

@@ -5,7 +5,7 @@
 
 use super::{HEADS, OUTER, completed, join, misfit, rename};
 use crate::check::{dims, unsupported};
-use crate::{Checked, ShapeError, Weights};
+use crate::{Checked, ShapeError, Weights, heads};
 use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 
@@ -243,6 +243,7 @@ fn arguments(kind: &str, about: &Value, weights: &Weights) -> Checked<Map<String
     let mut args = Map::new();
     let of_tower = kind.starts_with("clip") || kind.starts_with("siglip");
     let heads = of_tower.then(|| json!(12));
+    heads::check("num_attention_heads", said("num_attention_heads"))?;
     if let Some(heads) = said("num_attention_heads").cloned().or(heads) {
         args.insert("num_heads".into(), heads);
     }

@@ -4,6 +4,7 @@ use super::rows::Format;
 use crate::ancestor::{Ancestor, AncestorOutput};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use wave_artefacts::model::unusual;
 use wave_data::Augment;
@@ -102,6 +103,16 @@ pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
     };
     let differing: Vec<String> = keys.into_iter().filter(differs).map(describe).collect();
     (!differing.is_empty()).then(|| differing.join("; "))
+}
+
+/// The remedy for a manifest that differs from the one that a run needs.
+pub(super) fn remedy(found: &Value) -> &'static str {
+    let version = found["format_version"].as_u64();
+    match version.cmp(&Some(u64::from(FORMAT_VERSION))) {
+        Ordering::Greater => "use the version of wave that wrote it, or a newer one",
+        Ordering::Equal => "use the same settings",
+        Ordering::Less => "remove it",
+    }
 }
 
 fn plain(value: &Value) -> String {

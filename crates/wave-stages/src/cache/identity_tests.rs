@@ -14,3 +14,11 @@ fn entries_of_either_manifest_differ() {
         "labels_sha256 = none, now \"ab\" (cat)"
     );
 }
+
+#[test]
+fn the_remedy_depends_on_the_version() {
+    for (version, part) in [(3, "newer"), (2, "same settings"), (1, "remove it")] {
+        let told = remedy(&json!({"format_version": version}));
+        assert!(told.contains(part), "{version}: {told}");
+    }
+}

@@ -3,7 +3,7 @@
 use super::DEFAULTS;
 use crate::budget::{self, Candidate};
 use crate::record::Record;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use std::path::Path;
 use toml::{Table, Value};
 use wave_artefacts::delta;
@@ -142,7 +142,9 @@ impl Prepared {
         context: &Context,
     ) -> Result<Prepared> {
         if let Some(delta) = &plan.given.delta {
-            templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
+            let file = Path::new(delta).join("delta.safetensors");
+            let adapted = templates.adapted(&delta::fetch(Path::new(delta), context)?);
+            templates = adapted.with_context(|| file.display().to_string())?;
         }
         let candidates = budget::choose(&templates, &plan.given, context)?;
         if let Some(best) = candidates.first() {

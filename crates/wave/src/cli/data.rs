@@ -34,10 +34,8 @@ fn check(spec: &str) -> Result<Value> {
         if report.unlabelled > 0 {
             out[format!("{name}_unlabelled")] = report.unlabelled.into();
         }
-        let describe = |image: &wave_data::BrokenImage| {
-            let error = format!("{}: {}", image.path, image.problem);
-            json!({ "image": image.path, "error": error })
-        };
+        let describe =
+            |image: &wave_data::BrokenImage| json!({ "image": image.path, "error": image.problem });
         broken.extend(report.broken.iter().map(describe));
     }
     let passed_over = dataset.passed_over;

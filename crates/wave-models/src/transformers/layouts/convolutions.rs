@@ -1,7 +1,7 @@
 //! transformers' ResNets and ConvNeXts under timm's names.
 //!
 //! transformers uses its `layer_norm_eps`, by default 1e-12, in the last norm of a ConvNeXt. Here it is
-//! timm's 1e-6 everywhere, as in the training of the published networks.
+//! timm's 1e-6 everywhere, as in the training of the published networks, whose files have the default.
 
 use super::super::rename;
 use super::InTimm;
@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 
 /// The supported `model_type`s.
 pub(super) const KINDS: [&str; 3] = ["resnet", "convnext", "convnextv2"];
+
+/// Values of `layer_norm_eps` in the last norm of a ConvNeXt that are read as 1e-6.
+const LAST_EPS: [f64; 2] = [1e-6, 1e-12];
 
 /// Registered ResNets: kind of blocks, number in each stage, name.
 const RESNETS: [(&str, [usize; 4], &str); 5] = [
@@ -54,6 +57,19 @@ pub(super) fn in_timm(kind: &str, config: &Value, weights: &Weights) -> Checked<
             let found = format!("{key} in its config.json");
             return Err(unsupported(kind, &what, &found));
         }
+    }
+    if let Some(eps) = said("layer_norm_eps").filter(|_| kind != "resnet")
+        && eps.as_f64().is_none_or(|eps| !LAST_EPS.contains(&eps))
+    {
+        let what = format!(
+            "its layer_norm_eps is {eps}; only 1e-6, and transformers' default 1e-12 read as 1e-6, \
+             are supported"
+        );
+        return Err(unsupported(
+            kind,
+            &what,
+            "layer_norm_eps in its config.json",
+        ));
     }
     let renamed = |(theirs, tensor): (&String, &candle_core::Tensor)| {
         let tensor = match theirs.contains(".grn.") {

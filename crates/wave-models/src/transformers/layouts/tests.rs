@@ -124,6 +124,10 @@ fn what_does_not_belong_is_refused_by_name() {
     let sizes = json!([8, 16, 24, 32]);
     refused("convnext", "hidden_sizes", sizes, "[8,16,24,32]");
     refused("convnext", act, json!("relu"), act);
+    let eps = "layer_norm_eps";
+    refused("convnext", eps, json!(1e-3), "layer_norm_eps is 0.001");
+    let heads = "num_attention_heads";
+    refused("dinov2", heads, json!(0), "num_attention_heads is 0");
     refused("resnet", "depths", json!([1, 1, 1, 1]), "custom sizes");
     for (name, sides) in [("vit_tanh", [16, 64]), ("msn", [64, 16])] {
         let part = format!("{} x {} pixels; only square", sides[0], sides[1]);
