@@ -122,13 +122,11 @@ fn a_cache_of_other_outputs_is_refused() {
         place.write_png(&format!("flat/{i}.png"));
     }
     place.write("n.toml", RECIPE.replace("views = 2\n", "repeats = 2\n"));
-    place.write("f.toml", RECIPE.replace("kl_weight = 0\n", ""));
     place.refuses(
         "FLAGS --out o",
         "
         condense r.toml --ancestor b --kl-weight 1 --cache c => ancestor_sha256 | now | another --cache
         condense n.toml --ancestor a --kl-weight 1 --cache c => repeats
-        condense f.toml --ancestor a --ancestor-output features --cache c => outputs = none, now features
         condense r.toml --cache c => --ancestor
         ",
     );
