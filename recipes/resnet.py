@@ -1,8 +1,7 @@
 """An ancestor for small images: a ResNet trained on labelled tar shards, as a model directory.
 
     pip install torch timm pillow safetensors
-    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 64 256 256 256 \
-        --enlarge 1.5 2 --shift 2 --epochs 10
+    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 8
 
 Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
 `--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic). With
