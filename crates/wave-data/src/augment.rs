@@ -76,14 +76,17 @@ impl Augment {
         outcome.map_err(DataError::Settings)
     }
 
-    /// The augmentation of a single view of each image when it is first shown: the whole image, as it is but for its
-    /// placement.
-    pub fn whole(&self) -> Augment {
-        Augment {
-            resized_crop: None,
-            rand_augment: None,
-            erasing: None,
-            ..self.clone()
+    /// The augmentation of views that are shown for the first time, so many of each image (`None`: endless ones). A
+    /// single one is the whole image, as it is but for its placement.
+    pub fn at_first(&self, views: Option<u32>) -> Augment {
+        match views {
+            Some(1) => Augment {
+                resized_crop: None,
+                rand_augment: None,
+                erasing: None,
+                ..self.clone()
+            },
+            _ => self.clone(),
         }
     }
 

@@ -79,14 +79,10 @@ impl Loader {
                 augment.repeats
             )));
         }
-        let first = match views {
-            Some(1) => augment.whole(),
-            _ => augment.clone(),
-        };
         Ok(Self {
             pipeline: Arc::new(pipeline),
+            first: augment.at_first(views),
             augment,
-            first,
             batch,
             views,
             seed,
@@ -165,7 +161,7 @@ impl Loader {
     /// epoch modulo the number of views; seed, view and image determine the augmentation (if views repeat, the
     /// view seed instead, so that results on them serve other seeds). A repeated view is mirrored left to right
     /// every second time if [`Augment::flip`] is set, and augmented anew in all other ways, so that outputs of a
-    /// network on the views serve many more images. A single view is [`Augment::whole`] when it is first shown.
+    /// network on the views serve many more images. A single view is [`Augment::at_first`] whole when it is first shown.
     ///
     /// # Errors
     /// When an image cannot be read or decoded.

@@ -5,7 +5,7 @@
 //! head to a small data set, with the templates frozen. The weights are then composed once, into an
 //! ordinary model. Without steps no data is needed.
 
-use crate::score::{label_loss, score, stored_scores, zero_head};
+use crate::score::{check_finite, label_loss, score, stored_scores, zero_head};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
@@ -23,7 +23,6 @@ use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Options, RunDir, StageOutput};
@@ -225,14 +224,11 @@ pub fn make(
         fit = Some(outcome);
     }
     let weights = vit::unstack(&gene.assemble(&scalers, &inherited, &shape)?)?;
-    for (name, t) in &weights {
-        if wave_hub::not_finite(t)? > 0 {
-            return Err(request(format!(
-                "templates and scalers compose values of {name} that are not finite; the templates \
-                 are damaged: download or condense them again"
-            )));
-        }
-    }
+    check_finite(
+        &weights,
+        "templates and scalers compose",
+        "the templates are damaged: download or condense them again",
+    )?;
     let mut saved = Weights::new();
     for (part, s) in &scalers {
         for l in 0..s.dim(0)? {

@@ -3,6 +3,7 @@
 mod methods;
 mod plan;
 
+use crate::score::check_finite;
 use anyhow::Result;
 use candle_core::Tensor;
 pub use methods::{choices, own};
@@ -95,14 +96,11 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::Vit => vit(&plan, &frame, context)?,
         Architecture::Convmixer | Architecture::Convnext => convolution(&plan, &frame)?,
     };
-    for (name, tensor) in &weights {
-        if wave_hub::not_finite(tensor)? > 0 {
-            return Err(request(format!(
-                "method {method} makes values of {name} that are not finite; give options nearer \
-                 to their defaults"
-            )));
-        }
-    }
+    check_finite(
+        &weights,
+        &format!("method {method} makes"),
+        "give options nearer to their defaults",
+    )?;
     let origin = match (cost.transferred, &plan.given.from) {
         (1.., Some(from)) => {
             let from = Path::new(from);

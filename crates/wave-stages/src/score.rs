@@ -88,6 +88,18 @@ pub(crate) fn check_parts<'a>(
     }
 }
 
+/// Refuses weights with values that are not finite, after `who` made them.
+pub(crate) fn check_finite(weights: &Weights, who: &str, remedy: &str) -> Result<()> {
+    for (name, tensor) in weights {
+        if wave_hub::not_finite(tensor)? > 0 {
+            return Err(request(format!(
+                "{who} values of {name} that are not finite; {remedy}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The weights of an untrained classifier.
 pub(crate) fn zero_head(name: &str, classes: usize, width: usize) -> Result<Weights> {
     let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);

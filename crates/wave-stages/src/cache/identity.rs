@@ -126,10 +126,6 @@ fn plain(value: &Value) -> String {
 /// The augmentation in terms of the recipe. The normalisation is included only where it determines
 /// the colour of painted pixels, since the ancestor normalises images in its own way.
 fn augmentation(data: &Data) -> String {
-    let augment = match data.plan.views {
-        Some(1) => data.plan.augment.whole(),
-        _ => data.plan.augment.clone(),
-    };
     let Augment {
         crop_padding,
         flip,
@@ -138,7 +134,7 @@ fn augmentation(data: &Data) -> String {
         erasing,
         mixing: _,  // refused
         repeats: _, // refused
-    } = &augment;
+    } = &data.plan.augment.at_first(data.plan.views);
     let parts = [
         (*crop_padding > 0).then(|| format!("crop_padding {crop_padding}")),
         flip.then(|| "flip".to_owned()),
