@@ -164,9 +164,7 @@ impl Method {
             return seed;
         }
         let label = format!("{} fresh {seed}", self.start);
-        label.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        wave_train::fnv1a(label.bytes().map(u64::from))
     }
 
     /// True if its models distil from the condensation's ancestor, in fine-tuning or before.
@@ -203,7 +201,7 @@ impl Method {
                 )));
             }
         }
-        init::own(&self.start, &self.init).map(drop)
+        init::check(&self.start, &self.init)
     }
 }
 

@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 
+use rayon::prelude::*;
+
 use crate::augment::Placement;
 use crate::augment::colour::luma;
 use crate::augment::crop::Rectangle;
@@ -359,24 +361,31 @@ pub fn measure_normalisation(
         ));
     }
     let measured = indices.len().min(MAX_MEASURED);
-    let broken = BrokenImages::new(measured);
-    // Integer sums do not depend on the order.
-    let mut sums = vec![(0u64, 0u64); channels];
-    for k in 0..measured {
-        let i = indices[k * indices.len() / measured];
-        let image = match source.image(i as usize) {
-            Ok(image) => image,
-            Err(error) => {
-                broken.note(i, error)?;
-                continue;
-            }
-        };
+    let index = |k: usize| indices[k * indices.len() / measured];
+    let one = |k: usize| -> Result<Vec<(u64, u64)>, DataError> {
+        let image = source.image(index(k) as usize)?;
         let pixels = transform.square(&image)?;
         let c = pixels.len() / (image_size * image_size);
-        for (channel, (sum, squares)) in sums.iter_mut().enumerate() {
-            for &x in pixels.iter().skip(channel % c).step_by(c) {
-                *sum += u64::from(x);
-                *squares += u64::from(x) * u64::from(x);
+        let of_channel = |channel: usize| {
+            let values = pixels.iter().skip(channel % c).step_by(c);
+            values.fold((0u64, 0u64), |(sum, squares), &x| {
+                (sum + u64::from(x), squares + u64::from(x) * u64::from(x))
+            })
+        };
+        Ok((0..channels).map(of_channel).collect())
+    };
+    let outcomes: Vec<Result<_, DataError>> = (0..measured).into_par_iter().map(one).collect();
+    let broken = BrokenImages::new(measured);
+    let mut sums = vec![(0u64, 0u64); channels];
+    // In order, whichever thread finished first.
+    for (k, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Err(error) => broken.note(index(k), error)?,
+            Ok(of_image) => {
+                for ((sum, squares), (more, more_squares)) in sums.iter_mut().zip(of_image) {
+                    *sum += more;
+                    *squares += more_squares;
+                }
             }
         }
     }

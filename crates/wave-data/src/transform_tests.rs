@@ -1,3 +1,6 @@
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -183,6 +186,75 @@ fn the_normalisation_is_the_mean_and_deviation_of_what_is_chosen() {
     check_refused(measure(&[4], 2, 1), &["image 4"]);
     check_refused(measure(&[0], 0, 1), &["image size of 0"]);
     check_refused(measure(&[0], 2, 4), &["4 channels"]);
+}
+
+/// Two images, each of which is read only while the other one is.
+#[derive(Default)]
+struct Together(Mutex<usize>, Condvar);
+
+impl Source for Together {
+    fn len(&self) -> usize {
+        2
+    }
+    fn label(&self, _: usize) -> u32 {
+        0
+    }
+    fn image(&self, _: usize) -> Result<RawImage, DataError> {
+        let mut begun = self.0.lock().unwrap();
+        *begun += 1;
+        self.1.notify_all();
+        let long = Duration::from_secs(10);
+        let both = self.1.wait_timeout_while(begun, long, |begun| *begun < 2);
+        assert!(!both.unwrap().1.timed_out(), "one image after the other");
+        Ok(raw(1, 1, 1, vec![51]))
+    }
+}
+
+#[test]
+fn the_normalisation_is_measured_on_several_threads() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build();
+    let measure = || measure_normalisation(&Together::default(), &[0, 1], 1, 1).unwrap();
+    let (mean, std) = pool.unwrap().install(measure);
+    assert_eq!((mean, std), (vec![0.2], vec![1.0 / 255.0]));
+}
+
+/// Black images, of which every tenth is broken from the first to `broken`.
+struct Tenths {
+    len: usize,
+    broken: usize,
+}
+
+impl Source for Tenths {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn label(&self, _: usize) -> u32 {
+        0
+    }
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        match i.is_multiple_of(10) && i <= self.broken {
+            true => Err(DataError::content(format!("{i}.png"), "not an image")),
+            false => Ok(raw(1, 1, 1, vec![0])),
+        }
+    }
+}
+
+#[test]
+fn the_first_broken_images_are_reported_whichever_thread_finds_them() {
+    let measure = |broken| {
+        let source = Tenths { len: 300, broken };
+        let indices: Vec<u32> = (0..300).collect();
+        measure_normalisation(&source, &indices, 1, 1)
+    };
+    assert_eq!(measure(90).unwrap(), (vec![0.0], vec![1.0 / 255.0]));
+    let list: Vec<String> = (0..11)
+        .map(|k| format!("{}.png: not an image", 10 * k))
+        .collect();
+    let told = format!(
+        "11 of 300 images are broken, more than the 10 allowed; repair or remove them:\n{}",
+        list.join("\n")
+    );
+    assert_eq!(measure(300).unwrap_err().to_string(), told);
 }
 
 proptest! {

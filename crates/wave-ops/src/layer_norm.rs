@@ -6,7 +6,9 @@ use crate::shape::misfit;
 use crate::simd::{LANES, dot, reduce_sum, sum, vectorised};
 use crate::stock;
 use crate::storage::{with_slice, with_slices};
+use crate::threads::{split, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
+use rayon::prelude::*;
 
 /// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
 /// elementwise `weight` (d) and `bias` (d).
@@ -103,19 +105,32 @@ impl Operator<3> for LayerNorm {
             return misfit("layer norm", [lx, lw, lb].map(Layout::dims), "");
         }
         let mut y = vec![0.0; x.len()];
-        vectorised!(forward(x, w, b, self.eps, &mut y));
+        let rows = (x.len() / w.len()).div_ceil(rayon::current_num_threads());
+        let len = rows.max(1) * w.len();
+        let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
+        pairs.for_each(|(y, x)| {
+            vectorised!(forward(x, w, b, self.eps, y));
+        });
         Ok((y, lx.shape().clone()))
     }
 
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let d = w.elem_count();
         let mut dy = with_slice(dy, <[f32]>::to_vec)?;
-        let (mut dx, mut dw, mut db) = (vec![0.0; dy.len()], vec![0.0; d], vec![0.0; d]);
-        with_slices([x, w], |[x, w]| {
-            let scratch = &mut vec![0.0; d];
-            let (dy, dx) = (&mut dy, &mut dx);
-            vectorised!(backward(x, w, self.eps, dy, dx, &mut dw, &mut db, scratch))
+        let mut dx = vec![0.0; dy.len()];
+        let sums = with_slices([x, w], |[x, w]| {
+            let rows = x.len() / d;
+            let ranges = thread_ranges(rows);
+            let parts = split(&mut dy, rows, &ranges).zip(split(&mut dx, rows, &ranges));
+            let jobs = ranges.iter().zip(parts).collect();
+            sum_over(2 * d, jobs, |(range, (dy, dx)), sums| {
+                let x = &x[range.start * d..range.end * d];
+                let (dw, db) = sums.split_at_mut(d);
+                let scratch = &mut vec![0.0; d];
+                vectorised!(backward(x, w, self.eps, dy, dx, dw, db, scratch));
+            })
         })?;
-        gradients([x, w, b], [Some(dx), Some(dw), Some(db)])
+        let (dw, db) = sums.split_at(d);
+        gradients([x, w, b], [Some(dx), Some(dw.to_vec()), Some(db.to_vec())])
     }
 }

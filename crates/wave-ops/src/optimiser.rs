@@ -1,7 +1,7 @@
 //! AdamW, in place, and Muon.
 
 use crate::cpu::current;
-use crate::storage::{in_place, with_slice};
+use crate::storage::{fused, in_place, with_slice};
 use candle_core::{Device, Result, Tensor, Var};
 use rayon::prelude::*;
 
@@ -182,11 +182,15 @@ impl Move<'_> {
     }
 }
 
-/// `average = decay average + (1 - decay) var`.
-pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
-    with_slice(&var.to_device(&Device::Cpu)?, |p| {
-        average
-            .par_chunks_mut(CHUNK)
+/// `average = decay average + (1 - decay) var`, on the device of both.
+pub fn ema_update(average: &Var, var: &Var, decay: f32) -> Result<()> {
+    if !fused(&[average.as_tensor(), var.as_tensor()])? {
+        let [a, p] = [average, var].map(Var::as_detached_tensor);
+        let change = ((p - &a)? * f64::from(1.0 - decay))?;
+        return average.set(&(a + change)?);
+    }
+    in_place("EMA", average, var, |a, p| {
+        a.par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
                 crate::simd::dispatch_on(
@@ -198,7 +202,7 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
                         }
                     },
                 )
-            })
+            });
     })
 }
 

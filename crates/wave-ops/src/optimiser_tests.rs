@@ -1,4 +1,5 @@
 use super::*;
+use candle_core::DType;
 
 /// The formulas, computed value by value in `f64`.
 fn expected(steps: usize, gradient: &[f64], lr: f64, decay: f64, scale: f64) -> Vec<f64> {
@@ -34,7 +35,7 @@ fn steps_are_those_of_the_paper() {
         };
         adamw_steps(&mut [moved], scale as f32, t)
     };
-    let var = Var::ones((2, 6), candle_core::DType::F32, &Device::Cpu).unwrap();
+    let var = Var::ones((2, 6), DType::F32, &Device::Cpu).unwrap();
     let mut moments = Moments::new(&var).unwrap();
     for t in 1..=4 {
         // Saved and restored in between.
@@ -46,6 +47,21 @@ fn steps_are_those_of_the_paper() {
     for (found, want) in found.iter().zip(&want) {
         assert!((f64::from(*found) - want).abs() < 1e-5, "{found} {want}");
     }
-    let other = Var::ones((2, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
+    let other = Var::ones((2, 3), DType::F32, &Device::Cpu).unwrap();
     assert!(step(&other, &mut moments, 1).is_err());
+}
+
+/// In `f64` it is candle's operators, as on a GPU.
+#[test]
+fn averages_move_towards_the_variable_in_place() {
+    for dtype in [DType::F32, DType::F64] {
+        let var = Var::ones((2, 3), dtype, &Device::Cpu).unwrap();
+        let average = Var::zeros((2, 3), dtype, &Device::Cpu).unwrap();
+        for _ in 0..2 {
+            ema_update(&average, &var, 0.75).unwrap();
+        }
+        let found = average.flatten_all().unwrap().to_dtype(DType::F32).unwrap();
+        // 1 - 0.75^2
+        assert_eq!(found.to_vec1::<f32>().unwrap(), [0.4375; 6], "{dtype:?}");
+    }
 }

@@ -353,6 +353,13 @@ fn results_are_the_same_bits_twice_on_several_threads() {
         let [first, again] = [(); 2].map(|()| on(threads, &inputs, &convolution));
         assert_eq!(first, again);
     }
+    // Layer norms sum the gradients of scale and shift by thread; their rows are the same on any number.
+    let inputs = normed([9, 13, 11, 20], 4);
+    let norm = |t: &[Tensor]| wave_ops::layer_norm(&t[0], &t[1], &t[2], EPS);
+    let (alone, shared) = (on(1, &inputs, &norm), on(3, &inputs, &norm));
+    assert_eq!(shared, on(3, &inputs, &norm));
+    assert_eq!(alone[..2], shared[..2]);
+    assert_ne!(alone[2..], shared[2..]);
     // Batch norms even on any number of threads.
     let inputs = normed([9, 13, 11, 20], 3);
     let norm = |t: &[Tensor]| Ok(wave_ops::gelu_batch_norm_train(&t[0], &t[1], &t[2], EPS)?.0);

@@ -220,10 +220,10 @@ fn update(
         }
     }
     adamw_steps(&mut moves, scale as f32, t)?;
-    if let (Some(averages), Some(decay)) = (&mut state.average, ema_decay) {
+    if let (Some(averages), Some(decay)) = (&state.average, ema_decay) {
         // At first the average would mostly be the initial weights.
         let decay = decay.min((1.0 + t as f64) / (10.0 + t as f64));
-        for (average, v) in averages.iter_mut().zip(variables) {
+        for (average, v) in averages.iter().zip(variables) {
             ema_update(average, &v.var, decay as f32)?;
         }
     }

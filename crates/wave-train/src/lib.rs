@@ -70,7 +70,7 @@ pub use loss::{batch_targets, smoothed_targets};
 pub use metrics::{Scores, Tally, evaluate};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::{Curve, Schedule};
-pub use state::{State, Variable};
+pub use state::{State, Variable, fnv1a};
 
 /// Why training stopped short.
 #[derive(Debug, thiserror::Error)]

@@ -40,15 +40,15 @@ pub struct State {
     halved: (u64, u64),
     /// Moments of each variable that is updated.
     pub(crate) moments: Vec<Option<Moments>>,
-    /// EMA of the variables, if kept.
-    pub(crate) average: Option<Vec<Vec<f32>>>,
+    /// EMA of the variables on their devices, if kept.
+    pub(crate) average: Option<Vec<Var>>,
 }
 
 impl State {
     /// The state before the first step.
     pub fn new(variables: &[Variable], keep_average: bool) -> Result<State> {
-        let values = |v: &Variable| v.var.flatten_all()?.to_vec1::<f32>();
-        let average = keep_average.then(|| variables.iter().map(values).collect::<Result<_>>());
+        let copy = |v: &Variable| Var::from_tensor(&v.var.as_detached_tensor());
+        let average = keep_average.then(|| variables.iter().map(copy).collect::<Result<_>>());
         let moments = |v: &Variable| match (v.rate, v.muon) {
             (None, _) => Ok(None),
             (Some(_), None) => Moments::new(&v.var).map(Some),
@@ -86,15 +86,12 @@ impl State {
         ]
     }
 
-    /// The EMA of the variables by name, if kept.
+    /// The EMA of the variables by name, copied on their devices, if kept.
     pub fn averages(&self, variables: &[Variable]) -> Result<Option<BTreeMap<String, Tensor>>> {
         let Some(average) = &self.average else {
             return Ok(None);
         };
-        let own = |(v, a): (&Variable, &Vec<f32>)| {
-            let t = Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?;
-            Ok((v.name.clone(), t))
-        };
+        let own = |(v, a): (&Variable, &Var)| Ok((v.name.clone(), a.as_detached_tensor().copy()?));
         let averages = variables.iter().zip(average).map(own);
         averages.collect::<Result<_>>().map(Some)
     }
@@ -116,9 +113,8 @@ impl State {
                 }
             }
             if let Some(average) = &self.average {
-                let values = &average[i];
-                let t = Tensor::from_slice(values, values.len(), &Device::Cpu)?;
-                out.insert(format!("average.{}", v.name), t);
+                let t = average[i].as_detached_tensor().copy()?.flatten_all()?;
+                out.insert(format!("average.{}", v.name), t.to_device(&Device::Cpu)?);
             }
         }
         Ok(out)
@@ -153,13 +149,13 @@ impl State {
         if ranks.size() == 1 {
             return Ok(());
         }
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a, a value at a time
-        for v in variables {
-            for value in v.var.flatten_all()?.to_vec1::<f32>()? {
-                hash = (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0100_0000_01b3);
-            }
-        }
-        self.agree((hash >> 12) as f64, ranks) // 52 bits are exact
+        let bits = |value: f32| u64::from(value.to_bits());
+        let hash = |v: &Variable| {
+            let values = v.var.flatten_all()?.to_vec1::<f32>()?;
+            Ok(fnv1a(values.into_iter().map(bits)))
+        };
+        let hashes = variables.iter().map(hash).collect::<Result<Vec<u64>>>()?;
+        self.agree((fnv1a(hashes) >> 12) as f64, ranks) // 52 bits are exact
     }
 
     fn agree(&self, own: f64, ranks: &dyn Ranks) -> TrainResult<()> {
@@ -194,7 +190,6 @@ impl State {
                 None => Err(TrainError::Mismatch(format!("{name} is missing"))),
             }
         };
-        let values = |t: Tensor| t.flatten_all()?.to_vec1::<f32>();
         let mut state = State {
             step: count("step")?,
             skipped: count("skipped")?,
@@ -217,7 +212,8 @@ impl State {
                 })
             });
             if averaged {
-                average.push(values(take("average", v)?)?);
+                let value = take("average", v)?.reshape(v.var.shape())?;
+                average.push(Var::from_tensor(&value.to_device(v.var.device())?)?);
             }
         }
         state.average = averaged.then_some(average);
@@ -225,9 +221,55 @@ impl State {
     }
 }
 
+/// The FNV-1a hash of bytes, or in the same way of larger words.
+pub fn fnv1a(words: impl IntoIterator<Item = u64>) -> u64 {
+    let next = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+    words.into_iter().fold(0xcbf2_9ce4_8422_2325, next)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Against the test vectors of Fowler, Noll and Vo.
+    #[test]
+    fn hashes_are_published_ones() {
+        let of = |text: &str| fnv1a(text.bytes().map(u64::from));
+        assert_eq!(of("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(of("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn averages_are_saved_and_restored_as_copies() {
+        let ones = Var::ones((2, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let variables = [Variable {
+            name: "w".into(),
+            var: ones.clone(),
+            rate: Some(1.0),
+            weight_decay: 0.0,
+            muon: None,
+        }];
+        let values = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let averages = |state: &State| state.averages(&variables).unwrap().unwrap();
+        let state = State::new(&variables, true).unwrap();
+        let fives = (ones.as_detached_tensor() * 5.0).unwrap();
+        ones.set(&fives).unwrap();
+        let (early, saved) = (averages(&state), state.to_weights(&variables).unwrap());
+        assert_eq!(saved["average.w"].dims(), [6]);
+        let average = &state.average.as_ref().unwrap()[0];
+        wave_ops::ema_update(average, &ones, 0.75).unwrap();
+        assert_eq!(values(&averages(&state)["w"]), [2.0; 6]);
+        assert_eq!(values(&early["w"]), [1.0; 6]);
+
+        let counts: BTreeMap<&str, u64> = state.counts().into();
+        let count = |key: &str| counts.get(key).copied();
+        let restored = State::restore(&variables, &saved, count).unwrap();
+        let average = &restored.average.as_ref().unwrap()[0];
+        assert_eq!(average.dims(), [2, 3]);
+        wave_ops::ema_update(average, &ones, 0.75).unwrap();
+        assert_eq!(values(&averages(&restored)["w"]), [2.0; 6]);
+        assert_eq!(values(&saved["average.w"]), [1.0; 6]);
+    }
 
     #[test]
     fn skipped_steps_halve_the_learning_rate_for_a_while() {

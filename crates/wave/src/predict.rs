@@ -1,8 +1,10 @@
 //! `wave predict`: classification of images.
 
 use anyhow::{Context as _, Result};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use wave_artefacts::classifier::Class;
 use wave_artefacts::model::Model;
 use wave_artefacts::zero_shot;
@@ -86,14 +88,23 @@ pub fn classify(
     context: &Context,
 ) -> Result<Value> {
     let classifier = model.classifier(context)?;
-    let mut report = Report::new("predict", 0, images.len() as u64, verbosity);
+    let progress = Mutex::new((Report::new("predict", 0, images.len() as u64, verbosity), 0));
+    let one = |picture: &Picture| {
+        let name = picture.name();
+        let logits = read(picture, &name).map(|image| classifier.logits(&image));
+        let (report, done) = &mut *progress.lock().unwrap_or_else(PoisonError::into_inner);
+        *done += 1;
+        report.step(*done, 1, "");
+        (name, logits)
+    };
+    let outcomes: Vec<_> = images.par_iter().map(one).collect();
+    drop(progress);
     let mut predictions = Vec::new();
     let (mut broken, mut first) = (Vec::new(), None);
-    for (picture, done) in images.iter().zip(1..) {
-        let name = picture.name();
-        match read(picture, &name) {
-            Ok(image) => {
-                let logits = classifier.logits(&image).with_context(|| name.clone())?;
+    for (name, outcome) in outcomes {
+        match outcome {
+            Ok(logits) => {
+                let logits = logits.with_context(|| name.clone())?;
                 predictions.push(prediction(&name, &logits, &classifier.classes(&logits)));
             }
             Err(error) => {
@@ -101,9 +112,7 @@ pub fn classify(
                 first.get_or_insert(error);
             }
         }
-        report.step(done, 1, "");
     }
-    drop(report);
     if let (true, Some(error)) = (predictions.is_empty(), first) {
         return Err(error);
     }
