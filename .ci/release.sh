@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the archive of a release for this machine: the command, completions, manual pages and licences, with its SHA-256.
+# Makes the archive of a release for this machine: the command, completions and licences, with its SHA-256.
 #
 #   .ci/release.sh [vVERSION]     dist/release/wave-VERSION-TARGET.tar.gz and .sha256
 #
@@ -26,8 +26,7 @@ cp "$built" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "dist/$name"
 for shell in bash elvish fish powershell zsh; do
     "$built" completions "$shell" >"dist/$name/completions/wave.$shell"
 done
-"$built" man "dist/$name/man" >/dev/null
-# What is packed is what runs: the shipped templates are in the command.
+# The packed command runs alone: the shipped templates are in it.
 "dist/$name/$(basename "$built")" --quiet expand --depth 2 --width 64 --out "dist/$name.tried"
 rm -r "dist/$name.tried"
 
