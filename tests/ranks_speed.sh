@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How much faster two ranks train than one, each on a core of its own: medians of three runs in turn.
+# The speedup of two ranks over one, each on a core of its own: medians of three runs in turn.
 #
 #   cargo build --release --features mpi && tests/ranks_speed.sh [DEPTH WIDTH BATCH]
 #

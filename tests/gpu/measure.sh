@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What package.sh packs, run on a machine with a GPU of compute capability 8.0 or later, in under eight
+# The scripts that package.sh packs, run on a machine with a GPU of compute capability 8.0 or later, in under eight
 # minutes: parity of every kernel with the processor's operators, training steps beside PyTorch's, memory, a
 # short condensation. Where a part fails, it says so and the next begins.
 #

@@ -40,7 +40,7 @@ image_size = 28
 
 SIZES = [(1, 16), (2, 32), (3, 64), (5, 48), (6, 80), (4, 128)]
 
-# What the script asks of a page, and then a value of it.
+# A page's data and code, run by Node, which then prints a value of the code.
 HARNESS = """
 const elements = {elements};
 globalThis.document = {{ getElementById: (id) => elements[id] }};

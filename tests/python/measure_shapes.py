@@ -36,7 +36,7 @@ def main():
     depth, width = (least + most) // 2, widths[len(widths) // 2]
     ratio = config["auxiliary"]["mlp_ratio"]
     base = {"--depth": depth, "--width": width}
-    # What is varied: its flag, its values, those that were trained.
+    # Each varied size: its flag, its values, those that were trained.
     axes = [
         ("depth", "--depth", [1, *range(least, most + 1, 2), most + 2, most + 4, 2 * most],
          range(least, most + 1)),

@@ -1,4 +1,4 @@
-//! Where and how Python's calls work: device, threads, progress, and Ctrl-C.
+//! The surroundings of Python's calls: device, threads, progress, and Ctrl-C.
 
 use anyhow::Result;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
