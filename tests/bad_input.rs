@@ -53,6 +53,7 @@ fn wrong_flags() {
         --data shapes --freeze .,_ => nothing to train
         --data shapes --patience 2 --test-epochs 0 => patience
         --data shapes --steps 1 --kl-weight 2 => kl_weight applies only with an ancestor
+        --data shapes --steps 1 --kl-weight 0 --ancestor m => kl_weight = 0 | --ancestor
         ",
     );
     place.refuses(
@@ -61,6 +62,8 @@ fn wrong_flags() {
         --mode backwards => backwards
         --width 100 --heads 3 => 100
         --steps 0 => --steps
+        --batch 1000000000 => batch = 1000000000 | --batch
+        --batch 1000000000 --mode forward => batch = 1000000000 | --batch
         --classes 0 => --classes
         --precision f8 => f8
         ",
@@ -113,6 +116,9 @@ fn wrong_flags_of_methods() {
         filters --arch convmixer --from m => --from
         default --arch convmixer --kernel 4 --dilation 2 => odd size
         default --arch convmixer --mlp-mean eq2=1 => has no MLP
+        default --arch convmixer --mlp-ratio 2 => --mlp-ratio does not apply to --arch convmixer
+        default --arch convmixer --class-token true => --class-token does not apply
+        default --arch convnext --class-token true => --class-token does not apply
         default --arch convnext --dilation 2 => --arch convmixer
         default --arch convnext --kernel 4 => odd size
         ",
@@ -128,6 +134,13 @@ fn wrong_flags_of_methods() {
         heru-lg --from m --depth 1 --layers uniform => --layers does not apply to method heru-lg
         auto-lg --from m --depth 2 --blocks 1 => --similarity
         nested --from m --depth 1 --layers last => last
+        nested --from m --depth 1 --mlp-mean eq2=1 => --mlp-mean does not apply to method nested
+        prune --from m --data shapes --depth 1 --rest mimetic --qk 0.5,0.5 => --qk does not apply to method prune
+        heru-lg --from m --depth 1 --channels 3 => --channels does not apply beside --from
+        timm --depth 1 --classes 1000000000000000000 => classes is 1000000000000000000 | at most
+        timm --depth 1 --channels 2000000000000000000 => channels is 2000000000000000000 | at most
+        timm --depth 1 --channels 0 => channels is 0
+        default --arch convmixer --depth 1000000000000000000 => depth is 1000000000000000000 | at most
         ",
     );
 }
@@ -156,6 +169,11 @@ fn wrong_recipes() {
         place.write("wrong.toml", recipe);
         place.refused("run wrong.toml --out o", &[needle]);
     }
+    let ancestor =
+        "[ancestor]\nmethod = \"timm\"\n[ancestor.init]\ndepth = 1\nwidth = 8\nkernel = 9\n";
+    place.write("wrong.toml", format!("{RECIPE}\n{ancestor}"));
+    let why = "--kernel does not apply to --arch vit";
+    place.refused("run wrong.toml --dry-run", &[why]);
 }
 
 #[test]

@@ -309,6 +309,44 @@ fn every_method_runs_once_and_says_what_it_cost() {
 }
 
 #[test]
+fn epochs_are_those_that_a_time_limit_left() {
+    let place = Place::new();
+    let table = r#"
+[finetune]
+steps = 4
+time_limit = 0.0
+
+[bench]
+sizes = [[2, 16]]
+donors.small = { depth = 1, width = 16 }
+methods.grown = { start = "ligo", donor = "small", operator.steps = 2 }
+"#;
+    place.write("b.toml", format!("{RECIPE}\n{table}"));
+    let rows = place.json("bench b.toml --out o")["rows"].clone();
+    for key in ["epochs", "own_epochs"] {
+        assert_eq!(rows[0][key], 0.0, "{key}");
+    }
+}
+
+#[test]
+fn the_donor_of_templates_may_be_any_network() {
+    let place = Place::new();
+    place.json(&format!("{CONVMIXER} --data shapes --out a"));
+    let table = r#"
+[finetune]
+steps = 1
+
+[bench]
+sizes = [[2, 16]]
+donors.net.model = "a"
+methods.wave = { start = "templates", donor = "net", condense.kl_weight = 1.0 }
+"#;
+    place.write("b.toml", format!("{RECIPE}\n{table}"));
+    let rows = place.json("bench b.toml --out o")["rows"].clone();
+    assert_eq!(rows[0]["shared_epochs"], 1.5); // 12 steps, and none for the donor
+}
+
+#[test]
 fn what_fails_is_reported_and_the_rest_goes_on() {
     let place = Place::new();
     let table = r#"

@@ -66,6 +66,9 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     place.write("n.toml", RECIPE.replace("views = 2\n", ""));
     let third = "condense n.toml --ancestor a --kl-weight 1 --steps 20 --cache c --out z";
     assert_eq!(computed(&place.json(third)), 256);
+    // With no weight on its scores, the ancestor does not run.
+    let unread = "condense r.toml --ancestor a --steps 1 --cache e --out q";
+    assert_eq!(computed(&place.json(unread)), 0);
     // A single view is of whole images, however the next epochs crop them.
     let single = |flags| computed(&place.json(&format!("{CONDENSE} --views 1 --cache d {flags}")));
     assert_eq!(single("--resized-crop 0.5 --out x"), 256);
@@ -109,6 +112,7 @@ fn fine_tunings_share_the_outputs_that_condensations_left() {
         "
         finetune m --cache c => --ancestor
         finetune m --ancestor a --cache-top 3 => --cache
+        finetune m --ancestor a --view-seed 1 => view_seed = 1 | --views
         ",
     );
 }
@@ -180,12 +184,17 @@ fn a_damaged_shard_is_computed_again() {
     // A flipped bit in one shard of the first view, and a shard in the place of another.
     std::fs::write(&shards[0], &bad).unwrap();
     std::fs::write(&shards[1], &good[0]).unwrap();
-    let left = shards[0].with_file_name(".wave-left.tmp");
-    std::fs::write(&left, "half").unwrap();
+    let left = [
+        place.path("c/.wave-left.tmp"),
+        shards[0].with_file_name(".wave-left.tmp"),
+    ];
+    for left in &left {
+        std::fs::write(left, "half").unwrap();
+    }
     assert_eq!(computed(&place.json(&format!("{command} --out u"))), 256);
     assert_same(&place.path("t"), &place.path("u"));
     assert!(contents(&place, "c") == good);
-    assert!(!left.exists());
+    assert!(left.iter().all(|left| !left.exists()));
 }
 
 fn start(place: &Place, args: &str) -> Child {

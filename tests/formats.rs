@@ -266,9 +266,11 @@ fn a_converted_model_is_the_same_model() {
     }
     // Scalers are copied.
     place.json("expand t --depth 2 --width 32 --steps 0 --out e");
-    place.json("convert e --dtype bf16 --out e16");
     let scalers = |dir: &str| place.bytes(&format!("{dir}/scalers.safetensors"));
-    assert_eq!(scalers("e"), scalers("e16"));
+    for (from, out) in [("e", "e16"), ("e/model.safetensors", "e16-of-file")] {
+        place.json(&format!("convert {from} --dtype bf16 --out {out}"));
+        assert_eq!(scalers("e"), scalers(out));
+    }
     // Invalid layouts, and files that are not models, are refused.
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
     place.refuses(

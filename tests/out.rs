@@ -170,9 +170,15 @@ fn no_run_writes_over_what_it_reads() {
         let args = format!("{finetune} --out {out}");
         place.refused(&args, &["would overwrite", "--out"]);
     }
+    let planned = "condense --data shapes --minutes 1 --ancestor m --overwrite --out m";
+    let recipe = place.bytes("m/run/recipe.toml");
+    place.refused(planned, &["would overwrite", "--out"]);
+    assert_eq!(place.bytes("m/run/recipe.toml"), recipe);
     assert_eq!([kept("m"), kept("t")], before);
 
     write_images(&place, "d");
+    let planned = "condense --data d --minutes 1 --ancestor m --out d/train";
+    place.refused(planned, &["inside the data d"]);
     for out in ["d", "d/train", "d/train/a/o", "./else/../d/o"] {
         let args = format!("finetune m --data d --batch 2 --steps 1 --new-head true --out {out}");
         place.refused(&args, &["inside the data d"]);

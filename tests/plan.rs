@@ -16,6 +16,7 @@ fn without_an_ancestor_the_labels_have_to_be_meant() {
             "
             condense a.toml => ancestor | --kl-weight 0
             condense a.toml --kl-weight 0 --ce-weight 0 => nothing to learn
+            condense a.toml --kl-weight 0 --temperature 2 => temperature = 2 | --ancestor A
             bench b.toml => bench.methods.wave | --kl-weight 0
             ",
         );
@@ -83,8 +84,11 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     }
     let fitted = place.stdout(&format!("expand t --depth 2 --width 32 {steps} --dry-run"));
     assert!(fitted.contains("memory per step"), "{fitted}");
-    let alone = place.stdout("condense r.toml --dry-run");
-    assert!(!alone.contains("the ancestor processes"), "{alone}");
+    // None, or one with no weight on its scores.
+    for ancestor in ["", "--ancestor c"] {
+        let alone = place.stdout(&format!("condense r.toml {ancestor} --dry-run"));
+        assert!(!alone.contains("the ancestor processes"), "{alone}");
+    }
 }
 
 #[test]

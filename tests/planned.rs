@@ -65,6 +65,34 @@ fn a_plan_is_told_and_printed() {
     }
 }
 
+/// The plan is made once: it opens the data, and so do the untrained templates for the stages after it.
+#[test]
+fn a_recipe_for_some_minutes_is_planned_once() {
+    let place = Place::with_model();
+    let recipe = r#"
+[condense]
+ancestor = "m"
+data = "shapes"
+train_limit = 128
+test_limit = 32
+minutes = 5
+sizes = "1x32..2x32"
+steps = 4
+
+[expand]
+depth = 2
+width = 32
+steps = 0
+"#;
+    place.write("r.toml", recipe);
+    let (told, details) = place.texts("run r.toml --dry-run -v");
+    for part in ["[condense]", "1 x 32 to 2 x 32", "[expand]"] {
+        assert!(told.contains(part), "no `{part}` in {told}");
+    }
+    let opened = details.matches("shapes: 128 training images").count();
+    assert_eq!(opened, 2, "{details}");
+}
+
 /// Images whose classes are not the ancestor's teach by the ancestor alone, as do images without labels.
 #[test]
 fn labels_of_other_classes_are_not_used() {

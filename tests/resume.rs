@@ -125,6 +125,7 @@ fn two_runs_do_not_share_a_directory() {
                 "condense long.toml --out o --resume",
                 "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out o",
                 "run r.toml --out o",
+                "condense --data shapes --minutes 1 --out o --overwrite",
             ][..],
         ),
         (
@@ -136,9 +137,12 @@ fn two_runs_do_not_share_a_directory() {
         let state = format!("{made}/run/checkpoint.safetensors");
         let mut first = start(&place, long, &state);
         let holder = format!("process {}", first.id());
+        let recipe = format!("{made}/run/recipe.toml");
+        let before = place.bytes(&recipe);
         for other in others {
             place.refused(other, &[&holder, "--out"]);
         }
+        assert_eq!(place.bytes(&recipe), before);
         assert!(first.try_wait().unwrap().is_none(), "it went on");
         first.kill().unwrap();
         first.wait().unwrap();

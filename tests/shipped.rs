@@ -1,6 +1,7 @@
 //! Templates that come with the command, and the list of available ones.
 
 use crate::support::{Place, assert_fails, files};
+use serde_json::Value;
 use std::path::Path;
 
 const SIZE: &str = "--depth 3 --width 96";
@@ -41,6 +42,35 @@ fn a_model_needs_no_more_than_its_size() {
     assert_eq!(shipped["expand.py"], std::fs::read(program).unwrap());
     for (name, bytes) in files(&place.path(unpacked)) {
         assert_eq!(Some(&bytes), shipped.get(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_command_on_a_card_can_be_pasted_into_a_shell() {
+    let place = Place::new();
+    for class in 0..10 {
+        for split in ["train", "val"] {
+            place.write_png(&format!("my photos/{split}/{class}/0.png"));
+        }
+    }
+    let config = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../templates/cifar-10/config.json"
+    );
+    let config: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
+    let flag = |key: &str| {
+        let values = config[key].as_array().unwrap().iter();
+        let values: Vec<String> = values.map(Value::to_string).collect();
+        format!(" --{key} {} ", values.join(","))
+    };
+    let (mean, std) = (flag("mean"), flag("std"));
+    let args = format!("expand {SIZE}{mean}{std}--steps 0 --batch 2 --out m");
+    let mut command = place.command(&args);
+    let output = command.args(["--data", "my photos"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let card = place.text("m/README.md");
+    for part in [" --data 'my photos' ", &mean, &std] {
+        assert!(card.contains(part), "no `{part}` in {card}");
     }
 }
 
@@ -103,4 +133,21 @@ fn wrong_names_are_told_what_to_do() {
         homeless.env_remove(name);
     }
     assert_fails(&homeless.output().unwrap(), 2, args, &["XDG_CACHE_HOME"]);
+}
+
+#[test]
+fn templates_are_unpacked_where_the_variable_says() {
+    let place = Place::new();
+    let mut list = place.command("templates");
+    list.env("WAVE_CACHE", place.path("mine"));
+    assert!(list.output().unwrap().status.success());
+    for name in ["cifar-10", "fashion-mnist"] {
+        let config = format!("mine/templates/{name}/config.json");
+        assert!(place.path(&config).is_file(), "{name}");
+    }
+    assert!(!place.path("cache").exists());
+    let args = "expand --depth 2 --width 64 --out o";
+    let mut without = place.command(args);
+    without.env("WAVE_CACHE", "");
+    assert_fails(&without.output().unwrap(), 2, args, &["set WAVE_CACHE"]);
 }

@@ -149,7 +149,8 @@ impl Place {
         command
             .current_dir(self.0.path())
             .args(args.split_whitespace())
-            .env("XDG_CACHE_HOME", self.path("cache"));
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env_remove("WAVE_CACHE");
         if !args.contains("--threads") {
             command.args(["--threads", "1"]);
         }

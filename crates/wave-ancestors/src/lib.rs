@@ -223,7 +223,8 @@ impl FrozenNetwork {
     /// Approximate number of values that a forward pass holds at a time, per image.
     pub fn floats(&self) -> f64 {
         let about = self.about();
-        let pixels = (about.channels * about.image_size * about.image_size) as f64;
+        let side = about.image_size as f64;
+        let pixels = about.channels as f64 * side * side;
         match self {
             FrozenNetwork::Levit(_) | FrozenNetwork::EfficientNet(_) => 8.0 * pixels,
             // Windows of 3 x 3 over 64 channels are unfolded at full resolution.
@@ -347,8 +348,9 @@ pub fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         stock::recognise,
     ] {
         if let Some(found) = recognise(known)? {
-            check_weights(known.weights, &found.parameters())?;
             let about = found.about();
+            check::sizes(&[("image_size", about.image_size)])?;
+            check_weights(known.weights, &found.parameters())?;
             agree(known, "num_classes", about.classes)?;
             agree(known, "in_chans", about.channels)?;
             return Ok(Some(found));

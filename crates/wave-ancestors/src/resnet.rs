@@ -265,8 +265,13 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         bottleneck,
         classes: known.rows("fc")?,
     };
-    let width = shape.about().width;
-    sizes(&[("channels", channels), ("stem", stem), ("width", width)])?;
+    sizes(&[("channels", channels), ("stem", stem)])?;
+    for &(_, within, after) in &shape.stages {
+        sizes(&[
+            ("channels within a block", within),
+            ("channels after a block", after),
+        ])?;
+    }
     if !shape.small {
         five_halvings(shape.image_size)?;
     }

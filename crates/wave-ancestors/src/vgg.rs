@@ -182,6 +182,9 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         convolutions,
     };
     sizes(&[("channels", channels), ("hidden", hidden), ("width", width)])?;
+    for (_, out, _) in &shape.convolutions {
+        sizes(&[("channels of a convolution", *out)])?;
+    }
     let halvings = shape.convolutions.iter().filter(|(.., p)| *p).count();
     if shape.image_size >> halvings.min(32) == 0 {
         return refuse_value(

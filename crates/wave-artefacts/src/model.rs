@@ -50,15 +50,11 @@ impl Model {
     /// # Errors
     /// Also if the description gives another number, or the model is not a transformer.
     pub fn read_with_heads(path: &Path, heads: Option<usize>, context: &Context) -> Result<Model> {
-        let mut path = &*locate::locate(path, context)?;
+        let path = &*locate::locate(path, context)?;
+        let path = wave_hub::model_directory(path);
         if path.is_file() {
-            let described = path.with_file_name("config.json").is_file();
-            if !(described && path.ends_with("model.safetensors")) {
-                let weights = wave_hub::read_weights(path)?;
-                return Model::from_parts(path, None, weights, heads);
-            }
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-            path = dir.unwrap_or(Path::new("."));
+            let weights = wave_hub::read_weights(path)?;
+            return Model::from_parts(path, None, weights, heads);
         }
         towers::refuse_open_clip(path)?;
         let model = match wave_hub::directory_kind(path)? {
@@ -343,7 +339,8 @@ impl Model {
         };
         let (depth, width) = self.network.size();
         let (t, classes) = (&self.transform, self.network.classes());
-        let in_timm = || wave_hub::card_timm("local-dir:DIR", t.channels, classes);
+        let named = !self.label_names.is_empty();
+        let in_timm = || wave_hub::card_timm("local-dir:DIR", t.channels, classes, named);
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => wave_hub::card_transformers(t.channels),
             (_, Network::Vit(_) | Network::Transformer(_)) => in_timm(),

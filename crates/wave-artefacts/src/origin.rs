@@ -26,7 +26,7 @@ pub fn of(source: &Path, provenance: &Value, context: &Context) -> Value {
     let name = locate::repository(source);
     let stated = locate::locate(source, context)
         .ok()
-        .and_then(|dir| wave_hub::stated_license(&dir));
+        .and_then(|path| wave_hub::stated_license(wave_hub::model_directory(&path)));
     let inherited = &provenance["origin"];
     if !provenance.is_null() && name.is_none() && stated.is_none() {
         return inherited.clone();

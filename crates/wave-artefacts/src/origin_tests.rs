@@ -61,6 +61,10 @@ fn an_origin_is_handed_on_and_the_cards_word_counts() {
     assert_eq!(here(dir, &made), stated);
     let own = json!({ "base_models": [], "licenses": ["cc-by-4.0"] });
     assert_eq!(here(dir, &Value::Null), own);
+    // The weights in the directory stand for it.
+    let weights = dir.join("model.safetensors");
+    std::fs::write(&weights, "").unwrap();
+    assert_eq!(here(&weights, &Value::Null), own);
     let joined = json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0", "mit"] });
     assert_eq!(both(&stated, &inherited), joined);
     assert_eq!(both(&Value::Null, &own), own);

@@ -424,5 +424,10 @@ pub fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
          python DIR/expand.py 6 {w} model\n```\n",
         w = a.width
     );
-    text + &wave_hub::card_timm("local-dir:model", a.channels, a.classes)
+    text + &wave_hub::card_timm(
+        "local-dir:model",
+        a.channels,
+        a.classes,
+        !config.label_names.is_empty(),
+    )
 }

@@ -422,7 +422,7 @@ impl Bench<'_> {
             depth: cell.depth,
             width: cell.width,
             seed: cell.seed,
-            epochs: resolved.epochs(data),
+            epochs: outcome.epochs,
             top1: outcome.scores.unwrap_or(before).top1, // there are tests
             start_top1: before.top1,
             lr: cell.lr,

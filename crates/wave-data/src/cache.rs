@@ -1,5 +1,6 @@
 //! Files that make opening a data set again faster. All of them may be deleted at any time.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -15,13 +16,18 @@ const VARIABLE: &str = "WAVE_CACHE";
 /// A file or directory changed less than this long before it was read may have changed again unnoticed.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`.
-pub(crate) fn directory() -> Option<PathBuf> {
-    if let Some(dir) = std::env::var_os(VARIABLE) {
+/// The directory of wave's cache: `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`; none if `WAVE_CACHE` is
+/// empty, or nothing is set.
+pub fn directory() -> Option<PathBuf> {
+    directory_of(std::env::var_os)
+}
+
+fn directory_of(var: impl Fn(&'static str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(dir) = var(VARIABLE) {
         return (!dir.is_empty()).then(|| dir.into());
     }
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = || Some(Path::new(&set("HOME")?).join(".cache"));
+    let set = |name| var(name).filter(|value| !value.is_empty());
+    let home = || Some(Path::new(&set("HOME").or_else(|| set("USERPROFILE"))?).join(".cache"));
     let caches = set("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
     Some(caches.join("wave"))
 }
@@ -80,4 +86,28 @@ pub(crate) fn write_atomically(
         let _ = fs::remove_file(&temporary);
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_told_by_the_environment() {
+        let check = |set: &[(&str, &str)], expected: Option<&str>| {
+            let var = |name: &'static str| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| OsString::from(value))
+            };
+            assert_eq!(directory_of(var), expected.map(PathBuf::from), "{set:?}");
+        };
+        let (home, windows) = (("HOME", "/h"), ("USERPROFILE", "/u"));
+        let xdg = ("XDG_CACHE_HOME", "/x");
+        check(&[], None);
+        check(&[home, windows], Some("/h/.cache/wave"));
+        check(&[("HOME", ""), windows], Some("/u/.cache/wave"));
+        check(&[home, xdg], Some("/x/wave"));
+        check(&[home, xdg, (VARIABLE, "/w")], Some("/w"));
+        check(&[home, xdg, (VARIABLE, "")], None);
+    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::decode::MAX_FILE_BYTES;
-use crate::listing::{TEST, is_part};
+use crate::listing::{Entries, TEST, is_part};
 use crate::source::{PassedOver, read_whole};
 use crate::{DataError, Dataset, Source, cache, labels, listing};
 
@@ -66,8 +66,9 @@ fn open_splits(dir: &Path, name: String, test_dir: Option<PathBuf>) -> Result<Da
             return Err(DataError::content(dir, problem));
         }
     }
+    let tables = [&train, &test].map(|part| part.as_ref()?.table.clone());
     let mut dataset = dataset(name, train, test);
-    dataset.passed_over.append(&beside(dir, &read)?);
+    dataset.passed_over.append(&beside(dir, &read, &tables)?);
     Ok(dataset)
 }
 
@@ -106,10 +107,13 @@ fn open_classes(dir: &Path) -> Result<Option<Folder>, DataError> {
         let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
         classes = with_images.into_iter().filter(|any| *any).count();
     }
-    if classes < 2 && labels::metadata(dir)?.is_none() {
-        return Ok(None);
+    if classes > 1 {
+        return part(dir, None);
     }
-    part(dir, None)
+    match labels::metadata(dir)? {
+        Some(table) => tabled(dir, &found, table, None).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// All images of a directory, unlabelled, if there are any.
@@ -127,28 +131,17 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
 /// the classes of the training split.
 fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
+    let table = match (&found.folders[..], train) {
+        ([], Some(_)) => labels::find(dir)?,
+        // A single folder is more likely a container than a class.
+        ([] | [_], _) => labels::metadata(dir)?,
+        _ => None,
+    };
+    if let Some(table) = table {
+        return tabled(dir, &found, table, train.map(|(train, _)| train)).map(Some);
+    }
     if found.folders.is_empty() {
-        let table = match train {
-            Some(_) => labels::find(dir)?,
-            None => labels::metadata(dir)?,
-        };
-        let Some(table) = table else {
-            return Ok(None);
-        };
-        let names = &found.images;
-        let known = train.map(|(train, _)| train.class_names.clone());
-        let (class_names, labels) = labels::read(&table, dir, names, known)?;
-        let own = table.file_name().and_then(|name| name.to_str());
-        let mut images = Folder {
-            class_names,
-            passed_over: found.strays(dir, &[own.unwrap_or_default()]),
-            ..Folder::default()
-        };
-        images.add(dir.to_owned(), names, labels)?;
-        if images.is_empty() {
-            return Err(DataError::content(dir, "holds no image"));
-        }
-        return Ok(Some(images));
+        return Ok(None);
     }
     if let Some((train, train_dir)) = train {
         same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
@@ -173,14 +166,44 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
     Ok(Some(images))
 }
 
-/// Files and folders in `dir` other than the splits that are read and the label tables.
-fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
-    // Next to class folders, a table that cannot be read is a stray file.
-    let table = |part: &&PathBuf| labels::find(part).ok().flatten();
-    let tables: Vec<PathBuf> = read.iter().filter_map(table).collect();
-    let tables = tables
-        .iter()
-        .filter_map(|table| table.file_name()?.to_str());
+/// The images in `dir` and the folders below it, whose labels are in `table`.
+fn tabled(
+    dir: &Path,
+    found: &Entries,
+    table: labels::Table,
+    train: Option<&Folder>,
+) -> Result<Folder, DataError> {
+    let own = table.file.file_name().and_then(|name| name.to_str());
+    let mut passed_over = found.strays(dir, &[own.unwrap_or_default()]);
+    let mut names = found.images.clone();
+    for folder in &found.folders {
+        let listed = listing::walk(&dir.join(folder))?;
+        names.extend(listed.names.iter().map(|name| format!("{folder}/{name}")));
+        passed_over.append(&listed.passed_over);
+    }
+    let known = train.map(|train| train.class_names.clone());
+    let (class_names, labels) = labels::read(&table, dir, &names, known)?;
+    let mut images = Folder {
+        class_names,
+        table: Some(table.file),
+        passed_over,
+        ..Folder::default()
+    };
+    images.add(dir.to_owned(), &names, labels)?;
+    match images.is_empty() {
+        true => Err(DataError::content(dir, "holds no image")),
+        false => Ok(images),
+    }
+}
+
+/// Files and folders in `dir` other than the splits and the label tables that are read.
+fn beside(
+    dir: &Path,
+    read: &[&PathBuf],
+    tables: &[Option<PathBuf>],
+) -> Result<PassedOver, DataError> {
+    let tables = tables.iter().flatten();
+    let tables = tables.filter_map(|table| table.strip_prefix(dir).ok()?.to_str());
     let found = listing::entries(dir)?;
     let mut passed_over = found.strays(dir, &tables.collect::<Vec<_>>());
     let others = found.folders.iter().chain(&found.images);
@@ -221,6 +244,8 @@ pub(crate) struct Folder {
     ends: Vec<u32>,
     labels: Vec<u32>,
     class_names: Vec<String>,
+    /// The table of the labels, if they are not folders.
+    table: Option<PathBuf>,
     passed_over: PassedOver,
 }
 

@@ -294,11 +294,61 @@ fn a_table_of_metadata_labels_images_without_folders() {
         assert_eq!([data.train.label(0), data.train.label(1)], [0, 1]);
         if file == "metadata.csv" {
             assert_eq!((data.test.len(), data.test.label(0)), (1, 1));
+            assert_eq!(data.passed_over.count, 0, "{}", data.passed_over);
         } else {
             // A test split without labels is ignored.
             assert!(data.unsplit);
             assert_eq!(data.passed_over.count, 1, "{}", data.passed_over);
         }
+    }
+}
+
+#[test]
+fn a_table_of_metadata_labels_the_images_of_one_folder_beside_it() {
+    for part in ["", "train/"] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["images/a.png", "images/more/b.png"] {
+            grey()
+                .save(at(dir.path(), &format!("{part}{name}")))
+                .unwrap();
+        }
+        let table = "file_name,label\nimages/a.png,dog\nimages/more/b.png,cat\n";
+        fs::write(dir.path().join(format!("{part}metadata.csv")), table).unwrap();
+        let data = open_at(&dir).unwrap();
+        assert_eq!(data.class_names, ["cat", "dog"], "{part}");
+        assert_eq!([data.train.label(0), data.train.label(1)], [1, 0]);
+        assert!(data.train.image(1).is_ok());
+        assert_eq!(data.passed_over.count, 0, "{}", data.passed_over);
+    }
+}
+
+#[test]
+fn a_table_of_metadata_labels_images_beside_folders_without_any() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.png", "more/b.png"] {
+        grey().save(at(dir.path(), name)).unwrap();
+    }
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    let table = "file_name,label\na.png,dog\nmore/b.png,cat\n";
+    fs::write(dir.path().join("metadata.csv"), table).unwrap();
+    let data = open_at(&dir).unwrap();
+    assert_eq!(data.class_names, ["cat", "dog"]);
+    assert_eq!([data.train.label(0), data.train.label(1)], [1, 0]);
+}
+
+#[test]
+fn tables_beside_class_folders_are_passed_over() {
+    let dir = sound("val");
+    let before = open_at(&dir).unwrap().passed_over.count;
+    let table = "file_name,label\n1.png,cat\n2.webp,dog\n";
+    for name in ["metadata.csv", "val.csv"] {
+        fs::write(dir.path().join(name), table).unwrap();
+    }
+    let passed_over = open_at(&dir).unwrap().passed_over;
+    assert_eq!(passed_over.count, before + 2);
+    let named = passed_over.to_string();
+    for name in ["metadata.csv", "val.csv"] {
+        assert!(named.contains(name), "{named}");
     }
 }
 

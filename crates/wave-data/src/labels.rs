@@ -48,23 +48,26 @@ pub fn label_files(part: &Path) -> Option<Vec<PathBuf>> {
 }
 
 /// The label file of the directory `part`, or metadata in it, if there is one.
-pub(crate) fn find(part: &Path) -> Result<Option<PathBuf>, DataError> {
+pub(crate) fn find(part: &Path) -> Result<Option<Table>, DataError> {
     let files = label_files(part).unwrap_or_default();
     match files.into_iter().find(|file| file.is_file()) {
         None => metadata(part),
-        found => Ok(found),
+        Some(file) => Table::read(&file, part).map(Some),
     }
 }
 
 /// The metadata in the directory `part`, or next to it, if they have labels. Captions alone are none; other metadata
 /// without a column of labels are an error, since images would silently lose theirs.
-pub(crate) fn metadata(part: &Path) -> Result<Option<PathBuf>, DataError> {
+pub(crate) fn metadata(part: &Path) -> Result<Option<Table>, DataError> {
     let name = part.file_name().unwrap_or_default().to_string_lossy();
     let above = part.parent().filter(|_| is_part(&name));
     let places = [Some(part), above].into_iter().flatten();
     for file in places.flat_map(|dir| METADATA.map(|file| dir.join(file))) {
-        if file.is_file() && Table::read(&file, part)?.labelled {
-            return Ok(Some(file));
+        if file.is_file() {
+            let table = Table::read(&file, part)?;
+            if table.labelled {
+                return Ok(Some(table));
+            }
         }
     }
     Ok(None)
@@ -74,14 +77,14 @@ fn is_metadata(file: &Path) -> bool {
     METADATA.iter().any(|name| file.ends_with(name))
 }
 
-/// The classes that a file gives to `names`, images of `part`, unless they are `known`, and the label of each.
+/// The classes that a table gives to `names`, images of `part`, unless they are `known`, and the label of each.
 pub(crate) fn read(
-    file: &Path,
+    table: &Table,
     part: &Path,
     names: &[String],
     known: Option<Vec<String>>,
 ) -> Result<(Vec<String>, Vec<u32>), DataError> {
-    let table = Table::read(file, part)?;
+    let file = &table.file;
     // One table may list the images of all splits.
     let beside = match file.parent() == Some(part) {
         true => Vec::new(),
@@ -113,7 +116,8 @@ fn other_splits(part: &Path) -> Result<Vec<String>, DataError> {
 
 /// The lines of a file, each with its class, by the name of the image without folders.
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
+    pub(crate) file: PathBuf,
     /// The folder of the images.
     part: String,
     rows: BTreeMap<String, Vec<(usize, String)>>,
@@ -132,6 +136,7 @@ impl Table {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
         let name = part.file_name().unwrap_or_default().to_string_lossy();
         let mut table = Table {
+            file: file.to_owned(),
             part: name.into_owned(),
             ..Table::default()
         };

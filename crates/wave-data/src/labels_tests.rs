@@ -9,7 +9,8 @@ fn labels(text: &str) -> Result<Vec<u32>, DataError> {
     let file = dir.path().join("val.csv");
     std::fs::write(&file, text).unwrap();
     let part = dir.path().join("val");
-    let (_, labels) = read(&file, &part, &names, Some(classes.to_vec()))?;
+    let table = Table::read(&file, &part)?;
+    let (_, labels) = read(&table, &part, &names, Some(classes.to_vec()))?;
     Ok(labels)
 }
 
@@ -65,4 +66,20 @@ fn classes_keep_their_spaces_and_quotes_hold_separators() {
     check(numbers, [1, 2, 0]);
     check(any_order, [1, 4, 1]);
     check(quotes, [2, 4, 1]);
+}
+
+#[test]
+fn a_table_is_read_once() {
+    for name in ["val.txt", "metadata.csv"] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(name);
+        std::fs::write(&file, "file_name,label\n0.png,Hund\n1.png,big\n").unwrap();
+        let part = dir.path().join("val");
+        let table = find(&part).unwrap().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let names = ["0.png", "1.png"].map(str::to_owned);
+        let (classes, labels) = read(&table, &part, &names, None).unwrap();
+        assert_eq!(classes, ["Hund", "big"]);
+        assert_eq!((table.file, labels), (file, vec![0, 1]));
+    }
 }

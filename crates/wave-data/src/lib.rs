@@ -72,6 +72,7 @@ pub use augment::mix::Mixing;
 pub use augment::rand_augment::RandAugment;
 pub use batch::{Batch, Mix};
 pub use broken::{BrokenImage, BrokenImages};
+pub use cache::directory as cache_directory;
 pub use check::{Report, check};
 pub use control::CONTROLS;
 pub use decode::decode;

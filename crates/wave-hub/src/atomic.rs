@@ -213,11 +213,6 @@ impl Staged {
         self.target.file_name()?.to_str()
     }
 
-    /// The temporary path of its content.
-    pub(crate) fn content(&self) -> &Path {
-        self.file.path()
-    }
-
     /// Renames the file to its final name. The directory still has to be synced.
     pub(crate) fn commit(self) -> Result<(), HubError> {
         match self.file.persist(&self.target) {
@@ -260,7 +255,7 @@ fn create_dir(dir: &Path) -> Result<(), HubError> {
 }
 
 /// The directory that holds `path`; `.` for a bare file name.
-fn parent_of(path: &Path) -> &Path {
+pub(crate) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -51,7 +51,7 @@ fn a_process_that_ends_leaves_no_temporary_file() {
     named.commit().unwrap();
     assert_eq!(names(root.path()).len(), 2);
     // Files that other tests write meanwhile are not to be removed here.
-    let known = staged.content().to_owned();
+    let known = staged.file.path().to_owned();
     assert!(temporary_files().contains(&known));
     assert!(!temporary_files().contains(&path));
     drop(staged);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::atomic::{Staged, sync_dir};
+use crate::atomic::{Staged, parent_of, sync_dir};
 use crate::digest::sha256_file;
 use crate::files::{about, is_absent, json_bytes, read_json};
 use crate::tensors::stage_weights;
@@ -90,6 +90,16 @@ impl fmt::Display for Kind {
             Kind::Templates => "a template directory",
             Kind::Delta => "a delta directory",
         })
+    }
+}
+
+/// The directory that a path to a model stands for: that of `model.safetensors` if a `config.json` is beside it, else
+/// the path itself.
+pub fn model_directory(path: &Path) -> &Path {
+    let is_weights = path.ends_with(MODEL_FILE) && path.is_file();
+    match is_weights && path.with_file_name(CONFIG_FILE).is_file() {
+        true => parent_of(path),
+        false => path,
     }
 }
 
@@ -177,8 +187,8 @@ pub(crate) fn write_artefact<C: Serialize>(
     let mut digests = BTreeMap::new();
     for (name, weights) in weights {
         let Some(weights) = weights else { continue };
-        let file = stage_weights(&dir.join(name), weights)?;
-        digests.insert(*name, sha256_file(file.content())?);
+        let (file, digest) = stage_weights(&dir.join(name), weights)?;
+        digests.insert(*name, digest);
         files.push(file);
     }
     files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
@@ -221,19 +231,20 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
 /// ([`read_scalers`](crate::read_scalers)).
 pub fn check_digests(dir: &Path) -> Result<(), HubError> {
     let mut names = WEIGHT_FILES.iter();
-    names.try_for_each(|name| check_digest(dir, name))
+    names.try_for_each(|name| check_digest(dir, name).map(drop))
 }
 
-/// Checks the file `name` in `dir`, if it exists, against the digest in the `config.json` next to it.
-pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
+/// Checks the file `name` in `dir`, if it exists, against the digest in the `config.json` next to it, and returns the
+/// digest if there is one.
+pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<Option<String>, HubError> {
     let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
     if !file.is_file() || !path.is_file() {
-        return Ok(());
+        return Ok(None);
     }
     let config: Value = read_json(&path)?;
     let digests = &config[DIGESTS];
     let expected = match (digests, digests.get(name)) {
-        (Value::Null, _) | (Value::Object(_), None) => return Ok(()),
+        (Value::Null, _) | (Value::Object(_), None) => return Ok(None),
         (Value::Object(_), Some(Value::String(digest))) => digest,
         _ => {
             let found = format!("`{DIGESTS}` is {digests}, expected file names and their SHA-256");
@@ -243,7 +254,7 @@ pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
     };
     let found = sha256_file(&file)?;
     if found == *expected {
-        return Ok(());
+        return Ok(Some(found));
     }
     let found = format!(
         "has the SHA-256 {found}, expected {expected} from the {CONFIG_FILE} beside it: it is \

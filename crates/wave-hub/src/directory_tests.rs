@@ -24,6 +24,41 @@ fn the_kind_of_a_directory_is_told_by_its_config() {
 }
 
 #[test]
+fn the_weights_beside_a_config_stand_for_their_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let (weights, other) = (
+        root.path().join(MODEL_FILE),
+        root.path().join("x.safetensors"),
+    );
+    for file in [&weights, &other] {
+        fs::write(file, "").unwrap();
+    }
+    assert_eq!(model_directory(&weights), weights);
+    fs::write(root.path().join(CONFIG_FILE), "{}").unwrap();
+    assert_eq!(model_directory(&weights), root.path());
+    assert_eq!(model_directory(&other), other);
+    assert_eq!(model_directory(root.path()), root.path());
+}
+
+#[test]
+fn a_digest_that_was_checked_is_returned() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join(MODEL_FILE);
+    fs::write(&file, "weights").unwrap();
+    let digest = sha256_file(&file).unwrap();
+    for (config, expected) in [
+        ("{}".to_owned(), None),
+        (
+            format!(r#"{{"digests": {{"{MODEL_FILE}": "{digest}"}}}}"#),
+            Some(digest),
+        ),
+    ] {
+        fs::write(root.path().join(CONFIG_FILE), config).unwrap();
+        assert_eq!(check_digest(root.path(), MODEL_FILE).unwrap(), expected);
+    }
+}
+
+#[test]
 fn a_directory_that_is_none_says_what_is_missing() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();

@@ -59,6 +59,7 @@ mod model;
 mod numbers;
 mod onnx;
 mod pickle;
+mod prefix;
 mod preprocessing;
 mod proto;
 mod scalers;
@@ -80,7 +81,8 @@ pub use card::{
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
-    ARTEFACT_FILES, Kind, PICTURE_FILE, TOKENIZER_FILE, UNREAD_FILES, check_digests, directory_kind,
+    ARTEFACT_FILES, Kind, PICTURE_FILE, TOKENIZER_FILE, UNREAD_FILES, check_digests,
+    directory_kind, model_directory,
 };
 pub use error::{Fault, HubError};
 pub use events::{EVENTS_FILE, EventWriter};
@@ -88,6 +90,7 @@ pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, PretrainedCfg, read_model, write_model};
 pub use numbers::{FLOOR, HALF_TO_EVEN};
+pub use prefix::on_hub;
 pub use preprocessing::{Preprocessing, Source, Told, read_preprocessing};
 pub use scalers::read_scalers;
 pub use table::{read_table, write_table};

@@ -10,7 +10,7 @@ use crate::directory::{SCALERS_FILE, check_digest};
 use crate::files::read_bytes;
 use crate::header;
 use crate::templates::PARTS;
-use crate::tensors::read_weights;
+use crate::tensors::{check_finite, loaded};
 use crate::versioned::{check_names, stranger};
 use crate::{HubError, Weights};
 
@@ -30,9 +30,9 @@ pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubErro
 
 /// The tensors of a file of scalers, (N, rows/t, cols/t), which are f32 even if the weights beside them are narrower.
 pub(crate) fn read_shaped(path: &Path) -> Result<Weights, HubError> {
-    let weights = read_weights(path)?;
     let bytes = read_bytes(path)?;
-    for (name, t) in header::parse(path, &bytes)?.tensors {
+    let parsed = header::parse(path, &bytes)?;
+    for (name, t) in &parsed.tensors {
         let (shape, dtype) = (t.shape(), t.dtype());
         if shape.len() != 3 || shape.contains(&0) || dtype != Dtype::F32 {
             let found = format!(
@@ -43,6 +43,8 @@ pub(crate) fn read_shaped(path: &Path) -> Result<Weights, HubError> {
             return Err(HubError::malformed(path, found, remedy));
         }
     }
+    let (weights, _) = loaded(path, parsed)?;
+    check_finite(path, &weights)?;
     Ok(weights)
 }
 

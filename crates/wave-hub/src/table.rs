@@ -35,7 +35,10 @@ pub fn write_table(
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.into(), hex(&hasher.finalize()));
     let header = header::build(&metadata, &order);
-    Staged::beside(path, |file| fill(path, &header, &order, file))?.commit_synced()
+    let staged = Staged::beside(path, |file| {
+        fill(path, &header, &order, |bytes| file.write_all(bytes))
+    });
+    staged?.commit_synced()
 }
 
 /// Reads what [`write_table`] wrote, and compares the checksum: each tensor in its own type, and the other metadata.

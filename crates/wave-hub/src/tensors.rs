@@ -3,16 +3,19 @@
 //! f64 or an integer tensor in a weight file is a mistake that is cheaper to report here than in a matrix product.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::{self, Dtype};
+use sha2::{Digest, Sha256};
 
 use crate::atomic::Staged;
+use crate::digest::hex;
 use crate::element::{is_step_count, type_in_memory};
 use crate::files::read_bytes;
-use crate::header::{self, METADATA};
+use crate::header::{self, METADATA, Parsed};
 use crate::{HubError, Weights, pickle};
 
 /// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
@@ -22,7 +25,14 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
         return Ok((pickle::read(path)?, BTreeMap::new()));
     }
     let bytes = read_bytes(path)?;
-    let parsed = header::parse(path, &bytes)?;
+    loaded(path, header::parse(path, &bytes)?)
+}
+
+/// The tensors and the metadata of a parsed file.
+pub(crate) fn loaded(
+    path: &Path,
+    parsed: Parsed,
+) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
         let kept = type_in_memory(path, &name, view.dtype(), view.shape())?;
@@ -35,7 +45,12 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
 /// [`read_tensors`] of a model or templates, without NaN or infinity.
 pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
     let (weights, _) = read_tensors(path)?;
-    for (name, tensor) in &weights {
+    check_finite(path, &weights)?;
+    Ok(weights)
+}
+
+pub(crate) fn check_finite(path: &Path, weights: &Weights) -> Result<(), HubError> {
+    for (name, tensor) in weights {
         let odd = not_finite(tensor).map_err(HubError::tensor(path, name))?;
         if odd > 0 {
             let n = tensor.elem_count();
@@ -46,7 +61,7 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
             ));
         }
     }
-    Ok(weights)
+    Ok(())
 }
 
 /// The number of values of an f32 tensor that are NaN or infinite; 0 for other element types.
@@ -68,24 +83,34 @@ pub fn write_tensors(
     weights: &Weights,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), HubError> {
-    stage(path, weights, metadata)?.commit_synced()
+    stage(path, weights, metadata, |_| ())?.commit_synced()
 }
 
-/// [`write_tensors`] of weights, with the metadata that PyTorch's tools expect, up to the rename.
-pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<Staged, HubError> {
+/// [`write_tensors`] of weights, with the metadata that PyTorch's tools expect, up to the rename. Returns the SHA-256
+/// of the file too.
+pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<(Staged, String), HubError> {
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    stage(path, weights, &metadata)
+    let mut hasher = Sha256::new();
+    let file = stage(path, weights, &metadata, |bytes| hasher.update(bytes))?;
+    Ok((file, hex(&hasher.finalize())))
 }
 
+/// Stages a file, and shows its bytes to `see`.
 fn stage(
     path: &Path,
     weights: &Weights,
     metadata: &BTreeMap<String, String>,
+    mut see: impl FnMut(&[u8]),
 ) -> Result<Staged, HubError> {
     check_writable(path, weights)?;
     let order = ordered(weights);
     let header = header::build(metadata, &order);
-    Staged::new(path, |file| fill(path, &header, &order, file))
+    Staged::new(path, |file| {
+        fill(path, &header, &order, |bytes| {
+            see(bytes);
+            file.write_all(bytes)
+        })
+    })
 }
 
 /// The tensors in the order of their data.
@@ -100,9 +125,9 @@ pub(crate) fn fill(
     path: &Path,
     header: &[u8],
     order: &[(&String, &Tensor)],
-    file: &mut dyn std::io::Write,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<(), HubError> {
-    let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(HubError::io("write", path));
+    let mut put = |bytes: &[u8]| write(bytes).map_err(HubError::io("write", path));
     put(header)?;
     for (name, tensor) in order {
         put(&raw(tensor).map_err(HubError::tensor(path, name))?)?;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use statistics::{LayerStatistics, off_diagonal};
 use wave_models::Weights;
+use wave_models::check::sizes;
 use wave_run::settings::Duration;
 use wave_run::train::Defaults;
 
@@ -55,6 +56,7 @@ pub struct Settings {
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let training = &settings.training;
     let networks = settings.networks.unwrap_or(500);
+    sizes(&[("networks", networks)])?; // before a batch that is as many times as large
     let data = training.open(networks, BATCH, run)?;
     let shape = PopulationShape {
         networks,

@@ -10,7 +10,7 @@ use toml::Table;
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::plot::{self, Chart, Series, Unit};
-use wave_run::recipe::{merge, narrow, to_table};
+use wave_run::recipe::{means_nothing, merge, narrow, to_table};
 use wave_run::run_dir::Options;
 use wave_run::settings::{Optimisation, Training};
 use wave_run::train::{
@@ -118,6 +118,27 @@ where
     merge(&mut all, &to_table(flags)?);
     wave_run::settings::check(&all)?;
     narrow(&all, "this paper")
+}
+
+/// Keys, each with the values of another setting to which it applies.
+pub(crate) type Keys = [(&'static str, &'static [&'static str])];
+
+/// Refuses settings with a key that does not apply to their value of `choice`, by default `usual`.
+pub(crate) fn check_keys(
+    settings: &impl Serialize,
+    keys: &Keys,
+    choice: &str,
+    usual: &str,
+) -> Result<()> {
+    let given = to_table(settings)?;
+    let value = given.get(choice).and_then(toml::Value::as_str);
+    let value = value.unwrap_or(usual);
+    for (key, values) in keys {
+        if given.contains_key(*key) && !values.contains(&value) {
+            return Err(means_nothing(key, &format!("--{choice} {value}")));
+        }
+    }
+    Ok(())
 }
 
 /// The settings of a training on its data.

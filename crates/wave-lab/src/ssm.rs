@@ -5,7 +5,7 @@ pub mod network;
 pub mod start;
 pub mod task;
 
-use crate::run::{Network, Run, count, panel, resolved};
+use crate::run::{Keys, Network, Run, check_keys, count, panel, resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use clap::{Args, ValueEnum as _};
@@ -16,6 +16,7 @@ use start::{Change, Method};
 use std::path::Path;
 use task::{Task, TaskKind, TaskLoader, TokenBatch};
 use wave_models::Weights;
+use wave_models::check::sizes;
 use wave_run::error::request;
 use wave_run::settings::{Duration, Optimisation};
 use wave_run::train::Defaults;
@@ -38,6 +39,19 @@ const TEST_BATCH: usize = 32;
 
 /// Test lengths, as multiples of the longest training length, where the task has sequences that long.
 const FACTORS: [usize; 3] = [1, 2, 4];
+
+/// Keys that apply to some architectures.
+const OF_ARCH: &Keys = &[
+    ("heads", &["mamba2", "attention", "transformer"]),
+    ("state", &["mamba2", "mamba", "linear-attention"]),
+    ("parts", &["mamba2", "mamba"]),
+];
+
+/// Keys that apply to some methods.
+const OF_METHOD: &Keys = &[
+    ("parts", &["mimetic"]),
+    ("donor_layer", &["pretrained-layer"]),
+];
 
 /// The settings of a sequence network and its training.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -164,6 +178,7 @@ fn draw_maps(shape: &SequenceShape, task: &Task, weights: &Weights, run: &Run) -
 fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
     let (depth, width) = (settings.depth.unwrap_or(2), settings.width.unwrap_or(64));
     let arch = settings.arch.as_deref().unwrap_or("mamba2");
+    sizes(&[("depth", depth)])?; // every layer is listed in the shape
     let mut shape = match Mixer::from_str(arch, false) {
         _ if arch == "transformer" => SequenceShape::transformer(task.vocabulary(), depth, width),
         Ok(mixer) => SequenceShape::new(task.vocabulary(), depth, width, mixer),
@@ -173,6 +188,8 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
             )));
         }
     };
+    check_keys(settings, OF_ARCH, "arch", arch)?;
+    check_keys(settings, OF_METHOD, "method", "mimetic")?;
     shape.state = settings.state.unwrap_or(shape.state);
     let heads = match shape.mixers.first() {
         Some(Mixer::Attention) => &mut shape.attention_heads,

@@ -56,7 +56,8 @@ fn a_mimetic_start_learns_to_copy_sooner() {
     place.json(&format!("ssm r.toml {from} --out student"));
     place.write("text.txt", &"the cat sees a dog. ".repeat(40));
     let text = "--arch transformer --width 16 --heads 2 --data text:text.txt,length=12 --steps 3";
-    let found = place.json(&format!("ssm r.toml {text} --out text"));
+    place.write("t.toml", training);
+    let found = place.json(&format!("ssm t.toml {text} --out text"));
     assert!(found["lengths"][0]["bits_per_character"].is_number());
 }
 
@@ -113,12 +114,80 @@ fn learned_starts_are_tested_and_the_same_every_time() {
     place.json("dimaml r.toml --test-seeds 0 --out again");
     let weights = |dir: &str| place.bytes(&format!("{dir}/model.safetensors"));
     assert!(weights("again") == weights("normal"));
+    place.write(
+        "s.toml",
+        &LEARNED.replace("conv_widths = [2, 3]\nlatent = 4\n", ""),
+    );
     let one = "--inner-lr 0.01 --test-seeds 0 --width 6 --depth 1";
     let fixup = "--optimiser nesterov --gradient reptile";
     let tokens = "--data copy:length=3,symbols=3 --test-data sort:length=3,symbols=5";
     for (arch, args) in [("fixup", fixup), ("lstm", tokens)] {
         let args = format!("--arch {arch} {one} {args}");
-        place.json(&format!("dimaml r.toml {args} --out {arch}"));
+        place.json(&format!("dimaml s.toml {args} --out {arch}"));
+    }
+}
+
+#[test]
+fn settings_that_mean_nothing_are_refused() {
+    let place = Place::new();
+    place.write("r.toml", "");
+    for (args, why) in [
+        (
+            "ssm --data copy --arch mamba --heads 2",
+            "--heads does not apply to --arch mamba",
+        ),
+        (
+            "ssm --data copy --arch linear-attention --heads 2",
+            "--heads does not apply",
+        ),
+        (
+            "ssm --data copy --arch attention --state 4",
+            "--state does not apply",
+        ),
+        (
+            "ssm --data copy --arch transformer --parts state",
+            "--parts does not apply",
+        ),
+        (
+            "ssm --data copy --method default --parts state",
+            "--parts does not apply to --method default",
+        ),
+        (
+            "ssm --data copy --donor-layer 1",
+            "--donor-layer does not apply to --method mimetic",
+        ),
+        (
+            "ssm --data copy --depth 1000000000000000000",
+            "depth is 1000000000000000000",
+        ),
+        (
+            "dimaml --data shapes --arch fixup --latent 3",
+            "--latent does not apply to --arch fixup",
+        ),
+        (
+            "dimaml --data copy --arch lstm --conv-widths 2",
+            "--conv-widths does not apply",
+        ),
+        (
+            "dimaml --data copy --arch lstm --stages 2",
+            "--stages does not apply",
+        ),
+        (
+            "dimaml --data shapes --width 4",
+            "--width does not apply to --arch autoencoder",
+        ),
+        ("dimaml --data shapes --depth 4", "--depth does not apply"),
+        ("population --data shapes --networks 0", "networks is 0"),
+        (
+            "population --data shapes --networks 1000000000000000000",
+            "networks is 1000000000000000000",
+        ),
+    ] {
+        let (paper, flags) = args.split_once(' ').unwrap();
+        let done = place.run(&format!("{paper} r.toml {flags}"));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{args}: {said}");
+        assert!(said.contains(why), "{args}: {said}");
     }
 }
 

@@ -1,8 +1,10 @@
-use crate::Network;
 use crate::testing::{self, assert_close};
+use crate::{About, FrozenNetwork, Network};
 use candle_core::{Device, Tensor};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use wave_ancestors::resnet::ResNetShape;
+use wave_ancestors::vgg::VggShape;
 
 /// A case of `make_families.py`.
 struct Case {
@@ -130,6 +132,68 @@ fn transformers_give_timms_outputs() {
         ("a DeiT III", &["deit3"]),
         ("a variant of the vision transformer", &variants),
     ]);
+}
+
+#[test]
+fn absurd_images_are_refused() {
+    let cases = cases();
+    for case in ["vgg", "resnet18_small", "efficientvit_m0"] {
+        let of = &cases[case];
+        let weights = testing::weights(&of.parameters);
+        let found = Network::recognise(&of.name, &of.args, Some(1 << 21), &weights);
+        let error = found.expect_err(case).to_string();
+        let part = "image_size is 2097152; it must be at most 1048576";
+        assert!(error.contains(part), "{case}: {error}");
+    }
+    // The memory of a network in another library is not bounded by its weights.
+    let foreign = FrozenNetwork::Foreign(About {
+        family: "a network",
+        depth: 1,
+        width: 1,
+        channels: 3,
+        image_size: 1 << 32,
+        classes: 1,
+    });
+    assert_eq!(foreign.floats(), 192.0 * 2f64.powi(64));
+}
+
+#[test]
+fn layers_without_channels_are_refused() {
+    let vgg = VggShape {
+        image_size: 16,
+        channels: 3,
+        convolutions: vec![(0, 0, true), (3, 8, true)],
+        norms: false,
+        head: (6, 5),
+        classes: 2,
+    };
+    let resnet = |within, after| ResNetShape {
+        image_size: 32,
+        channels: 3,
+        stem: 4,
+        small: true,
+        stages: vec![(1, within, after), (1, 4, 4), (1, 4, 4), (1, 4, 4)],
+        bottleneck: false,
+        classes: 2,
+    };
+    for (name, parameters, part) in [
+        ("vgg11", vgg.parameters(), "channels of a convolution is 0"),
+        (
+            "resnet18",
+            resnet(0, 4).parameters(),
+            "channels within a block is 0",
+        ),
+        (
+            "resnet18",
+            resnet(4, 0).parameters(),
+            "channels after a block is 0",
+        ),
+    ] {
+        let weights = testing::weights(&parameters);
+        let found = Network::recognise(name, &Map::new(), Some(32), &weights);
+        let error = found.expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]

@@ -250,6 +250,61 @@ fn every_hidden_size_is_the_product_of_its_ratio() {
 }
 
 #[test]
+fn sizes_whose_products_would_overflow_are_refused() {
+    let most = 1 << 20;
+    let refused = |change: fn(&mut VitShape), part: &str| {
+        let mut shape = vit();
+        change(&mut shape);
+        let error = shape.validate().unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    refused(
+        |s| (s.image_size, s.patch) = (1 << 20, 1 << 11),
+        "image_size^2 x channels is",
+    );
+    refused(
+        |s| (s.image_size, s.patch) = (1 << 15, 1),
+        "tokens is 1073741825; it must be at most 1048576",
+    );
+    refused(
+        |s| (s.image_size, s.depth) = (4096, 1 << 20),
+        "tokens x width x depth is",
+    );
+    refused(
+        |s| (s.width, s.depth) = (3072, 1 << 20),
+        "width^2 x depth is 9895604649984; it must be at most 1099511627776",
+    );
+    refused(
+        |s| (s.mlp_ratio, s.depth) = (40_000.0, 1 << 20),
+        "mlp_ratio x width^2 x depth is",
+    );
+    // ViT-22B, and a shape at three limits, are only large.
+    let large = VitShape {
+        image_size: 224,
+        patch: 14,
+        depth: 48,
+        width: 6144,
+        heads: 48,
+        ..vit()
+    };
+    let limits = VitShape {
+        image_size: 1 << 10,
+        patch: 1,
+        depth: 1 << 10,
+        width: 1 << 10,
+        heads: 1,
+        mlp_ratio: 1024.0,
+        class_token: false,
+        ..vit()
+    };
+    for shape in [large, limits] {
+        shape.validate().unwrap();
+        let (weights, work) = (shape.parameter_count(), shape.multiply_adds());
+        assert!(work > weights && weights > most, "{weights}, {work}");
+    }
+}
+
+#[test]
 fn a_rounded_mlp_ratio_agrees_with_its_hidden_channels() {
     // timm: int(56 * 2.7) = 151 hidden channels, not 151.2.
     let of_vit = Network::Vit(VitShape {

@@ -13,7 +13,7 @@
 //! stacked (`blocks.attn.qkv.weight`, with the depth as leading dimension), as all blocks are computed in one
 //! call. [`stack`] and [`unstack`] convert.
 
-use crate::check::{affine, count, dims, divides, refuse_value, sizes};
+use crate::check::{affine, at_most, count, dims, divides, products, refuse_value, sizes};
 use crate::fold::{Affine, get};
 use crate::{Checked, Weights};
 use candle_core::{Result, Tensor};
@@ -25,6 +25,10 @@ pub use crate::check::check_weights;
 
 /// Epsilon of layer norms in timm, and so in all published ViTs and DeiTs.
 pub const LAYER_NORM_EPS: f64 = 1e-6;
+
+/// The maximum number of values of one kind over all blocks: more than any memory holds, few enough that the
+/// multiply-adds fit into 64 bits.
+const MOST_VALUES: usize = 1 << 40;
 
 /// The tensors of a block, in the argument order of [`wave_ops::blocks()`].
 pub const BLOCK_TENSORS: [&str; 12] = [
@@ -184,7 +188,19 @@ impl VitShape {
             return refuse_value("norm_eps", self.norm_eps, "a number between 0 and 1");
         }
         divides("patch", self.patch, "image_size", self.image_size)?;
-        divides("heads", self.heads, "width", self.width)
+        divides("heads", self.heads, "width", self.width)?;
+        let (n, d, hidden) = (self.tokens(), self.width, self.hidden());
+        let (depth, side) = (self.depth, self.image_size);
+        sizes(&[("tokens", n)])?;
+        products(&[("image_size^2 x channels", &[side, side, self.channels])])?;
+        for (name, values) in [
+            ("tokens x width x depth", n * d * depth),
+            ("width^2 x depth", d * d * depth),
+            ("mlp_ratio x width^2 x depth", hidden * d * depth),
+        ] {
+            at_most(name, values, MOST_VALUES)?;
+        }
+        Ok(())
     }
 
     /// Names and shapes of all weights, as in timm.

@@ -96,16 +96,22 @@ impl Checkpoints {
             .any(|name| self.dir.join(name).exists())
     }
 
-    /// Reads the latest intact state, if any, to resume from it.
+    /// Reads the latest intact state, if any, to resume from it. The previous state replaces a damaged latest one, so
+    /// that the next write keeps it. For the process that holds the lock of the run.
     ///
     /// # Errors
-    /// If there are states and all are damaged.
+    /// If there are states and all are damaged, or a damaged one cannot be replaced.
     pub fn find(&self) -> Result<Option<Found>> {
         let mut broken: Option<HubError> = None;
-        let paths = [LATEST, BEFORE].map(|name| self.dir.join(name));
+        let latest = self.dir.join(LATEST);
+        let paths = [latest.clone(), self.dir.join(BEFORE)];
         for path in paths.into_iter().filter(|path| path.exists()) {
             match read_whole(&path) {
                 Ok((weights, about)) => {
+                    if broken.is_some() {
+                        fs::rename(&path, &latest)
+                            .with_context(|| format!("cannot replace {}", latest.display()))?;
+                    }
                     return Ok(Some(Found {
                         weights,
                         about,

@@ -45,18 +45,40 @@ fn step(dir: &Path) -> Result<(u64, Option<String>)> {
 fn any_wrong_bit_makes_the_state_before_stand_in() {
     let dir = saved();
     assert_eq!(step(dir.path()).unwrap(), (2, None));
-    let latest = dir.path().join(LATEST);
-    let whole = fs::read(&latest).unwrap();
+    let [latest, before] = [LATEST, BEFORE].map(|name| dir.path().join(name));
+    let [whole, previous] = [&latest, &before].map(|path| fs::read(path).unwrap());
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         // Not overwritten in place: both names may belong to one file.
         fs::remove_file(&latest).unwrap();
         fs::write(&latest, bytes).unwrap();
+        fs::write(&before, &previous).unwrap();
         let (step, broken) = step(dir.path()).unwrap();
         assert_eq!(step, 1, "byte {at}");
         assert!(broken.unwrap().contains(LATEST), "byte {at}");
     }
+}
+
+/// The next write keeps the state that a run resumed from, even if that write fails.
+#[test]
+fn a_damaged_state_is_not_kept_in_the_place_of_a_whole_one() {
+    let dir = saved();
+    let latest = dir.path().join(LATEST);
+    fs::remove_file(&latest).unwrap();
+    fs::write(&latest, "damaged").unwrap();
+    let (resumed, broken) = step(dir.path()).unwrap();
+    assert!(resumed == 1 && broken.is_some(), "{resumed}: {broken:?}");
+    assert_eq!(step(dir.path()).unwrap(), (1, None));
+
+    let values = variables(3.0);
+    let mut state = State::new(&values, true).unwrap();
+    state.step = 3;
+    let mut checkpoints = Checkpoints::new(dir.path(), about());
+    assert!(checkpoints.save(&state, &values, true).unwrap());
+    fs::write(&latest, "damaged").unwrap();
+    let (resumed, broken) = step(dir.path()).unwrap();
+    assert!(resumed == 1 && broken.is_some(), "{resumed}: {broken:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Forecasts before work begins: memory of a step, sizes on disk, time.
+//! Forecasts before work begins: memory of a step, and sizes on disk.
 
 use crate::context::Context;
 use crate::error::request;
@@ -49,11 +49,11 @@ pub struct Memory {
 impl Memory {
     /// Memory to train a network's own weights.
     pub fn of_network(network: &Network, mode: Mode) -> Memory {
-        let values = values(network);
         let (channels, side) = network.input();
+        let pixels = channels.saturating_mul(side).saturating_mul(side);
         Memory {
-            fixed: PROGRAM + COPIES * FLOAT * values as u64,
-            loaded: BATCHES_AHEAD * FLOAT * (channels * side * side) as u64,
+            fixed: floats(COPIES, values(network)).saturating_add(PROGRAM),
+            loaded: floats(BATCHES_AHEAD, pixels),
             image: network::of_step(network, mode),
             tested: of_forward(network),
         }
@@ -61,10 +61,20 @@ impl Memory {
 
     /// Memory to train `values` numbers that compose a transformer's weights.
     pub fn of_composed(shape: &VitShape, mode: Mode, values: usize) -> Memory {
-        let composed = shape.parameter_count() as u64;
+        let composed = floats(COMPOSED, shape.parameter_count()).saturating_add(PROGRAM);
         Memory {
-            fixed: PROGRAM + COPIES * FLOAT * values as u64 + COMPOSED * FLOAT * composed,
+            fixed: floats(COPIES, values).saturating_add(composed),
             ..Memory::of_network(&Network::Vit(shape.clone()), mode)
+        }
+    }
+
+    /// Memory to make a network and run it on whole batches.
+    pub fn of_passes(network: &Network) -> Memory {
+        Memory {
+            fixed: floats(MADE, values(network)).saturating_add(PROGRAM),
+            loaded: 0,
+            image: of_forward(network),
+            tested: 0,
         }
     }
 
@@ -72,7 +82,7 @@ impl Memory {
     pub fn beside(self, ancestor: &Network) -> Memory {
         let shown = of_forward(ancestor);
         Memory {
-            image: self.image + shown,
+            image: self.image.saturating_add(shown),
             tested: self.tested.max(shown),
             ..self
         }
@@ -87,6 +97,11 @@ impl Memory {
             .saturating_add(loaded)
             .saturating_add(step.max(tests))
     }
+}
+
+/// Bytes of some copies of `n` numbers.
+fn floats(copies: u64, n: usize) -> u64 {
+    (copies * FLOAT).saturating_mul(n as u64)
 }
 
 fn values(network: &Network) -> usize {
@@ -236,7 +251,7 @@ fn free(context: &Context) -> Option<u64> {
 /// Refuses to create a network whose weights need more memory than is free, naming both sizes.
 pub fn check_network(network: &Network) -> Result<()> {
     let values = values(network);
-    let needed = PROGRAM + (MADE * FLOAT).saturating_mul(values as u64);
+    let needed = Memory::of_passes(network).fixed;
     let (depth, width) = network.size();
     refuse_beyond(needed, |free| {
         format!(
@@ -265,7 +280,7 @@ pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
     let pixels = shape.channels * shape.image_size * shape.image_size;
     let tokens = shape.tokens() * shape.width;
     let each = FLOAT * (2 * pixels).max(pixels + 6 * tokens) as u64;
-    let needed = PROGRAM + each.saturating_mul(images as u64);
+    let needed = each.saturating_mul(images as u64).saturating_add(PROGRAM);
     refuse_beyond(needed, |free| {
         format!(
             "{images} images at once need about {}, but {} is free; give --train-limit {}",
@@ -283,16 +298,6 @@ pub fn bytes(n: f64) -> String {
     let value = n / 1e3f64.powi(power as i32);
     let digits = 2usize.saturating_sub(value.max(1.0).log10() as usize);
     format!("{value:.digits$} {}", units[power])
-}
-
-/// A time, in a suitable unit.
-pub fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} hours", s / 3600.0),
-        s => format!("{:.1} days", s / 86_400.0),
-    }
 }
 
 /// A line on the disk space of saved states, each of the values, two moments, and averages if kept.

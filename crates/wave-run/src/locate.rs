@@ -20,13 +20,9 @@ pub fn config(path: &Path, context: &Context) -> Result<Value> {
     Ok(wave_hub::read_json(&file).unwrap_or(Value::Null))
 }
 
-/// Prefixes of names on a hub: ours, and timm's.
-const PREFIXES: [&str; 2] = ["hf:", "hf-hub:"];
-
 /// The rest of a name on a hub, `OWNER/NAME[@REV]`; `None` for a local path.
 pub fn on_hub(path: &Path) -> Option<&str> {
-    let text = path.to_str()?;
-    PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix))
+    wave_hub::on_hub(path.to_str()?)
 }
 
 /// The repository of a name on a hub, `OWNER/NAME`; `None` for a local path.
@@ -99,4 +95,18 @@ fn cached(_: &str) -> Result<Option<PathBuf>> {
 #[cfg(not(feature = "hub"))]
 pub fn absent() -> anyhow::Error {
     crate::error::request("this build has no hub support: build it with `--features hub`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_on_a_hub_has_one_prefix() {
+        let name = |text: &'static str| on_hub(Path::new(text));
+        assert_eq!(name("hf:o/n@v1"), Some("o/n@v1"));
+        assert_eq!(name("hf-hub:o/n"), Some("o/n"));
+        assert_eq!(name("hf:hf:o/n"), None);
+        assert_eq!(repository(Path::new("hf:o/n@v1")), Some("o/n".to_owned()));
+    }
 }

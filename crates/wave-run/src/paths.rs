@@ -11,6 +11,16 @@ pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// A path as a word of a command that a shell reads, in quotes where it needs them.
+pub fn word(path: &Path) -> String {
+    let text = text(path);
+    let plain = |c: char| c.is_alphanumeric() || "/._-:+@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// `path` with `suffix` appended to its name. Dots in a name do not start an extension: `my.v1` and `my.v2` with the
 /// same suffix stay different.
 pub fn appended(path: &Path, suffix: &str) -> PathBuf {

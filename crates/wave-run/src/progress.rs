@@ -233,12 +233,13 @@ pub struct Report {
 /// The bars of this process, so that concurrent bars have separate lines.
 static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
-/// A duration in seconds, minutes or hours.
-fn minutes(seconds: f64) -> String {
+/// A time, in a suitable unit.
+pub fn duration(seconds: f64) -> String {
     match seconds {
-        s if s < 100.0 => format!("{s:.0} s"),
-        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} hours", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
     }
 }
 
@@ -288,7 +289,7 @@ impl Report {
         let left = match share > before {
             true => {
                 let steps = began.elapsed().as_secs_f64() - self.whole.passes - passes.spent;
-                minutes(steps.max(0.0) * (1.0 - share) / (share - before) + passes.ahead)
+                duration(steps.max(0.0) * (1.0 - share) / (share - before) + passes.ahead)
             }
             false => "?".into(),
         };

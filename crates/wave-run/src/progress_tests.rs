@@ -87,6 +87,22 @@ fn passes_are_told_apart() {
 }
 
 #[test]
+fn the_time_left_is_in_the_units_of_a_plan() {
+    let told = told(|| {
+        let mut report = Report::new("part", 0, 2, Verbosity::Normal);
+        let ahead = Passes {
+            spent: 0.0,
+            ahead: 9000.0,
+        };
+        report.step_of(0, 0.0, ahead, 1, "");
+        report.step_of(2, 0.5, ahead, 1, "");
+    });
+    assert!(told[0].starts_with("2.5 hours left"), "{told:?}");
+    let times = [0.4, 119.0, 600.0, 432_000.0].map(duration);
+    assert_eq!(times, ["0 s", "119 s", "10 minutes", "5.0 days"]);
+}
+
+#[test]
 fn files_that_begin_again_are_counted_once() {
     let transfers = Transfers::default();
     for (file, done) in [("b", 10), ("b", 10), ("b", 3), ("a", 10), ("b", 10)] {

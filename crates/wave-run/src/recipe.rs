@@ -4,7 +4,7 @@ use crate::error::request;
 use crate::hint::did_you_mean;
 use crate::settings;
 pub use crate::settings::to_table;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ const TABLES: [&str; 7] = [
 ];
 
 /// Top-level keys: a name, and keys that every stage inherits.
-const COMMON: [&str; 9] = [
+pub const COMMON: [&str; 9] = [
     "name",
     "data",
     "train_limit",
@@ -156,6 +156,11 @@ impl Recipe {
         own.cloned().unwrap_or_default()
     }
 
+    /// [`Recipe::table_of`] without aliases.
+    fn own(&self, table: &str) -> Result<Table> {
+        without_alias(self.table_of(table)).with_context(|| format!("{}, [{table}]", self.whose))
+    }
+
     /// For a recipe of overrides only, beside the flags of a command that runs one stage.
     ///
     /// # Errors
@@ -170,7 +175,7 @@ impl Recipe {
         }
         let mut given = self.table.clone();
         given.remove(table);
-        merge(&mut given, &self.table_of(table));
+        merge(&mut given, &self.own(table)?);
         match common_key(&given, flags) {
             None => Ok(()),
             Some(key) => Err(request(format!(
@@ -211,17 +216,26 @@ impl Recipe {
                 merged.insert((*key).into(), value.clone());
             }
         }
-        merge(&mut merged, &self.table_of(table));
+        merge(&mut merged, &self.own(table)?);
         if let Some(over) = over {
-            merge(&mut merged, over);
-        }
-        // An alias.
-        if let Some(value) = merged.remove("max_flops") {
-            merged.entry("max_macs").or_insert(value);
+            merge(&mut merged, &without_alias(over.clone())?);
         }
         // Stages that do not train ignore common keys that they lack.
         let whose = format!("{}, [{table}]", self.whose);
         parse(&merged, table, &whose, &COMMON)
+    }
+}
+
+/// Gives the value of `max_flops` the key that it is an alias of.
+fn without_alias(mut given: Table) -> Result<Table> {
+    let Some(value) = given.remove("max_flops") else {
+        return Ok(given);
+    };
+    match given.insert("max_macs".into(), value) {
+        None => Ok(given),
+        Some(_) => Err(request(
+            "max_flops and max_macs are two names of one limit, but both are given; remove one",
+        )),
     }
 }
 

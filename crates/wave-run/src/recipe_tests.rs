@@ -1,5 +1,5 @@
 use super::*;
-use crate::settings::{Condense, Finetune};
+use crate::settings::{Condense, Expand, Finetune};
 
 fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
     let dir = tempfile::tempdir().unwrap();
@@ -36,6 +36,35 @@ fn a_duration_replaces_one_of_either_kind() {
     let got: Finetune = r.stage("finetune", Some(&both)).unwrap();
     let got = got.training.optimisation;
     assert_eq!((got.epochs, got.steps), (Some(3.0), None));
+}
+
+#[test]
+fn a_limit_has_one_of_its_names() {
+    let most = |text: &str, over: &str| {
+        let over: Table = over.parse().unwrap();
+        let settings = recipe(text, &[]).and_then(|r| r.stage::<Expand>("expand", Some(&over)));
+        settings.map(|settings| settings.max_macs.unwrap())
+    };
+    let alias = "[expand]\nmax_flops = '1G'";
+    assert_eq!(most(alias, "").unwrap(), "1G");
+    assert_eq!(most(alias, "max_macs = '2G'").unwrap(), "2G");
+    let other = "[expand]\nmax_macs = '1G'";
+    assert_eq!(most(other, "max_flops = '2G'").unwrap(), "2G");
+    for (text, over) in [
+        ("[expand]\nmax_flops = '1G'\nmax_macs = '2G'", ""),
+        ("[expand]", "max_macs = '1G'\nmax_flops = '2G'"),
+    ] {
+        let error = most(text, over).unwrap_err();
+        assert_eq!(crate::error::exit_code(&error), 2);
+        let said = format!("{error:#}");
+        assert!(
+            said.contains("max_flops") && said.contains("max_macs"),
+            "{said}"
+        );
+    }
+    let set = Recipe::empty("expand", &["expand.max_flops=1G".into()]).unwrap();
+    let flags = "max_macs = '2G'".parse().unwrap();
+    assert!(set.refuse_beside("expand", &flags).is_err());
 }
 
 #[test]

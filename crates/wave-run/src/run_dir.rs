@@ -267,11 +267,20 @@ pub fn fill<'a>(
     Ok(result)
 }
 
-/// Writes the recipe of a run to `out` before it begins.
-pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
+/// Checks that a run with these inputs may begin in `out`, while its settings are still being planned. Locks `out` if
+/// there is a run; otherwise nothing is written, since the plan may be refused.
+pub fn claim(out: &Path, inputs: &Inputs, options: &Options) -> Result<Option<Lock>> {
+    inputs.check_out(out)?;
     if !options.overwrite {
-        refuse_strangers(out, Some(recipe))?;
+        refuse_strangers(out, None)?;
     }
+    let begun = out.join("run").is_dir();
+    begun.then(|| Lock::take(out)).transpose()
+}
+
+/// Writes the recipe of a run to `out` before it begins, with the lock of [`claim`], or one of its own.
+pub fn announce(out: &Path, recipe: &Table, claimed: Option<Lock>) -> Result<()> {
+    let _lock = claimed.map_or_else(|| Lock::take(out), Ok)?;
     let text = toml::to_string(recipe).context("settings as TOML")?;
     let path = out.join("run/recipe.toml");
     Ok(wave_hub::write_atomic(&path, text.as_bytes())?)

@@ -27,6 +27,7 @@ use wave_run::data::{self, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
+use wave_run::paths;
 use wave_run::recipe::to_table;
 use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{self, Adapt, AdaptValues, Duration};
@@ -325,7 +326,7 @@ fn card(
         Some(_) => ("Weight templates", "wave expand DIR".to_owned()),
         None => (
             "A delta of weight templates",
-            format!("wave expand {source} --delta DIR"),
+            format!("wave expand {} --delta DIR", paths::word(dir)),
         ),
     };
     let data = provenance["data"].as_str().unwrap_or("wave");

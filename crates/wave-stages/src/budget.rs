@@ -89,12 +89,8 @@ pub(crate) fn choose(
     {
         return Ok(Vec::new());
     }
-    let ranks = context.ranks().size();
-    if most_latency.is_some() && ranks > 1 {
-        return Err(request(format!(
-            "{ranks} ranks were started, but max_latency_ms measures in one process; choose the \
-             size first, without mpirun"
-        )));
+    if most_latency.is_some() {
+        check_measured(context.ranks().size(), context.device().is_cpu())?;
     }
     if let (Some(_), Some(_)) = (given.depth, given.width) {
         return Err(request(
@@ -143,6 +139,21 @@ pub(crate) fn choose(
         candidate.equal = (candidate.rank - best).abs() <= NOISE;
     }
     Ok(chosen)
+}
+
+/// Refuses to measure latencies in one of several processes, or for another device than the CPU.
+fn check_measured(ranks: usize, on_cpu: bool) -> Result<()> {
+    match (ranks, on_cpu) {
+        (1, true) => Ok(()),
+        (1, false) => Err(request(
+            "max_latency_ms measures on the CPU, but another device is selected; choose the size \
+             first, without --device",
+        )),
+        _ => Err(request(format!(
+            "{ranks} ranks were started, but max_latency_ms measures in one process; choose the \
+             size first, without mpirun"
+        ))),
+    }
 }
 
 /// Candidates, best first: those within noise of the best, by multiply-adds, then the next best with

@@ -17,6 +17,15 @@ fn counts_have_suffixes() {
 }
 
 #[test]
+fn latencies_are_those_of_one_process_on_the_cpu() {
+    check_measured(1, true).unwrap();
+    for (ranks, on_cpu, part) in [(2, true, "mpirun"), (1, false, "--device")] {
+        let error = check_measured(ranks, on_cpu).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn equals_within_noise_are_ranked_by_their_work() {
     let candidate = |rank, multiply_adds| Candidate {
         depth: 1,

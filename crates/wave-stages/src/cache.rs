@@ -6,7 +6,8 @@
 //! **Views.** A view is an augmentation of every image, sampled from `view_seed` and the numbers of view and image, not
 //! from the `seed` of a run. `views = N` uses N of them in turn; without it, each epoch uses a new one (or all the same
 //! one, if nothing is augmented). A view that is repeated keeps its outputs; its images are mirrored every second time
-//! (`flip`) and otherwise augmented anew. Of a single view, the ancestor sees whole images. Mixup and CutMix pair images anew in every step, so they are refused.
+//! (`flip`) and otherwise augmented anew. Of a single view, the ancestor sees whole images. Mixup and CutMix pair
+//! images anew in every step, so they are refused.
 //!
 //! **Shards** are written atomically once their images are computed, so a killed run loses at most one.
 //! Log-probabilities are logits minus a constant for each image: their softmax is the same at every temperature, and f16
@@ -56,7 +57,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// own; without augmentation all are the same.
 ///
 /// # Errors
-/// If they set what a cache keeps, but name no cache.
+/// If they set what a cache keeps, but name no cache, or a seed of views, but there are none.
 pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
     match (&settings.cache, settings.cache_top) {
         (None, None) => {}
@@ -67,7 +68,12 @@ pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
             data.views.get_or_insert(views);
         }
     }
-    Ok(())
+    match (data.views, data.view_seed) {
+        (None, seed @ 1..) => Err(request(format!(
+            "view_seed = {seed} without views; give --views N or --cache DIR, or remove it"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Bytes per image and view in the cache that settings name, if they do, for `width` classes or features.
@@ -365,9 +371,10 @@ fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<Fil
             }
         }
     }
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.path().is_dir() {
-            let _ = wave_hub::remove_temporaries(&entry.path()); // they only take room
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    for dir in entries.map(|entry| entry.path()).chain([dir.to_owned()]) {
+        if dir.is_dir() {
+            let _ = wave_hub::remove_temporaries(&dir); // they only take room
         }
     }
     Ok(file)

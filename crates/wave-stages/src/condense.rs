@@ -117,11 +117,20 @@ fn planned(
         let recipe = Recipe::read(&path, &[])?;
         return recipe.stage("condense", Some(&to_table(settings)?));
     }
-    let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
+    let name = settings.ancestor.as_deref();
+    let ancestor = ancestors.get(name, &settings.zero_shot, context)?;
+    let mut inputs = Inputs::new(context)
+        .place(settings.training.images.data.as_deref())
+        .artefact_if_any("templates", settings.grow.as_deref())?;
+    if let Some(ancestor) = &ancestor {
+        inputs = ancestor.with_inputs(name, inputs)?;
+    }
+    let claim = || run_dir::claim(out, &inputs, options);
+    let claimed = context.is_first().then(claim).transpose()?.flatten();
     let (settings, text) = planner::plan(settings, ancestor.as_deref(), context)?;
     progress::say(options.verbosity, text.trim_end());
     let recipe = run_dir::of_stage("condense", &to_table(&settings)?);
-    context.on_first(|| run_dir::announce(out, &recipe, options))?;
+    context.on_first(|| run_dir::announce(out, &recipe, claimed))?;
     Ok(settings)
 }
 
@@ -223,7 +232,7 @@ fn condense_level(
             let most = plan.largest();
             result["next"] = json!(format!(
                 "wave expand {} --depth {} --width {} --out model",
-                paths::text(out),
+                paths::word(out),
                 most.depth,
                 most.width
             ));

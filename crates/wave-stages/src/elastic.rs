@@ -113,9 +113,22 @@ pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<S
     })
 }
 
+/// The sizes that are tested at the end of a training, as width and depth: up to five depths for each width.
+pub(crate) fn tested(
+    (least, most): (usize, usize),
+    widths: &[usize],
+) -> impl Iterator<Item = (usize, usize)> {
+    let depths: BTreeSet<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
+    let of_width = move |width: &usize| {
+        let width = *width;
+        depths.clone().into_iter().map(move |depth| (width, depth))
+    };
+    widths.iter().flat_map(of_width)
+}
+
 /// The description of a `gene` trained at these sizes: `provenance` with the lists that models were sampled from, and
-/// accuracies of models composed without training: at up to five depths for each width, at the `known` sizes, and of
-/// shapes of the middle size that differ from the auxiliary in one sampled property.
+/// accuracies of models composed without training: at the [`tested`] and the `known` sizes, and of shapes of the middle
+/// size that differ from the auxiliary in one sampled property.
 pub(crate) fn description(
     gene: &Learngene,
     sizes: &Sizes,
@@ -140,12 +153,8 @@ pub(crate) fn description(
         return Ok(about);
     }
     let (least, most) = sizes.depths;
-    let depths = (0..5).map(|i| least + i * (most - least) / 4);
     let known = known.iter().map(|&(depth, width)| (width, depth));
-    let mut all: BTreeSet<(usize, usize)> = known.collect();
-    for width in &sizes.widths {
-        all.extend(depths.clone().map(|depth| (*width, depth)));
-    }
+    let all: BTreeSet<_> = known.chain(tested(sizes.depths, &sizes.widths)).collect();
     for (width, depth) in all {
         let scores = score(gene, &gene.auxiliary.with_size(depth, width), data)?;
         about.accuracies.push(Accuracy {

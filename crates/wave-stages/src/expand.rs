@@ -25,6 +25,7 @@ use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
 use wave_run::inputs::Inputs;
 use wave_run::progress;
+use wave_run::recipe::COMMON;
 use wave_run::run_dir::{self, Options, RunDir, StageOutput};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
 use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable};
@@ -33,7 +34,7 @@ use wave_train::{MicroBatch, Scores, Variable};
 mod plan;
 
 use plan::Prepared;
-pub use plan::{ExpandPlan, describe, describe_of};
+pub use plan::{ExpandPlan, check, describe, describe_of};
 
 /// Default settings.
 pub const DEFAULTS: Defaults = Defaults {
@@ -92,6 +93,7 @@ pub fn in_memory(
 
 /// The expansion with all its inputs, checked to fit in free memory.
 fn checked(dir: &Path, settings: &Expand, options: &Options) -> Result<Prepared> {
+    check(settings, &COMMON)?;
     let plan = ExpandPlan::new(settings)?;
     let templates = templates::fetch(dir, &options.context)?;
     let prepared = Prepared::new(templates, plan, &options.context)?;
@@ -359,3 +361,7 @@ impl Trainable for Fitting<'_> {
         score(&network, &self.assemble(values)?, &self.data.tests)
     }
 }
+
+#[cfg(test)]
+#[path = "expand_tests.rs"]
+mod tests;

@@ -6,7 +6,7 @@ mod plan;
 use crate::score::check_finite;
 use anyhow::Result;
 use candle_core::Tensor;
-pub use methods::{choices, own};
+pub use methods::{check, choices};
 use plan::{Frame, InitPlan, frame};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -14,7 +14,7 @@ use wave_artefacts::layout::Layout;
 use wave_artefacts::model::{Model, Network, shape_in_words};
 use wave_artefacts::origin;
 use wave_data::Transform;
-use wave_init::{Choices, Cost, Donor, METHODS, Request, Start, filters, find};
+use wave_init::{Choices, Cost, Donor, METHODS, Request, Start, StartMethod, filters, find};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
 use wave_models::vit::VitShape;
@@ -89,12 +89,32 @@ pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Mod
     Ok(new_model_and_cost(method, settings, context)?.0)
 }
 
+/// The network for these settings, without weights.
+pub fn new_network(method: &str, settings: &Init, context: &Context) -> Result<Network> {
+    let plan = InitPlan::new(method, settings)?;
+    network(&plan, &frame(&plan, context)?)
+}
+
+fn network(plan: &InitPlan, frame: &Frame) -> Result<Network> {
+    let network = match plan.given.arch {
+        Architecture::Vit => Network::Vit(vit(plan, frame)?),
+        Architecture::Convmixer | Architecture::Convnext => convolution(plan, frame)?,
+    };
+    forecast::check_network(&network)?;
+    Ok(network)
+}
+
 fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Result<(Model, Cost)> {
     let plan = InitPlan::new(method, settings)?;
     let frame = frame(&plan, context)?;
-    let (network, weights, cost) = match plan.given.arch {
-        Architecture::Vit => vit(&plan, &frame, context)?,
-        Architecture::Convmixer | Architecture::Convnext => convolution(&plan, &frame)?,
+    let network = network(&plan, &frame)?;
+    let (weights, cost) = match &network {
+        Network::Vit(shape) => vit_weights(&plan, &frame, shape, context)?,
+        _ => {
+            let (choices, seed) = (methods::filters(&plan.given)?, plan.given.seed);
+            let donor = filter_donor(&plan, &frame)?;
+            filters::start(method, &network, donor, &choices, seed)?
+        }
     };
     check_finite(
         &weights,
@@ -126,7 +146,11 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
     Ok((model, cost))
 }
 
-fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
+/// The method for a transformer, and the transformer of `--from` if the method takes weights from one.
+fn vit_donor<'f>(
+    plan: &InitPlan,
+    frame: &'f Frame,
+) -> Result<(StartMethod, Option<(&'f VitShape, &'f Weights)>)> {
     let method = find(&plan.method).map_err(|unknown| match filters::find(&plan.method) {
         Ok(_) => request(format!(
             "method {} initialises filters; give --arch convmixer or --arch convnext",
@@ -134,23 +158,26 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         )),
         Err(_) => unknown.into(),
     })?;
-    let needs_donor = method.donor;
     // Only methods that copy weights also take the donor's other sizes.
-    let donor = match &frame.donor {
-        Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
-        _ => None,
-    };
-    if needs_donor && donor.is_none() {
-        let found = match &plan.given.from {
-            Some(from) => format!("--from {from} is not one"),
-            None => "--from is missing".into(),
-        };
-        return Err(request(format!(
-            "method {} takes weights from a trained transformer, but {found}; give --from DIR, a \
-             model directory (`wave expand` makes one from templates)",
-            method.name
-        )));
+    match &frame.donor {
+        _ if !method.donor => Ok((method, None)),
+        Some((Network::Vit(shape), weights)) => Ok((method, Some((shape, weights)))),
+        _ => {
+            let found = match &plan.given.from {
+                Some(from) => format!("--from {from} is not one"),
+                None => "--from is missing".into(),
+            };
+            Err(request(format!(
+                "method {} takes weights from a trained transformer, but {found}; give --from DIR, \
+                 a model directory (`wave expand` makes one from templates)",
+                method.name
+            )))
+        }
     }
+}
+
+fn vit(plan: &InitPlan, frame: &Frame) -> Result<VitShape> {
+    let (method, donor) = vit_donor(plan, frame)?;
     let base = match donor {
         Some((shape, _)) => shape.clone(),
         None => VitShape {
@@ -180,7 +207,16 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         norm_eps: base.norm_eps,
     };
     shape.validate()?;
-    forecast::check_network(&Network::Vit(shape.clone()))?;
+    Ok(shape)
+}
+
+fn vit_weights(
+    plan: &InitPlan,
+    frame: &Frame,
+    shape: &VitShape,
+    context: &Context,
+) -> Result<(Weights, Cost)> {
+    let (method, donor) = vit_donor(plan, frame)?;
     let whole = donor.map(|(shape, weights)| Donor::new(shape.clone(), weights.clone()));
     let whole = whole.transpose()?;
     let images = match donor {
@@ -190,30 +226,40 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         _ => None,
     };
     let given = (whole.as_ref(), images.as_ref());
-    let start = start(method.name, &shape, given, &plan.choices, plan.given.seed)?;
-    Ok((Network::Vit(shape), start.weights, start.cost))
+    let start = start(method.name, shape, given, &plan.choices, plan.given.seed)?;
+    Ok((start.weights, start.cost))
 }
 
-fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
+/// The ConvMixer or ConvNeXt of `--from`, if the method takes filters from it.
+fn filter_donor<'f>(
+    plan: &InitPlan,
+    frame: &'f Frame,
+) -> Result<Option<(&'f Network, &'f Weights)>> {
+    let needed = filters::find(&plan.method)?.donor;
+    Ok(match &frame.donor {
+        Some((network @ (Network::ConvMixer(_) | Network::ConvNext(_)), weights)) if needed => {
+            Some((network, weights))
+        }
+        _ => None,
+    })
+}
+
+fn convolution(plan: &InitPlan, frame: &Frame) -> Result<Network> {
     if let (Architecture::Convnext, Some(dilation)) = (plan.given.arch, &plan.given.dilation) {
         return Err(request(format!(
             "dilation = {dilation}: a ConvNeXt has no dilation; remove it, or give --arch \
              convmixer"
         )));
     }
-    // The network of `--from`, if the method copies filters from it.
-    let needed = filters::find(&plan.method)?.donor;
-    let donor = frame.donor.as_ref().filter(|_| needed);
-    let (kernel, ratio) = match donor {
+    let (kernel, ratio) = match filter_donor(plan, frame)? {
         Some((Network::ConvMixer(shape), _)) => (Some(shape.kernel), None),
         Some((Network::ConvNext(shape), _)) => (Some(shape.kernel), Some(shape.mlp_ratio)),
         _ => (None, None),
     };
-    let donor = donor.filter(|_| kernel.is_some());
     let kernel = plan.given.kernel.or(kernel);
     let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
     let classes = frame.label_names.len();
-    let network = match plan.given.arch {
+    match plan.given.arch {
         Architecture::Convnext => {
             let shape = ConvNextShape {
                 image_size,
@@ -227,7 +273,7 @@ fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost
                 classes,
             };
             shape.validate()?;
-            Network::ConvNext(shape)
+            Ok(Network::ConvNext(shape))
         }
         _ => {
             let dilation = plan.given.dilation.as_deref().unwrap_or("1");
@@ -246,15 +292,9 @@ fn convolution(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost
                 dilations: Dilations::parse(dilation, plan.depth)?,
             };
             shape.validate()?;
-            Network::ConvMixer(shape)
+            Ok(Network::ConvMixer(shape))
         }
-    };
-    forecast::check_network(&network)?;
-    let donor = donor.map(|(network, weights)| (network, weights));
-    let (method, seed) = (&plan.method, plan.given.seed);
-    let choices = methods::filters(&plan.given)?;
-    let (weights, cost) = filters::start(method, &network, donor, &choices, seed)?;
-    Ok((network, weights, cost))
+    }
 }
 
 /// Default number of images for a method that uses images.

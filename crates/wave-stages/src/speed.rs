@@ -6,11 +6,12 @@ use crate::condense;
 use crate::timing::{WARM_UP, clock, descend, examples, variables};
 use anyhow::Result;
 use serde_json::{Value, json};
-use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
+use wave_models::{Network, Weights};
 use wave_ops::Precision;
 use wave_run::context::Context;
 use wave_run::error::request;
+use wave_run::forecast::{self, Memory, Step};
 use wave_run::settings::{self, Speed, SpeedMode, SpeedValues};
 use wave_run::train::tracked;
 
@@ -29,9 +30,25 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
             "--peak measures the processor, but another device is selected; drop --peak",
         ));
     }
+    let how = settings::mode(wanted.precision, wanted.recompute, device)?;
+    let network = Network::Vit(shape.clone());
+    let memory = match wanted.mode {
+        SpeedMode::Forward => Memory::of_passes(&network),
+        SpeedMode::Train | SpeedMode::Condense => Memory {
+            tested: 0,
+            ..Memory::of_network(&network, how)
+        },
+    };
+    let step = Step::of_images(memory, batch, 1, context);
+    if !step.can_time(batch) {
+        return Err(request(format!(
+            "a step with batch = {batch} needs about {}, more than is free; give a smaller --batch, \
+             --image, --depth or --width",
+            forecast::bytes(step.bytes() as f64)
+        )));
+    }
     let input = (shape.channels, shape.image_size);
     let (images, targets) = examples(input, shape.classes, batch, device)?;
-    let how = settings::mode(wanted.precision, wanted.recompute, device)?;
     let (passes, mut seconds) = match wanted.mode {
         SpeedMode::Forward => {
             let weights = context.place(&fresh(&shape)?)?;

@@ -28,7 +28,7 @@ pub trait Ranks: Sync {
     /// Replaces `values`, of equal length on every rank, with the first rank's.
     fn broadcast(&self, values: &mut [f32]);
 
-    /// The first rank's number, which must be finite and not negative.
+    /// The first rank's number, which must be finite.
     fn of_first(&self, value: f64) -> f64 {
         let mut values = [if self.rank() == 0 { value } else { 0.0 }];
         self.sum_f64(&mut values);

@@ -17,9 +17,8 @@ use wave_run::error::{describe, exit_code, request};
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
-use wave_run::recipe::{means_nothing, to_table};
 use wave_run::terminal::{self, detail, tell};
-use wave_run::{device, lock, threads};
+use wave_run::{device, forecast, lock, threads};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::{adapt, condense, eval, expand, finetune, init, speed};
 
@@ -86,8 +85,8 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
     let work = || {
         dispatch(command, &common, &context)?;
         detail(|| {
-            let memory = speed::peak_memory().map_or(String::new(), |bytes| {
-                format!(", peak memory {} MiB", bytes >> 20)
+            let memory = speed::peak_memory().map_or(String::new(), |n| {
+                format!(", peak memory {}", forecast::bytes(n as f64))
             });
             format!("done on {} threads{memory}", rayon::current_num_threads())
         });
@@ -137,17 +136,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         } => {
             let make = with(run);
             let (_, settings) = make.settings(None, "expand", &*settings)?;
-            let training = &settings.training;
-            if training.images.data.is_none() {
-                let of_fitting = settings.head_lr_ratio.map(|_| "head_lr_ratio".to_owned());
-                let mut keys = of_fitting
-                    .into_iter()
-                    .chain(to_table(training)?.into_iter().map(|(key, _)| key));
-                // A number of steps is refused with its own advice; a seed draws scalers too.
-                if let Some(key) = keys.find(|key| !["seed", "steps", "epochs"].contains(&&**key)) {
-                    return Err(means_nothing(&key, "expand without --data"));
-                }
-            }
+            expand::check(&settings, &[])?;
             let templates = shipped::resolve(templates.as_deref(), context)?;
             make.make(
                 "expand",
@@ -177,7 +166,6 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         } => {
             let make = with(run);
             let (_, settings) = make.settings(None, "init", &*settings)?;
-            let settings = init::own(&method, &to_table(&settings)?)?;
             make.make(
                 "init",
                 || init::describe(&method, &settings, context),

@@ -215,8 +215,8 @@ fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
     if recipe.has("ancestor") {
         let (method, start, finetune) = ancestor_table(recipe)?;
         if Layout::new(&finetune.output)?.format != Format::Timm {
-            let model = init::new_model(&method, &start, context)?;
-            Layout::of(&finetune.output, &model.network)?;
+            let network = init::new_network(&method, &start, context)?;
+            Layout::of(&finetune.output, &network)?;
         }
     }
     let condense: Condense = recipe.stage("condense", None)?;
@@ -249,12 +249,12 @@ fn describe_stages(
     context: &Context,
 ) -> Result<String> {
     let condense: Condense = recipe.stage("condense", None)?;
-    let text = condense::describe(&condense, ancestor.clone(), context).context("[condense]")?;
     if !recipe.has("expand") {
-        return Ok(text);
+        return condense::describe(&condense, ancestor, context).context("[condense]");
     }
+    let planned = condense::untrained(&condense, ancestor, context);
+    let (text, templates) = planned.context("[condense]")?;
     let mut text = format!("[condense]\n{text}");
-    let templates = condense::untrained(&condense, ancestor, context).context("[condense]")?;
     let mut settings: Expand = recipe.stage("expand", None)?;
     let training = &mut settings.training;
     let fits = training.optimisation.epochs.is_some() || training.optimisation.steps > Some(0);

@@ -65,7 +65,13 @@ pub fn resolve(name: Option<&Path>, context: &Context) -> Result<Source> {
 
 /// An embedded set as a directory in the user's cache, whose files are compared with the embedded ones.
 fn unpacked(set: &Shipped, context: &Context) -> Result<PathBuf> {
-    let dir = cache()?.join("templates").join(set.name);
+    let cache = wave_data::cache_directory().ok_or_else(|| {
+        request(
+            "the templates that come with wave need a cache directory; set WAVE_CACHE, HOME or \
+             XDG_CACHE_HOME, or give a template directory",
+        )
+    })?;
+    let dir = cache.join("templates").join(set.name);
     context.first_then_others(|| {
         wave_hub::prepare_out(&dir)?;
         for (name, bytes) in set.files {
@@ -79,19 +85,6 @@ fn unpacked(set: &Shipped, context: &Context) -> Result<PathBuf> {
         Ok(())
     })?;
     Ok(dir)
-}
-
-fn cache() -> Result<PathBuf> {
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let own = var("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || Some(PathBuf::from(var("HOME").or_else(|| var("USERPROFILE"))?).join(".cache"));
-    match own.or_else(home) {
-        Some(dir) => Ok(dir.join("wave")),
-        None => Err(request(
-            "the templates that come with wave need a cache directory; set HOME or XDG_CACHE_HOME, \
-             or give a template directory",
-        )),
-    }
 }
 
 /// The available templates: the ones included in the command, in the directory `templates` and in the

@@ -188,6 +188,16 @@ impl Bench<'_> {
         Ok(donor.images_seen as f64 * of_image)
     }
 
+    /// Epochs of a donor's training; zero for an existing model.
+    pub(super) fn donor_epochs(&self, name: &str, seed: u64) -> Result<f64> {
+        let dir = self.artefacts.donor_dir(name, seed)?;
+        if self.grid.bench.donors[name].model.is_some() {
+            return Ok(0.0);
+        }
+        let config: Value = wave_hub::read_json(&dir.join("config.json"))?;
+        Ok(config["wave"]["epochs"].as_f64().unwrap_or(0.0))
+    }
+
     /// A donor for a seed, with the cost of its training.
     pub(super) fn donor(&self, name: &str, seed: u64) -> Result<Donor> {
         let dir = self.artefacts.donor_dir(name, seed)?;

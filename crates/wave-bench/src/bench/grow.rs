@@ -24,7 +24,7 @@ struct Growth<'a> {
     resolved: &'a Resolved,
 }
 
-/// Trains the operator, and returns the grown weights, a tensor for each layer.
+/// Trains the operator. Returns the grown weights, a tensor for each layer, and the epochs of the training.
 pub(super) fn grow(
     small: &Donor,
     target: &VitShape,
@@ -32,7 +32,7 @@ pub(super) fn grow(
     resolved: &Resolved,
     label: &str,
     options: &Options,
-) -> Result<Weights> {
+) -> Result<(Weights, f64)> {
     let stacked = vit::stack(&small.weights, small.shape.depth)?;
     let growth = Growth {
         small,
@@ -48,7 +48,8 @@ pub(super) fn grow(
         every_epoch: false,
     };
     let outcome = train::train(&growth, &train_run, None, options)?;
-    Ok(vit::unstack(&ligo::grow(&growth.frozen, &outcome.values)?)?)
+    let grown = ligo::grow(&growth.frozen, &outcome.values)?;
+    Ok((vit::unstack(&grown)?, outcome.epochs))
 }
 
 impl Trainable for Growth<'_> {

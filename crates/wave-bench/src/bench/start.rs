@@ -99,13 +99,13 @@ fn by_initialisation(
         let plan = TrainingPlan::new(&training, finetune::DEFAULTS)?;
         let resolved = plan.resolve(&data)?;
         let label = format!("operator of {}", cell.file_name());
-        let grown = grow(small, &shape, &data, &resolved, &label, &bench.options)?;
+        let (grown, epochs) = grow(small, &shape, &data, &resolved, &label, &bench.options)?;
         // A classifier with other classes is reinitialised.
         let kept = small.shape.classes == shape.classes;
         let grown = grown.into_iter();
         let grown = grown.filter(|(name, _)| kept || !name.starts_with("head"));
         model.weights.extend(grown);
-        row.own_epochs += resolved.epochs(&data);
+        row.own_epochs += epochs;
     }
     Ok((model, row))
 }
@@ -157,10 +157,10 @@ fn from_templates(
         ..Row::default()
     };
     if let Some(ancestor) = &method.donor {
-        row.shared_epochs += bench.donor(ancestor, cell.seed)?.epochs;
+        row.shared_epochs += bench.donor_epochs(ancestor, cell.seed)?;
     }
-    if let Some(data) = &data {
-        row.own_epochs = plan.training.resolve(data)?.epochs(data);
+    if let Some(fit) = &made.fit {
+        row.own_epochs = fit.epochs;
         let fitted = made.ledger.iter().find(|(key, _)| *key == "scalers");
         row.scalers_fitted = fitted.map_or(0, |(_, n)| *n);
     }

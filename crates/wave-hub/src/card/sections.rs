@@ -36,8 +36,9 @@ pub fn card_interface(label_names: &[String], classes: usize, steps: &Preprocess
     text
 }
 
-/// Example code that classifies an image with timm, which loads the model by this name.
-pub fn card_timm(name: &str, channels: usize, classes: usize) -> String {
+/// Example code that classifies an image with timm, which loads the model by this name; it tells the class by name if
+/// classes are `named`.
+pub fn card_timm(name: &str, channels: usize, classes: usize, named: bool) -> String {
     let mode = if channels == 1 { "L" } else { "RGB" };
     let mut text = format!(
         "\n```python\nimport timm, torch\nfrom PIL import Image\n\n\
@@ -46,9 +47,13 @@ pub fn card_timm(name: &str, channels: usize, classes: usize) -> String {
          image = prepare(Image.open(\"image.png\").convert(\"{mode}\"))\n\
          with torch.inference_mode():\n"
     );
-    text += match classes {
-        0 => "    features = model(image[None])[0]\n```\n",
-        _ => {
+    text += match (classes, named) {
+        (0, _) => "    features = model(image[None])[0]\n```\n",
+        (_, false) => {
+            "    probabilities = model(image[None]).softmax(-1)[0]\n\
+             print(int(probabilities.argmax()), float(probabilities.max()))\n```\n"
+        }
+        (_, true) => {
             "    probabilities = model(image[None]).softmax(-1)[0]\n\
              print(model.pretrained_cfg[\"label_names\"][probabilities.argmax()], float(probabilities.max()))\n```\n"
         }
@@ -106,5 +111,8 @@ mod tests {
             "{text}"
         );
         assert!(card_interface(&[], 0, &steps).contains("a backbone"));
+        for named in [true, false] {
+            assert_eq!(card_timm("m", 3, 2, named).contains("label_names"), named);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::HubError;
 use crate::digest::is_hex;
+use crate::{HubError, on_hub};
 
 /// A repository on a hub: `OWNER/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +73,7 @@ impl FromStr for HubName {
     type Err = HubError;
 
     fn from_str(text: &str) -> Result<Self, HubError> {
-        let prefixes = ["hf:", "hf-hub:"];
-        let bare = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix));
-        let bare = bare.unwrap_or(text);
+        let bare = on_hub(text).unwrap_or(text);
         let (repo, revision) = bare.split_once('@').unwrap_or((bare, "main"));
         let repo = repo.parse()?;
         check_revision(revision)?;

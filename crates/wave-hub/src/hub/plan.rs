@@ -53,7 +53,8 @@ impl PlannedFile {
         }
     }
 
-    fn on_disk(dir: &Path, name: &str) -> Result<Self, HubError> {
+    /// The file `name` of `dir`, whose SHA-256 is computed unless it is known.
+    fn on_disk(dir: &Path, name: &str, sha256: Option<String>) -> Result<Self, HubError> {
         let file = dir.join(name);
         if !(name.ends_with(".safetensors") || name.ends_with(".onnx")) {
             return Ok(Self::of_bytes(name, read_bytes(&file)?));
@@ -62,7 +63,7 @@ impl PlannedFile {
         Ok(Self {
             path: name.to_owned(),
             bytes: about.len(),
-            sha256: sha256_file(&file)?,
+            sha256: sha256.map_or_else(|| sha256_file(&file), Ok)?,
             content: None,
         })
     }
@@ -93,15 +94,16 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
         }
         let path = dir.join(&name);
         check_file(dir, &path, &name)?;
+        let mut sha256 = None;
         if name.ends_with(".safetensors") {
             match name == SCALERS_FILE {
                 true => read_shaped(&path)?,
                 false => read_weights(&path)?,
             };
-            check_digest(dir, &name)?;
+            sha256 = check_digest(dir, &name)?;
         }
         if name != CARD_FILE {
-            files.push(PlannedFile::on_disk(dir, &name)?);
+            files.push(PlannedFile::on_disk(dir, &name, sha256)?);
         }
     }
     if crate::card::split(card).is_none() {
@@ -124,14 +126,15 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     })
 }
 
-/// True for weights of another kind of artefact, as versions of wave left them that replaced one kind by another.
+/// True for a file of another kind of artefact, as versions of wave left them that replaced one kind by another.
 fn is_foreign(name: &str, kind: Kind) -> bool {
     let own = match kind {
         Kind::Model | Kind::Transformers => MODEL_FILE,
         Kind::Templates => TEMPLATES_FILE,
         Kind::Delta => DELTA_FILE,
     };
-    WEIGHT_FILES.contains(&name) && name != own
+    let is_own = name == own || (name == EXPAND_FILE && kind == Kind::Templates);
+    !is_own && (name == EXPAND_FILE || WEIGHT_FILES.contains(&name))
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {

@@ -11,11 +11,16 @@ fn exactly_what_would_be_sent_is_listed() {
     fs::create_dir(dir.join("run")).unwrap();
     fs::write(dir.join("run/log.jsonl"), "{}").unwrap();
     fs::write(dir.join("LICENSE"), "free").unwrap();
-    fs::write(dir.join("templates.safetensors"), "of an earlier run").unwrap();
+    for foreign in ["templates.safetensors", EXPAND_FILE] {
+        fs::write(dir.join(foreign), "of an earlier run").unwrap();
+    }
     let found = plan(&dir, CARD).unwrap();
     let names: Vec<&str> = found.files.iter().map(|file| &*file.path).collect();
     assert_eq!(names, ["LICENSE", CARD_FILE, CONFIG_FILE, MODEL_FILE]);
-    assert_eq!(found.left_out, ["run", "templates.safetensors"]);
+    assert_eq!(
+        found.left_out,
+        [EXPAND_FILE, "run", "templates.safetensors"]
+    );
     for file in &found.files {
         let bytes = fs::read(dir.join(&file.path)).unwrap();
         assert_eq!(file.bytes, bytes.len() as u64);

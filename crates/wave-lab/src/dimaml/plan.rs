@@ -5,9 +5,19 @@ use super::problem::Source;
 use super::settings::{Arch, InnerOptimiser, Method, Settings};
 use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
 use super::unrolled::{Optimiser, Unrolled};
+use crate::run::{Keys, check_keys};
 use anyhow::Result;
 use wave_run::context::Context;
 use wave_run::error::request;
+
+/// Keys that apply to some networks.
+const OF_ARCH: &Keys = &[
+    ("conv_widths", &["autoencoder"]),
+    ("latent", &["autoencoder"]),
+    ("width", &["fixup", "lstm"]),
+    ("depth", &["fixup", "lstm"]),
+    ("stages", &["fixup"]),
+];
 
 /// Every fifth state is kept for the backward pass.
 const CHECKPOINT: u64 = 5;
@@ -46,6 +56,7 @@ pub(super) struct Start {
 
 impl Plan {
     pub(super) fn new(own: &Settings, context: &Context) -> Result<Plan> {
+        check_keys(own, OF_ARCH, "arch", "autoencoder")?;
         let spec = own.images.data.as_deref();
         let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
         let source = Source::open(spec, own, None, context)?;

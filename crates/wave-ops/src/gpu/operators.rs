@@ -261,6 +261,13 @@ pub(crate) fn blocks(
     drop_path: Option<&[f32]>,
 ) -> Result<Tensor> {
     let (samples, tokens, _) = x.dims3()?;
+    // Attention launches a grid whose last side counts samples.
+    if samples >= 1 << 16 {
+        candle_core::bail!(
+            "a batch of {samples} images at once, expected at most 65535 on a GPU; give a larger --accumulate, or a \
+             smaller --batch"
+        );
+    }
     let trunk = Trunk {
         place,
         shape,

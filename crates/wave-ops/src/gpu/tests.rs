@@ -302,6 +302,23 @@ fn blocks_and_their_gradients() {
     }
 }
 
+#[test]
+fn batches_beyond_the_largest_grid_are_refused() {
+    let shape = BlocksShape {
+        depth: 1,
+        width: 1,
+        heads: 1,
+        hidden: 1,
+        eps: 1e-6,
+    };
+    let inputs = block_inputs(1 << 16, 1, shape);
+    let tensors: Vec<Tensor> = inputs.iter().map(|v| v.as_tensor().clone()).collect();
+    let run = || run_blocks(Mode::default(), shape, None, &tensors);
+    let error = on_host_kernels(0, run).unwrap_err().to_string();
+    let told = error.contains("65536") && error.contains("--accumulate");
+    assert!(told, "{error}");
+}
+
 /// Templates shared by two slabs and also used outside the blocks.
 #[test]
 fn blocks_of_composed_weights() {

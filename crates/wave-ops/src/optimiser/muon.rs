@@ -53,8 +53,8 @@ impl Matrices {
 /// `orthogonal` replaces the singular values of each matrix with about 1, so that all directions of the gradient are
 /// learned at the same speed. `b` is 0.95 and `s` 0.2; gradients are multiplied by `gradient_scale` first (clipping).
 ///
-/// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum and is not updated:
-/// orthogonalised, the remains of an old gradient would be as large as a new one.
+/// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum, and only weight decay
+/// changes it: orthogonalised, the remains of an old gradient would be as large as a new one.
 ///
 /// # Errors
 /// If sizes contradict each other, or the tensor has fewer axes than `matrices` needs; nothing is updated then.

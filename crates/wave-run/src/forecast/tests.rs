@@ -24,6 +24,21 @@ fn recomputing_takes_less() {
     assert_eq!(memory(true).fixed, memory(false).fixed);
 }
 
+/// Bytes beyond 64 bits are as many as there can be.
+#[test]
+fn no_network_is_too_large_for_a_forecast() {
+    let shape = vit((1 << 20, 1, 1 << 20, 1 << 20), 1);
+    let (network, mode) = (Network::Vit(shape.clone()), Mode::default());
+    for memory in [
+        Memory::of_network(&network, mode),
+        Memory::of_composed(&shape, mode, usize::MAX),
+        Memory::of_passes(&network).beside(&network),
+    ] {
+        assert_eq!(memory.fixed, u64::MAX);
+        assert_eq!(memory.of_step(2, 2), u64::MAX);
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_told_with_what_would() {
     let check = |step: &Step, free: u64, parts: &[&str]| {

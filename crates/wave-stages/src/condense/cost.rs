@@ -50,7 +50,7 @@ impl CondensePlan {
         let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.auxiliary);
         let memory = Memory::of_composed(&costliest, mode, values);
-        match ancestor {
+        match self.taught_by(ancestor) {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,
         }

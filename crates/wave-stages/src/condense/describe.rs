@@ -16,7 +16,8 @@ use wave_hub::{PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::forecast::{Step, bytes, checkpoint, duration};
+use wave_run::forecast::{Step, bytes, checkpoint};
+use wave_run::progress::duration;
 use wave_run::recipe::to_table;
 use wave_run::run_dir;
 use wave_run::settings::{Condense, Trained};
@@ -40,29 +41,18 @@ pub fn describe(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
-    let (settings, ancestor, text) = filled(settings, ancestor, context)?;
-    if let Some(text) = text {
-        return Ok(text);
-    }
-    let (_, plans) = checked(&settings, context)?;
-    let levels = plans.len();
-    let of_level = |(at, plan): (usize, CondensePlan)| {
-        let text = describe_level(plan, ancestor.as_deref(), context)?;
-        Ok(match levels {
-            1 => text,
-            _ => format!("level {at} of levels:\n{text}"),
-        })
-    };
-    plans.into_iter().enumerate().map(of_level).collect()
+    in_words(&filled(settings, ancestor, context)?, context)
 }
 
-/// Completes the settings with an ancestor and, if they give minutes, with a plan. Also returns the ancestor, if
-/// available, and the plan in words.
+/// Completed settings, the ancestor if it is available, and the plan in words if the settings gave minutes.
+type Filled = (Condense, Option<Arc<Ancestor>>, Option<String>);
+
+/// Completes the settings with an ancestor and, if they give minutes, with a plan.
 fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
-) -> Result<(Condense, Option<Arc<Ancestor>>, Option<String>)> {
+) -> Result<Filled> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
@@ -78,14 +68,32 @@ fn filled(
     Ok((settings, ancestor, Some(text)))
 }
 
-/// Untrained templates, as at the start of a condensation, so that later stages can be planned. The ancestor is as
-/// for [`describe`].
+fn in_words((settings, ancestor, text): &Filled, context: &Context) -> Result<String> {
+    if let Some(text) = text {
+        return Ok(text.clone());
+    }
+    let (_, plans) = checked(settings, context)?;
+    let levels = plans.len();
+    let of_level = |(at, plan): (usize, CondensePlan)| {
+        let text = describe_level(plan, ancestor.as_deref(), context)?;
+        Ok(match levels {
+            1 => text,
+            _ => format!("level {at} of levels:\n{text}"),
+        })
+    };
+    plans.into_iter().enumerate().map(of_level).collect()
+}
+
+/// The text of [`describe`], and untrained templates, as at the start of a condensation, so that later stages can be
+/// planned.
 pub fn untrained(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
-) -> Result<TemplateDir> {
-    let (settings, ancestor, _) = filled(settings, ancestor, context)?;
+) -> Result<(String, TemplateDir)> {
+    let filled = filled(settings, ancestor, context)?;
+    let text = in_words(&filled, context)?;
+    let (settings, ancestor, _) = filled;
     let ancestor = ancestor.as_deref();
     let (_, mut plans) = checked(&settings, context)?;
     let last = plans.remove(plans.len() - 1);
@@ -104,12 +112,13 @@ pub fn untrained(
         "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
         "widths": plan.sizes.widths,
     });
-    Ok(TemplateDir {
+    let untrained = TemplateDir {
         config: templates::config(&gene, &transform, names, provenance),
         learngene: gene,
         transform,
         digest: String::new(),
-    })
+    };
+    Ok((text, untrained))
 }
 
 /// A plan with its data, if it names any.
@@ -223,7 +232,7 @@ fn describe_level(
         few.depth,
         few.width
     );
-    let shown = match (ancestor, &data) {
+    let shown = match (plan.taught_by(ancestor), &data) {
         (Some(ancestor), Some(data)) => {
             let shown = ancestor.shown(data, steps, output);
             let seconds = ancestor.seconds(output)?;

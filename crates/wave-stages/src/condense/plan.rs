@@ -67,12 +67,16 @@ pub fn check(settings: &Condense) -> Result<()> {
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
         ));
     }
-    if let (Some(output), None) = (settings.ancestor_output, &settings.ancestor) {
-        return Err(request(format!(
-            "ancestor_output = {output}, but there is no ancestor; give --ancestor A"
-        )));
+    let output = settings.ancestor_output.map(|output| output.to_string());
+    let temperature = settings.temperature.map(|t| t.to_string());
+    let mut of_ancestor = [("ancestor_output", output), ("temperature", temperature)].into_iter();
+    let given = of_ancestor.find_map(|(key, value)| Some((key, value?)));
+    match (given, &settings.ancestor) {
+        (Some((key, value)), None) => Err(request(format!(
+            "{key} = {value}, but there is no ancestor; give --ancestor A, or remove {key}"
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 impl CondensePlan {
@@ -164,6 +168,11 @@ impl CondensePlan {
             _ => data.class_names.len(),
         };
         Ok((self.on(data.transform.channels, classes), data))
+    }
+
+    /// The ancestor, if steps learn from its outputs: with no weight on them, it may only be the start.
+    pub(super) fn taught_by<'a>(&self, ancestor: Option<&'a Ancestor>) -> Option<&'a Ancestor> {
+        ancestor.filter(|_| self.objective.kl_weight > 0.0)
     }
 
     pub(super) fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {

@@ -11,6 +11,7 @@
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
+use crate::elastic;
 use anyhow::Result;
 use rates::Rates;
 use toml::{Table, Value};
@@ -20,7 +21,7 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{self, Data};
 use wave_run::error::request;
-use wave_run::forecast;
+use wave_run::progress;
 use wave_run::recipe::{merge, to_table};
 use wave_run::settings::{Auxiliary, Condense, ModelSizes, PrecisionChoice, TemplateStart};
 
@@ -84,12 +85,12 @@ pub(super) fn plan(
     let frame = Frame::new(&mut settings, sizes)?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let (plan, data) = plan.with_data(ancestor, context)?;
-    let output = plan.output(ancestor);
+    let (output, taught_by) = (plan.output(ancestor), plan.taught_by(ancestor));
     let own = plan.auxiliary;
     let of_size = |size| Ok(frame.plan(&settings, size)?.on(own.channels, own.classes));
-    let mut rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
+    let mut rates = Rates::measure(of_size, frame.measured(), &data, taught_by, context)?;
     rates.ancestor_in_steps = settings.outputs.cache.is_none()
-        && ancestor.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
+        && taught_by.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
     if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
         settings.template_start = None;
@@ -325,6 +326,13 @@ impl Frame {
         [3, 1, 4, 4].map(count).into()
     }
 
+    /// Seconds for an image of the tests at the end.
+    fn seconds_of_test(&self, rates: &Rates) -> f64 {
+        let ModelSizes { least, most } = self.sizes;
+        let sizes = elastic::tested((least.0, most.0), &self.widths);
+        sizes.map(|(w, d)| rates.forward(d, w)).sum()
+    }
+
     /// Epochs of the smallest model in the time of the training.
     fn in_all(&self, time: &Time, rates: &Rates) -> f64 {
         let depth = self.sizes.least.0;
@@ -344,7 +352,7 @@ impl Frame {
                 time.training / 60.0,
                 least.0,
                 least.1,
-                forecast::duration(time.training / in_all)
+                progress::duration(time.training / in_all)
             )));
         }
         let narrow = &self.widths[..self.widths.len().min(2)];
@@ -459,12 +467,7 @@ impl Time {
             ancestor = f64::from(views) * view;
         }
         let tested = data.tests.indices.len();
-        let ModelSizes { least, most } = frame.sizes;
-        // At most five depths per width are evaluated at the end.
-        let depths = (0..5).map(|i| least.0 + i * (most.0 - least.0) / 4);
-        let sizes = frame.widths.iter();
-        let sizes = sizes.flat_map(|w| depths.clone().map(|d| (d, *w)));
-        let of_one: f64 = sizes.map(|(d, w)| rates.forward(d, w)).sum();
+        let of_one = frame.seconds_of_test(rates);
         let affordable = ((TESTS * all / of_one.max(1e-9)) as usize).max(LEAST_TESTS);
         if affordable < tested && of_images.hold_out.is_none() {
             of_images.test_limit.get_or_insert(affordable);

@@ -18,9 +18,27 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::locate::on_hub;
-use wave_run::recipe::to_table;
+use wave_run::paths::word;
+use wave_run::recipe::{means_nothing, to_table};
 use wave_run::settings::{self, Expand, ExpandValues, Fill, FirstScalers};
 use wave_run::train::{Resolved, TrainingPlan};
+
+/// Refuses settings of fitting where no data is given to fit on, except for `shared` keys, which a recipe may give for
+/// other stages.
+pub fn check(settings: &Expand, shared: &[&str]) -> Result<()> {
+    if settings.training.images.data.is_some() {
+        return Ok(());
+    }
+    let ratio = settings.head_lr_ratio.map(|_| "head_lr_ratio".to_owned());
+    let given = to_table(&settings.training)?;
+    let mut keys = ratio.into_iter().chain(given.keys().cloned());
+    // A duration is refused with its own advice; a seed draws scalers too.
+    let free = |key: &str| ["seed", "steps", "epochs"].contains(&key) || shared.contains(&key);
+    match keys.find(|key| !free(key)) {
+        None => Ok(()),
+        Some(key) => Err(means_nothing(&key, "expand without --data")),
+    }
+}
 
 /// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
@@ -85,10 +103,15 @@ impl ExpandPlan {
 
     /// The command that repeats the expansion with these templates, with file names instead of paths.
     pub(super) fn command(&self, templates: &Source) -> String {
+        let name = |path: &Path| word(Path::new(&name_of(path)));
+        let text = |value: &Value| match value {
+            Value::String(text) => name(Path::new(text)),
+            other => other.to_string(),
+        };
         let flags = self.table.iter().map(|(key, value)| {
             let value = match value {
-                toml::Value::String(text) => name_of(Path::new(text)),
-                other => other.to_string(),
+                Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
+                one => text(one),
             };
             format!(" --{} {value}", key.replace('_', "-"))
         });
@@ -97,7 +120,7 @@ impl ExpandPlan {
         let templates = match templates.shipped {
             Some(name) => name.to_owned(),
             None if templates.path.is_dir() => "DIR".to_owned(),
-            None => name_of(&templates.path),
+            None => name(&templates.path),
         };
         format!("wave expand {templates}{flags}")
     }

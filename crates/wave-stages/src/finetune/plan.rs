@@ -20,6 +20,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
+use wave_run::progress;
 use wave_run::recipe::to_table;
 use wave_run::settings::{self, Finetune, FinetuneValues};
 use wave_run::train::{self, Resolved, TrainingPlan};
@@ -143,6 +144,14 @@ impl FinetunePlan {
         }
     }
 
+    /// Mean work of a step, as a fraction of that of the whole network.
+    fn share(&self, network: &Network) -> Result<f64> {
+        let Network::Vit(shape) = network else {
+            return Ok(1.0);
+        };
+        Ok(self.mean_multiply_adds(shape)? / shape.multiply_adds() as f64)
+    }
+
     /// Mean multiply-adds per image in a step, over the slices of a transformer that steps sample.
     pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
         let sizes = self.slices(&Network::Vit(shape.clone()))?;
@@ -214,10 +223,19 @@ impl Prepared {
             memory = memory.beside(&ancestor.network);
         }
         let mut keys = ["kl_weight", "temperature"].into_iter();
-        if let (None, Some(key)) = (&ancestor, keys.find(|key| plan.table.contains_key(*key))) {
-            return Err(request(format!(
-                "{key} applies only with an ancestor; give --ancestor A, or remove it"
-            )));
+        match (&ancestor, keys.find(|key| plan.table.contains_key(*key))) {
+            (None, Some(key)) => {
+                return Err(request(format!(
+                    "{key} applies only with an ancestor; give --ancestor A, or remove it"
+                )));
+            }
+            (Some(_), _) if plan.objective.kl_weight == 0.0 => {
+                return Err(request(
+                    "kl_weight = 0: nothing is learnt from the ancestor; raise it, or remove \
+                     --ancestor",
+                ));
+            }
+            _ => {}
         }
         let (outputs, output) = (&plan.given.outputs, AncestorOutput::Scores);
         Ok(Prepared {
@@ -263,7 +281,7 @@ impl Prepared {
             let (logits, _) = logits(&model.network, resolved.mode, &weights, &input, None)?;
             wave_ops::soft_cross_entropy(&logits, &targets)
         })?;
-        let seconds = seconds[0] / TIMED as f64;
+        let seconds = seconds[0] / TIMED as f64 * self.plan.share(&model.network)?;
         let images = resolved.steps as f64 * data.plan.batch as f64;
         let mut total = seconds * images;
         text += &format!(
@@ -275,7 +293,7 @@ impl Prepared {
             total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
             text += &format!(", the ancestor {:.1}", 1.0 / seconds);
         }
-        text += &format!("; at that rate about {}\n", forecast::duration(total));
+        text += &format!("; at that rate about {}\n", progress::duration(total));
         Ok(text)
     }
 }
@@ -325,3 +343,7 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     model.label_names = data.class_names.clone();
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -117,7 +117,9 @@ const VIT: &[&str] = &["vit"];
 
 /// Keys that apply to some architectures, and to some methods if any are listed. A method may also be the `rest`, such
 /// as mimetic attention.
-const KEYS: [(&str, &[&str], &[&str]); 20] = [
+const KEYS: [(&str, &[&str], &[&str]); 22] = [
+    ("mlp_ratio", &["vit", "convnext"], &[]),
+    ("class_token", VIT, &[]),
     ("kernel", FILTERS, &[]),
     ("activation", &["convmixer"], &[]),
     ("stages", &["convnext"], &[]),
@@ -147,13 +149,23 @@ const KEYS: [(&str, &[&str], &[&str]); 20] = [
 /// Methods without a donor that leave some weights to `rest`; methods with a donor do as well.
 const LEAVE_A_REST: [&str; 4] = ["mimetic", "mlp-mean", "layerscale", "zero"];
 
-/// The settings of an image network; refuses any that do not apply to its architecture or method.
-pub fn own(method: &str, given: &Table) -> Result<Init> {
+/// Methods that take all blocks from the donor.
+const TAKE_ALL_BLOCKS: [&str; 4] = ["weight-selection", "ligo", "nested", "prune"];
+
+/// Keys that change only blocks.
+const OF_BLOCKS: [&str; 4] = ["mlp_mean", "qk", "vp", "mimetic"];
+
+/// Refuses settings of an image network that do not apply to its architecture or method.
+pub fn check(method: &str, given: &Table) -> Result<()> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);
     let leaves_rest = LEAVE_A_REST.contains(&method) || find(method).is_ok_and(|found| found.donor);
     if !leaves_rest && given.contains_key("rest") {
         return Err(means_nothing("rest", &format!("method {method}")));
+    }
+    let mut of_blocks = OF_BLOCKS.iter().filter(|key| given.contains_key(**key));
+    if let (true, Some(key)) = (TAKE_ALL_BLOCKS.contains(&method), of_blocks.next()) {
+        return Err(means_nothing(key, &format!("method {method}")));
     }
     for (key, architectures, methods) in KEYS {
         if !given.contains_key(key) {
@@ -166,5 +178,5 @@ pub fn own(method: &str, given: &Table) -> Result<Init> {
             return Err(means_nothing(key, &format!("method {method}")));
         }
     }
-    narrow(given, &format!("--arch {arch}"))
+    narrow::<Init>(given, &format!("--arch {arch}")).map(drop)
 }

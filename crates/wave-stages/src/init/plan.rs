@@ -8,10 +8,11 @@ use wave_artefacts::model::{Model, Network};
 use wave_data::Transform;
 use wave_init::{Choices, find};
 use wave_models::Weights;
+use wave_models::check::sizes;
 use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
 use wave_run::error::request;
-use wave_run::recipe::means_nothing;
+use wave_run::recipe::{means_nothing, to_table};
 use wave_run::settings::{Images, Init, InitValues};
 
 /// A network to initialise. Settings that are not given come from the model of `--from`, or from defaults.
@@ -30,6 +31,7 @@ pub(super) struct InitPlan {
 
 impl InitPlan {
     pub(super) fn new(method: &str, settings: &Init) -> Result<InitPlan> {
+        methods::check(method, &to_table(settings)?)?;
         let stages = stages(settings)?;
         let all = stages.map(|stages| stages.iter().sum());
         let (depth, width) = needed(settings.depth.or(all), settings.width)?;
@@ -97,7 +99,18 @@ impl Frame {
 
 /// Input and classes: from another directory, from data, or from the settings.
 pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
+    // Names of classes, values of channels and dilations of layers are listed before a shape is checked.
+    sizes(&[
+        ("depth", plan.depth),
+        ("channels", plan.given.channels.unwrap_or(1)),
+        ("classes", plan.given.classes.unwrap_or(1)),
+    ])?;
     let mut frame = match (&plan.given.from, &plan.given.data) {
+        (Some(_), _) if plan.given.channels.is_some() => {
+            return Err(request(
+                "--channels does not apply beside --from, whose model has its own; remove it",
+            ));
+        }
         (Some(_), Some(_)) if !find(&plan.method).is_ok_and(|method| method.images) => {
             return Err(request("--data does not apply beside --from; remove one"));
         }

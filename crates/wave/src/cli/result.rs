@@ -3,6 +3,7 @@
 use crate::inspect::sides;
 use crate::predict;
 use serde_json::{Map, Value};
+use wave_run::forecast::bytes;
 use wave_run::terminal::{cell, column, one_line};
 
 /// Keys not shown as rows: logits are for programs only, candidate sizes go to stderr, a card follows the rows.
@@ -153,7 +154,7 @@ fn value(key: &str, value: &Value) -> String {
         }
         Value::Number(n) => match (n.as_u64(), n.as_f64()) {
             (_, Some(x)) if fraction => format!("{:.1} %", 100.0 * x),
-            (Some(n), _) if key.ends_with("bytes") => bytes(n),
+            (Some(n), _) if key.ends_with("bytes") => bytes(n as f64),
             (Some(n), _) if key.ends_with("parameters") => count(n),
             (Some(n), _) if key.ends_with("seed") => n.to_string(),
             (Some(n), _) => thousands(n),
@@ -169,23 +170,17 @@ fn value(key: &str, value: &Value) -> String {
 fn count(n: u64) -> String {
     match n < 10_000 {
         true => thousands(n),
-        false => format!("{} ({})", scaled(n, 1e3, &["k", "M", "G"]), thousands(n)),
+        false => format!("{} ({})", scaled(n), thousands(n)),
     }
 }
 
-fn bytes(n: u64) -> String {
-    match n < 1024 {
-        true => format!("{n} bytes"),
-        false => scaled(n, 1024.0, &["KiB", "MiB", "GiB"]),
-    }
-}
-
-/// In the largest unit below the value; each unit is `step` times the one before.
-fn scaled(n: u64, step: f64, units: &[&str]) -> String {
-    let mut value = n as f64 / step;
+/// In the largest unit below the value.
+fn scaled(n: u64) -> String {
+    let units = ["k", "M", "G"];
+    let mut value = n as f64 / 1e3;
     let mut unit = 0;
-    while unit + 1 < units.len() && value >= step {
-        value /= step;
+    while unit + 1 < units.len() && value >= 1e3 {
+        value /= 1e3;
         unit += 1;
     }
     format!("{value:.1} {}", units[unit])

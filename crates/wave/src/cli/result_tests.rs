@@ -64,7 +64,7 @@ fn long_names_are_cut_and_line_breaks_make_no_rows() {
 #[test]
 fn numbers_are_short_and_have_units() {
     for (key, given, expected) in [
-        ("peak_rss_bytes", json!(3_000_000), "2.9 MiB"),
+        ("peak_rss_bytes", json!(3_000_000), "3.00 MB"),
         ("seconds", json!(12.0), "12.0 s"),
         ("step_ms_median", json!(1234.56), "1235"),
         ("lr", json!(1e-7), "1e-7"),

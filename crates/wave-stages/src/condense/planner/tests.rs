@@ -88,6 +88,21 @@ fn widths_between_are_multiples_of_the_head_width() {
 }
 
 #[test]
+fn a_size_is_tested_once() {
+    let mut given = settings(32);
+    for (sizes, tested) in [
+        ("3x64..3x64", &[(3, 64)][..]),
+        ("2x64..3x96", &[(2, 64), (3, 64), (2, 96), (3, 96)]),
+        ("1x64..9x64", &[(1, 64), (3, 64), (5, 64), (7, 64), (9, 64)]),
+    ] {
+        let frame = frame(&mut given, sizes);
+        let rates = rates(&given, &frame);
+        let expected: f64 = tested.iter().map(|&(d, w)| rates.forward(d, w)).sum();
+        assert_eq!(frame.seconds_of_test(&rates), expected, "{sizes}");
+    }
+}
+
+#[test]
 fn more_time_trains_larger_models_and_levels_share_it() {
     let mut given = settings(32);
     let frame = frame(&mut given, "2x64..12x192");

@@ -5,7 +5,7 @@ use super::{Frame, LevelPlan, MINUTES, Time, starts_from_ancestor};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use wave_learngene::Sizes;
 use wave_run::data::Data;
-use wave_run::forecast;
+use wave_run::progress;
 use wave_run::settings::Condense;
 
 pub(super) fn describe(
@@ -61,7 +61,7 @@ pub(super) fn describe(
         text += "start      from the ancestor's own weights, at the largest size\n";
     }
     text += &format!("measured   {}\n", rates.words(time.batch as f64));
-    let clock = forecast::duration;
+    let clock = progress::duration;
     if rates.ancestor_in_steps {
         text += "outputs    computed in every step, as they do not fit into memory; --cache DIR \
                  keeps them on disk\n";
