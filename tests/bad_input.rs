@@ -104,6 +104,11 @@ fn wrong_flags_of_methods() {
         mimetic --qk 0.7 => alpha and beta
         mimetic --mimetic equal --vp 0.4,0.4 => drop it, or give 0,0
         mimetic --rest he => timm, xavier
+        timm --position-scale 3 => --position-scale does not apply to learned positions
+        mimetic --positions learned --position-scale 3 => --position-scale does not apply
+        zero --rest mimetic --qk 0.1,0.1 => --qk does not apply to method zero
+        zero --rest mimetic --vp 0.1,0.1 => --vp does not apply to --zero attention
+        zero --zero blocks --mlp-mean eq2=0.3 => --mlp-mean does not apply to --zero blocks
         ",
     );
     place.refuses(
@@ -113,7 +118,7 @@ fn wrong_flags_of_methods() {
         covariance => --arch convmixer or --arch convnext
         covariance --arch convmixer --kernel 4 => odd
         covariance --arch convmixer --filter-variance 1 => three numbers
-        filters --arch convmixer --from m => --from
+        filters --arch convmixer --from m => the model of --from is a vision transformer | ConvMixer
         default --arch convmixer --kernel 4 --dilation 2 => odd size
         default --arch convmixer --mlp-mean eq2=1 => has no MLP
         default --arch convmixer --mlp-ratio 2 => --mlp-ratio does not apply to --arch convmixer
@@ -136,6 +141,9 @@ fn wrong_flags_of_methods() {
         nested --from m --depth 1 --layers last => last
         nested --from m --depth 1 --mlp-mean eq2=1 => --mlp-mean does not apply to method nested
         prune --from m --data shapes --depth 1 --rest mimetic --qk 0.5,0.5 => --qk does not apply to method prune
+        pretrained-attention --from m --depth 1 --rest mimetic --qk 0.1,0.1 => --qk does not apply
+        ligo --from m --depth 2 --rest he => --rest does not apply to method ligo
+        prune --from m --data shapes --depth 1 --positions sinusoidal => --positions does not apply
         heru-lg --from m --depth 1 --channels 3 => --channels does not apply beside --from
         timm --depth 1 --classes 1000000000000000000 => classes is 1000000000000000000 | at most
         timm --depth 1 --channels 2000000000000000000 => channels is 2000000000000000000 | at most
@@ -193,6 +201,10 @@ fn broken_files() {
         }
     }
     place.write("m/model.safetensors", &good);
+    // As many patches of 7 pixels as in the 28 of the weights.
+    place.configure("m", |config| config["model_args"]["img_size"] = 30.into());
+    let uneven = "patch_size 7 does not divide img_size 30";
+    place.refused("eval m --data shapes --test-limit 8", &[uneven]);
     for config in ["", "[]", "{\"architecture\": 3}"] {
         place.write("m/config.json", config);
         place.refused("eval m --data shapes --test-limit 8", &["config.json"]);

@@ -379,6 +379,19 @@ fn wrong_methods_are_refused() {
         ("a = { start = 'he', colour = 1 }", "colour"),
         ("a = { start = 'he', inherit = ['mlp'] }", "inherit"),
         ("a = { start = 'he', distil = true }", "ancestor"),
+        // Rows made with another ancestor would be taken for these.
+        (
+            "a = { start = 'he', finetune.ancestor = 'm' }",
+            "distil = true",
+        ),
+        (
+            "a = { start = 'he', pretrain.ancestor = 'm' }",
+            "distil = true",
+        ),
+        (
+            "a = { start = 'he' }\n[bench.datasets]\nd = { ancestor = 'm' }",
+            "distil = true",
+        ),
         ("a = { start = 'he' }\n[bench.donors.d]\ndepth = 2", "model"),
         // The rest would run nothing, or change nothing.
         ("a = { start = 'he', sizes = [] }", "sizes or datasets"),
@@ -405,6 +418,9 @@ fn wrong_methods_are_refused() {
     place.refused("bench r.toml --out w", &[]); // no [bench]
     let bench = "[bench]\nsizes = [[1, 32]]\n[bench.methods]\na = { start = 'he' }";
     place.write("b.toml", format!("{RECIPE}\n{bench}"));
+    let ancestor = "ancestor = \"m\"";
+    let args = "bench b.toml --out o --set finetune.ancestor=m";
+    place.refused(args, &[ancestor, "distil = true"]);
     for (entries, needle) in [
         ("sizes=[[1,32],[2,32],[1,32]]", "sizes has [1, 32] twice"),
         ("seeds=[0,1,0]", "seeds has 0 twice"),

@@ -1,6 +1,6 @@
 //! Caches of an ancestor's outputs: reused, checked against their inputs, and safe from kills.
 
-use crate::support::{CONVMIXER, Place, RECIPE, SHAPES, assert_same, values};
+use crate::support::{CONVMIXER, Place, RECIPE, SHAPES, assert_fails, assert_same, values};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -69,6 +69,10 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     // With no weight on its scores, the ancestor does not run.
     let unread = "condense r.toml --ancestor a --steps 1 --cache e --out q";
     assert_eq!(computed(&place.json(unread)), 0);
+    let provenance = |dir: &str| place.config(dir)["provenance"].clone();
+    assert!(provenance("q")["ancestor"].is_string());
+    assert!(provenance("q")["ancestor_output"].is_null());
+    assert_eq!(provenance("t")["ancestor_output"], "scores");
     // A single view is of whole images, however the next epochs crop them.
     let single = |flags| computed(&place.json(&format!("{CONDENSE} --views 1 --cache d {flags}")));
     assert_eq!(single("--resized-crop 0.5 --out x"), 256);
@@ -191,10 +195,37 @@ fn a_damaged_shard_is_computed_again() {
     for left in &left {
         std::fs::write(left, "half").unwrap();
     }
-    assert_eq!(computed(&place.json(&format!("{command} --out u"))), 256);
+    let (result, told) = place.texts(&format!("{command} --out u --json"));
+    assert_eq!(computed(&serde_json::from_str(&result).unwrap()), 256);
+    // Each is told once, with its name and what happens.
+    let told: Vec<&str> = told
+        .lines()
+        .filter(|l| l.contains("computed again"))
+        .collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    for line in told {
+        assert_eq!(line.matches(".safetensors").count(), 1, "{line}");
+        assert!(!line.contains("copy it again"), "{line}");
+    }
     assert_same(&place.path("t"), &place.path("u"));
     assert!(contents(&place, "c") == good);
     assert!(left.iter().all(|left| !left.exists()));
+}
+
+#[test]
+fn an_error_of_the_cache_has_no_backtrace() {
+    let place = place();
+    let command = format!("{CONDENSE} --steps 1 --cache c");
+    place.json(&format!("{command} --out t"));
+    let view = place.path("c/view-00000");
+    std::fs::remove_dir_all(&view).unwrap();
+    std::fs::write(&view, "in the way").unwrap();
+    let args = format!("{command} --out u");
+    let mut run = place.command(&args);
+    let output = run.env("RUST_BACKTRACE", "1").output().unwrap();
+    assert_fails(&output, 1, &args, &["view-00000"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!stderr.contains("   0: "), "{stderr}");
 }
 
 fn start(place: &Place, args: &str) -> Child {

@@ -40,9 +40,13 @@ fn a_dry_run_refuses_what_the_stage_would() {
             finetune m --data shapes --ancestor nowhere => nowhere
             finetune m --data shapes --depths 1,9 => depths
             finetune m --data shapes --growth 0.5 => growth | --depths
+            finetune m --data shapes --keep best --test-epochs 0 => keep = best | test_epochs = 0
             finetune m --data shapes --accumulate 5 => accumulate
             finetune nowhere --data shapes => nowhere
             condense r.toml --ancestor nowhere --kl-weight 1 => nowhere
+            condense r.toml --ancestor m --temperature 2 => temperature = 2 | kl_weight = 0
+            condense r.toml --ancestor m --kl-weight 1 --ce-weight 0 --label-smoothing 0.1 => label_smoothing = 0.1 | ce_weight = 0
+            condense r.toml --keep best --test-epochs 0 => keep = best | test_epochs = 0
             condense r.toml --data missing => missing
             condense r.toml --epochs 1 --steps 5 => both
             condense r.toml --accumulate 5 => accumulate

@@ -64,6 +64,11 @@ fn without_a_state_that_can_be_read_nothing_is_overwritten() {
     let place = Place::new();
     let command = "condense r.toml --steps 40 --checkpoint-steps 1 --out o";
     kill(&place, command, "o");
+    let recipe = place.bytes("o/run/recipe.toml");
+    std::fs::remove_file(place.path("o/run/recipe.toml")).unwrap();
+    let parts = ["run/recipe.toml is missing", "--overwrite"];
+    place.refused(&format!("{command} --resume"), &parts);
+    place.write("o/run/recipe.toml", recipe);
     for name in ["checkpoint", "checkpoint-before"] {
         place.write(&format!("o/run/{name}.safetensors"), "nothing");
     }

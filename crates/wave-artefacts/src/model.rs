@@ -420,6 +420,10 @@ fn recognise(
         }
     }
     let network = Network::recognise(name, args, side, weights)
+        .map_err(|error| {
+            let patches = uneven(args).filter(|_| weights.contains_key("pos_embed"));
+            patches.map_or_else(|| error.into(), request)
+        })
         .with_context(|| path.display().to_string())?;
     match (&network, heads) {
         (Network::Vit(shape), _) if wave_models::known_heads(name, args).is_none() => {
@@ -442,6 +446,21 @@ fn recognise(
         }
     }
     Ok(network)
+}
+
+/// The refusal of timm's arguments for images that are not a whole number of patches.
+fn uneven(args: &Map<String, Value>) -> Option<String> {
+    let side = |key: &str| {
+        let value = args.get(key)?;
+        value.get(0).unwrap_or(value).as_u64()
+    };
+    let (image, patch) = (side("img_size")?, side("patch_size")?);
+    (image.checked_rem(patch)? > 0).then(|| {
+        format!(
+            "patch_size {patch} does not divide img_size {image}; timm drops the remainder, which \
+             is not supported: use a model whose patches fill the image"
+        )
+    })
 }
 
 /// True if a model, or one that it started from, was made from templates.

@@ -258,6 +258,17 @@ fn distinct<T: PartialEq + Serialize>(key: &str, entries: &[T]) -> Result<()> {
     }
 }
 
+/// Refuses an ancestor in `[finetune]` or changes to it: the hash of a run covers that of `[condense]` alone.
+fn refuse_ancestor(table: &Table) -> Result<()> {
+    match table.get("ancestor") {
+        None => Ok(()),
+        Some(ancestor) => Err(request(format!(
+            "finetune has ancestor = {ancestor}, but methods of a bench distil from the ancestor \
+             of [condense]; remove it, and give distil = true to the methods that distil"
+        ))),
+    }
+}
+
 /// The `[bench]` table with its methods parsed.
 #[derive(Clone, Debug)]
 pub struct Grid {
@@ -319,6 +330,9 @@ impl Grid {
         if datasets.is_empty() {
             datasets.push((String::new(), Table::new()));
         }
+        let finetune = recipe.table_of("finetune");
+        let tables = datasets.iter().map(|(_, table)| table);
+        tables.chain([&finetune]).try_for_each(refuse_ancestor)?;
         let grid = Grid {
             bench,
             methods,
@@ -399,6 +413,10 @@ impl Grid {
                 "donor {donor} is not in [bench.donors]; add it there"
             )));
         }
+        let changes = method.pretrain.iter().chain(method.pretrain_at.values());
+        changes
+            .chain([&method.finetune])
+            .try_for_each(refuse_ancestor)?;
         let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
         let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
         if let Some((l, d)) = foreign.next() {

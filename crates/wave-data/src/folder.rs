@@ -132,8 +132,12 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
 fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
     let table = match (&found.folders[..], train) {
-        ([], Some(_)) => labels::find(dir)?,
         // A single folder is more likely a container than a class.
+        (folders @ ([] | [_]), Some((train, _)))
+            if folders.iter().all(|name| !train.class_names.contains(name)) =>
+        {
+            labels::find(dir)?
+        }
         ([] | [_], _) => labels::metadata(dir)?,
         _ => None,
     };
@@ -170,7 +174,7 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
 fn tabled(
     dir: &Path,
     found: &Entries,
-    table: labels::Table,
+    mut table: labels::Table,
     train: Option<&Folder>,
 ) -> Result<Folder, DataError> {
     let own = table.file.file_name().and_then(|name| name.to_str());
@@ -182,7 +186,7 @@ fn tabled(
         passed_over.append(&listed.passed_over);
     }
     let known = train.map(|train| train.class_names.clone());
-    let (class_names, labels) = labels::read(&table, dir, &names, known)?;
+    let (class_names, labels) = labels::read(&mut table, dir, &names, known)?;
     let mut images = Folder {
         class_names,
         table: Some(table.file),

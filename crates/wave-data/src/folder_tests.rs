@@ -191,7 +191,7 @@ fn a_flat_val_takes_its_labels_from_a_file() {
         fs::remove_dir(val.join(class)).unwrap();
     }
     testing::check_refused(open_at(&dir), &["val.txt"]);
-    fs::write(dir.path().join("val.txt"), "1.png dog\n2.webp 0\n").unwrap();
+    fs::write(dir.path().join("val.txt"), "1.png 1\n2.webp 0\n").unwrap();
     let data = open_at(&dir).unwrap();
     assert_eq!([data.test.label(0), data.test.label(1)], [1, 0]);
     assert!(data.test.name(1).ends_with("val/2.webp"));
@@ -443,4 +443,68 @@ fn metadata_without_labels_on_purpose_leave_images_unlabelled() {
     let dir = sound("val");
     fs::write(dir.path().join("train/metadata.csv"), "no header\n").unwrap();
     assert_eq!(open_at(&dir).unwrap().train.len(), 4);
+}
+
+#[test]
+fn a_table_above_the_splits_tells_images_in_containers_apart() {
+    let table = |rows: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "train/images/a/0.png",
+            "train/images/b/0.png",
+            "val/images/a/0.png",
+        ] {
+            grey().save(at(dir.path(), name)).unwrap();
+        }
+        let text = format!("file_name,label\n{}\n", rows.join("\n"));
+        fs::write(dir.path().join("metadata.csv"), text).unwrap();
+        dir
+    };
+    let train = ["train/images/a/0.png,cat", "train/images/b/0.png,dog"];
+    let all = table(&[&train[..], &["val/images/a/0.png,dog"]].concat());
+    let data = open_at(&all).unwrap();
+    assert_eq!([data.train.label(0), data.train.label(1)], [0, 1]);
+    assert_eq!((data.test.len(), data.test.label(0)), (1, 1));
+    // Test images take no labels of training images, nor do training images take each other's.
+    testing::check_refused(open_at(&table(&train)), &["does not name 0.png"]);
+    testing::check_refused(
+        open_at(&table(&["a/0.png,cat"])),
+        &["does not name images/b/0.png"],
+    );
+    let absent = table(&["a/0.png,cat", "b/0.png,dog", "c/0.png,dog"]);
+    testing::check_refused(open_at(&absent), &["line 4: names `c/0.png`"]);
+}
+
+#[test]
+fn a_table_without_splits_names_images_below_all_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [
+        "train/images/a.png",
+        "train/images/b.png",
+        "val/images/c.png",
+    ] {
+        grey().save(at(dir.path(), name)).unwrap();
+    }
+    let table = "file_name,label\na.png,cat\nb.png,dog\nc.png,dog\n";
+    fs::write(dir.path().join("metadata.csv"), table).unwrap();
+    let data = open_at(&dir).unwrap();
+    assert_eq!((data.train.len(), data.test.label(0)), (2, 1));
+}
+
+#[test]
+fn a_val_with_one_container_takes_its_labels_from_a_file() {
+    let dir = sound("val");
+    let val = dir.path().join("val");
+    fs::create_dir(val.join("images")).unwrap();
+    for (class, file) in [("cat", "1.png"), ("dog", "2.webp")] {
+        fs::rename(val.join(class).join(file), val.join("images").join(file)).unwrap();
+        fs::remove_dir(val.join(class)).unwrap();
+    }
+    fs::write(dir.path().join("val.txt"), "1.png dog\n2.webp cat\n").unwrap();
+    let data = open_at(&dir).unwrap();
+    assert_eq!([data.test.label(0), data.test.label(1)], [1, 0]);
+    assert!(data.test.name(1).ends_with("val/images/2.webp"));
+    // A class is no container.
+    fs::rename(val.join("images"), val.join("cat")).unwrap();
+    testing::check_refused(open_at(&dir), &["val: ", "no folder `dog`"]);
 }

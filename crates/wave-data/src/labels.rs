@@ -1,18 +1,21 @@
 //! Labels of images that are not in class folders: a table with a line for each image, its file and its class.
 //!
-//! The file is named with or without its extension; the class is a training folder's name or its number.
+//! The file is named with or without its extension, and with any of the folders above it: `images/0.png` and `0.png`
+//! both name `train/images/0.png`. The line with the most folders counts. Where no line's folders fit an image, they
+//! are those of another machine, and only names count. All classes are training folders' names, or all are numbers.
+//!
 //! Commas, semicolons or tabs separate the columns, with quotes where a field contains one; without
 //! separators, white space does, and the class is the rest of the line. This covers Caffe's `val.txt` and
 //! a `metadata.csv` or `metadata.jsonl` next to images, as in the datasets library: a header or keys name its
 //! columns, and every line names an image that is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::DataError;
-use crate::listing::{entries, is_part};
+use crate::listing::{entries, is_part, walk};
 use crate::source::{check_label, numbered, read_whole};
 
 /// A longer file is not a list of labels.
@@ -79,48 +82,63 @@ fn is_metadata(file: &Path) -> bool {
 
 /// The classes that a table gives to `names`, images of `part`, unless they are `known`, and the label of each.
 pub(crate) fn read(
-    table: &Table,
+    table: &mut Table,
     part: &Path,
     names: &[String],
     known: Option<Vec<String>>,
 ) -> Result<(Vec<String>, Vec<u32>), DataError> {
-    let file = &table.file;
+    let mut paths = paths_in(part, names);
+    // Lists such as Caffe's may be longer than the images that someone keeps.
+    let is_complete = is_metadata(&table.file);
     // One table may list the images of all splits.
-    let beside = match file.parent() == Some(part) {
-        true => Vec::new(),
-        false => other_splits(part)?,
-    };
+    if is_complete && table.file.parent() != Some(part) {
+        paths.extend(other_splits(part)?);
+    }
+    table.fit_folders(&paths);
     let read = || {
-        // Lists such as Caffe's may be longer than the images that someone keeps.
-        if is_metadata(file) {
-            let present = names.iter().chain(&beside);
-            table.check_present(present.map(|name| file_name(name)).collect())?;
+        if is_complete {
+            table.check_present(&paths)?;
         }
-        let classes = known.map_or_else(|| table.classes(names), Ok)?;
-        let labels = table.labels(names, &classes)?;
+        let images = names.iter().zip(&paths);
+        let rows = images.map(|(name, path)| table.class(name, path));
+        let rows: Vec<(usize, &str)> = rows.collect::<Result<_, String>>()?;
+        let classes = known.unwrap_or_else(|| classes(&rows));
+        let labels = labels(&rows, &classes)?;
         Ok((classes, labels))
     };
-    read().map_err(|problem: String| DataError::content(file, problem))
+    read().map_err(|problem: String| DataError::content(&table.file, problem))
 }
 
-/// The images in the other splits beside `part`.
+/// The paths of images in `dir`, as in rows.
+fn paths_in(dir: &Path, names: &[String]) -> Vec<String> {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let path = |name: &String| dir.join(name).to_string_lossy().replace('\\', "/");
+    names.iter().map(path).collect()
+}
+
+/// The paths of the images in the other splits beside `part`.
 fn other_splits(part: &Path) -> Result<Vec<String>, DataError> {
     let above = part.parent().filter(|dir| !dir.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
+    let own = part.file_name().unwrap_or_default();
     let mut images = Vec::new();
-    for name in entries(above)?.folders.iter().filter(|name| is_part(name)) {
-        images.extend(entries(&above.join(name))?.images);
+    for name in entries(above)?.folders {
+        if is_part(&name) && own != name.as_str() {
+            let split = above.join(name);
+            images.extend(paths_in(&split, &walk(&split)?.names));
+        }
     }
     Ok(images)
 }
 
-/// The lines of a file, each with its class, by the name of the image without folders.
+/// The lines of a file, each with its class, by the path of the image.
 #[derive(Default)]
 pub(crate) struct Table {
     pub(crate) file: PathBuf,
     /// The folder of the images.
     part: String,
-    rows: BTreeMap<String, Vec<(usize, String)>>,
+    /// Looked up several times for each image, in no order.
+    rows: HashMap<String, Vec<(usize, String)>>,
     /// True if metadata have a class column.
     labelled: bool,
 }
@@ -132,8 +150,17 @@ impl Table {
         if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
             return Err(wrong("is text in UTF-16; save it as UTF-8".to_owned()));
         }
-        let text = String::from_utf8_lossy(&bytes);
-        let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let before = &bytes[..error.valid_up_to()];
+            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+            wrong(format!("line {line} is not UTF-8; save it as UTF-8"))
+        })?;
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+        if text.contains('\r') && !text.contains('\n') {
+            return Err(wrong(
+                "has line ends of old Macs; save it with line feeds".to_owned(),
+            ));
+        }
         let name = part.file_name().unwrap_or_default().to_string_lossy();
         let mut table = Table {
             file: file.to_owned(),
@@ -193,9 +220,10 @@ impl Table {
     }
 
     fn fill_from_text(&mut self, text: &str, is_metadata: bool) -> Result<(), String> {
-        let mut rows = records(text);
+        let first = text.lines().find(|line| !line.trim().is_empty());
+        let mut separator = first.and_then(first_separator);
+        let mut rows = records(text, separator);
         let (line, first) = rows.next().unwrap_or((1, ""));
-        let mut separator = first_separator(first);
         let header =
             split(first, separator).ok_or_else(|| format!("line {line}: a quote is not closed"))?;
         let header = header.iter().map(|field| field.trim().to_ascii_lowercase());
@@ -210,17 +238,27 @@ impl Table {
         }
         let named = column(&header, FILES).zip(column(&header, CLASSES));
         let (file, class) = named.unwrap_or_else(|| {
-            (rows, separator) = (records(text), common_separator(text));
+            separator = common_separator(text);
+            rows = records(text, separator);
             (0, 1)
         });
-        let open = text.matches('"').count() % 2 == 1;
-        if let Some((line, _)) = records(text).last().filter(|_| open) {
-            return Err(format!("line {line}: a quote is not closed"));
-        }
         for (line, record) in rows {
             let wrong = |problem: String| format!("line {line}: {problem}");
             let fields = split(record, separator)
                 .ok_or_else(|| wrong("a quote is not closed".to_owned()))?;
+            let mut surplus = fields.iter().skip(header.len());
+            if named.is_some() && surplus.any(|field| !field.trim().is_empty()) {
+                let separator = match separator {
+                    Some(';') => "semicolon",
+                    Some('\t') => "tab",
+                    _ => "comma",
+                };
+                return Err(format!(
+                    "line {line} has {} fields, the header {}; quote values that contain a {separator}",
+                    fields.len(),
+                    header.len()
+                ));
+            }
             let (Some(file), Some(class)) = (fields.get(file), fields.get(class)) else {
                 let shown: String = record.chars().take(80).collect();
                 return Err(wrong(format!(
@@ -235,39 +273,72 @@ impl Table {
         Ok(())
     }
 
-    /// An error if rows name images that are not `present`.
-    fn check_present(&self, present: BTreeSet<&str>) -> Result<(), String> {
-        let stems: BTreeSet<&str> = present.iter().map(|name| stem(name)).collect();
-        let absent =
-            |name: &&String| !present.contains(name.as_str()) && !stems.contains(name.as_str());
-        let absent: Vec<&String> = self.rows.keys().filter(absent).collect();
-        let line = |name: &&String| self.rows[*name][0].0;
-        match absent.iter().min_by_key(|name| line(name)) {
+    fn push(&mut self, line: usize, file: &str, class: &str) {
+        let parts = file.trim().split(['/', '\\']);
+        let parts: Vec<&str> = parts.filter(|part| !["", "."].contains(part)).collect();
+        // An absolute path may lead through a folder `dev`: the last split's name counts, and only the image's
+        // own folder where the images have no splits.
+        let depth = if is_part(&self.part) { usize::MAX } else { 1 };
+        let mut folders = parts.iter().rev().skip(1).take(depth);
+        let split = folders.find(|folder| is_part(folder));
+        if split.is_some_and(|split| *split != self.part) {
+            return;
+        }
+        let rows = self.rows.entry(parts.join("/"));
+        rows.or_default().push((line, class.trim().to_owned()));
+    }
+
+    /// The rows that name an image, and the end of its path that they have.
+    fn rows_of(&self, path: &str) -> Option<(&String, &Vec<(usize, String)>)> {
+        let longest = |path: &str| {
+            let folders = path.match_indices('/').map(|(at, _)| at + 1);
+            let mut starts = std::iter::once(0).chain(folders);
+            starts.find_map(|start| self.rows.get_key_value(&path[start..]))
+        };
+        longest(path).or_else(|| longest(stem(path)))
+    }
+
+    /// Removes the folders of all rows if none fit the images.
+    fn fit_folders(&mut self, paths: &[String]) {
+        let fits = |path: &String| {
+            let named = self.rows_of(path);
+            named.is_some_and(|(end, _)| end.contains('/'))
+        };
+        if paths.iter().any(fits) {
+            return;
+        }
+        for (path, rows) in std::mem::take(&mut self.rows) {
+            let all = self.rows.entry(file_name(&path).to_owned());
+            all.or_default().extend(rows);
+        }
+        for rows in self.rows.values_mut() {
+            rows.sort_unstable();
+        }
+    }
+
+    /// An error if rows name none of the images at `paths`.
+    fn check_present(&self, paths: &[String]) -> Result<(), String> {
+        let named = paths.iter().filter_map(|path| self.rows_of(path));
+        let named: BTreeSet<&String> = named.map(|(end, _)| end).collect();
+        let absent = self.rows.iter().filter(|(file, _)| !named.contains(file));
+        let absent: Vec<(usize, &String)> = absent.map(|(file, rows)| (rows[0].0, file)).collect();
+        match absent.iter().min() {
             None => Ok(()),
-            Some(first) => Err(format!(
-                "line {}: names `{first}`, an image that is not there ({} such in all); add the images, or remove \
+            Some((line, first)) => Err(format!(
+                "line {line}: names `{first}`, an image that is not there ({} such in all); add the images, or remove \
                  their lines",
-                line(first),
                 absent.len()
             )),
         }
     }
 
-    fn push(&mut self, line: usize, file: &str, class: &str) {
-        let file = file.trim();
-        let folder = file.rsplit(['/', '\\']).nth(1);
-        if folder.is_some_and(|folder| is_part(folder) && folder != self.part) {
-            return;
-        }
-        let rows = self.rows.entry(file_name(file).to_owned());
-        rows.or_default().push((line, class.trim().to_owned()));
-    }
-
-    /// The line and the class of an image.
-    fn class(&self, name: &str) -> Result<(usize, &str), String> {
-        let name = file_name(name);
-        let found = [name, stem(name)].iter().find_map(|n| self.rows.get(*n));
-        let found = found.ok_or_else(|| {
+    /// The line and the class of the image `name` at `path`.
+    fn class(&self, name: &str, path: &str) -> Result<(usize, &str), String> {
+        let (_, found) = self.rows_of(path).ok_or_else(|| {
+            let name = match self.rows.keys().any(|file| file.contains('/')) {
+                true => name,
+                false => file_name(name),
+            };
             let quoted = match name.contains(char::is_whitespace) {
                 true => format!("\"{name}\""),
                 false => name.to_owned(),
@@ -284,40 +355,61 @@ impl Table {
             )),
         }
     }
+}
 
-    /// The classes of some images, sorted; for numbers, all up to the largest.
-    fn classes(&self, names: &[String]) -> Result<Vec<String>, String> {
-        let all = names.iter().map(|name| Ok(self.class(name)?.1));
-        let all: BTreeSet<&str> = all.collect::<Result<_, String>>()?;
-        // Numbers are labels: classes without an image keep their number.
-        let number = |class: &&str| class.parse().ok().and_then(check_label);
-        let numbers: Option<BTreeSet<u32>> = all.iter().map(number).collect();
-        Ok(match numbers.and_then(|numbers| numbers.last().copied()) {
-            Some(highest) => numbered(highest),
-            None => all.into_iter().map(str::to_owned).collect(),
-        })
+/// The classes of rows, sorted; for numbers, all up to the largest.
+fn classes(rows: &[(usize, &str)]) -> Vec<String> {
+    let all: BTreeSet<&str> = rows.iter().map(|(_, class)| *class).collect();
+    // Numbers are labels: classes without an image keep their number.
+    let number = |class: &&str| class.parse().ok().and_then(check_label);
+    let numbers: Option<BTreeSet<u32>> = all.iter().map(number).collect();
+    match numbers.and_then(|numbers| numbers.last().copied()) {
+        Some(highest) => numbered(highest),
+        None => all.into_iter().map(str::to_owned).collect(),
     }
+}
 
-    fn labels(&self, names: &[String], classes: &[String]) -> Result<Vec<u32>, String> {
-        let by_name: BTreeMap<&str, u32> =
-            (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
-        let highest = classes.len().saturating_sub(1);
-        let of = |class: &str| {
-            let number = || class.parse().ok();
-            let number = || number().filter(|&k: &u32| (k as usize) < classes.len());
-            by_name.get(class).copied().or_else(number)
-        };
-        let label = |name: &String| {
-            let (line, class) = self.class(name)?;
-            of(class).ok_or_else(|| {
-                format!(
-                    "line {line}: `{class}` is not a class; expected a training folder's name or a \
-                     number from 0 to {highest}"
-                )
-            })
-        };
-        names.iter().map(label).collect()
+/// The label of each row. Either all rows have names of classes, or all have numbers.
+fn labels(rows: &[(usize, &str)], classes: &[String]) -> Result<Vec<u32>, String> {
+    let by_name: BTreeMap<&str, u32> = (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
+    let by_number = |class: &str| {
+        let number = class.parse::<u32>().ok();
+        number.filter(|&k| (k as usize) < classes.len())
+    };
+    let Some(first) = rows.iter().find(|(_, class)| !by_name.contains_key(class)) else {
+        return Ok(rows.iter().map(|(_, class)| by_name[class]).collect());
+    };
+    // Among folders `1` and `2`, a `1` may be meant as the name or, counted from 0, as the second.
+    let as_number = |class: &String| class.parse::<u32>().ok();
+    let are_numbers = classes.iter().all(|class| as_number(class).is_some())
+        && (0..)
+            .zip(classes)
+            .any(|(k, class)| as_number(class) != Some(k));
+    let labels: Option<Vec<u32>> = rows.iter().map(|(_, class)| by_number(class)).collect();
+    if let Some(labels) = labels.filter(|_| !are_numbers) {
+        return Ok(labels);
     }
+    let is_unknown = |class: &str| !by_name.contains_key(class) && by_number(class).is_none();
+    let ((line, class), problem) = match rows.iter().find(|(_, class)| is_unknown(class)) {
+        _ if are_numbers => (
+            first,
+            "not a training folder's name, and the folders are numbers themselves; write the folder's name in every \
+             line"
+                .to_owned(),
+        ),
+        Some(unknown) => (
+            unknown,
+            format!(
+                "not a class; expected a training folder's name or a number from 0 to {}",
+                classes.len().saturating_sub(1)
+            ),
+        ),
+        None => (
+            first,
+            "a number, but other lines have names; write the folder's name in every line".to_owned(),
+        ),
+    };
+    Err(format!("line {line}: `{class}` is {problem}"))
 }
 
 fn file_name(path: &str) -> &str {
@@ -328,13 +420,39 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
+/// Follows quotes through a text. They count where a field begins; elsewhere they are ordinary characters.
+struct Quotes {
+    is_open: bool,
+    /// True if the field is blank so far.
+    is_blank: bool,
+    /// True if the last character closed a quote, so that another one is part of the field.
+    is_closed: bool,
+}
+
+impl Quotes {
+    fn new() -> Quotes {
+        Quotes {
+            is_open: false,
+            is_blank: true,
+            is_closed: false,
+        }
+    }
+
+    /// True if a quote is open after the next character.
+    fn hold(&mut self, c: char, separator: Option<char>) -> bool {
+        let counts = c == '"' && (self.is_open || self.is_blank || self.is_closed);
+        self.is_open ^= counts;
+        self.is_closed = counts && !self.is_open;
+        let begins = c == '\n' || separator.map_or(c.is_whitespace(), |s| c == s);
+        self.is_blank = !self.is_open && (begins || (self.is_blank && c.is_whitespace()));
+        self.is_open
+    }
+}
+
 /// The lines that are not blank, with their numbers; quoted fields may span several lines.
-fn records(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut quoted = false;
-    let lines = text.split(move |c| {
-        quoted ^= c == '"';
-        c == '\n' && !quoted
-    });
+fn records(text: &str, separator: Option<char>) -> impl Iterator<Item = (usize, &str)> {
+    let mut quotes = Quotes::new();
+    let lines = text.split(move |c: char| !quotes.hold(c, separator) && c == '\n');
     let mut next = 1;
     let numbered = lines.map(move |line| {
         let begun = next;
@@ -374,17 +492,16 @@ fn column(columns: &[&str], words: &str) -> Option<usize> {
 
 /// The separator that comes first in a line, outside quotes.
 fn first_separator(line: &str) -> Option<char> {
-    let mut quoted = false;
-    line.trim_start().chars().find(|c| {
-        quoted ^= *c == '"';
-        !quoted && SEPARATORS.contains(c)
-    })
+    let mut quotes = Quotes::new();
+    let mut characters = line.trim_start().chars();
+    characters.find(|c| !quotes.hold(*c, None) && SEPARATORS.contains(c))
 }
 
 /// The separator that comes first in every line. None if lines differ, as when class names merely contain a comma.
 fn common_separator(text: &str) -> Option<char> {
-    let mut all = records(text).map(|(_, line)| first_separator(line));
-    let first = all.next()?;
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let first = first.and_then(first_separator);
+    let mut all = records(text, first).map(|(_, line)| first_separator(line));
     first.filter(|_| all.all(|other| other == first))
 }
 

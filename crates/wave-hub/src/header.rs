@@ -169,7 +169,8 @@ fn another_format(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let archive = "is a zip archive, like PyTorch's .pt, .pth and .bin files, not safetensors";
     let pickle = "is a Python pickle, like old PyTorch files, not safetensors";
     let pointer = "is a Git LFS pointer, not the file it stands for";
-    let known: [(&[u8], _, _); 3] = [
+    let other = "name a .safetensors file, a .pth file of PyTorch or a model directory";
+    let known: [(&[u8], _, _); 5] = [
         (b"PK", archive, convert),
         (&[0x80], pickle, convert),
         (
@@ -177,9 +178,15 @@ fn another_format(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
             pointer,
             "run `git lfs pull` where it came from",
         ),
+        (b"\x89PNG", "is a PNG image, not safetensors", other),
+        (b"\xff\xd8\xff", "is a JPEG image, not safetensors", other),
     ];
     let found = known
         .into_iter()
         .find(|(start, ..)| bytes.starts_with(start));
-    found.map(|(_, found, remedy)| (found, remedy))
+    let printable = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    let start = bytes.first_chunk::<LENGTH_BYTES>();
+    let is_text = start.is_some_and(|start| start.iter().all(printable));
+    let text = is_text.then_some(("is text, not safetensors", other));
+    found.map(|(_, found, remedy)| (found, remedy)).or(text)
 }

@@ -124,7 +124,7 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
         Kind::Transformers => "write it with `--format timm`",
     };
     if kind != Kind::Model {
-        let found = format!("is {kind}, expected a model directory in timm's");
+        let found = format!("is {kind}, expected a model directory in timm's layout");
         return Err(HubError::malformed(dir, found, remedy));
     }
     let config_path = dir.join(CONFIG_FILE);

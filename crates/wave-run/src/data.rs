@@ -103,7 +103,7 @@ impl Data {
     /// Training images of one view, by index: (images, channels, side, side).
     pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
         let batch = self.loader.view_images(images, view);
-        let batch = batch.map_err(candle_core::Error::wrap)?;
+        let batch = batch.map_err(|e| candle_core::Error::Msg(e.to_string()))?; // `wrap` adds a backtrace
         images_of(batch)
     }
 

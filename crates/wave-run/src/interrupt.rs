@@ -28,7 +28,7 @@ impl Interruption {
     /// Fails after a request, for long work that saves no state.
     pub fn check(&self) -> candle_core::Result<()> {
         if self.requested() {
-            candle_core::bail!("interrupted");
+            return Err(candle_core::Error::Msg("interrupted".into()));
         }
         Ok(())
     }

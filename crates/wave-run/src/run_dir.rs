@@ -344,8 +344,8 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
     }
 }
 
-/// Refuses a directory whose artefact or log belongs to no run: none that is complete, none with a checkpoint, and none
-/// with these `settings`, which may have been killed while it wrote.
+/// Refuses a directory whose checkpoint has lost its recipe, or whose artefact or log belongs to no run: none that is
+/// complete, none with a checkpoint, and none with these `settings`, which may have been killed while it wrote.
 fn refuse_strangers(out: &Path, settings: Option<&Table>) -> Result<()> {
     let dir = out.join("run");
     let begun = dir.join("recipe.toml").exists();
@@ -353,6 +353,13 @@ fn refuse_strangers(out: &Path, settings: Option<&Table>) -> Result<()> {
     let resumes = || Checkpoints::new(&dir, BTreeMap::new()).exist();
     if dir.join("result.json").exists() || begun && (resumes() || settings.is_some_and(is_own)) {
         return Ok(());
+    }
+    if resumes() {
+        return Err(request(format!(
+            "{} holds a checkpoint, but its run/recipe.toml is missing; copy it back, choose \
+             another --out, or start over with --overwrite",
+            out.display()
+        )));
     }
     let logs = [log::CSV_FILE, log::LOG_FILE].map(|file| format!("run/{file}"));
     let logs = logs.iter().map(String::as_str).filter(|_| !begun);

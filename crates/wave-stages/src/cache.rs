@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wave_data::{Augment, Batch};
+use wave_hub::HubError;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
@@ -204,7 +205,7 @@ impl Cache {
     pub(crate) fn of_batch(&self, batch: &Batch, shown: &Shown) -> candle_core::Result<Tensor> {
         let make = || {
             let view = self.view(batch.view, shown);
-            view.map_err(|e| candle_core::Error::msg(format!("{e:#}")))
+            view.map_err(|e| candle_core::Error::Msg(format!("{e:#}"))) // `msg` adds a backtrace
         };
         let room = |views: &mut BTreeMap<u32, Arc<View>>, view: &View| {
             let held: usize = views.values().map(|v| v.bytes()).sum();
@@ -224,8 +225,8 @@ impl Cache {
         let parts: Vec<&[u32]> = wanted.chunk_by(|a, b| a / SHARD == b / SHARD).collect();
         let label = format!("ancestor, view {number}");
         let mut report = Report::new(&label, 0, parts.len() as u64, shown.verbosity);
-        let read = |part: &[u32], report: &Report| -> Result<Option<Rows>> {
-            let rows = self.read(number, first(part), report)?;
+        let read = |part: &[u32]| -> Result<Option<Rows>> {
+            let rows = self.read(number, first(part), None)?;
             Ok(rows.missing(part).is_empty().then_some(rows))
         };
         let context = &shown.ancestor.context;
@@ -234,7 +235,7 @@ impl Cache {
         let mut shards = vec![None; parts.len()];
         for k in own() {
             interruption.check()?;
-            shards[k] = read(parts[k], &report)?;
+            shards[k] = read(parts[k])?;
         }
         if ranks.any(own().any(|k| shards[k].is_none())) {
             let waits = || report.line("waiting for another run to fill the cache");
@@ -253,7 +254,7 @@ impl Cache {
         }
         for (shard, part) in shards.iter_mut().zip(parts) {
             if shard.is_none() {
-                *shard = read(part, &report)?;
+                *shard = read(part)?;
             }
         }
         let shards: Option<Vec<Rows>> = shards.into_iter().collect();
@@ -274,7 +275,7 @@ impl Cache {
     /// Computes the missing images of `part` and adds them to a shard.
     fn add(&self, view: u32, part: &[u32], shown: &Shown, report: &Report) -> Result<Rows> {
         let first = first(part);
-        let rows = self.read(view, first, report)?;
+        let rows = self.read(view, first, Some(report))?;
         let missing = rows.missing(part);
         if missing.is_empty() {
             return Ok(rows); // another run was faster
@@ -308,8 +309,8 @@ impl Cache {
         ])
     }
 
-    /// The rows of a shard; empty if it is missing or damaged.
-    fn read(&self, view: u32, first: u32, report: &Report) -> Result<Rows> {
+    /// The rows of a shard; empty if it is missing or damaged, which is reported where they are computed again.
+    fn read(&self, view: u32, first: u32, report: Option<&Report>) -> Result<Rows> {
         let path = self.shard(view, first);
         if !path.exists() {
             return Ok(Rows::none(self.format)?);
@@ -319,11 +320,13 @@ impl Cache {
                 Rows::from_table(&table, self.format, first..first.saturating_add(SHARD))
             }
             Ok(_) => Err("belongs to another cache, or to other images".to_string()),
-            Err(error) if error.is_request() => Err(error.to_string()),
+            Err(HubError::Missing(fault) | HubError::Malformed(fault)) => Err(fault.found),
             Err(error) => return Err(error.into()),
         };
         found.or_else(|problem| {
-            report.line(&format!("{}: {problem}; computed again", path.display()));
+            if let Some(report) = report {
+                report.line(&format!("{}: {problem}; computed again", path.display()));
+            }
             Ok(Rows::none(self.format)?)
         })
     }

@@ -236,12 +236,17 @@ fn filter_donor<'f>(
     frame: &'f Frame,
 ) -> Result<Option<(&'f Network, &'f Weights)>> {
     let needed = filters::find(&plan.method)?.donor;
-    Ok(match &frame.donor {
+    match &frame.donor {
         Some((network @ (Network::ConvMixer(_) | Network::ConvNext(_)), weights)) if needed => {
-            Some((network, weights))
+            Ok(Some((network, weights)))
         }
-        _ => None,
-    })
+        Some((other, _)) if needed => Err(request(format!(
+            "method {} takes filters, but the model of --from is {}; give a ConvMixer or a ConvNeXt",
+            plan.method,
+            other.family()
+        ))),
+        _ => Ok(None),
+    }
 }
 
 fn convolution(plan: &InitPlan, frame: &Frame) -> Result<Network> {

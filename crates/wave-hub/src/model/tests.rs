@@ -144,7 +144,10 @@ fn incomplete_and_other_directories_are_refused() {
     let missing = "model.safetensors is missing beside config.json";
     check_refused(read_model(dir), &[missing, "save_file"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"format_version": 1}"#).unwrap();
-    let parts = ["is a template directory", "wave expand"];
+    let parts = [
+        "is a template directory, expected a model directory in timm's layout",
+        "wave expand",
+    ];
     check_refused(read_model(dir), &parts);
 }
 

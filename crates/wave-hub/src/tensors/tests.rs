@@ -147,7 +147,15 @@ fn files_of_another_format_are_recognised() {
         (b"\x80\x02}q\x00X\x01\x00\x00\x00", &["pickle", "save_file"]),
         (b"\x80", &["pickle"]),
         (pointer, &["Git LFS pointer", "git lfs pull"]),
-        (b"\x89PNG\r\n\x1a\n01234567", &["a safetensors header"]),
+        (
+            b"\x89PNG\r\n\x1a\n01234567",
+            &["is a PNG image", ".safetensors"],
+        ),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", &["is a JPEG image", ".pth"]),
+        (
+            b"{\n  \"architecture\": 1}",
+            &["is text", "model directory"],
+        ),
         (&file("not json", &[]), no_object),
         (&file("[]", &[]), no_object),
         (&file("\u{7f}\u{ff}", &[]), no_object),

@@ -60,7 +60,8 @@ keys! {
         warmup_epochs<X>: f64, 0.0..=1e6;
         /// Label smoothing, 0 to 1 [default: 0]
         label_smoothing<X>: f64 = 0.0, 0.0..=1.0;
-        /// Decay of the EMA of the weights; the averaged weights are written [default: none]
+        /// Decay of the EMA of the weights, at most (1 + t) / (10 + t) at step t; the averaged weights are written
+        /// [default: none]
         ema<X>: f64, 0.0..=0.999_999;
         /// Gradient-norm clipping threshold [default: 1]
         clip<X>: f64 = 1.0, 1e-9..=1e9;

@@ -5,8 +5,8 @@ use crate::data::Data;
 use crate::error::request;
 use crate::recipe::means_nothing;
 use crate::settings::{
-    self, CheckpointingValues, Duration, LrSchedule, OfTransformersValues, OptimisationValues,
-    Training,
+    self, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformersValues,
+    OptimisationValues, Training,
 };
 use anyhow::Result;
 use std::ops::Deref;
@@ -107,6 +107,12 @@ impl TrainingPlan {
         if own.test_epochs == 0 && own.patience.is_some() {
             return Err(request(
                 "patience counts tests, of which test_epochs = 0 leaves the last; raise test_epochs, or remove patience",
+            ));
+        }
+        if own.test_epochs == 0 && training.saving.keep == Some(Keep::Best) {
+            return Err(request(
+                "keep = best chooses among tests, of which test_epochs = 0 leaves the last; raise \
+                 test_epochs, or remove keep",
             ));
         }
         let duration = match (own.epochs, own.steps) {

@@ -46,7 +46,7 @@ pub struct CondensePlan {
     pub(super) training: TrainingPlan,
 }
 
-/// Checks the settings on their own: their ranges, and that each term of the objective has a target.
+/// Checks the settings on their own: their ranges, that each term of the objective has a target, and each key a use.
 pub fn check(settings: &Condense) -> Result<()> {
     settings::check(settings)?;
     if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
@@ -66,6 +66,20 @@ pub fn check(settings: &Condense) -> Result<()> {
         return Err(request(
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
         ));
+    }
+    let smoothing = settings.training.optimisation.label_smoothing;
+    if let (Some(0.0), Some(smoothing)) = (settings.ce_weight, smoothing.filter(|x| *x > 0.0)) {
+        return Err(request(format!(
+            "label_smoothing = {smoothing}, but ce_weight = 0 leaves the labels unused; raise \
+             ce_weight, or remove label_smoothing"
+        )));
+    }
+    let unheard = settings.ancestor.is_some() && settings.kl_weight == Some(0.0);
+    if let (true, Some(temperature)) = (unheard, settings.temperature) {
+        return Err(request(format!(
+            "temperature = {temperature}, but kl_weight = 0 leaves the ancestor's outputs unused; \
+             raise kl_weight, or remove temperature"
+        )));
     }
     let output = settings.ancestor_output.map(|output| output.to_string());
     let temperature = settings.temperature.map(|t| t.to_string());

@@ -23,7 +23,7 @@ use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::progress;
 use wave_run::recipe::{merge, to_table};
-use wave_run::settings::{Auxiliary, Condense, ModelSizes, PrecisionChoice, TemplateStart};
+use wave_run::settings::{Auxiliary, Condense, Keep, ModelSizes, PrecisionChoice, TemplateStart};
 
 mod rates;
 mod words;
@@ -184,7 +184,7 @@ fn data_settings(
     let optimisation = &mut training.optimisation;
     optimisation.batch.get_or_insert(batch);
     optimisation.weight_decay.get_or_insert(0.05);
-    if optimisation.patience.is_none() {
+    if optimisation.patience.is_none() && training.saving.keep != Some(Keep::Best) {
         optimisation.test_epochs.get_or_insert(0);
     }
     let precision = &mut training.transformer.precision;

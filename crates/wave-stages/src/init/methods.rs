@@ -3,10 +3,11 @@
 use anyhow::Result;
 use std::str::FromStr;
 use toml::{Table, Value};
+use wave_init::choices::ZeroScope;
 use wave_init::error::by_name;
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
-use wave_init::{Choices, MlpMean, Positions, find};
+use wave_init::{Choices, DirectMethod, MlpMean, Positions, find};
 use wave_run::error::request;
 use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::{Init, InitValues, PositionKind, Scaled};
@@ -149,11 +150,29 @@ const KEYS: [(&str, &[&str], &[&str]); 22] = [
 /// Methods without a donor that leave some weights to `rest`; methods with a donor do as well.
 const LEAVE_A_REST: [&str; 4] = ["mimetic", "mlp-mean", "layerscale", "zero"];
 
-/// Methods that take all blocks from the donor.
-const TAKE_ALL_BLOCKS: [&str; 4] = ["weight-selection", "ligo", "nested", "prune"];
-
 /// Keys that change only blocks.
-const OF_BLOCKS: [&str; 4] = ["mlp_mean", "qk", "vp", "mimetic"];
+const OF_BLOCKS: &[&str] = &["mlp_mean", "qk", "vp", "mimetic"];
+
+/// Keys that change nothing outside the classifier, which starts alike in any rest.
+const OF_ALL: &[&str] = &[
+    "mlp_mean",
+    "qk",
+    "vp",
+    "mimetic",
+    "rest",
+    "positions",
+    "position_scale",
+];
+
+/// Keys of the `rest` that change only weights which the method replaces.
+const REPLACED: [(&str, &[&str]); 6] = [
+    ("weight-selection", OF_BLOCKS),
+    ("nested", OF_BLOCKS),
+    ("ligo", OF_ALL),
+    ("prune", OF_ALL),
+    ("pretrained-attention", &["qk", "vp", "mimetic"]),
+    ("zero", &["qk"]),
+];
 
 /// Refuses settings of an image network that do not apply to its architecture or method.
 pub fn check(method: &str, given: &Table) -> Result<()> {
@@ -163,8 +182,9 @@ pub fn check(method: &str, given: &Table) -> Result<()> {
     if !leaves_rest && given.contains_key("rest") {
         return Err(means_nothing("rest", &format!("method {method}")));
     }
-    let mut of_blocks = OF_BLOCKS.iter().filter(|key| given.contains_key(**key));
-    if let (true, Some(key)) = (TAKE_ALL_BLOCKS.contains(&method), of_blocks.next()) {
+    let replaced = REPLACED.iter().filter(|(name, _)| *name == method);
+    let mut replaced = replaced.flat_map(|(_, keys)| keys.iter());
+    if let Some(key) = replaced.find(|key| given.contains_key(**key)) {
         return Err(means_nothing(key, &format!("method {method}")));
     }
     for (key, architectures, methods) in KEYS {
@@ -179,4 +199,33 @@ pub fn check(method: &str, given: &Table) -> Result<()> {
         }
     }
     narrow::<Init>(given, &format!("--arch {arch}")).map(drop)
+}
+
+/// Refuses settings that have no effect beside the others. A bench accepts them, since its methods share settings.
+pub(super) fn check_together(method: &str, settings: &Init, choices: &Choices) -> Result<()> {
+    let is_mimetic = choices.rest == DirectMethod::Mimetic;
+    let sinusoidal = match choices.positions {
+        Some(positions) => positions == Positions::Sinusoidal,
+        None => is_mimetic || matches!(method, "mimetic" | "layerscale"),
+    };
+    if settings.position_scale.is_some() && !sinusoidal {
+        return Err(means_nothing("position_scale", "learned positions"));
+    }
+    let fills_attention = method == "zero" && choices.zero != ZeroScope::QueryKey;
+    let fills_mlp = method == "zero" && choices.zero == ZeroScope::Blocks;
+    let keeps_matrix = matches!(
+        choices.mlp_mean,
+        None | Some(MlpMean::None | MlpMean::Bias { .. })
+    );
+    let scope = format!("--zero {}", choices.zero.name());
+    for (key, is_idle) in [
+        ("vp", fills_attention && settings.vp.is_some()),
+        ("mimetic", fills_attention && settings.mimetic.is_some()),
+        ("mlp_mean", fills_mlp && !keeps_matrix),
+    ] {
+        if is_idle {
+            return Err(means_nothing(key, &scope));
+        }
+    }
+    Ok(())
 }

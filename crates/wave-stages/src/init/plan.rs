@@ -32,6 +32,8 @@ pub(super) struct InitPlan {
 impl InitPlan {
     pub(super) fn new(method: &str, settings: &Init) -> Result<InitPlan> {
         methods::check(method, &to_table(settings)?)?;
+        let choices = methods::choices(method, settings)?;
+        methods::check_together(method, settings, &choices)?;
         let stages = stages(settings)?;
         let all = stages.map(|stages| stages.iter().sum());
         let (depth, width) = needed(settings.depth.or(all), settings.width)?;
@@ -43,7 +45,7 @@ impl InitPlan {
         let given = InitValues::from(settings.clone());
         Ok(InitPlan {
             images: DataPlan::of_images(&images, settings.seed)?,
-            choices: methods::choices(method, settings)?,
+            choices,
             method: method.to_owned(),
             depth,
             stages,
