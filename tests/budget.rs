@@ -125,7 +125,7 @@ fn limits_that_make_no_sense_are_refused() {
         expand t --max-params 10 => smallest
         expand t --max-params many => many
         expand t --max-latency-ms 0 => max_latency_ms
-        expand t --max-latency-ms 0.0000001 => smallest
+        expand t --max-latency-ms 0.0000001 => and takes
         expand t --max-params 1M --depth 2 --width 16 => drop one
         expand t --max-params 1M --width 17 => 17
         expand t --max-params 1M --heads 5 => heads 5 divides no width from 16 to 32

@@ -125,8 +125,12 @@ pub(crate) fn choose(
     }
     if chosen.is_empty() {
         let latency = match most_latency {
-            Some(_) => " (`wave speed` measures its latency)",
-            None => "",
+            Some(_) => {
+                let size = (least.depth, least.width);
+                let taken = latency_ms(gene, &shape(given, gene, size)?)?;
+                format!(" and takes {taken:.3} ms")
+            }
+            None => String::new(),
         };
         return Err(request(format!(
             "no size is within the limits: the smallest measured size, {} x {}, has {} parameters \

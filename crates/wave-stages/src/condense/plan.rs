@@ -74,8 +74,8 @@ pub fn check(settings: &Condense) -> Result<()> {
              ce_weight, or remove label_smoothing"
         )));
     }
-    let unheard = settings.ancestor.is_some() && settings.kl_weight == Some(0.0);
-    if let (true, Some(temperature)) = (unheard, settings.temperature) {
+    let outputs_unused = settings.ancestor.is_some() && settings.kl_weight == Some(0.0);
+    if let (true, Some(temperature)) = (outputs_unused, settings.temperature) {
         return Err(request(format!(
             "temperature = {temperature}, but kl_weight = 0 leaves the ancestor's outputs unused; \
              raise kl_weight, or remove temperature"
