@@ -116,13 +116,14 @@ impl Recipe {
             let Some((key, value)) = text.split_once('=') else {
                 return Err(request(format!("--set {text}: expected table.key=value")));
             };
-            if !seen.insert(key.trim()) {
-                return Err(request(format!(
-                    "--set {} is given twice; give it once",
-                    key.trim()
-                )));
+            let value = parse_value(value.trim());
+            for key in keys_in(key.trim(), &value) {
+                if seen.contains(&key) {
+                    return Err(request(format!("--set {key} is given twice; give it once")));
+                }
+                seen.insert(key);
             }
-            set(&mut self.table, key.trim(), parse_value(value.trim()))?;
+            set(&mut self.table, key.trim(), value)?;
         }
         for (key, value) in &self.table {
             let names = match value {
@@ -341,6 +342,18 @@ fn unknown_key(given: &Table, known: &Table) -> Option<String> {
             }
             _ => None,
         })
+}
+
+/// The keys that an override gives: its own, or those of its table.
+fn keys_in(key: &str, value: &Value) -> Vec<String> {
+    match value {
+        Value::Table(table) if !table.is_empty() => {
+            let each = table.iter();
+            each.flat_map(|(name, value)| keys_in(&format!("{key}.{name}"), value))
+                .collect()
+        }
+        _ => vec![key.to_owned()],
+    }
 }
 
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {

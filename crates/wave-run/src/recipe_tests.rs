@@ -120,3 +120,21 @@ fn what_would_have_no_effect_is_refused() {
         assert!(error.contains("levels"), "{error}");
     }
 }
+
+#[test]
+fn a_key_in_a_table_is_the_same_key() {
+    for twice in [
+        ["condense={lr=0.5}", "condense.lr=0.001"],
+        ["condense.auxiliary.depth=3", "condense.auxiliary={depth=2}"],
+    ] {
+        let error = recipe("", &twice).unwrap_err().to_string();
+        assert!(error.contains("is given twice"), "{error}");
+    }
+    let other = ["condense={lr=0.5}", "condense.epochs=3"];
+    let got: Condense = recipe("", &other).unwrap().stage("condense", None).unwrap();
+    let optimisation = got.training.optimisation;
+    assert_eq!(
+        (optimisation.lr, optimisation.epochs),
+        (Some(0.5), Some(3.0))
+    );
+}
