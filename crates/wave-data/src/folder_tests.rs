@@ -21,6 +21,16 @@ fn at(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
+/// Grey images, and a table of their labels.
+fn tabled(images: &[&str], file: &str, text: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in images {
+        grey().save(at(dir.path(), name)).unwrap();
+    }
+    fs::write(dir.path().join(file), text).unwrap();
+    dir
+}
+
 /// Two classes, three formats. Names are out of order, and some are not images' names.
 fn sound(test: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -284,11 +294,7 @@ fn a_table_of_metadata_labels_images_without_folders() {
         ("train/metadata.jsonl", lines),
         ("metadata.csv", both),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["train/a.png", "train/b.png", "test/a.png"] {
-            grey().save(at(dir.path(), name)).unwrap();
-        }
-        fs::write(dir.path().join(file), text).unwrap();
+        let dir = tabled(&["train/a.png", "train/b.png", "test/a.png"], file, text);
         let data = open_at(&dir).unwrap();
         assert_eq!(data.class_names, ["cat", "dog"], "{file}");
         assert_eq!([data.train.label(0), data.train.label(1)], [0, 1]);
@@ -306,14 +312,10 @@ fn a_table_of_metadata_labels_images_without_folders() {
 #[test]
 fn a_table_of_metadata_labels_the_images_of_one_folder_beside_it() {
     for part in ["", "train/"] {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["images/a.png", "images/more/b.png"] {
-            grey()
-                .save(at(dir.path(), &format!("{part}{name}")))
-                .unwrap();
-        }
+        let [first, second, file] = ["images/a.png", "images/more/b.png", "metadata.csv"]
+            .map(|name| format!("{part}{name}"));
         let table = "file_name,label\nimages/a.png,dog\nimages/more/b.png,cat\n";
-        fs::write(dir.path().join(format!("{part}metadata.csv")), table).unwrap();
+        let dir = tabled(&[&first, &second], &file, table);
         let data = open_at(&dir).unwrap();
         assert_eq!(data.class_names, ["cat", "dog"], "{part}");
         assert_eq!([data.train.label(0), data.train.label(1)], [1, 0]);
@@ -324,13 +326,9 @@ fn a_table_of_metadata_labels_the_images_of_one_folder_beside_it() {
 
 #[test]
 fn a_table_of_metadata_labels_images_beside_folders_without_any() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["a.png", "more/b.png"] {
-        grey().save(at(dir.path(), name)).unwrap();
-    }
-    fs::create_dir(dir.path().join("empty")).unwrap();
     let table = "file_name,label\na.png,dog\nmore/b.png,cat\n";
-    fs::write(dir.path().join("metadata.csv"), table).unwrap();
+    let dir = tabled(&["a.png", "more/b.png"], "metadata.csv", table);
+    fs::create_dir(dir.path().join("empty")).unwrap();
     let data = open_at(&dir).unwrap();
     assert_eq!(data.class_names, ["cat", "dog"]);
     assert_eq!([data.train.label(0), data.train.label(1)], [1, 0]);
@@ -354,12 +352,7 @@ fn tables_beside_class_folders_are_passed_over() {
 
 /// `train/a.png`, `train/b.png` and `val/c.png`, with a file of metadata.
 fn with_metadata(file: &str, text: &str) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["train/a.png", "train/b.png", "val/c.png"] {
-        grey().save(at(dir.path(), name)).unwrap();
-    }
-    fs::write(dir.path().join(file), text).unwrap();
-    dir
+    tabled(&["train/a.png", "train/b.png", "val/c.png"], file, text)
 }
 
 #[test]
@@ -448,17 +441,13 @@ fn metadata_without_labels_on_purpose_leave_images_unlabelled() {
 #[test]
 fn a_table_above_the_splits_tells_images_in_containers_apart() {
     let table = |rows: &[&str]| {
-        let dir = tempfile::tempdir().unwrap();
-        for name in [
+        let images = [
             "train/images/a/0.png",
             "train/images/b/0.png",
             "val/images/a/0.png",
-        ] {
-            grey().save(at(dir.path(), name)).unwrap();
-        }
+        ];
         let text = format!("file_name,label\n{}\n", rows.join("\n"));
-        fs::write(dir.path().join("metadata.csv"), text).unwrap();
-        dir
+        tabled(&images, "metadata.csv", &text)
     };
     let train = ["train/images/a/0.png,cat", "train/images/b/0.png,dog"];
     let all = table(&[&train[..], &["val/images/a/0.png,dog"]].concat());
@@ -477,16 +466,13 @@ fn a_table_above_the_splits_tells_images_in_containers_apart() {
 
 #[test]
 fn a_table_without_splits_names_images_below_all_of_them() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in [
+    let images = [
         "train/images/a.png",
         "train/images/b.png",
         "val/images/c.png",
-    ] {
-        grey().save(at(dir.path(), name)).unwrap();
-    }
+    ];
     let table = "file_name,label\na.png,cat\nb.png,dog\nc.png,dog\n";
-    fs::write(dir.path().join("metadata.csv"), table).unwrap();
+    let dir = tabled(&images, "metadata.csv", table);
     let data = open_at(&dir).unwrap();
     assert_eq!((data.train.len(), data.test.label(0)), (2, 1));
 }

@@ -238,7 +238,9 @@ impl Table {
         }
         let named = column(&header, FILES).zip(column(&header, CLASSES));
         let (file, class) = named.unwrap_or_else(|| {
-            separator = common_separator(text);
+            // None if lines differ, as when class names merely contain a comma.
+            let mut all = records(text, separator).map(|(_, line)| first_separator(line));
+            separator = separator.filter(|_| all.all(|other| other == separator));
             rows = records(text, separator);
             (0, 1)
         });
@@ -420,39 +422,56 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
+/// A role of a character in a table.
+enum Role {
+    Text,
+    /// Begins a quotation, before which the field is blank.
+    Opening,
+    Closing,
+    /// Ends a field.
+    Separator,
+}
+
 /// Follows quotes through a text. They count where a field begins; elsewhere they are ordinary characters.
+#[derive(Default)]
 struct Quotes {
     is_open: bool,
-    /// True if the field is blank so far.
-    is_blank: bool,
-    /// True if the last character closed a quote, so that another one is part of the field.
+    /// True if the field is not blank so far.
+    has_text: bool,
+    /// True if the last character closed a quotation, so that another quote is part of it.
     is_closed: bool,
 }
 
 impl Quotes {
-    fn new() -> Quotes {
-        Quotes {
-            is_open: false,
-            is_blank: true,
-            is_closed: false,
+    /// The role of the next character; without a separator, white space separates.
+    fn role(&mut self, c: char, separator: Option<char>) -> Role {
+        let doubled = std::mem::take(&mut self.is_closed);
+        let separates = || separator.map_or(c.is_whitespace(), |s| c == s);
+        match c {
+            '"' if doubled => (self.is_open, self.has_text) = (true, true),
+            '"' if self.is_open => {
+                (self.is_open, self.is_closed) = (false, true);
+                return Role::Closing;
+            }
+            '"' if !self.has_text => {
+                self.is_open = true;
+                return Role::Opening;
+            }
+            _ if !self.is_open && (c == '\n' || separates()) => {
+                self.has_text = false;
+                return Role::Separator;
+            }
+            _ => self.has_text |= !c.is_whitespace(),
         }
-    }
-
-    /// True if a quote is open after the next character.
-    fn hold(&mut self, c: char, separator: Option<char>) -> bool {
-        let counts = c == '"' && (self.is_open || self.is_blank || self.is_closed);
-        self.is_open ^= counts;
-        self.is_closed = counts && !self.is_open;
-        let begins = c == '\n' || separator.map_or(c.is_whitespace(), |s| c == s);
-        self.is_blank = !self.is_open && (begins || (self.is_blank && c.is_whitespace()));
-        self.is_open
+        Role::Text
     }
 }
 
 /// The lines that are not blank, with their numbers; quoted fields may span several lines.
 fn records(text: &str, separator: Option<char>) -> impl Iterator<Item = (usize, &str)> {
-    let mut quotes = Quotes::new();
-    let lines = text.split(move |c: char| !quotes.hold(c, separator) && c == '\n');
+    let mut quotes = Quotes::default();
+    let ends = move |c: char| matches!(quotes.role(c, separator), Role::Separator) && c == '\n';
+    let lines = text.split(ends);
     let mut next = 1;
     let numbered = lines.map(move |line| {
         let begun = next;
@@ -492,25 +511,19 @@ fn column(columns: &[&str], words: &str) -> Option<usize> {
 
 /// The separator that comes first in a line, outside quotes.
 fn first_separator(line: &str) -> Option<char> {
-    let mut quotes = Quotes::new();
-    let mut characters = line.trim_start().chars();
-    characters.find(|c| !quotes.hold(*c, None) && SEPARATORS.contains(c))
-}
-
-/// The separator that comes first in every line. None if lines differ, as when class names merely contain a comma.
-fn common_separator(text: &str) -> Option<char> {
-    let first = text.lines().find(|line| !line.trim().is_empty());
-    let first = first.and_then(first_separator);
-    let mut all = records(text, first).map(|(_, line)| first_separator(line));
-    first.filter(|_| all.all(|other| other == first))
+    let mut quotes = Quotes::default();
+    line.trim_start().chars().find(|c| {
+        quotes.role(*c, None);
+        !quotes.is_open && SEPARATORS.contains(c)
+    })
 }
 
 /// The fields of a record; without a separator, words of which the first is the file. None if a quote is not closed.
 fn split(record: &str, separator: Option<char>) -> Option<Vec<String>> {
-    if let Some(separator) = separator {
-        return fields(record, |c| c == separator);
+    let mut words = fields(record, separator)?;
+    if separator.is_some() {
+        return Some(words);
     }
-    let mut words = fields(record, char::is_whitespace)?;
     words.retain(|word| !word.is_empty());
     if words.len() > 2 {
         let class = words.split_off(1).join(" ");
@@ -520,24 +533,18 @@ fn split(record: &str, separator: Option<char>) -> Option<Vec<String>> {
 }
 
 /// The fields of a record, without their quotes; None if a quote is not closed.
-fn fields(record: &str, is_separator: impl Fn(char) -> bool) -> Option<Vec<String>> {
-    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
-    let mut characters = record.chars().peekable();
-    while let Some(c) = characters.next() {
-        match c {
-            '"' if quoted && characters.next_if_eq(&'"').is_some() => field.push('"'),
-            '"' if quoted => quoted = false,
-            // Elsewhere in a field a quote is an ordinary character.
-            '"' if field.trim().is_empty() => {
-                field.clear();
-                quoted = true;
-            }
-            c if !quoted && is_separator(c) => fields.push(std::mem::take(&mut field)),
-            c => field.push(c),
+fn fields(record: &str, separator: Option<char>) -> Option<Vec<String>> {
+    let (mut fields, mut field, mut quotes) = (Vec::new(), String::new(), Quotes::default());
+    for c in record.chars() {
+        match quotes.role(c, separator) {
+            Role::Text => field.push(c),
+            Role::Opening => field.clear(),
+            Role::Closing => {}
+            Role::Separator => fields.push(std::mem::take(&mut field)),
         }
     }
     fields.push(field);
-    (!quoted).then_some(fields)
+    (!quotes.is_open).then_some(fields)
 }
 
 #[cfg(test)]

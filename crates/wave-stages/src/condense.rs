@@ -190,13 +190,14 @@ fn condense_level(
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let gene = start::begin(&plan, smaller.as_ref(), ancestor, &data, resolved.seed)?;
         let (cache, verbosity) = (cache.as_ref(), options.verbosity);
+        let taught_by = plan.taught_by(ancestor);
         let distillation = Distillation {
             plan: &plan,
             reach: plan.reach(&gene),
             gene: &gene,
             resolved: &resolved,
             data: &data,
-            distill_targets: DistillTargets::of(ancestor, &data, output, cache, verbosity)?,
+            distill_targets: DistillTargets::of(taught_by, &data, output, cache, verbosity)?,
         };
         let name = whole.file_name().map(|n| n.to_string_lossy());
         let of = level.map_or(String::new(), |at| format!(", level {at}"));
@@ -215,7 +216,7 @@ fn condense_level(
         };
         let gene = templates::rounded(&gene, plan.float)?;
         let grown = smaller.as_ref();
-        let about = description(recipe, &distillation, grown, &outcome, &gene)?;
+        let about = description(recipe, &distillation, ancestor, grown, &outcome, &gene)?;
         let mut result = json!({
             "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
             "top1": outcome.scores.map(|s| s.top1),

@@ -265,19 +265,18 @@ const EXPANDED: &str = "expanded without data";
 pub(super) fn description(
     recipe: &str,
     of: &Distillation,
+    ancestor: Option<&Ancestor>,
     grown: Option<&TemplateDir>,
     outcome: &Outcome,
     gene: &Learngene,
 ) -> Result<TemplateConfig> {
     let Distillation { plan, data, .. } = *of;
     let targets = of.distill_targets.as_ref();
-    let ancestor = targets.map(|targets| targets.shown.ancestor);
-    let taught = plan.taught_by(ancestor).and(targets);
     let mut provenance = json!({
         "recipe": recipe,
         "version": env!("CARGO_PKG_VERSION"),
         "ancestor": ancestor.map(Ancestor::describe),
-        "ancestor_output": taught.map(|targets| targets.shown.output.to_string()),
+        "ancestor_output": targets.map(|targets| targets.shown.output.to_string()),
         "ancestor_sha256": ancestor.map(|a| &a.digest),
         "origin": ancestor.map(|a| &a.origin),
         "data": data.spec,

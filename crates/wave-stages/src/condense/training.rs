@@ -86,7 +86,6 @@ impl Trainable for Distillation<'_> {
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
         let targets = self.distill_targets.as_ref();
-        let targets = targets.filter(|t| plan.taught_by(Some(t.shown.ancestor)).is_some());
         let output = targets.map(|t| t.shown.output);
         let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
