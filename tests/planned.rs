@@ -25,6 +25,8 @@ fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
     assert_eq!(place.json(&format!("{PLANNED} --out t")), made);
     place.json("condense t/run/recipe.toml --out u");
     assert!(place.bytes("t/templates.safetensors") == place.bytes("u/templates.safetensors"));
+    let printed = "condense t/run/recipe.toml --print-recipe";
+    place.refused(printed, &["levels", "printed plan"]);
     place.refused(
         &format!("{PLANNED} --minutes 6 --out t").replace("--minutes 5 ", ""),
         &["other settings", "minutes"],

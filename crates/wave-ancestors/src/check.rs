@@ -9,11 +9,8 @@ use std::fmt::Display;
 /// or 4, else the largest divisor up to 16. If nothing divides, `usual`.
 pub fn default_patch(image_size: usize, usual: usize) -> usize {
     let fits = |patch: &usize| image_size.is_multiple_of(*patch) && image_size / patch >= 4;
-    [usual, 7, 4]
-        .into_iter()
-        .chain((2..=16).rev())
-        .find(fits)
-        .unwrap_or(usual)
+    let mut patches = [usual, 7, 4].into_iter().chain((2..=16).rev());
+    patches.find(fits).unwrap_or(usual)
 }
 
 /// The largest allowed size: beyond it, products of sizes could overflow.
@@ -171,9 +168,8 @@ fn by_bias(weights: &Weights, name: &str, tensor: &Tensor) -> Option<[usize; 2]>
 
 /// The number of `name(0)`, `name(1)`, .. that exist.
 pub fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
-    (0..)
-        .take_while(|i| weights.contains_key(&name(*i)))
-        .count()
+    let exists = |i: &usize| weights.contains_key(&name(*i));
+    (0..).take_while(exists).count()
 }
 
 /// Checks that every size is at least 1 and not too large.

@@ -17,7 +17,7 @@ use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, usual_arguments};
 use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights, check_weights};
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
 const EPS: f64 = 1e-5;
@@ -86,8 +86,7 @@ impl EfficientVitShape {
             let mut residuals = Vec::new();
             if s > 0 {
                 let name = format!("stages.{s}.downsample");
-                let widths = [inputs, width];
-                residuals.extend(residuals_of_merging(&name).into_iter().zip(widths));
+                residuals.extend(residuals_of_merging(&name).into_iter().zip([inputs, width]));
                 let (merge, hidden) = (format!("{name}.patchmerge"), MERGING * inputs);
                 add(format!("{merge}.conv1"), [hidden, inputs, 1, 1], false);
                 add(format!("{merge}.conv2"), [hidden, 1, k, k], true);
@@ -260,12 +259,7 @@ impl Family for EfficientVitShape {
             }
         }
         if self.classes > 0 {
-            let Affine { weight, bias } = fold::classifier(weights, "head", EPS)?;
-            let head = Affine {
-                weight: weight.to_dtype(DType::F32)?,
-                bias: bias.to_dtype(DType::F32)?,
-            };
-            head.store(&mut all, "head");
+            fold::classifier(weights, "head", EPS)?.store(&mut all, "head");
         }
         Ok(all)
     }
@@ -318,15 +312,10 @@ fn merged(weights: &Weights, name: &str, x: &Tensor) -> Result<Tensor> {
     let means = frozen::mean_rows(&x.flatten(1, 2)?)?; // (b, hidden)
     let gate = map(squeeze)?.linear(&means, Activation::Relu)?;
     let gate = map(expand)?.linear(&gate, Activation::Identity)?;
-    let gate = ((gate.neg()?.exp()? + 1.0)?.recip()?)
-        .unsqueeze(1)?
-        .unsqueeze(1)?;
-    let x = x.broadcast_mul(&gate)?;
-    residuals(
-        weights,
-        after,
-        &map("patchmerge.conv3")?.linear(&x, Activation::Identity)?,
-    )
+    let gate = (gate.neg()?.exp()? + 1.0)?.recip()?; // the logistic function
+    let x = x.broadcast_mul(&gate.unsqueeze(1)?.unsqueeze(1)?)?;
+    let x = map("patchmerge.conv3")?.linear(&x, Activation::Identity)?;
+    residuals(weights, after, &x)
 }
 
 impl EfficientVitShape {
@@ -349,19 +338,15 @@ impl EfficientVitShape {
             .transpose(2, 3)?
             .contiguous()?
             .reshape((b * windows * windows, window, window, c))?;
-        self.attention(
-            weights,
-            &format!("{name}.{ATTENTION}"),
-            self.stages[stage].2,
-            &cut,
-        )?
-        .reshape(&[b, windows, windows, window, window, c][..])?
-        .transpose(2, 3)?
-        .contiguous()?
-        .reshape((b, padded, padded, c))?
-        .narrow(1, 0, s)?
-        .narrow(2, 0, s)?
-        .contiguous()
+        let (name, heads) = (format!("{name}.{ATTENTION}"), self.stages[stage].2);
+        self.attention(weights, &name, heads, &cut)?
+            .reshape(&[b, windows, windows, window, window, c][..])?
+            .transpose(2, 3)?
+            .contiguous()?
+            .reshape((b, padded, padded, c))?
+            .narrow(1, 0, s)?
+            .narrow(2, 0, s)?
+            .contiguous()
     }
 
     /// Attention within each of the windows (b, s, s, c), head by head.

@@ -136,29 +136,37 @@ pub(crate) fn fused(weights: &Weights, maps: &[Normed], eps: f64) -> Result<Weig
     Ok(all)
 }
 
-/// Scales the queries of `map` (.., heads x per_head), the first `key` outputs of each head.
+/// Scales the queries of the map `name`, the first `key` outputs of each of its `heads` heads.
 pub(crate) fn scale_queries(
-    map: &Tensor,
-    per_head: usize,
-    key: usize,
+    fused: &mut Weights,
+    name: &str,
+    (heads, key): (usize, usize),
     scale: f32,
-) -> Result<Tensor> {
-    let outputs = map.dim(D::Minus1)?;
-    let scales: Vec<f32> = (0..outputs)
-        .map(|i| if i % per_head < key { scale } else { 1.0 })
-        .collect();
-    map.broadcast_mul(&Tensor::from_vec(scales, outputs, map.device())?)
+) -> Result<()> {
+    for part in ["weight", "bias"] {
+        let name = format!("{name}.{part}");
+        let map = get(fused, &name)?; // (.., heads x outputs of a head)
+        let outputs = map.dim(D::Minus1)?;
+        let per_head = outputs / heads;
+        let scale_of = |i: usize| if i % per_head < key { scale } else { 1.0 };
+        let scales: Vec<f32> = (0..outputs).map(scale_of).collect();
+        let scaled = map.broadcast_mul(&Tensor::from_vec(scales, outputs, map.device())?)?;
+        fused.insert(name, scaled);
+    }
+    Ok(())
 }
 
-/// The classifier `NAME.linear` after its batch norm `NAME.bn`, as `f64` in the layout of [`frozen`]:
+/// The classifier `NAME.linear` after its batch norm `NAME.bn`, as `f32` in the layout of [`frozen`]:
 /// `W (s x + t) + b = (W s) x + (W t + b)`.
 pub fn classifier(weights: &Weights, name: &str, eps: f64) -> Result<Affine> {
     let (scale, shift) = affine(weights, &format!("{name}.bn"), eps)?;
     let weight = get(weights, &format!("{name}.linear.weight"))?.to_dtype(DType::F64)?;
     let bias = get(weights, &format!("{name}.linear.bias"))?.to_dtype(DType::F64)?;
+    let bias = (bias + weight.matmul(&shift.unsqueeze(1)?)?.squeeze(1)?)?;
+    let weight = as_columns(&weight.broadcast_mul(&scale)?)?;
     Ok(Affine {
-        bias: (bias + weight.matmul(&shift.unsqueeze(1)?)?.squeeze(1)?)?,
-        weight: as_columns(&weight.broadcast_mul(&scale)?)?,
+        weight: weight.to_dtype(DType::F32)?,
+        bias: bias.to_dtype(DType::F32)?,
     })
 }
 
@@ -187,9 +195,8 @@ pub(crate) fn biases_by_distance(stored: &Tensor, side: usize, stride: usize) ->
 
 /// The tensor `name`.
 pub fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
-    weights
-        .get(name)
-        .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+    let found = weights.get(name);
+    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
 }
 
 /// A weight (out, in), or a convolution's (out, in, k, k), as a matrix (k k in, out): see

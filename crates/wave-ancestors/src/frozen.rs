@@ -267,8 +267,7 @@ pub fn attention(
         }
     }
     if !fused(query.tokens)? {
-        let widths = (width, value_width);
-        return stock::attention(query, key, value, bias, widths, activation);
+        return stock::attention(query, key, value, bias, (width, value_width), activation);
     }
     let [ql, kl, vl] = [query, key, value].map(|part| heads * part.per_head);
     let ol = heads * value_width;

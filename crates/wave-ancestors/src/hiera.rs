@@ -165,11 +165,7 @@ impl Family for HieraShape {
         for block in self.blocks() {
             let d = block.outputs;
             let scale = ((d / block.heads) as f64).powf(-0.5) as f32;
-            for part in ["weight", "bias"] {
-                let name = format!("{}.attn.qkv.{part}", block.name);
-                let scaled = fold::scale_queries(fold::get(&all, &name)?, 3 * d, d, scale)?;
-                all.insert(name, scaled);
-            }
+            fold::scale_queries(&mut all, &format!("{}.attn.qkv", block.name), (1, d), scale)?;
         }
         Ok(all)
     }
@@ -233,20 +229,14 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     };
     sizes(&[("channels", channels), ("width", width), ("heads", heads)])?;
     if shape.stages.len() > 8 || shape.stages.contains(&0) {
-        return refuse_value(
-            "stages",
-            format!("{:?}", shape.stages),
-            "one to eight, each with at least one block",
-        );
+        let found = format!("{:?}", shape.stages);
+        let expected = "one to eight, each with at least one block";
+        return refuse_value("stages", found, expected);
     }
     divides("heads", heads, "width", width)?;
-    divides("window", WINDOW, "image_size / 4", shape.grid())?;
-    divides(
-        "stages",
-        1 << (shape.stages.len() - 1),
-        "image_size / 4",
-        shape.grid(),
-    )?;
+    let (grid, halvings) = (shape.grid(), shape.stages.len() - 1);
+    divides("window", WINDOW, "image_size / 4", grid)?;
+    divides("stages", 1 << halvings, "image_size / 4", grid)?;
     agree(known, "embed_dim", width)?;
     agree(known, "img_size", shape.image_size)?;
     Ok(Some(FrozenNetwork::Hiera(shape)))

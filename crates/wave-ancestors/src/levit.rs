@@ -17,7 +17,7 @@ use self::shape::SHRINKING_VALUES;
 use crate::fold::{self, Affine, get};
 use crate::frozen::{self, Columns, Window};
 use crate::{About, Activation, Family, Weights, check_weights};
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
 
@@ -48,27 +48,17 @@ impl Family for LevitShape {
             let stored = get(weights, &format!("{name}.attention_biases"))?;
             let bias = fold::biases_by_distance(stored, attention.side, attention.stride)?;
             out.insert(format!("{name}.bias"), bias);
-            for part in ["weight", "bias"] {
-                let name = format!("{name}.{}.{part}", attention.queries);
-                let map = get(&out, &name)?;
-                let per_head = map.dim(D::Minus1)? / attention.heads;
-                let scale = 1.0 / (self.key as f32).sqrt();
-                let scaled = fold::scale_queries(map, per_head, self.key, scale)?;
-                out.insert(name, scaled);
-            }
+            let queries = format!("{name}.{}", attention.queries);
+            let scale = 1.0 / (self.key as f32).sqrt();
+            fold::scale_queries(&mut out, &queries, (attention.heads, self.key), scale)?;
         }
-        let share = 1.0 / self.heads().len() as f64;
-        for head in self.heads() {
-            let Affine { weight, bias } = fold::classifier(weights, head, EPS)?;
-            for (part, value) in [("head.weight", weight), ("head.bias", bias)] {
-                let value = (value * share)?.to_dtype(DType::F32)?;
-                let sum = match out.get(part) {
-                    Some(other) => (other + value)?,
-                    None => value,
-                };
-                out.insert(part.into(), sum);
-            }
+        let mut head = fold::classifier(weights, "head", EPS)?;
+        if self.distilled {
+            let other = fold::classifier(weights, "head_dist", EPS)?;
+            head.weight = ((head.weight + other.weight)? / 2.0)?;
+            head.bias = ((head.bias + other.bias)? / 2.0)?;
         }
+        head.store(&mut out, "head");
         Ok(out)
     }
 
@@ -114,10 +104,8 @@ fn shrink(shape: &LevitShape, weights: &Weights, stage: usize, x: &Tensor) -> Re
     let map = |part: &str| Affine::stored(weights, &format!("{name}.{part}"));
     let (key, value) = (shape.key, SHRINKING_VALUES * shape.key);
     let side = shape.resolution(stage - 1);
-    let kept: Vec<u32> = (0..side)
-        .step_by(2)
-        .flat_map(|y| (0..side).step_by(2).map(move |x| (y * side + x) as u32))
-        .collect();
+    let row = |y: usize| (0..side).step_by(2).map(move |x| (y * side + x) as u32);
+    let kept: Vec<u32> = (0..side).step_by(2).flat_map(row).collect();
     let kept = Tensor::from_vec(kept, side.div_ceil(2).pow(2), x.device())?;
     let none = Activation::Identity;
     let kv = map("kv")?.linear(x, none)?;

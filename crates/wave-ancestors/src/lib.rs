@@ -296,11 +296,8 @@ impl<S: Family> Frozen for Folded<S> {
     }
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {
-        let device = self
-            .weights
-            .values()
-            .next()
-            .map_or(&Device::Cpu, Tensor::device);
+        let first = self.weights.values().next();
+        let device = first.map_or(&Device::Cpu, Tensor::device);
         let images = images_on(device, images, self.about.channels, self.about.image_size)?;
         let of_threads = || frozen::IMAGES_PER_THREAD * rayon::current_num_threads();
         let at_once = S::AT_ONCE.unwrap_or_else(of_threads);
@@ -329,11 +326,9 @@ pub fn in_parts(
     if b <= at_once {
         return f(images);
     }
-    let parts = (0..b)
-        .step_by(at_once)
-        .map(|i| f(&images.narrow(0, i, at_once.min(b - i))?))
-        .collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts, 0)
+    let part = |i: usize| f(&images.narrow(0, i, at_once.min(b - i))?);
+    let parts = (0..b).step_by(at_once).map(part);
+    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
 }
 
 /// The network of one of the inference-only families that its tensors identify, if the name or the weights

@@ -14,13 +14,13 @@
 //! shortcut is a 1 x 1 convolution with a batch norm, otherwise the identity. Freezing folds the batch
 //! norms. Activations are channels-last.
 
-use crate::check::{affine, count, dims, sizes};
+use crate::check::{Checked, ShapeError, affine, count, dims, sizes};
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
 use crate::table::{
     Known, five_halvings, mean_pooling, no_name, other_name, other_tensors, refuse_arguments,
 };
-use crate::{About, Activation, Family, FrozenNetwork, ShapeError, Weights, check_weights};
+use crate::{About, Activation, Family, FrozenNetwork, Weights, check_weights};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -163,11 +163,8 @@ impl ResNetShape {
         let blocks = self.blocks().into_iter();
         let of_blocks =
             blocks.flat_map(|block| block.convolutions.into_iter().chain(block.shortcut));
-        [self.stem()]
-            .into_iter()
-            .chain(of_blocks)
-            .map(|of| of.map)
-            .collect()
+        let all = [self.stem()].into_iter().chain(of_blocks);
+        all.map(|of| of.map).collect()
     }
 
     /// Names and shapes of all weights.
@@ -225,7 +222,7 @@ impl Family for ResNetShape {
 }
 
 /// Recognises a ResNet; `None` if the weights are not those of one.
-pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let weights = known.weights;
     let name = known.name;
     let named = name.starts_with("resnet") || name.starts_with("wide_resnet");
@@ -259,9 +256,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
         channels,
         stem,
         small: kernel == SMALL_STEM,
-        stages: (1..5)
-            .map(stage)
-            .collect::<std::result::Result<_, ShapeError>>()?,
+        stages: (1..5).map(stage).collect::<Checked<_>>()?,
         bottleneck,
         classes: known.rows("fc")?,
     };

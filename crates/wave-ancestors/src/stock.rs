@@ -125,8 +125,7 @@ fn depth(weights: &Weights) -> usize {
         let mut parts = name.split('.');
         let of_blocks = ["stages", "blocks"].contains(&parts.next()?);
         let mut number = || parts.next()?.parse::<usize>().ok();
-        let place = (number()?, number()?);
-        of_blocks.then_some(place)
+        of_blocks.then_some((number()?, number()?))
     };
     let blocks: BTreeSet<_> = weights.keys().filter_map(block).collect();
     blocks.len()
@@ -189,8 +188,7 @@ impl SimpleBackend for Source {
     }
 
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
-        let dims = self.dims(name)?;
-        self.take(name, &dims)
+        self.take(name, &self.dims(name)?)
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
@@ -211,8 +209,7 @@ struct Built {
 
 impl Built {
     fn new(name: &str, family: Family, source: &Source) -> Result<Built> {
-        let backend = Box::new(source.clone());
-        let vb = VarBuilder::from_backend(backend, DType::F32, source.device());
+        let vb = VarBuilder::from_backend(Box::new(source.clone()), DType::F32, source.device());
         let body = body(name, family, vb)?;
         let before = match family {
             Family::ConvNext | Family::ConvNextV2 => {

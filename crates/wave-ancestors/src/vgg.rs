@@ -136,8 +136,7 @@ fn normed(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
 /// Recognises a VGG; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let weights = known.weights;
-    let found = known.has("features.0.weight") && known.has("pre_logits.fc1.weight");
-    if !found {
+    if !known.has("features.0.weight") || !known.has("pre_logits.fc1.weight") {
         return Ok(None);
     }
     let named = ["vgg11", "vgg13", "vgg16", "vgg19"];
@@ -155,8 +154,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         let tensor = weights.get(&format!("features.{i}.weight"));
         tensor.is_some_and(|t| t.rank() == 4)
     };
-    let most = weights.len();
-    let numbers: Vec<usize> = (0..3 * most).filter(kernel).collect();
+    let numbers: Vec<usize> = (0..3 * weights.len()).filter(kernel).collect();
     let mut convolutions = Vec::new();
     for (place, i) in numbers.iter().enumerate() {
         let [out, ..] = dims::<4>(weights, &format!("features.{i}.weight"))?;
@@ -164,10 +162,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
             None => true,
             Some(next) if *next == i + step => false,
             Some(next) if *next == i + step + 1 => true,
-            Some(next) => {
-                let name = format!("features.{next}.weight");
-                return Err(ShapeError::Unexpected(name));
-            }
+            Some(next) => return Err(ShapeError::Unexpected(format!("features.{next}.weight"))),
         };
         convolutions.push((*i, out, pooled));
     }

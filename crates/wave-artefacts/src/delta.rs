@@ -27,10 +27,7 @@ fn read(dir: &Path) -> Result<DeltaDir> {
     let (config, stored) = wave_hub::read_delta(dir)?;
     wave_hub::check_digests(dir)?;
     let mut tensors = Weights::new();
-    let banks = stored
-        .keys()
-        .filter_map(|name| name.strip_prefix("bank.0."));
-    for part in banks {
+    for part in stored.keys().filter_map(|n| n.strip_prefix("bank.0.")) {
         let anchors = (0..config.anchors).map(|a| &stored[&format!("bank.{a}.{part}")]);
         let anchors: Vec<&Tensor> = anchors.collect();
         tensors.insert(format!("bank.{part}"), Tensor::stack(&anchors, 0)?);
@@ -44,12 +41,8 @@ fn read(dir: &Path) -> Result<DeltaDir> {
         }
     }
     let inherited = vit::stack(&inherited, config.anchors);
-    let wrong = |error| {
-        request(format!(
-            "{}: {error}",
-            dir.join("delta.safetensors").display()
-        ))
-    };
+    let file = dir.join("delta.safetensors");
+    let wrong = |error| request(format!("{}: {error}", file.display()));
     tensors.extend(inherited.map_err(wrong)?);
     Ok(DeltaDir { tensors, config })
 }

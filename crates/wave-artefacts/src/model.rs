@@ -53,8 +53,7 @@ impl Model {
         let path = &*locate::locate(path, context)?;
         let path = wave_hub::model_directory(path);
         if path.is_file() {
-            let weights = wave_hub::read_weights(path)?;
-            return Model::from_parts(path, None, weights, heads);
+            return Model::from_parts(path, None, wave_hub::read_weights(path)?, heads);
         }
         towers::refuse_open_clip(path)?;
         let model = match wave_hub::directory_kind(path)? {
@@ -483,6 +482,7 @@ session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
 
 /// The size of a transformer, its input and its options, in words.
 pub fn shape_in_words(shape: &VitShape) -> String {
+    let token = shape.class_token.then_some(", class token");
     format!(
         "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels, patch size {}, {} classes{}",
         shape.depth,
@@ -493,11 +493,7 @@ pub fn shape_in_words(shape: &VitShape) -> String {
         shape.image_size,
         shape.patch,
         shape.classes,
-        if shape.class_token {
-            ", class token"
-        } else {
-            ""
-        }
+        token.unwrap_or_default()
     )
 }
 

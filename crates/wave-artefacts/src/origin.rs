@@ -149,14 +149,12 @@ fn datasets(provenance: &Value) -> Vec<String> {
 /// A card as published on the hub: it loads by the repository's name, with a licence if given.
 pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
     let download = format!("hf download {repo} --local-dir templates\npython templates/");
+    let pretrained = format!("from_pretrained(\"{repo}\")");
     let card = card
         .replace("local-dir:DIR", &format!("hf-hub:{repo}"))
         .replace("wave expand DIR", &format!("wave expand hf:{repo}"))
         .replace("python DIR/", &download)
-        .replace(
-            "from_pretrained(\"DIR\")",
-            &format!("from_pretrained(\"{repo}\")"),
-        );
+        .replace("from_pretrained(\"DIR\")", &pretrained);
     let Some(license) = license else {
         return card;
     };

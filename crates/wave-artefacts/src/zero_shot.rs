@@ -88,8 +88,7 @@ pub fn open(
     let names = names(Path::new(file))?;
     let prompts = prompts(settings.prompt.as_deref())?;
     let texts = texts(&dir, &config, &dual, &names, &prompts)?;
-    let classes = classes(&dual, &texts, names.len(), context)?;
-    let (network, weights) = dual.classifier(&classes)?;
+    let (network, weights) = dual.classifier(&classes(&dual, &texts, names.len(), context)?)?;
     let digest = json!([names, texts]).to_string();
     let named = Named {
         prompts,
@@ -172,10 +171,8 @@ fn texts(
     }
     let text = &dual.text;
     let tokenizer = Tokenizer::read(&file)?.truncated(text.context)?;
-    let padded = !text.causal();
-    let padding = padded
-        .then(|| padding(dir, config, &tokenizer))
-        .transpose()?;
+    let token = || padding(dir, config, &tokenizer);
+    let padding = (!text.causal()).then(token).transpose()?;
     let mut all = Vec::with_capacity(names.len() * prompts.len());
     for name in names {
         for prompt in prompts {

@@ -107,12 +107,8 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
     let grid = Grid::new(recipe)?;
     // One ancestor for all runs, so that its outputs are computed once.
     let ancestors = Ancestors::default();
-    let frame = Frame::new(
-        recipe,
-        grid.bench.cache.as_deref(),
-        &ancestors,
-        &options.context,
-    )?;
+    let cache = grid.bench.cache.as_deref();
+    let frame = Frame::new(recipe, cache, &ancestors, &options.context)?;
     let artefacts = Artefacts::make(recipe, &grid, &frame, &ancestors, out, options)?;
     let cells_dir = out.join("cells");
     wave_hub::prepare_out(&cells_dir)?;
@@ -134,8 +130,7 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
     };
     let mut failures = Vec::new();
     // Learning-rate trials: each method on held-out images, at one size.
-    let trials = bench.trials()?;
-    let trials = run_cells(&bench, &trials, &cells_dir, options, &mut failures)?;
+    let trials = run_cells(&bench, &bench.trials()?, &cells_dir, options, &mut failures)?;
     let rates = bench.choose_rates(&trials)?;
     let cells = bench.cells(&rates)?;
     let rows = run_cells(&bench, &cells, &cells_dir, options, &mut failures)?;
@@ -187,8 +182,7 @@ pub fn describe(
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
     let trained = recipe.has("ancestor");
-    let condensing = grid.methods.iter().filter(|(_, m)| m.condenses());
-    for (name, method) in condensing {
+    for (name, method) in grid.methods.iter().filter(|(_, m)| m.condenses()) {
         let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
         if trained || method.donor.is_some() {
             settings.ancestor.get_or_insert_default();
@@ -243,9 +237,8 @@ impl Bench<'_> {
     fn pairs(&self) -> impl Iterator<Item = (&String, &String)> {
         self.grid.datasets.iter().flat_map(|(dataset, _)| {
             let methods = self.grid.methods.iter();
-            methods
-                .filter(move |(_, m)| m.takes_data(dataset))
-                .map(move |(method, _)| (method, dataset))
+            let methods = methods.filter(move |(_, m)| m.takes_data(dataset));
+            methods.map(move |(method, _)| (method, dataset))
         })
     }
 
@@ -379,11 +372,8 @@ impl Bench<'_> {
             text += &Model::digest(self.artefacts.donor_dir(donor, cell.seed)?)?;
         }
         if method.distils() {
-            let ancestor = self.ancestors.get(
-                self.frame.ancestor.as_deref(),
-                &self.frame.classes,
-                self.context(),
-            )?;
+            let (name, classes) = (self.frame.ancestor.as_deref(), &self.frame.classes);
+            let ancestor = self.ancestors.get(name, classes, self.context())?;
             text += ancestor.as_ref().map_or("", |ancestor| &ancestor.digest);
             let named = ancestor.as_ref().and_then(|a| a.named.as_ref());
             text += named.map_or("", |named| &named.digest);
@@ -449,8 +439,7 @@ impl Bench<'_> {
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
                 let epochs = |dir| Ok(templates::read(dir)?.config.all_epochs());
-                let dir = self.artefacts.templates(name, 0);
-                let epochs: Result<Vec<f64>> = dir.and_then(epochs);
+                let epochs: Result<Vec<f64>> = self.artefacts.templates(name, 0).and_then(epochs);
                 let plans = condense::plans(&settings)?.into_iter();
                 for (plan, epochs) in plans.zip(epochs.unwrap_or_default()) {
                     let plan = plan.on(channels, classes);

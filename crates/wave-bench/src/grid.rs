@@ -147,9 +147,8 @@ impl Method {
 
     /// True if the method runs on this data set of the table.
     pub fn takes_data(&self, name: &String) -> bool {
-        self.datasets
-            .as_ref()
-            .is_none_or(|names| names.contains(name))
+        let names = self.datasets.as_ref();
+        names.is_none_or(|names| names.contains(name))
     }
 
     /// True if the method needs a condensation made by the bench.
@@ -309,15 +308,12 @@ impl Grid {
                 "[bench]: condensations and jobs must be at least 1",
             ));
         }
-        let methods: Vec<(String, Method)> = bench
-            .methods
-            .iter()
-            .map(|(name, table)| {
-                let method = table.clone().try_into();
-                let method = method.map_err(|e| request(format!("[bench.methods.{name}]: {e}")))?;
-                Ok((name.clone(), method))
-            })
-            .collect::<Result<_>>()?;
+        let mut methods: Vec<(String, Method)> = Vec::new();
+        for (name, table) in &bench.methods {
+            let method = table.clone().try_into();
+            let method = method.map_err(|e| request(format!("[bench.methods.{name}]: {e}")))?;
+            methods.push((name.clone(), method));
+        }
         let mut datasets: Vec<(String, Table)> = Vec::new();
         for (name, table) in &bench.datasets {
             let toml::Value::Table(table) = table else {
@@ -388,9 +384,8 @@ impl Grid {
         }
         for (name, method) in &self.methods {
             let checked = method.check_keys(&self.bench.methods[name]);
-            checked
-                .and_then(|()| self.check_method(method))
-                .with_context(|| format!("[bench.methods.{name}]"))?;
+            let checked = checked.and_then(|()| self.check_method(method));
+            checked.with_context(|| format!("[bench.methods.{name}]"))?;
         }
         for (name, donor) in &self.bench.donors {
             let sized = donor.depth.is_some() && donor.width.is_some();
@@ -414,9 +409,8 @@ impl Grid {
             )));
         }
         let changes = method.pretrain.iter().chain(method.pretrain_at.values());
-        changes
-            .chain([&method.finetune])
-            .try_for_each(refuse_ancestor)?;
+        let mut changes = changes.chain([&method.finetune]);
+        changes.try_for_each(refuse_ancestor)?;
         let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
         let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
         if let Some((l, d)) = foreign.next() {

@@ -174,10 +174,8 @@ fn rate(rates: &Rates) -> String {
     if grid.is_empty() {
         return format!("{method}: {lr:e} (given)");
     }
-    let tried = grid.iter();
-    let tried: Vec<String> = tried
-        .map(|(lr, top1)| format!("{lr:e}: {:.2} %", 100.0 * top1))
-        .collect();
+    let trial = |(lr, top1): &(f64, f64)| format!("{lr:e}: {:.2} %", 100.0 * top1);
+    let tried: Vec<String> = grid.iter().map(trial).collect();
     let several = grid.len() > 2;
     let edge = match (
         grid.iter().all(|g| g.0 >= *lr),

@@ -91,13 +91,8 @@ impl Augment {
     }
 
     /// The random generator for everything that [`place`](Self::place) does not sample, of the same arguments.
-    pub(crate) fn generator(
-        seed: u64,
-        view: u32,
-        index: u32,
-        repeat: u32,
-        round: u32,
-    ) -> ChaCha8Rng {
+    pub(crate) fn generator(seed: u64, view: u32, showing: Showing, round: u32) -> ChaCha8Rng {
+        let (index, repeat) = showing;
         let mut rng = ChaCha8Rng::seed_from_u64(hash(seed));
         rng.set_stream(u64::from(view) << 32 | u64::from(index));
         // Each repeat of a round gets a block of 2^20 words; no image needs that many.
@@ -105,16 +100,10 @@ impl Augment {
         rng
     }
 
-    /// The placement of image `index` in view `view` at its repeat `repeat`, when the view was shown `round`
-    /// times before: a function of these and the seed alone.
-    pub(crate) fn place(
-        &self,
-        seed: u64,
-        view: u32,
-        index: u32,
-        repeat: u32,
-        round: u32,
-    ) -> Placement {
+    /// The placement of an image in view `view`, when the view was shown `round` times before: a function of
+    /// these and the seed alone.
+    pub(crate) fn place(&self, seed: u64, view: u32, showing: Showing, round: u32) -> Placement {
+        let (index, repeat) = showing;
         let mut state = hash(seed ^ hash(u64::from(view) << 32 | u64::from(index)));
         if repeat > 0 {
             state = hash(state ^ u64::from(repeat));
@@ -138,6 +127,9 @@ impl Augment {
         drawn as isize - p as isize
     }
 }
+
+/// An image's index in its source, and the number of its repeat.
+pub(crate) type Showing = (u32, u32);
 
 /// The position of a square of pixels on a black canvas of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

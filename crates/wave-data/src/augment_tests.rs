@@ -27,7 +27,7 @@ fn every_placement_is_about_equally_frequent() {
     let mut counts = std::collections::BTreeMap::new();
     for index in 0..1000 {
         for view in 0..10 {
-            let at = augment.place(7, view, index, 0, view % 3);
+            let at = augment.place(7, view, (index, 0), view % 3);
             *counts.entry((at.right, at.down, at.flip)).or_insert(0) += 1;
         }
     }
@@ -44,7 +44,7 @@ fn a_view_that_comes_round_again_is_shifted_anew_and_mirrored_every_second_time(
     let augment = moving(4);
     let mut moved = 0;
     for index in 0..1000 {
-        let at = |round| augment.place(7, 1, index, 0, round);
+        let at = |round| augment.place(7, 1, (index, 0), round);
         let flips = [0, 1, 2, 3].map(|round| at(round).flip ^ at(0).flip);
         assert_eq!(flips, [false, true, false, true]);
         for round in 1..4 {

@@ -58,22 +58,21 @@ impl BrokenImages {
             path: path.clone(),
             problem: problem.clone(),
         });
-        if found.len() <= self.allowed {
+        let (n, total, allowed) = (found.len(), self.total, self.allowed);
+        if n <= allowed {
             return Ok(());
         }
-        if self.allowed == 0 {
+        if allowed == 0 {
             return Err(DataError::Content { path, problem });
         }
         let line = |image: &BrokenImage| format!("{}: {}", image.path, image.problem);
         let mut list: Vec<String> = found.values().take(LISTED).map(line).collect();
-        if found.len() > LISTED {
-            list.push(format!("and {} more", found.len() - LISTED));
+        if n > LISTED {
+            list.push(format!("and {} more", n - LISTED));
         }
         Err(DataError::Settings(format!(
-            "{} of {} images are broken, more than the {} allowed; repair or remove them:\n{}",
-            found.len(),
-            self.total,
-            self.allowed,
+            "{n} of {total} images are broken, more than the {allowed} allowed; repair or remove \
+             them:\n{}",
             list.join("\n")
         )))
     }

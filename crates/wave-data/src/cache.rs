@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -15,6 +16,9 @@ const VARIABLE: &str = "WAVE_CACHE";
 
 /// A file or directory changed less than this long before it was read may have changed again unnoticed.
 const SETTLED: Duration = Duration::from_secs(2);
+
+/// Number of files written: threads may write one file at the same time.
+static WRITES: AtomicU64 = AtomicU64::new(0);
 
 /// The directory of wave's cache: `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`; none if `WAVE_CACHE` is
 /// empty, or nothing is set.
@@ -72,7 +76,8 @@ pub(crate) fn write_atomically(
         fs::create_dir_all(dir)?;
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    let n = WRITES.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{n}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
     let outcome = (|| {
         let mut file = io::BufWriter::new(File::create(&temporary)?);
@@ -109,5 +114,23 @@ mod tests {
         check(&[home, xdg], Some("/x/wave"));
         check(&[home, xdg, (VARIABLE, "/w")], Some("/w"));
         check(&[home, xdg, (VARIABLE, "")], None);
+    }
+
+    #[test]
+    fn threads_that_write_one_file_leave_it_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("index");
+        let contents = [vec![1_u8; 1 << 20], vec![2; 10]];
+        std::thread::scope(|scope| {
+            for content in &contents {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        write_atomically(&path, |out| out.write_all(content)).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(contents.contains(&fs::read(&path).unwrap()));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 }

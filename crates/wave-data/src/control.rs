@@ -17,10 +17,8 @@ pub const CONTROLS: [&str; 3] = ["inverted", "rotated", "shuffled"];
 /// Seed of the one permutation that all shuffled images share.
 const SEED: u64 = 0x5afe;
 
-/// Maximum nesting depth of controls.
 const MOST_NESTED: usize = 8;
 
-/// The transformation of an image.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
     /// Dark and light exchanged.
@@ -31,7 +29,6 @@ enum Change {
     Shuffled(Vec<u32>),
 }
 
-/// Images of another source, transformed.
 struct Control {
     source: Arc<dyn Source>,
     change: Change,

@@ -254,7 +254,6 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Adds images of a directory.
     fn add(
         &mut self,
         dir: PathBuf,

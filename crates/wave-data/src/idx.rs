@@ -23,9 +23,8 @@ const LABELS: &str = "labels-idx1-ubyte";
 /// True if `dir` holds at least one file named as in an IDX data set.
 pub(crate) fn is_idx(dir: &Path) -> bool {
     let has = |part, kind| find(dir, part, kind).is_ok();
-    ["train", "t10k"]
-        .into_iter()
-        .any(|part| has(part, IMAGES) || has(part, LABELS))
+    let mut parts = ["train", "t10k"].into_iter();
+    parts.any(|part| has(part, IMAGES) || has(part, LABELS))
 }
 
 /// Opens the four IDX files in `dir`. Without `class_names`, classes are named by their numbers.

@@ -10,12 +10,10 @@ use zune_core::options::DecoderOptions;
 use crate::RawImage;
 use crate::raw_image::check_size;
 
-/// The header of a JPEG file.
+/// The header of a JPEG file. Its sizes are as stored, before the orientation is applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Frame {
-    /// As stored, before the orientation is applied.
     pub(crate) width: usize,
-    /// As stored, before the orientation is applied.
     pub(crate) height: usize,
     /// 1 (grey), 3 (colour) or 4 (CMYK).
     pub(crate) components: u8,
@@ -73,6 +71,9 @@ impl Frame {
                     let width = u16::from_be_bytes([w1, w0]);
                     let samples = u64::from(width) * u64::from(height) * u64::from(components);
                     check_size(width.into(), height.into(), samples)?;
+                    // Each component's second byte holds its sampling factors, the vertical one in the low bits.
+                    let heights = segment[6..].chunks_exact(3);
+                    let heights = heights.map(|c| 8 * usize::from(c[1] & 15).clamp(1, 4));
                     frame = Some(Frame {
                         width: width.into(),
                         height: height.into(),
@@ -82,12 +83,7 @@ impl Frame {
                             && matches!(components, 1 | 3),
                         in_order: matches!((marker, precision), (0xC0 | 0xC1, 8)),
                         height_at: begins + 1,
-                        // Each component's second byte holds its sampling factors, the vertical one in the low bits.
-                        block_height: segment[6..]
-                            .chunks_exact(3)
-                            .map(|component| 8 * usize::from(component[1] & 15).clamp(1, 4))
-                            .max()
-                            .unwrap_or(8),
+                        block_height: heights.max().unwrap_or(8),
                     });
                 }
                 0xDA => {

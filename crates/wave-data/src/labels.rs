@@ -30,7 +30,6 @@ const CLASSES: &str = "label labels class class_name classname category target s
 const NO_CLASSES: &str = "text caption captions prompt description question answer conversations messages \
     ground_truth objects bbox bboxes mask";
 
-/// Column separators.
 const SEPARATORS: [char; 3] = [',', ';', '\t'];
 
 /// Tables of files and labels among images, as in the datasets library.
@@ -40,14 +39,10 @@ pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 /// `val.csv` beside it (of a directory `val`), or `labels.txt` or `labels.csv` in it.
 pub fn label_files(part: &Path) -> Option<Vec<PathBuf>> {
     let name = part.file_name()?.to_str()?;
-    let beside = [
-        format!("{name}.txt"),
-        format!("{name}_labels.txt"),
-        format!("{name}.csv"),
-    ];
-    let beside = beside.iter().map(|file| part.with_file_name(file));
+    let ends = [".txt", "_labels.txt", ".csv"];
+    let beside = ends.map(|end| part.with_file_name(format!("{name}{end}")));
     let within = ["labels.txt", "labels.csv"].map(|file| part.join(file));
-    Some(beside.chain(within).collect())
+    Some([&beside[..], &within].concat())
 }
 
 /// The label file of the directory `part`, or metadata in it, if there is one.
@@ -157,9 +152,8 @@ impl Table {
         })?;
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         if text.contains('\r') && !text.contains('\n') {
-            return Err(wrong(
-                "has line ends of old Macs; save it with line feeds".to_owned(),
-            ));
+            let problem = "has line ends of old Macs; save it with line feeds".to_owned();
+            return Err(wrong(problem));
         }
         let name = part.file_name().unwrap_or_default().to_string_lossy();
         let mut table = Table {
@@ -181,29 +175,21 @@ impl Table {
         let mut known = None;
         for (line, text) in lines {
             let wrong = |problem: String| format!("line {line}: {problem}");
-            let row: Map<String, Value> = serde_json::from_str(text)
+            let mut row: Map<String, Value> = serde_json::from_str(text)
                 .map_err(|error| wrong(format!("is not a JSON object ({error})")))?;
-            let given = row.iter().filter(|(_, value)| !value.is_null());
-            let columns: Vec<&str> = given.map(|(key, _)| key.as_str()).collect();
+            row.retain(|_, value| !value.is_null());
+            let columns: Vec<&str> = row.keys().map(String::as_str).collect();
             let labelled = is_labelled(&columns).map_err(wrong)?;
             if *known.get_or_insert(labelled) != labelled {
-                let has = if labelled {
-                    "has a class"
-                } else {
-                    "has no class"
-                };
+                let class = if labelled { "a class" } else { "no class" };
                 return Err(wrong(format!(
-                    "{has}, unlike line {first}; expected one in every line, or in none"
+                    "has {class}, unlike line {first}; expected one in every line, or in none"
                 )));
             }
-            let of = |keys: &str| {
-                keys.split(' ')
-                    .find_map(|key| row.get(key).filter(|v| !v.is_null()))
-            };
+            let of = |keys: &str| keys.split(' ').find_map(|key| row.get(key));
             let Some(Value::String(file)) = of(FILES) else {
-                return Err(wrong(
-                    "has no text for `file_name`; expected a file's name".to_owned(),
-                ));
+                let problem = "has no text for `file_name`; expected a file's name".to_owned();
+                return Err(wrong(problem));
             };
             match of(CLASSES) {
                 None => {}
@@ -224,9 +210,8 @@ impl Table {
         let mut separator = first.and_then(first_separator);
         let mut rows = records(text, separator);
         let (line, first) = rows.next().unwrap_or((1, ""));
-        let header =
-            split(first, separator).ok_or_else(|| format!("line {line}: a quote is not closed"))?;
-        let header = header.iter().map(|field| field.trim().to_ascii_lowercase());
+        let header = split(line, first, separator)?.into_iter();
+        let header = header.map(|field| field.trim().to_ascii_lowercase());
         let header: Vec<String> = header.collect();
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         if is_metadata {
@@ -245,9 +230,8 @@ impl Table {
             (0, 1)
         });
         for (line, record) in rows {
-            let wrong = |problem: String| format!("line {line}: {problem}");
-            let fields = split(record, separator)
-                .ok_or_else(|| wrong("a quote is not closed".to_owned()))?;
+            let fields = split(line, record, separator)?;
+            let n = fields.len();
             let mut surplus = fields.iter().skip(header.len());
             if named.is_some() && surplus.any(|field| !field.trim().is_empty()) {
                 let separator = match separator {
@@ -256,19 +240,17 @@ impl Table {
                     _ => "comma",
                 };
                 return Err(format!(
-                    "line {line} has {} fields, the header {}; quote values that contain a {separator}",
-                    fields.len(),
+                    "line {line} has {n} fields, the header {}; quote values that contain a {separator}",
                     header.len()
                 ));
             }
             let (Some(file), Some(class)) = (fields.get(file), fields.get(class)) else {
                 let shown: String = record.chars().take(80).collect();
-                return Err(wrong(format!(
-                    "`{shown}` has {} of at least {} fields; expected a file and its class, separated as in the \
-                     other lines",
-                    fields.len(),
+                return Err(format!(
+                    "line {line}: `{shown}` has {n} of at least {} fields; expected a file and its class, separated as \
+                     in the other lines",
                     file.max(class) + 1
-                )));
+                ));
             };
             self.push(line, file, class);
         }
@@ -382,34 +364,25 @@ fn labels(rows: &[(usize, &str)], classes: &[String]) -> Result<Vec<u32>, String
         return Ok(rows.iter().map(|(_, class)| by_name[class]).collect());
     };
     // Among folders `1` and `2`, a `1` may be meant as the name or, counted from 0, as the second.
-    let as_number = |class: &String| class.parse::<u32>().ok();
-    let are_numbers = classes.iter().all(|class| as_number(class).is_some())
-        && (0..)
-            .zip(classes)
-            .any(|(k, class)| as_number(class) != Some(k));
+    let numbers: Option<Vec<u32>> = classes.iter().map(|class| class.parse().ok()).collect();
+    let are_numbers = numbers.is_some_and(|all| all.into_iter().ne(0..classes.len() as u32));
     let labels: Option<Vec<u32>> = rows.iter().map(|(_, class)| by_number(class)).collect();
     if let Some(labels) = labels.filter(|_| !are_numbers) {
         return Ok(labels);
     }
     let is_unknown = |class: &str| !by_name.contains_key(class) && by_number(class).is_none();
-    let ((line, class), problem) = match rows.iter().find(|(_, class)| is_unknown(class)) {
-        _ if are_numbers => (
-            first,
-            "not a training folder's name, and the folders are numbers themselves; write the folder's name in every \
-             line"
-                .to_owned(),
-        ),
-        Some(unknown) => (
-            unknown,
-            format!(
-                "not a class; expected a training folder's name or a number from 0 to {}",
-                classes.len().saturating_sub(1)
-            ),
-        ),
-        None => (
-            first,
-            "a number, but other lines have names; write the folder's name in every line".to_owned(),
-        ),
+    let unknown = rows.iter().find(|(_, class)| is_unknown(class));
+    let (line, class) = unknown.filter(|_| !are_numbers).unwrap_or(first);
+    let last = classes.len().saturating_sub(1);
+    let hint = "write the folder's name in every line";
+    let problem = match unknown {
+        _ if are_numbers => {
+            format!("not a training folder's name, and the folders are numbers themselves; {hint}")
+        }
+        Some(_) => {
+            format!("not a class; expected a training folder's name or a number from 0 to {last}")
+        }
+        None => format!("a number, but other lines have names; {hint}"),
     };
     Err(format!("line {line}: `{class}` is {problem}"))
 }
@@ -518,22 +491,9 @@ fn first_separator(line: &str) -> Option<char> {
     })
 }
 
-/// The fields of a record; without a separator, words of which the first is the file. None if a quote is not closed.
-fn split(record: &str, separator: Option<char>) -> Option<Vec<String>> {
-    let mut words = fields(record, separator)?;
-    if separator.is_some() {
-        return Some(words);
-    }
-    words.retain(|word| !word.is_empty());
-    if words.len() > 2 {
-        let class = words.split_off(1).join(" ");
-        words.push(class);
-    }
-    Some(words)
-}
-
-/// The fields of a record, without their quotes; None if a quote is not closed.
-fn fields(record: &str, separator: Option<char>) -> Option<Vec<String>> {
+/// The fields of a record, without their quotes; without a separator, words of which the first is the file. An error if
+/// a quote is not closed.
+fn split(line: usize, record: &str, separator: Option<char>) -> Result<Vec<String>, String> {
     let (mut fields, mut field, mut quotes) = (Vec::new(), String::new(), Quotes::default());
     for c in record.chars() {
         match quotes.role(c, separator) {
@@ -544,7 +504,17 @@ fn fields(record: &str, separator: Option<char>) -> Option<Vec<String>> {
         }
     }
     fields.push(field);
-    (!quotes.is_open).then_some(fields)
+    if quotes.is_open {
+        return Err(format!("line {line}: a quote is not closed"));
+    }
+    if separator.is_none() {
+        fields.retain(|word| !word.is_empty());
+        if fields.len() > 2 {
+            let class = fields.split_off(1).join(" ");
+            fields.push(class);
+        }
+    }
+    Ok(fields)
 }
 
 #[cfg(test)]

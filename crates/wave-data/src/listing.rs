@@ -214,10 +214,8 @@ pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
         };
         // Lossy conversion could merge several names into one.
         list.push(name.into_string().map_err(|name| {
-            let problem = format!(
-                "holds `{}`, whose name is not UTF-8; rename it",
-                name.to_string_lossy()
-            );
+            let name = name.display();
+            let problem = format!("holds `{name}`, whose name is not UTF-8; rename it");
             DataError::content(dir, problem)
         })?);
     }

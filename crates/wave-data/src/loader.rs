@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use crate::augment::Showing;
 use crate::broken::{BrokenImage, BrokenImages};
-use crate::pipeline::{Pipeline, Showing, Variation, check_batch, first_showings};
+use crate::pipeline::{Pipeline, Variation, check_batch, first_showings};
 use crate::prefetch::prefetch;
 use crate::source::permutation;
 use crate::{Augment, Batch, DataError, Source, Transform};

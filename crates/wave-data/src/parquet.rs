@@ -199,11 +199,8 @@ fn read_table(file: &Arc<Sound>, path: &Path) -> Result<Opened, String> {
             kinds.contains(&column.physical_type()) && column.max_rep_level() == 0
         };
         found.map(|(k, _)| k).filter(fits).ok_or_else(|| {
-            format!(
-                "has the columns {}; expected {} of type {kinds:?}",
-                columns.join(", "),
-                names.join(" or ")
-            )
+            let (columns, names) = (columns.join(", "), names.join(" or "));
+            format!("has the columns {columns}; expected {names} of type {kinds:?}")
         })
     };
     let names = ["image.bytes", "img.bytes", "image", "img"];

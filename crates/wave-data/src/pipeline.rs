@@ -6,7 +6,7 @@ use image::metadata::Orientation;
 use rayon::prelude::*;
 
 use crate::augment::colour::luma;
-use crate::augment::erase;
+use crate::augment::{Showing, erase};
 use crate::broken::BrokenImages;
 use crate::decode::decode;
 use crate::jpeg;
@@ -16,9 +16,6 @@ use crate::{Augment, Batch, DataError, RawImage, ResizedCrop, Source, Transform}
 
 /// Consecutive broken images before giving up on a replacement.
 const REPLACEMENTS: u64 = 16;
-
-/// An image's index in its source, and the number of its repeat.
-pub(crate) type Showing = (u32, u32);
 
 /// Images that are shown once.
 pub(crate) fn first_showings(indices: &[u32]) -> Vec<Showing> {
@@ -48,9 +45,8 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn new(source: Arc<dyn Source>, transform: Transform) -> Result<Self, DataError> {
         let normaliser = Normaliser::new(&transform)?;
-        let heavy = !source
-            .native_size()
-            .is_some_and(|size| transform.keeps(size));
+        let native = source.native_size();
+        let heavy = !native.is_some_and(|size| transform.keeps(size));
         Ok(Self {
             source,
             transform,
@@ -142,15 +138,15 @@ impl Pipeline {
     }
 
     /// Writes one image's input (c, h, w).
-    fn input(&self, (i, repeat): Showing, v: &Variation, out: &mut [f32]) -> Result<(), DataError> {
-        let s = self.transform.image_size;
-        let placement = v.augment.place(v.seed, v.view, i, repeat, v.round);
-        let mut rng = Augment::generator(v.seed, v.view, i, repeat, v.round);
+    fn input(&self, showing: Showing, v: &Variation, out: &mut [f32]) -> Result<(), DataError> {
+        let (i, s) = (showing.0 as usize, self.transform.image_size);
+        let placement = v.augment.place(v.seed, v.view, showing, v.round);
+        let mut rng = Augment::generator(v.seed, v.view, showing, v.round);
         let image; // `pixels` may borrow from it
         let mut pixels = match &v.augment.resized_crop {
-            Some(crop) => self.cropped(i as usize, crop, &mut rng)?.into(),
+            Some(crop) => self.cropped(i, crop, &mut rng)?.into(),
             None => {
-                image = self.source.image(i as usize)?;
+                image = self.source.image(i)?;
                 self.transform.square(&image)?
             }
         };

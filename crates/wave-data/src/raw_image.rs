@@ -64,7 +64,6 @@ impl RawImage {
         }
     }
 
-    /// The image with this orientation applied.
     pub(crate) fn oriented(self, orientation: Orientation) -> RawImage {
         if orientation == Orientation::NoTransforms {
             return self;

@@ -226,13 +226,9 @@ impl Axis {
         let sum: f64 = weights.iter().sum();
         let sum = if sum == 0.0 { 1.0 } else { sum };
         let unit = f64::from(1 << DIGITS);
-        Taps {
-            first,
-            weights: weights
-                .iter()
-                .map(|w| (w / sum * unit).round() as i32)
-                .collect(),
-        }
+        let weights = weights.iter().map(|w| (w / sum * unit).round() as i32);
+        let weights = weights.collect();
+        Taps { first, weights }
     }
 }
 
@@ -242,9 +238,8 @@ fn sums<'a>(taps: &[Taps], n: usize, line: impl Fn(usize) -> &'a [u8]) -> Vec<u8
     // On the widest SIMD registers of this CPU.
     pulp::Arch::new().dispatch(|| {
         for (tap, out) in taps.iter().zip(out.chunks_exact_mut(n.max(1))) {
-            let lines: Vec<&[u8]> = (tap.first..tap.first + tap.weights.len())
-                .map(&line)
-                .collect();
+            let covered = tap.first..tap.first + tap.weights.len();
+            let lines: Vec<&[u8]> = covered.map(&line).collect();
             let mut blocks = out.chunks_exact_mut(LANES);
             let mut at = 0;
             for block in &mut blocks {

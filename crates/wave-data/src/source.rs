@@ -135,7 +135,6 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Images of both splits.
     pub(crate) fn new(
         name: String,
         class_names: Vec<String>,

@@ -148,10 +148,9 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
 /// A table in base 64: the length of its trie in four bytes, the trie, texts. The library allocates the
 /// stated length.
 fn check_charsmap(table: &str) -> Result<(), String> {
-    let start = table
-        .get(..8)
-        .and_then(|start| BASE64_STANDARD.decode(start).ok());
-    let length = start.as_ref().and_then(|bytes| bytes.first_chunk());
+    let start = table.get(..8).map(|start| BASE64_STANDARD.decode(start));
+    let start = start.and_then(Result::ok).unwrap_or_default();
+    let length = start.first_chunk();
     let length = length.ok_or("its precompiled_charsmap is not a base64 table")?;
     let trie = u64::from(u32::from_le_bytes(*length));
     let holds = table.len() as u64 / 4 * 3;
@@ -173,16 +172,12 @@ fn longest(step: &Value, length: u64) -> u64 {
         }
         Some("Prepend") => length.saturating_add(bytes("prepend")),
         Some("Replace") => {
-            let content = bytes("content");
+            let made = |times: u64| times.saturating_mul(bytes("content"));
             let found = step["pattern"]["String"].as_str().map_or(0, str::len) as u64;
             match found {
                 // An expression may match anywhere, even the empty string.
-                0 => length.saturating_add(length.saturating_add(1).saturating_mul(content)),
-                _ => length.max(
-                    (length / found)
-                        .saturating_mul(content)
-                        .saturating_add(length % found),
-                ),
+                0 => length.saturating_add(made(length.saturating_add(1))),
+                _ => length.max(made(length / found).saturating_add(length % found)),
             }
         }
         _ => length,

@@ -192,9 +192,9 @@ impl Transform {
         Ok(Cow::Owned(self.bordered(&shown, wide, high, c)))
     }
 
-    /// The taps of the `image_size` central pixels, or of all if there are fewer, along an axis whose `side`
+    /// The taps of the `image_size` central pixels, or of all if there are fewer, along an axis whose `size`
     /// pixels are resized to `resized`.
-    fn window(&self, side: usize, resized: u64) -> Vec<Taps> {
+    fn window(&self, size: usize, resized: u64) -> Vec<Taps> {
         let crop = self.image_size;
         let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
         let resized = resized as f64;
@@ -204,11 +204,8 @@ impl Transform {
             CropOffset::Floor => half.floor(),
         };
         let skipped = offset.max(0.0) as usize;
-        let axis = Axis {
-            size: side,
-            start: 0.0,
-            scale: side as f64 / resized,
-        };
+        let (start, scale) = (0.0, size as f64 / resized);
+        let axis = Axis { size, start, scale };
         axis.taps(skipped..skipped.saturating_add(shown), self.interpolation)
     }
 
@@ -248,18 +245,11 @@ pub(crate) fn resize_rectangle(
     let axis = |start: usize, length: usize, limit: usize| {
         let first = (start / reduced).min(limit - 1);
         let end = (start + length).div_ceil(reduced).clamp(first + 1, limit);
-        let from = (start as f64 / f - first as f64).min((end - first) as f64 - 1e-3);
-        let length = (length as f64 / f).min((end - first) as f64 - from);
-        let axis = Axis {
-            size: end - first,
-            start: from,
-            scale: length / side as f64,
-        };
-        (
-            first,
-            end - first,
-            axis.taps(0..side, Interpolation::Bicubic),
-        )
+        let size = end - first;
+        let start = (start as f64 / f - first as f64).min(size as f64 - 1e-3);
+        let scale = (length as f64 / f).min(size as f64 - start) / side as f64;
+        let axis = Axis { size, start, scale };
+        (first, size, axis.taps(0..side, Interpolation::Bicubic))
     };
     let (left, w, columns) = axis(rectangle.left, rectangle.width, image.width);
     let (top, h, rows) = axis(rectangle.top, rectangle.height, image.height);
@@ -356,9 +346,8 @@ pub fn measure_normalisation(
     };
     transform.check()?;
     if indices.is_empty() {
-        return Err(DataError::Settings(
-            "the normalisation cannot be measured without images: expected at least one".to_owned(),
-        ));
+        let problem = "the normalisation cannot be measured without images: expected at least one";
+        return Err(DataError::Settings(problem.to_owned()));
     }
     let measured = indices.len().min(MAX_MEASURED);
     let index = |k: usize| indices[k * indices.len() / measured];

@@ -24,13 +24,11 @@ mod info;
 pub(crate) use info::{INCOMPLETE, INFO, by_pattern};
 use info::{Info, TRAIN};
 
-/// Maximum size of a label file.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
 /// The kind of a shard's cache file; renamed whenever the accepted files change.
 const CACHED: &str = "tar-index-4";
 
-/// True if `dir` holds tar shards.
 pub(crate) fn is_shards(dir: &Path) -> bool {
     let mut described = [INFO, INCOMPLETE].iter();
     described.any(|name| dir.join(name).is_file()) || !splits(dir).concat().is_empty()

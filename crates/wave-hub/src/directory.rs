@@ -37,19 +37,6 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 pub(crate) const SCALERS_FILE: &str = "scalers.safetensors";
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
-/// Files that only some artefacts have. Left by an earlier artefact, they would contradict the new one.
-const COMPANIONS: [&str; 9] = [
-    MODEL_FILE,
-    TEMPLATES_FILE,
-    DELTA_FILE,
-    EXPAND_FILE,
-    SCALERS_FILE,
-    ONNX_FILE,
-    PREPROCESSOR_FILE,
-    PROCESSOR_FILE,
-    TOKENIZER_FILE,
-];
-
 /// Every file that an artefact directory may consist of.
 pub const ARTEFACT_FILES: [&str; 11] = [
     CONFIG_FILE,
@@ -212,8 +199,9 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
     };
     remove(CONFIG_FILE)?;
     sync_dir(dir)?;
-    let mut stale = COMPANIONS.to_vec();
-    stale.retain(|&name| !files.iter().any(is(name)));
+    // Files that only some artefacts have: left by an earlier one, they would contradict the new one.
+    let mut stale = ARTEFACT_FILES.to_vec();
+    stale.retain(|&name| name != CARD_FILE && !files.iter().any(is(name)));
     let (config, files): (Vec<Staged>, Vec<Staged>) = files.into_iter().partition(is(CONFIG_FILE));
     for file in files {
         file.commit()?;

@@ -79,13 +79,8 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}; {}",
-            self.path.display(),
-            self.found,
-            self.remedy
-        )
+        let (path, found, remedy) = (self.path.display(), &self.found, &self.remedy);
+        write!(f, "{path}: {found}; {remedy}")
     }
 }
 

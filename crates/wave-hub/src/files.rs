@@ -14,11 +14,8 @@ use crate::atomic::write_atomic;
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     let bytes = read_bytes(path)?;
     if bytes.is_empty() {
-        return Err(HubError::malformed(
-            path,
-            "is empty (0 bytes), expected JSON",
-            "write or copy it again",
-        ));
+        let found = "is empty (0 bytes), expected JSON";
+        return Err(HubError::malformed(path, found, "write or copy it again"));
     }
     serde_json::from_slice(&bytes).map_err(|cause| {
         let fault = match cause.is_data() {
@@ -88,7 +85,6 @@ pub(crate) fn about(path: &Path, absent: &str, remedy: &str) -> Result<fs::Metad
     })
 }
 
-/// True if there is no such file.
 pub(crate) fn is_absent(cause: &io::Error) -> bool {
     // The second: a path below a regular file.
     matches!(

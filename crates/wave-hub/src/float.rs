@@ -49,10 +49,10 @@ impl fmt::Display for FloatType {
 /// `weights` with their floating-point tensors converted to `float`, for writing to `path`.
 /// Integer tensors stay as they are. Refuses values that `float` cannot hold.
 pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<Weights, HubError> {
-    let convert = |name: &String, tensor: &Tensor| -> Result<Tensor, HubError> {
+    let convert = |(name, tensor): (&String, &Tensor)| {
         let failed = || HubError::tensor(path, name);
         if !tensor.dtype().is_float() || tensor.dtype() == float.dtype() {
-            return Ok(tensor.clone());
+            return Ok((name.clone(), tensor.clone()));
         }
         let narrow = tensor.to_dtype(float.dtype()).map_err(failed())?;
         if float != FloatType::F32 {
@@ -65,12 +65,9 @@ pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<W
                 return Err(HubError::unwritable(path, found, "write bf16 or f32"));
             }
         }
-        Ok(narrow)
+        Ok((name.clone(), narrow))
     };
-    weights
-        .iter()
-        .map(|(name, tensor)| Ok((name.clone(), convert(name, tensor)?)))
-        .collect()
+    weights.iter().map(convert).collect()
 }
 
 /// The largest magnitude; infinite once any value is, 0 for an empty tensor.

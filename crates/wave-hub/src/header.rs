@@ -20,7 +20,6 @@ const LENGTH_BYTES: usize = 8;
 const MAX_HEADER: u64 = 100_000_000;
 const COPY_AGAIN: &str = "the file is damaged or cut short: copy, download or write it again";
 
-/// A parsed file.
 pub(crate) struct Parsed<'a> {
     /// In name order.
     pub(crate) tensors: BTreeMap<String, TensorView<'a>>,
@@ -77,16 +76,14 @@ fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
         ));
     };
     let (length, held) = (u64::from_le_bytes(*length), rest.len());
-    if length > MAX_HEADER {
+    if length > MAX_HEADER.min(held as u64) {
+        let start = match length > MAX_HEADER {
+            true => "does not begin like a safetensors file: ",
+            false => "",
+        };
         return Err(format!(
-            "does not begin like a safetensors file: its first {LENGTH_BYTES} bytes declare a \
-             safetensors header of {length} bytes, but {held} bytes follow"
-        ));
-    }
-    if length > held as u64 {
-        return Err(format!(
-            "its first {LENGTH_BYTES} bytes declare a safetensors header of {length} bytes, but \
-             {held} bytes follow"
+            "{start}its first {LENGTH_BYTES} bytes declare a safetensors header of {length} bytes, \
+             but {held} bytes follow"
         ));
     }
     let (json, data) = rest.split_at(length as usize);
@@ -181,9 +178,8 @@ fn another_format(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         (b"\x89PNG", "is a PNG image, not safetensors", other),
         (b"\xff\xd8\xff", "is a JPEG image, not safetensors", other),
     ];
-    let found = known
-        .into_iter()
-        .find(|(start, ..)| bytes.starts_with(start));
+    let mut known = known.into_iter();
+    let found = known.find(|(start, ..)| bytes.starts_with(start));
     let printable = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
     let start = bytes.first_chunk::<LENGTH_BYTES>();
     let is_text = start.is_some_and(|start| start.iter().all(printable));

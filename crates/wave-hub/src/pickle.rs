@@ -47,9 +47,8 @@ pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     })?;
     let kept = |(name, tensor): (String, Tensor)| {
         let kept = type_in_memory(path, &name, tensor.dtype().into(), tensor.dims())?;
-        let tensor = tensor
-            .to_dtype(kept)
-            .map_err(HubError::tensor(path, &name))?;
+        let tensor = tensor.to_dtype(kept);
+        let tensor = tensor.map_err(HubError::tensor(path, &name))?;
         Ok((name, tensor))
     };
     tensors.into_iter().map(kept).collect()
@@ -71,9 +70,8 @@ fn read_keys(path: &Path, file_bytes: usize) -> Result<Vec<(String, Tensor)>, St
             if bytes > file_bytes {
                 return Err(format!("tensor `{name}` is larger than the file"));
             }
-            let tensor = pth
-                .get(name)
-                .map_err(|cause| format!("tensor `{name}`: {cause}"))?;
+            let tensor = pth.get(name);
+            let tensor = tensor.map_err(|cause| format!("tensor `{name}`: {cause}"))?;
             let tensor = tensor.ok_or_else(|| format!("tensor `{name}` is missing"))?;
             let name = name.strip_prefix("module.").unwrap_or(name);
             Ok((name.to_owned(), tensor))

@@ -52,18 +52,15 @@ pub fn write_transformers(
         return Err(HubError::unwritable(&path, found, "correct it"));
     }
     let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
-    let mut more = Vec::new();
+    let (mut config, mut more) = (config.clone(), Vec::new());
     if let Some(steps) = preprocessor {
         let path = dir.join(PREPROCESSOR_FILE);
         more.push(Staged::from_bytes(&path, &json_bytes(&path, steps)?)?);
-    }
-    let mut config = config.clone();
-    if let Some(steps) = preprocessor
-        && steps.get("pretrained_cfg").is_some()
-    {
-        // The class that lets timm prepare the images looks for its steps here.
-        for key in ["image_processor_type", "pretrained_cfg"] {
-            config[key] = steps[key].clone();
+        if steps.get("pretrained_cfg").is_some() {
+            // The class that lets timm prepare the images looks for its steps here.
+            for key in ["image_processor_type", "pretrained_cfg"] {
+                config[key] = steps[key].clone();
+            }
         }
     }
     let files = [(MODEL_FILE, Some(&weights)), (SCALERS_FILE, scalers)];

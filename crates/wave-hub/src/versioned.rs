@@ -35,11 +35,9 @@ pub(crate) trait Versioned: Serialize + DeserializeOwned {
 pub(crate) fn read<C: Versioned>(dir: &Path) -> Result<(C, Weights), HubError> {
     let (kind, config) = read_config(dir)?;
     if kind != C::KIND {
-        return Err(HubError::malformed(
-            dir,
-            format!("is {kind}, expected {}", C::KIND),
-            format!("name the directory that `wave {}` wrote", C::VERB),
-        ));
+        let found = format!("is {kind}, expected {}", C::KIND);
+        let remedy = format!("name the directory that `wave {}` wrote", C::VERB);
+        return Err(HubError::malformed(dir, found, remedy));
     }
     let path = dir.join(CONFIG_FILE);
     check_version(&path, config.get("format_version"))?;
@@ -48,15 +46,13 @@ pub(crate) fn read<C: Versioned>(dir: &Path) -> Result<(C, Weights), HubError> {
         let remedy = format!("correct the file or {} again", C::VERB);
         HubError::malformed(&path, found, remedy)
     })?;
-    config
-        .check()
-        .map_err(|found| HubError::malformed(&path, found, "correct the file"))?;
+    let checked = config.check();
+    checked.map_err(|found| HubError::malformed(&path, found, "correct the file"))?;
     let remedy = format!("copy it there, or {} again", C::VERB);
     let path = promised_file(dir, C::FILE, &remedy)?;
     let weights = read_weights(&path)?;
-    config
-        .check_weights(&weights)
-        .map_err(|found| stranger(&path, found))?;
+    let checked = config.check_weights(&weights);
+    checked.map_err(|found| stranger(&path, found))?;
     Ok((config, weights))
 }
 

@@ -57,8 +57,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
         },
         attention: settings.arch.unwrap_or_default(),
     };
-    let method = settings.method.unwrap_or_default();
-    let start = start::start(method, &shape, training.seed())?;
+    let start = start::start(settings.method.unwrap_or_default(), &shape, training.seed())?;
     let logits = |weights: &Weights, images: &Tensor| network::logits(&shape, weights, images);
     let outcome = images::train(training, DEFAULTS, &data, &start, 1, logits, run)?;
     run.write_network(&shape, &outcome.values)?;

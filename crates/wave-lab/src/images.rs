@@ -85,8 +85,7 @@ pub(crate) fn train(
     let score = |weights: &Weights| {
         let for_each = |batch: Result<Batch, DataError>| match batch {
             Ok(batch) if networks > 1 => {
-                let rows = (0..batch.size).flat_map(|i| vec![i; networks]);
-                let rows: Vec<usize> = rows.collect();
+                let rows: Vec<usize> = (0..batch.size).flat_map(|i| vec![i; networks]).collect();
                 let parts = rows.chunks(TESTED * networks);
                 parts.map(|rows| Ok(batch.select(rows))).collect()
             }

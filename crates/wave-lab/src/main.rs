@@ -95,8 +95,7 @@ fn main() -> ExitCode {
         }
         _ => execute(cli),
     };
-    let printed = done.and_then(|result| terminal::print(&format!("{result}\n")));
-    match printed {
+    match done.and_then(|result| terminal::print(&format!("{result}\n"))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&format!("wave-lab: {}", describe(&error)));

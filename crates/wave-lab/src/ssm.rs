@@ -215,9 +215,7 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
     };
     let layer = settings.donor_layer.unwrap_or(0);
     let donor = trained.as_ref().map(|weights| (weights, layer));
-    let (method, parts) = (
-        settings.method.unwrap_or_default(),
-        settings.parts.as_deref(),
-    );
+    let method = settings.method.unwrap_or_default();
+    let parts = settings.parts.as_deref();
     Ok(start::start(method, shape, parts, donor, seed)?)
 }

@@ -98,15 +98,14 @@ impl ConvNextShape {
 
     /// The blocks in order: prefix of their weights' names, channels and stage.
     pub fn blocks(&self) -> Vec<(String, usize, usize)> {
-        let stages = self.per_stage().into_iter().enumerate();
-        stages
-            .flat_map(|(stage, (depth, width))| {
-                (0..depth).map(move |block| match self.stages {
-                    None => (format!("blocks.{block}"), width, stage),
-                    Some(_) => (format!("stages.{stage}.blocks.{block}"), width, stage),
-                })
+        let of_stage = |(stage, (depth, width)): (usize, (usize, usize))| {
+            (0..depth).map(move |block| match self.stages {
+                None => (format!("blocks.{block}"), width, stage),
+                Some(_) => (format!("stages.{stage}.blocks.{block}"), width, stage),
             })
-            .collect()
+        };
+        let stages = self.per_stage().into_iter().enumerate();
+        stages.flat_map(of_stage).collect()
     }
 
     /// Pixels, channels and hidden channels of each block.

@@ -94,8 +94,7 @@ impl Network {
             weights,
         };
         // timm registers ConvNeXts by name; one described by its sizes is trainable.
-        let sized = model_args.contains_key("dims") && ConvNextShape::has_stages(weights);
-        if sized {
+        if model_args.contains_key("dims") && ConvNextShape::has_stages(weights) {
             unsupported::check_stages(name, model_args, weights)?;
         } else {
             wave_ancestors::check_name(name)?;
@@ -137,8 +136,7 @@ impl Network {
         let network = match family {
             VIT => {
                 activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
-                let heads = known_heads(architecture, model_args);
-                let mut shape = VitShape::infer(weights, heads)?;
+                let mut shape = VitShape::infer(weights, known_heads(architecture, model_args))?;
                 if let Some(eps) = model_args.get("layer_norm_eps").and_then(Value::as_f64) {
                     shape.norm_eps = eps;
                 }
@@ -175,9 +173,8 @@ impl Network {
             }
             _ => {
                 activation(model_args, Activation::Relu6)?.among(&[Activation::Relu6], "relu6")?;
-                let usual = EFFICIENTNET_SIZES
-                    .iter()
-                    .find(|(part, _)| name.contains(part));
+                let mut sizes = EFFICIENTNET_SIZES.iter();
+                let usual = sizes.find(|(part, _)| name.contains(part));
                 let size = image_size.unwrap_or(usual.map_or(IMAGE_SIZE, |(_, side)| *side));
                 let tensorflow = name.is_empty() || name.starts_with("tf_");
                 let shape = EfficientNetShape::infer(weights, size, tensorflow)?;
@@ -315,8 +312,7 @@ impl Network {
             Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
             Network::ConvNext(shape) => convnext::logits(shape, weights, images),
             Network::Transformer(shape) => {
-                let f32 = wave_ops::Precision::F32;
-                transformer::logits_in(f32, shape, weights, images, None)
+                transformer::logits_in(wave_ops::Precision::F32, shape, weights, images, None)
             }
             Network::Frozen(_) | Network::ZeroShot(_) => {
                 let family = self.family();

@@ -233,36 +233,28 @@ impl TransformerShape {
         let (plain, class_token) = (self.mlp == Mlp::Plain, self.class_token);
         let (relative, positions) = (self.relative, self.positions);
         let (between, pooling) = (self.between, self.pooling);
+        let unplaced = class_token && positions == Positions::Patches;
+        let unbiased = self.queries != Queries::Joint;
+        let averaged = class_token && pooling == Pooling::Mean;
+        let both = pooling == Pooling::Both;
         let parts = [
             (self.scale != Scale::None, "LayerScale"),
             (self.registers > 0, registers.as_str()),
             (self.rotary.is_some(), "rotary positions"),
             (relative != Relative::None, "relative position biases"),
             (positions == Positions::None, "no learned positions"),
-            (
-                class_token && positions == Positions::Patches,
-                "a class token without a position",
-            ),
+            (unplaced, "a class token without a position"),
             (self.qk_norm, "norms of queries and keys (QK-norm)"),
-            (
-                self.queries != Queries::Joint,
-                "queries, keys or values without a bias",
-            ),
+            (unbiased, "queries, keys or values without a bias"),
             (self.attention_norm, "norms inside attention"),
             (self.mlp_norm, "norms inside MLPs"),
             (!plain, "SwiGLU"),
             (plain && between == Between::GeluTanh, "tanh GELU"),
             (plain && between == Between::QuickGelu, "QuickGELU"),
             (self.norm_pre, "a norm before the blocks"),
-            (
-                class_token && pooling == Pooling::Mean,
-                "mean pooling of patches beside a class token",
-            ),
+            (averaged, "mean pooling of patches beside a class token"),
             (pooling == Pooling::Attention, "attention pooling"),
-            (
-                pooling == Pooling::Both,
-                "class token and mean of patches classified together",
-            ),
+            (both, "class token and mean of patches classified together"),
             (!(self.norm || self.fc_norm), "no norm after the blocks"),
             (self.norm_eps != LAYER_NORM_EPS, eps.as_str()),
             (self.classes == 0, "no classifier"),
@@ -316,7 +308,7 @@ impl TransformerShape {
         };
         let (patches, biased) = (vec![d, self.channels, p, p], self.patch_bias);
         let shared = self.relative == Relative::Shared;
-        let (rows, heads) = (self.distances(), self.heads);
+        let table = vec![self.distances(), self.heads];
         let pools = self.pooling == Pooling::Attention;
         let (n, features) = (self.classes, self.features());
         let mut all = named(
@@ -326,11 +318,7 @@ impl TransformerShape {
                 (self.registers > 0, "reg_token", vec![1, self.registers, d]),
                 (positions > 0, "pos_embed", vec![1, positions, d]),
                 (!biased, "patch_embed.proj.weight", patches.clone()),
-                (
-                    shared,
-                    "rel_pos_bias.relative_position_bias_table",
-                    vec![rows, heads],
-                ),
+                (shared, "rel_pos_bias.relative_position_bias_table", table),
                 (pools, "attn_pool.latent", vec![1, 1, d]),
             ],
             vec![
@@ -362,7 +350,7 @@ impl TransformerShape {
         let one = matches!(queries, Queries::Unbiased | Queries::Biased);
         let apart = queries == Queries::Biased;
         let each = self.relative == Relative::Each;
-        let rows = self.distances();
+        let table = vec![self.distances(), self.heads];
         let mut weights = vec![
             (one, "attn.qkv.weight", vec![3 * d, d]),
             (apart, "attn.q_bias", vec![d]),
@@ -370,11 +358,7 @@ impl TransformerShape {
             (separate, "attn.k_proj.weight", vec![d, d]),
             (separate && !biased, "attn.q_proj.weight", vec![d, d]),
             (separate && !biased, "attn.v_proj.weight", vec![d, d]),
-            (
-                each,
-                "attn.relative_position_bias_table",
-                vec![rows, self.heads],
-            ),
+            (each, "attn.relative_position_bias_table", table),
         ];
         weights.extend(self.scales().iter().map(|scale| (true, *scale, vec![d])));
         let maps = vec![

@@ -116,12 +116,9 @@ pub fn export(
     check_weights(weights, &shape.parameters())?;
     let labels = match labels {
         Some(labels) if labels.len() != shape.classes => {
-            let (said, found) = (labels.len(), shape.classes);
-            return contradiction(
-                "label_names",
-                format!("{said} names"),
-                format!("{found} classes"),
-            );
+            let said = format!("{} names", labels.len());
+            let found = format!("{} classes", shape.classes);
+            return contradiction("label_names", said, found);
         }
         Some(labels) => labels.to_vec(),
         None => (0..shape.classes).map(|i| format!("LABEL_{i}")).collect(),
@@ -197,8 +194,7 @@ fn transformers_name(name: &str) -> Option<String> {
         let name = rename(INNER.into_iter().map(timm_first), name)?;
         return Some(format!("vit.encoder.layer.{layer}.{name}"));
     }
-    let outer = rename(OUTER.into_iter().map(timm_first), name);
-    let outer = outer.map(|name| format!("vit.{name}"));
+    let outer = rename(OUTER.into_iter().map(timm_first), name).map(|name| format!("vit.{name}"));
     outer.or_else(|| rename(HEADS.into_iter().map(timm_first), name))
 }
 

@@ -37,10 +37,8 @@ pub(crate) fn check(name: &str, args: &Map<String, Value>) -> Checked<()> {
         return Err(unsupported(name, what, "by its name"));
     }
     for key in ["img_size", "image_size", "patch_size"] {
-        let what = match key {
-            "patch_size" => "patches",
-            _ => "images",
-        };
+        let of_patches = key == "patch_size";
+        let what = if of_patches { "patches" } else { "images" };
         let pair = args.get(key).and_then(Value::as_array);
         if let Some([height, width]) = pair.map(Vec::as_slice)
             && height != width

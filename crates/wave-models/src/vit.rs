@@ -141,13 +141,12 @@ impl VitShape {
     /// width, the number of heads is rounded down to a divisor of the width and the heads are wider; a width
     /// below one head's gets a single narrower head.
     pub fn with_size(&self, depth: usize, width: usize) -> VitShape {
+        let mut numbers = (1..=width / self.head_width().max(1)).rev();
+        let heads = numbers.find(|heads| width.is_multiple_of(*heads));
         VitShape {
             depth,
             width,
-            heads: (1..=width / self.head_width().max(1))
-                .rev()
-                .find(|heads| width.is_multiple_of(*heads))
-                .unwrap_or(1),
+            heads: heads.unwrap_or(1),
             ..self.clone()
         }
     }
@@ -220,10 +219,8 @@ impl VitShape {
 
     /// The number of values in all weights.
     pub fn parameter_count(&self) -> usize {
-        let tensors = self.stacked_parameters().into_iter();
-        tensors
-            .map(|(_, dims)| dims.iter().product::<usize>())
-            .sum()
+        let values = |(_, dims): &(String, Vec<usize>)| dims.iter().product::<usize>();
+        self.stacked_parameters().iter().map(values).sum()
     }
 
     /// Multiply-adds of a forward pass on one image.

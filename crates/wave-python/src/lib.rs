@@ -201,8 +201,7 @@ fn init(py: Python, method: &str, given: Given, run: Run) -> PyResult<Model> {
     run.working(py, |options| {
         let (_, settings): (_, Init) = given.parsed("init")?;
         nothing_written(&settings.output)?;
-        let model = wave::init::new_model(method, &settings, &options.context)?;
-        Ok(model.into())
+        Ok(wave::init::new_model(method, &settings, &options.context)?.into())
     })
 }
 

@@ -69,10 +69,8 @@ impl Context {
 
     /// Weights on the device.
     pub fn place(&self, weights: &Weights) -> candle_core::Result<Weights> {
-        weights
-            .iter()
-            .map(|(name, t)| Ok((name.clone(), t.to_device(self.device())?)))
-            .collect()
+        let placed = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(&self.device)?));
+        weights.iter().map(placed).collect()
     }
 
     /// True on all ranks if any rank was interrupted.
@@ -126,10 +124,7 @@ impl Context {
         }
         let own: Vec<&Tensor> = weights.values().collect();
         let sums = wave_train::sum_over(ranks, &own)?;
-        let names = weights.keys().cloned();
-        names
-            .zip(sums)
-            .map(|(name, sum)| Ok((name, (sum / ranks.size() as f64)?)))
-            .collect()
+        let mean = |(name, sum): (String, Tensor)| Ok((name, (sum / ranks.size() as f64)?));
+        weights.into_keys().zip(sums).map(mean).collect()
     }
 }

@@ -78,12 +78,10 @@ impl Data {
         let mut data = Data::open_any(plan, input, Some(names.len()), context)?;
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
+                let (spec, own, others) = (&data.spec, data.class_names.len(), names.len());
                 return Err(request(format!(
-                    "hold_out = {n}: {} has {} classes and the ancestor {}, so its images cannot be \
-                     tested; remove hold_out",
-                    data.spec,
-                    data.class_names.len(),
-                    names.len()
+                    "hold_out = {n}: {spec} has {own} classes and the ancestor {others}, so its \
+                     images cannot be tested; remove hold_out"
                 )));
             }
             data.class_names = names.to_vec();
@@ -120,11 +118,11 @@ impl Data {
     ) -> Result<Data> {
         let dataset = open(plan.spec.as_deref(), context)?;
         tell_passed_over(&dataset);
-        if dataset.train.is_empty() {
+        let (name, n) = (&dataset.name, dataset.train.len());
+        if n == 0 {
             return Err(request(format!(
-                "{} has no training images, only {} test images: there is no folder train/ and no \
-                 train-*.tar; add one, or choose other data",
-                dataset.name,
+                "{name} has no training images, only {} test images: there is no folder train/ and \
+                 no train-*.tar; add one, or choose other data",
                 dataset.test.len()
             )));
         }
@@ -132,14 +130,12 @@ impl Data {
         let share = share(plan, &dataset).filter(|_| tested);
         if let Some(held_out) = share {
             progress::note(&format!(
-                "{} has no test images: {held_out} of its {} images are held out ({HELD_OUT} %, \
-                 the same for every seed); set the number with --hold-out N, or make folders \
-                 train/ and val/",
-                dataset.name,
-                dataset.train.len()
+                "{name} has no test images: {held_out} of its {n} images are held out \
+                 ({HELD_OUT} %, the same for every seed); set the number with --hold-out N, or make \
+                 folders train/ and val/"
             ));
         }
-        let (train, (test, test_indices)) = parts(plan, &dataset, share)?;
+        let (train, test) = parts(plan, &dataset, share)?;
         let transform = match input {
             Input::Like(transform) => {
                 check_normalisation(plan, &transform)?;
@@ -157,39 +153,32 @@ impl Data {
         };
         tell_size(&*dataset.train, &transform);
         detail(|| {
+            let (tests, classes) = (test.1.len(), dataset.class_names.len());
             format!(
-                "{}: {} training images, {} test images, {} classes; {transform:?}",
-                dataset.name,
-                train.len(),
-                test_indices.len(),
-                dataset.class_names.len()
+                "{name}: {} training images, {tests} test images, {classes} classes; {transform:?}",
+                train.len()
             )
         });
         let mut sorted = train.clone();
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
-        let views_id = format!(
-            "{} {:?} {} {transform:?} {}",
-            dataset.name,
-            plan.augment,
-            plan.view_seed,
-            wave_hub::sha256_hex(&chosen)
-        );
+        let (augment, view_seed) = (&plan.augment, plan.view_seed);
+        let chosen = wave_hub::sha256_hex(&chosen);
+        let views_id = format!("{name} {augment:?} {view_seed} {transform:?} {chosen}");
         let loader = Loader::train(
             dataset.train.clone(),
             train.clone(),
             transform.clone(),
-            plan.augment.clone(),
+            augment.clone(),
             plan.batch,
             plan.views,
             plan.seed,
         )?;
         let class_names = dataset.class_names.clone();
-        let test = (test, test_indices);
-        let tests = TestImages::new(&dataset.name, test, &class_names, &transform, context);
+        let tests = TestImages::new(name, test, &class_names, &transform, context);
         Ok(Data {
-            spec: dataset.name.clone(),
-            loader: loader.with_view_seed(plan.view_seed),
+            spec: name.clone(),
+            loader: loader.with_view_seed(view_seed),
             train: dataset.train.clone(),
             tests,
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
@@ -204,13 +193,9 @@ impl Data {
 
     /// Description in a plan.
     pub fn describe(&self) -> String {
-        format!(
-            "data: {}, {} training images, {} test images, {} classes\n",
-            self.spec,
-            self.train_indices.len(),
-            self.tests.indices.len(),
-            self.class_names.len()
-        )
+        let (images, tests) = (self.train_indices.len(), self.tests.indices.len());
+        let (spec, classes) = (&self.spec, self.class_names.len());
+        format!("data: {spec}, {images} training images, {tests} test images, {classes} classes\n")
     }
 
     /// Reports on stderr the broken images since the run started or resumed, and returns their number.
@@ -327,13 +312,11 @@ pub enum Input {
 /// Side of the images in pixels if all have one size: as declared, else at most 224; larger photographs are resized
 /// to that.
 pub fn image_side(dataset: &Dataset) -> Option<usize> {
-    match dataset.train.native_size() {
-        Some((_, height, _)) => Some(height),
-        None => {
-            let (height, width) = wave_data::common_size(&*dataset.train)?;
-            Some(height.min(width).min(DEFAULT_SIDE))
-        }
+    if let Some((_, height, _)) = dataset.train.native_size() {
+        return Some(height);
     }
+    let (height, width) = wave_data::common_size(&*dataset.train)?;
+    Some(height.min(width).min(DEFAULT_SIDE))
 }
 
 /// Default side of the images in pixels, if neither settings nor data give one.
@@ -352,9 +335,8 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
     let size = |i: &u32| source.file_size(*i as usize).or(native);
     let sizes: Vec<Option<u64>> = images.par_iter().map(size).collect();
     // Files of unknown size count as large.
-    let total = sizes
-        .iter()
-        .try_fold(0_u64, |sum, size| sum.checked_add((*size)?));
+    let mut known = sizes.iter();
+    let total = known.try_fold(0_u64, |sum, size| sum.checked_add((*size)?));
     // A source without files is in memory.
     let at_most = READ_WHOLE * native.map_or(1, |_| 4);
     let whole = total.is_some_and(|total| total <= at_most);
@@ -385,13 +367,10 @@ pub fn identity(source: &dyn Source, images: &[u32]) -> String {
 fn content(source: &dyn Source, i: usize) -> String {
     // Broken images are handled by the loader.
     let bytes = match source.encoded(i) {
-        Ok(Some(file)) => file,
-        Ok(None) => source
-            .image(i)
-            .map_or_else(|_| Vec::new(), |image| image.pixels),
-        Err(_) => Vec::new(),
+        Ok(None) => source.image(i).map(|image| image.pixels),
+        file => file.map(Option::unwrap_or_default),
     };
-    wave_hub::sha256_hex(&bytes)
+    wave_hub::sha256_hex(&bytes.unwrap_or_default())
 }
 
 /// Refuses a normalisation other than the model's own, with which its weights were trained.

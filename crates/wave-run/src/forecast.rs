@@ -188,12 +188,9 @@ impl Step {
         if fits(self.batch, self.parts) {
             return None;
         }
-        let found = format!(
-            "a step with batch = {} needs about {}, but {} is free",
-            self.batch,
-            bytes(self.bytes() as f64),
-            bytes(free as f64)
-        );
+        let (needed, left) = (bytes(self.bytes() as f64), bytes(free as f64));
+        let batch = self.batch;
+        let found = format!("a step with batch = {batch} needs about {needed}, but {left} is free");
         // Examples of a micro-batch, in powers of two.
         let least = self.parts * (1 + usize::from(self.in_pairs));
         let powers = (0..self.batch.ilog2() + 1).rev();
@@ -253,22 +250,18 @@ pub fn check_network(network: &Network) -> Result<()> {
     let values = values(network);
     let needed = Memory::of_passes(network).fixed;
     let (depth, width) = network.size();
-    refuse_beyond(needed, |free| {
-        format!(
-            "{depth} layers of width {width} have {values} weights, which need about {}, but {} is \
-             free; choose smaller sizes",
-            bytes(needed as f64),
-            bytes(free as f64)
-        )
-    })
+    let work = format!("{depth} layers of width {width} have {values} weights, which");
+    refuse_beyond(&work, needed, |_| "choose smaller sizes".to_owned())
 }
 
-/// Refuses work for which less memory than `needed` is free, in words for the free bytes.
-fn refuse_beyond(needed: u64, words: impl FnOnce(u64) -> String) -> Result<()> {
-    match available() {
-        Some(free) if needed > free => Err(request(words(free))),
-        _ => Ok(()),
-    }
+/// Refuses `work` that needs more bytes than are free, with a remedy that may depend on these.
+fn refuse_beyond(work: &str, needed: u64, remedy: impl FnOnce(u64) -> String) -> Result<()> {
+    let Some(free) = available().filter(|free| needed > *free) else {
+        return Ok(());
+    };
+    let (needed, left, remedy) = (bytes(needed as f64), bytes(free as f64), remedy(free));
+    let problem = format!("{work} need about {needed}, but {left} is free; {remedy}");
+    Err(request(problem))
 }
 
 /// Refuses to process more images at once than fit in memory, counting their tokens at six points of a transformer.
@@ -281,13 +274,9 @@ pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
     let tokens = shape.tokens() * shape.width;
     let each = FLOAT * (2 * pixels).max(pixels + 6 * tokens) as u64;
     let needed = each.saturating_mul(images as u64).saturating_add(PROGRAM);
-    refuse_beyond(needed, |free| {
-        format!(
-            "{images} images at once need about {}, but {} is free; give --train-limit {}",
-            bytes(needed as f64),
-            bytes(free as f64),
-            (free.saturating_sub(PROGRAM) / each).max(1),
-        )
+    refuse_beyond(&format!("{images} images at once"), needed, |free| {
+        let most = (free.saturating_sub(PROGRAM) / each).max(1);
+        format!("give --train-limit {most}")
     })
 }
 

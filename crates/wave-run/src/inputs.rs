@@ -110,24 +110,21 @@ impl Inputs {
     /// # Errors
     /// If `out` is one of them or lies within the data, under any spelling.
     pub fn check_out(&self, out: &Path) -> Result<()> {
-        let place = resolve(out);
+        let (place, out) = (resolve(out), out.display());
         for (name, path) in &self.artefacts {
-            let input = resolve(path);
+            let (input, path) = (resolve(path), path.display());
             if input == place || (input.is_file() && input.parent() == Some(&*place)) {
                 return Err(request(format!(
-                    "the output {} would overwrite the {name} {}; choose another --out",
-                    out.display(),
-                    path.display()
+                    "the output {out} would overwrite the {name} {path}; choose another --out"
                 )));
             }
         }
         for path in self.data.iter().filter(|path| path.is_dir()) {
             if place.starts_with(resolve(path)) {
+                let path = path.display();
                 return Err(request(format!(
-                    "the output {} is inside the data {}, which it would change; choose another \
-                     directory",
-                    out.display(),
-                    path.display()
+                    "the output {out} is inside the data {path}, which it would change; choose \
+                     another directory"
                 )));
             }
         }
@@ -158,9 +155,8 @@ fn digest(bytes: &[u8]) -> String {
 /// Differences between two descriptions, by key.
 pub fn differences(was: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     let keys: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
-    let differ = keys
-        .into_iter()
-        .filter(|key| was.get(*key) != now.get(*key));
+    let keys = keys.into_iter();
+    let differ = keys.filter(|key| was.get(*key) != now.get(*key));
     let words = |key: &String| {
         let [was, now] = [was, now].map(|map| map.get(key).map_or("not set", String::as_str));
         format!("{key}: was {was}, now {now}")

@@ -7,7 +7,7 @@ use std::io::Cursor;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use image::{ExtendedColorType, ImageEncoder, Rgb, RgbImage, imageops};
+use image::{Rgb, RgbImage, imageops};
 
 mod chart;
 
@@ -53,14 +53,11 @@ pub fn heat_map_grid(
         "a heat map grid needs at least one panel"
     );
     ensure!(columns > 0, "a heat map grid needs at least one column");
-    let tiles = panels
-        .iter()
-        .map(|(name, rows, cols, values)| {
-            tile(*rows, *cols, values, LARGEST_PANEL_SIDE)
-                .with_context(|| format!("panel `{name}`"))
-        })
-        .collect::<Result<Vec<_>>>()?;
-
+    let panel = |(name, rows, cols, values): &(String, usize, usize, Vec<f32>)| {
+        let tile = tile(*rows, *cols, values, LARGEST_PANEL_SIDE);
+        tile.with_context(|| format!("panel `{name}`"))
+    };
+    let tiles: Vec<RgbImage> = panels.iter().map(panel).collect::<Result<_>>()?;
     let columns = columns.min(tiles.len());
     let mut widths = vec![0; columns];
     let mut heights = vec![0; tiles.len().div_ceil(columns)];
@@ -144,14 +141,10 @@ fn offsets(sizes: &[u32]) -> (Vec<i64>, u64) {
 
 fn encode_png(picture: &RgbImage) -> Result<Vec<u8>> {
     let mut bytes = Cursor::new(Vec::new());
-    PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive)
-        .write_image(
-            picture.as_raw(),
-            picture.width(),
-            picture.height(),
-            ExtendedColorType::Rgb8,
-        )
-        .context("cannot encode a PNG")?;
+    let encoder =
+        PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive);
+    let encoded = picture.write_with_encoder(encoder);
+    encoded.context("cannot encode a PNG")?;
     Ok(bytes.into_inner())
 }
 

@@ -214,9 +214,8 @@ impl Display {
 }
 
 fn styled(bar: ProgressBar, style: &str) -> ProgressBar {
-    bar.with_style(
-        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    )
+    let style = ProgressStyle::with_template(style);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Progress of a long task.
@@ -313,13 +312,10 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        if let (Some(whole), began @ Some(_)) = (WHOLE.get(), self.whole.began) {
-            let passes = whole.passes + self.passes.spent;
-            WHOLE.set(Some(Whole {
-                began,
-                passes,
-                ..whole
-            }));
+        if let (Some(mut whole), began @ Some(_)) = (WHOLE.get(), self.whole.began) {
+            whole.began = began;
+            whole.passes += self.passes.spent;
+            WHOLE.set(Some(whole));
         }
         self.display.end();
     }

@@ -56,13 +56,11 @@ impl Recipe {
     pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
         let text = wave_hub::read_text(path)
             .map_err(|e| request(format!("cannot read the recipe {e}; give a TOML file")))?;
-        let table: Table = text
-            .parse()
-            .map_err(|e| request(format!("recipe {}: {e}", path.display())))?;
-        let stem = path
-            .file_stem()
-            .map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
         let whose = format!("recipe {}", path.display());
+        let table = text.parse::<Table>();
+        let table = table.map_err(|e| request(format!("{whose}: {e}")))?;
+        let stem = path.file_stem().unwrap_or("recipe".as_ref());
+        let stem = stem.to_string_lossy().into_owned();
         Ok(Recipe {
             path: Some(path.into()),
             ..Recipe::new(stem, table, whose, overrides)?
@@ -118,10 +116,9 @@ impl Recipe {
             };
             let value = parse_value(value.trim());
             for key in keys_in(key.trim(), &value) {
-                if seen.contains(&key) {
+                if !seen.insert(key.clone()) {
                     return Err(request(format!("--set {key} is given twice; give it once")));
                 }
-                seen.insert(key);
             }
             set(&mut self.table, key.trim(), value)?;
         }
@@ -130,21 +127,19 @@ impl Recipe {
                 Value::Table(_) => &TABLES[..],
                 _ => &COMMON[..],
             };
+            let whose = &self.whose;
             if TABLES.contains(&key.as_str()) && !value.is_table() {
                 return Err(request(format!(
-                    "{}: {key} is of type {}, expected one table, [{key}]",
-                    self.whose,
+                    "{whose}: {key} is of type {}, expected one table, [{key}]",
                     value.type_str()
                 )));
             }
             if !names.contains(&key.as_str()) {
+                let hint = did_you_mean(key, names.iter().copied());
+                let (tables, others) = (TABLES.join(", "), COMMON.join(", "));
                 return Err(request(format!(
-                    "{}: unknown key {key}{}; expected a table ({}) or a key outside the tables \
-                     ({})",
-                    self.whose,
-                    did_you_mean(key, names.iter().copied()),
-                    TABLES.join(", "),
-                    COMMON.join(", ")
+                    "{whose}: unknown key {key}{hint}; expected a table ({tables}) or a key outside \
+                     the tables ({others})"
                 )));
             }
         }
@@ -321,36 +316,31 @@ pub fn merge(base: &mut Table, over: &Table) {
 
 /// The first key that both tables give, dotted.
 fn common_key(one: &Table, other: &Table) -> Option<String> {
-    one.iter()
-        .find_map(|(key, value)| match (value, other.get(key)) {
-            (_, None) => None,
-            (Value::Table(one), Some(Value::Table(other))) => {
-                common_key(one, other).map(|inner| format!("{key}.{inner}"))
-            }
-            _ => Some(key.clone()),
-        })
+    first_key(one, other, true)
 }
 
 /// The first key of `given` that `known` lacks, dotted.
 fn unknown_key(given: &Table, known: &Table) -> Option<String> {
-    given
-        .iter()
-        .find_map(|(key, value)| match (value, known.get(key)) {
-            (_, None) => Some(key.clone()),
-            (Value::Table(given), Some(Value::Table(known))) => {
-                unknown_key(given, known).map(|inner| format!("{key}.{inner}"))
-            }
-            _ => None,
-        })
+    first_key(given, known, false)
+}
+
+/// The first key of `one` that `other` gives too (`common`) or lacks, dotted.
+fn first_key(one: &Table, other: &Table, common: bool) -> Option<String> {
+    let mut keys = one.iter();
+    keys.find_map(|(key, value)| match (value, other.get(key)) {
+        (Value::Table(one), Some(Value::Table(other))) => {
+            first_key(one, other, common).map(|inner| format!("{key}.{inner}"))
+        }
+        (_, found) => (found.is_some() == common).then(|| key.clone()),
+    })
 }
 
 /// The keys that an override gives: its own, or those of its table.
 fn keys_in(key: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Table(table) if !table.is_empty() => {
-            let each = table.iter();
-            each.flat_map(|(name, value)| keys_in(&format!("{key}.{name}"), value))
-                .collect()
+            let each = |(name, value): (&String, &Value)| keys_in(&format!("{key}.{name}"), value);
+            table.iter().flat_map(each).collect()
         }
         _ => vec![key.to_owned()],
     }

@@ -33,9 +33,7 @@ const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
 
 /// The settings of a stage as a recipe that its command accepts: `[stage]` and its keys.
 pub fn of_stage(stage: &str, settings: &Table) -> Table {
-    [(stage.to_owned(), settings.clone().into())]
-        .into_iter()
-        .collect()
+    Table::from_iter([(stage.to_owned(), settings.clone().into())])
 }
 
 /// The keys of a stage in a recipe, or the keys themselves if there is no stage.
@@ -185,10 +183,11 @@ impl RunDir {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        let state = open.found.take().map(|found| found.restore(variables));
-        state
-            .map(|state| Ok((state?, open.checkpoints.best()?)))
-            .transpose()
+        let Some(found) = open.found.take() else {
+            return Ok(None);
+        };
+        let state = found.restore(variables)?;
+        Ok(Some((state, open.checkpoints.best()?)))
     }
 
     /// Writes the artefact with `write`, draws the log, writes the result, and removes the checkpoints.
@@ -241,13 +240,10 @@ pub fn fill<'a>(
     work: impl FnOnce(&mut RunDir) -> Result<StageOutput<'a>>,
 ) -> Result<Value> {
     let context = &options.context;
-    let first = context.is_first();
-    let opened = first
-        .then(|| open(out, settings, inputs, options))
-        .transpose()?;
-    let complete = context
-        .ranks()
-        .any(matches!(opened, Some(ControlFlow::Break(_))));
+    let open_here = || open(out, settings, inputs, options);
+    let opened = context.is_first().then(open_here).transpose()?;
+    let is_complete = matches!(opened, Some(ControlFlow::Break(_)));
+    let complete = context.ranks().any(is_complete);
     let mut run = RunDir {
         dir: out.join("run"),
         open: match opened {
@@ -312,9 +308,8 @@ pub fn level(out: &Path, at: usize) -> PathBuf {
 }
 
 fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
-    (0..)
-        .map(|at| level(out, at))
-        .take_while(|dir| dir.is_dir())
+    let all = (0..).map(|at| level(out, at));
+    all.take_while(|dir| dir.is_dir())
 }
 
 /// Prepares `out` for a run that trains level `at` first, and locks it meanwhile: problems with `out` itself are
@@ -507,10 +502,8 @@ fn check_artefact(out: &Path, written: &Value) -> Result<()> {
             Some(is) if is == was => continue,
             None => "is missing".to_string(),
             Some(is) if is["bytes"] != was["bytes"] => {
-                format!(
-                    "has {} bytes, but was written with {}",
-                    is["bytes"], was["bytes"]
-                )
+                let (is, was) = (&is["bytes"], &was["bytes"]);
+                format!("has {is} bytes, but was written with {was}")
             }
             Some(_) => "has changed since it was written".to_string(),
         };

@@ -15,11 +15,10 @@ use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_artefacts::delta::{self, DeltaDir};
-use wave_artefacts::layout;
-use wave_artefacts::origin;
 use wave_artefacts::templates::{self, TemplateDir};
+use wave_artefacts::{layout, origin};
 use wave_data::Batch;
-use wave_hub::{Accuracy, DeltaConfig, FORMAT_VERSION, FloatType, PAPER, TemplateConfig};
+use wave_hub::{DeltaConfig, FORMAT_VERSION, FloatType, PAPER, TemplateConfig};
 use wave_learngene::{Learngene, Sizes};
 use wave_models::{Weights, resample};
 use wave_run::context::Context;
@@ -55,14 +54,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
     let context = &options.context;
     let adaptation = Adaptation::read(dir, settings, context)?;
     adaptation.step.check()?;
-    let Adaptation {
-        given,
-        templates,
-        sizes,
-        data,
-        resolved,
-        ..
-    } = &adaptation;
+    let (given, templates) = (&adaptation.given, &adaptation.templates);
+    let (sizes, data, resolved) = (&adaptation.sizes, &adaptation.data, &adaptation.resolved);
     let inputs = Inputs::new(context).artefact("templates", dir)?;
     let inputs = inputs.images(given.training.images.data.as_deref(), data);
     let recipe = run_dir::of_stage("adapt", &to_table(settings)?);
@@ -107,19 +100,10 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         });
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
+        let card = card(dir, given.whole, &gene, &about);
         let write: Box<dyn FnOnce() -> Result<()>> = if given.whole {
-            Box::new(move || {
-                let card = card(
-                    dir,
-                    Some(&about),
-                    &gene,
-                    &about.accuracies,
-                    &about.provenance,
-                );
-                templates::write(out, &gene, float, &about, &card)
-            })
+            Box::new(move || templates::write(out, &gene, float, &about, &card))
         } else {
-            let card = card(dir, None, &gene, &about.accuracies, &about.provenance);
             let delta = DeltaDir {
                 config: DeltaConfig {
                     format_version: FORMAT_VERSION,
@@ -147,15 +131,13 @@ pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<Strin
     let delta = adaptation.no_delta()?;
     let values: usize = delta.values().map(Tensor::elem_count).sum();
     let (least, most) = adaptation.sizes.depths;
+    let (widths, anchors) = (&adaptation.sizes.widths, adaptation.anchors());
     let mut text = format!(
-        "depths {least} to {most}, widths {:?}; {values} trainable values, {} anchors\n",
-        adaptation.sizes.widths,
-        adaptation.anchors()
+        "depths {least} to {most}, widths {widths:?}; {values} trainable values, {anchors} anchors\n"
     );
     text += &data.describe();
     text += &adaptation.resolved.describe(data);
-    text += &adaptation.step.words();
-    Ok(text)
+    Ok(text + &adaptation.step.words())
 }
 
 /// An adaptation with all its inputs, checked.
@@ -183,13 +165,10 @@ impl Adaptation {
         let training = TrainingPlan::new(&settings.training, defaults(given.whole))?;
         let templates = templates::fetch(dir, context)?;
         let gene = &templates.learngene;
+        let (anchors, rank) = (given.anchors, given.template_rank);
         for (key, value, most) in [
-            ("anchors", given.anchors, gene.auxiliary.depth),
-            (
-                "template_rank",
-                given.template_rank,
-                gene.plan.template_size,
-            ),
+            ("anchors", anchors, gene.auxiliary.depth),
+            ("template_rank", rank, gene.plan.template_size),
         ] {
             if let Some(n) = value.filter(|n| *n > most) {
                 return Err(request(format!(
@@ -198,15 +177,13 @@ impl Adaptation {
             }
         }
         let sizes = sizes(&given, &templates)?;
-        let shape = sizes.costliest(&gene.auxiliary);
         let values = gene.ledger().iter().map(|(_, n)| n).sum();
-        let input = Input::Like(templates.transform.clone());
-        let data = Data::open(&images, input, context)?;
+        let data = Data::open(&images, Input::Like(templates.transform.clone()), context)?;
         let resolved = training.resolve(&data)?;
         let tensors = gene.tensors();
         let parts = given.adapts.as_deref().unwrap_or_default();
         check_parts("adapts", parts, tensors.iter().map(|(name, _)| name))?;
-        let memory = Memory::of_composed(&shape, resolved.mode, values);
+        let memory = Memory::of_composed(&sizes.costliest(&gene.auxiliary), resolved.mode, values);
         Ok(Adaptation {
             step: Step::new(memory, &data, &resolved)?,
             given,
@@ -312,23 +289,17 @@ impl Trainable for Adaptation {
     }
 }
 
-/// The card of an adaptation of the templates in `dir`: of whole templates, if their configuration is given, else of a
-/// delta.
-fn card(
-    dir: &Path,
-    whole: Option<&TemplateConfig>,
-    gene: &Learngene,
-    accuracies: &[Accuracy],
-    provenance: &Value,
-) -> String {
+/// The card of an adaptation of the templates in `dir`, described by `about`: of `whole` templates, or of a delta.
+fn card(dir: &Path, whole: bool, gene: &Learngene, about: &TemplateConfig) -> String {
     let source = dir.display();
     let (what, command) = match whole {
-        Some(_) => ("Weight templates", "wave expand DIR".to_owned()),
-        None => (
+        true => ("Weight templates", "wave expand DIR".to_owned()),
+        false => (
             "A delta of weight templates",
             format!("wave expand {} --delta DIR", paths::word(dir)),
         ),
     };
+    let (accuracies, provenance) = (&about.accuracies, &about.provenance);
     let data = provenance["data"].as_str().unwrap_or("wave");
     let mut body = format!(
         "{what}, adapted once from `{source}` to {data}, for models of all sizes. Create one \
@@ -336,8 +307,8 @@ fn card(
         gene.auxiliary.width
     );
     body += &templates::card_accuracies(gene, accuracies, "adapted");
-    if let Some(config) = whole {
-        body += &templates::card_use(gene, config);
+    if whole {
+        body += &templates::card_use(gene, about);
     }
     let title = format!("{what}, {data}");
     templates::card(gene, accuracies, provenance, &title, &body)

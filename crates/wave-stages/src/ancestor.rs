@@ -15,12 +15,11 @@ use wave_models::{Frozen, FrozenNetwork, resample};
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
-use wave_run::forecast;
 use wave_run::inputs::Inputs;
-use wave_run::locate;
 use wave_run::progress::{Report, Verbosity};
 pub use wave_run::settings::AncestorOutput;
 use wave_run::settings::ZeroShot;
+use wave_run::{forecast, locate};
 
 /// Largest size of the outputs kept in memory. Beyond it, the ancestor runs again for every batch, and a cache drops
 /// the views of earlier epochs.
@@ -214,9 +213,8 @@ impl Ancestor {
 
     /// True if its outputs on all views are kept in memory.
     fn keeps(&self, data: &Data, output: AncestorOutput) -> bool {
-        data.plan
-            .views
-            .is_some_and(|views| views <= self.most_views(data, output))
+        let views = data.plan.views;
+        views.is_some_and(|views| views <= self.most_views(data, output))
     }
 
     /// Largest number of views whose outputs are kept in memory.
@@ -231,10 +229,7 @@ impl Ancestor {
         let device = self.context.device();
         let of_some = |n: usize| -> Result<f64> {
             let images = Tensor::zeros((n, channels, side, side), DType::F32, device)?;
-            let times = timing::clock(device, 1, 1, || {
-                self.run(&images, &self.transform, output)?;
-                Ok(())
-            })?;
+            let times = timing::clock(device, 1, 1, || self.run(&images, &self.transform, output))?;
             Ok(times[0] / n as f64)
         };
         let few = of_some(TIMED)?;
@@ -262,12 +257,11 @@ impl Ancestor {
         } else {
             self.network.check_features()?;
         }
-        let (own, theirs) = (&self.transform, &data.transform);
-        if own.channels != theirs.channels {
+        let (own, theirs) = (self.transform.channels, data.transform.channels);
+        if own != theirs {
             return Err(request(format!(
-                "the ancestor takes images with {} channels, the auxiliary with {}; choose an \
-                 ancestor for {1} channels",
-                own.channels, theirs.channels,
+                "the ancestor takes images with {own} channels, the auxiliary with {theirs}; choose \
+                 an ancestor for {theirs} channels"
             )));
         }
         Ok(())

@@ -52,10 +52,9 @@ pub struct Candidate {
 
 /// Depth and width, both required.
 pub(crate) fn needed(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
-    let given = |name: &str, value: Option<usize>| {
-        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
-    };
-    Ok((given("depth", depth)?, given("width", width)?))
+    let missing = |name: &str| request(format!("no {name}; give --{name} N"));
+    let depth = depth.ok_or_else(|| missing("depth"))?;
+    Ok((depth, width.ok_or_else(|| missing("width"))?))
 }
 
 /// The shape of this size with the given settings.
@@ -82,11 +81,8 @@ pub(crate) fn choose(
     let most_parameters = given.max_params.as_deref().map(count).transpose()?;
     let most_multiply_adds = given.max_macs.as_deref().map(count).transpose()?;
     let most_latency = given.max_latency_ms;
-    if most_parameters
-        .or(most_multiply_adds)
-        .or(most_latency)
-        .is_none()
-    {
+    let limits = [most_parameters, most_multiply_adds, most_latency];
+    if limits.iter().all(Option::is_none) {
         return Ok(Vec::new());
     }
     if most_latency.is_some() {
@@ -108,11 +104,11 @@ pub(crate) fn choose(
     let small = |c: &&Candidate| {
         within(c.parameters, most_parameters) && within(c.multiply_adds, most_multiply_adds)
     };
+    let latency = |c: &Candidate| latency_ms(gene, &shape(given, gene, (c.depth, c.width))?);
     let mut chosen: Vec<Candidate> = Vec::new();
     for mut candidate in ranked(candidates.iter().filter(small).cloned().collect()) {
         if let Some(most) = most_latency {
-            let size = (candidate.depth, candidate.width);
-            let found = latency_ms(gene, &shape(given, gene, size)?)?;
+            let found = latency(&candidate)?;
             candidate.latency_ms = Some(found);
             if found > most {
                 continue;
@@ -125,11 +121,7 @@ pub(crate) fn choose(
     }
     if chosen.is_empty() {
         let latency = match most_latency {
-            Some(_) => {
-                let size = (least.depth, least.width);
-                let taken = latency_ms(gene, &shape(given, gene, size)?)?;
-                format!(" and takes {taken:.3} ms")
-            }
+            Some(_) => format!(" and takes {:.3} ms", latency(least)?),
             None => String::new(),
         };
         return Err(request(format!(
@@ -175,8 +167,11 @@ fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// The candidates as a human-readable table, with the reason for the choice.
+/// The candidates as a human-readable table, with the reason for the choice; empty without candidates.
 pub fn table(candidates: &[Candidate]) -> String {
+    if candidates.is_empty() {
+        return String::new();
+    }
     let mut text =
         "depth x width   parameters  multiply-adds  latency ms  expected top-1\n".to_string();
     for c in candidates {
@@ -232,13 +227,9 @@ fn candidates(templates: &TemplateDir, given: &ExpandValues) -> Result<Vec<Candi
     };
     let step = gene.auxiliary.head_width();
     let heads = given.heads.unwrap_or(1);
-    let widths: Vec<usize> = match given.width {
-        Some(width) => vec![width],
-        None => (narrow..=wide)
-            .step_by(step)
-            .filter(|width| width.is_multiple_of(heads))
-            .collect(),
-    };
+    let fits = |width: &usize| width.is_multiple_of(heads);
+    let all = (narrow..=wide).step_by(step).filter(fits);
+    let widths: Vec<usize> = given.width.map_or_else(|| all.collect(), |w| vec![w]);
     if widths.is_empty() {
         return Err(request(format!(
             "heads {heads} divides no width from {narrow} to {wide} in steps of {step}; give \
@@ -276,10 +267,8 @@ fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     let weights = network.prepare(&gene.weights(shape)?)?;
     let side = shape.image_size;
     let image = Tensor::zeros((1, shape.channels, side, side), DType::F32, &Device::Cpu)?;
-    let mut times = clock(&Device::Cpu, WARM_UP, PASSES, || {
-        network.logits(&weights, &image)?;
-        Ok(())
-    })?;
+    let pass = || network.logits(&weights, &image);
+    let mut times = clock(&Device::Cpu, WARM_UP, PASSES, pass)?;
     times.sort_by(f64::total_cmp);
     Ok(1e3 * times[PASSES / 2])
 }

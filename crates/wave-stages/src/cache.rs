@@ -54,8 +54,7 @@ const MANIFEST: &str = "cache.json";
 /// Time between two attempts to acquire a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Sets the number of views of `data` for a cache, if the settings name one: unless given, every epoch is a view of its
-/// own; without augmentation all are the same.
+/// Sets the number of views of `data` for a cache, if the settings name one and no number.
 ///
 /// # Errors
 /// If they set what a cache keeps, but name no cache, or a seed of views, but there are none.
@@ -172,10 +171,10 @@ impl Cache {
         })?;
         let found: Value = wave_hub::read_json(&path)?;
         if let Some(difference) = identity::difference(&found, &manifest) {
+            let (name, remedy) = (dir.display(), identity::remedy(&found));
             return Err(request(format!(
-                "the cache {} holds other outputs: {difference}; {}, or choose another --cache",
-                dir.display(),
-                identity::remedy(&found)
+                "the cache {name} holds other outputs: {difference}; {remedy}, or choose another \
+                 --cache"
             )));
         }
         Ok(Some(Cache {
@@ -240,9 +239,8 @@ impl Cache {
         if ranks.any(own().any(|k| shards[k].is_none())) {
             let waits = || report.line("waiting for another run to fill the cache");
             // The first rank holds the lock for all ranks.
-            let locked = context.is_first();
-            let locked = locked.then(|| lock(&self.dir, &waits, interruption));
-            let _lock = locked.transpose()?;
+            let claim = || lock(&self.dir, &waits, interruption);
+            let _lock = context.is_first().then(claim).transpose()?;
             ranks.wait();
             for k in own() {
                 if shards[k].is_none() {
@@ -353,8 +351,7 @@ fn refuse_mixing(data: &Data) -> Result<()> {
 fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<File> {
     let path = dir.join("lock");
     let mut options = File::options();
-    let options = options.create(true).write(true).truncate(false);
-    let file = options.open(&path);
+    let file = options.create(true).write(true).truncate(false).open(&path);
     let file = file.with_context(|| format!("cannot write {}", path.display()))?;
     let mut waited = false;
     loop {

@@ -17,15 +17,13 @@ use training::Distillation;
 use wave_artefacts::templates::{self, TemplateDir};
 use wave_hub::Accuracy;
 use wave_run::context::Context;
-use wave_run::data;
 use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
-use wave_run::paths;
-use wave_run::progress;
 use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{Condense, Duration};
 use wave_run::train::{self, Defaults, TrainRun};
+use wave_run::{data, paths, progress};
 
 mod cost;
 mod describe;
@@ -160,7 +158,6 @@ fn condense_level(
         Some(smaller) => growth::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
     };
-    let table = to_table(recorded)?;
     let (plan, data) = plan.with_data(ancestor, context)?;
     let output = plan.output(ancestor);
     start::check(&plan, ancestor)?;
@@ -170,11 +167,10 @@ fn condense_level(
     let cache = Cache::open(&plan.given.outputs, ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
         let own = "grow templates on data with their own classes";
-        data.tests
-            .check_classes(smaller.learngene.auxiliary.classes, own)?;
+        let tests = &data.tests;
+        tests.check_classes(smaller.learngene.auxiliary.classes, own)?;
         let remedy = format!("{own}, with the same names in the same order");
-        data.tests
-            .check_names(&smaller.config.label_names, &remedy)?;
+        tests.check_names(&smaller.config.label_names, &remedy)?;
     }
     let mut inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
     if let Some(grow) = grow {
@@ -186,8 +182,8 @@ fn condense_level(
     let reserve = |at| run_dir::reserve(whole, at, &inputs, options);
     let level_here = level.filter(|_| context.is_first());
     let _reserved = level_here.map(reserve).transpose()?;
-    let resolved_recipe = run_dir::of_stage("condense", &table);
-    run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
+    let recorded = run_dir::of_stage("condense", &to_table(recorded)?);
+    run_dir::fill(out, &recorded, &inputs, options, |run| {
         let gene = start::begin(&plan, smaller.as_ref(), ancestor, &data, resolved.seed)?;
         let (cache, verbosity) = (cache.as_ref(), options.verbosity);
         let taught_by = plan.taught_by(ancestor);
@@ -230,20 +226,14 @@ fn condense_level(
         if level.is_none() {
             let row = |a: &Accuracy| json!({ "depth": a.depth, "width": a.width, "top1": a.top1 });
             result["accuracies"] = about.accuracies.iter().map(row).collect();
-            let most = plan.largest();
-            result["next"] = json!(format!(
-                "wave expand {} --depth {} --width {} --out model",
-                paths::word(out),
-                most.depth,
-                most.width
-            ));
+            let (dir, (depth, width)) = (paths::word(out), plan.sizes.largest());
+            let next = format!("wave expand {dir} --depth {depth} --width {width} --out model");
+            result["next"] = json!(next);
         }
-        let float = plan.float;
+        let (float, card) = (plan.float, card(&gene, &about));
         Ok(StageOutput {
             result,
-            write: Box::new(move || {
-                templates::write(out, &gene, float, &about, &card(&gene, &about))
-            }),
+            write: Box::new(move || templates::write(out, &gene, float, &about, &card)),
         })
     })
 }

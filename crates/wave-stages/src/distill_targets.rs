@@ -68,10 +68,9 @@ impl<'a> DistillTargets<'a> {
             Some(cache) => cache.of_batch(batch, shown),
             None => shown.of_batch(batch, images),
         }?;
-        let kept = self.cache.is_some() || shown.keeps(batch);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept {
+        if self.cache.is_some() || shown.keeps(batch) {
             let seconds = || began.elapsed().as_secs_f64();
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.entry(batch.view).or_insert_with(seconds);
         }
         match &self.standard {

@@ -51,24 +51,20 @@ pub(crate) fn sizes(
 
 /// The shapes that steps sample in addition to sizes like `whole`.
 pub(crate) fn variants(
-    settings: &VariantsValues,
+    given: &VariantsValues,
     widths: &[usize],
     whole: &VitShape,
 ) -> Result<Variants> {
     let variants = Variants {
-        mlp_ratios: settings.mlp_ratios.clone(),
-        head_widths: settings.head_widths.clone(),
-        image_sizes: settings.image_sizes.clone(),
-        patches: settings.patches.clone(),
-        share: settings.variant_share.unwrap_or(0.5),
+        mlp_ratios: given.mlp_ratios.clone(),
+        head_widths: given.head_widths.clone(),
+        image_sizes: given.image_sizes.clone(),
+        patches: given.patches.clone(),
+        share: given.variant_share.unwrap_or(0.5),
     };
-    let lists = [
-        variants.mlp_ratios.len(),
-        variants.head_widths.len(),
-        variants.image_sizes.len(),
-        variants.patches.len(),
-    ];
-    if settings.variant_share.is_some() && lists == [0; 4] {
+    let lists = [&given.head_widths, &given.image_sizes, &given.patches];
+    let none = given.mlp_ratios.is_empty() && lists.iter().all(|list| list.is_empty());
+    if given.variant_share.is_some() && none {
         return Err(means_nothing(
             "variant_share",
             "models without --mlp-ratios, --head-widths, --image-sizes or --patches",
@@ -119,10 +115,8 @@ pub(crate) fn tested(
     widths: &[usize],
 ) -> impl Iterator<Item = (usize, usize)> {
     let depths: BTreeSet<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
-    let of_width = move |width: &usize| {
-        let width = *width;
-        depths.clone().into_iter().map(move |depth| (width, depth))
-    };
+    let of_width =
+        move |&width: &usize| depths.clone().into_iter().map(move |depth| (width, depth));
     widths.iter().flat_map(of_width)
 }
 
@@ -147,8 +141,7 @@ pub(crate) fn description(
     for (key, list) in lists.into_iter().filter(|(_, list)| *list != json!([])) {
         provenance[key] = list;
     }
-    let names = data.class_names.clone();
-    let mut about = templates::config(gene, &data.transform, names, provenance);
+    let mut about = templates::config(gene, &data.transform, data.class_names.clone(), provenance);
     if data.tests.indices.is_empty() {
         return Ok(about);
     }

@@ -40,10 +40,8 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     check_classifier(&model.network)?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     let tests = TestImages::open(&plan, &model.transform, context)?;
-    tests.check_classes(
-        model.network.classes(),
-        "choose data with the model's classes",
-    )?;
+    let classes = model.network.classes();
+    tests.check_classes(classes, "choose data with the model's classes")?;
     tests.tell_classes(&model.label_names);
     let frozen = model.network.freeze(&context.place(&model.weights)?)?;
     let scores = score::score_by(&model.network, &tests, |images| frozen.logits(images))?;
@@ -133,9 +131,8 @@ fn nearest(train: &Features, test: &Features, k: usize, classes: usize) -> Resul
         let cosines = sought.narrow(0, start, labels.len())?.matmul(&known)?;
         let cosines = cosines.to_vec2::<f32>()?;
         let rows = cosines.par_iter().zip(labels);
-        right += rows
-            .filter(|(row, label)| vote(row, &train.labels, k, classes) == **label)
-            .count();
+        let found = rows.map(|(row, label)| vote(row, &train.labels, k, classes) == *label);
+        right += found.filter(|is_right| *is_right).count();
     }
     Ok(right as f64 / test.labels.len().max(1) as f64)
 }

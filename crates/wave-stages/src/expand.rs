@@ -5,13 +5,14 @@
 //! head to a small data set, with the templates frozen. The weights are then composed once, into an
 //! ordinary model. Without steps no data is needed.
 
+use crate::budget;
 use crate::score::{check_finite, label_loss, score, stored_scores, zero_head};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use wave_artefacts::model::{Model, Network};
@@ -19,7 +20,7 @@ use wave_artefacts::origin;
 use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_data::Batch;
 use wave_init::DirectMethod;
-use wave_learngene::{Learngene, Part, Scalers};
+use wave_learngene::{Learngene, Part, Scalers, random_scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
@@ -71,12 +72,10 @@ pub fn expand(source: &Source, settings: &Expand, out: &Path, options: &Options)
     let recipe = run_dir::of_stage("expand", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
         let (made, summary, result) = finish(source, &prepared, Some(run), options)?;
+        let (model, scalers) = (made.model, made.scalers);
         Ok(StageOutput {
             result,
-            write: Box::new(move || {
-                let scalers = Some(&made.scalers);
-                made.model.write(out, layout, scalers, &summary)
-            }),
+            write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
         })
     })
 }
@@ -100,7 +99,7 @@ fn checked(dir: &Path, settings: &Expand, options: &Options) -> Result<Prepared>
     if let Some((_, step)) = &prepared.fitting {
         step.check()?;
     }
-    let sizes = prepared.sizes();
+    let sizes = budget::table(&prepared.candidates);
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
     }
@@ -123,10 +122,6 @@ fn finish(
         let scores = stored_scores(model, prepared.layout.float, data, fit.scores)?;
         top1 = scores.map(|s| s.top1);
     }
-    let parameters: Map<_, _> = ledger
-        .iter()
-        .map(|(k, n)| (k.to_string(), json!(n)))
-        .collect();
     model.provenance = json!({
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
@@ -134,7 +129,7 @@ fn finish(
         "origin": origin::of(&source.path, &templates.config.provenance, &options.context),
         "data": plan.data.spec,
         "seed": plan.training.seed,
-        "parameters": parameters,
+        "parameters": ledger.iter().copied().collect::<Value>(),
     });
     if let Some(delta) = &plan.given.delta {
         model.provenance["delta"] = json!(delta);
@@ -194,16 +189,14 @@ pub fn make(
     let mut scalers = first_scalers(gene, plan, &shape)?;
     let mut inherited = gene.inherited(&shape)?;
     fill_blocks(&mut inherited, plan, &shape)?;
-    if let Some(data) = data
-        && data.class_names.len() != shape.classes
-    {
-        // If the classes differ, a new head starts at zero and is fitted with the scalers.
-        shape.classes = data.class_names.len();
-        label_names = data.class_names.clone();
-        inherited.extend(zero_head("head", shape.classes, shape.width)?);
-    }
     let mut fit = None;
     if let Some(data) = data {
+        if data.class_names.len() != shape.classes {
+            // A new head starts at zero and is fitted with the scalers.
+            shape.classes = data.class_names.len();
+            label_names = data.class_names.clone();
+            inherited.extend(zero_head("head", shape.classes, shape.width)?);
+        }
         let of_part = |(part, s): (&Part, &Tensor)| (format!("scalers.{part}"), s.clone());
         let head = HEAD.map(|name| (name.to_owned(), inherited[name].clone()));
         let fitting = Fitting {
@@ -268,15 +261,10 @@ fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Resul
         FirstScalers::Bank => Ok(gene.scalers(shape)?),
         FirstScalers::Random => {
             let mut rng = ChaCha8Rng::seed_from_u64(plan.training.seed);
-            let mut normal = || StandardNormal.sample(&mut rng);
-            Ok(wave_learngene::random_scalers(
-                &gene.plan,
-                &gene.templates,
-                shape,
-                shape.depth,
-                RANDOM_DEVIATION,
-                &mut normal,
-            )?)
+            let normal = &mut || StandardNormal.sample(&mut rng);
+            let (sets, templates, depth) = (&gene.plan, &gene.templates, shape.depth);
+            let scalers = random_scalers(sets, templates, shape, depth, RANDOM_DEVIATION, normal);
+            Ok(scalers?)
         }
     }
 }

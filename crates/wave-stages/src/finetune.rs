@@ -8,6 +8,7 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 use wave_artefacts::model::Network;
 use wave_artefacts::origin;
 use wave_data::Batch;
@@ -35,16 +36,15 @@ pub const DEFAULTS: Defaults = Defaults {
     weight_decay: 0.05,
 };
 
-/// Fine-tunes the model in `model` and writes the result to `out`. Returns the output of `--json`.
-pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
-    let source = model;
+/// Fine-tunes the model in `dir` and writes the result to `out`. Returns the output of `--json`.
+pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
-    let inputs = Inputs::new(context).artefact("model", source)?;
-    let prepared = Prepared::read(source, settings, context)?;
+    let inputs = Inputs::new(context).artefact("model", dir)?;
+    let prepared = Prepared::read(dir, settings, context)?;
     prepared.step.check()?;
     let (mut model, layout) = (prepared.model.clone(), prepared.layout);
     let (plan, data, resolved) = (&prepared.plan, &prepared.data, &prepared.resolved);
-    let mut origin = origin::of(source, &model.provenance, context);
+    let mut origin = origin::of(dir, &model.provenance, context);
     let mut inputs = inputs.images(plan.data.spec.as_deref(), data);
     if let Some(ancestor) = &prepared.ancestor {
         origin = origin::both(&origin, &ancestor.origin);
@@ -86,21 +86,16 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         let top1 = scores.map(|s| s.top1);
         if let Some(top1) = top1 {
             model.provenance["top1"] = json!(top1);
+            let kind = match Arc::ptr_eq(&data.tests.source, &data.train) {
+                true => "held-out training",
+                false => "test",
+            };
             let n = data.tests.indices.len();
-            model.provenance["top1_of"] = json!(match std::sync::Arc::ptr_eq(
-                &data.tests.source,
-                &data.train
-            ) {
-                true => format!("{n} held-out training images"),
-                false => format!("{n} test images"),
-            });
+            model.provenance["top1_of"] = json!(format!("{n} {kind} images"));
         }
-        let summary = format!(
-            "Fine-tuned on {} for {} steps with wave{}.",
-            data.spec,
-            outcome.steps,
-            top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
-        );
+        let (spec, steps) = (&data.spec, outcome.steps);
+        let accuracy = top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t));
+        let summary = format!("Fine-tuned on {spec} for {steps} steps with wave{accuracy}.");
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
         if let Some(cache) = &prepared.cache {
             result["cache"] = cache.summary(context);
@@ -196,8 +191,7 @@ impl Trainable for Tuning<'_> {
 /// Number of layers in the rows of a transformer's stacked weights; 0 for other networks.
 fn layers(network: &Network) -> usize {
     match network {
-        Network::Vit(shape) => shape.depth,
-        Network::Transformer(shape) => shape.depth,
+        Network::Vit(_) | Network::Transformer(_) => network.size().0,
         _ => 0,
     }
 }
@@ -212,13 +206,11 @@ fn logits(
     scales: Option<Vec<f32>>,
 ) -> candle_core::Result<(Tensor, Weights)> {
     let logits = match network {
-        Network::Vit(shape) => vit::logits_in(mode, shape, weights, images, scales)?,
-        Network::Transformer(shape) => {
-            transformer::logits_in(mode, shape, weights, images, scales)?
-        }
+        Network::Vit(shape) => vit::logits_in(mode, shape, weights, images, scales),
+        Network::Transformer(shape) => transformer::logits_in(mode, shape, weights, images, scales),
         Network::ConvMixer(shape) => return convmixer::logits_train(shape, weights, images),
         // These networks compute the same in training and evaluation.
-        other => other.logits(weights, images)?,
+        other => other.logits(weights, images),
     };
-    Ok((logits, Weights::new()))
+    Ok((logits?, Weights::new()))
 }

@@ -52,10 +52,10 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
         n => format!(" {n} values come from a trained model."),
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
-    let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
     let mut table = wave_run::recipe::to_table(settings)?;
     table.insert("method".into(), toml::Value::String(method.into()));
-    let inputs = inputs
+    let inputs = Inputs::new(&options.context)
+        .frame(&model.transform, &model.label_names)
         .artefact_if_any("start", settings.from.as_deref())?
         .place(settings.data.as_deref());
     run_dir::fill(out, &table, &inputs, options, |_| {
@@ -76,12 +76,11 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
 pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<String> {
     let model = new_model(method, settings, context)?;
     Layout::of(&settings.output, &model.network)?;
-    let n = model.parameters();
     let network = match &model.network {
         Network::Vit(shape) => shape_in_words(shape),
         other => format!("{other:#?}"),
     };
-    Ok(format!("{network}\n{n} parameters\n"))
+    Ok(format!("{network}\n{} parameters\n", model.parameters()))
 }
 
 /// The model for these settings.
@@ -116,11 +115,8 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
             filters::start(method, &network, donor, &choices, seed)?
         }
     };
-    check_finite(
-        &weights,
-        &format!("method {method} makes"),
-        "give options nearer to their defaults",
-    )?;
+    let who = format!("method {method} makes");
+    check_finite(&weights, &who, "give options nearer to their defaults")?;
     let origin = match (cost.transferred, &plan.given.from) {
         (1.., Some(from)) => {
             let from = Path::new(from);

@@ -7,28 +7,23 @@ use wave_hub::{Accuracy, ShapeAccuracy, TemplateConfig};
 use wave_models::vit::VitShape;
 use wave_run::plot::{Chart, Series, Unit};
 
+type Property = fn(&VitShape) -> f64;
+
 /// The recorded properties of a shape, each with the key of its sampled values in the provenance.
-const PROPERTIES: [(&str, &str); 6] = [
-    ("depth", "depths"),
-    ("width", "widths"),
-    ("head width", "head_widths"),
-    ("MLP ratio", "mlp_ratios"),
-    ("image size", "image_sizes"),
-    ("patch", "patches"),
+const PROPERTIES: [(&str, &str, Property); 6] = [
+    ("depth", "depths", |s| s.depth as f64),
+    ("width", "widths", |s| s.width as f64),
+    ("head width", "head_widths", |s| s.head_width() as f64),
+    ("MLP ratio", "mlp_ratios", |s| s.mlp_ratio),
+    ("image size", "image_sizes", |s| s.image_size as f64),
+    ("patch", "patches", |s| s.patch as f64),
 ];
 const DEPTH: usize = 0;
 const WIDTH: usize = 1;
 
 /// The properties of a shape, in the order of [`PROPERTIES`].
 fn properties(shape: &VitShape) -> [f64; 6] {
-    [
-        shape.depth as f64,
-        shape.width as f64,
-        shape.head_width() as f64,
-        shape.mlp_ratio,
-        shape.image_size as f64,
-        shape.patch as f64,
-    ]
+    PROPERTIES.map(|(.., value)| value(shape))
 }
 
 pub(crate) struct Record<'a> {
@@ -64,10 +59,8 @@ impl<'a> Record<'a> {
         let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
         let chance = 1.0 / self.auxiliary.classes.max(1) as f64;
         let top1 = (self.surface.at(depth, width)? - loss).max(chance);
-        Some((
-            top1,
-            "estimated from shapes that each differ in one property",
-        ))
+        let from = "estimated from shapes that each differ in one property";
+        Some((top1, from))
     }
 
     /// A line for each property in which a shape is outside the condensed range, with the loss of
@@ -115,13 +108,11 @@ impl<'a> Record<'a> {
 
     /// Properties in which a shape differs from the shapes whose accuracy the surface holds.
     fn differing(&self, shape: &VitShape) -> Vec<usize> {
-        let nearest = self.surface.nearest_size(shape.depth, shape.width);
         let plain = self.auxiliary.with_size(shape.depth, shape.width);
         let (own, plain) = (properties(shape), properties(&plain));
         let differs = |property: &usize| match *property {
-            DEPTH => nearest.map(|(depth, _)| depth) != Some(shape.depth),
-            WIDTH => nearest.map(|(_, width)| width) != Some(shape.width),
-            property => own[property] != plain[property],
+            at @ (DEPTH | WIDTH) => self.without_loss(at, own[at]) != Some(own[at]),
+            at => own[at] != plain[at],
         };
         (0..PROPERTIES.len()).filter(differs).collect()
     }

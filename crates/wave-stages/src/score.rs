@@ -19,8 +19,7 @@ pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) ->
     let drop_path = settings.transformer.drop_path;
     (drop_path > 0.0 && depth > 0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
-        let draw = || rng.random();
-        let scales = vit::drop_path_scales(depth, part.batch, drop_path, draw);
+        let scales = vit::drop_path_scales(depth, part.batch, drop_path, || rng.random());
         part.of(scales)
     })
 }
@@ -103,9 +102,8 @@ pub(crate) fn check_finite(weights: &Weights, who: &str, remedy: &str) -> Result
 /// The weights of an untrained classifier.
 pub(crate) fn zero_head(name: &str, classes: usize, width: usize) -> Result<Weights> {
     let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
-    Ok([
+    Ok(Weights::from([
         (format!("{name}.weight"), zeros(&[classes, width])?),
         (format!("{name}.bias"), zeros(&[classes])?),
-    ]
-    .into())
+    ]))
 }

@@ -2,8 +2,8 @@
 //!
 //! Steps are the same as in the stages, on random images in memory, so loading is not measured.
 
-use crate::condense;
-use crate::timing::{WARM_UP, clock, descend, examples, variables};
+use crate::condense::step_seconds;
+use crate::timing::{WARM_UP, clock, descend, examples};
 use anyhow::Result;
 use serde_json::{Value, json};
 use wave_models::vit::{self, VitShape};
@@ -13,7 +13,6 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::settings::{self, Speed, SpeedMode, SpeedValues};
-use wave_run::train::tracked;
 
 /// Runs the measurements and returns the output of `--json`.
 pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
@@ -52,25 +51,18 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     let (passes, mut seconds) = match wanted.mode {
         SpeedMode::Forward => {
             let weights = context.place(&fresh(&shape)?)?;
-            let pass = || -> Result<()> {
-                vit::logits_in(how, &shape, &weights, &images, None)?;
-                Ok(())
-            };
+            let pass = || vit::logits_in(how, &shape, &weights, &images, None);
             (1.0, clock(device, WARM_UP, steps, pass)?)
         }
         SpeedMode::Train => {
-            let variables = variables(fresh(&shape)?, device)?;
-            let weights = tracked(&variables);
-            let loss = || {
-                let logits = vit::logits_in(how, &shape, &weights, &images, None)?;
+            let loss = |weights: &Weights| {
+                let logits = vit::logits_in(how, &shape, weights, &images, None)?;
                 wave_ops::soft_cross_entropy(&logits, &targets)
             };
-            (3.0, descend(device, &variables, WARM_UP, steps, loss)?)
+            let seconds = descend(fresh(&shape)?, device, (WARM_UP, steps), loss)?;
+            (3.0, seconds)
         }
-        SpeedMode::Condense => (
-            3.0,
-            condense::step_seconds(&shape, &images, &targets, how, steps)?,
-        ),
+        SpeedMode::Condense => (3.0, step_seconds(&shape, &images, &targets, how, steps)?),
     };
     seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];

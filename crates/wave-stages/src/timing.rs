@@ -5,6 +5,8 @@ use candle_core::{Device, Tensor, Var};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Instant;
+use wave_models::Weights;
+use wave_run::train::tracked;
 use wave_train::{State, Variable};
 
 /// Warm-up steps before the measurement, which fill caches and buffers.
@@ -24,28 +26,40 @@ pub(crate) fn examples(
     Ok((images, targets.to_device(device)?))
 }
 
-/// Times steps of a loss and AdamW.
+/// Times steps of AdamW, from these values, on their loss.
 pub(crate) fn descend(
+    values: impl IntoIterator<Item = (String, Tensor)>,
     device: &Device,
-    variables: &[Variable],
-    warm_up: usize,
-    steps: usize,
-    loss: impl Fn() -> candle_core::Result<Tensor>,
+    (warm_up, steps): (usize, usize),
+    loss: impl Fn(&Weights) -> candle_core::Result<Tensor>,
 ) -> Result<Vec<f64>> {
-    let mut state = State::new(variables, false)?;
+    let variable = |(name, t): (String, Tensor)| {
+        Ok(Variable {
+            name,
+            var: Var::from_tensor(&t.to_device(device)?)?,
+            rate: Some(1.0),
+            weight_decay: 0.05,
+            muon: None,
+        })
+    };
+    let variables: Vec<Variable> = values.into_iter().map(variable).collect::<Result<_>>()?;
+    let weights = tracked(&variables);
+    let mut state = State::new(&variables, false)?;
     clock(device, warm_up, steps, || {
-        wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0))?;
-        Ok(())
+        wave_train::step(&loss(&weights)?, &variables, &mut state, 1e-4, Some(1.0))
     })
 }
 
 /// Seconds of each of `steps` steps on a device, after `warm_up` steps.
-pub(crate) fn clock(
+pub(crate) fn clock<T, E>(
     device: &Device,
     warm_up: usize,
     steps: usize,
-    mut work: impl FnMut() -> Result<()>,
-) -> Result<Vec<f64>> {
+    mut work: impl FnMut() -> Result<T, E>,
+) -> Result<Vec<f64>>
+where
+    anyhow::Error: From<E>,
+{
     let mut seconds = Vec::with_capacity(steps);
     for step in 0..warm_up + steps {
         let began = Instant::now();
@@ -56,22 +70,6 @@ pub(crate) fn clock(
         }
     }
     Ok(seconds)
-}
-
-pub(crate) fn variables(
-    values: impl IntoIterator<Item = (String, Tensor)>,
-    device: &Device,
-) -> Result<Vec<Variable>> {
-    let variable = |(name, t): (String, Tensor)| {
-        Ok(Variable {
-            name,
-            var: Var::from_tensor(&t.to_device(device)?)?,
-            rate: Some(1.0),
-            weight_decay: 0.05,
-            muon: None,
-        })
-    };
-    values.into_iter().map(variable).collect()
 }
 
 /// Uniform random values in -1..1, always the same.

@@ -120,13 +120,11 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             if print_recipe {
                 return terminal::print(&condense::print_recipe(&settings, context)?);
             }
+            let ancestors = Ancestors::default();
             make.make(
                 "condense",
                 || condense::describe(&settings, None, context),
-                |out, options| {
-                    let ancestors = Ancestors::default();
-                    condense::condense(&name, &settings, &ancestors, out, options)
-                },
+                |out, options| condense::condense(&name, &settings, &ancestors, out, options),
             )?
         }
         Command::Expand {

@@ -21,8 +21,7 @@ pub fn convert(from: &Path, output: &Output, out: &Path, options: &Options) -> R
     let context = &options.context;
     let (model, layout) = read(from, output, context)?;
     let path = locate::locate(from, context)?;
-    let dir = wave_hub::model_directory(&path);
-    let scalers = wave_hub::read_scalers(dir, model.network.size().0)?;
+    let scalers = wave_hub::read_scalers(wave_hub::model_directory(&path), model.network.size().0)?;
     let inputs = Inputs::new(context).artefact("model", from)?;
     run_dir::fill(out, &to_table(output)?, &inputs, options, |_| {
         let result = json!({ "parameters": model.parameters(), "top1": null });

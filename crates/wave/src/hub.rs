@@ -112,9 +112,8 @@ mod connected {
             }
             None => &pulled.dir,
         };
-        Ok(
-            json!({ "out": wave_run::paths::text(dir), "commit": pulled.commit, "left_out": pulled.skipped }),
-        )
+        let out = wave_run::paths::text(dir);
+        Ok(json!({ "out": out, "commit": pulled.commit, "left_out": pulled.skipped }))
     }
 }
 

@@ -52,11 +52,8 @@ pub fn predict(asked: &Predict, verbosity: Verbosity, context: &Context) -> Resu
         check_replaceable(file, "csv")?;
     }
     let (model, _) = zero_shot::open(&asked.model, asked.heads, &asked.classes, context)?;
-    let images = files(&asked.images)?
-        .into_iter()
-        .map(Picture::File)
-        .collect();
-    let result = classify(&model, images, verbosity, context)?;
+    let images = files(&asked.images)?.into_iter().map(Picture::File);
+    let result = classify(&model, images.collect(), verbosity, context)?;
     if let (Some(file), Some(predictions)) = (&asked.csv, result["predictions"].as_array()) {
         wave_hub::write_named(file, table(predictions).as_bytes())?;
     }

@@ -298,10 +298,8 @@ fn describe_ancestor(
     let model = init::new_model(&method, &start, context)?;
     let ancestor = Ancestor::new(model.clone(), String::new(), Value::Null, context)?;
     let plan = FinetunePlan::new(&finetune);
-    let plan = plan.and_then(|plan| Prepared::new(model, None, plan, context));
-    let text = plan
-        .and_then(|plan| plan.describe())
-        .context("[ancestor]")?;
+    let plan = plan.and_then(|plan| Prepared::new(model, None, plan, context)?.describe());
+    let text = plan.context("[ancestor]")?;
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 

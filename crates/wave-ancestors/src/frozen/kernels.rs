@@ -80,39 +80,26 @@ pub(super) fn depthwise_row(
 
 /// Applies an activation in place.
 pub(super) fn activate(activation: Activation, x: &mut [f32]) {
-    #[inline(always)]
-    fn each(x: &mut [f32], f: impl Fn(f32) -> f32) {
-        vectorised(
-            #[inline(always)]
-            || {
-                for v in x {
-                    *v = f(*v);
-                }
-            },
-        )
+    /// Replaces each value.
+    macro_rules! each {
+        (|$v:ident| $y:expr) => {
+            vectorised(
+                #[inline(always)]
+                || {
+                    for value in x {
+                        let $v = *value;
+                        *value = $y;
+                    }
+                },
+            )
+        };
     }
     match activation {
         Activation::Identity => {}
-        Activation::Relu => each(
-            x,
-            #[inline(always)]
-            |v| v.max(0.0),
-        ),
-        Activation::Relu6 => each(
-            x,
-            #[inline(always)]
-            |v| v.clamp(0.0, 6.0),
-        ),
-        Activation::HardSwish => each(
-            x,
-            #[inline(always)]
-            |v| v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0),
-        ),
-        Activation::Silu => each(
-            x,
-            #[inline(always)]
-            |v| v / (1.0 + exp(-v)),
-        ),
-        Activation::Gelu => each(x, gelu),
+        Activation::Relu => each!(|v| v.max(0.0)),
+        Activation::Relu6 => each!(|v| v.clamp(0.0, 6.0)),
+        Activation::HardSwish => each!(|v| v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0)),
+        Activation::Silu => each!(|v| v / (1.0 + exp(-v))),
+        Activation::Gelu => each!(|v| gelu(v)),
     }
 }

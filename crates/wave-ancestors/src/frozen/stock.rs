@@ -2,7 +2,7 @@
 
 use super::{Columns, Window};
 use crate::Activation;
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 /// See [`super::linear`].
 pub(super) fn linear(
@@ -39,11 +39,8 @@ pub(super) fn convolve(
         .reshape((k, k, c, weight.dim(1)?))?
         .permute((3, 2, 0, 1))? // (out, c, k, k)
         .contiguous()?;
-    finish(
-        convolution(x, &weight, bias, window, 1)?,
-        residual,
-        activation,
-    )
+    let y = convolution(x, &weight, bias, window, 1)?;
+    finish(y, residual, activation)
 }
 
 /// See [`super::depthwise`].
@@ -111,19 +108,12 @@ pub(super) fn attention(
             .transpose(1, 2)? // (b, heads, n, width)
             .contiguous()
     };
-    let (q, k, v) = (
-        part(query, width)?,
-        part(key, width)?,
-        part(value, value_width)?,
-    );
+    let (q, k) = (part(query, width)?, part(key, width)?);
     let scores = q.matmul(&k.t()?.contiguous()?)?.broadcast_add(bias)?; // (b, heads, n, m)
-    let scores = scores
-        .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-        .exp()?;
-    let shares = scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?;
+    let shares = wave_ops::stock::softmax(&scores)?;
     let (b, _, n, _) = shares.dims4()?;
     let out = shares
-        .matmul(&v)? // (b, heads, n, value_width)
+        .matmul(&part(value, value_width)?)? // (b, heads, n, value_width)
         .transpose(1, 2)?
         .contiguous()?
         .reshape((b, n, heads * value_width))?;

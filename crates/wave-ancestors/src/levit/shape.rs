@@ -139,12 +139,8 @@ impl LevitShape {
             ])?;
         }
         divides("stride", shape.stride(), "image_size", shape.image_size)?;
-        divides(
-            "stem",
-            1 << (shape.stem - 1),
-            "width",
-            shape.stages[0].width,
-        )?;
+        let width = shape.stages[0].width;
+        divides("stem", 1 << (shape.stem - 1), "width", width)?;
         let activations = [Activation::HardSwish, Activation::Silu];
         shape.activation.among(&activations, "hard_swish or silu")?;
         check_weights(weights, &shape.parameters())?;
@@ -155,36 +151,24 @@ impl LevitShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = fold::parameters(&self.maps());
         for attention in self.attentions() {
-            let tokens = attention.side * attention.side;
-            all.push((
-                format!("{}.attention_biases", attention.name),
-                vec![attention.heads, tokens],
-            ));
+            let name = format!("{}.attention_biases", attention.name);
+            all.push((name, vec![attention.heads, attention.side.pow(2)]));
         }
         for head in self.heads() {
-            let features = self.last_width();
-            all.extend(batch_norm(&format!("{head}.bn"), features));
-            all.extend(affine(
-                &format!("{head}.linear"),
-                vec![self.classes, features],
-            ));
+            let dims = vec![self.classes, self.last_width()];
+            all.extend(batch_norm(&format!("{head}.bn"), self.last_width()));
+            all.extend(affine(&format!("{head}.linear"), dims));
         }
         all
     }
 
     /// Names of the classifiers.
-    pub(super) fn heads(&self) -> &'static [&'static str] {
+    fn heads(&self) -> &'static [&'static str] {
         if self.distilled {
             &["head", "head_dist"]
         } else {
             &["head"]
         }
-    }
-
-    /// Channels after each convolution of the stem.
-    fn stem_widths(&self) -> Vec<usize> {
-        let width = self.stages.first().map_or(0, |s| s.width);
-        (0..self.stem).rev().map(|i| width >> i).collect()
     }
 
     /// Attention heads of the downsampling before a stage.
@@ -204,8 +188,10 @@ impl LevitShape {
                 depthwise: false,
             });
         };
+        let first = self.stages.first().map_or(0, |s| s.width);
         let mut inputs = self.channels;
-        for (i, width) in (1..).zip(self.stem_widths()) {
+        for i in 1..=self.stem {
+            let width = first >> (self.stem - i);
             add(format!("stem.conv{i}"), vec![width, inputs, 3, 3]);
             inputs = width;
         }

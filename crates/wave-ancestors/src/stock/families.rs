@@ -40,10 +40,8 @@ const NETWORKS: [(Family, usize, &str); 10] = [
 /// All networks: timm's name, the family, and the image size.
 pub(super) fn networks() -> impl Iterator<Item = (String, Family, usize)> {
     NETWORKS.into_iter().flat_map(|(family, side, ends)| {
-        let names = ends
-            .split(' ')
-            .map(move |end| format!("{}{end}", family.prefix()));
-        names.map(move |name| (name, family, side))
+        let network = move |end: &str| (format!("{}{end}", family.prefix()), family, side);
+        ends.split(' ').map(network)
     })
 }
 

@@ -183,7 +183,8 @@ impl Bench<'_> {
     /// Images times multiply-adds spent to train a donor; zero for an existing model.
     pub(super) fn donor_work(&self, name: &str) -> Result<f64> {
         let donor = self.donor(name, 0)?;
-        let settings: Finetune = self.grid.bench.donors[name].finetune.clone().try_into()?;
+        let table = &self.grid.bench.donors[name];
+        let settings = donor_settings(self.recipe, table, &self.frame, 0)?;
         let of_image = FinetunePlan::new(&settings)?.mean_multiply_adds(&donor.shape)?;
         Ok(donor.images_seen as f64 * of_image)
     }
@@ -224,9 +225,8 @@ fn pick(dirs: &[PathBuf], seed: u64) -> &Path {
 }
 
 fn numbered(out: &Path, kind: &str, name: &str, count: usize) -> Vec<PathBuf> {
-    (0..count)
-        .map(|c| out.join(kind).join(format!("{name}-{c}")))
-        .collect()
+    let dir = |c| out.join(kind).join(format!("{name}-{c}"));
+    (0..count).map(dir).collect()
 }
 
 fn donor_settings(

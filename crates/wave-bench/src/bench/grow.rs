@@ -80,17 +80,13 @@ impl Trainable for Growth<'_> {
         let (target, resolved) = (self.target, self.resolved);
         let weights = ligo::grow(&self.frozen, &live.weights)?;
         let logits = vit::logits_in(resolved.mode, target, &weights, images, None)?;
-        let smoothing = resolved.label_smoothing;
-        let targets = wave_train::batch_targets(batch, target.classes, smoothing)?;
+        let targets = wave_train::batch_targets(batch, target.classes, resolved.label_smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
     }
 
     fn score(&self, operator: &Weights) -> Result<Scores> {
         let network = Network::Vit(self.target.clone());
-        score(
-            &network,
-            &ligo::grow(&self.frozen, operator)?,
-            &self.data.tests,
-        )
+        let weights = ligo::grow(&self.frozen, operator)?;
+        score(&network, &weights, &self.data.tests)
     }
 }

@@ -19,13 +19,11 @@ const BATCH: usize = 256;
 /// The similarity of each layer of `large`, 0 to 1, on training images.
 pub(super) fn of_layers(large: &Donor, small: &Donor, data: &Data) -> Result<Vec<f64>> {
     let (large, small) = (features(large, data)?, features(small, data)?);
-    large
-        .iter()
-        .map(|x| {
-            let all: Result<Vec<f64>> = small.iter().map(|y| alignment(x, y)).collect();
-            Ok(all?.into_iter().fold(0.0, f64::max))
-        })
-        .collect()
+    let highest = |x: &Tensor| -> Result<f64> {
+        let all: Result<Vec<f64>> = small.iter().map(|y| alignment(x, y)).collect();
+        Ok(all?.into_iter().fold(0.0, f64::max))
+    };
+    large.iter().map(highest).collect()
 }
 
 /// Input of the classifier after each layer, as if it were the last: (images, width), centred.
@@ -57,13 +55,9 @@ fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
 /// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 if one is constant.
 fn alignment(x: &Tensor, y: &Tensor) -> Result<f64> {
     let norm = |a: &Tensor, b: &Tensor| -> Result<f64> {
-        let product = a.t()?.matmul(b)?;
-        Ok(product
-            .sqr()?
-            .sum(D::Minus1)?
-            .sum(D::Minus1)?
-            .to_scalar::<f64>()?
-            .sqrt())
+        let squares = a.t()?.matmul(b)?.sqr()?;
+        let sum = squares.sum(D::Minus1)?.sum(D::Minus1)?;
+        Ok(sum.to_scalar::<f64>()?.sqrt())
     };
     let scale = norm(x, x)? * norm(y, y)?;
     Ok(match scale > 0.0 {

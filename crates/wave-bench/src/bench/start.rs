@@ -96,8 +96,7 @@ fn by_initialisation(
         training.optimisation.seed = Some(cell.seed);
         training.images.hold_out = settings.training.images.hold_out;
         let data = bench.open_data(&training)?;
-        let plan = TrainingPlan::new(&training, finetune::DEFAULTS)?;
-        let resolved = plan.resolve(&data)?;
+        let resolved = TrainingPlan::new(&training, finetune::DEFAULTS)?.resolve(&data)?;
         let label = format!("operator of {}", cell.file_name());
         let (grown, epochs) = grow(small, &shape, &data, &resolved, &label, &bench.options)?;
         // A classifier with other classes is reinitialised.
@@ -116,8 +115,7 @@ fn from_templates(
     method: &Method,
     settings: &Finetune,
 ) -> Result<(Model, Row)> {
-    let dir = bench.artefacts.templates(&cell.method, cell.seed)?;
-    let templates = templates::read(dir)?;
+    let templates = templates::read(bench.artefacts.templates(&cell.method, cell.seed)?)?;
     let mut table = method.expand.clone();
     table.entry("steps").or_insert(toml::Value::Integer(0));
     let mut expand: Expand = bench.recipe.stage("expand", Some(&table))?;
@@ -136,9 +134,8 @@ fn from_templates(
     let plan = ExpandPlan::new(&expand)?;
     let shape = plan.shape(&templates.learngene)?;
     let input = Input::Like(templates.transform_of(&shape));
-    let data = fits
-        .then(|| Data::open(&plan.data, input, bench.context()))
-        .transpose()?;
+    let open = || Data::open(&plan.data, input, bench.context());
+    let data = fits.then(open).transpose()?;
     let made = expand::make(
         &templates,
         &plan,
@@ -165,15 +162,9 @@ fn from_templates(
         row.scalers_fitted = fitted.map_or(0, |(_, n)| *n);
     }
     if let Some(inherited) = &method.inherit {
-        let fresh = init::start(
-            "timm",
-            &shape,
-            (None, None),
-            &Choices::default(),
-            method.fresh_seed(cell.seed),
-        )?
-        .weights;
-        for (name, tensor) in fresh {
+        let seed = method.fresh_seed(cell.seed);
+        let fresh = init::start("timm", &shape, (None, None), &Choices::default(), seed)?;
+        for (name, tensor) in fresh.weights {
             if !inherited.iter().any(|component| component.holds(&name))
                 && model.weights.get(&name).map(|t| t.dims()) == Some(tensor.dims())
             {
@@ -193,8 +184,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
     for (part, set) in &plan.sets {
         if is_taken(part.stacked_name()) {
             sets.insert(set);
-            let scalers = plan.scaler_shape(*part, shape);
-            sum += shape.depth * scalers.iter().product::<usize>();
+            sum += shape.depth * plan.scaler_shape(*part, shape).iter().product::<usize>();
         }
     }
     let templates: usize = sets.into_iter().map(|set| plan.counts[set]).sum();

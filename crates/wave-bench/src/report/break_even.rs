@@ -134,10 +134,9 @@ fn first_reach(curve: &Curve, target: f64) -> Option<f64> {
     };
     // y0 < target <= y, unless y0 is NaN.
     let share = (target - y0) / (y - y0);
-    Some(if share.is_finite() {
-        x0 + share * (x - x0)
-    } else {
-        x
+    Some(match share.is_finite() {
+        true => x0 + share * (x - x0),
+        false => x,
     })
 }
 

@@ -53,10 +53,9 @@ impl<'a> Page<'a> {
     }
 
     pub(super) fn list(&mut self, items: impl IntoIterator<Item = String>) {
-        let items = items
-            .into_iter()
-            .map(|item| format!("- {}\n", escape(&item)));
-        self.text += &format!("\n{}", items.collect::<String>());
+        let line = |item: String| format!("- {}\n", escape(&item));
+        let lines: String = items.into_iter().map(line).collect();
+        self.text += &format!("\n{lines}");
     }
 
     /// Each row has a cell for each column.

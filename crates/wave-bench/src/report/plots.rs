@@ -93,11 +93,8 @@ pub(super) fn curves(page: &mut Page, found: &Found) -> Result<()> {
         let title = on(dataset, &format!("depth {depth}, width {width}"));
         let question = format!("accuracy by epoch at {depth} x {width}");
         let svg = accuracies(found, (dataset, &question), "epoch", bands)?;
-        page.plot(
-            &["curve", dataset, &size],
-            &format!("Top-1 by epoch, {title}"),
-            &svg,
-        )?;
+        let title = format!("Top-1 by epoch, {title}");
+        page.plot(&["curve", dataset, &size], &title, &svg)?;
     }
     Ok(())
 }
@@ -141,11 +138,8 @@ pub(super) fn sizes(page: &mut Page, found: &Found, section: &str) -> Result<()>
         let of = (dataset.as_str(), "accuracy by size");
         let svg = accuracies(found, of, "thousand parameters", bands)?;
         let title = on(dataset, "models of several sizes");
-        page.plot(
-            &["sizes", dataset],
-            &format!("Top-1 by parameters, {title}"),
-            &svg,
-        )?;
+        let title = format!("Top-1 by parameters, {title}");
+        page.plot(&["sizes", dataset], &title, &svg)?;
     }
     Ok(())
 }

@@ -107,12 +107,9 @@ fn summarise(rows: &[&Row]) -> Summary {
     let most = |f: fn(&Row) -> usize| rows.iter().map(|r| f(r)).max().unwrap_or(0);
     let points = rows.iter().map(|r| r.curve.len()).min().unwrap_or(0);
     let point = |i: usize| {
-        let spread = deviation(&values(&|r| r.curve[i].1)).unwrap_or(0.0);
-        (
-            average(&|r| r.curve[i].0),
-            average(&|r| r.curve[i].1),
-            spread,
-        )
+        let (epoch, top1) = (average(&|r| r.curve[i].0), average(&|r| r.curve[i].1));
+        let spread = deviation(&values(&|r| r.curve[i].1));
+        (epoch, top1, spread.unwrap_or(0.0))
     };
     Summary {
         dataset: rows[0].dataset.clone(),

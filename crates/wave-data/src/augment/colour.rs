@@ -106,10 +106,9 @@ fn tabulate(image: &mut RawImage, make: impl Fn(&[u32; 256]) -> Option<[u8; 256]
 
 /// Pillow's grey, ITU-R 601-2 luma in 16-bit fixed point: (n, 3) to (n).
 pub(crate) fn luma(rgb: &[u8]) -> Vec<u8> {
-    rgb.chunks_exact(3)
-        .map(|p| {
-            let [r, g, b] = [p[0], p[1], p[2]].map(u32::from);
-            ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
-        })
-        .collect()
+    let grey = |p: &[u8]| {
+        let [r, g, b] = [p[0], p[1], p[2]].map(u32::from);
+        ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
+    };
+    rgb.chunks_exact(3).map(grey).collect()
 }

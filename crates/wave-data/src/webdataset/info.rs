@@ -14,10 +14,8 @@ pub(crate) const INFO: &str = "_info.json";
 /// Exists next to the shards until all of them are written.
 pub(crate) const INCOMPLETE: &str = "_incomplete";
 
-/// Maximum size of an `_info.json`.
 const MAX_INFO_BYTES: u64 = 1 << 28;
 
-/// The split of training images.
 pub(super) const TRAIN: &str = "train";
 
 /// The content of `_info.json`, as timm reads it.

@@ -275,17 +275,13 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 fn explain(settings: &HubSettings, about: &str, failure: Failure, attempts: u32) -> HubError {
     let endpoint = &settings.endpoint;
-    let remote = |found: String, remedy: &str, request| {
-        HubError::remote(about, settings.scrub(&found), remedy, request)
-    };
-    match failure {
-        Failure::Local(cause) => HubError::io("transfer", Path::new(about))(cause),
-        Failure::Nonsense(found) => remote(
-            format!("{endpoint} sent {found}"),
-            "check that HF_ENDPOINT is a hub",
-            false,
-        ),
-        Failure::Wire { cause, .. } => remote(
+    let (found, remedy, request) = match failure {
+        Failure::Local(cause) => return HubError::io("transfer", Path::new(about))(cause),
+        Failure::Nonsense(found) => {
+            let remedy = "check that HF_ENDPOINT is a hub";
+            (format!("{endpoint} sent {found}"), remedy, false)
+        }
+        Failure::Wire { cause, .. } => (
             format!("no connection to {endpoint}, or it was lost: {cause}"),
             "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 works from the cache",
             false,
@@ -299,9 +295,10 @@ fn explain(settings: &HubSettings, about: &str, failure: Failure, attempts: u32)
             };
             let said = said.map_or_else(String::new, |said| format!(": {}", one_line(&said)));
             let request = matches!(status, 401 | 403 | 404 | 413);
-            remote(format!("{found} ({status}){more}{said}"), remedy, request)
+            (format!("{found} ({status}){more}{said}"), remedy, request)
         }
-    }
+    };
+    HubError::remote(about, settings.scrub(&found), remedy, request)
 }
 
 /// The hub's own words as one line.

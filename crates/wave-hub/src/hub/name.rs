@@ -93,11 +93,9 @@ pub(super) fn check_revision(revision: &str) -> Result<(), HubError> {
         || revision.contains("..")
         || revision.split('/').any(part)
     {
-        return Err(HubError::malformed(
-            Path::new(revision),
-            "is not the name of a revision",
-            "write a branch, a tag or a commit",
-        ));
+        let found = "is not the name of a revision";
+        let remedy = "write a branch, a tag or a commit";
+        return Err(HubError::malformed(Path::new(revision), found, remedy));
     }
     Ok(())
 }

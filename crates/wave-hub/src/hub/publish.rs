@@ -106,21 +106,15 @@ fn check_secrets(
     let Some(token) = &settings.token else {
         return Ok(());
     };
-    for file in files {
-        if file
-            .content
-            .as_ref()
-            .is_some_and(|content| token.is_in(content))
-        {
-            let path = dir.join(&file.path);
-            let remedy = "remove it from the file";
-            return Err(HubError::malformed(&path, "holds the hub's token", remedy));
-        }
+    let leaks = |file: &&PlannedFile| file.content.iter().any(|content| token.is_in(content));
+    if let Some(file) = files.iter().find(leaks) {
+        let path = dir.join(&file.path);
+        let remedy = "remove it from the file";
+        return Err(HubError::malformed(&path, "holds the hub's token", remedy));
     }
     Ok(())
 }
 
-/// A repository on a hub.
 struct Hub<'a> {
     client: Client<'a>,
     repo: &'a RepoName,
@@ -129,7 +123,6 @@ struct Hub<'a> {
     files: &'a [PlannedFile],
 }
 
-/// A pull request.
 #[derive(Deserialize)]
 struct Opened {
     num: u64,

@@ -98,11 +98,9 @@ impl Token {
     pub fn new(text: &str) -> Result<Self, HubError> {
         let text = text.trim();
         if text.len() < 4 || !text.chars().all(|c| c.is_ascii_graphic()) {
-            return Err(HubError::malformed(
-                Path::new("HF_TOKEN"),
-                "is not a token: it is too short or has invalid characters",
-                "copy it again from the hub's settings",
-            ));
+            let found = "is not a token: it is too short or has invalid characters";
+            let remedy = "copy it again from the hub's settings";
+            return Err(HubError::malformed(Path::new("HF_TOKEN"), found, remedy));
         }
         Ok(Self(text.to_owned()))
     }
@@ -143,11 +141,9 @@ fn checked_endpoint(endpoint: &str) -> Result<String, HubError> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || "@?#".contains(c);
     if rest.is_none_or(|rest| rest.is_empty() || rest.contains(odd)) {
         // The address itself may hold a password.
-        return Err(HubError::malformed(
-            Path::new("HF_ENDPOINT"),
-            "is not the address of a hub",
-            "write https://HOST; a secret goes into HF_TOKEN",
-        ));
+        let found = "is not the address of a hub";
+        let remedy = "write https://HOST; a secret goes into HF_TOKEN";
+        return Err(HubError::malformed(Path::new("HF_ENDPOINT"), found, remedy));
     }
     Ok(endpoint.to_owned())
 }

@@ -273,7 +273,6 @@ impl<'a> File<'a> {
         Ok([numbers("image_mean", mean)?, numbers("image_std", std)?])
     }
 
-    /// Input size, `crop_pct`, `crop_mode`, and the keys that they follow from.
     fn geometry(&self) -> Result<Geometry, String> {
         let square = self.on("default_to_square", self.class.square)?;
         let size = match self.get("size") {

@@ -94,11 +94,8 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
     let index = |at: usize| {
         let (from, to) = (at / n, at % n);
         let (x, y) = (tap(from % grid, to % grid), tap(from / grid, to / grid));
-        if x < k && y < k {
-            (y * k + x) as u32
-        } else {
-            (k * k) as u32
-        }
+        let place = if x < k && y < k { y * k + x } else { k * k };
+        place as u32
     };
     let index: Vec<u32> = (0..n * n).map(index).collect();
     let index = Tensor::from_vec(index, n * n, taps.device())?;

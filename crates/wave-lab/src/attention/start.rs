@@ -85,8 +85,7 @@ pub fn start(method: Method, shape: &PositionalShape, seed: u64) -> Result<Weigh
         weights.insert(at(&format!("{own}.bias")), ones(h)?.zeros_like()?);
         weights.insert(at("gating_param"), ones(h)?);
         if method == Method::Local {
-            let eye = Tensor::eye(d, DType::F32, &Device::Cpu)?;
-            weights.insert(at("v.weight"), eye);
+            weights.insert(at("v.weight"), Tensor::eye(d, DType::F32, &Device::Cpu)?);
         }
     }
     Ok(weights)

@@ -68,10 +68,9 @@ pub fn first_parameters(pieces: Option<usize>, start: &Weights) -> Result<Weight
         }
         match pieces {
             None => {
-                let mean = values.iter().sum::<f64>() / n;
-                let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+                let (mean, std) = mean_and_std(&values, n);
                 put("mean", vec![mean])?;
-                put("std", vec![variance.sqrt()])?;
+                put("std", vec![std])?;
             }
             Some(pieces) => {
                 let rise = inverse_softplus(1.0 / pieces as f64);
@@ -116,14 +115,17 @@ pub fn weights(parameters: &Weights, noise: &Noise) -> Result<Weights> {
                 let z = z.to_dtype(mean.dtype())?;
                 z.broadcast_mul(p("std")?)?.broadcast_add(mean)?
             }
-            (Some(z), None) => {
-                let q = quantile(p("start")?, p("slopes")?, z)?;
-                q.broadcast_mul(&softplus(p("scale")?)?)?
-            }
+            (Some(z), None) => piecewise_linear(parameters, name, z)?,
         };
         all.insert(name.clone(), t.reshape(dims.as_slice())?);
     }
     Ok(all)
+}
+
+/// Samples of a piecewise linear distribution, for `z` (n) in 0..=1.
+fn piecewise_linear(parameters: &Weights, name: &str, z: &Tensor) -> Result<Tensor> {
+    let p = |kind: &str| of(parameters, kind, name);
+    quantile(p("start")?, p("slopes")?, z)?.broadcast_mul(&softplus(p("scale")?)?)
 }
 
 /// Q at the points `x` (n) in 0..=1, for `start` (1) and the slopes `v` (pieces), in their dtype.
@@ -135,10 +137,8 @@ pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
     }
     let piece = |x: &f64| ((x * pieces as f64) as usize).min(pieces.saturating_sub(1));
     let index: Vec<u32> = x.iter().map(|x| piece(x) as u32).collect();
-    let share: Vec<f64> = x
-        .iter()
-        .map(|x| x * pieces as f64 - piece(x) as f64)
-        .collect();
+    let share = |x: &f64| x * pieces as f64 - piece(x) as f64;
+    let share: Vec<f64> = x.iter().map(share).collect();
     let index = Tensor::from_vec(index, places, v.device())?;
     let share = Tensor::from_vec(share, places, v.device())?.to_dtype(v.dtype())?;
     let rises = softplus(v)?; // (pieces)
@@ -163,9 +163,7 @@ pub fn moments(parameters: &Weights) -> Result<Vec<(String, f64, f64)>> {
             "mean" => (scalar(t)?, scalar(of(parameters, "std", name)?)?.abs()),
             _ => {
                 let q = quantiles(parameters, name, 20_000)?;
-                let mean = q.iter().sum::<f64>() / q.len() as f64;
-                let squares: f64 = q.iter().map(|q| (q - mean).powi(2)).sum();
-                (mean, (squares / q.len() as f64).sqrt())
+                mean_and_std(&q, q.len() as f64)
             }
         };
         all.push((name.to_string(), mean, std));
@@ -174,18 +172,18 @@ pub fn moments(parameters: &Weights) -> Result<Vec<(String, f64, f64)>> {
     Ok(all)
 }
 
+/// The mean, and the root of the sum of all squared deviations from it over `freedom`.
+pub(super) fn mean_and_std(values: &[f64], freedom: f64) -> (f64, f64) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (mean, (squares / freedom).sqrt())
+}
+
 /// The quantiles of a piecewise linear distribution at the midpoints of `n` equal parts of 0..=1.
 pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>> {
     let x: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
-    let x = Tensor::from_vec(x, n, &Device::Cpu)?;
-    let q = quantile(
-        of(parameters, "start", name)?,
-        of(parameters, "slopes", name)?,
-        &x,
-    )?;
-    q.broadcast_mul(&softplus(of(parameters, "scale", name)?)?)?
-        .to_dtype(DType::F64)?
-        .to_vec1()
+    let q = piecewise_linear(parameters, name, &Tensor::from_vec(x, n, &Device::Cpu)?)?;
+    q.to_dtype(DType::F64)?.to_vec1()
 }
 
 fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {

@@ -102,14 +102,9 @@ impl Source {
             Source::Images(data) => {
                 let tests = &data.tests;
                 let of = &tests.indices[..tests.indices.len().min(limit)];
-                let (transform, broken) = (&tests.transform, &tests.broken);
-                let batches = wave_data::evaluation_batches(
-                    &tests.source,
-                    of,
-                    transform,
-                    data.plan.batch,
-                    broken,
-                );
+                let (source, transform, broken) = (&tests.source, &tests.transform, &tests.broken);
+                let batch = data.plan.batch;
+                let batches = wave_data::evaluation_batches(source, of, transform, batch, broken);
                 batches.map(|batch| images(&batch?)).collect()
             }
             Source::Tokens(task, batch) => {
@@ -156,9 +151,8 @@ impl Episode {
         let first = k * run.steps;
         let training = (first..first + run.steps).map(trained);
         let first = k * run.validate.len() as u64;
-        let validation = (first..)
-            .zip(&run.validate)
-            .map(|(number, t)| Ok((*t, judged(number)?)));
+        let numbered = (first..).zip(&run.validate);
+        let validation = numbered.map(|(number, t)| Ok((*t, judged(number)?)));
         Ok(Episode {
             training: training.collect::<Result<_>>()?,
             validation: validation.collect::<Result<_>>()?,

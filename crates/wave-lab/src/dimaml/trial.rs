@@ -1,7 +1,7 @@
 //! Comparison of the learned initialisation with others, on another task.
 
-use super::learned;
 use super::learned::baselines::{delta_orthogonal, gradient_quotient, metainit};
+use super::learned::{self, mean_and_std};
 use super::plan::{LEARNED, Plan, network};
 use super::problem::{Episode, Source};
 use super::settings::Settings;
@@ -128,20 +128,14 @@ fn redrawn(kind: &str, p: &Parameter, seed: u64, stream: u64) -> Result<Option<T
     }))
 }
 
-/// Mean and sample standard deviation (0 for a single value).
-fn mean_and_std(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
-}
-
-/// Area under the curve and final loss of an initialisation.
+/// Area under the curve and final loss of an initialisation: mean and sample standard deviation (0 for a single seed).
 fn summary((name, curves): &Curves, data: &str) -> Value {
     let areas: Vec<f64> = curves.iter().map(|c| area(&c.losses)).collect();
     let last = |curve: &Curve| curve.losses.last().map_or(f64::NAN, |(_, loss)| *loss);
     let last: Vec<f64> = curves.iter().map(last).collect();
-    let ((area, area_std), (end, end_std)) = (mean_and_std(&areas), mean_and_std(&last));
+    let freedom = (curves.len() as f64 - 1.0).max(1.0);
+    let (area, area_std) = mean_and_std(&areas, freedom);
+    let (end, end_std) = mean_and_std(&last, freedom);
     json!({
         "start": name,
         "data": data,

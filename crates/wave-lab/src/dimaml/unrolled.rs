@@ -236,11 +236,8 @@ impl Unrolled {
         let gradients = tracked[0].iter().map(gradient).collect::<Result<_>>()?;
         let after = self.step(t, &point, &gradients)?;
         let mut product = Tensor::zeros((), value.dtype(), value.device())?;
-        for (x, a) in after
-            .iter()
-            .zip(adjoint)
-            .flat_map(|(x, a)| x.values().zip(a.values()))
-        {
+        let pairs = after.iter().zip(adjoint);
+        for (x, a) in pairs.flat_map(|(x, a)| x.values().zip(a.values())) {
             product = (product + (x * a)?.sum_all()?)?;
         }
         let mut store = product.backward()?;

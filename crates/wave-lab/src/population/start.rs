@@ -37,8 +37,7 @@ pub fn start(shape: &PopulationShape, seed: u64) -> Result<Weights, NetworkError
                 uniform(&dims[1..], bound, rng)
             };
             let networks = (0..shape.networks).map(of_network);
-            let networks = networks.collect::<candle_core::Result<Vec<_>>>()?;
-            Tensor::stack(&networks, 0)?
+            Tensor::stack(&networks.collect::<candle_core::Result<Vec<_>>>()?, 0)?
         };
         weights.insert(name, t);
     }

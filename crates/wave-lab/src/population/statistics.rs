@@ -40,9 +40,8 @@ pub struct LayerStatistics {
 }
 
 pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerStatistics>> {
-    (0..shape.depth)
-        .map(|layer| of_layer(shape, weights, layer))
-        .collect()
+    let layer = |layer| of_layer(shape, weights, layer);
+    (0..shape.depth).map(layer).collect()
 }
 
 /// Correlation over networks and channels of the mean of W2 over hidden channels, between every pair of
@@ -87,10 +86,8 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
         tensors.push((name, t));
     }
     // Number of values that vary: each has norm 1.
-    let counts: Vec<f64> = tensors
-        .iter()
-        .map(|(_, t)| t.sqr()?.sum_all()?.to_scalar::<f64>())
-        .collect::<Result<_>>()?;
+    let count = |(_, t): &(String, Tensor)| t.sqr()?.sum_all()?.to_scalar::<f64>();
+    let counts: Vec<f64> = tensors.iter().map(count).collect::<Result<_>>()?;
     let mut between = Vec::new();
     for (a, (_, x)) in tensors.iter().enumerate() {
         for (b, (_, y)) in tensors.iter().enumerate() {
@@ -120,8 +117,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
     let stride = count.div_ceil(SHOWN);
     let some: Vec<u32> = (0..count as u32).step_by(stride).collect();
     let some = all.index_select(&Tensor::new(some, all.device())?, 1)?;
-    let shown = some.t()?.matmul(&some)?;
-    let shown = off_diagonal(&shown)?;
+    let shown = off_diagonal(&some.t()?.matmul(&some)?)?;
     let tensors: Vec<String> = tensors.into_iter().map(|(name, _)| name).collect();
     let count = tensors.len();
     Ok(NetworkStatistics {
@@ -211,8 +207,7 @@ fn centred(shape: &PopulationShape, weights: &Weights, name: &str) -> Result<Ten
 }
 
 fn trace(t: &Tensor) -> Result<f64> {
-    let n = t.dim(0)?;
-    let eye = Tensor::eye(n, t.dtype(), t.device())?;
+    let eye = Tensor::eye(t.dim(0)?, t.dtype(), t.device())?;
     (t * eye)?.sum_all()?.to_scalar()
 }
 

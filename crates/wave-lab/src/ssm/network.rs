@@ -86,8 +86,7 @@ fn hidden(
             weights,
             layer,
         };
-        let scale = layer.get("norm.weight")?;
-        let normed = rms_norm(&x, scale, EPS)?;
+        let normed = rms_norm(&x, layer.get("norm.weight")?, EPS)?;
         seen(layer, &normed)?;
         let mixed = match layer.mixer() {
             Mixer::Mamba2 => mamba2::forward(layer, &normed)?,
@@ -103,8 +102,7 @@ fn hidden(
 }
 
 fn head(weights: &Weights, x: &Tensor) -> Result<Tensor> {
-    let scale = get(weights, "backbone.norm_f.weight")?;
-    let x = rms_norm(x, scale, EPS)?;
+    let x = rms_norm(x, get(weights, "backbone.norm_f.weight")?, EPS)?;
     project(&x, get(weights, "lm_head.weight")?)
 }
 

@@ -100,8 +100,7 @@ pub fn start(
 ) -> Result<Weights, NetworkError> {
     let mut weights = Weights::new();
     for (stream, (name, dims)) in shape.parameters().into_iter().enumerate() {
-        let rng = &mut generator(seed, stream as u64);
-        let t = default(shape, &name, &dims, rng)?;
+        let t = default(shape, &name, &dims, &mut generator(seed, stream as u64))?;
         weights.insert(name, t);
     }
     match (method, donor) {
@@ -167,8 +166,7 @@ fn default(
             let step = |_| inverse_softplus(rng.random_range(least..most).exp());
             vector((0..n).map(step).collect())?
         }
-        "mixer.D" => vector(vec![1.0; n])?,
-        _ if weight.contains("norm") => vector(vec![1.0; n])?,
+        _ if weight == "mixer.D" || weight.contains("norm") => vector(vec![1.0; n])?,
         // A bias has the bounds of its weight, which depend on the number of taps.
         "mixer.conv1d.bias" => uniform(dims, 1.0 / (KERNEL as f64).sqrt(), rng)?,
         // Residual branches are scaled down, so that their sum does not grow with depth.
@@ -258,8 +256,7 @@ fn apply(
     match part {
         Change::State => change("A_log", &|a| a * -POWER)?,
         Change::Step => {
-            let one = inverse_softplus(1.0);
-            change(bias, &|b| b.zeros_like()? + one)?;
+            change(bias, &|b| b.zeros_like()? + inverse_softplus(1.0))?;
             match mixer {
                 Mixer::Mamba2 => change(maps, &|w| {
                     let steps = 2 * e + 2 * n;

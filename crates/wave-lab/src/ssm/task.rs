@@ -218,10 +218,8 @@ impl Task {
         }
         let mut rng = ChaCha8Rng::seed_from_u64(TEST_SEED);
         rng.set_stream(u64::MAX - length as u64); // no step is so late
-        (0..n)
-            .step_by(batch)
-            .map(|from| self.draw(batch.min(n - from), length, &mut rng))
-            .collect()
+        let next = |from: usize| self.draw(batch.min(n - from), length, &mut rng);
+        (0..n).step_by(batch).map(next).collect()
     }
 }
 

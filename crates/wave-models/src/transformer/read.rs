@@ -32,26 +32,17 @@ const PLAIN: &str = "a variant of the vision transformer";
 /// The beginning of a name that timm registers without a norm after the blocks.
 const UNNORMED: &str = "vit_intern300m_";
 
-/// Facts about a network that follow from its name, in addition to its weights.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Named {
-    family: &'static str,
-    eps: f64,
-    between: Between,
-    pooling: Pooling,
-    rotary: Option<Rotary>,
-}
-
-/// Facts that follow from a name that timm registers or transformers' `model_type`, whose arguments give the
-/// rest; `None` if no supported network has this name.
-fn named(name: &str) -> Option<Named> {
+/// A transformer with the facts that follow from a name that timm registers or transformers' `model_type`, whose
+/// arguments give the rest: family, epsilon, activation, pooling and rotary positions. `None` if no supported network
+/// has this name.
+fn named(name: &str) -> Option<TransformerShape> {
     let has = |part: &str| name.contains(part);
     let starts = |part: &str| name.starts_with(part);
     let mean_if = |mean: bool| if mean { Pooling::Mean } else { Pooling::Token };
     let (token, eva) = (Pooling::Token, mean_if(!has("_clip_")));
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
     let halves = Some(Rotary::Halves);
-    let (family, eps, pooling, rotary) = match name {
+    let (family, norm_eps, pooling, rotary) = match name {
         "vit" | "deit" | "vit_msn" | "test_vit" => (PLAIN, 1e-6, token, None),
         "test_vit2" => (PLAIN, 1e-6, Pooling::Mean, None),
         "dinov2" | "dinov2_with_registers" => ("a DINOv2", 1e-6, token, None),
@@ -90,21 +81,21 @@ fn named(name: &str) -> Option<Named> {
         () if has("_clip_") && has("_quickgelu_") => Between::QuickGelu,
         () => Between::Gelu,
     };
-    Some(Named {
+    Some(TransformerShape {
         family,
-        eps,
+        norm_eps,
         between,
         pooling,
         rotary,
+        ..TransformerShape::default()
     })
 }
 
 /// True if a network of this name differs from DeiT in more than its tensors and arguments show.
 pub(crate) fn differs(name: &str) -> bool {
-    match named(name) {
-        Some(told) => told.eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some(),
-        None => name.starts_with("vit_"),
-    }
+    named(name).map_or(name.starts_with("vit_"), |told| {
+        told.norm_eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some()
+    })
 }
 
 /// The transformer of these weights; `found` is the evidence that it is no plain one.
@@ -202,7 +193,6 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
     let eps = known.args.get("layer_norm_eps").and_then(Value::as_f64);
     let (image_size, positions) = positions(known, patch, registers + usize::from(class_token))?;
     let shape = TransformerShape {
-        family: told.family,
         image_size,
         channels,
         patch,
@@ -211,12 +201,11 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
         heads,
         hidden,
         classes: known.rows("head")?,
-        norm_eps: eps.unwrap_or(told.eps),
+        norm_eps: eps.unwrap_or(told.norm_eps),
         class_token,
         registers,
         patch_bias: has("patch_embed.proj.bias"),
         positions,
-        rotary: told.rotary,
         relative: match () {
             () if block("attn.relative_position_bias_table") => Relative::Each,
             () if has("rel_pos_bias.relative_position_bias_table") => Relative::Shared,
@@ -245,6 +234,7 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
         // timm builds these as its class Eva, and the smaller EVA as a VisionTransformer.
         pools_prefix: told.rotary.is_some() || known.name.starts_with("eva_giant_"),
         pooling_hidden: known.rows("attn_pool.mlp.fc1")?,
+        ..told
     };
     check(known, &shape)?;
     Ok(shape)

@@ -19,7 +19,7 @@ fn names_tell_what_timm_registers() {
         let (width, said): (usize, usize) = (width.parse().unwrap(), heads.parse().unwrap());
         let found = heads::of_width(name, &Map::new(), Some(width));
         assert_eq!(found, Some(said), "{name}");
-        assert_eq!(told.eps, eps.parse::<f64>().unwrap(), "{name}");
+        assert_eq!(told.norm_eps, eps.parse::<f64>().unwrap(), "{name}");
         assert_eq!(format!("{:?}", told.between), between, "{name}");
         assert_eq!(format!("{:?}", told.pooling), pooling, "{name}");
         let found = match told.rotary {

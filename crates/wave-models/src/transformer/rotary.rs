@@ -49,11 +49,9 @@ impl Angles {
             }),
         };
         let mut angles = vec![0.0; prefix * 2 * bands];
-        for row in 0..grid {
-            for column in 0..grid {
-                for place in [row, column] {
-                    angles.extend((0..bands).map(|k| coordinate(place) * frequency(k)));
-                }
+        for patch in 0..grid * grid {
+            for place in [patch / grid, patch % grid] {
+                angles.extend((0..bands).map(|k| coordinate(place) * frequency(k)));
             }
         }
         let shape = (1, prefix + grid * grid, 1, 2 * bands);

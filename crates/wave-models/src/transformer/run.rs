@@ -83,12 +83,9 @@ impl TransformerShape {
             true => self.norm_by(weights, "norm", x),
             false => Ok(x.clone()),
         };
-        let (_, n, _) = x.dims3()?;
+        let n_patches = x.dim(1)? - self.prefix();
         let token = || normed(&x.narrow(1, 0, 1)?.squeeze(1)?);
-        let patches = || {
-            let patches = x.narrow(1, self.prefix(), n - self.prefix())?;
-            normed(&patches.contiguous()?)
-        };
+        let patches = || normed(&x.narrow(1, self.prefix(), n_patches)?.contiguous()?);
         let pooled = match (self.pooling, latent) {
             (Pooling::Token, _) => token()?,
             (Pooling::Both, _) => Tensor::cat(&[token()?, patches()?.mean(1)?], 1)?,
@@ -112,25 +109,20 @@ impl TransformerShape {
         let table = get(weights, &format!("{module}.relative_position_bias_table"))?;
         let (g, rows) = (self.grid(), table.dim(0)?);
         let n = g * g + 1;
-        let mut places = Vec::with_capacity(n * n);
-        for of in 0..n {
-            for to in 0..n {
-                places.push(match (of, to) {
-                    (0, 0) => rows - 1,
-                    (_, 0) => rows - 2,
-                    (0, _) => rows - 3,
-                    (of, to) => {
-                        let ((y, x), (v, u)) =
-                            (((of - 1) / g, (of - 1) % g), ((to - 1) / g, (to - 1) % g));
-                        (y + g - 1 - v) * (2 * g - 1) + x + g - 1 - u
-                    }
-                } as u32);
+        let place = |at: usize| match (at / n, at % n) {
+            (0, 0) => rows - 1,
+            (_, 0) => rows - 2,
+            (0, _) => rows - 3,
+            (of, to) => {
+                let ((y, x), (v, u)) = (((of - 1) / g, (of - 1) % g), ((to - 1) / g, (to - 1) % g));
+                (y + g - 1 - v) * (2 * g - 1) + x + g - 1 - u
             }
-        }
+        };
+        let places: Vec<u32> = (0..n * n).map(|at| place(at) as u32).collect();
         let places = Tensor::from_vec(places, n * n, table.device())?;
         let biases = table.index_select(&places, 0)?; // (n n, heads)
-        let biases = biases.t()?.contiguous()?.reshape((self.heads, n, n))?;
-        Ok(Some(biases))
+        let biases = biases.t()?.contiguous()?;
+        biases.reshape((self.heads, n, n)).map(Some)
     }
 }
 

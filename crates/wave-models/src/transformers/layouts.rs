@@ -194,9 +194,8 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Checked<InTimm> {
     }
     let about = config.get("vision_config").unwrap_or(config);
     let args = arguments(kind, about, weights)?;
-    let classifies = ["classifier.weight", "cls_classifier.weight"]
-        .iter()
-        .any(|name| weights.contains_key(*name));
+    let mut classifiers = ["classifier.weight", "cls_classifier.weight"].into_iter();
+    let classifies = classifiers.any(|name| weights.contains_key(name));
     // A plain vision transformer is trainable, and errors about it use transformers' keys.
     if ["vit", "deit", "vit_msn"].contains(&kind) && classifies && args["act_layer"] == "gelu" {
         return Ok(InTimm {

@@ -338,8 +338,7 @@ fn of_tower(module: &str, shape: &TransformerShape, places: usize, last: &str) -
             ("mlp.fc1", vec![h, d]),
             ("mlp.fc2", vec![d, h]),
         ] {
-            let name = format!("{module}.encoder.layers.{l}.{part}");
-            all.extend(affine(&name, dims));
+            all.extend(affine(&format!("{module}.encoder.layers.{l}.{part}"), dims));
         }
     }
     all

@@ -189,23 +189,18 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Fault> {
     let below = |folder: &str| format!("{root}{folder}/");
     let is_in = |folder: &&&str| images.iter().any(|image| image.starts_with(&below(folder)));
     let test = FOLDERS[1..].iter().find(is_in);
-    let read: Vec<String> = [Some(&"train"), test]
-        .into_iter()
-        .flatten()
-        .map(|f| below(f))
-        .collect();
+    let read = [Some(&"train"), test].into_iter().flatten();
+    let read: Vec<String> = read.map(|f| below(f)).collect();
     let lists = ending(files, &["txt", "csv", "jsonl"]);
     let labels = test.and_then(|test| wave_data::label_files(Path::new(&below(test))));
     let mut labels = labels.unwrap_or_default();
     for home in read.iter().chain([&root]) {
         labels.extend(wave_data::METADATA.map(|file| PathBuf::from(format!("{home}{file}"))));
     }
-    let wanted = images
-        .iter()
-        .filter(|image| read.iter().any(|dir| image.starts_with(dir)));
-    let lists = lists
-        .iter()
-        .filter(|list| labels.iter().any(|name| name == Path::new(list)));
+    let is_read = |image: &&&str| read.iter().any(|dir| image.starts_with(dir));
+    let is_label = |list: &&&str| labels.iter().any(|name| name == Path::new(list));
+    let wanted = images.iter().filter(is_read);
+    let lists = lists.iter().filter(is_label);
     Ok(Chosen {
         files: wanted.chain(lists).map(|file| (*file).to_owned()).collect(),
         spec: root.trim_end_matches('/').to_owned(),

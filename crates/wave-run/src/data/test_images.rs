@@ -52,23 +52,21 @@ impl TestImages {
             ));
             dataset.test = dataset.train.clone();
         }
-        let (_, (source, indices)) = parts(plan, &dataset, None)?;
-        if dataset.class_names.is_empty() {
-            return Err(unlabelled(&dataset.name));
+        let (name, names) = (&dataset.name, &dataset.class_names);
+        let (_, images) = parts(plan, &dataset, None)?;
+        let n = images.1.len();
+        if names.is_empty() {
+            return Err(unlabelled(name));
         }
-        if indices.is_empty() {
+        if n == 0 {
             return Err(request(format!(
-                "{} has no test images, only {} training images: give --hold-out N to test on N \
-                 of these, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
-                dataset.name,
+                "{name} has no test images, only {} training images: give --hold-out N to test on \
+                 N of these, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
                 dataset.train.len()
             )));
         }
-        tell_size(&*source, transform);
-        let (name, n) = (&dataset.name, indices.len());
+        tell_size(&*images.0, transform);
         detail(|| format!("{name}: {n} test images; {transform:?}"));
-        let images = (source, indices);
-        let names = &dataset.class_names;
         Ok(TestImages::new(name, images, names, transform, context))
     }
 

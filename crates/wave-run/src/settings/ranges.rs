@@ -60,11 +60,10 @@ fn number(key: &str, value: &Value) -> Result<()> {
         _ => return Ok(()),
     };
     match ranges().iter().find(|(name, _)| *name == key) {
-        Some((_, range)) if !range.contains(&v) => Err(request(format!(
-            "{key} = {v}; expected {} to {}",
-            range.start(),
-            range.end()
-        ))),
+        Some((_, range)) if !range.contains(&v) => {
+            let (least, most) = (range.start(), range.end());
+            Err(request(format!("{key} = {v}; expected {least} to {most}")))
+        }
         None if !v.is_finite() => Err(request(format!("{key} = {v}; expected a finite number"))),
         _ => Ok(()),
     }

@@ -96,11 +96,9 @@ impl TrainingPlan {
         let given = &training.optimisation;
         let own = OptimisationValues::from(given.clone());
         let transformer = OfTransformersValues::from(training.transformer.clone());
-        for (key, is_given) in [
-            ("warmup_epochs", given.warmup_epochs.is_some()),
-            ("min_lr_ratio", given.min_lr_ratio.is_some()),
-        ] {
-            if own.lr_schedule == LrSchedule::Triangular && is_given {
+        if own.lr_schedule == LrSchedule::Triangular {
+            let warmup = given.warmup_epochs.map(|_| "warmup_epochs");
+            if let Some(key) = warmup.or(given.min_lr_ratio.map(|_| "min_lr_ratio")) {
                 return Err(means_nothing(key, "lr_schedule triangular"));
             }
         }
@@ -222,12 +220,8 @@ impl Resolved {
             1 => String::new(),
             parts => format!(" in {parts} micro-batches each"),
         };
-        format!(
-            "{} steps with batch = {}{of} ({:.1} epochs)\n",
-            self.steps,
-            data.batches().batch_size(),
-            self.epochs(data)
-        )
+        let (steps, batch, epochs) = (self.steps, data.batches().batch_size(), self.epochs(data));
+        format!("{steps} steps with batch = {batch}{of} ({epochs:.1} epochs)\n")
     }
 }
 

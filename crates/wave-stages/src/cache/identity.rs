@@ -24,12 +24,8 @@ const SHOWN: usize = 5;
 
 pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
     let (own, input) = (&ancestor.transform, &data.transform);
-    let mut steps = format!(
-        "{} x {s} x {s}, crop_pct {}",
-        input.channels,
-        input.crop_pct,
-        s = input.image_size,
-    );
+    let (channels, side, crop) = (input.channels, input.image_size, input.crop_pct);
+    let mut steps = format!("{channels} x {side} x {side}, crop_pct {crop}");
     let odd = [
         unusual(&input.interpolation),
         unusual(&input.crop_mode),

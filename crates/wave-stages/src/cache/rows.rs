@@ -231,15 +231,14 @@ impl View {
         let (b, n) = (places.len(), self.format.width);
         let places = Tensor::from_vec(places, b, &Device::Cpu)?;
         let table = &self.rows.table;
-        let log_p = table["log_p"].index_select(&places, 0)?;
-        let log_p = log_p.to_dtype(DType::F32)?; // (b, k)
+        let placed = |t: &Tensor| t.index_select(&places, 0)?.to_dtype(DType::F32);
+        let log_p = placed(&table["log_p"])?; // (b, k)
         let (Some(classes), Some(rest)) = (table.get("classes"), table.get("rest")) else {
             return Ok(log_p);
         };
         let (k, w) = (self.format.columns(), self.format.class_bytes());
         let spread = ((n - k) as f32).ln();
-        let rest = rest.index_select(&places, 0)?.to_dtype(DType::F32)?;
-        let rest = rest.to_vec1::<f32>()?;
+        let rest = placed(rest)?.to_vec1::<f32>()?;
         let log_p = log_p.flatten_all()?.to_vec1::<f32>()?;
         let classes = classes.index_select(&places, 0)?.flatten_all()?;
         let classes = classes.to_vec1::<u8>()?;

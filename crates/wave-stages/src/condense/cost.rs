@@ -2,10 +2,11 @@
 
 use super::{CondensePlan, start};
 use crate::ancestor::Ancestor;
-use crate::timing::{WARM_UP, descend, random, variables};
+use crate::timing::{WARM_UP, descend, random};
 use anyhow::Result;
 use candle_core::Tensor;
 use wave_learngene::{Learngene, Part, Reach};
+use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_ops::Mode;
 use wave_run::forecast::Memory;
@@ -47,9 +48,8 @@ impl CondensePlan {
     }
 
     pub(super) fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
-        let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.auxiliary);
-        let memory = Memory::of_composed(&costliest, mode, values);
+        let memory = Memory::of_composed(&costliest, mode, self.values_in_training());
         match self.taught_by(ancestor) {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,
@@ -60,12 +60,10 @@ impl CondensePlan {
     /// every anchor.
     pub(super) fn values_in_training(&self) -> usize {
         let transferred: usize = self.ledger().iter().map(|(_, n)| n).sum();
-        let (_, width) = self.sizes.largest();
+        let (a, (_, width)) = (&self.auxiliary, self.sizes.largest());
         match self.train {
             Trained::Factors => transferred,
-            Trained::Weights => {
-                transferred + composed(&self.auxiliary.with_size(self.auxiliary.depth, width))
-            }
+            Trained::Weights => transferred + composed(&a.with_size(a.depth, width)),
         }
     }
 
@@ -104,16 +102,15 @@ pub(crate) fn step_seconds(
     };
     let plan = CondensePlan::new(&settings)?.on(shape.channels, shape.classes);
     let gene = start(&plan, 0)?;
-    let variables = variables(gene.tensors(), images.device())?;
-    let live = gene.with_tensors(&train::tracked(&variables));
-    let teacher = random(&[targets.dim(0)?, shape.classes], images.device())?;
-    let step = || -> candle_core::Result<Tensor> {
-        let weights = live.stacked_weights(shape)?;
+    let device = images.device();
+    let teacher = random(&[targets.dim(0)?, shape.classes], device)?;
+    let loss = |weights: &Weights| {
+        let weights = gene.with_tensors(weights).stacked_weights(shape)?;
         let logits = vit::logits_in(how, shape, &weights, images, None)?;
         plan.objective
             .loss(&logits, Some(&teacher), || Ok(targets.clone()))
     };
-    descend(images.device(), &variables, WARM_UP, steps, step)
+    descend(gene.tensors(), device, (WARM_UP, steps), loss)
 }
 
 #[cfg(test)]

@@ -41,18 +41,17 @@ pub fn describe(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
-    in_words(&filled(settings, ancestor, context)?, context)
+    let (_, _, text) = filled(settings, ancestor, context)?;
+    Ok(text)
 }
 
-/// Completed settings, the ancestor if it is available, and the plan in words if the settings gave minutes.
-type Filled = (Condense, Option<Arc<Ancestor>>, Option<String>);
-
-/// Completes the settings with an ancestor and, if they give minutes, with a plan.
+/// The settings, completed with an ancestor and, if they give minutes, with a plan; the ancestor, if it is available;
+/// the text of [`describe`].
 fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
-) -> Result<Filled> {
+) -> Result<(Condense, Option<Arc<Ancestor>>, String)> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
@@ -61,18 +60,11 @@ fn filled(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
-    if settings.minutes.is_none() || settings.levels.is_some() {
-        return Ok((settings, ancestor, None));
+    if settings.minutes.is_some() && settings.levels.is_none() {
+        let (settings, text) = planner::plan(&settings, ancestor.as_deref(), context)?;
+        return Ok((settings, ancestor, text));
     }
-    let (settings, text) = planner::plan(&settings, ancestor.as_deref(), context)?;
-    Ok((settings, ancestor, Some(text)))
-}
-
-fn in_words((settings, ancestor, text): &Filled, context: &Context) -> Result<String> {
-    if let Some(text) = text {
-        return Ok(text.clone());
-    }
-    let (_, plans) = checked(settings, context)?;
+    let (_, plans) = checked(&settings, context)?;
     let levels = plans.len();
     let of_level = |(at, plan): (usize, CondensePlan)| {
         let text = describe_level(plan, ancestor.as_deref(), context)?;
@@ -81,7 +73,9 @@ fn in_words((settings, ancestor, text): &Filled, context: &Context) -> Result<St
             _ => format!("level {at} of levels:\n{text}"),
         })
     };
-    plans.into_iter().enumerate().map(of_level).collect()
+    let texts = plans.into_iter().enumerate().map(of_level);
+    let text = texts.collect::<Result<String>>()?;
+    Ok((settings, ancestor, text))
 }
 
 /// The text of [`describe`], and untrained templates, as at the start of a condensation, so that later stages can be
@@ -91,9 +85,7 @@ pub fn untrained(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<(String, TemplateDir)> {
-    let filled = filled(settings, ancestor, context)?;
-    let text = in_words(&filled, context)?;
-    let (settings, ancestor, _) = filled;
+    let (settings, ancestor, text) = filled(settings, ancestor, context)?;
     let ancestor = ancestor.as_deref();
     let (_, mut plans) = checked(&settings, context)?;
     let last = plans.remove(plans.len() - 1);
@@ -142,18 +134,17 @@ fn describe_level(
     let (plan, data) = opened(plan, ancestor, context)?;
     let output = plan.output(ancestor);
     let mode = plan.training.mode(context)?;
-    let (name, images, batch, per_epoch) = match &data {
+    let batch = plan.data.batch;
+    let (name, images, per_epoch) = match &data {
         Some(data) => {
             plan.training.resolve(data)?; // only as a check
-            let images = data.train_indices.len();
             let per_epoch = data.loader.steps_per_epoch();
-            (&*data.spec, images, data.plan.batch, per_epoch)
+            (&*data.spec, data.train_indices.len(), per_epoch)
         }
         None => {
             let images = plan.data.train_limit.map_or(IMAGENET, |n| n.min(IMAGENET));
-            let batch = plan.data.batch;
             let per_epoch = (images / batch.max(1)).max(1);
-            ("not given; assuming ImageNet", images, batch, per_epoch)
+            ("not given; assuming ImageNet", images, per_epoch)
         }
     };
     let parts = plan.training.accumulate;
@@ -175,15 +166,12 @@ fn describe_level(
         AncestorOutput::Scores => "classes",
         AncestorOutput::Features => "ancestor features",
     };
+    let (anchors, width, heads, patch) = (a.depth, a.width, a.heads, a.patch);
+    let (side, models) = (a.image_size, planner::sizes_in_words(&plan.sizes));
     let mut text = format!(
-        "data: {name}\n{images} images, {classes} {outputs}\nauxiliary: {} anchors, width {}, {} \
-         heads, {side} x {side} pixels, patch size {}\nmodels: {}\ntemplates of {t} x {t}:",
-        a.depth,
-        a.width,
-        a.heads,
-        a.patch,
-        planner::sizes_in_words(&plan.sizes),
-        side = a.image_size,
+        "data: {name}\n{images} images, {classes} {outputs}\nauxiliary: {anchors} anchors, width \
+         {width}, {heads} heads, {side} x {side} pixels, patch size {patch}\nmodels: {models}\n\
+         templates of {t} x {t}:"
     );
     for (set, n) in counts {
         text += &format!(" {n} {set}");
@@ -200,23 +188,20 @@ fn describe_level(
     for (name, n) in ledger.iter().chain(&sums) {
         text += &format!("{name:12} {n:>12}\n");
     }
-    match (ancestor, &plan.given.ancestor) {
-        (Some(ancestor), _) => text += &format!("ancestor: {}\n", ancestor.describe()),
-        (None, Some(name)) => {
-            text += &format!("ancestor: {name}, not yet downloaded; time unknown\n");
-        }
-        (None, None) => text += "ancestor: none, labels only\n",
-    }
-    text += &format!("{steps} steps of {batch} images ({epochs:.1} epochs)\n");
+    let known = match (ancestor, &plan.given.ancestor) {
+        (Some(ancestor), _) => ancestor.describe(),
+        (None, Some(name)) => format!("{name}, not yet downloaded; time unknown"),
+        (None, None) => "none, labels only".to_owned(),
+    };
+    text += &format!("ancestor: {known}\n{steps} steps of {batch} images ({epochs:.1} epochs)\n");
     text += &step.words();
     text += &checkpoint(plan.values_in_training(), plan.training.ema.is_some());
     if let Some(room) = cache::bytes_per_image(&plan.given.outputs, output, classes)? {
-        text += &format!(
-            "the cache takes {room} bytes per image and view, {} per view\n",
-            bytes((room * images) as f64)
-        );
+        let view = bytes((room * images) as f64);
+        text += &format!("the cache takes {room} bytes per image and view, {view} per view\n");
     }
-    let few = largest.with_size(TIMED_LAYERS.min(largest.depth), largest.width);
+    let (depth, width) = (TIMED_LAYERS.min(largest.depth), largest.width);
+    let few = largest.with_size(depth, width);
     if !step.can_time(TIMED) {
         return Ok(text);
     }
@@ -226,27 +211,18 @@ fn describe_level(
     let (input, targets) = examples(input, classes, TIMED, device)?;
     let seconds = step_seconds(&few, &input, &targets, mode, 1)?[0];
     let rate = 6.0 * few.multiply_adds() as f64 * TIMED as f64 / seconds;
-    text += &format!(
-        "{:.0} GFLOP/s here, measured at {} x {}",
-        rate / 1e9,
-        few.depth,
-        few.width
-    );
-    let shown = match (plan.taught_by(ancestor), &data) {
-        (Some(ancestor), Some(data)) => {
-            let shown = ancestor.shown(data, steps, output);
-            let seconds = ancestor.seconds(output)?;
-            text += &format!(
-                "; the ancestor processes {shown} images at {:.1} per second",
-                1.0 / seconds
-            );
-            seconds * shown as f64
-        }
-        _ => 0.0,
-    };
-    let time = duration(operations / rate + shown);
-    text += &format!("; {time} at these rates, without data loading\n");
-    Ok(text)
+    let gflops = rate / 1e9;
+    text += &format!("{gflops:.0} GFLOP/s here, measured at {depth} x {width}");
+    let mut time = operations / rate;
+    if let (Some(ancestor), Some(data)) = (plan.taught_by(ancestor), &data) {
+        let shown = ancestor.shown(data, steps, output);
+        let seconds = ancestor.seconds(output)?;
+        let rate = 1.0 / seconds;
+        text += &format!("; the ancestor processes {shown} images at {rate:.1} per second");
+        time += seconds * shown as f64;
+    }
+    let time = duration(time);
+    Ok(text + &format!("; {time} at these rates, without data loading\n"))
 }
 
 /// The recipe of a condensation whose settings give minutes, with all planned settings.
@@ -310,10 +286,9 @@ pub(super) fn description(
 /// The card of templates with this configuration.
 pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
     let (accuracies, provenance) = (&config.accuracies, &config.provenance);
-    let a = &gene.auxiliary;
+    let head = gene.auxiliary.head_width();
     let mut body = format!(
-        "Weight templates for vision transformers of any depth and of any width that is a multiple of {}. {PAPER}",
-        a.head_width(),
+        "Weight templates for vision transformers of any depth and of any width that is a multiple of {head}. {PAPER}"
     );
     body += &templates::card_accuracies(gene, accuracies, EXPANDED);
     body += "\n| values in the file | |\n|---|---|\n";
@@ -326,9 +301,7 @@ pub(super) fn card(gene: &Learngene, config: &TemplateConfig) -> String {
         _ => String::new(),
     };
     body += &format!("\n## Made by\n\n```sh\nwave condense{recipe}\n```\n");
-    let title = format!(
-        "Weight templates, {}",
-        provenance["data"].as_str().unwrap_or("wave")
-    );
+    let data = provenance["data"].as_str().unwrap_or("wave");
+    let title = format!("Weight templates, {data}");
     templates::card(gene, accuracies, provenance, &title, &body)
 }

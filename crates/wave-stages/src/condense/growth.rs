@@ -29,10 +29,8 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
             table.remove("templates"); // the first level's
         }
         merge(&mut table, changes);
-        if let Some(key) = ["mean", "std"]
-            .into_iter()
-            .find(|key| changes.contains_key(*key))
-        {
+        let mut shared = ["mean", "std"].into_iter();
+        if let Some(key) = shared.find(|key| changes.contains_key(*key)) {
             return Err(request(format!(
                 "level {at} of levels sets {key}, but models of all levels share one; set it beside levels"
             )));
@@ -143,20 +141,18 @@ impl CondensePlan {
         if own != *auxiliary {
             // The depth of an auxiliary is the number of its anchors.
             let words = |shape| shape_in_words(shape).replacen(" layers", " anchors", 1);
+            let (old, new) = (words(auxiliary), words(&own));
             return Err(request(format!(
-                "grow: the templates were condensed with {}, but the auxiliary has {}; remove the \
-                 auxiliary's keys",
-                words(auxiliary),
-                words(&own)
+                "grow: the templates were condensed with {old}, but the auxiliary has {new}; remove \
+                 the auxiliary's keys"
             )));
         }
         let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
         if same(&self.templates) != same(smaller) {
+            let (t, order) = (smaller.template_size, smaller.kronecker.name());
             return Err(request(format!(
-                "grow: the templates are {t} x {t}, in {} order; remove template_size, kronecker \
-                 and share_mlp",
-                smaller.kronecker.name(),
-                t = smaller.template_size
+                "grow: the templates are {t} x {t}, in {order} order; remove template_size, \
+                 kronecker and share_mlp"
             )));
         }
         let (depth, width) = self.sizes.largest();

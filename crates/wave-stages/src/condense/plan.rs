@@ -198,15 +198,12 @@ impl CondensePlan {
 /// The values that the optimiser updates: composed weights, or factors if a setting rules out composed weights.
 /// `sizes` are within those of `auxiliary`.
 fn trained(settings: &CondenseValues, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
-    let mut ratios = sizes.variants.mlp_ratios.iter();
-    let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
+    let (mut ratios, most) = (sizes.variants.mlp_ratios.iter(), auxiliary.mlp_ratio);
+    let ratio = ratios.find(|ratio| **ratio > most);
     let interleaved = settings.kronecker == "interleave";
     let wrong = match (settings.scaler_lr_ratio, ratio, interleaved) {
         (Some(_), ..) => "scaler_lr_ratio applies to trained scalers".to_owned(),
-        (_, Some(ratio), _) => format!(
-            "mlp_ratios: {ratio} is more than the auxiliary's {}",
-            auxiliary.mlp_ratio
-        ),
+        (_, Some(ratio), _) => format!("mlp_ratios: {ratio} is more than the auxiliary's {most}"),
         (.., true) => {
             "kronecker = interleave: a smaller model's weights are not a part of a larger model's"
                 .into()
@@ -290,11 +287,8 @@ fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRu
 fn template_plan(settings: &CondenseValues, reference: usize) -> Result<Plan> {
     let t = settings.template_size.unwrap_or(reference);
     let order = &settings.kronecker;
-    let kronecker = Kronecker::from_name(order).ok_or_else(|| {
-        request(format!(
-            "unknown Kronecker order {order:?}; expected tile or interleave"
-        ))
-    })?;
+    let wrong = || format!("unknown Kronecker order {order:?}; expected tile or interleave");
+    let kronecker = Kronecker::from_name(order).ok_or_else(|| request(wrong()))?;
     let default = Plan::default_budget(reference, t);
     let counts = match settings.templates.as_deref() {
         None => Part::ALL.map(|part| default.n_templates(part)),

@@ -112,6 +112,7 @@ pub(super) fn plan(
 /// Refuses sizes that a plan would replace.
 fn check(given: &Condense) -> Result<()> {
     let sizes = [
+        ("levels", given.levels.is_some()),
         ("depths", given.depths.is_some()),
         ("widths", given.widths.is_some()),
         ("auxiliary.depth", given.auxiliary.depth.is_some()),
@@ -133,13 +134,11 @@ fn data_settings(
     ancestor: Option<&Ancestor>,
     context: &Context,
 ) -> Result<()> {
-    let spec = settings.training.images.data.as_deref();
-    let dataset = data::open(spec, context)?;
+    let dataset = data::open(settings.training.images.data.as_deref(), context)?;
     let classes = dataset.class_names.len();
     match ancestor {
         Some(ancestor) => {
-            let output = settings.ancestor_output;
-            let output = output.unwrap_or_else(|| ancestor.usual_output());
+            let output = settings.ancestor_output.unwrap_or(ancestor.usual_output());
             if classes == 0 || ancestor.has_other_classes(output, classes) {
                 settings.ce_weight.get_or_insert(0.0);
             }
@@ -154,9 +153,8 @@ fn data_settings(
         }
     }
     let images = dataset.train.len();
-    let native = data::image_side(&dataset);
     let taught = ancestor.map(|a| a.transform.image_size);
-    let side = native.into_iter().chain(taught).min();
+    let side = data::image_side(&dataset).into_iter().chain(taught).min();
     let side = side.unwrap_or(data::DEFAULT_SIDE);
     if let Some(Network::Vit(shape)) = ancestor.map(|a| &a.network)
         && shape.image_size == side
@@ -215,10 +213,8 @@ fn own_start(settings: &mut Condense, shape: &VitShape) -> Result<()> {
     let auxiliary = to_table(&Auxiliary::from(shape))?;
     let mut merged = auxiliary.clone();
     merge(&mut merged, &to_table(&settings.auxiliary)?);
-    let other_start = settings
-        .template_start
-        .is_some_and(|start| start != TemplateStart::Ancestor);
-    if merged == auxiliary && !other_start && sizes.least.1 <= own.1 {
+    let start = settings.template_start.unwrap_or(TemplateStart::Ancestor);
+    if merged == auxiliary && start == TemplateStart::Ancestor && sizes.least.1 <= own.1 {
         settings.auxiliary = Auxiliary::from(shape);
         settings.sizes = Some(sizes);
         settings.template_start = Some(TemplateStart::Ancestor);
@@ -262,16 +258,14 @@ impl Frame {
             true => HEAD_WIDTHS.1,
             false => HEAD_WIDTHS.0,
         };
-        let divides =
-            |head: &&usize| least.1.is_multiple_of(**head) && most.1.is_multiple_of(**head);
+        let ends = [least.1, most.1];
+        let divides = |head: &&usize| ends.iter().all(|width| width.is_multiple_of(**head));
         let fits = usual.iter().find(divides).unwrap_or(&usual[0]);
         let head = *auxiliary.head_width.get_or_insert(*fits);
-        for width in [least.1, most.1] {
-            if !width.is_multiple_of(head) {
-                return Err(request(format!(
-                    "sizes = {sizes}: the width {width} is not a multiple of the head width {head}"
-                )));
-            }
+        if let Some(width) = ends.iter().find(|width| !width.is_multiple_of(head)) {
+            return Err(request(format!(
+                "sizes = {sizes}: the width {width} is not a multiple of the head width {head}"
+            )));
         }
         (auxiliary.depth, auxiliary.width) = (Some(most.0), Some(most.1));
         auxiliary.class_token.get_or_insert(true);
@@ -346,13 +340,11 @@ impl Frame {
         let own_start = starts_from_ancestor(settings);
         let in_all = self.in_all(time, rates);
         if in_all < LEAST_EPOCHS {
+            let (minutes, (depth, width)) = (time.training / 60.0, least);
+            let epoch = progress::duration(time.training / in_all);
             return Err(request(format!(
-                "{:.1} minutes are too short for an epoch of {} x {}, which takes {}; give more \
-                 --minutes, fewer images (--train-limit) or smaller --sizes",
-                time.training / 60.0,
-                least.0,
-                least.1,
-                progress::duration(time.training / in_all)
+                "{minutes:.1} minutes are too short for an epoch of {depth} x {width}, which takes \
+                 {epoch}; give more --minutes, fewer images (--train-limit) or smaller --sizes"
             )));
         }
         let narrow = &self.widths[..self.widths.len().min(2)];
@@ -485,8 +477,7 @@ impl Time {
 
 /// Writes the levels as tables of changed settings.
 fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
-    let integers =
-        |all: &[usize]| Value::Array(all.iter().map(|n| Value::Integer(*n as i64)).collect());
+    let integers = |all: &[usize]| Value::from(all.iter().map(|n| *n as i64).collect::<Vec<_>>());
     // Training settings that are given hold for all levels.
     let given = &settings.training.optimisation;
     let is_given = |key: &str| match key {
@@ -496,23 +487,19 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     };
     let table = |level: &LevelPlan| -> Table {
         let sizes = &level.sizes;
+        let templates = frame.templates(settings, sizes.largest());
         let epochs = (level.epochs * 100.0).round() / 100.0;
         let changes = [
             ("depths", integers(&[sizes.depths.0, sizes.depths.1])),
             ("widths", integers(&sizes.widths)),
-            (
-                "templates",
-                integers(&frame.templates(settings, sizes.largest())),
-            ),
+            ("templates", integers(&templates)),
             ("epochs", Value::Float(epochs.max(0.01))),
             ("lr", Value::Float((level.lr * 1e5).round() / 1e5)),
             ("growth", Value::Float(sizes.growth)),
             ("growth_power", Value::Float(sizes.growth_power)),
         ];
         let changes = changes.into_iter().filter(|(key, _)| !is_given(key));
-        changes
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect()
+        changes.map(|(key, value)| (key.into(), value)).collect()
     };
     let tables: Vec<Table> = levels.iter().map(table).collect();
     let (depth, width) = words::last_size(levels);

@@ -56,11 +56,10 @@ pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<
         norm_eps: vit::LAYER_NORM_EPS,
         ..shape.clone()
     };
-    let own = headless(&plan.auxiliary);
     let found = match ancestor {
         None => "there is none".to_owned(),
         Some(ancestor) => match &ancestor.network {
-            Network::Vit(shape) if headless(shape) == own => return Ok(()),
+            Network::Vit(shape) if headless(shape) == headless(&plan.auxiliary) => return Ok(()),
             Network::Vit(shape) => format!("it has {}", shape_in_words(shape)),
             _ => format!("it is {}", ancestor.describe()),
         },

@@ -62,11 +62,9 @@ impl Trainable for Distillation<'_> {
             v.rate = None;
         }
         for (part, t) in gene.composed(reach)? {
-            let v = train::variable(part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
-            variables.push(Variable {
-                name: format!("{PREFIX}{part}"),
-                ..v
-            });
+            let mut v = train::variable(part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
+            v.name = format!("{PREFIX}{part}");
+            variables.push(v);
         }
         Ok(variables)
     }
@@ -112,10 +110,8 @@ impl Trainable for Distillation<'_> {
     fn scores_at(&self, values: &Weights, step: u64) -> Result<Vec<(String, Scores)>> {
         let gene = self.gene.with_tensors(values);
         let sizes = &self.plan.sizes;
-        let mut tested = vec![
-            (sizes.depths.0, sizes.widths[0]),
-            sizes.largest_at(step, self.resolved.steps),
-        ];
+        let largest = sizes.largest_at(step, self.resolved.steps);
+        let mut tested = vec![(sizes.depths.0, sizes.widths[0]), largest];
         tested.dedup();
         let of_size = |(depth, width): (usize, usize)| {
             let shape = gene.auxiliary.with_size(depth, width);

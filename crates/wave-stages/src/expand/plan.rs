@@ -184,9 +184,7 @@ impl Prepared {
         let network = Network::Vit(shape.clone());
         let layout = Layout::of(&plan.given.output, &network)?;
         forecast::check_network(&network)?;
-        let used = plan.used(gene, &shape)?;
-        let scalers = used.plan.scaler_count(&shape);
-        let memory = |mode| Memory::of_composed(&shape, mode, scalers);
+        let scalers = plan.used(gene, &shape)?.plan.scaler_count(&shape);
         let data = plan.open_data(templates.transform_of(&shape), context)?;
         let mut fitting = None;
         if let Some(data) = &data {
@@ -204,7 +202,8 @@ impl Prepared {
                  finetune --new-head true",
             )?;
             let resolved = plan.training.resolve(data)?;
-            let step = Step::new(memory(resolved.mode), data, &resolved)?;
+            let memory = Memory::of_composed(&shape, resolved.mode, scalers);
+            let step = Step::new(memory, data, &resolved)?;
             fitting = Some((resolved, step));
         }
         Ok(Prepared {
@@ -216,13 +215,6 @@ impl Prepared {
             data,
             fitting,
         })
-    }
-
-    pub(super) fn sizes(&self) -> String {
-        match self.candidates.is_empty() {
-            true => String::new(),
-            false => budget::table(&self.candidates),
-        }
     }
 
     /// The accuracy that the templates record for this model without data, and its source, if known.
@@ -243,8 +235,8 @@ impl Prepared {
     fn describe(&self) -> String {
         let shape = &self.shape;
         let parameters = shape.parameter_count();
-        let words = shape_in_words(shape);
-        let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
+        let (sizes, words) = (budget::table(&self.candidates), shape_in_words(shape));
+        let mut text = format!("{sizes}{words}\n{parameters} parameters\n");
         if let Some((top1, from)) = self.expected() {
             text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
         }

@@ -35,13 +35,11 @@ pub(super) fn insert(
     let full = |dims: &[usize], value: f64| Tensor::full(value as f32, dims, &Device::Cpu);
     if let Some(first) = layer_scale {
         for (gamma, _) in BRANCHES {
-            let all = full(&[shape.depth, shape.width], first)?;
-            weights.insert(gamma.to_owned(), all);
+            weights.insert(gamma.to_owned(), full(&[shape.depth, shape.width], first)?);
         }
     }
     if let Some(first) = mlp_scalar {
-        let all = full(&[shape.depth, 1, 1], first)?;
-        weights.insert(SCALAR.0.to_owned(), all);
+        weights.insert(SCALAR.0.to_owned(), full(&[shape.depth, 1, 1], first)?);
     }
     Ok(())
 }

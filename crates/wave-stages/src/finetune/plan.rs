@@ -23,7 +23,7 @@ use wave_run::forecast::{self, Memory, Step};
 use wave_run::progress;
 use wave_run::recipe::to_table;
 use wave_run::settings::{self, Finetune, FinetuneValues};
-use wave_run::train::{self, Resolved, TrainingPlan};
+use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images in a timed step.
 const TIMED: usize = 2;
@@ -119,27 +119,23 @@ impl FinetunePlan {
                 network.family()
             )));
         };
+        let (depth, width, head) = (whole.depth, whole.width, whole.head_width());
         let depths = match depths {
-            None => (whole.depth, whole.depth),
-            Some(&[least, most]) if (1..=most).contains(&least) && most <= whole.depth => {
-                (least, most)
-            }
+            None => (depth, depth),
+            Some(&[least, most]) if (1..=most).contains(&least) && most <= depth => (least, most),
             Some(other) => {
                 return Err(request(format!(
-                    "depths = {other:?}; give a minimum and a maximum, out of {} layers",
-                    whole.depth
+                    "depths = {other:?}; give a minimum and a maximum, out of {depth} layers"
                 )));
             }
         };
-        let widths = widths.clone().unwrap_or(vec![whole.width]);
-        let head = whole.head_width();
-        let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
+        let widths = widths.clone().unwrap_or(vec![width]);
+        let fits = |w: &usize| *w > 0 && *w <= width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
             None => elastic::sizes(&self.given.elastic, depths, widths, 0.0).map(Some),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong}, expected a multiple of the head width {head}, up to the model's \
-                 width {}",
-                whole.width
+                 width {width}"
             ))),
         }
     }
@@ -255,12 +251,10 @@ impl Prepared {
     /// Model, data, duration, memory, and time measured in a few steps.
     pub fn describe(&self) -> Result<String> {
         let (model, data, resolved) = (&self.model, &self.data, &self.resolved);
-        let (depth, width) = model.network.size();
+        let (family, (depth, width)) = (model.network.family(), model.network.size());
         let parameters = model.parameters();
-        let mut text = format!(
-            "model: {}, {depth} layers, width {width}, {parameters} parameters\n",
-            model.network.family()
-        );
+        let mut text =
+            format!("model: {family}, {depth} layers, width {width}, {parameters} parameters\n");
         text += &data.describe();
         text += &resolved.describe(data);
         if let Some(ancestor) = &self.ancestor {
@@ -274,27 +268,23 @@ impl Prepared {
         let device = data.tests.context.device();
         let (input, classes) = (model.network.input(), model.network.classes());
         let (input, targets) = timing::examples(input, classes, TIMED, device)?;
-        let variables = timing::variables(self.start.clone(), device)?;
-        let weights = train::tracked(&variables);
-        let seconds = timing::descend(device, &variables, 1, 1, || {
-            let weights = beside::folded(&weights)?;
+        let seconds = timing::descend(self.start.clone(), device, (1, 1), |weights| {
+            let weights = beside::folded(weights)?;
             let (logits, _) = logits(&model.network, resolved.mode, &weights, &input, None)?;
             wave_ops::soft_cross_entropy(&logits, &targets)
         })?;
         let seconds = seconds[0] / TIMED as f64 * self.plan.share(&model.network)?;
         let images = resolved.steps as f64 * data.plan.batch as f64;
         let mut total = seconds * images;
-        text += &format!(
-            "{:.1} images per second here, measured on {TIMED}",
-            1.0 / seconds
-        );
+        let rate = 1.0 / seconds;
+        text += &format!("{rate:.1} images per second here, measured on {TIMED}");
         if let Some(ancestor) = &self.ancestor {
             let seconds = ancestor.seconds(AncestorOutput::Scores)?;
             total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
             text += &format!(", the ancestor {:.1}", 1.0 / seconds);
         }
-        text += &format!("; at that rate about {}\n", progress::duration(total));
-        Ok(text)
+        let total = progress::duration(total);
+        Ok(text + &format!("; at that rate about {total}\n"))
     }
 }
 
@@ -327,11 +317,10 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         Network::ConvNext(shape) => shape.head(),
         _ => "head",
     };
-    model.weights.extend(zero_head(head, classes, width)?);
+    let zero = |head: &str| zero_head(head, classes, width);
+    model.weights.extend(zero(head)?);
     if matches!(&model.network, Network::Vit(shape) if shape.distilled) {
-        model
-            .weights
-            .extend(zero_head("head_dist", classes, width)?);
+        model.weights.extend(zero("head_dist")?);
     }
     match &mut model.network {
         Network::Vit(shape) => shape.classes = classes,

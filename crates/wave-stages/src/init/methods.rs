@@ -17,7 +17,7 @@ use wave_run::settings::{Init, InitValues, PositionKind, Scaled};
 /// # Errors
 /// If a setting has an unknown value, or mimetic attention is requested where the method cannot use it.
 pub fn choices(method: &str, settings: &Init) -> Result<Choices> {
-    let mut choices = Choices {
+    let choices = Choices {
         positions: settings.positions.map(|kind| match kind {
             PositionKind::Learned => Positions::Learned,
             PositionKind::Sinusoidal => Positions::Sinusoidal,
@@ -30,18 +30,16 @@ pub fn choices(method: &str, settings: &Init) -> Result<Choices> {
         scaled_skip: settings.scaled == Some(Scaled::Skip),
         blocks: settings.blocks,
         similarity: settings.similarity.clone().unwrap_or_default(),
-        ..Choices::default()
+        attention: parsed(&settings.mimetic)?,
+        zero: parsed(&settings.zero)?,
+        layers: parsed(&settings.layers)?,
+        rest: parsed(&settings.rest)?,
     };
-    set(&mut choices.attention, &settings.mimetic)?;
-    set(&mut choices.zero, &settings.zero)?;
-    set(&mut choices.layers, &settings.layers)?;
-    set(&mut choices.rest, &settings.rest)?;
     if let ("mimetic" | "layerscale", Some(rest)) = (method, &settings.rest) {
         by_name("base", rest, &[("timm", ()), ("xavier", ())])?;
     }
     for (name, mix) in [("qk", choices.qk), ("vp", choices.vp)] {
-        let mixes = mix.is_some_and(|mix| mix != (0.0, 0.0));
-        if mixes && choices.attention == Attention::Equal {
+        if mix.is_some_and(|mix| mix != (0.0, 0.0)) && choices.attention == Attention::Equal {
             return Err(request(format!(
                 "--{name} mixes products, but --mimetic equal has none to mix; drop it, or give 0,0"
             )));
@@ -73,15 +71,13 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
     })
 }
 
-/// Parses a choice, if it is given.
-fn set<T: FromStr>(choice: &mut T, given: &Option<String>) -> Result<()>
+/// The choice of this name, or the default.
+fn parsed<T: FromStr + Default>(given: &Option<String>) -> Result<T>
 where
     anyhow::Error: From<T::Err>,
 {
-    if let Some(given) = given {
-        *choice = given.parse()?;
-    }
-    Ok(())
+    let choice = given.as_deref().map(str::parse::<T>).transpose()?;
+    Ok(choice.unwrap_or_default())
 }
 
 fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
@@ -96,19 +92,15 @@ fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
 
 /// Parses `none`, `eq1=SIGMA`, `eq2=B`, `bias=B` or `half`.
 fn mlp_mean(text: &str) -> Result<MlpMean> {
-    let wrong = || {
-        request(format!(
-            "mlp_mean = {text}; expected none, eq1=SIGMA, eq2=B, bias=B or half"
-        ))
-    };
-    let number = |v: &str| v.parse::<f64>().map_err(|_| wrong());
+    let wrong = || format!("mlp_mean = {text}; expected none, eq1=SIGMA, eq2=B, bias=B or half");
+    let number = |v: &str| v.parse::<f64>().map_err(|_| request(wrong()));
     match text.split_once('=') {
         None if text == "none" => Ok(MlpMean::None),
         None if text == "half" => Ok(MlpMean::Half),
         Some(("bias", v)) => Ok(MlpMean::Bias { b: number(v)? }),
         Some(("eq1", v)) => Ok(MlpMean::Eq1 { sigma: number(v)? }),
         Some(("eq2", v)) => Ok(MlpMean::Eq2 { b: number(v)? }),
-        _ => Err(wrong()),
+        _ => Err(request(wrong())),
     }
 }
 
@@ -151,27 +143,19 @@ const KEYS: [(&str, &[&str], &[&str]); 22] = [
 const LEAVE_A_REST: [&str; 4] = ["mimetic", "mlp-mean", "layerscale", "zero"];
 
 /// Keys that change only blocks.
-const OF_BLOCKS: &[&str] = &["mlp_mean", "qk", "vp", "mimetic"];
+const OF_BLOCKS: &str = "mlp_mean qk vp mimetic";
 
 /// Keys that change nothing outside the classifier, which starts alike in any rest.
-const OF_ALL: &[&str] = &[
-    "mlp_mean",
-    "qk",
-    "vp",
-    "mimetic",
-    "rest",
-    "positions",
-    "position_scale",
-];
+const OF_ALL: &str = "mlp_mean qk vp mimetic rest positions position_scale";
 
 /// Keys of the `rest` that change only weights which the method replaces.
-const REPLACED: [(&str, &[&str]); 6] = [
+const REPLACED: [(&str, &str); 6] = [
     ("weight-selection", OF_BLOCKS),
     ("nested", OF_BLOCKS),
     ("ligo", OF_ALL),
     ("prune", OF_ALL),
-    ("pretrained-attention", &["qk", "vp", "mimetic"]),
-    ("zero", &["qk"]),
+    ("pretrained-attention", "qk vp mimetic"),
+    ("zero", "qk"),
 ];
 
 /// Refuses settings of an image network that do not apply to its architecture or method.
@@ -179,12 +163,11 @@ pub fn check(method: &str, given: &Table) -> Result<()> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);
     let leaves_rest = LEAVE_A_REST.contains(&method) || find(method).is_ok_and(|found| found.donor);
-    if !leaves_rest && given.contains_key("rest") {
-        return Err(means_nothing("rest", &format!("method {method}")));
-    }
+    let unread = (!leaves_rest).then_some("rest");
     let replaced = REPLACED.iter().filter(|(name, _)| *name == method);
-    let mut replaced = replaced.flat_map(|(_, keys)| keys.iter());
-    if let Some(key) = replaced.find(|key| given.contains_key(**key)) {
+    let replaced = replaced.flat_map(|(_, keys)| keys.split(' '));
+    let mut idle = unread.into_iter().chain(replaced);
+    if let Some(key) = idle.find(|key| given.contains_key(*key)) {
         return Err(means_nothing(key, &format!("method {method}")));
     }
     for (key, architectures, methods) in KEYS {
@@ -218,14 +201,13 @@ pub(super) fn check_together(method: &str, settings: &Init, choices: &Choices) -
         None | Some(MlpMean::None | MlpMean::Bias { .. })
     );
     let scope = format!("--zero {}", choices.zero.name());
-    for (key, is_idle) in [
+    let idle = [
         ("vp", fills_attention && settings.vp.is_some()),
         ("mimetic", fills_attention && settings.mimetic.is_some()),
         ("mlp_mean", fills_mlp && !keeps_matrix),
-    ] {
-        if is_idle {
-            return Err(means_nothing(key, &scope));
-        }
+    ];
+    match idle.into_iter().find(|(_, is_idle)| *is_idle) {
+        None => Ok(()),
+        Some((key, _)) => Err(means_nothing(key, &scope)),
     }
-    Ok(())
 }

@@ -42,7 +42,6 @@ impl InitPlan {
             train_limit: settings.train_limit,
             ..Images::default()
         };
-        let given = InitValues::from(settings.clone());
         Ok(InitPlan {
             images: DataPlan::of_images(&images, settings.seed)?,
             choices,
@@ -50,24 +49,20 @@ impl InitPlan {
             depth,
             stages,
             width,
-            given,
+            given: settings.clone().into(),
         })
     }
 }
 
 fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
-    let Some(given) = &settings.stages else {
-        if settings.sawtooth.is_some() {
-            return Err(means_nothing("sawtooth", "a ConvNeXt without --stages"));
-        }
-        return Ok(None);
-    };
-    let four = <[usize; 4]>::try_from(given.as_slice());
-    four.map(Some).map_err(|_| {
-        request(format!(
-            "stages = {given:?}; give four numbers, such as 2,2,6,2"
-        ))
-    })
+    match settings.stages.as_deref() {
+        None if settings.sawtooth.is_none() => Ok(None),
+        None => Err(means_nothing("sawtooth", "a ConvNeXt without --stages")),
+        Some(&[a, b, c, d]) => Ok(Some([a, b, c, d])),
+        Some(other) => Err(request(format!(
+            "stages = {other:?}; give four numbers, such as 2,2,6,2"
+        ))),
+    }
 }
 
 /// Input and classes of a new model.
@@ -124,28 +119,23 @@ pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
                 3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
                 _ => (vec![0.5; channels], vec![0.5; channels]),
             };
-            let image_size = plan.given.image_size.unwrap_or(data::DEFAULT_SIDE);
-            let transform = Transform::new(image_size, mean, std);
+            let transform = Transform::new(data::DEFAULT_SIDE, mean, std);
             Frame::new(transform, numbers(plan.given.classes.unwrap_or(1000)))
         }
     };
     if let Some(classes) = plan.given.classes.filter(|n| *n != frame.label_names.len()) {
         frame.label_names = numbers(classes);
     }
-    if let Some(image_size) = plan.given.image_size {
-        frame.transform.image_size = image_size;
-    }
+    frame.transform.image_size = plan.given.image_size.unwrap_or(frame.transform.image_size);
     Ok(frame)
 }
 
 fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
     let given = &plan.given;
     let dataset = data::open(given.data.as_deref(), context)?;
+    let side = given.image_size.or_else(|| data::image_side(&dataset));
     let input = data::Input::Size {
-        image_size: given
-            .image_size
-            .or_else(|| data::image_side(&dataset))
-            .unwrap_or(data::DEFAULT_SIDE),
+        image_size: side.unwrap_or(data::DEFAULT_SIDE),
         channels: given.channels,
     };
     let images = Images {
@@ -172,11 +162,10 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
         }
     };
     Ok(Frame {
-        transform: model.transform,
-        label_names: model.label_names,
         patch: Some(patch),
         head_width,
         donor: Some((model.network, model.weights)),
+        ..Frame::new(model.transform, model.label_names)
     })
 }
 

@@ -28,10 +28,8 @@ pub(super) fn text(result: &Value, verbose: bool) -> String {
         let n = tensors.len();
         map.insert("tensors".into(), format!("{n}, listed with -v").into());
     }
-    let card = result["card"]
-        .as_str()
-        .map_or(String::new(), |card| format!("\n{card}"));
-    rows(&map, "") + &card
+    let card = result["card"].as_str();
+    rows(&map, "") + &card.map_or(String::new(), |card| format!("\n{card}"))
 }
 
 /// The entries of a map, one on each line; nested maps and tables below their names.
@@ -106,9 +104,8 @@ fn table(items: &[Value], indent: &str) -> String {
     let row = |item: &Value| keys.iter().map(|key| text(item, key)).collect();
     let lines = std::iter::once(head).chain(items.iter().map(row));
     let lines: Vec<Vec<String>> = lines.collect();
-    let widths: Vec<usize> = (0..keys.len())
-        .map(|i| column(lines.iter().map(|cells| cells[i].as_str())))
-        .collect();
+    let width = |i: usize| column(lines.iter().map(|cells| cells[i].as_str()));
+    let widths: Vec<usize> = (0..keys.len()).map(width).collect();
     let numeric = |key: &str| items.iter().any(|item| item[key].is_number());
     let line = |cells: Vec<String>| {
         let cells = cells.iter().zip(&widths).zip(&keys);
@@ -166,24 +163,15 @@ fn value(key: &str, value: &Value) -> String {
     }
 }
 
-/// `1.2 M (1,234,567)`.
+/// `1.2 M (1,234,567)`: in the largest unit below the value.
 fn count(n: u64) -> String {
-    match n < 10_000 {
-        true => thousands(n),
-        false => format!("{} ({})", scaled(n), thousands(n)),
-    }
-}
-
-/// In the largest unit below the value.
-fn scaled(n: u64) -> String {
-    let units = ["k", "M", "G"];
-    let mut value = n as f64 / 1e3;
-    let mut unit = 0;
-    while unit + 1 < units.len() && value >= 1e3 {
-        value /= 1e3;
-        unit += 1;
-    }
-    format!("{value:.1} {}", units[unit])
+    let (size, unit) = match n {
+        ..10_000 => return thousands(n),
+        ..1_000_000 => (1e3, "k"),
+        ..1_000_000_000 => (1e6, "M"),
+        _ => (1e9, "G"),
+    };
+    format!("{:.1} {unit} ({})", n as f64 / size, thousands(n))
 }
 
 /// `1,234,567`.

@@ -164,9 +164,8 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         }))
     };
     let smaller = gene.smaller.iter().zip(&plan.levels);
-    let mut levels: Vec<Value> = smaller
-        .map(|(gene, of)| level(gene, of.depth, of.width))
-        .collect::<Result<_>>()?;
+    let levels = smaller.map(|(gene, of)| level(gene, of.depth, of.width));
+    let mut levels: Vec<Value> = levels.collect::<Result<_>>()?;
     levels.push(level(gene, auxiliary.depth, auxiliary.width)?); // and all larger sizes
     let half = values.len() > MOST_SINGLES;
     let bytes: Vec<u8> = match values.len() {

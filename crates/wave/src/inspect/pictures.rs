@@ -164,11 +164,8 @@ pub(super) fn attention_maps(
 pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Picture>> {
     let (stem, filters): (_, Vec<String>) = match network {
         Network::ConvMixer(shape) => {
-            let block = |l| format!("blocks.{l}.0.fn.0.weight");
-            (
-                "stem.0.weight".to_owned(),
-                (0..shape.depth).map(block).collect(),
-            )
+            let blocks = (0..shape.depth).map(|l| format!("blocks.{l}.0.fn.0.weight"));
+            ("stem.0.weight".to_owned(), blocks.collect())
         }
         Network::ConvNext(shape) => {
             let blocks = shape.blocks().into_iter();
@@ -205,10 +202,8 @@ pub(super) fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
     let (name, rows, cols, values) = panel;
     let stride = (*rows.max(cols)).div_ceil(most.max(1)).max(1);
     let (r, c) = (rows.div_ceil(stride), cols.div_ceil(stride));
-    let kept = (0..r)
-        .flat_map(|y| (0..c).map(move |x| values[y * stride * cols + x * stride]))
-        .collect();
-    ((name.clone(), r, c, kept), stride)
+    let row = |y: usize| (0..c).map(move |x| values[y * stride * cols + x * stride]);
+    ((name.clone(), r, c, (0..r).flat_map(row).collect()), stride)
 }
 
 #[cfg(test)]

@@ -75,11 +75,8 @@ pub fn gradient_quotient(
         terms.iter().try_fold(zero, |sum, term| sum + term)
     };
     let g = gradients_of(&value)?;
-    let squares = g
-        .iter()
-        .map(|g| g.sqr()?.sum_all())
-        .collect::<Result<_>>()?;
-    let hg = gradients_of(&(sum(squares)? * 0.5)?)?; // the gradient of |g|² / 2 is H g
+    let squares: Result<_> = g.iter().map(|g| g.sqr()?.sum_all()).collect();
+    let hg = gradients_of(&(sum(squares?)? * 0.5)?)?; // the gradient of |g|² / 2 is H g
     let mut terms = Vec::new();
     for (g, hg) in g.iter().zip(&hg) {
         let sign = ((g.ge(0.0)?.to_dtype(g.dtype())? * 2.0)? - 1.0)?;

@@ -99,9 +99,8 @@ fn norm(all: &mut Parameters, at: &str, channels: usize) {
 
 /// Mean squared error of the reconstruction of `images` (b, c, h, w).
 pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    (reconstruct(shape, weights, images)? - images)?
-        .sqr()?
-        .mean_all()
+    let errors = (reconstruct(shape, weights, images)? - images)?;
+    errors.sqr()?.mean_all()
 }
 
 /// The reconstruction of `images`, of the same shape.

@@ -79,11 +79,8 @@ fn layer(shape: &LstmShape, weights: &Weights, l: usize, x: &Tensor) -> Result<T
     let w = |gate: &str, name: &str| get(weights, &format!("layers.{l}.{gate}.{name}"));
     let (b, n, _) = x.dims3()?;
     let all = |name: &str| -> Result<Tensor> {
-        let of: Vec<&Tensor> = GATES
-            .iter()
-            .map(|gate| w(gate, name))
-            .collect::<Result<_>>()?;
-        Tensor::cat(&of, 0)
+        let of_gates = GATES.iter().map(|gate| w(gate, name));
+        Tensor::cat(&of_gates.collect::<Result<Vec<_>>>()?, 0)
     };
     let (hidden, width) = (all("hidden")?.t()?, shape.width);
     let driven = stock::linear(x, &all("input")?, &all("bias")?)?; // (b, n, 4 width)

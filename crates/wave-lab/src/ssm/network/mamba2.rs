@@ -67,7 +67,6 @@ pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let skip = layer.of_mixer("D")?.reshape((1, h, 1, 1))?;
     let y = (matrix.matmul(&x)? + x.broadcast_mul(&skip)?)?; // (b, h, t, e / h)
     let y = y.transpose(1, 2)?.reshape((b, t, e))?;
-    let scale = layer.of_mixer("norm.weight")?;
-    let y = rms_norm(&(y * gate.silu()?)?, scale, EPS)?;
+    let y = rms_norm(&(y * gate.silu()?)?, layer.of_mixer("norm.weight")?, EPS)?;
     layer.project(&y, "out_proj")
 }

@@ -46,13 +46,12 @@ pub(super) fn in_timm(kind: &str, config: &Value, weights: &Weights) -> Checked<
         _ => return Ok(None),
     };
     let said = |key: &str| config.get(key).filter(|value| !value.is_null());
-    let odd = |key: &str, value: &Value| said(key).is_some_and(|said| said != value);
     for (key, value) in [
         ("hidden_act", json!(usual)),
         ("downsample_in_first_stage", json!(false)),
         ("downsample_in_bottleneck", json!(false)),
     ] {
-        if odd(key, &value) {
+        if said(key).is_some_and(|said| *said != value) {
             let what = format!("its {key} is {}; only {value} is supported", config[key]);
             let found = format!("{key} in its config.json");
             return Err(unsupported(kind, &what, &found));
@@ -65,11 +64,8 @@ pub(super) fn in_timm(kind: &str, config: &Value, weights: &Weights) -> Checked<
             "its layer_norm_eps is {eps}; only 1e-6, and transformers' default 1e-12 read as 1e-6, \
              are supported"
         );
-        return Err(unsupported(
-            kind,
-            &what,
-            "layer_norm_eps in its config.json",
-        ));
+        let found = "layer_norm_eps in its config.json";
+        return Err(unsupported(kind, &what, found));
     }
     let renamed = |(theirs, tensor): (&String, &candle_core::Tensor)| {
         let tensor = match theirs.contains(".grn.") {
@@ -152,10 +148,9 @@ fn of_resnet(name: &str) -> Option<String> {
 }
 
 fn of_convnext(name: &str) -> Option<String> {
-    let module = |module| name.strip_prefix(module);
-    let name = module("convnext.")
-        .or_else(|| module("convnextv2."))
-        .unwrap_or(name);
+    let mut modules = ["convnext.", "convnextv2."].into_iter();
+    let inner = modules.find_map(|module| name.strip_prefix(module));
+    let name = inner.unwrap_or(name);
     let outer = [
         ("embeddings.patch_embeddings", "stem.0"),
         ("embeddings.layernorm", "stem.1"),

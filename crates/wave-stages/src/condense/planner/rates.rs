@@ -122,11 +122,10 @@ impl Rates {
     /// Mean seconds per image in a step that samples one of these sizes.
     pub(super) fn of_sizes(&self, sizes: &Sizes, batch: f64) -> f64 {
         const STEPS: u64 = 200;
+        let reach = sizes.largest();
         let of_step = |step| {
             let all = sizes.all(2 * step + 1, 2 * STEPS); // in the middle of a step
-            let seconds = all
-                .iter()
-                .map(|size| self.step(*size, sizes.largest(), batch));
+            let seconds = all.iter().map(|size| self.step(*size, reach, batch));
             seconds.sum::<f64>() / all.len() as f64
         };
         (0..STEPS).map(of_step).sum::<f64>() / STEPS as f64 / batch
@@ -142,13 +141,11 @@ impl Rates {
         let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
         let reached = (reach.0 * reach.1 * reach.1) as f64;
         let update = self.between(reached, weights, |m| m.update);
-        let ancestor = if self.ancestor_in_steps {
-            self.ancestor
-        } else {
-            0.0
-        };
-        let passes = batch * (self.image(depth, width) + ancestor);
-        let loading = batch * self.loading;
+        let mut of_image = self.image(depth, width);
+        if self.ancestor_in_steps {
+            of_image += self.ancestor;
+        }
+        let (passes, loading) = (batch * of_image, batch * self.loading);
         match self.ahead {
             true => loading.max(passes + update),
             false => loading + passes + update,
@@ -210,9 +207,7 @@ fn loading(data: &Data) -> Result<f64> {
     let mut batches = data.loader.prefetch(0, BATCHES);
     let _first = batches.next().transpose()?;
     let began = Instant::now();
-    let mut images = 0;
-    for batch in batches {
-        images += batch?.size;
-    }
+    let sizes = batches.map(|batch| Ok(batch?.size));
+    let images = sizes.sum::<Result<usize>>()?;
     Ok(began.elapsed().as_secs_f64() / images.max(1) as f64)
 }

@@ -22,40 +22,25 @@ pub(super) fn describe(
             AncestorOutput::Scores => "class scores",
             AncestorOutput::Features => "features",
         };
-        text += &format!(
-            "ancestor   {}; teaches by its {teaches}\n",
-            ancestor.describe()
-        );
+        let words = ancestor.describe();
+        text += &format!("ancestor   {words}; teaches by its {teaches}\n");
     }
-    text += &format!(
-        "data       {}: {} training images, {} test images\n",
-        data.spec,
-        time.images,
-        data.tests.indices.len()
-    );
-    let labels = data.labels;
+    let (spec, images, tests) = (&data.spec, time.images, data.tests.indices.len());
+    text += &format!("data       {spec}: {images} training images, {tests} test images\n");
+    let (labels, own) = (data.labels, data.class_names.len());
     if labels > 0 && ancestor.is_some_and(|a| a.has_other_classes(output, labels)) {
-        text += &format!(
-            "labels     not used: the data has {labels} classes, the ancestor {}\n",
-            data.class_names.len()
-        );
+        text +=
+            &format!("labels     not used: the data has {labels} classes, the ancestor {own}\n");
     }
-    let (shape, (least, most)) = (&rates.shape, (frame.sizes.least, last_size(levels)));
+    let shape = &rates.shape;
+    let (side, patch, head) = (shape.image_size, shape.patch, shape.head_width());
+    let size = |(depth, width): (usize, usize)| format!("{depth} x {width}");
+    let [least, last, most] = [frame.sizes.least, last_size(levels), frame.sizes.most].map(size);
     text += &format!(
-        "models     {} x {} to {} x {}, {side} x {side} pixels, patch size {}, head width {}\n",
-        least.0,
-        least.1,
-        most.0,
-        most.1,
-        shape.patch,
-        shape.head_width(),
-        side = shape.image_size
+        "models     {least} to {last}, {side} x {side} pixels, patch size {patch}, head width {head}\n"
     );
-    let (depth, width) = frame.sizes.most;
-    if most != frame.sizes.most {
-        text += &format!(
-            "           {depth} x {width} would get too few steps; give more --minutes for it\n"
-        );
+    if last != most {
+        text += &format!("           {most} would get too few steps; give more --minutes for it\n");
     }
     if starts_from_ancestor(settings) {
         text += "start      from the ancestor's own weights, at the largest size\n";
@@ -71,23 +56,17 @@ pub(super) fn describe(
     }
     let mut sum = time.ancestor + time.tests;
     for (at, level) in levels.iter().enumerate() {
-        let sizes = &level.sizes;
-        let seconds = level.epochs * time.images * rates.of_sizes(sizes, time.batch as f64);
+        let (sizes, epochs, lr) = (&level.sizes, level.epochs, level.lr);
+        let seconds = epochs * time.images * rates.of_sizes(sizes, time.batch as f64);
         sum += seconds;
-        text += &format!(
-            "level {at}    {}: {:.1} epochs at {:.1e}, {}\n",
-            sizes_in_words(sizes),
-            level.epochs,
-            level.lr,
-            clock(seconds)
-        );
+        let (words, spent) = (sizes_in_words(sizes), clock(seconds));
+        text += &format!("level {at}    {words}: {epochs:.1} epochs at {lr:.1e}, {spent}\n");
     }
     if time.tests > 0.0 {
         text += &format!("tests      {}\n", clock(time.tests));
     }
     let minutes = clock(60.0 * settings.minutes.unwrap_or(MINUTES));
-    text += &format!("in total   {} of {minutes}\n", clock(sum));
-    text
+    text + &format!("in total   {} of {minutes}\n", clock(sum))
 }
 
 /// The largest size that trains.
