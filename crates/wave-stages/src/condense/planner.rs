@@ -55,9 +55,10 @@ const LEVELS_FULL: f64 = 300.0;
 const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
 /// Minimum epochs for a level; below, it learns almost nothing.
 const LEAST_EPOCHS: f64 = 1.0;
-/// Minimum epochs for the last level, reached by dropping its largest sizes: with fewer they stay below the previous
-/// level.
-const LAST_EPOCHS: f64 = 3.0;
+/// Minimum epochs, reached by dropping the largest sizes: for all sizes in a level's share of the time, if they train at
+/// once, and for the last level, which keeps the accuracy that it begins with and needs few.
+const ALL_EPOCHS: f64 = 3.0;
+const LAST_EPOCHS: f64 = 0.5;
 /// Templates per block of weights of a level's models, counting at most LAYERS_OF_TEMPLATES layers.
 const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
 const LAYERS_OF_TEMPLATES: usize = 4;
@@ -368,7 +369,7 @@ impl Frame {
         if in_all < LEVELS_FROM || own_start || settings.templates.is_some() {
             let seconds = time.training * SHARES[0][2];
             if !own_start {
-                let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= LAST_EPOCHS;
+                let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= ALL_EPOCHS;
                 shrink(&mut all.sizes, last, fits);
             }
             let mut one = level(all.sizes.depths, &all.sizes.widths, GROWTH, 4e-3);

@@ -117,8 +117,9 @@ fn more_time_trains_larger_models_and_levels_share_it() {
             .sum();
         let share = seconds / time.training;
         assert!((share - 1.0).abs() < 1e-6, "{minutes}: {share}");
-        let enough = levels.iter().all(|level| level.epochs >= LEAST_EPOCHS);
-        assert!(enough, "{levels:?}");
+        let (end, first) = levels.split_last().unwrap();
+        let enough = first.iter().all(|level| level.epochs >= LEAST_EPOCHS);
+        assert!(enough && end.epochs >= LAST_EPOCHS, "{levels:?}");
         let (depth, width) = last_size(&levels);
         let work = depth * width * width;
         assert!(work >= last, "{minutes}: {depth} x {width}");
@@ -133,6 +134,12 @@ fn more_time_trains_larger_models_and_levels_share_it() {
     assert_eq!(one.len(), 1);
     let sizes = &one[0].sizes;
     assert_eq!((sizes.depths, &sizes.widths[..]), ((4, 4), &[96][..]));
+}
+
+#[test]
+fn the_last_of_levels_reaches_the_largest_size() {
+    let (_, levels) = planned(&mut settings(32), "2x64..12x128", 45.0);
+    assert_eq!((levels.len(), last_size(&levels)), (3, (12, 128)));
 }
 
 /// A level's table holds the settings of its plan, and given settings are kept.
