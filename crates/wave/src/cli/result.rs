@@ -167,8 +167,8 @@ fn value(key: &str, value: &Value) -> String {
 fn count(n: u64) -> String {
     let (size, unit) = match n {
         ..10_000 => return thousands(n),
-        ..1_000_000 => (1e3, "k"),
-        ..1_000_000_000 => (1e6, "M"),
+        10_000..1_000_000 => (1e3, "k"),
+        1_000_000..1_000_000_000 => (1e6, "M"),
         _ => (1e9, "G"),
     };
     format!("{:.1} {unit} ({})", n as f64 / size, thousands(n))
