@@ -53,10 +53,10 @@ const LEVELS_FROM: f64 = 45.0;
 const LEVELS_FULL: f64 = 300.0;
 /// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
 const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
-/// Minimum epochs for a level; below, it learns almost nothing.
+/// Minimum epochs of the smallest model in the total time.
 const LEAST_EPOCHS: f64 = 1.0;
-/// Minimum epochs, reached by dropping the largest sizes: for all sizes in a level's share of the time, if they train at
-/// once, and for the last level, which keeps the accuracy that it begins with and needs few.
+/// Minimum epochs of all sizes in the last level's share of the time, reached by dropping the largest: if there are no
+/// levels, and for the last level. That keeps the accuracy that it begins with, so it needs few.
 const ALL_EPOCHS: f64 = 3.0;
 const LAST_EPOCHS: f64 = 0.5;
 /// Templates per block of weights of a level's models, counting at most LAYERS_OF_TEMPLATES layers.
