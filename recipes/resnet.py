@@ -4,13 +4,13 @@
     python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 8
 
 Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
-`--enlarge 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic). With
-`--enlarge 1.5 2` the first half of the training, which then takes less time, sees smaller ones.
+`--resize 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic). With
+`--resize 0.75 1` or `--resize 1.5 2` the first half of the training, which then takes less time, sees smaller ones.
 
 Filters train by Muon and keep their norm, since a batch norm follows each; all other parameters train by AdamW. Rates fall
 to 0 linearly. Images are shifted and mirrored, and some batches are mixed by CutMix. Weights
 are stored in f16, statistics of batch norms in f32; accuracy is that of the stored weights. wave takes the directory as an
-ancestor, and with `--enlarge 2` timm loads it (`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's
+ancestor, and with `--resize 2` timm loads it (`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's
 model needs the other beginning:
 
     model = timm.create_model("local-dir:DIR")
@@ -104,7 +104,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--layers", type=int, nargs=4, default=[2, 2, 2, 2], help="blocks of each stage")
     parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
-    parser.add_argument("--enlarge", type=float, nargs="+", default=[1], help="factors of the side, for equal parts")
+    parser.add_argument("--resize", type=float, nargs="+", default=[1], help="factors of the side, for equal parts")
     parser.add_argument("--shift", type=int, help="pixels (default: an eighth of the side)")
     parser.add_argument("--epochs", type=float, default=16)
     parser.add_argument("--batch", type=int, default=500)
@@ -124,14 +124,15 @@ def main():
     kept = torch.randperm(len(train), device=device)[: args.limit]
     train, labels = train[kept], labels[kept]
     side = train.shape[-1]
-    sides = [int(factor * side) for factor in args.enlarge]
+    sides = [int(factor * side) for factor in args.resize]
+    small = args.resize[-1] == 1
     shift = side // 8 if args.shift is None else args.shift
     sample = train[:: max(1, len(train) // 10000)].float() / 255
     mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
 
     sizes = {"layers": args.layers, "channels": args.channels}
     model = timm.create_model("resnet18", num_classes=len(names), zero_init_last=False, **sizes)
-    if args.enlarge == [1]:
+    if small:
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = torch.nn.Identity()
     model = model.to(device, memory_format=torch.channels_last)
@@ -149,7 +150,8 @@ def main():
             images = F.interpolate(images, size=size, mode="bicubic", antialias=True)
         return model(images.contiguous(memory_format=torch.channels_last))
 
-    precision = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+    fast = device.type == "cuda" or torch.cpu.get_capabilities().get("amx_tile", False)
+    precision = torch.autocast(device.type, torch.bfloat16, enabled=fast)
     for step in range(steps):
         if step % an_epoch == 0:
             order = torch.randperm(len(train), device=device)
@@ -197,7 +199,7 @@ def main():
             "mean": [round(x, 4) for x in mean.tolist()],
             "std": [round(x, 4) for x in std.tolist()],
             "num_classes": len(names),
-            "pool_size": [sides[-1] // (8 if args.enlarge == [1] else 32)] * 2,
+            "pool_size": [sides[-1] // (8 if small else 32)] * 2,
             "first_conv": "conv1",
             "classifier": "fc",
         },
