@@ -43,17 +43,21 @@ pub(crate) fn widened(half: u16) -> f32 {
 }
 
 /// Pairs neighbours of each row of a matrix (rows, k), whose rows are `stride` apart in `x`: (rows,
-/// ceil(k / 2)).
-pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) -> Buffer {
-    let width = k.div_ceil(2);
+/// width), with zeros after the first ceil(k / 2).
+pub(crate) fn pair_columns(
+    x: &[f32],
+    (rows, k): (usize, usize),
+    stride: usize,
+    width: usize,
+) -> Buffer {
     let mut out = Buffer::stale(rows * width);
     let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut out);
     crate::simd::vectorised!({
-        if k.is_multiple_of(2) && stride == k {
+        if 2 * width == k && stride == k {
             for (h, x) in halves.iter_mut().zip(x) {
                 *h = narrowed(*x);
             }
-        } else if k > 0 {
+        } else if width > 0 {
             for (i, h) in halves.chunks_exact_mut(2 * width).enumerate() {
                 for (h, x) in h.iter_mut().zip(&x[i * stride..][..k]) {
                     *h = narrowed(*x);
@@ -66,22 +70,30 @@ pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) 
 }
 
 /// Pairs neighbours of each column of a matrix (rows, n), whose rows are `stride` apart in `x`:
-/// (ceil(rows / 2), n).
-pub(crate) fn pair_rows(x: &[f32], (rows, n): (usize, usize), stride: usize) -> Buffer {
-    let mut out = Buffer::stale(rows.div_ceil(2) * n);
+/// (height, n), with zeros after the first ceil(rows / 2).
+pub(crate) fn pair_rows(
+    x: &[f32],
+    (rows, n): (usize, usize),
+    stride: usize,
+    height: usize,
+) -> Buffer {
+    let mut out = Buffer::stale(height * n);
     let pairs: &mut [u32] = bytemuck::cast_slice_mut(&mut out);
     crate::simd::vectorised!({
         for (i, pairs) in pairs.chunks_exact_mut(n.max(1)).enumerate() {
-            let first = &x[2 * i * stride..][..n];
-            if 2 * i + 1 < rows {
-                let second = &x[(2 * i + 1) * stride..][..n];
-                for ((p, a), b) in pairs.iter_mut().zip(first).zip(second) {
-                    *p = rounded(*a) >> 16 | rounded(*b) & 0xffff_0000;
+            let row = |i: usize| (i < rows).then(|| &x[i * stride..][..n]);
+            match (row(2 * i), row(2 * i + 1)) {
+                (Some(first), Some(second)) => {
+                    for ((p, a), b) in pairs.iter_mut().zip(first).zip(second) {
+                        *p = rounded(*a) >> 16 | rounded(*b) & 0xffff_0000;
+                    }
                 }
-            } else {
-                for (p, a) in pairs.iter_mut().zip(first) {
-                    *p = rounded(*a) >> 16;
+                (Some(first), None) => {
+                    for (p, a) in pairs.iter_mut().zip(first) {
+                        *p = rounded(*a) >> 16;
+                    }
                 }
+                (None, _) => pairs.fill(0),
             }
         }
     });

@@ -11,6 +11,7 @@ mod pack;
 mod rate;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
+mod turn;
 
 use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
 use crate::buffer::Buffer;
@@ -76,21 +77,32 @@ impl<'a, T> Mat<'a, T> {
     }
 }
 
-/// A left factor (m, k) in bf16, with neighbours of a row paired: (m, ceil(k / 2)), or the
-/// transpose of that if the columns are contiguous.
+/// Number of pairs that `k` values fill, with zeros up to a whole tile where the CPU has tiles.
+pub(crate) fn depth(simd: Simd, k: usize) -> usize {
+    match (simd, k.div_ceil(2)) {
+        #[cfg(target_arch = "x86_64")]
+        (Simd::Amx, pairs) if pairs > tiles::SIDE / 2 => pairs.next_multiple_of(tiles::SIDE),
+        (_, pairs) => pairs,
+    }
+}
+
+/// A left factor (m, k) in bf16, with neighbours of a row paired: (m, depth), or the transpose of
+/// that if the columns are contiguous.
 pub(crate) struct Rounded {
     pairs: Buffer,
     strides: (usize, usize),
 }
 
 impl Rounded {
-    pub(crate) fn new(a: Mat<f32>, m: usize, k: usize) -> Rounded {
+    pub(crate) fn new(a: Mat<f32>, m: usize, k: usize, depth: usize) -> Rounded {
         assert!(a.holds(m, k), "a factor ({m}, {k}) exceeds its slice");
         let (pairs, strides) = if a.col_stride == 1 {
-            let pairs = pair_columns(a.data, (m, k), a.row_stride);
-            (pairs, (k.div_ceil(2), 1))
+            (
+                pair_columns(a.data, (m, k), a.row_stride, depth),
+                (depth, 1),
+            )
         } else {
-            (pair_rows(a.data, (k, m), a.col_stride), (1, m))
+            (pair_rows(a.data, (k, m), a.col_stride, depth), (1, m))
         };
         Rounded { pairs, strides }
     }
@@ -150,9 +162,13 @@ pub(crate) fn gemm_rounded(
     c: &mut [f32],
     c_stride: usize,
 ) {
-    let (a, b) = (Rounded::new(a, m, k), Rounded::new(b.transpose(), n, k));
+    let depth = depth(simd, k);
+    let (a, b) = (
+        Rounded::new(a, m, k, depth),
+        Rounded::new(b.transpose(), n, k, depth),
+    );
     let (a, b) = (a.view(), b.view().transpose());
-    gemm(simd, (m, n, k.div_ceil(2)), a, b, start, c, c_stride);
+    gemm(simd, (m, n, depth), a, b, start, c, c_stride);
 }
 
 /// Number of rows of `A` from which on copying `B` pays off.

@@ -99,18 +99,18 @@ proptest! {
         }
 
         // The right side packed in advance, like weights; sums start at the destination's values, or at a bias.
-        let half = k.div_ceil(2);
         let b_columns: Vec<f32> = (0..n * k).map(|e| bt(e % k, e / k)).collect();
         let a_rows: Vec<f32> = (0..m * k).map(|e| at(e / k, e % k)).collect();
-        let right = pair_columns(&near(&b_columns), (n, k), k);
-        let left = pair_columns(&near(&a_rows), (m, k), k);
         let bias = whole(seed / 3, n);
         for (simd, kind) in rounding().into_iter().flat_map(|simd| [0, 1, 2].map(|kind| (simd, kind))) {
-            let packed = Packed::new(simd, (half, n), transposed(pairs(&right), half));
+            let depth = depth(simd, k);
+            let right = pair_columns(&near(&b_columns), (n, k), k, depth);
+            let left = pair_columns(&near(&a_rows), (m, k), k, depth);
+            let packed = Packed::new(simd, (depth, n), transposed(pairs(&right), depth));
             let start = [StartValue::Zero, StartValue::Kept, StartValue::Row(&bias)][kind];
             let stride = n + 2;
             let mut got: Vec<f32> = (0..m * stride).map(|e| bias[e % stride % n]).collect();
-            gemm_packed(m, rows(pairs(&left), half), &packed, start, &mut got, stride);
+            gemm_packed(m, rows(pairs(&left), depth), &packed, start, &mut got, stride);
             for (i, row) in got.chunks_exact(stride).enumerate() {
                 for j in 0..n {
                     let first = if kind == 0 { 0.0 } else { bias[j] };
@@ -152,14 +152,14 @@ fn bf16_rounds_to_the_nearest_even() {
         (f32::INFINITY, 0x7f80),
     ];
     let x: Vec<f32> = cases.iter().map(|c| c.0).collect();
-    let columns = pair_columns(&x, (1, x.len()), x.len());
+    let columns = pair_columns(&x, (1, x.len()), x.len(), x.len() / 2);
     let halves: Vec<u32> = pairs(&columns)
         .iter()
         .flat_map(|p| [p.0 & 0xffff, p.0 >> 16])
         .collect();
     let want: Vec<u32> = cases.iter().map(|c| c.1).collect();
     assert_eq!(halves, want);
-    let nan = pair_columns(&[f32::NAN, -f32::NAN], (1, 2), 2);
+    let nan = pair_columns(&[f32::NAN, -f32::NAN], (1, 2), 2, 1);
     let halves = [pairs(&nan)[0].0 << 16, pairs(&nan)[0].0 & 0xffff_0000];
     assert!(halves.iter().all(|h| f32::from_bits(*h).is_nan()));
 }

@@ -70,7 +70,7 @@ impl Weight {
         match self {
             Weight::F32(w) => gemm_packed(m, rows(x, k), w, start, y, n),
             Weight::Bf16(w) => {
-                let x = Rounded::new(rows(x, k), m, k);
+                let x = Rounded::new(rows(x, k), m, k, w.depth());
                 gemm_packed(m, x.view(), w, start, y, n);
             }
         }

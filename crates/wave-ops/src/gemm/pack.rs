@@ -1,6 +1,7 @@
 //! Right sides in the layout that the kernel reads.
 
-use super::{Element, Mat, Rounded, panel_width};
+use super::turn::{LARGE, SIDE, turn, turn_large};
+use super::{Element, Mat, Rounded, depth, panel_width};
 use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
@@ -17,9 +18,6 @@ pub(crate) struct Packed<T> {
     element: PhantomData<T>,
 }
 
-/// Number of rows of a panel filled at a time: as many elements of a column as share a cache line.
-const BLOCK: usize = 16;
-
 impl<T: Element> Packed<T> {
     /// Copies `b` (k, n).
     pub(crate) fn new(simd: Simd, (k, n): (usize, usize), b: Mat<T>) -> Packed<T> {
@@ -35,7 +33,7 @@ impl<T: Element> Packed<T> {
                     if b.col_stride == 1 {
                         copy(b, j * width, columns, panel, panel.len() / k);
                     } else {
-                        transpose(b, j * width, columns, panel, panel.len() / k);
+                        transpose(simd, b, j * width, columns, panel, panel.len() / k);
                     }
                 }
             },
@@ -55,10 +53,16 @@ impl<T: Element> Packed<T> {
 }
 
 impl Packed<Pair> {
-    /// Copies `b` (k, n) rounded to bf16, with neighbours of each column paired: (ceil(k / 2), n).
+    /// Copies `b` (k, n) rounded to bf16, with neighbours of each column paired: ([`depth`], n).
     pub(crate) fn rounded(simd: Simd, (k, n): (usize, usize), b: Mat<f32>) -> Packed<Pair> {
-        let b = Rounded::new(b.transpose(), n, k);
-        Packed::new(simd, (k.div_ceil(2), n), b.view().transpose())
+        let depth = depth(simd, k);
+        let b = Rounded::new(b.transpose(), n, k, depth);
+        Packed::new(simd, (depth, n), b.view().transpose())
+    }
+
+    /// Number of pairs in a column.
+    pub(crate) fn depth(&self) -> usize {
+        self.k
     }
 }
 
@@ -75,15 +79,23 @@ fn copy<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], wi
 /// The same from columns that are contiguous, or with any other strides.
 #[inline(always)]
 pub(super) fn transpose<T: Element>(
+    simd: Simd,
     b: Mat<T>,
     first: usize,
     columns: usize,
     panel: &mut [T],
     width: usize,
 ) {
-    for (i, rows) in panel.chunks_mut(BLOCK * width).enumerate() {
-        let (start, count) = (i * BLOCK, rows.len() / width);
-        for j0 in (0..width).step_by(SIDE) {
+    for (i, rows) in panel.chunks_mut(LARGE * width).enumerate() {
+        let (start, count) = (i * LARGE, rows.len() / width);
+        let turned = if b.row_stride == 1 && count == LARGE {
+            let columns = columns - columns % LARGE;
+            let from = b.data.get(start + first * b.col_stride..).unwrap_or(&[]);
+            turn_large(simd, from, b.col_stride, columns, rows, width)
+        } else {
+            0
+        };
+        for j0 in (turned..width).step_by(SIDE) {
             for p0 in (0..count).step_by(SIDE) {
                 let at = |p: usize, j: usize| p * b.row_stride + (first + j) * b.col_stride;
                 if b.row_stride == 1 && j0 + SIDE <= columns && p0 + SIDE <= count {
@@ -109,33 +121,4 @@ pub(super) fn transpose<T: Element>(
             }
         }
     }
-}
-
-/// Side of the squares that are transposed in registers; divides the width of every register.
-const SIDE: usize = 4;
-
-/// The transpose of a square.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn turn<T: Element>(square: [[T; SIDE]; SIDE]) -> [[T; SIDE]; SIDE] {
-    use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS};
-    let [mut a, mut b, mut c, mut d]: [__m128; SIDE] = square.map(bits);
-    // SAFETY: every x86-64 CPU has these instructions.
-    unsafe { _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d) };
-    [a, b, c, d].map(bits)
-}
-
-/// The same bits as another type of 16 bytes.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn bits<A: Copy, B: Copy>(value: A) -> B {
-    const { assert!(size_of::<A>() == size_of::<B>()) };
-    // SAFETY: the sizes are equal, and the types here are plain numbers.
-    unsafe { std::mem::transmute_copy(&value) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn turn<T: Element>(square: [[T; SIDE]; SIDE]) -> [[T; SIDE]; SIDE] {
-    std::array::from_fn(|p| std::array::from_fn(|j| square[j][p]))
 }

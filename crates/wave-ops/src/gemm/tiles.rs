@@ -10,7 +10,7 @@ use super::panel_width;
 use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
-use pulp::bytemuck::{self, Zeroable};
+use pulp::bytemuck;
 use std::arch::asm;
 
 /// Rows of a tile, and 32-bit values in a row.
@@ -31,8 +31,9 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Accumulators and `A` with this number of rows, `B` with all rows.
-    fn new(rows: usize) -> Sizes {
+    /// Accumulators and `A` with this number of rows, `B` with all rows; the last of `tiles` side by side has this
+    /// number of columns.
+    fn new(rows: usize, tiles: usize, last: usize) -> Sizes {
         let all = SIDE as u8;
         let some = rows as u8;
         let mut sizes = Sizes {
@@ -43,6 +44,9 @@ impl Sizes {
             rows: [0; 16],
         };
         sizes.row_bytes[..7].fill(64);
+        for last_tile in [tiles - 1, 3 + tiles] {
+            sizes.row_bytes[last_tile] = (size_of::<f32>() * last) as u16;
+        }
         sizes.rows[..7].copy_from_slice(&[some, some, some, some, all, all, all]);
         sizes
     }
@@ -151,31 +155,42 @@ unsafe fn multiply_row<const V: usize>(row: Row) {
 
 /// True if tiles are faster than registers for a product (m, n, k), with `k` in pairs: otherwise they are mostly empty.
 pub(super) fn worthwhile((m, _, k): (usize, usize, usize)) -> bool {
-    m >= SIDE && k >= SIDE
+    m >= SIDE && k > 0 && k.is_multiple_of(SIDE)
 }
 
 /// Initial sums, if none are given.
-static ZEROS: [f32; WIDTH] = [0.0; WIDTH];
+static ZEROS: Zeros = Zeros([0.0; WIDTH]);
+
+#[repr(align(64))]
+struct Zeros([f32; WIDTH]);
 
 /// The product of pairs.
 ///
 /// # Safety
-/// The CPU must have tiles, and the process must be allowed to use them: [`Simd::Amx`] is supported.
+/// The CPU must have tiles, and the process must be allowed to use them: [`Simd::Amx`] is supported. The product must be
+/// [`worthwhile`].
 pub(super) unsafe fn multiply(mut product: Product<Pair>) {
     let (m, n, k) = product.size;
     let width = panel_width((WIDTH, SIDE), n);
-    let padded = k.next_multiple_of(SIDE);
-    // Rows of A that are not contiguous, or end within a tile, are copied and zero-padded.
-    let copied = product.a.col_stride != 1 || padded != k;
-    let blocks = m.div_ceil((BLOCK / padded).max(SIDE));
+    // Rows of A that are not contiguous are copied.
+    let copied = product.a.col_stride != 1;
+    let blocks = m.div_ceil((BLOCK / k).max(SIDE));
     let highest = m.div_ceil(blocks).next_multiple_of(SIDE);
-    let mut left = Buffer::stale(if copied { highest.min(m) * padded } else { 0 });
+    let mut left = Buffer::stale(if copied { highest.min(m) * k } else { 0 });
     for i0 in (0..m).step_by(highest) {
         let block = highest.min(m - i0);
         let a = if copied {
             let left = bytemuck::cast_slice_mut::<f32, Pair>(&mut left);
-            copy_left(&product, i0, block, padded, left);
-            (left.as_ptr(), padded)
+            let rows = super::Mat {
+                data: &product.a.data[i0 * product.a.row_stride..],
+                ..product.a
+            };
+            let left = &mut left[..block * k];
+            Simd::Amx.arch().dispatch(
+                #[inline(always)]
+                || transpose(Simd::Amx, rows, 0, k, left, k),
+            );
+            (left.as_ptr(), k)
         } else {
             let stride = product.a.row_stride;
             (product.a.data[i0 * stride..].as_ptr(), stride)
@@ -196,33 +211,6 @@ pub(super) unsafe fn multiply(mut product: Product<Pair>) {
     unsafe { asm!("tilerelease", options(nomem, nostack)) };
 }
 
-/// Rows `first..first + count` of `A`, each zero-padded to `padded` pairs.
-fn copy_left(
-    product: &Product<Pair>,
-    first: usize,
-    count: usize,
-    padded: usize,
-    left: &mut [Pair],
-) {
-    let (k, a) = (product.size.2, product.a);
-    let left = &mut left[..count * padded];
-    if a.col_stride == 1 {
-        for (i, to) in left.chunks_exact_mut(padded).enumerate() {
-            to[..k].copy_from_slice(&a.data[(first + i) * a.row_stride..][..k]);
-            to[k..].fill(Pair::zeroed());
-        }
-    } else {
-        let rows = super::Mat {
-            data: &a.data[first * a.row_stride..],
-            ..a
-        };
-        Simd::Amx.arch().dispatch(
-            #[inline(always)]
-            || transpose(rows, 0, k, left, padded),
-        );
-    }
-}
-
 /// The product of some rows of `A`, starting at `a`, with one panel of `B`, `V` tiles wide.
 ///
 /// # Safety
@@ -234,86 +222,37 @@ unsafe fn multiply_panel<const V: usize>(
     (j0, columns): (usize, usize),
 ) {
     let k = product.size.2;
-    let (steps, rest) = (k / SIDE, k % SIDE);
     let (b, b_stride) = match product.b.row_stride {
         Some(stride) => (&product.b.data[j0..], stride),
         None => (&product.b.data[j0 * k..], V * SIDE),
     };
-    // The last rows of B, zero-padded to a tile.
-    let mut last = [Pair::zeroed(); WIDTH * SIDE];
-    for (p, to) in last.chunks_exact_mut(WIDTH).take(rest).enumerate() {
-        let from = (steps * SIDE + p) * b_stride;
-        to[..V * SIDE].copy_from_slice(&b[from..][..V * SIDE]);
-    }
-    let whole = columns == V * SIDE;
-    let mut edge = [0.0; WIDTH * SIDE];
     let mut set = 0;
     for i in (0..block).step_by(SIDE) {
         let rows = SIDE.min(block - i);
         let c = &mut product.c[(i0 + i) * product.c_stride + j0..];
-        if !whole {
-            for (r, to) in edge.chunks_exact_mut(WIDTH).take(rows).enumerate() {
-                match product.start {
-                    StartValue::Zero => to.fill(0.0),
-                    StartValue::Kept => {
-                        to[..columns].copy_from_slice(&c[r * product.c_stride..][..columns]);
-                    }
-                    StartValue::Row(row) => to[..columns].copy_from_slice(&row[j0..][..columns]),
-                }
-            }
-        }
-        let (to, c_stride) = if whole {
-            (c.as_mut_ptr(), product.c_stride)
-        } else {
-            (edge.as_mut_ptr(), WIDTH)
-        };
         let (start, start_stride) = match product.start {
-            _ if !whole => (to.cast_const(), c_stride),
-            StartValue::Zero => (ZEROS.as_ptr(), 0),
-            StartValue::Kept => (to.cast_const(), c_stride),
+            StartValue::Zero => (ZEROS.0.as_ptr(), 0),
+            StartValue::Kept => (c.as_ptr(), product.c_stride),
             StartValue::Row(row) => (row[j0..].as_ptr(), 0),
         };
         let bytes = size_of::<f32>();
         // SAFETY: guaranteed by the caller.
         unsafe {
             if set != rows {
-                Sizes::new(rows).load();
+                Sizes::new(rows, V, columns - (V - 1) * SIDE).load();
                 set = rows;
             }
-            let row = Row {
-                steps,
+            multiply_row::<V>(Row {
+                steps: k / SIDE,
                 a: a.0.add(i * a.1),
                 a_stride: bytes * a.1,
                 b: b.as_ptr(),
                 b_stride: bytes * b_stride,
                 start,
                 start_stride: bytes * start_stride,
-                c: to,
-                c_stride: bytes * c_stride,
-            };
-            if steps > 0 {
-                multiply_row::<V>(row);
-            }
-            if rest > 0 {
-                let (start, start_stride) = match steps {
-                    0 => (row.start, row.start_stride),
-                    _ => (row.c.cast_const(), row.c_stride),
-                };
-                multiply_row::<V>(Row {
-                    steps: 1,
-                    a: row.a.add(steps * SIDE),
-                    b: last.as_ptr(),
-                    b_stride: bytes * WIDTH,
-                    start,
-                    start_stride,
-                    ..row
-                });
-            }
-        }
-        if !whole {
-            for (r, from) in edge.chunks_exact(WIDTH).take(rows).enumerate() {
-                c[r * product.c_stride..][..columns].copy_from_slice(&from[..columns]);
-            }
+                c: c.as_mut_ptr(),
+                c_stride: bytes * product.c_stride,
+            });
         }
     }
 }
