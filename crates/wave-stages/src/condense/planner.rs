@@ -3,8 +3,9 @@
 //!
 //! Levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
 //! that grow from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that
-//! its share can still train. If there are too few minutes for levels, all sizes train at once, small ones first; if
-//! the ancestor is a ViT of the largest size, from its weights. The thresholds for levels, their shares of the time and
+//! its share can still train. If there are too few minutes for these levels, the first has all sizes that get enough steps,
+//! small ones first, and the last the others; if the ancestor is a ViT of the largest size, all sizes train at once, from
+//! its weights. The thresholds for levels, their shares of the time and
 //! the growth of sizes without levels were tuned on held-out images of CIFAR-10 (recipes/results/planner/README.md).
 //! The other numbers below are from the best condensations of CIFAR-10 (recipes/results/sizes/README.md), found by hand
 //! on test images.
@@ -55,8 +56,8 @@ const LEVELS_FULL: f64 = 300.0;
 const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
 /// Minimum epochs of the smallest model in the total time.
 const LEAST_EPOCHS: f64 = 1.0;
-/// Minimum epochs of all sizes in the last level's share of the time, reached by dropping the largest: if there are no
-/// levels, and for the last level. That keeps the accuracy that it begins with, so it needs few.
+/// Minimum epochs of all sizes in the last level's share of the time, reached by dropping the largest: for the first of two
+/// levels in short times, and for the last level. That keeps the accuracy that it begins with, so it needs few.
 const ALL_EPOCHS: f64 = 3.0;
 const LAST_EPOCHS: f64 = 0.5;
 /// Templates per block of weights of a level's models, counting at most LAYERS_OF_TEMPLATES layers.
@@ -365,25 +366,37 @@ impl Frame {
             levels.push(level((middle, middle), narrow, UNGROWN, 4e-3));
         }
         let mut all = level((least.0, most.0), &self.widths, UNGROWN, 1e-3);
-        let last = &levels[levels.len() - 1].sizes;
+        let mut shares = SHARES[0];
         if in_all < LEVELS_FROM || own_start || settings.templates.is_some() {
-            let seconds = time.training * SHARES[0][2];
+            let seconds = time.training * shares[2];
+            let fits = |least| move |sizes: &Sizes| seconds / of_epoch(sizes) >= least;
+            let mut one = all.clone();
             if !own_start {
-                let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= ALL_EPOCHS;
-                shrink(&mut all.sizes, last, fits);
+                shrink(
+                    &mut one.sizes,
+                    &levels[levels.len() - 1].sizes,
+                    fits(ALL_EPOCHS),
+                );
             }
-            let mut one = level(all.sizes.depths, &all.sizes.widths, GROWTH, 4e-3);
-            one.epochs = time.training / of_epoch(&one.sizes);
-            return Ok(vec![one]);
+            levels = vec![level(one.sizes.depths, &one.sizes.widths, GROWTH, 4e-3)];
+            shrink(&mut all.sizes, &one.sizes, fits(LAST_EPOCHS));
+            if !fits(LAST_EPOCHS)(&all.sizes) {
+                all = one;
+            }
+            shares = [1.0 - shares[2], shares[2], 0.0];
+        } else {
+            let towards = (in_all / LEVELS_FROM).ln() / (LEVELS_FULL / LEVELS_FROM).ln();
+            for (share, full) in shares.iter_mut().zip(SHARES[1]) {
+                *share += towards.min(1.0) * (full - *share);
+            }
         }
-        if last.depths.1 < most.0 || narrow.len() < self.widths.len() {
+        let last = levels[levels.len() - 1].sizes.largest();
+        if last != all.sizes.largest() && settings.templates.is_none() {
             levels.push(all);
         }
-        let towards = ((in_all / LEVELS_FROM).ln() / (LEVELS_FULL / LEVELS_FROM).ln()).min(1.0);
-        let share = |at: usize| SHARES[0][at] + towards * (SHARES[1][at] - SHARES[0][at]);
-        let sum: f64 = (0..levels.len()).map(share).sum();
-        for (at, level) in levels.iter_mut().enumerate() {
-            level.epochs = time.training * share(at) / sum / of_epoch(&level.sizes);
+        let sum: f64 = shares[..levels.len()].iter().sum();
+        for (level, share) in levels.iter_mut().zip(shares) {
+            level.epochs = time.training * share / sum / of_epoch(&level.sizes);
         }
         if let [.., before, last] = &mut levels[..] {
             let cost = rates.of_sizes(&last.sizes, time.batch as f64);
