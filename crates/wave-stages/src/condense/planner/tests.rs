@@ -136,6 +136,22 @@ fn more_time_trains_larger_models_and_levels_share_it() {
 }
 
 #[test]
+fn a_short_plan_ends_with_a_few_steps_of_larger_sizes() {
+    let (_, levels) = planned(&mut settings(32), "2x64..12x128", 15.0);
+    let largest: Vec<_> = levels.iter().map(|level| level.sizes.largest()).collect();
+    let [(depth, width), (most_depth, most_width)] = largest[..] else {
+        panic!("{levels:?}");
+    };
+    assert!(depth < most_depth && width <= most_width, "{levels:?}");
+    assert!(levels[0].epochs > LEAST_EPOCHS && levels[1].epochs >= LAST_EPOCHS);
+    assert!(levels[0].lr > levels[1].lr);
+    // Given templates are those of a single level.
+    let mut given = settings(32);
+    given.templates = Some(vec![48, 16, 64, 64]);
+    assert_eq!(planned(&mut given, "2x64..12x128", 15.0).1.len(), 1);
+}
+
+#[test]
 fn the_last_of_levels_reaches_the_largest_size() {
     let (_, levels) = planned(&mut settings(32), "2x64..12x128", 45.0);
     assert_eq!((levels.len(), last_size(&levels)), (3, (12, 128)));
