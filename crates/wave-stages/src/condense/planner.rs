@@ -380,7 +380,9 @@ impl Frame {
             }
             levels = vec![level(one.sizes.depths, &one.sizes.widths, GROWTH, 4e-3)];
             shrink(&mut all.sizes, &one.sizes, fits(LAST_EPOCHS));
-            if !fits(LAST_EPOCHS)(&all.sizes) {
+            // A layer more is not worth its time.
+            let (first, last) = (one.sizes.largest(), all.sizes.largest());
+            if !fits(LAST_EPOCHS)(&all.sizes) || (last.0 < 2 * first.0 && last.1 == first.1) {
                 all = one;
             }
             shares = [1.0 - shares[2], shares[2], 0.0];
