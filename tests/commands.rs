@@ -151,7 +151,8 @@ fn every_recipe_can_be_planned() {
                 more += " --set data=shapes";
             }
             let begins = |path: &str| text.contains(&format!("ancestor = \"{path}"));
-            if begins("recipes/") || begins("ancestors/tiny-imagenet") {
+            let small = ["recipes/", "ancestors/tiny-imagenet", "ancestors/cifar-10"];
+            if small.into_iter().any(begins) {
                 more += " --set condense.ancestor=of-shapes";
             } else if begins("ancestors/") {
                 more += " --set condense.ancestor=a";
