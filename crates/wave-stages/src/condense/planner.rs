@@ -54,6 +54,8 @@ const LEVELS_FROM: f64 = 45.0;
 const LEVELS_FULL: f64 = 300.0;
 /// Shares of the time of three levels, at LEVELS_FROM and at LEVELS_FULL. The latter are a guess.
 const SHARES: [[f64; 3]; 2] = [[0.58, 0.29, 0.13], [0.25, 0.45, 0.30]];
+/// Share of the time of the last of two levels, in shorter times.
+const SHORT_LAST: f64 = 0.2;
 /// Minimum epochs of the smallest model in the total time.
 const LEAST_EPOCHS: f64 = 1.0;
 /// Minimum epochs of all sizes in the last level's share of the time, reached by dropping the largest: for the first of two
@@ -368,24 +370,23 @@ impl Frame {
         let mut all = level((least.0, most.0), &self.widths, UNGROWN, 1e-3);
         let mut shares = SHARES[0];
         if in_all < LEVELS_FROM || own_start || settings.templates.is_some() {
-            let seconds = time.training * shares[2];
-            let fits = |least| move |sizes: &Sizes| seconds / of_epoch(sizes) >= least;
+            let fits = |share: f64, least: f64| {
+                move |sizes: &Sizes| time.training * share / of_epoch(sizes) >= least
+            };
             let mut one = all.clone();
             if !own_start {
-                shrink(
-                    &mut one.sizes,
-                    &levels[levels.len() - 1].sizes,
-                    fits(ALL_EPOCHS),
-                );
+                let small = &levels[levels.len() - 1].sizes;
+                shrink(&mut one.sizes, small, fits(shares[2], ALL_EPOCHS));
             }
             levels = vec![level(one.sizes.depths, &one.sizes.widths, GROWTH, 4e-3)];
-            shrink(&mut all.sizes, &one.sizes, fits(LAST_EPOCHS));
+            let enough = fits(SHORT_LAST, LAST_EPOCHS);
+            shrink(&mut all.sizes, &one.sizes, enough);
             // A layer more is not worth its time.
             let (first, last) = (one.sizes.largest(), all.sizes.largest());
-            if !fits(LAST_EPOCHS)(&all.sizes) || (last.0 < 2 * first.0 && last.1 == first.1) {
+            if !enough(&all.sizes) || (last.0 < 2 * first.0 && last.1 == first.1) {
                 all = one;
             }
-            shares = [1.0 - shares[2], shares[2], 0.0];
+            shares = [1.0 - SHORT_LAST, SHORT_LAST, 0.0];
         } else {
             let towards = (in_all / LEVELS_FROM).ln() / (LEVELS_FULL / LEVELS_FROM).ln();
             for (share, full) in shares.iter_mut().zip(SHARES[1]) {
