@@ -3,10 +3,10 @@
 //!
 //! Levels share the minutes. The first has the two smallest depths, since small models determine the accuracy of all
 //! that grow from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that
-//! its share can still train. If there are too few minutes for these levels, the first has all sizes that get enough steps,
-//! small ones first, and the last the others; if the ancestor is a ViT of the largest size, all sizes train at once, from
-//! its weights. The thresholds for levels, their shares of the time and
-//! the growth of sizes without levels were tuned on held-out images of CIFAR-10 (recipes/results/planner/README.md).
+//! its share can still train. If there are too few minutes for these levels, the first has all sizes that get enough
+//! steps, small ones first, and the last the others; if the ancestor is a ViT of the largest size, all sizes train at
+//! once, from its weights. The thresholds for levels, their shares of the time and the growth of sizes in a first level
+//! were tuned on held-out images of CIFAR-10 (recipes/results/planner/README.md).
 //! The other numbers below are from the best condensations of CIFAR-10 (recipes/results/sizes/README.md), found by hand
 //! on test images.
 
