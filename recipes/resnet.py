@@ -150,7 +150,8 @@ def main():
             images = F.interpolate(images, size=size, mode="bicubic", antialias=True)
         return model(images.contiguous(memory_format=torch.channels_last))
 
-    fast = device.type == "cuda" or torch.cpu.get_capabilities().get("amx_tile", False)
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch lack it
+    fast = device.type == "cuda" or capabilities.get("amx_tile", False)
     precision = torch.autocast(device.type, torch.bfloat16, enabled=fast)
     for step in range(steps):
         if step % an_epoch == 0:
