@@ -375,6 +375,11 @@ fn wrong_methods_are_refused() {
         ("a = { start = 'mimetic', donor = 'x' }", "donor x"),
         ("a = { start = 'ligo' }", "takes one donor"),
         ("a = { start = 'he', lr_of = 'b' }", "a method b"),
+        ("a = { start = 'he', lr_of = 'a' }", "without lr_of"),
+        (
+            "a = { start = 'he', pretrain.seed = 1 }",
+            "set seeds in [bench]",
+        ),
         ("a = { start = 'magic' }", "magic"),
         ("a = { start = 'he', colour = 1 }", "colour"),
         ("a = { start = 'he', inherit = ['mlp'] }", "inherit"),

@@ -69,6 +69,25 @@ fn a_plan_is_told_and_printed() {
 
 /// The plan is made once: it opens the data, and so do the untrained templates for the stages after it.
 #[test]
+fn a_plan_takes_no_time_for_outputs_that_a_cache_has() {
+    let place = Place::with_model();
+    let planned = format!("{PLANNED} --cache c");
+    let told = place.stdout(&format!("{planned} --dry-run"));
+    assert!(told.contains(" for the ancestor's outputs\n"), "{told}");
+    assert!(!place.path("c").exists());
+    place.json(&format!("{planned} --out t"));
+    let told = place.stdout(&format!("{planned} --dry-run"));
+    assert!(told.contains("outputs    all in the cache\n"), "{told}");
+    let more = planned.replace("--train-limit 128", "--train-limit 160");
+    let told = place.stdout(&format!("{more} --dry-run"));
+    assert!(told.contains(" for the missing outputs\n"), "{told}");
+    place.refused(
+        &format!("{planned} --flip false --dry-run"),
+        &["augmentation", "another --cache"],
+    );
+}
+
+#[test]
 fn a_recipe_for_some_minutes_is_planned_once() {
     let place = Place::with_model();
     let recipe = r#"

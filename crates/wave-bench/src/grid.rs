@@ -257,13 +257,20 @@ fn distinct<T: PartialEq + Serialize>(key: &str, entries: &[T]) -> Result<()> {
     }
 }
 
-/// Refuses an ancestor in `[finetune]` or changes to it: the hash of a run covers that of `[condense]` alone.
-fn refuse_ancestor(table: &Table) -> Result<()> {
-    match table.get("ancestor") {
-        None => Ok(()),
-        Some(ancestor) => Err(request(format!(
+/// Refuses what a bench sets itself in `[finetune]` or changes to it. The hash of a run covers the ancestor of
+/// `[condense]` alone.
+fn check_finetune(table: &Table) -> Result<()> {
+    if let Some(ancestor) = table.get("ancestor") {
+        return Err(request(format!(
             "finetune has ancestor = {ancestor}, but methods of a bench distil from the ancestor \
              of [condense]; remove it, and give distil = true to the methods that distil"
+        )));
+    }
+    match table.get("seed") {
+        None => Ok(()),
+        Some(seed) => Err(request(format!(
+            "finetune has seed = {seed}, but a bench has seeds of its own; remove it, and set seeds \
+             in [bench]"
         ))),
     }
 }
@@ -328,7 +335,7 @@ impl Grid {
         }
         let finetune = recipe.table_of("finetune");
         let tables = datasets.iter().map(|(_, table)| table);
-        tables.chain([&finetune]).try_for_each(refuse_ancestor)?;
+        tables.chain([&finetune]).try_for_each(check_finetune)?;
         let grid = Grid {
             bench,
             methods,
@@ -386,6 +393,14 @@ impl Grid {
             let checked = method.check_keys(&self.bench.methods[name]);
             let checked = checked.and_then(|()| self.check_method(method));
             checked.with_context(|| format!("[bench.methods.{name}]"))?;
+            if let Some(other) = &method.lr_of
+                && self.method(other)?.lr_of.is_some()
+            {
+                return Err(request(format!(
+                    "[bench.methods.{name}]: lr_of = {other:?}, which takes its learning rate from \
+                     a method too; name one without lr_of"
+                )));
+            }
         }
         for (name, donor) in &self.bench.donors {
             let sized = donor.depth.is_some() && donor.width.is_some();
@@ -410,7 +425,7 @@ impl Grid {
         }
         let changes = method.pretrain.iter().chain(method.pretrain_at.values());
         let mut changes = changes.chain([&method.finetune]);
-        changes.try_for_each(refuse_ancestor)?;
+        changes.try_for_each(check_finetune)?;
         let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
         let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
         if let Some((l, d)) = foreign.next() {

@@ -187,6 +187,40 @@ impl Cache {
         }))
     }
 
+    /// Number of outputs of these training images that the cache which settings name holds, in its first `views` views;
+    /// 0 for a new one.
+    ///
+    /// # Errors
+    /// As [`Cache::open`].
+    pub(crate) fn filled(
+        settings: &OutputsValues,
+        ancestor: Option<&Ancestor>,
+        output: AncestorOutput,
+        data: &Data,
+        views: u32,
+    ) -> Result<usize> {
+        let dir = settings.cache.as_deref().map(Path::new);
+        if !dir.is_some_and(|dir| dir.join(MANIFEST).exists()) {
+            return Ok(0);
+        }
+        let Some(cache) = Cache::open(settings, ancestor, output, data)? else {
+            return Ok(0);
+        };
+        let images = sorted(data);
+        let mut filled = 0;
+        for view in 0..views {
+            let before = filled;
+            for part in shards(&images) {
+                let rows = cache.read(view, first(part), None)?;
+                filled += part.len() - rows.missing(part).len();
+            }
+            if filled == before {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
     /// For the result: the number of ancestor runs on all ranks, the bytes per image and view, and
     /// the mean probability of the classes that were not kept.
     pub fn summary(&self, context: &Context) -> Value {
@@ -219,9 +253,8 @@ impl Cache {
     /// Reads a whole view, and computes and adds the missing outputs. Each rank computes its share of
     /// the shards, and reads the other shards.
     fn view(&self, number: u32, shown: &Shown) -> Result<View> {
-        let mut wanted = shown.data.train_indices.clone();
-        wanted.sort_unstable();
-        let parts: Vec<&[u32]> = wanted.chunk_by(|a, b| a / SHARD == b / SHARD).collect();
+        let wanted = sorted(shown.data);
+        let parts: Vec<&[u32]> = shards(&wanted).collect();
         let label = format!("ancestor, view {number}");
         let mut report = Report::new(&label, 0, parts.len() as u64, shown.verbosity);
         let read = |part: &[u32]| -> Result<Option<Rows>> {
@@ -328,6 +361,18 @@ impl Cache {
             Ok(Rows::none(self.format)?)
         })
     }
+}
+
+/// The training images, ascending.
+fn sorted(data: &Data) -> Vec<u32> {
+    let mut images = data.train_indices.clone();
+    images.sort_unstable();
+    images
+}
+
+/// Ascending images by shard.
+fn shards(images: &[u32]) -> impl Iterator<Item = &[u32]> {
+    images.chunk_by(|a, b| a / SHARD == b / SHARD)
 }
 
 /// The first image of the shard that holds these images.

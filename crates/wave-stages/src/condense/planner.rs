@@ -12,6 +12,7 @@
 
 use super::CondensePlan;
 use crate::ancestor::Ancestor;
+use crate::cache::Cache;
 use crate::elastic;
 use anyhow::Result;
 use rates::Rates;
@@ -39,6 +40,8 @@ const PLANNED: f64 = 0.92;
 /// Largest fractions of the minutes for the ancestor's outputs and for tests.
 const ANCESTOR: f64 = 0.4;
 const TESTS: f64 = 0.06;
+/// Views of the images whose outputs are kept. More of them were no better, and take the time of epochs.
+const VIEWS: u32 = 1;
 /// Maximum batch size: on a CPU, and on a GPU, where a step of small models takes nearly as long with few images.
 const BATCH: (usize, usize) = (128, 512);
 /// Minimum number of test images.
@@ -95,7 +98,9 @@ pub(super) fn plan(
     let mut rates = Rates::measure(of_size, frame.measured(), &data, taught_by, context)?;
     rates.ancestor_in_steps = settings.outputs.cache.is_none()
         && taught_by.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
-    let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
+    let views = settings.training.augmentation.views.unwrap_or(VIEWS);
+    let cached = Cache::filled(&plan.given.outputs, taught_by, output, &data, views)?;
+    let time = Time::share(&mut settings, minutes, &frame, &rates, &data, cached);
     if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
         settings.template_start = None;
     }
@@ -192,6 +197,9 @@ fn data_settings(
     let precision = &mut training.transformer.precision;
     precision.get_or_insert(PrecisionChoice::Auto);
     let augmentation = &mut training.augmentation;
+    if settings.outputs.cache.is_some() {
+        augmentation.views.get_or_insert(VIEWS);
+    }
     augmentation.flip.get_or_insert(true);
     match side <= 64 {
         true => _ = augmentation.crop_padding.get_or_insert(side / 8),
@@ -447,16 +455,20 @@ struct Time {
     ancestor: f64,
     tests: f64,
     training: f64,
+    /// True if a cache has outputs of the ancestor, so that fewer are left to compute.
+    cached: bool,
 }
 
 impl Time {
-    /// Sets the numbers of views and test images, and leaves the rest of the time to training.
+    /// Sets the numbers of views and test images, and leaves the rest of the time to training. A cache has `cached` of
+    /// the ancestor's outputs.
     fn share(
         settings: &mut Condense,
         minutes: f64,
         frame: &Frame,
         rates: &Rates,
         data: &Data,
+        cached: usize,
     ) -> Time {
         let all = 60.0 * minutes * PLANNED;
         let mut images = data.train_indices.len();
@@ -464,16 +476,14 @@ impl Time {
         let mut ancestor = 0.0;
         if rates.ancestor > 0.0 && !rates.ancestor_in_steps {
             let of_one = rates.ancestor + rates.loading;
-            let affordable = (ANCESTOR * all / of_one) as usize;
+            let augmentation = &mut settings.training.augmentation;
+            let views = *augmentation.views.get_or_insert(VIEWS) as usize;
+            let affordable = (ANCESTOR * all / of_one) as usize + cached / views;
             if affordable < images && of_images.train_limit.is_none() {
                 images = affordable.max(data.plan.batch);
                 of_images.train_limit = Some(images);
             }
-            let view = images as f64 * of_one;
-            let augmentation = &mut settings.training.augmentation;
-            // More of them were no better, and take the time of epochs.
-            let views = *augmentation.views.get_or_insert(1);
-            ancestor = f64::from(views) * view;
+            ancestor = (views * images).saturating_sub(cached) as f64 * of_one;
         }
         let tested = data.tests.indices.len();
         let of_one = frame.seconds_of_test(rates);
@@ -488,6 +498,7 @@ impl Time {
             ancestor,
             tests,
             training: (all - ancestor - tests).max(1.0),
+            cached: cached > 0,
         }
     }
 }

@@ -50,6 +50,7 @@ fn time(minutes: f64) -> Time {
         ancestor: 0.0,
         tests: 0.0,
         training: 60.0 * minutes,
+        cached: false,
     }
 }
 

@@ -52,7 +52,10 @@ pub(super) fn describe(
                  keeps them on disk\n";
     } else if time.ancestor > 0.0 {
         let seconds = clock(time.ancestor);
-        text += &format!("outputs    {seconds} for the ancestor's outputs\n");
+        let which = if time.cached { "missing" } else { "ancestor's" };
+        text += &format!("outputs    {seconds} for the {which} outputs\n");
+    } else if time.cached {
+        text += "outputs    all in the cache\n";
     }
     let mut sum = time.ancestor + time.tests;
     for (at, level) in levels.iter().enumerate() {
