@@ -6,6 +6,10 @@ use crate::support::{INIT, Place, RECIPE};
 fn wrong_flags() {
     let place = Place::with_templates();
     place.json(&format!("{INIT} --out m"));
+    for i in 0..8 {
+        place.write_png(&format!("photos/{}/{i}.png", i % 2));
+    }
+    place.json("data pack photos trained"); // without test images
     place.refuses(
         "FLAGS",
         "
@@ -52,6 +56,8 @@ fn wrong_flags() {
         --hold-out 0 => hold
         --data shapes --freeze .,_ => nothing to train
         --data shapes --patience 2 --test-epochs 0 => patience
+        --data trained --new-head true --batch 4 --keep best => keep = best: there are no test images | --hold-out N
+        --data trained --new-head true --batch 4 --patience 2 => patience = 2: there are no test images
         --data shapes --steps 1 --kl-weight 2 => kl_weight applies only with an ancestor
         --data shapes --steps 1 --kl-weight 0 --ancestor m => kl_weight = 0 | --ancestor
         ",

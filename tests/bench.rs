@@ -414,6 +414,17 @@ fn wrong_methods_are_refused() {
             "max_params",
         ),
         ("a = { start = 'templates', init.gamma = 0.1 }", "init"),
+        ("a = { start = 'templates', expand.stps = 1 }", "stps"),
+        ("a = { start = 'he', finetune.lr = -1 }", "lr = -1"),
+        ("a = { start = 'he', init.rest = 1 }", "rest"),
+        (
+            "a = { start = 'he', pretrain.steps = 1, pretrain_at.2x16 = { stps = 1 } }",
+            "stps",
+        ),
+        (
+            "a = { start = 'he' }\n[bench.donors.d]\ndepth = 1\nwidth = 16\nfinetune.stps = 1",
+            "donors.d",
+        ),
         ("a = { start = 'templates', operator.steps = 3 }", "ligo"),
     ] {
         let table = format!("{RECIPE}\n[bench]\nsizes = [[2, 16]]\n[bench.methods]\n{wrong}");
@@ -430,6 +441,7 @@ fn wrong_methods_are_refused() {
         ("sizes=[[1,32],[2,32],[1,32]]", "sizes has [1, 32] twice"),
         ("seeds=[0,1,0]", "seeds has 0 twice"),
         ("learning_rates=[1e-3,0.001]", "rates has 0.001 twice"),
+        ("learning_rates=[1e-3,-1.0]", "lr = -1"),
     ] {
         let args = format!("bench b.toml --out o --set bench.{entries}");
         place.refused(&args, &[needle]);

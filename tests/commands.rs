@@ -102,6 +102,8 @@ fn expand_makes_models_for_other_images_patches_and_mlps() {
     assert!(weights("", "a") == weights(own, "b"));
     let wrong = format!("{expand} --patch 8 --steps 0 --out o");
     place.refused(&wrong, &["patch 8", "28"]);
+    // Sines need widths that are multiples of 4, but no positions are filled in.
+    place.json("expand t --depth 2 --width 18 --heads 3 --fill mimetic --steps 0 --out f");
 }
 
 #[test]

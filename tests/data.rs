@@ -220,7 +220,7 @@ fn folders_of_classes_alone_are_split() {
     // Whoever only tests has them all tested.
     let (stdout, stderr) = place.texts("eval f --data photos --json");
     assert!(
-        stdout.contains("\"images\":24") && stderr.contains("all 24 images are tested on"),
+        stdout.contains("\"images\":24") && stderr.contains("all 24 images are used"),
         "{stdout} {stderr}"
     );
     let check = place.json("data check photos");

@@ -70,6 +70,31 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
 }
 
 #[test]
+fn templates_grow_towards_features() {
+    let place = place();
+    let levels = "[{depths=[1,1],widths=[16],steps=2},{steps=3}]";
+    let condense = format!("condense r.toml --ancestor a --set condense.levels={levels}");
+    let plan = place.stdout(&format!("{condense} --dry-run"));
+    assert!(plan.contains("level 1 of levels"), "{plan}");
+    place.json(&format!("{condense} --out t"));
+    // The level before has the projection to the features, the result no longer.
+    let classes = |dir: &str| place.read(&format!("{dir}/config.json"))["classes"].clone();
+    assert_eq!([classes("t/run/levels/0"), classes("t")], [48, 0]);
+    let templates = place.tensors("t/templates.safetensors");
+    assert!(templates.keys().all(|name| !name.contains("head")));
+    place.json("expand t --depth 2 --width 32 --out m");
+    assert_eq!(place.read("m/config.json")["num_classes"], 0);
+    place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    place.refuses(
+        "condense r.toml --depths 2,3 --ancestor v --ancestor-output features --out o FLAGS",
+        "
+        --grow t => only classifier templates can grow
+        --grow t/run/levels/0 => 48 outputs, the ancestor 16 features
+        ",
+    );
+}
+
+#[test]
 fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
     let place = place();
     place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");

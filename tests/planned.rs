@@ -36,7 +36,7 @@ fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
 #[test]
 fn a_plan_is_told_and_printed() {
     let place = Place::with_model();
-    // 4 steps of 128 images are as many epochs.
+    // 4 steps of 16 images, an eighth of all.
     let told = place.stdout(&format!("{PLANNED} --lr 0.003 --dry-run"));
     assert!(told.lines().count() <= 16, "{told}");
     for part in [
@@ -45,7 +45,7 @@ fn a_plan_is_told_and_printed() {
         "1 x 32 to 3 x 64",
         "images per second",
         "in total",
-        ": 4.0 epochs at 3.0e-3, ",
+        ": 0.5 epochs at 3.0e-3, ",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -153,6 +153,10 @@ fn what_cannot_be_planned_is_refused() {
         condense --data shapes --sizes big => 2x64..12x192
         condense --data nowhere => nowhere
         condense --data shapes --minutes nan => minutes
+        condense --data shapes --minutes 5 --grow t => grow = t | --depths, --widths
+        condense --data shapes --train-limit 20 => 20 training images | 32
+        condense --data shapes --minutes 0.01 --sizes 2x64..4x64 => minutes = 0.01 | left for training
+        condense --data shapes --template-start ancestor --sizes 1x32..2x64 => the auxiliary's shape
         condense --data shapes --depths 1,2 => depths | --sizes
         condense --data shapes --set condense.auxiliary.width=64 => auxiliary.width | --sizes
         ",

@@ -39,6 +39,9 @@ fn tests_come_as_often_as_is_asked_for() {
     };
     assert_eq!(tests("--epochs 5 --test-epochs 2", "a"), 3); // after 2, 4 and 5
     assert_eq!(tests("--epochs 3 --test-epochs 0", "c"), 1);
+    // A part of an epoch is a step at least.
+    assert_eq!(tests("--epochs 0.01", "e"), 1);
+    assert_eq!(steps(&place, "e"), 1);
     // Patience counts tests.
     assert_eq!(tests("--epochs 9 --test-epochs 2 --patience 2", "d"), 3);
     assert_eq!(steps(&place, "d"), 48);

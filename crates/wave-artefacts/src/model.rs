@@ -482,9 +482,13 @@ session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
 
 /// The size of a transformer, its input and its options, in words.
 pub fn shape_in_words(shape: &VitShape) -> String {
-    let token = shape.class_token.then_some(", class token");
+    let token = match (shape.class_token, shape.distilled) {
+        (_, true) => ", class and distillation tokens",
+        (true, false) => ", class token",
+        (false, false) => "",
+    };
     format!(
-        "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels, patch size {}, {} classes{}",
+        "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels, patch size {}, {} classes{token}",
         shape.depth,
         shape.width,
         shape.heads,
@@ -493,7 +497,6 @@ pub fn shape_in_words(shape: &VitShape) -> String {
         shape.image_size,
         shape.patch,
         shape.classes,
-        token.unwrap_or_default()
     )
 }
 

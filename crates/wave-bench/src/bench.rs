@@ -11,7 +11,7 @@
 //! Completed runs are not repeated. A failed run is reported, and the others continue.
 
 pub use crate::grid::Grid;
-use crate::grid::TEMPLATES;
+use crate::grid::{Method, TEMPLATES};
 use crate::report::{self, Failure, Findings, Rates, Row};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -29,10 +29,11 @@ use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
-use wave_run::settings::{Condense, Finetune, Training};
-use wave_run::train::{self, TrainRun};
+use wave_run::settings::{Condense, Finetune, Init, Training};
+use wave_run::train::{self, TrainRun, TrainingPlan};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
+use wave_stages::expand::ExpandPlan;
 use wave_stages::finetune::{self, FinetunePlan, Options, Prepared, Tuning};
 use wave_stages::score;
 
@@ -178,17 +179,61 @@ pub fn describe(
     Ok(text)
 }
 
-/// Checks, before any training, that no method lacks an ancestor to condense; the error names the method.
+/// Checks, before any training, the settings of all trainings, and that no method lacks an ancestor to condense; the
+/// error names the method or donor.
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
-    let trained = recipe.has("ancestor");
-    for (name, method) in grid.methods.iter().filter(|(_, m)| m.condenses()) {
+    for (name, method) in &grid.methods {
+        let checked = check_method(recipe, &grid, method);
+        checked.with_context(|| format!("[bench.methods.{name}]"))?;
+    }
+    for (name, donor) in &grid.bench.donors {
+        let checked = check_training(recipe, &[&donor.finetune]);
+        checked.with_context(|| format!("[bench.donors.{name}]"))?;
+    }
+    Ok(())
+}
+
+fn check_method(recipe: &Recipe, grid: &Grid, method: &Method) -> Result<()> {
+    if method.condenses() {
         let mut settings: Condense = recipe.stage("condense", Some(&method.condense))?;
-        if trained || method.donor.is_some() {
+        if recipe.has("ancestor") || method.donor.is_some() {
             settings.ancestor.get_or_insert_default();
         }
-        condense::check(&settings).with_context(|| format!("[bench.methods.{name}]"))?;
+        condense::check(&settings)?;
     }
+    match method.start == TEMPLATES {
+        true => _ = ExpandPlan::new(&recipe.stage("expand", Some(&method.expand))?)?,
+        false => _ = recipe.stage::<Init>("init", Some(&method.init))?,
+    }
+    for (_, dataset) in &grid.datasets {
+        check_training(recipe, &[dataset, &method.finetune])?;
+    }
+    for lr in &grid.bench.learning_rates {
+        let rate = Table::from_iter([("lr".to_owned(), (*lr).into())]);
+        check_training(recipe, &[&rate]).context("learning_rates")?;
+    }
+    if let Some(operator) = &method.operator {
+        let mut own = method.finetune.clone();
+        own.remove("epochs");
+        check_training(recipe, &[&own, operator]).context("operator")?;
+    }
+    if let Some(pretrain) = &method.pretrain {
+        let none = Table::new();
+        for changes in method.pretrain_at.values().chain([&none]) {
+            check_training(recipe, &[pretrain, changes]).context("pretrain")?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks `[finetune]` with these changes.
+fn check_training(recipe: &Recipe, changes: &[&Table]) -> Result<()> {
+    let mut merged = Table::new();
+    changes.iter().for_each(|table| merge(&mut merged, table));
+    merged.remove("distil"); // read by the bench
+    let settings: Finetune = recipe.stage("finetune", Some(&merged))?;
+    TrainingPlan::new(&settings.training, finetune::DEFAULTS)?;
     Ok(())
 }
 

@@ -136,6 +136,12 @@ impl Data {
             ));
         }
         let (train, test) = parts(plan, &dataset, share)?;
+        if tested && test.1.is_empty() && !dataset.class_names.is_empty() {
+            progress::note(&format!(
+                "{name} has no test images, so no accuracy will be known; give --hold-out N, or data with \
+                 val/CLASS/ or val-*.tar, or TRAIN,TEST"
+            ));
+        }
         let transform = match input {
             Input::Like(transform) => {
                 check_normalisation(plan, &transform)?;

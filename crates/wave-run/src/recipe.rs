@@ -256,10 +256,16 @@ where
     settings::check_table(&known)?;
     match unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str())) {
         None => Ok(settings),
-        Some(key) => Err(request(format!(
-            "{whose}: unknown key {key}{}; see `wave help {table}`",
-            suggestion::<T>(&key)
-        ))),
+        Some(key) => {
+            let meant = suggestion::<T>(&key);
+            let help = match table {
+                "ancestor" => "`wave help init` and `wave help finetune`".to_owned(),
+                table => format!("`wave help {table}`"),
+            };
+            Err(request(format!(
+                "{whose}: unknown key {key}{meant}; see {help}"
+            )))
+        }
     }
 }
 

@@ -117,9 +117,8 @@ fn planned(
     }
     let name = settings.ancestor.as_deref();
     let ancestor = ancestors.get(name, &settings.zero_shot, context)?;
-    let mut inputs = Inputs::new(context)
-        .place(settings.training.images.data.as_deref())
-        .artefact_if_any("templates", settings.grow.as_deref())?;
+    let place = settings.training.images.data.as_deref();
+    let mut inputs = Inputs::new(context).place(place);
     if let Some(ancestor) = &ancestor {
         inputs = ancestor.with_inputs(name, inputs)?;
     }
@@ -166,11 +165,7 @@ fn condense_level(
     Step::new(memory, &data, &resolved)?.check()?;
     let cache = Cache::open(&plan.given.outputs, ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
-        let own = "grow templates on data with their own classes";
-        let tests = &data.tests;
-        tests.check_classes(smaller.learngene.auxiliary.classes, own)?;
-        let remedy = format!("{own}, with the same names in the same order");
-        tests.check_names(&smaller.config.label_names, &remedy)?;
+        growth::check_outputs(smaller, output, &plan, &data)?;
     }
     let mut inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
     if let Some(grow) = grow {
@@ -206,9 +201,10 @@ fn condense_level(
         };
         let outcome = train::train(&distillation, &train_run, Some(run), options)?;
         let gene = gene.with_tensors(&outcome.values);
-        let gene = match output {
-            AncestorOutput::Scores => gene,
-            AncestorOutput::Features => gene.headless(),
+        let gene = match (output, level) {
+            // The next level needs the projection to the ancestor's features.
+            (AncestorOutput::Scores, _) | (_, Some(_)) => gene,
+            (AncestorOutput::Features, None) => gene.headless(),
         };
         let gene = templates::rounded(&gene, plan.float)?;
         let grown = smaller.as_ref();

@@ -19,7 +19,7 @@ use wave_artefacts::model::{Model, Network};
 use wave_artefacts::origin;
 use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_data::Batch;
-use wave_init::DirectMethod;
+use wave_init::{Choices, DirectMethod, Positions};
 use wave_learngene::{Learngene, Part, Scalers, random_scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
@@ -276,7 +276,11 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
         Fill::Mimetic => DirectMethod::Mimetic,
         Fill::Timm => DirectMethod::Timm,
     };
-    let choices = wave_init::Choices::default();
+    // Positions are not replaced; sines would need widths that are multiples of 4.
+    let choices = Choices {
+        positions: Some(Positions::Learned),
+        ..Choices::default()
+    };
     let fresh = wave_init::initialise(shape, method, &choices, plan.training.seed)?;
     for (name, t) in vit::stack(&fresh, shape.depth)? {
         if name.starts_with("blocks.") && inherited.contains_key(&name) {

@@ -108,8 +108,7 @@ impl<'a> Record<'a> {
 
     /// Properties in which a shape differs from the shapes whose accuracy the surface holds.
     fn differing(&self, shape: &VitShape) -> Vec<usize> {
-        let plain = self.auxiliary.with_size(shape.depth, shape.width);
-        let (own, plain) = (properties(shape), properties(&plain));
+        let (own, plain) = (properties(shape), properties(self.auxiliary));
         let differs = |property: &usize| match *property {
             at @ (DEPTH | WIDTH) => self.without_loss(at, own[at]) != Some(own[at]),
             at => own[at] != plain[at],

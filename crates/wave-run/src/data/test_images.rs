@@ -46,8 +46,8 @@ impl TestImages {
         if dataset.unsplit && plan.hold_out.is_none() {
             let n = dataset.train.len();
             progress::note(&format!(
-                "{} has no separate test images: all {n} images are tested on; for a model trained \
-                 on them, --hold-out N tests only on the N that were held out",
+                "{} has no separate test images, so all {n} images are used; a model that was trained \
+                 on them is tested on the held-out ones by wave eval --hold-out N",
                 dataset.name
             ));
             dataset.test = dataset.train.clone();

@@ -124,10 +124,13 @@ pub enum Duration {
 }
 
 impl Duration {
-    /// The number of steps, given those of an epoch.
+    /// The number of steps, given those of an epoch; at least one if there are epochs.
     pub fn steps(self, per_epoch: usize) -> u64 {
         match self {
-            Duration::Epochs(epochs) => (epochs * per_epoch as f64).round() as u64,
+            Duration::Epochs(epochs) => {
+                let steps = (epochs * per_epoch as f64).round() as u64;
+                steps.max(u64::from(epochs > 0.0))
+            }
             Duration::Steps(steps) => steps,
         }
     }

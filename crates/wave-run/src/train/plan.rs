@@ -164,9 +164,13 @@ impl TrainingPlan {
             )));
         }
         check_parts(self.accumulate, data)?;
-        if let (Some(n), false) = (own.patience, data.has_tests()) {
+        let needs_tests = match own.patience {
+            Some(n) => Some(format!("patience = {n}")),
+            None => (self.saving.keep == Keep::Best).then(|| "keep = best".to_owned()),
+        };
+        if let Some(setting) = needs_tests.filter(|_| !data.has_tests()) {
             return Err(request(format!(
-                "patience = {n}: there are no test images; give --hold-out N, or remove patience"
+                "{setting}: there are no test images; give --hold-out N, or remove it"
             )));
         }
         Ok(Resolved {

@@ -2,11 +2,13 @@
 //! that adds a level to templates.
 
 use super::CondensePlan;
+use crate::ancestor::AncestorOutput;
 use anyhow::{Context as _, Result};
 use wave_artefacts::model::shape_in_words;
 use wave_artefacts::templates::TemplateDir;
 use wave_learngene::{Level, Plan};
 use wave_models::vit::VitShape;
+use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::{Auxiliary, Condense};
@@ -26,7 +28,9 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
     let of_level = |(at, changes): (usize, &toml::Table)| {
         let mut table = common.clone();
         if at > 0 {
-            table.remove("templates"); // the first level's
+            // The first level's.
+            table.remove("templates");
+            table.remove("grow");
         }
         merge(&mut table, changes);
         let mut shared = ["mean", "std"].into_iter();
@@ -109,6 +113,30 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
             "grow: the templates do not record the sizes they were condensed for; condense them \
              with --depths and --widths",
         )),
+    }
+}
+
+/// Refuses templates that lead to other outputs than the plan that grows them.
+pub(super) fn check_outputs(
+    smaller: &TemplateDir,
+    output: AncestorOutput,
+    plan: &CondensePlan,
+    data: &Data,
+) -> Result<()> {
+    let (found, tests) = (smaller.learngene.auxiliary.classes, &data.tests);
+    match output {
+        AncestorOutput::Scores => {
+            let own = "grow templates on data with their own classes";
+            tests.check_classes(found, own)?;
+            let remedy = format!("{own}, with the same names in the same order");
+            tests.check_names(&smaller.config.label_names, &remedy)
+        }
+        AncestorOutput::Features if found == plan.auxiliary.classes => Ok(()),
+        AncestorOutput::Features => Err(request(format!(
+            "grow: the templates have {found} outputs, the ancestor {} features; grow templates \
+             that were condensed from its features",
+            plan.auxiliary.classes
+        ))),
     }
 }
 

@@ -92,6 +92,9 @@ pub(super) fn plan(
     let frame = Frame::new(&mut settings, sizes)?;
     let plan = frame.plan(&settings, frame.sizes.most)?;
     let (plan, data) = plan.with_data(ancestor, context)?;
+    if ancestor.is_some() {
+        super::start::check(&plan, ancestor)?;
+    }
     let (output, taught_by) = (plan.output(ancestor), plan.taught_by(ancestor));
     let own = plan.auxiliary;
     let of_size = |size| Ok(frame.plan(&settings, size)?.on(own.channels, own.classes));
@@ -115,11 +118,18 @@ pub(super) fn plan(
     let source = (&data, ancestor, output);
     let text = words::describe(&frame, &levels, &time, &rates, source, &settings);
     write_levels(&mut settings, &frame, &levels);
+    super::checked(&settings, context)?;
     Ok((settings, text))
 }
 
 /// Refuses sizes that a plan would replace.
 fn check(given: &Condense) -> Result<()> {
+    if let Some(templates) = &given.grow {
+        return Err(request(format!(
+            "grow = {templates}: a plan for --minutes condenses new templates; to grow these, give \
+             --depths, --widths and --epochs instead of minutes and sizes"
+        )));
+    }
     let sizes = [
         ("levels", given.levels.is_some()),
         ("depths", given.depths.is_some()),
@@ -161,7 +171,9 @@ fn data_settings(
             )));
         }
     }
-    let images = dataset.train.len();
+    let (all, own) = (dataset.train.len(), &settings.training.images);
+    let images = all.saturating_sub(own.hold_out.unwrap_or(0));
+    let images = images.min(own.train_limit.unwrap_or(images));
     let taught = ancestor.map(|a| a.transform.image_size);
     let side = data::image_side(&dataset).into_iter().chain(taught).min();
     let side = side.unwrap_or(data::DEFAULT_SIDE);
@@ -181,15 +193,14 @@ fn data_settings(
         false => BATCH.0,
     };
     let batch = (images / 8).clamp(1, most);
-    let batch = 1 << batch.ilog2();
-    if batch < 4 {
+    let optimisation = &mut training.optimisation;
+    if batch < 4 && optimisation.batch.is_none() {
         return Err(request(format!(
-            "{} has {images} training images, too few for a training step; give at least 32",
+            "{}: {images} training images are too few for a training step; give at least 32",
             dataset.name
         )));
     }
-    let optimisation = &mut training.optimisation;
-    optimisation.batch.get_or_insert(batch);
+    optimisation.batch.get_or_insert(1 << batch.ilog2());
     optimisation.weight_decay.get_or_insert(0.05);
     if optimisation.patience.is_none() && training.saving.keep != Some(Keep::Best) {
         optimisation.test_epochs.get_or_insert(0);
@@ -352,11 +363,13 @@ impl Frame {
         let own_start = starts_from_ancestor(settings);
         let in_all = self.in_all(time, rates);
         if in_all < LEAST_EPOCHS {
-            let (minutes, (depth, width)) = (time.training / 60.0, least);
-            let epoch = progress::duration(time.training / in_all);
+            let (minutes, (depth, width)) = (settings.minutes.unwrap_or(MINUTES), least);
+            let seconds = [60.0 * minutes, time.training, time.training / in_all];
+            let [all, left, epoch] = seconds.map(progress::duration);
             return Err(request(format!(
-                "{minutes:.1} minutes are too short for an epoch of {depth} x {width}, which takes \
-                 {epoch}; give more --minutes, fewer images (--train-limit) or smaller --sizes"
+                "minutes = {minutes}: of {all}, {left} are left for training, but an epoch of {depth} x \
+                 {width} takes {epoch}; give more --minutes, fewer images (--train-limit) or smaller \
+                 --sizes"
             )));
         }
         let narrow = &self.widths[..self.widths.len().min(2)];

@@ -103,6 +103,9 @@ fn what_was_never_measured_is_not_guessed() {
     // Beyond the outermost measured shapes.
     let line = "head width 4, condensed 32: no accuracy is recorded there";
     check(&changed(24, 4.0), None, &[line]);
+    // A width that no number of the auxiliary's heads has.
+    let line = "head width 40, condensed 32: no accuracy is recorded there";
+    check(&plain(4, 120), None, &[line]);
     let line = "depth 25, condensed 2 to 12: no accuracy is recorded there";
     check(&plain(25, 64), None, &[line]);
     let line = "depth 1, condensed 2 to 12: no accuracy is recorded there";
