@@ -16,8 +16,8 @@ use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use wave_ops::misfit;
 use wave_ops::slices::{
-    Right, StartValue, multiply, multiply_copied, rows, softmax, transposed, vectorised,
-    with_slices,
+    Right, StartValue, multiply, multiply_copied, reads_in_place, rows, softmax, transposed,
+    vectorised, with_slices,
 };
 
 /// Images per thread and forward pass: enough rows for efficient matrix products, few enough that activations
@@ -26,12 +26,6 @@ pub(crate) const IMAGES_PER_THREAD: usize = 8;
 
 /// Maximum rows of a matrix product whose results are passed through the activation while still in the cache.
 const ROWS: usize = 512;
-
-/// Maximum rows for which a right-hand side is read in place, if its rows fill whole registers: for so few, a
-/// copy costs more than it saves.
-const IN_PLACE: usize = 256;
-/// Number of `f32` values in the widest register.
-const REGISTER: usize = 16;
 
 /// Rows per task: tasks are of about the same size, with equally many for every thread.
 fn rows_of_task(rows: usize) -> usize {
@@ -379,7 +373,7 @@ enum Weight<'a> {
 impl<'a> Weight<'a> {
     /// For products of at most `rows` rows.
     fn new(w: &'a [f32], (k, n): (usize, usize), rows_of_product: usize) -> Weight<'a> {
-        if rows_of_product <= IN_PLACE && n.is_multiple_of(REGISTER) {
+        if reads_in_place((rows_of_product, n, k)) {
             Weight::InPlace(w, (k, n))
         } else {
             Weight::Copied(Right::new((k, n), rows(w, n)), (k, n))

@@ -138,9 +138,7 @@ pub(crate) fn gemm<T: Element>(
     c_stride: usize,
 ) {
     assert!(b.holds(k, n), "B ({k}, {n}) exceeds its slice");
-    let (width, lanes) = T::panel(simd);
-    // Rows that are neither contiguous panels nor reused much are cheaper to read in place.
-    if b.col_stride == 1 && n.is_multiple_of(lanes) && (m <= DIRECT || n <= width) {
+    if b.col_stride == 1 && reads_in_place::<T>(simd, (m, n, k), b.row_stride) {
         let right = Right {
             data: b.data,
             row_stride: Some(b.row_stride),
@@ -171,8 +169,26 @@ pub(crate) fn gemm_rounded(
     gemm(simd, (m, n, depth), a, b, start, c, c_stride);
 }
 
-/// Number of rows of `A` from which on copying `B` pays off.
+/// Number of rows of `A` above which copying `B` pays off, and from which it does if rows of `B` share cache sets.
 const DIRECT: usize = 256;
+const DIRECT_CROWDED: usize = 128;
+/// Largest distance of the first and the last row of `B`, in values, that does not evict rows before they are read
+/// again, if all rows were as far apart as the largest power of two that divides their distance.
+const CROWDED: usize = 1 << 18;
+
+/// True if products of `m` rows read `B` (k, n) in place, rather than a copy in panels: its rows fill whole registers,
+/// and are neither reused much nor a multiple of a large power of two apart, which evicts them from the cache.
+pub(crate) fn reads_in_place<T: Element>(
+    simd: Simd,
+    (m, n, k): (usize, usize, usize),
+    row_stride: usize,
+) -> bool {
+    let (width, lanes) = T::panel(simd);
+    let reach = k.saturating_mul(1 << row_stride.trailing_zeros().min(16));
+    let crowded = row_stride > width && reach > CROWDED;
+    let most = if crowded { DIRECT_CROWDED - 1 } else { DIRECT };
+    n.is_multiple_of(lanes) && (m <= most || (n <= width && !crowded))
+}
 
 /// [`gemm()`] with a right side that is already packed, and `m` rows.
 pub(crate) fn gemm_packed<T: Element>(
@@ -204,7 +220,11 @@ fn multiply<T: Element>(
     }
     let starts = !matches!(start, StartValue::Row(row) if row.len() != n);
     assert!(
-        a.holds(m, k) && starts && c_stride >= n && rows(&*c, c_stride).holds(m, n),
+        a.holds(m, k)
+            && m.checked_mul(k).is_some()
+            && starts
+            && c_stride >= n
+            && rows(&*c, c_stride).holds(m, n),
         "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
     );
     let product = Product {

@@ -141,6 +141,41 @@ fn blocks_of_the_left_side_follow_each_other() {
 }
 
 #[test]
+fn rows_that_share_cache_sets_are_copied() {
+    let in_place = |size: (usize, usize, usize)| {
+        let mut all = supported().into_iter();
+        all.all(|simd| reads_in_place::<f32>(simd, size, size.1))
+    };
+    // Rows of the MLP of a ViT-B are 1024 values times three apart, of a projection of queries, keys and values 256 times
+    // nine.
+    assert!(!in_place((197, 3072, 768)) && !in_place((197, 768, 3072)));
+    assert!(in_place((197, 2304, 768)) && in_place((50, 3072, 768)));
+    assert!(!in_place((257, 2304, 768)));
+    let (m, n, k) = (128, 1024, 260);
+    let (a, b) = (whole(3, m * k), whole(5, k * n));
+    let want = plain(
+        (m, n, k),
+        |i, p| a[i * k + p],
+        |p, j| b[p * n + j],
+        |_, _| 0.0,
+    );
+    for simd in supported() {
+        let mut got = vec![f32::NAN; m * n];
+        let sides = (rows(&a, k), rows(&b, n));
+        gemm(
+            simd,
+            (m, n, k),
+            sides.0,
+            sides.1,
+            StartValue::Zero,
+            &mut got,
+            n,
+        );
+        assert_eq!(got, want, "{simd}");
+    }
+}
+
+#[test]
 fn bf16_rounds_to_the_nearest_even() {
     // torch.tensor([...]).bfloat16().view(torch.uint16)
     let cases = [

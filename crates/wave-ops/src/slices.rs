@@ -38,6 +38,12 @@ pub fn multiply(
     gemm::gemm(current(), size, a, b, start, c, c_stride);
 }
 
+/// True if [`multiply`] reads contiguous `B` in place, in products of at most this size `(m, n, k)`; otherwise it copies
+/// `B` each time.
+pub fn reads_in_place((m, n, k): (usize, usize, usize)) -> bool {
+    gemm::reads_in_place::<f32>(current(), (m, n, k), n)
+}
+
 /// [`multiply`] with a right side that was copied in advance, and `m` rows.
 ///
 /// # Panics

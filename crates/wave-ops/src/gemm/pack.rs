@@ -23,7 +23,9 @@ impl<T: Element> Packed<T> {
     pub(crate) fn new(simd: Simd, (k, n): (usize, usize), b: Mat<T>) -> Packed<T> {
         assert!(b.holds(k, n), "B ({k}, {n}) exceeds its slice");
         let (width, lanes) = (panel_width(T::panel(simd), n), T::panel(simd).1);
-        let mut data = Buffer::stale(k * n.next_multiple_of(lanes));
+        let size = n.checked_next_multiple_of(lanes);
+        let size = size.and_then(|n| n.checked_mul(k));
+        let mut data = Buffer::stale(size.expect("a copy of B fits into memory"));
         let panels = bytemuck::cast_slice_mut::<f32, T>(&mut data).chunks_mut((k * width).max(1));
         simd.arch().dispatch(
             #[inline(always)]
