@@ -148,6 +148,7 @@ fn wrong_flags_of_methods() {
         nested --from m --depth 1 --mlp-mean eq2=1 => --mlp-mean does not apply to method nested
         prune --from m --data shapes --depth 1 --rest mimetic --qk 0.5,0.5 => --qk does not apply to method prune
         pretrained-attention --from m --depth 1 --rest mimetic --qk 0.1,0.1 => --qk does not apply
+        ligo --from m --depth 1 => the donor's depth is 2, more than the target's 1
         ligo --from m --depth 2 --rest he => --rest does not apply to method ligo
         prune --from m --data shapes --depth 1 --positions sinusoidal => --positions does not apply
         heru-lg --from m --depth 1 --channels 3 => --channels does not apply beside --from

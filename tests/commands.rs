@@ -259,7 +259,7 @@ fn inspect_counts_and_draws() {
 fn init_starts_from_a_trained_model() {
     let place = Place::new();
     place.json("init timm --data shapes --depth 4 --width 32 --heads 2 --patch 7 --out donor");
-    let similarity = "--similarity 0.1,0.9,0.2,0.8";
+    let similarity = "--similarity -0.1,0.9,0.2,0.8";
     for (method, size) in [
         (
             "weight-selection",
@@ -283,7 +283,7 @@ fn init_starts_from_a_trained_model() {
         assert!(transferred > 0, "{method}");
     }
     // Other methods take input and classes.
-    place.json("init mimetic --from donor --depth 4 --width 32 --out framed");
+    place.json("init mimetic --from donor --depth 4 --width 32 --qk -0.7,-0.5 --out framed");
     let (donor, framed) = (place.config("donor"), place.config("framed"));
     for key in ["num_classes", "model_args", "pretrained_cfg", "label_names"] {
         assert_eq!(donor[key], framed[key], "{key}");

@@ -96,6 +96,13 @@ fn models_start_at_the_size_of_the_images() {
     for dir in ["train/a", "train/b", "val/a", "val/b"] {
         place.save(&format!("small/{dir}/0.jpg"), picture.clone());
     }
+    // Shards of others are kept.
+    place.write("theirs/val-0.tar", "theirs");
+    place.refused(
+        "data pack small theirs",
+        &["val-0.tar", "another directory"],
+    );
+    assert_eq!(place.text("theirs/val-0.tar"), "theirs");
     place.json("data pack small shards");
     for (args, size, patch) in [
         ("timm --data small", [3, 32, 32], 4),

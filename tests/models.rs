@@ -16,6 +16,24 @@ fn spoil(place: &Place, file: &str, tensor: &str, value: f32) {
 }
 
 #[test]
+fn class_names_are_read_where_timm_writes_them() {
+    let place = Place::with_model();
+    let names = place.config("m")["label_names"].clone();
+    assert_eq!(names.as_array().unwrap().len(), 8);
+    let moved = |names: Value| {
+        place.configure("m", |config| {
+            config["pretrained_cfg"]["label_names"] = names;
+            config.as_object_mut().unwrap().remove("label_names");
+        });
+        place.json("convert m --out c --overwrite");
+        place.config("c")["label_names"].clone()
+    };
+    assert_eq!(moved(names.clone()), names);
+    // Names of a classifier that was replaced are not those of its classes, which have numbers instead.
+    assert_eq!(moved(json!(["cat", "dog"]))[7], "7");
+}
+
+#[test]
 fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
     let place = Place::new();
     place.json(&format!("{INIT} --out m").replace("--heads 2", "--heads 4"));

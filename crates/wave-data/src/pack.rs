@@ -31,7 +31,7 @@ pub struct Packed {
 /// Every file is written atomically.
 ///
 /// # Errors
-/// When `out` already holds a packed data set, when `shard_bytes` is less than 64 KiB, when an image
+/// When `out` already holds a packed data set or other shards, when `shard_bytes` is less than 64 KiB, when an image
 /// cannot be read, or when a file cannot be written. Damaged images are copied like valid ones: see
 /// [`check`](crate::check()).
 pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, DataError> {
@@ -47,6 +47,23 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
     }
     // An interrupted run leaves this behind, so that its output is not mistaken for a data set.
     let incomplete = out.join(INCOMPLETE);
+    let shard = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let split = ["train", "val", "test"]
+            .iter()
+            .any(|split| name.starts_with(split));
+        (split && name.ends_with(".tar")).then_some(name)
+    };
+    let entries = fs::read_dir(out).into_iter().flatten().flatten();
+    if let Some(name) = entries
+        .filter_map(shard)
+        .min()
+        .filter(|_| !incomplete.exists())
+    {
+        let problem =
+            format!("already holds {name}, which wave did not pack; choose another directory");
+        return Err(DataError::content(out, problem));
+    }
     let text = "not all shards are written";
     write_atomically(&incomplete, |file| writeln!(file, "{text}"))
         .map_err(DataError::write(&incomplete))?;

@@ -236,6 +236,22 @@ fn nest(config: &mut Value) -> Result<(), String> {
             config.clone()
         }
     };
+    // timm writes the names of a model that it has read there alone, and keeps them where it replaces the classifier.
+    let classes = config
+        .get("num_classes")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    let fits = |names: &&Value| match names {
+        Value::Array(names) => names.len() as u64 == classes,
+        Value::Object(names) => {
+            let mut numbers = names.keys().map(|number| number.parse::<u64>());
+            numbers.all(|number| number.is_ok_and(|number| number < classes))
+        }
+        _ => false,
+    };
+    if let Some(names) = prepared.get("label_names").filter(fits) {
+        config.entry("label_names").or_insert(names.clone());
+    }
     config.insert("pretrained_cfg".to_owned(), prepared.into());
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::zero_shot::{ZeroShot, ZeroShotShape};
 use crate::{About, Activation, Checked, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
-use wave_ancestors::table::Known;
+use wave_ancestors::table::{Known, mean_pooling, refuse_arguments};
 
 /// Default input size, used if neither weights nor configuration give one: ImageNet's 224.
 const IMAGE_SIZE: usize = 224;
@@ -133,6 +133,16 @@ impl Network {
             });
         }
         let image_size = image_size.or(known.size("img_size"));
+        let head = match family {
+            LEVIT => Some("head.linear.weight"),
+            EFFICIENTNET => Some("classifier.weight"),
+            CONVNEXT if known.has("stages.0.blocks.0.conv_dw.weight") => Some("head.fc.weight"),
+            _ => None,
+        };
+        if let Some(head) = head.filter(|head| !known.has(head)) {
+            let what = format!("it is {family} without its classifier, which is all that it gives");
+            return Err(unsupported(name, &what, &format!("no tensor {head}")));
+        }
         let network = match family {
             VIT => {
                 activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
@@ -451,7 +461,29 @@ fn agree(known: Known, network: &Network) -> Checked<()> {
             return contradiction(key, said, found);
         }
     }
-    Ok(())
+    match network {
+        // Those of a plain vision transformer were already checked, and may be a whole `config.json` of transformers.
+        Network::Vit(_) => Ok(()),
+        _ => others(known, facts.as_object().into_iter().flatten()),
+    }
+}
+
+/// Refuses other arguments of a network than `facts` and those that the weights show, unless they are timm's defaults.
+fn others<'a>(known: Known, facts: impl Iterator<Item = (&'a String, &'a Value)>) -> Checked<()> {
+    const READ: &str = "act_layer attn_ratio conv_bias conv_mlp dilation down_ops global_pool img_size \
+                        ls_init_value mlp_ratio use_conv use_grn";
+    let defaults = json!({
+        "down_op": "subsample", "output_stride": 32, "pad_type": "", "stem_type": "patch",
+    });
+    let facts = facts.map(|(key, _)| key.as_str());
+    let usual = known
+        .args
+        .iter()
+        .filter(|(key, value)| defaults[key.as_str()] == **value);
+    let usual = usual.map(|(key, _)| key.as_str());
+    let read: Vec<&str> = facts.chain(READ.split(' ')).chain(usual).collect();
+    refuse_arguments(known, &read)?;
+    mean_pooling(known)
 }
 
 #[cfg(test)]

@@ -200,6 +200,32 @@ fn contradicting_arguments_are_an_error() {
     refused(levit, json!({"num_heads": [3]}), "num_heads = [3]");
     refused(levit, json!({"act_layer": "mish"}), "mish");
     refused(efficientnet, json!({"num_classes": 6}), "num_classes = 6");
+    // Weights do not show these.
+    refused(convmixer, json!({"global_pool": "max"}), "global_pool");
+    refused(convmixer, json!({"bogus": 3}), "bogus = 3");
+    refused(convnext, json!({"norm_eps": 1e-2}), "norm_eps = 0.01");
+    refused(convnext, json!({"output_stride": 16}), "output_stride = 16");
+    refused(levit, json!({"attn_act_layer": "silu"}), "attn_act_layer");
+    refused(efficientnet, json!({"pad_type": "same"}), "pad_type");
+    let usual = json!({"output_stride": 32, "pad_type": "", "global_pool": "avg", "bn_eps": null});
+    let weights = testing::weights(&efficientnet.parameters());
+    Network::recognise("", &arguments(usual), None, &weights).unwrap();
+}
+
+#[test]
+fn a_convolutional_network_without_its_classifier_is_refused() {
+    for (name, network) in all() {
+        let mut weights = testing::weights(&network.parameters());
+        let head = match network {
+            Network::Frozen(FrozenNetwork::Levit(_)) => "head.linear.weight",
+            Network::Frozen(FrozenNetwork::EfficientNet(_)) => "classifier.weight",
+            _ => continue,
+        };
+        weights.remove(head);
+        let error = Network::recognise(name, &Map::new(), None, &weights).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("without its classifier"), "{error}");
+    }
 }
 
 #[test]
@@ -326,7 +352,10 @@ fn a_rounded_mlp_ratio_agrees_with_its_hidden_channels() {
         (&of_convnext, 2.6, false),
     ] {
         let weights = testing::weights(&stored.parameters());
-        let args = arguments(json!({"mlp_ratio": said, "num_heads": 7}));
+        let mut args = arguments(json!({"mlp_ratio": said}));
+        if let Network::Vit(shape) = stored {
+            args.insert("num_heads".into(), shape.heads.into());
+        }
         let found = Network::recognise("", &args, Some(28), &weights);
         assert_eq!(found.is_ok(), agrees, "{stored:?}, {said}: {found:?}");
         if let Ok(found) = found {

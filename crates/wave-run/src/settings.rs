@@ -279,11 +279,11 @@ keys! {
         mlp_mean<SHIFT>: String;
         /// Mixing factors of mimetic queries and keys: alpha,beta in W_Q W_K^T = alpha Z + beta I; 0,0 uses --rest
         /// instead [default: 0.7,0.7]
-        #[arg(allow_negative_numbers = true)]
+        #[arg(allow_hyphen_values = true)]
         qk<X ','>: Vec<f64>;
         /// Mixing factors of mimetic values and projection: alpha,beta in W_V W_proj = alpha Z - beta I; 0,0 uses
         /// --rest instead [default: 0.4,0.4]
-        #[arg(allow_negative_numbers = true)]
+        #[arg(allow_hyphen_values = true)]
         vp<X ','>: Vec<f64>;
         /// Mimetic attention: products (factors of products near the identity and its negative); or equal (one random
         /// matrix for queries and keys; another for values and, negated, for the projection) [default: products]
@@ -303,6 +303,7 @@ keys! {
         /// Number of blocks that heru-lg and auto-lg take from --from [default: 3 and 4]
         blocks<N>: usize;
         /// Similarity of each layer of --from to the layers of a small network, for auto-lg
+        #[arg(allow_hyphen_values = true)]
         similarity<X ','>: Vec<f64>;
         /// Model directory that sets image size, patch size, channels, classes and normalisation; the donor
         /// for methods such as weight-selection

@@ -72,7 +72,7 @@ fn start(request: &Request) -> crate::Result<Start> {
 /// Widths that do not change have no tensor.
 ///
 /// # Errors
-/// If the target is narrower than the small network, or differs in heads, patches or tokens.
+/// If the target is shallower or narrower than the small network, or differs in heads, patches or tokens.
 pub fn operator_start(
     small: &VitShape,
     target: &VitShape,
@@ -80,6 +80,7 @@ pub fn operator_start(
     seed: u64,
 ) -> crate::Result<Weights> {
     for (size, donor, target) in [
+        ("depth", small.depth, target.depth),
         ("width", small.width, target.width),
         ("hidden width of the MLP", small.hidden(), target.hidden()),
     ] {
