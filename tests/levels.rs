@@ -212,7 +212,7 @@ fn a_growth_that_does_not_fit_is_refused() {
         "condense r.toml --set condense.levels=[{},{mean=[0.5]}] --out o",
         &["level 1 of levels sets mean", "beside levels"],
     );
-    // Of some levels, only the first grows given templates.
+    // Only the first of some levels grows given templates.
     let levels = "[{depths=[2,3],widths=[16,32],steps=1},{depths=[2,4],widths=[16,32],steps=1}]";
     let args = "condense r.toml --grow s --template-size 16 --out w";
     place.json(&format!("{args} --set condense.levels={levels}"));

@@ -462,7 +462,7 @@ fn agree(known: Known, network: &Network) -> Checked<()> {
         }
     }
     match network {
-        // Those of a plain vision transformer were already checked, and may be a whole `config.json` of transformers.
+        // A plain vision transformer is checked above; its arguments may be a whole `config.json` of transformers.
         Network::Vit(_) => Ok(()),
         _ => others(known, facts.as_object().into_iter().flatten()),
     }

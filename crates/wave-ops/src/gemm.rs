@@ -172,8 +172,8 @@ pub(crate) fn gemm_rounded(
 /// Number of rows of `A` above which copying `B` pays off, and from which it does if rows of `B` share cache sets.
 const DIRECT: usize = 256;
 const DIRECT_CROWDED: usize = 128;
-/// Largest distance of the first and the last row of `B`, in values, that does not evict rows before they are read
-/// again, if all rows were as far apart as the largest power of two that divides their distance.
+/// Number of rows of `B`, times the largest power of two that divides their distance in values, above which they evict
+/// each other from the cache.
 const CROWDED: usize = 1 << 18;
 
 /// True if products of `m` rows read `B` (k, n) in place, rather than a copy in panels: its rows fill whole registers,
