@@ -67,7 +67,6 @@ fn a_plan_is_told_and_printed() {
     }
 }
 
-/// The plan is made once: it opens the data, and so do the untrained templates for the stages after it.
 #[test]
 fn a_plan_takes_no_time_for_outputs_that_a_cache_has() {
     let place = Place::with_model();
@@ -87,6 +86,7 @@ fn a_plan_takes_no_time_for_outputs_that_a_cache_has() {
     );
 }
 
+/// The plan is made once: it opens the data, and so do the untrained templates for the stages after it.
 #[test]
 fn a_recipe_for_some_minutes_is_planned_once() {
     let place = Place::with_model();

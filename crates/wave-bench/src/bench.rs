@@ -183,12 +183,16 @@ pub fn describe(
 /// error names the method or donor.
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
+    for lr in &grid.bench.learning_rates {
+        let rate = Table::from_iter([("lr".to_owned(), (*lr).into())]);
+        check_training(recipe, &rate).context("[bench]: learning_rates")?;
+    }
     for (name, method) in &grid.methods {
         let checked = check_method(recipe, &grid, method);
         checked.with_context(|| format!("[bench.methods.{name}]"))?;
     }
     for (name, donor) in &grid.bench.donors {
-        let checked = check_training(recipe, &[&donor.finetune]);
+        let checked = check_training(recipe, &donor.finetune);
         checked.with_context(|| format!("[bench.donors.{name}]"))?;
     }
     Ok(())
@@ -207,32 +211,24 @@ fn check_method(recipe: &Recipe, grid: &Grid, method: &Method) -> Result<()> {
         false => _ = recipe.stage::<Init>("init", Some(&method.init))?,
     }
     for (_, dataset) in &grid.datasets {
-        check_training(recipe, &[dataset, &method.finetune])?;
+        let mut changes = dataset.clone();
+        merge(&mut changes, &method.finetune);
+        check_training(recipe, &changes)?;
     }
-    for lr in &grid.bench.learning_rates {
-        let rate = Table::from_iter([("lr".to_owned(), (*lr).into())]);
-        check_training(recipe, &[&rate]).context("learning_rates")?;
+    if let Some(table) = method.operator_training() {
+        check_training(recipe, &table).context("operator")?;
     }
-    if let Some(operator) = &method.operator {
-        let mut own = method.finetune.clone();
-        own.remove("epochs");
-        check_training(recipe, &[&own, operator]).context("operator")?;
-    }
-    if let Some(pretrain) = &method.pretrain {
-        let none = Table::new();
-        for changes in method.pretrain_at.values().chain([&none]) {
-            check_training(recipe, &[pretrain, changes]).context("pretrain")?;
-        }
+    let sizes = method.sizes.as_ref().unwrap_or(&grid.bench.sizes);
+    for mut table in sizes.iter().filter_map(|size| method.pretraining(*size)) {
+        table.remove("distil"); // read by the bench
+        check_training(recipe, &table).context("pretrain")?;
     }
     Ok(())
 }
 
-/// Checks `[finetune]` with these changes.
-fn check_training(recipe: &Recipe, changes: &[&Table]) -> Result<()> {
-    let mut merged = Table::new();
-    changes.iter().for_each(|table| merge(&mut merged, table));
-    merged.remove("distil"); // read by the bench
-    let settings: Finetune = recipe.stage("finetune", Some(&merged))?;
+/// Checks `[finetune]` with changes.
+fn check_training(recipe: &Recipe, changes: &Table) -> Result<()> {
+    let settings: Finetune = recipe.stage("finetune", Some(changes))?;
     TrainingPlan::new(&settings.training, finetune::DEFAULTS)?;
     Ok(())
 }

@@ -5,11 +5,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
 use wave_run::error::request;
-use wave_run::recipe::Recipe;
+use wave_run::recipe::{Recipe, merge};
 use wave_stages::init;
 
 /// Name of the method that starts from templates; the others are those of `wave init`.
 pub(crate) const TEMPLATES: &str = "templates";
+
+/// Steps of the operator's training in the LiGO paper.
+const OPERATOR_STEPS: i64 = 100;
 
 /// Keys of the tables of a method that the bench sets itself.
 const SET_BY_BENCH: [(&str, &str); 2] = [
@@ -164,6 +167,25 @@ impl Method {
         }
         let label = format!("{} fresh {seed}", self.start);
         wave_train::fnv1a(label.bytes().map(u64::from))
+    }
+
+    /// Changes to `[finetune]` that train a model of this size by itself, if the method does that first.
+    pub(crate) fn pretraining(&self, (depth, width): (usize, usize)) -> Option<Table> {
+        let mut table = self.pretrain.clone()?;
+        if let Some(changes) = self.pretrain_at.get(&format!("{depth}x{width}")) {
+            merge(&mut table, changes);
+        }
+        Some(table)
+    }
+
+    /// Changes to `[finetune]` that train the operator of `ligo`, if it is trained.
+    pub(crate) fn operator_training(&self) -> Option<Table> {
+        let operator = self.operator.as_ref()?;
+        let steps = Table::from_iter([("steps".to_owned(), OPERATOR_STEPS.into())]);
+        let mut table = self.finetune.clone();
+        merge(&mut table, &steps);
+        merge(&mut table, operator);
+        Some(table)
     }
 
     /// True if its models distil from the condensation's ancestor, in fine-tuning or before.

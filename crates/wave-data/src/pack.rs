@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cache::write_atomically;
 use crate::tar::{append, finish};
-use crate::webdataset::{INCOMPLETE, INFO};
+use crate::webdataset::{self, INCOMPLETE, INFO};
 use crate::{DataError, Dataset, Source};
 
 /// The files written.
@@ -47,22 +47,10 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
     }
     // An interrupted run leaves this behind, so that its output is not mistaken for a data set.
     let incomplete = out.join(INCOMPLETE);
-    let shard = |entry: fs::DirEntry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let split = ["train", "val", "test"]
-            .iter()
-            .any(|split| name.starts_with(split));
-        (split && name.ends_with(".tar")).then_some(name)
-    };
-    let entries = fs::read_dir(out).into_iter().flatten().flatten();
-    if let Some(name) = entries
-        .filter_map(shard)
-        .min()
-        .filter(|_| !incomplete.exists())
-    {
-        let problem =
-            format!("already holds {name}, which wave did not pack; choose another directory");
-        return Err(DataError::content(out, problem));
+    let theirs = webdataset::splits(out).concat();
+    if let (Some(shard), false) = (theirs.first(), incomplete.exists()) {
+        let problem = "is no shard of an interrupted run of wave; choose another directory";
+        return Err(DataError::content(shard, problem));
     }
     let text = "not all shards are written";
     write_atomically(&incomplete, |file| writeln!(file, "{text}"))

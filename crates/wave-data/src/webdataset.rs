@@ -56,7 +56,7 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
 }
 
 /// `train*.tar` of a directory, and its `val*.tar`, `validation*.tar` or `test*.tar`.
-fn splits(dir: &Path) -> [Vec<PathBuf>; 2] {
+pub(crate) fn splits(dir: &Path) -> [Vec<PathBuf>; 2] {
     let find = |part: &str| pattern::expand(dir.join(format!("{part}*.tar")).to_str()?).ok();
     let test = find("val").or_else(|| find("test"));
     [find("train"), test].map(Option::unwrap_or_default)

@@ -222,7 +222,8 @@ pub(crate) fn parse(path: &Path, mut config: Value) -> Result<ModelConfig, HubEr
     Ok(config)
 }
 
-/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form.
+/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form, and class names
+/// that are with the preprocessing to the top.
 fn nest(config: &mut Value) -> Result<(), String> {
     let Value::Object(config) = config else {
         return Ok(());

@@ -187,8 +187,7 @@ impl Cache {
         }))
     }
 
-    /// Number of outputs of these training images that the cache which settings name holds, in its first `views` views;
-    /// 0 for a new one.
+    /// Number of outputs that `data` needs and the cache that settings name already holds; 0 for a new one.
     ///
     /// # Errors
     /// As [`Cache::open`].
@@ -197,7 +196,6 @@ impl Cache {
         ancestor: Option<&Ancestor>,
         output: AncestorOutput,
         data: &Data,
-        views: u32,
     ) -> Result<usize> {
         let dir = settings.cache.as_deref().map(Path::new);
         if !dir.is_some_and(|dir| dir.join(MANIFEST).exists()) {
@@ -208,7 +206,7 @@ impl Cache {
         };
         let images = sorted(data);
         let mut filled = 0;
-        for view in 0..views {
+        for view in 0..data.plan.views.unwrap_or(1) {
             let before = filled;
             for part in shards(&images) {
                 let rows = cache.read(view, first(part), None)?;

@@ -201,10 +201,10 @@ fn condense_level(
         };
         let outcome = train::train(&distillation, &train_run, Some(run), options)?;
         let gene = gene.with_tensors(&outcome.values);
-        let gene = match (output, level) {
-            // The next level needs the projection to the ancestor's features.
-            (AncestorOutput::Scores, _) | (_, Some(_)) => gene,
-            (AncestorOutput::Features, None) => gene.headless(),
+        // The next level needs the projection to the ancestor's features.
+        let gene = match output == AncestorOutput::Features && level.is_none() {
+            true => gene.headless(),
+            false => gene,
         };
         let gene = templates::rounded(&gene, plan.float)?;
         let grown = smaller.as_ref();

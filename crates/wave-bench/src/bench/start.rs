@@ -15,15 +15,11 @@ use wave_init::Choices;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 use wave_run::data::{Data, DataPlan, Input};
-use wave_run::recipe::merge;
 use wave_run::settings::{Expand, Finetune, Init};
 use wave_run::train::TrainingPlan;
 use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
 use wave_stages::init;
-
-/// Steps of the operator's training in the LiGO paper.
-const OPERATOR_STEPS: i64 = 100;
 
 /// The model of a cell before fine-tuning, and its row with the costs so far; `settings` are those of its fine-tuning.
 pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<(Model, Row)> {
@@ -32,12 +28,7 @@ pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<(
         TEMPLATES => from_templates(bench, cell, method, settings)?,
         _ => by_initialisation(bench, cell, method, settings)?,
     };
-    if let Some(table) = &method.pretrain {
-        let mut table = table.clone();
-        let at = format!("{}x{}", cell.depth, cell.width);
-        if let Some(changes) = method.pretrain_at.get(&at) {
-            merge(&mut table, changes);
-        }
+    if let Some(table) = method.pretraining((cell.depth, cell.width)) {
         pretrain(bench, cell, table, &mut model, &mut row)?;
     }
     Ok((model, row))
@@ -87,11 +78,7 @@ fn by_initialisation(
         shared_epochs: shared_epochs + begun.cost.extra_epochs,
         ..Row::default()
     };
-    if let (Some(operator), Some(small)) = (&method.operator, &from) {
-        let mut table = method.finetune.clone();
-        table.remove("epochs");
-        table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
-        merge(&mut table, operator);
+    if let (Some(table), Some(small)) = (method.operator_training(), &from) {
         let mut training = bench.finetune_table(&cell.dataset, &table)?.training;
         training.optimisation.seed = Some(cell.seed);
         training.images.hold_out = settings.training.images.hold_out;

@@ -101,8 +101,7 @@ pub(super) fn plan(
     let mut rates = Rates::measure(of_size, frame.measured(), &data, taught_by, context)?;
     rates.ancestor_in_steps = settings.outputs.cache.is_none()
         && taught_by.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
-    let views = settings.training.augmentation.views.unwrap_or(VIEWS);
-    let cached = Cache::filled(&plan.given.outputs, taught_by, output, &data, views)?;
+    let cached = Cache::filled(&plan.given.outputs, taught_by, output, &data)?;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data, cached);
     if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
         settings.template_start = None;
