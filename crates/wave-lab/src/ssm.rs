@@ -50,6 +50,7 @@ const OF_ARCH: &Keys = &[
 /// Keys that apply to some methods.
 const OF_METHOD: &Keys = &[
     ("parts", &["mimetic"]),
+    ("mimetic_layers", &["mimetic"]),
     ("donor_layer", &["pretrained-layer"]),
 ];
 
@@ -85,6 +86,9 @@ pub struct Settings {
     /// Parts of the mimetic initialisation [default: all for mamba2, the first three for mamba]
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     parts: Option<Vec<Change>>,
+    /// Layers with a mimetic start, counted from 0; the others begin by default [default: all]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    mimetic_layers: Option<Vec<usize>>,
     /// Output directory of an earlier run, for pretrained-layer
     #[arg(long, value_name = "DIR")]
     from: Option<String>,
@@ -196,13 +200,20 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
         _ => &mut shape.heads,
     };
     *heads = settings.heads.unwrap_or(*heads);
+    let listed = [
+        ("attention_layers", &settings.attention_layers),
+        ("mimetic_layers", &settings.mimetic_layers),
+    ];
+    for (key, layers) in listed {
+        let mut layers = layers.iter().flatten();
+        if let Some(layer) = layers.find(|layer| **layer >= shape.mixers.len()) {
+            return Err(request(format!(
+                "{key}: there is no layer {layer}; layers are numbered from 0"
+            )));
+        }
+    }
     for layer in settings.attention_layers.iter().flatten() {
-        let mixer = shape.mixers.get_mut(*layer);
-        *mixer.ok_or_else(|| {
-            request(format!(
-                "attention_layers: there is no layer {layer}; layers are numbered from 0"
-            ))
-        })? = Mixer::Attention;
+        shape.mixers[*layer] = Mixer::Attention;
     }
     shape.validate()?;
     Ok(shape)
@@ -217,5 +228,19 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
     let donor = trained.as_ref().map(|weights| (weights, layer));
     let method = settings.method.unwrap_or_default();
     let parts = settings.parts.as_deref();
-    Ok(start::start(method, shape, parts, donor, seed)?)
+    let mut weights = start::start(method, shape, parts, donor, seed)?;
+    if let Some(layers) = &settings.mimetic_layers {
+        let prefixes: Vec<_> = layers
+            .iter()
+            .map(|i| format!("backbone.layers.{i}."))
+            .collect();
+        let mut others = start::start(Method::Default, shape, None, None, seed)?;
+        others.retain(|name, _| !prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        weights.extend(others);
+    }
+    Ok(weights)
 }
+
+#[cfg(test)]
+#[path = "ssm_tests.rs"]
+mod tests;

@@ -153,6 +153,14 @@ fn settings_that_mean_nothing_are_refused() {
             "--parts does not apply to --method default",
         ),
         (
+            "ssm --data copy --method default --mimetic-layers 1",
+            "--mimetic-layers does not apply to --method default",
+        ),
+        (
+            "ssm --data copy --mimetic-layers 0,2",
+            "mimetic_layers: there is no layer 2",
+        ),
+        (
             "ssm --data copy --donor-layer 1",
             "--donor-layer does not apply to --method mimetic",
         ),
