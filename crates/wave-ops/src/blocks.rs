@@ -53,12 +53,12 @@ pub fn blocks(
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
     let mode = mode.into();
-    let (b, _, d) = x.dims3()?;
+    let (b, n, d) = x.dims3()?;
     let mut slabs = parameters.iter().zip(shape.sizes());
     let scales = drop_path.as_ref().map(Vec::len);
     let fits = slabs.all(|(p, size)| p.elem_count() == shape.depth * size)
         && d == shape.width
-        && shape.heads > 0
+        && n * d * shape.heads > 0
         && d.is_multiple_of(shape.heads)
         && scales.is_none_or(|scales| scales == shape.depth * 2 * b);
     if !fits {
@@ -68,19 +68,19 @@ pub fn blocks(
     if shape.depth == 0 {
         return Ok(x.clone());
     }
-    let arguments: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
+    let mut parameters = parameters.clone();
+    for parameter in &mut parameters {
+        *parameter = parameter.contiguous()?;
+    }
+    let arguments: Vec<&Tensor> = std::iter::once(x).chain(&parameters).collect();
     #[cfg(gpu)]
     if let Some(place) = crate::gpu::place(&arguments)?
         && crate::gpu::fits(shape)
     {
-        return crate::gpu::blocks(place, mode, x, parameters, shape, drop_path.as_deref());
+        return crate::gpu::blocks(place, mode, x, &parameters, shape, drop_path.as_deref());
     }
     if !fused(&arguments)? {
-        return stock::blocks(mode.precision, x, parameters, shape, drop_path.as_deref());
-    }
-    let mut parameters = parameters.clone();
-    for parameter in &mut parameters {
-        *parameter = parameter.contiguous()?;
+        return stock::blocks(mode.precision, x, &parameters, shape, drop_path.as_deref());
     }
     let bundle = Bundle::new(&parameters)?;
     let keep = match x.track_op() || bundle.token.track_op() {

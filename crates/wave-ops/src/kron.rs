@@ -18,6 +18,7 @@ use crate::order::Kronecker;
 use crate::profile::{Work, doing};
 use crate::stock;
 use crate::storage::{fused, tensor, with_slices};
+use crate::threads::share;
 use candle_core::{Layout, Result, Shape, Tensor, TensorId};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -185,8 +186,13 @@ impl Operator<2> for KroneckerSum {
         let _measured = doing(Work::Composition);
         let z = Sizes::new(lt.shape(), ls.shape())?;
         let tt = z.t * z.t;
+        let mut w = vec![0.0; z.blocks() * tt];
+        let shape = (z.l, z.r * z.t, z.c * z.t).into();
+        if w.is_empty() || z.n == 0 {
+            return Ok((w, shape));
+        }
         let scalers = transpose_each(scalers, (z.n, z.r * z.c)); // (L r c, N)
-        let chunk = z.blocks().div_ceil(rayon::current_num_threads()).max(1);
+        let chunk = share(z.blocks());
         let compose = |blocks: &mut [f32]| {
             blocks
                 .par_chunks_mut(chunk * tt)
@@ -197,7 +203,6 @@ impl Operator<2> for KroneckerSum {
                     gemm(current(), (m, tt, z.n), a, b, StartValue::Zero, blocks, tt);
                 });
         };
-        let mut w = vec![0.0; z.blocks() * tt];
         if self.order.in_place(z) {
             compose(&mut w);
         } else {
@@ -205,7 +210,7 @@ impl Operator<2> for KroneckerSum {
             compose(&mut blocks);
             self.order.arrange(true, &blocks, z, &mut w);
         }
-        Ok((w, (z.l, z.r * z.t, z.c * z.t).into()))
+        Ok((w, shape))
     }
 
     fn backward(&self, arguments: [&Tensor; 2], dw: &Tensor) -> Gradients<2> {
@@ -224,8 +229,12 @@ pub(crate) fn gradients(
     order: Kronecker,
 ) -> Result<(Option<Tensor>, Tensor)> {
     let z = Sizes::new(templates.shape(), scalers.shape())?;
-    let (tt, m, threads) = (z.t * z.t, z.blocks(), rayon::current_num_threads());
+    let (tt, m) = (z.t * z.t, z.blocks());
     let wants_templates = templates.track_op();
+    if tt * m * z.n == 0 {
+        let none = wants_templates.then(|| templates.zeros_like());
+        return Ok((none.transpose()?, scalers.zeros_like()?));
+    }
     let all = [templates, scalers, dw];
     let (d_templates, d_scalers) = with_slices(all, |[templates, scalers, dw]| {
         let scalers = transpose_each(scalers, (z.n, z.r * z.c)); // (L r c, N)
@@ -237,7 +246,7 @@ pub(crate) fn gradients(
             &blocks[..]
         };
         let d_templates = wants_templates.then(|| {
-            let width = tt.div_ceil(threads).next_multiple_of(WHOLE);
+            let width = share(tt).next_multiple_of(WHOLE);
             let columns = (0..tt).into_par_iter().step_by(width).map(|first| {
                 let n = width.min(tt - first);
                 let mut part = Buffer::stale(z.n * n);
@@ -257,7 +266,7 @@ pub(crate) fn gradients(
         });
         let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
         let mut by_block = vec![0.0; m * z.n];
-        let chunk = m.div_ceil(threads).max(1);
+        let chunk = share(m);
         by_block
             .par_chunks_mut(chunk * z.n)
             .zip(g.par_chunks(chunk * tt))

@@ -6,16 +6,20 @@ use crate::shape::misfit;
 use crate::simd::{LANES, dot, reduce_sum, sum, vectorised};
 use crate::stock;
 use crate::storage::{with_slice, with_slices};
-use crate::threads::{split, sum_over, thread_ranges};
+use crate::threads::{share, split, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
 /// elementwise `weight` (d) and `bias` (d).
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+    let d = weight.elem_count();
+    if d == 0 || x.dims().last() != Some(&d) || bias.elem_count() != d {
+        return misfit("layer norm", [x, weight, bias].map(Tensor::dims), "");
+    }
     #[cfg(gpu)]
     if let Some(place) = crate::gpu::place(&[x, weight, bias])?
-        && crate::gpu::fits_norm(weight.elem_count())
+        && crate::gpu::fits_norm(d)
     {
         return crate::gpu::layer_norm(place, x, weight, bias, eps);
     }
@@ -100,13 +104,9 @@ struct LayerNorm {
 impl Operator<3> for LayerNorm {
     const NAME: &'static str = "layer-norm";
 
-    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
-        if w.is_empty() || !x.len().is_multiple_of(w.len()) || b.len() != w.len() {
-            return misfit("layer norm", [lx, lw, lb].map(Layout::dims), "");
-        }
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let mut y = vec![0.0; x.len()];
-        let rows = (x.len() / w.len()).div_ceil(rayon::current_num_threads());
-        let len = rows.max(1) * w.len();
+        let len = share(x.len() / w.len()) * w.len();
         let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
         pairs.for_each(|(y, x)| {
             vectorised!(forward(x, w, b, self.eps, y));
@@ -118,7 +118,7 @@ impl Operator<3> for LayerNorm {
         let d = w.elem_count();
         let mut dy = with_slice(dy, <[f32]>::to_vec)?;
         let mut dx = vec![0.0; dy.len()];
-        let sums = with_slices([x, w], |[x, w]| {
+        let mut dw = with_slices([x, w], |[x, w]| {
             let rows = x.len() / d;
             let ranges = thread_ranges(rows);
             let parts = split(&mut dy, rows, &ranges).zip(split(&mut dx, rows, &ranges));
@@ -130,7 +130,7 @@ impl Operator<3> for LayerNorm {
                 vectorised!(backward(x, w, self.eps, dy, dx, dw, db, scratch));
             })
         })?;
-        let (dw, db) = sums.split_at(d);
-        gradients([x, w, b], [Some(dx), Some(dw.to_vec()), Some(db.to_vec())])
+        let db = dw.split_off(d);
+        gradients([x, w, b], [Some(dx), Some(dw), Some(db)])
     }
 }

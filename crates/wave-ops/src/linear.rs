@@ -8,7 +8,7 @@ use crate::shape::misfit;
 use crate::simd::{add_column_sums, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
-use crate::threads::{sum_over, thread_ranges};
+use crate::threads::{share, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -46,86 +46,91 @@ impl Operator<3> for Linear {
     const NAME: &'static str = "linear";
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
-        let (n, k) = lw.shape().dims2()?;
+        let (o, k) = lw.shape().dims2()?;
         let mut shape = lx.dims().to_vec();
-        match shape.last_mut() {
-            Some(last) if *last == k && b.len() == n => *last = n,
+        let m = match shape.split_last_mut() {
+            Some((last, rows)) if *last == k && b.len() == o => {
+                *last = o;
+                rows.iter().product()
+            }
             _ => return misfit("linear", [lx, lw, lb].map(Layout::dims), ""),
-        }
-        let m = x.len() / k;
-        let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-        let map = |_| (transposed(w, k), StartValue::Row(b));
-        Ok((map_rows(x, m, chunk, (1, k, n), map), shape.into()))
+        };
+        let y = map_rows(x, (m, usize::MAX), (1, k, o), |_, m, x, y| {
+            let start = StartValue::Row(b);
+            gemm(current(), (m, o, k), x, transposed(w, k), start, y, o);
+        });
+        Ok((y, shape.into()))
     }
 
     fn backward(&self, arguments: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let (o, k) = arguments[1].dims2()?;
-        let m = dy.elem_count() / o;
-        let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
-        map_gradients(arguments, dy, (1, k, o), [chunk, chunk])
+        let m = dy.dims()[..dy.rank() - 1].iter().product();
+        map_gradients(arguments, dy, (m, usize::MAX), (1, k, o))
     }
 }
 
-/// Maps `m` rows, in chunks: map `i` of `(n, inputs, outputs)` is a matrix (inputs, outputs) and the value
-/// added to the product.
+/// Maps `m` rows, at most `most` of them at once. `map` takes the index of one of `n` maps, a number of rows, their
+/// inputs, and their outputs, `n * outputs` apart.
 ///
 /// # Shapes
 /// `x` (m, n, inputs) gives (m, n, outputs).
-pub(crate) fn map_rows<'a>(
+pub(crate) fn map_rows(
     x: &[f32],
-    m: usize,
-    chunk: usize,
+    (m, most): (usize, usize),
     (n, k, o): (usize, usize, usize),
-    map: impl Fn(usize) -> (Mat<'a>, StartValue<'a>) + Sync,
+    map: impl Fn(usize, usize, Mat, &mut [f32]) + Sync,
 ) -> Vec<f32> {
-    let mut y = vec![0.0; m * n * o];
-    let chunks = y.par_chunks_mut(chunk * n * o);
-    chunks.zip(x.par_chunks(chunk * n * k)).for_each(|(y, x)| {
-        let size = (y.len() / (n * o), o, k);
+    let (mut y, chunk) = (vec![0.0; m * n * o], share(m).min(most));
+    // Counted by `y`, since `x` is empty where there are no inputs.
+    let chunks = y.par_chunks_mut((chunk * n * o).max(1)).enumerate();
+    chunks.for_each(|(at, y)| {
+        let (x, count) = (&x[at * chunk * n * k..], y.len() / (n * o));
         for i in 0..n {
-            let ((w, start), x) = (map(i), rows(&x[i * k..], n * k));
-            gemm(current(), size, x, w, start, &mut y[i * o..], n * o);
+            map(i, count, rows(&x[i * k..], n * k), &mut y[i * o..]);
         }
     });
     y
 }
 
 /// The gradients of [`map_rows`] with weights (n, outputs, inputs) and biases (n, outputs):
-/// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`. Rows are split over the threads; `dx` and `dW` are
-/// computed from so many `[rows, rows]` at once.
+/// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`. Rows are split over the threads.
 pub(crate) fn map_gradients(
     [x, w, b]: [&Tensor; 3],
     dy: &Tensor,
+    (m, most): (usize, usize),
     (n, k, o): (usize, usize, usize),
-    [chunk, block]: [usize; 2],
 ) -> Gradients<3> {
-    let m = dy.elem_count() / (n * o);
     let (size, wants_dx) = (n * o * k, x.track_op());
-    let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
-        let map = |i: usize| (rows(&w[i * o * k..], k), StartValue::Zero);
-        let dx = wants_dx.then(|| map_rows(dy, m, chunk, (n, o, k), map));
-        let share = m.div_ceil(rayon::current_num_threads()).max(1);
-        let shares = x.chunks(share * n * k).zip(dy.chunks(share * n * o));
-        let grads = sum_over(size + n * o, shares.collect(), |(x, dy), grads| {
+    let (dx, mut dw) = with_slices([x, w, dy], |[x, w, dy]| {
+        let dx = wants_dx.then(|| {
+            map_rows(dy, (m, most), (n, o, k), |i, m, dy, dx| {
+                let w = rows(&w[i * o * k..], k);
+                gemm(current(), (m, k, o), dy, w, StartValue::Zero, dx, n * k);
+            })
+        });
+        let share = share(m);
+        let jobs = (0..m).step_by(share).collect();
+        let grads = sum_over(size + n * o, jobs, |first, grads| {
             let (dw, db) = grads.split_at_mut(size);
-            let blocks = x.chunks(block * n * k).zip(dy.chunks(block * n * o));
-            for (at, (x, dy)) in blocks.enumerate() {
-                let start = match at {
-                    0 => StartValue::Zero,
-                    _ => StartValue::Kept,
+            let last = m.min(first + share);
+            for at in (first..last).step_by(most) {
+                let start = match at == first {
+                    true => StartValue::Zero,
+                    false => StartValue::Kept,
                 };
-                let size = (o, k, dy.len() / (n * o));
-                for (i, dw) in dw.chunks_exact_mut(o * k).enumerate() {
-                    let (dy_t, x) = (transposed(&dy[i * o..], n * o), rows(&x[i * k..], n * k));
-                    gemm(current(), size, dy_t, x, start, dw, k);
+                let count = most.min(last - at);
+                for i in 0..n {
+                    let dy_t = transposed(&dy[(at * n + i) * o..], n * o);
+                    let (x, dw) = (rows(&x[(at * n + i) * k..], n * k), &mut dw[i * o * k..]);
+                    gemm(current(), (o, k, count), dy_t, x, start, dw, k);
                 }
             }
-            vectorised!(add_column_sums(dy, db));
+            vectorised!(add_column_sums(&dy[first * n * o..last * n * o], db));
         });
         (dx, grads)
     })?;
-    let (dw, db) = grads.split_at(size);
-    gradients([x, w, b], [dx, Some(dw.to_vec()), Some(db.to_vec())])
+    let db = dw.split_off(size);
+    gradients([x, w, b], [dx, Some(dw), Some(db)])
 }
 
 struct Embed;
@@ -134,7 +139,7 @@ struct Embed;
 pub(crate) fn embedding_sizes([patches, weight, table]: [&Shape; 3]) -> Result<[usize; 5]> {
     let ((b, n, k), weight, table) = (patches.dims3()?, weight.dims2()?, table.dims2()?);
     let (tokens, d) = table;
-    if weight != (d, k) || tokens < n {
+    if weight != (d, k) || tokens < n || [n, k, d].contains(&0) {
         let patches = (n, k);
         candle_core::bail!(
             "patches {patches:?} do not fit weight {weight:?} and positions {table:?}"
@@ -151,7 +156,7 @@ impl Operator<3> for Embed {
         let first = (tokens - n) * d;
         let mut y = vec![0.0; b * tokens * d];
         let w_t = Packed::new(current(), (k, d), transposed(w, k));
-        let samples = 16.min(b.div_ceil(rayon::current_num_threads())).max(1);
+        let samples = share(b).min(16);
         y.par_chunks_mut(samples * tokens * d)
             .zip(x.par_chunks(samples * n * k))
             .for_each(|(y, x)| {
@@ -170,7 +175,7 @@ impl Operator<3> for Embed {
         if x.track_op() {
             candle_core::bail!("the patch embedding has no gradient for its images");
         }
-        let grads = with_slices([x, dy], |[x, dy]| {
+        let mut dw = with_slices([x, dy], |[x, dy]| {
             sum_over(d * k + tokens * d, thread_ranges(b), |range, grads| {
                 let (dw, dt) = grads.split_at_mut(d * k);
                 for i in range {
@@ -182,7 +187,7 @@ impl Operator<3> for Embed {
                 }
             })
         })?;
-        let (dw, dt) = grads.split_at(d * k);
-        gradients([x, w, table], [None, Some(dw.to_vec()), Some(dt.to_vec())])
+        let dt = dw.split_off(d * k);
+        gradients([x, w, table], [None, Some(dw), Some(dt)])
     }
 }

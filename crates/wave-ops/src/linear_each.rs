@@ -1,10 +1,12 @@
 //! Parallel linear layers, one for each network of a population.
 
+use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply};
-use crate::gemm::{StartValue, transposed};
+use crate::gemm::{Packed, StartValue, gemm_packed, transposed};
 use crate::linear::{map_gradients, map_rows};
 use crate::shape::misfit;
 use candle_core::{Layout, Result, Tensor};
+use rayon::prelude::*;
 
 /// Rows processed for all networks before the next ones: they stay in the cache, and each is in a
 /// memory page of its own.
@@ -33,33 +35,23 @@ pub fn linear_each(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor>
 
 struct LinearEach;
 
-/// Number of rows that a thread processes at a time.
-fn block(m: usize) -> usize {
-    m.div_ceil(rayon::current_num_threads()).clamp(1, ROWS)
-}
-
 impl Operator<3> for LinearEach {
     const NAME: &'static str = "linear-each";
 
     fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, _]: [&Layout; 3]) -> Result<Output> {
         let ((m, n, k), (_, o, _)) = (lx.shape().dims3()?, lw.shape().dims3()?);
-        let map = |i: usize| {
+        // Copied once for all rows, into the layout that products read.
+        let copy = |i: usize| Packed::new(current(), (k, o), transposed(&w[i * o * k..], k));
+        let weights: Vec<Packed<f32>> = (0..n).into_par_iter().map(copy).collect();
+        let y = map_rows(x, (m, ROWS), (n, k, o), |i, m, x, y| {
             let bias = StartValue::Row(&b[i * o..(i + 1) * o]);
-            (transposed(&w[i * o * k..], k), bias)
-        };
-        let y = match x.is_empty() {
-            true => vec![0.0; m * n * o],
-            false => map_rows(x, m, block(m), (n, k, o), map),
-        };
+            gemm_packed(m, x, &weights[i], bias, y, n * o);
+        });
         Ok((y, (m, n, o).into()))
     }
 
     fn backward(&self, arguments: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
-        let [x, w, _] = arguments;
-        let ((m, _, _), (n, o, k)) = (x.dims3()?, w.dims3()?);
-        match x.elem_count() {
-            0 => Ok([Some(x.zeros_like()?), None, None]),
-            _ => map_gradients(arguments, dy, (n, k, o), [block(m), ROWS]),
-        }
+        let ((m, n, o), (_, _, k)) = (dy.dims3()?, arguments[0].dims3()?);
+        map_gradients(arguments, dy, (m, ROWS), (n, k, o))
     }
 }

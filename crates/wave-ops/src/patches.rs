@@ -1,6 +1,6 @@
 //! Images to rows of patches.
 
-use crate::storage::{fused, with_slice};
+use crate::storage::{fused, tensor, with_slice};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 
@@ -31,8 +31,8 @@ pub fn patchify(images: &Tensor, p: usize) -> Result<Tensor> {
     }
     let mut out = vec![0.0; b * n * k];
     with_slice(images, |images| {
-        out.par_chunks_mut(n * k)
-            .zip(images.par_chunks(c * h * w))
+        out.par_chunks_mut((n * k).max(1))
+            .zip(images.par_chunks((c * h * w).max(1)))
             .for_each(|(out, image)| {
                 for (g, patch) in out.chunks_exact_mut(k).enumerate() {
                     let (top, left) = (g / gw * p, g % gw * p);
@@ -44,5 +44,5 @@ pub fn patchify(images: &Tensor, p: usize) -> Result<Tensor> {
                 }
             });
     })?;
-    Tensor::from_vec(out, (b, n, k), images.device())
+    tensor(out, (b, n, k))
 }

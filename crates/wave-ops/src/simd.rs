@@ -174,7 +174,7 @@ pub(crate) fn fill_up(x: &mut [f32], n: usize, value: f32) {
 /// `out_j += sum_i x_ij` over the rows of `x`, which are as long as `out`.
 #[inline(always)]
 pub(crate) fn add_column_sums(x: &[f32], out: &mut [f32]) {
-    for row in x.chunks_exact(out.len()) {
+    for row in x.chunks_exact(out.len().max(1)) {
         for (o, v) in out.iter_mut().zip(row) {
             *o += v;
         }

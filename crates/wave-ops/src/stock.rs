@@ -25,10 +25,9 @@ fn product(precision: Precision, a: &Tensor, b: &Tensor) -> Result<Tensor> {
 fn linear_in(precision: Precision, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (out, inner) = weight.dims2()?;
     let mut shape = x.dims().to_vec();
-    let rows = x.elem_count() / inner.max(1);
-    if let Some(last) = shape.last_mut() {
-        *last = out;
-    }
+    shape.pop();
+    let rows: usize = shape.iter().product();
+    shape.push(out);
     product(precision, &x.reshape((rows, inner))?, &weight.t()?)?
         .broadcast_add(bias)?
         .reshape(shape)

@@ -12,6 +12,11 @@ pub(crate) fn thread_ranges(n: usize) -> Vec<Range<usize>> {
         .collect()
 }
 
+/// The largest share of a thread in `n` items, at least one.
+pub(crate) fn share(n: usize) -> usize {
+    n.div_ceil(rayon::current_num_threads()).max(1)
+}
+
 /// Splits `values` of `b` samples into consecutive ranges of samples.
 pub(crate) fn split<'a>(
     values: &'a mut [f32],

@@ -8,7 +8,7 @@ use crate::fused::{Custom, Gradients, Stored, custom};
 use crate::gradients::Bundle;
 use crate::linear::embedding_sizes;
 use crate::order::Kronecker;
-use crate::shape::{BlocksShape, Mode, misfit};
+use crate::shape::{BlocksShape, Mode};
 use candle_core::{CpuStorage, CudaStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::Mutex;
 
@@ -76,7 +76,7 @@ fn computed<const N: usize>(
     custom(op, arguments)
 }
 
-/// Allocates the gradient of a tensor.
+/// Allocates as many values as a tensor has.
 fn room(place: &Place, t: &Tensor) -> Result<Values> {
     place.values(Kind::F32, t.elem_count())
 }
@@ -94,11 +94,7 @@ pub(crate) fn layer_norm(
     bias: &Tensor,
     eps: f64,
 ) -> Result<Tensor> {
-    let (d, n, eps) = (weight.elem_count(), x.elem_count(), eps as f32);
-    if d == 0 || n == 0 || !n.is_multiple_of(d) || bias.elem_count() != d {
-        return misfit("layer norm", [x, weight, bias].map(Tensor::dims), "");
-    }
-    let y = place.values(Kind::F32, n)?;
+    let (y, eps) = (room(&place, x)?, eps as f32);
     with_views(&place, [x, weight, bias], |[x, weight, bias]| {
         place.norm(x, None, Some((Norm { weight, bias, eps }, y.view())))
     })?;
@@ -251,7 +247,7 @@ pub(crate) fn fits(shape: BlocksShape) -> bool {
     shape.width / shape.heads <= WIDEST_HEAD && fits_norm(shape.width)
 }
 
-/// See [`crate::blocks()`].
+/// See [`crate::blocks()`]; the parameters are contiguous.
 pub(crate) fn blocks(
     place: Place,
     mode: Mode,
@@ -275,16 +271,12 @@ pub(crate) fn blocks(
         samples,
         tokens,
     };
-    let mut contiguous = parameters.clone();
-    for parameter in &mut contiguous {
-        *parameter = parameter.contiguous()?;
-    }
-    let Bundle { token, gradients } = Bundle::new(&contiguous)?;
+    let Bundle { token, gradients } = Bundle::new(parameters)?;
     let keep = x.track_op() || token.track_op();
     let scales = drop_path
         .map(|scales| trunk.place.upload_f32(scales))
         .transpose()?;
-    let parameters = contiguous.map(|t| t.detach());
+    let parameters = parameters.each_ref().map(Tensor::detach);
     let slabs = parameters.each_ref();
     let (y, kept, narrowed) = with_views(&trunk.place, slabs, |slabs| {
         let narrowed = trunk.narrowed(&slabs)?;
