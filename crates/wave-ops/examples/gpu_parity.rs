@@ -87,36 +87,24 @@ impl Parity {
         }
     }
 
-    fn report(
+    /// Runs the same there, twice, and reports it beside what the processor gives.
+    fn beside(
         &mut self,
         what: &str,
-        found: &[Vec<f32>],
-        again: &[Vec<f32>],
+        run: impl Fn(&Device) -> Result<Vec<Vec<f32>>>,
         expected: &[Vec<f32>],
         tolerance: f64,
-    ) {
-        let error = error(found, expected);
-        let same = found == again;
-        let verdict = match (error < tolerance, same) {
+    ) -> Result<()> {
+        let found = self.there(|| run(&self.device))?;
+        let again = self.there(|| run(&self.device))?;
+        let error = error(&found, expected);
+        let verdict = match (error < tolerance, found == again) {
             (true, true) => "ok",
             (false, _) => "OFF",
             (true, false) => "CHANGES FROM RUN TO RUN",
         };
         self.off += usize::from(verdict != "ok");
         println!("{what:58} {error:9.1e}  of {tolerance:7.0e}  {verdict}");
-    }
-
-    /// The same there, twice, and on the processor.
-    fn beside(
-        &mut self,
-        what: &str,
-        run: impl Fn(&Device) -> Result<Vec<Vec<f32>>>,
-        tolerance: f64,
-    ) -> Result<()> {
-        let expected = run(&Device::Cpu)?;
-        let found = self.there(|| run(&self.device))?;
-        let again = self.there(|| run(&self.device))?;
-        self.report(what, &found, &again, &expected, tolerance);
         Ok(())
     }
 
@@ -138,10 +126,7 @@ impl Parity {
         tolerance: f64,
     ) -> Result<()> {
         let expected = run(&Device::Cpu, inputs, reference)?;
-        let found = self.there(|| run(&self.device, inputs, f))?;
-        let again = self.there(|| run(&self.device, inputs, f))?;
-        self.report(what, &found, &again, &expected, tolerance);
-        Ok(())
+        self.beside(what, |device| run(device, inputs, f), &expected, tolerance)
     }
 
     fn operators(&mut self) -> Result<()> {
@@ -268,7 +253,8 @@ impl Parity {
             }
             Ok(all)
         };
-        self.beside("AdamW and norms of 6 tensors", run, 1e-5)
+        let expected = run(&Device::Cpu)?;
+        self.beside("AdamW and norms of 6 tensors", run, &expected, 1e-5)
     }
 
     /// Muon on weights of twelve layers.
@@ -296,7 +282,8 @@ impl Parity {
                 Ok(vec![values(&var)?, values(&moments.to_tensors()?[0])?])
             };
             // Products of factors of ten bits.
-            self.beside(&format!("Muon of {dims:?}"), run, NEAR)?;
+            let expected = run(&Device::Cpu)?;
+            self.beside(&format!("Muon of {dims:?}"), run, &expected, NEAR)?;
         }
         Ok(())
     }

@@ -265,9 +265,9 @@ impl<const GELU: bool> Operator<3> for BatchNorm<GELU> {
             });
             (dx, sums)
         })?;
-        let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
-        let (s, sx) = sums.split_at(c);
-        gradients([x, w, b], [Some(dx), Some(sx.to_vec()), Some(s.to_vec())])
+        let mut db: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
+        let dw = db.split_off(c);
+        gradients([x, w, b], [Some(dx), Some(dw), Some(db)])
     }
 }
 

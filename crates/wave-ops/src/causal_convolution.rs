@@ -89,7 +89,7 @@ impl Operator<3> for CausalConvolution {
     fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Gradients<3> {
         let ((n, t, c), (taps, _)) = (x.dims3()?, w.dims2()?);
         let len = t * c;
-        let (dx, grads) = with_slices([x, w, dy], |[x, w, dy]| {
+        let (dx, mut dw) = with_slices([x, w, dy], |[x, w, dy]| {
             let mut dx = vec![0.0; x.len()];
             let ranges = thread_ranges(n);
             let parts = split(&mut dx, n, &ranges);
@@ -104,7 +104,7 @@ impl Operator<3> for CausalConvolution {
             });
             (dx, grads)
         })?;
-        let (dw, db) = grads.split_at(taps * c);
-        gradients([x, w, b], [Some(dx), Some(dw.to_vec()), Some(db.to_vec())])
+        let db = dw.split_off(taps * c);
+        gradients([x, w, b], [Some(dx), Some(dw), Some(db)])
     }
 }

@@ -7,7 +7,7 @@ use crate::cpu::current;
 use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::shape::misfit;
 use crate::storage::with_slices;
-use crate::threads::sum_over;
+use crate::threads::{share, sum_over};
 use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
 use rayon::prelude::*;
@@ -132,8 +132,7 @@ impl Operator<3> for DepthwiseConv {
             let mut turned = w.to_vec();
             turned.chunks_exact_mut(kk).for_each(<[f32]>::reverse);
             let turned = to_blocks(&turned, kk, lanes);
-            let samples = (x.len() / image).div_ceil(rayon::current_num_threads());
-            let share = samples.max(1) * image;
+            let share = share(x.len() / image) * image;
             let jobs = dx.chunks_mut(share).zip(x.chunks(share));
             let jobs = jobs.zip(dy.chunks(share)).collect();
             sum_over(size * (kk + 1), jobs, |((dx, x), dy), sums| {

@@ -25,7 +25,9 @@ pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
     /// Computes the product with the instructions of `simd`, which the CPU must support.
     fn multiply(simd: Simd, product: Product<Self>);
     /// Number of columns in a panel, and in a register.
-    fn panel(simd: Simd) -> (usize, usize);
+    fn panel(simd: Simd) -> (usize, usize) {
+        kernel::panel(simd)
+    }
 }
 
 /// Columns per panel of a matrix of `n` columns: at most `widest`, but no wider than needed for the
@@ -246,10 +248,6 @@ impl Element for Pair {
             return unsafe { tiles::multiply(product) };
         }
         kernel::multiply_pairs(simd, product);
-    }
-
-    fn panel(simd: Simd) -> (usize, usize) {
-        kernel::panel_of_pairs(simd)
     }
 }
 

@@ -211,10 +211,8 @@ pub(crate) fn with_views<R, const N: usize>(
     tensors: [&Tensor; N],
     f: impl FnOnce([View<'_>; N]) -> Result<R>,
 ) -> Result<R> {
-    let mut contiguous = Vec::with_capacity(N);
-    for t in tensors {
-        contiguous.push(t.contiguous()?);
-    }
+    let contiguous = tensors.into_iter().map(Tensor::contiguous);
+    let contiguous = contiguous.collect::<Result<Vec<_>>>()?;
     let guards: Vec<_> = contiguous.iter().map(Tensor::storage_and_layout).collect();
     let mut views = [View {
         pointer: 0,

@@ -78,16 +78,15 @@ impl Moments {
 
     /// First and second moment, flat, on the host; the second is empty where there is none.
     pub fn to_tensors(&self) -> Result<[Tensor; 2]> {
-        match &self.0 {
+        let [first, second] = match &self.0 {
             MomentStorage::Host(first, second) => {
-                let tensor = |v: &[f32]| Tensor::from_slice(v, v.len(), &Device::Cpu);
-                Ok([tensor(first)?, tensor(second)?])
+                [first, second].map(|v| Tensor::from_slice(v, v.len(), &Device::Cpu))
             }
             MomentStorage::Device(first, second) => {
-                let tensor = |t: &Tensor| t.flatten_all()?.to_device(&Device::Cpu);
-                Ok([tensor(first)?, tensor(second)?])
+                [first, second].map(|t| t.flatten_all()?.to_device(&Device::Cpu))
             }
-        }
+        };
+        Ok([first?, second?])
     }
 }
 
@@ -193,8 +192,7 @@ pub fn ema_update(average: &Var, var: &Var, decay: f32) -> Result<()> {
         a.par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
-                crate::simd::dispatch_on(
-                    current(),
+                current().arch().dispatch(
                     #[inline(always)]
                     move || {
                         for (a, p) in a.iter_mut().zip(p) {
@@ -238,8 +236,7 @@ fn adamw_on_host(
         .zip(m.par_chunks_mut(CHUNK))
         .zip(v.par_chunks_mut(CHUNK))
         .for_each(|(((p, g), m), v)| {
-            crate::simd::dispatch_on(
-                current(),
+            current().arch().dispatch(
                 // Moved by value: through references, each store might change a constant.
                 #[inline(always)]
                 move || {

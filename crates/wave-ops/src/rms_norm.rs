@@ -5,7 +5,7 @@ use crate::fused::{Gradients, Operator, Output, apply, gradients};
 use crate::simd::{dot, vectorised};
 use crate::stock;
 use crate::storage::with_slices;
-use crate::threads::{split, sum_over, thread_ranges};
+use crate::threads::{share, split, sum_over, thread_ranges};
 use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
@@ -67,8 +67,7 @@ impl Operator<2> for RmsNorm {
 
     fn forward(&self, [x, w]: [&[f32]; 2], [lx, _]: [&Layout; 2]) -> Result<Output> {
         let mut y = vec![0.0; x.len()];
-        let rows = (x.len() / w.len()).div_ceil(rayon::current_num_threads());
-        let len = rows.max(1) * w.len();
+        let len = share(x.len() / w.len()) * w.len();
         let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
         pairs.for_each(|(y, x)| {
             vectorised!(forward(x, w, self.eps, y));

@@ -356,19 +356,20 @@ impl Element for f32 {
             _ => product.run(Portable),
         }
     }
-
-    fn panel(simd: Simd) -> (usize, usize) {
-        let lanes = match simd {
-            Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
-            Simd::Avx2 => 8,
-            Simd::Neon => 4,
-            Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
-        };
-        (tile_size(lanes).1 * lanes, lanes)
-    }
 }
 
-pub(super) use pairs::{multiply_pairs, panel_of_pairs};
+/// Number of columns in a panel, and in a register. Pairs, which take as many bits as `f32`, have the same.
+pub(super) fn panel(simd: Simd) -> (usize, usize) {
+    let lanes = match simd {
+        Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
+        Simd::Avx2 => 8,
+        Simd::Neon => 4,
+        Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
+    };
+    (tile_size(lanes).1 * lanes, lanes)
+}
+
+pub(super) use pairs::multiply_pairs;
 
 #[cfg(not(target_arch = "x86_64"))]
 mod pairs {
@@ -376,10 +377,6 @@ mod pairs {
 
     pub(in super::super) fn multiply_pairs(simd: Simd, _: Product<Pair>) {
         unreachable!("{simd} has no products of bf16");
-    }
-
-    pub(in super::super) fn panel_of_pairs(simd: Simd) -> (usize, usize) {
-        f32::panel(simd)
     }
 }
 
@@ -399,7 +396,7 @@ mod pairs {
         type Sum = __m512;
 
         const LANES: usize = 16;
-        const TILE: (usize, usize) = (8, 3);
+        const TILE: (usize, usize) = tile_size(Self::LANES);
 
         #[inline(always)]
         fn zero(self) -> __m512 {
@@ -454,9 +451,5 @@ mod pairs {
             Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },
             _ => unreachable!("{simd} has no products of bf16"),
         }
-    }
-
-    pub(in super::super) fn panel_of_pairs(_: Simd) -> (usize, usize) {
-        (Dot::TILE.1 * Dot::LANES, Dot::LANES)
     }
 }

@@ -15,15 +15,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <ucontext.h>
 #include <utility>
 #include <vector>
 
-
 #define __device__
 #define __forceinline__ inline
-#define __restrict__ __restrict
 
 using std::min;
 
@@ -70,7 +67,6 @@ struct Block {
     std::unique_ptr<char[]> shared{new char[SHARED + 16]};
     Fibre *current = nullptr;
     jmp_buf scheduler;
-    ucontext_t start;
     std::function<void()> body;
     bool moved = false; // true if any fibre passed a barrier or ended in this round
 };
