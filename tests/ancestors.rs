@@ -130,6 +130,43 @@ fn other_families_are_distilled() {
     }
 }
 
+/// timm builds a DINOv3 for images of any size, and prepares them at `input_size`.
+#[test]
+fn rotary_positions_are_those_of_the_images() {
+    let place = place();
+    let logits = |dir: &str| {
+        let found = place.json(&format!("predict {dir} flat/01.png"));
+        found["predictions"][0]["logits"].clone()
+    };
+    for (case, dynamic) in [("dinov3", Value::Null), ("eva02_base", json!(true))] {
+        let described = |dir: &str, built: Option<u64>, prepared: u64| {
+            write(&place, dir, case);
+            place.configure(dir, |config| {
+                let args = &mut config["model_args"];
+                args["dynamic_img_size"] = dynamic.clone();
+                args["img_size"] = json!(built);
+                config["pretrained_cfg"]["fixed_input_size"] = json!(true);
+                config["pretrained_cfg"]["input_size"] = json!([3, prepared, prepared]);
+            });
+            let found = place.json(&format!("inspect {dir}"));
+            assert_eq!(found["image_size"], prepared, "{dir}");
+            logits(dir)
+        };
+        let own = write(&place, "own", case)["pretrained_cfg"]["input_size"][1].clone();
+        let own = own.as_u64().unwrap();
+        let (small, large) = (logits("own"), described("large", Some(own), 2 * own));
+        assert_ne!(small, large, "{case}");
+        if case == "dinov3" {
+            // Without learned positions, the size of the weights is the one that is given.
+            assert_eq!(described("bare", None, 2 * own), large);
+            place.configure("large", |config| {
+                config["model_args"]["dynamic_img_size"] = json!(false)
+            });
+            assert_eq!(logits("large"), small);
+        }
+    }
+}
+
 /// A DINOv2 trains: with its LayerScale and registers, and with a head where it has none.
 #[test]
 fn a_transformer_with_layer_scale_is_fine_tuned() {

@@ -93,6 +93,9 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
         expand --depth 3 --width 64 --templates-used 3 => [192, 360]
         ",
     );
+    place.configure("t", |config| config["levels"][0]["depth"] = 9.into());
+    let parts = ["t/config.json", "levels", "the level before"];
+    place.refused("expand t --depth 2 --width 16 --out o", &parts);
 }
 
 #[test]

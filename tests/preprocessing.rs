@@ -116,10 +116,11 @@ fn a_single_mean_is_that_of_every_channel_of_the_network() {
         prepared.insert("mean".into(), json!([0.4207]));
         prepared.insert("std".into(), json!([0.3]));
     });
-    assert_eq!(
-        origin(&place, "m", "mean"),
-        "config.json: pretrained_cfg.mean"
-    );
+    // The weights beside a config.json stand for their directory.
+    for model in ["m", "m/model.safetensors"] {
+        let from = origin(&place, model, "mean");
+        assert_eq!(from, "config.json: pretrained_cfg.mean", "{model}");
+    }
     place.json("convert m --out n");
     assert_eq!(place.config("n")["pretrained_cfg"]["mean"], json!([0.4207]));
 }
@@ -173,6 +174,8 @@ fn a_conversion_keeps_the_pixels() {
         let expected = logits(&place, "h");
         let told = place.texts("convert h --out timm --overwrite").1;
         assert_eq!(place.config("timm")["crop_offset"], "floor");
+        let card = place.text("timm/README.md");
+        assert!(card.contains("| crop_offset | floor |\n"), "{card}");
         // Squashed to the input's size, an image is not cropped.
         let crops = steps != json!({"size": 28});
         assert_eq!(told.contains("crops round down"), crops, "{told}");

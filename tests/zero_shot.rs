@@ -79,6 +79,9 @@ fn logits_are_those_of_transformers() {
     }
     let one = run(&place, "predict clip flat/0.png --labels names.txt", &[]);
     assert_eq!(one["predictions"][0]["label"], all["names"][4]);
+    // The weights beside a config.json stand for their directory.
+    let file = "predict clip/model.safetensors flat/0.png --labels names.txt";
+    assert_eq!(run(&place, file, &[]), one);
 }
 
 #[test]

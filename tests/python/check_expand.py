@@ -10,6 +10,7 @@ template sizes that do not divide the widths, with one and with two levels, in f
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,18 @@ def check(wave, templates, sizes, place):
     return ours, theirs
 
 
+def check_digest(templates, place):
+    """A flipped bit is not expanded."""
+    torn = Path(shutil.copytree(templates, place / "torn"))
+    weights = torn / "templates.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    command = [sys.executable, torn / "expand.py", "2", "32", place / "none"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 1 and "is damaged" in refused.stderr, refused
+    assert not (place / "none").exists()
+
+
 def check_timm(ours, theirs):
     """timm loads both, and they give the same logits."""
     import timm
@@ -111,6 +124,7 @@ def main():
             run(wave, "condense", recipe, "--grow", small, "--out", grown)
             for templates in [small, grown]:
                 check(wave, templates, SMALL, place)
+        check_digest(small, place)
 
 
 if __name__ == "__main__":

@@ -376,8 +376,7 @@ impl Model {
             body += "\n## Limits\n\nEvery image is assigned one of the classes, even if it shows \
                      none of them.\n";
         }
-        let steps = (&config.pretrained_cfg).into();
-        body += &wave_hub::card_interface(&self.label_names, classes, &steps);
+        body += &wave_hub::card_interface(&self.label_names, classes, &config.into());
         if !loading.is_empty() {
             body += &format!("\n## From an image to a class\n{loading}");
         }

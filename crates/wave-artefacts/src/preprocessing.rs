@@ -9,15 +9,13 @@ use wave_models::{Network, Weights, resample};
 use wave_run::error::request;
 use wave_run::progress;
 
-/// timm's networks that accept images of any size unless their arguments disable it.
-const DYNAMIC: [&str; 3] = ["vit_intern300m_patch14_448", "test_vit", "test_vit2"];
-
 /// The preprocessing of a model directory or a file of weights, for a network that takes images of so many `channels`
 /// and `side` x `side` pixels, with the origin of each value.
 ///
 /// # Errors
 /// If a file is broken, or asks for steps that are not supported.
 pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing> {
+    let path = wave_hub::model_directory(path);
     let bare = path.is_file();
     let mut steps = match bare {
         true => Preprocessing::assumed(),
@@ -144,10 +142,7 @@ pub fn resized(
     network: Network,
     weights: Weights,
 ) -> Result<(Network, Weights)> {
-    let name = config.architecture.split('.').next().unwrap_or_default();
-    let said = config.model_args.get("dynamic_img_size");
-    let dynamic = said.and_then(Value::as_bool);
-    if path.is_file() || !dynamic.unwrap_or(DYNAMIC.contains(&name)) {
+    if path.is_file() || !config.is_dynamic() {
         return Ok((network, weights));
     }
     let size = wave_hub::read_preprocessing(path)?.size;
@@ -174,19 +169,13 @@ pub fn resized(
     }
     match resample::network(&network, &weights, height)? {
         Some(resized) => Ok(resized),
-        None => Err(wrong(
-            "this network's cannot be resized (rotary positions, or attention biases)",
-        )),
+        None => Err(wrong("this network's cannot be resized (attention biases)")),
     }
 }
 
 /// A model's preprocessing in the format of transformers.
 pub fn processor(config: &ModelConfig) -> Result<Value> {
-    let mut steps = Preprocessing::from(&config.pretrained_cfg);
-    if let Some(offset) = &config.crop_offset {
-        steps.crop_offset.value.clone_from(offset);
-    }
-    let processor = steps.processor().map_err(|why| {
+    let processor = Preprocessing::from(config).processor().map_err(|why| {
         request(format!(
             "format = transformers: {why}; write timm's layout (--format timm)"
         ))

@@ -122,7 +122,9 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         counts: level.counts.clone(),
     });
     let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone());
-    let plan = plan.with_levels(levels.collect())?;
+    let plan = plan
+        .with_levels(levels.collect())
+        .with_context(|| dir.join("config.json").display().to_string())?;
     let depth_rule = config.depth_rule.as_deref();
     let depth_rule = depth_rule
         .and_then(DepthRule::from_formula)
@@ -140,14 +142,18 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         smaller,
         ..read_level(dir, &weights, "", plan, auxiliary, depth_rule)?
     };
-    wave_hub::check_digests(dir)?;
+    let file = "templates.safetensors";
+    let digest = match wave_hub::check_digest(dir, file)? {
+        Some(digest) => digest,
+        None => wave_hub::sha256_file(&dir.join(file))?,
+    };
     let steps = config.preprocessing();
     let transform = preprocessing::transform(&steps, dir, config.image_size)?;
     Ok(TemplateDir {
         learngene,
         config,
         transform,
-        digest: wave_hub::sha256_file(&dir.join("templates.safetensors"))?,
+        digest,
     })
 }
 

@@ -71,7 +71,8 @@ pub fn open(
         return Ok((Model::read_with_heads(path, heads, context)?, None));
     };
     let dir = locate::locate(path, context)?;
-    let Some((config, dual)) = towers::read(&dir)? else {
+    let dir = wave_hub::model_directory(&dir);
+    let Some((config, dual)) = towers::read(dir)? else {
         return Err(request(format!(
             "--labels {file}: {} has no text tower; drop --labels, or give the directory of a \
              whole CLIP or SigLIP in transformers' layout",
@@ -87,14 +88,14 @@ pub fn open(
     }
     let names = names(Path::new(file))?;
     let prompts = prompts(settings.prompt.as_deref())?;
-    let texts = texts(&dir, &config, &dual, &names, &prompts)?;
+    let texts = texts(dir, &config, &dual, &names, &prompts)?;
     let (network, weights) = dual.classifier(&classes(&dual, &texts, names.len(), context)?)?;
     let digest = json!([names, texts]).to_string();
     let named = Named {
         prompts,
         digest: wave_hub::sha256_hex(digest.as_bytes()),
     };
-    let (_, transform) = preprocessing(&dir, &dual)?;
+    let (_, transform) = preprocessing(dir, &dual)?;
     let model = Model {
         transform,
         network,

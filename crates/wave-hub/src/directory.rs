@@ -224,7 +224,7 @@ pub fn check_digests(dir: &Path) -> Result<(), HubError> {
 
 /// Checks the file `name` in `dir`, if it exists, against the digest in the `config.json` next to it, and returns the
 /// digest if there is one.
-pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<Option<String>, HubError> {
+pub fn check_digest(dir: &Path, name: &str) -> Result<Option<String>, HubError> {
     let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
     if !file.is_file() || !path.is_file() {
         return Ok(None);

@@ -81,7 +81,7 @@ pub use card::{
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
-    ARTEFACT_FILES, Kind, PICTURE_FILE, TOKENIZER_FILE, UNREAD_FILES, check_digests,
+    ARTEFACT_FILES, Kind, PICTURE_FILE, TOKENIZER_FILE, UNREAD_FILES, check_digest, check_digests,
     directory_kind, model_directory,
 };
 pub use error::{Fault, HubError};

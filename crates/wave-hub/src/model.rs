@@ -26,6 +26,9 @@ const MOST_NAMED: u64 = 1 << 20;
 pub(crate) const MOST_CHANNELS: usize = 4096;
 /// Maximum height and width of an input, in pixels.
 const LARGEST_SIDE: usize = 1 << 20;
+/// Names of networks that timm registers with `dynamic_img_size`, and parts of the names of such families.
+const DYNAMIC: [&str; 3] = ["vit_intern300m_patch14_448", "test_vit", "test_vit2"];
+const DYNAMIC_FAMILIES: [&str; 2] = ["_dinov3", "_lingbot"];
 
 /// A model's `config.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +61,17 @@ pub struct ModelConfig {
     /// Provenance: recipe, ancestor, data, seed. timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<Value>,
+}
+
+impl ModelConfig {
+    /// True if the network takes images of any size: `dynamic_img_size`, whose default depends on the network.
+    pub fn is_dynamic(&self) -> bool {
+        let name = self.architecture.split('.').next().unwrap_or_default();
+        let said = self.model_args.get("dynamic_img_size");
+        said.and_then(Value::as_bool).unwrap_or_else(|| {
+            DYNAMIC.contains(&name) || DYNAMIC_FAMILIES.iter().any(|part| name.contains(part))
+        })
+    }
 }
 
 /// timm's `pretrained_cfg`. A key the file leaves out takes timm's own default, which is what

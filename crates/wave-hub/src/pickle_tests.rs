@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::check_refused;
 
 fn fixture(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -18,6 +19,23 @@ fn state_dicts_and_checkpoints_are_read() {
     let checkpoint = names(&fixture("checkpoint.pth.tar"));
     assert_eq!(checkpoint.len(), 19);
     assert!(checkpoint.contains(&"blocks.0.attn.qkv.weight".to_owned()));
+}
+
+/// `torch.save({"epoch": 90, "arch": "resnet50", "state_dict": .., "best_acc1": torch.tensor(69.5)})`, as PyTorch's
+/// example for ImageNet does it, on several GPUs.
+#[test]
+fn a_tensor_beside_the_weights_does_not_hide_them() {
+    assert_eq!(names(&fixture("accuracy.pth.tar")), ["bias", "weight"]);
+}
+
+/// `torch.save` of weights beside `torch.tensor([1, -2, 3], dtype=torch.int8)`, and beside a quantised weight.
+#[test]
+fn a_tensor_that_cannot_be_read_is_refused_by_its_name() {
+    let float = "F32, F16 or BF16";
+    let parts = ["int8.pth", "`codes`", "CharStorage", float];
+    check_refused(crate::read_tensors(&fixture("int8.pth")), &parts);
+    let parts = ["quantised.pth", "`weight`", "_rebuild_qtensor", float];
+    check_refused(crate::read_tensors(&fixture("quantised.pth")), &parts);
 }
 
 #[test]

@@ -92,6 +92,12 @@ impl From<&PretrainedCfg> for Preprocessing {
     }
 }
 
+impl From<&ModelConfig> for Preprocessing {
+    fn from(config: &ModelConfig) -> Self {
+        Self::from(&config.pretrained_cfg).cropped_as(config)
+    }
+}
+
 impl Preprocessing {
     /// timm's steps, with the source of each key.
     fn of_timm(cfg: &PretrainedCfg, source: impl Fn(&str) -> Source) -> Self {
@@ -106,6 +112,15 @@ impl Preprocessing {
             mean: Told::new(cfg.mean.clone(), &source("mean")),
             std: Told::new(cfg.std.clone(), &source("std")),
         }
+    }
+
+    /// The same steps with the rounding of crops that a configuration names, if any.
+    fn cropped_as(mut self, config: &ModelConfig) -> Self {
+        if let Some(offset) = &config.crop_offset {
+            let source = Source::File(format!("{CONFIG_FILE}: crop_offset"));
+            self.crop_offset = Told::new(offset.clone(), &source);
+        }
+        self
     }
 
     /// Repeats a mean and a deviation of one value, which timm applies to every channel, for so many channels.
@@ -195,8 +210,7 @@ fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
     }
     // A fixed size is the network's own, as timm reads it, and one that can change is not fixed.
     let args = &config.model_args;
-    let free = args.get("dynamic_img_size") == Some(&Value::Bool(true))
-        || args.get("strict_img_size") == Some(&Value::Bool(false));
+    let free = config.is_dynamic() || args.get("strict_img_size") == Some(&Value::Bool(false));
     if cfg.fixed_input_size
         && !free
         && let Some(size) = args.get("img_size").and_then(sides)
@@ -204,11 +218,7 @@ fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
         let source = Source::File(format!("{CONFIG_FILE}: model_args.img_size"));
         steps.size = Told::new(size, &source);
     }
-    if let Some(offset) = &config.crop_offset {
-        let source = Source::File(format!("{CONFIG_FILE}: crop_offset"));
-        steps.crop_offset = Told::new(offset.clone(), &source);
-    }
-    steps
+    steps.cropped_as(config)
 }
 
 /// A side of a square, or a pair of sides.

@@ -16,7 +16,7 @@ use crate::model::read_model_weights;
 use crate::{FloatType, HubError, Weights};
 
 /// The index of weights that are split over several files.
-const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// Reads a model in transformers' native layout: `config.json` as it is, and the weights under the names they have
 /// there. For the preparation of images, see [`crate::read_preprocessing`].

@@ -58,11 +58,15 @@ impl Learngene {
             let below = (width / head_width).max(1) * head_width;
             refuse!(
                 "width {width} is not a multiple of the templates' head width {head_width}; use {below} or {}",
-                below + head_width
+                below.saturating_add(head_width)
             );
         }
-        let mut shape = self.auxiliary.with_size(depth, width);
-        shape.heads = heads.unwrap_or(shape.heads);
+        let shape = VitShape {
+            depth,
+            width,
+            heads: heads.unwrap_or(width / head_width),
+            ..self.auxiliary.clone()
+        };
         shape.validate()?;
         Ok(shape)
     }
@@ -249,3 +253,7 @@ impl Channels {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "learngene_tests.rs"]
+mod tests;

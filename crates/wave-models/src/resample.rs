@@ -51,7 +51,8 @@ pub fn network(
     let mut network = network.clone();
     let (size, patch) = match &mut network {
         Network::Vit(shape) => (&mut shape.image_size, shape.patch.max(1)),
-        Network::Transformer(s) if s.rotary.is_none() && s.relative == Relative::None => {
+        // Rotary positions are computed for any grid.
+        Network::Transformer(s) if s.relative == Relative::None => {
             (&mut s.image_size, s.patch.max(1))
         }
         _ => return Ok(None),

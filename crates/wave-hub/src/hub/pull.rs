@@ -18,8 +18,9 @@ use super::name::{HubName, is_commit};
 use super::{Events, FileProgress, HubSettings, OnProgress, is_artefact_file, is_pickle_name};
 use crate::atomic::{Staged, sync_dir, temporary_dir};
 use crate::digest::hex;
-use crate::directory::{CONFIG_FILE, EXPAND_FILE, TEMPLATES_FILE, commit_directory};
+use crate::directory::{CONFIG_FILE, EXPAND_FILE, MODEL_FILE, TEMPLATES_FILE, commit_directory};
 use crate::templates::EXPAND;
+use crate::transformers::INDEX_FILE;
 use crate::{Fault, HubError, prepare_out, remove_temporaries, sha256_file};
 
 /// Files downloaded at a time.
@@ -227,9 +228,16 @@ fn escapes(file: &str) -> bool {
 
 fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Fault> {
     let weights = wanted.iter().any(|file| file.ends_with(".safetensors"));
-    let config = wanted.iter().any(|file| *file == CONFIG_FILE);
+    let has = |files: &[&String], name: &str| files.iter().any(|file| *file == name);
+    let config = has(wanted, CONFIG_FILE);
+    let sharded = has(skipped, INDEX_FILE) && !has(wanted, MODEL_FILE);
     let mut remedy = "check the name and the revision";
     let found = match skipped.iter().find(|file| is_pickle_name(file)) {
+        _ if sharded => {
+            remedy =
+                "ask its owner for one file, or load it and save it with a larger `max_shard_size`";
+            format!("holds its weights in several files ({INDEX_FILE}), expected {MODEL_FILE}")
+        }
         _ if weights && config => return Ok(()),
         _ if weights => format!("holds no artefact: {CONFIG_FILE} is missing"),
         Some(file) => {

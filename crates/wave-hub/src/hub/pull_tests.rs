@@ -323,6 +323,10 @@ fn repositories_without_an_artefact_are_refused() {
         ("config.json pytorch_model.bin", "only as pytorch_model.bin"),
         ("config.json", "no .safetensors"),
         ("model.safetensors", "config.json is missing"),
+        (
+            "config.json model.safetensors.index.json model-00001-of-00002.safetensors",
+            "several files (model.safetensors.index.json), expected model.safetensors",
+        ),
         ("config.json ../model.safetensors", "points outside"),
         ("config.json /etc/x.safetensors", "points outside"),
         ("config.json a\u{1b}[2J.safetensors", "control characters"),

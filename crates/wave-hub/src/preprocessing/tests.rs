@@ -58,6 +58,33 @@ fn timms_words_are_read_with_their_origin() {
 }
 
 #[test]
+fn a_size_that_is_fixed_is_the_networks_unless_it_is_dynamic() {
+    let size = |architecture: &str, args: Value| {
+        let config = json!({
+            "architecture": architecture, "num_classes": 2, "model_args": args,
+            "pretrained_cfg": {"input_size": [3, 96, 96], "fixed_input_size": true},
+        });
+        read_files(config, &[]).unwrap().size.value
+    };
+    let (own, dynamic) = (
+        json!({"img_size": 64}),
+        json!({"img_size": 64, "dynamic_img_size": true}),
+    );
+    let fixed = json!({"img_size": 64, "dynamic_img_size": false});
+    assert_eq!(size("vit_tiny_patch16_224", own.clone()), [64; 2]);
+    assert_eq!(size("vit_tiny_patch16_224", dynamic), [96; 2]);
+    // timm registers these so.
+    for name in [
+        "vit_small_patch16_dinov3",
+        "vit_base_patch16_lingbot.x",
+        "test_vit2",
+    ] {
+        assert_eq!(size(name, own.clone()), [96; 2], "{name}");
+        assert_eq!(size(name, fixed.clone()), [64; 2], "{name}");
+    }
+}
+
+#[test]
 fn older_configurations_of_timm_have_their_keys_at_the_top() {
     let config = json!({
         "architecture": "resnet50", "num_classes": 2, "labels": ["a", "b"],

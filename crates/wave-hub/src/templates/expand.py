@@ -8,6 +8,7 @@ timm.create_model("local-dir:OUT", pretrained=True) loads it. `wave expand . --d
 the same. SPDX-License-Identifier: MIT OR Apache-2.0
 """
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -25,13 +26,13 @@ PARTS = {
 }
 
 
-def read(file):
-    """All tensors of a file, in f64."""
+def read(data):
+    """All tensors of a file's content, in f64."""
     def values(t):
         if t["dtype"] == "BF16":  # the upper half of an f32
             return (np.frombuffer(t["data"], "<u2").astype("<u4") << 16).view("<f4")
         return np.frombuffer(t["data"], {"F16": "<f2", "F32": "<f4"}[t["dtype"]])
-    return {name: values(t).astype(float).reshape(t["shape"]) for name, t in deserialize(file.read_bytes())}
+    return {name: values(t).astype(float).reshape(t["shape"]) for name, t in deserialize(data)}
 
 
 def resize(x, axis, old, new, runs=1, inputs=False):
@@ -44,7 +45,11 @@ def resize(x, axis, old, new, runs=1, inputs=False):
 
 def expand(depth, width, source=Path(__file__).resolve().parent):
     """timm's `config.json`, and the weights by timm's names."""
-    config, tensors = json.loads((source / "config.json").read_text()), read(source / "templates.safetensors")
+    config, data = json.loads((source / "config.json").read_text()), (source / "templates.safetensors").read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    if config.get("digests", {}).get("templates.safetensors", digest) != digest:
+        sys.exit("templates.safetensors is damaged, or belongs to another config.json: copy both again")
+    tensors = read(data)
     t, tile, anchors, a = config["template_size"], config["kronecker"] == "tile", config["anchors"], config["auxiliary"]
     if depth < 1 or width < 1 or width % config["head_width"]:
         sys.exit(f"{depth} x {width}: expected 1 layer or more, and a width that {config['head_width']} divides")
