@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::atomic::{Staged, parent_of, sync_dir};
 use crate::digest::sha256_file;
@@ -157,19 +157,13 @@ pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<Path
 
 /// Writes an artefact: weights by file name, the card, `more` files and `config`, to which the digests of the weights
 /// are added. All of them are on disk under temporary names before the first gets its own.
-pub(crate) fn write_artefact<C: Serialize>(
+pub(crate) fn write_artefact(
     dir: &Path,
     weights: &[(&'static str, Option<&Weights>)],
     card: &str,
     more: Vec<Staged>,
-    config: &C,
+    config: &impl Serialize,
 ) -> Result<(), HubError> {
-    #[derive(Serialize)]
-    struct WithDigests<'a, C> {
-        #[serde(flatten)]
-        config: &'a C,
-        digests: BTreeMap<&'static str, String>,
-    }
     let mut files = more;
     let mut digests = BTreeMap::new();
     for (name, weights) in weights {
@@ -180,8 +174,9 @@ pub(crate) fn write_artefact<C: Serialize>(
     }
     files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
     let path = dir.join(CONFIG_FILE);
-    let json = json_bytes(&path, &WithDigests { config, digests })?;
-    files.push(Staged::from_bytes(&path, &json)?);
+    let mut config = json!(config);
+    config[DIGESTS] = json!(digests);
+    files.push(Staged::from_bytes(&path, &json_bytes(&path, &config)?)?);
     commit_directory(dir, files)
 }
 

@@ -55,10 +55,9 @@ pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<W
             return Ok((name.clone(), tensor.clone()));
         }
         let narrow = tensor.to_dtype(float.dtype()).map_err(failed())?;
-        if float != FloatType::F32 {
+        if largest(&narrow).map_err(failed())?.is_infinite() {
             let before = largest(tensor).map_err(failed())?;
-            let after = largest(&narrow).map_err(failed())?;
-            if before.is_finite() && after.is_infinite() {
+            if before.is_finite() {
                 let found = format!(
                     "tensor `{name}` holds {before:e}, which is outside the range of {float}"
                 );

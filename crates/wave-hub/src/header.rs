@@ -166,15 +166,12 @@ fn another_format(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let archive = "is a zip archive, like PyTorch's .pt, .pth and .bin files, not safetensors";
     let pickle = "is a Python pickle, like old PyTorch files, not safetensors";
     let pointer = "is a Git LFS pointer, not the file it stands for";
+    let pull = "run `git lfs pull` where it came from";
     let other = "name a .safetensors file, a .pth file of PyTorch or a model directory";
     let known: [(&[u8], _, _); 5] = [
         (b"PK", archive, convert),
         (&[0x80], pickle, convert),
-        (
-            b"version https://git-lfs",
-            pointer,
-            "run `git lfs pull` where it came from",
-        ),
+        (b"version https://git-lfs", pointer, pull),
         (b"\x89PNG", "is a PNG image, not safetensors", other),
         (b"\xff\xd8\xff", "is a JPEG image, not safetensors", other),
     ];

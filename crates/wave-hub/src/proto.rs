@@ -31,19 +31,14 @@ impl Message {
         self
     }
 
-    /// `string` or `bytes`.
-    pub(crate) fn bytes(self, field: u32, value: &[u8]) -> Self {
-        self.open(field, value.len()).then(value)
-    }
-
     /// `string`.
     pub(crate) fn text(self, field: u32, value: &str) -> Self {
-        self.bytes(field, value.as_bytes())
+        self.open(field, value.len()).then(value.as_bytes())
     }
 
     /// A message within this one.
     pub(crate) fn message(self, field: u32, value: Message) -> Self {
-        self.bytes(field, &value.0)
+        self.open(field, value.0.len()).then(&value.0)
     }
 
     /// The start of a `bytes` or message field whose `len` bytes the caller appends afterwards:

@@ -85,11 +85,11 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     names.sort();
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for name in names {
-        if LEFT_OUT.contains(&name.as_str()) || is_foreign(&name, kind) {
-            left_out.push(name);
+        if name == EXPAND_FILE && kind == Kind::Templates {
             continue;
         }
-        if name == EXPAND_FILE && kind == Kind::Templates {
+        if LEFT_OUT.contains(&name.as_str()) || is_foreign(&name, kind) {
+            left_out.push(name);
             continue;
         }
         let path = dir.join(&name);
@@ -126,15 +126,15 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     })
 }
 
-/// True for a file of another kind of artefact, as versions of wave left them that replaced one kind by another.
+/// True for a file of another kind of artefact, or `expand.py`, as versions of wave left them that replaced one kind by
+/// another.
 fn is_foreign(name: &str, kind: Kind) -> bool {
     let own = match kind {
         Kind::Model | Kind::Transformers => MODEL_FILE,
         Kind::Templates => TEMPLATES_FILE,
         Kind::Delta => DELTA_FILE,
     };
-    let is_own = name == own || (name == EXPAND_FILE && kind == Kind::Templates);
-    !is_own && (name == EXPAND_FILE || WEIGHT_FILES.contains(&name))
+    name != own && (name == EXPAND_FILE || WEIGHT_FILES.contains(&name))
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
