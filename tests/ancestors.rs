@@ -1,6 +1,6 @@
 //! Every family of ancestors from its directory: understood, distilled, or refused by name.
 
-use crate::support::{CONVMIXER, Place, RECIPE, values};
+use crate::support::{CONVMIXER, Place, RECIPE, assert_fails, values};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -224,6 +224,26 @@ fn what_cannot_be_done_is_said() {
         let parts = [name, "is not supported", said];
         place.refused("condense r.toml --ancestor headless --out o", &parts);
     }
+}
+
+/// candle appends a backtrace to its errors.
+#[test]
+#[cfg(feature = "ancestors")]
+fn an_error_of_candles_networks_has_no_backtrace() {
+    let place = place();
+    write(&place, "m", "convnext_atto");
+    let name = "stages.1.blocks.0.norm.weight";
+    place.rewrite("m/model.safetensors", |weights| {
+        let seven = Tensor::from_vec(vec![1_f32; 7], 7, &Device::Cpu);
+        weights.insert(name.into(), seven.unwrap());
+    });
+    let args = "inspect m";
+    let mut run = place.command(args);
+    let output = run.env("RUST_BACKTRACE", "1").output().unwrap();
+    let part = format!("tensor {name} has shape [7], expected [80]");
+    assert_fails(&output, 2, args, &[&part]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!stderr.contains("   0: "), "{stderr}");
 }
 
 /// A condensation whose templates hold all weights of `m`, the ViT of [`Place::with_model`].

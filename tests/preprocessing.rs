@@ -1,6 +1,7 @@
 //! Images are prepared as the library does whose file describes it, and what nothing describes is said.
 
 use crate::support::Place;
+use candle_core::Tensor;
 use serde_json::{Value, json};
 
 const INIT: &str = "init timm --data images --image-size 28 --depth 1 --width 32 --heads 2 --patch 7 \
@@ -123,6 +124,29 @@ fn a_single_mean_is_that_of_every_channel_of_the_network() {
     }
     place.json("convert m --out n");
     assert_eq!(place.config("n")["pretrained_cfg"]["mean"], json!([0.4207]));
+}
+
+#[test]
+fn a_network_of_four_channels_is_refused_by_them() {
+    let place = place();
+    place.rewrite("h/model.safetensors", |weights| {
+        let name = "vit.embeddings.patch_embeddings.projection.weight";
+        let kernels = &weights[name];
+        let fourth = kernels.narrow(1, 0, 1).unwrap();
+        let four = Tensor::cat(&[kernels, &fourth], 1).unwrap();
+        weights.insert(name.into(), four);
+    });
+    place.configure("h", |config| {
+        let config = config.as_object_mut().unwrap();
+        config.remove("digests");
+        config.remove("num_channels");
+    });
+    let parts = ["the mean has 3 values", "takes images of 4 channels"];
+    place.refused("predict h a.png", &parts);
+    std::fs::remove_file(place.path("h/preprocessor_config.json")).unwrap();
+    place.configure("h", |config| config["num_channels"] = json!(4));
+    let parts = ["input has 4 channels, but images have 1 (grey) or 3"];
+    place.refused("predict h a.png", &parts);
 }
 
 #[test]

@@ -234,9 +234,12 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         return refuse_value("stages", found, expected);
     }
     divides("heads", heads, "width", width)?;
-    let (grid, halvings) = (shape.grid(), shape.stages.len() - 1);
-    divides("window", WINDOW, "image_size / 4", grid)?;
-    divides("stages", 1 << halvings, "image_size / 4", grid)?;
+    // Whole windows, and halvings of the grid; both are powers of two.
+    let multiple = STEM.1 * WINDOW.max(1 << (shape.stages.len() - 1));
+    if !shape.image_size.is_multiple_of(multiple) {
+        let expected = format!("a multiple of {multiple}");
+        return refuse_value("image_size", shape.image_size, expected);
+    }
     agree(known, "embed_dim", width)?;
     agree(known, "img_size", shape.image_size)?;
     Ok(Some(FrozenNetwork::Hiera(shape)))

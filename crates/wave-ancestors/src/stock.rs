@@ -7,11 +7,10 @@
 //! A body must use every tensor in the file, so a variant with an additional tensor (a norm, a scale) is
 //! never mistaken for the plain network.
 
-use crate::check::{batch_norm, check_weights, ignored, misshapen, stored};
+use crate::check::{batch_norm, check_weights, dims, ignored, misshapen, refuse_value, stored};
 use crate::fold::{self, Affine};
 use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
-use crate::{About, Frozen, FrozenNetwork};
-use crate::{Checked, ShapeError, Weights};
+use crate::{About, Checked, Frozen, FrozenNetwork, ShapeError, Weights, message};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Func, Init, Module, VarBuilder};
@@ -60,6 +59,14 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         None => return Err(other_tensors(known, family.describe())),
     }
     usual_arguments(known)?;
+    let [_, channels, ..] = dims::<4>(known.weights, family.first())?;
+    if channels != CHANNELS {
+        let expected = format!(
+            "{CHANNELS}: {} is supported only for colour images; use a network of another family",
+            family.describe()
+        );
+        return refuse_value("in_chans", channels, expected);
+    }
     if let Some(network) = named {
         return shape(known, network).map(|found| Some(FrozenNetwork::Stock(found)));
     }
@@ -99,7 +106,7 @@ fn others(name: &str, family: Family) -> ShapeError {
 fn shape(known: Known, (name, family, side): (String, Family, usize)) -> Checked<StockShape> {
     let source = Source::new(known.weights);
     let built = Built::new(&name, family, &source);
-    let built = built.map_err(|error| ShapeError::Other(error.to_string()))?;
+    let built = built.map_err(|error| ShapeError::Other(message(&error)))?;
     let parameters: Vec<_> = source.taken().clone().into_iter().collect();
     check_weights(known.weights, &parameters)?;
     let image_size = known.image_size(side);
@@ -292,7 +299,8 @@ impl Stock {
     }
 
     fn some(&self, images: &Tensor) -> Result<Tensor> {
-        let x = self.built.body.forward(images)?;
+        // candle's batch norms hold variables, so an output would keep the activations of all layers.
+        let x = self.built.body.forward(images)?.detach();
         match (self.family, &self.built.before) {
             (Family::FastVit, _) => x.mean(D::Minus1)?.mean(D::Minus1),
             (Family::MobileNetV4, Some(map)) => {

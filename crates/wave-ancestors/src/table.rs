@@ -42,6 +42,18 @@ impl Known<'_> {
         usize::try_from(value.as_u64()?).ok()
     }
 
+    /// Epsilon of the layer norms, if given by the network's arguments.
+    pub fn norm_eps(&self) -> Checked<Option<f64>> {
+        let key = "layer_norm_eps";
+        let Some(said) = self.args.get(key).filter(|said| !said.is_null()) else {
+            return Ok(None);
+        };
+        match said.as_f64() {
+            Some(eps) if eps > 0.0 && eps < 1.0 => Ok(Some(eps)),
+            _ => refuse_value(key, said, "a number between 0 and 1"),
+        }
+    }
+
     /// The side of the input, if given by the network's arguments or by the preprocessing of its images.
     pub fn told_size(&self) -> Option<usize> {
         self.size("img_size").or(self.image_size)

@@ -100,6 +100,16 @@ pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Tran
         };
         request(format!("{place}: {found}"))
     };
+    let (said, channels) = (steps.mean.value.len(), steps.channels);
+    if said != channels {
+        return Err(wrong(
+            &steps.mean.source,
+            format!(
+                "the mean has {said} values, but the network takes images of {channels} channels; \
+                 correct whichever is wrong"
+            ),
+        ));
+    }
     let [height, width] = steps.size.value;
     if steps.crop_mode.value == "none" {
         return Err(wrong(

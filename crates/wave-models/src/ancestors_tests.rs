@@ -1,6 +1,6 @@
 use crate::testing::{self, assert_close};
 use crate::{About, FrozenNetwork, Network};
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use wave_ancestors::resnet::ResNetShape;
@@ -132,6 +132,99 @@ fn transformers_give_timms_outputs() {
         ("a DeiT III", &["deit3"]),
         ("a variant of the vision transformer", &variants),
     ]);
+}
+
+/// Batch norms of candle hold variables, but nothing in an ancestor trains.
+#[cfg(feature = "ancestors")]
+#[test]
+fn outputs_keep_no_activations() {
+    let cases = cases();
+    for case in ["repvgg_a0", "mobileone_s1", "fastvit_t8"] {
+        let of = &cases[case];
+        let weights = testing::weights(&of.parameters);
+        let network = Network::recognise(&of.name, &of.args, Some(of.side), &weights).unwrap();
+        let frozen = network.freeze(&weights).unwrap();
+        let images = testing::images(1, 3, of.side);
+        for outputs in [frozen.features(&images), frozen.logits(&images)] {
+            assert!(!outputs.unwrap().track_op(), "{case}");
+        }
+    }
+}
+
+/// A case's weights, all zero, with the shape that `change` gives each.
+fn zeros(of: &Case, change: impl Fn(&str, &mut Vec<usize>)) -> crate::Weights {
+    let zeros = |(name, dims): &(String, Vec<usize>)| {
+        let mut dims = dims.clone();
+        change(name, &mut dims);
+        let zeros = Tensor::zeros(dims, DType::F32, &Device::Cpu).unwrap();
+        (name.clone(), zeros)
+    };
+    of.parameters.iter().map(zeros).collect()
+}
+
+#[cfg(feature = "ancestors")]
+#[test]
+fn other_channels_than_colours_are_refused_or_work() {
+    let cases = cases();
+    for channels in [1, 4] {
+        let recognise = |case: &str| {
+            let of = &cases[case];
+            let weights = zeros(of, |name, dims| {
+                let first = name.contains("stem") || name == "conv1.weight";
+                if first && dims.len() == 4 && dims[1] == 3 {
+                    dims[1] = channels;
+                }
+            });
+            Network::recognise(&of.name, &of.args, Some(of.side), &weights)
+        };
+        for (case, family) in [
+            ("convnext_atto", "a ConvNeXt"),
+            ("convnextv2_atto", "a ConvNeXt V2"),
+            ("repvgg_a0", "a RepVGG"),
+            ("mobilenetv4_conv_small", "a MobileNetV4"),
+            ("mobileone_s1", "a MobileOne"),
+            ("fastvit_t8", "a FastViT"),
+        ] {
+            let error = recognise(case).unwrap_err().to_string();
+            let part = format!("in_chans is {channels}, expected 3: {family} is supported only");
+            assert!(error.contains(&part), "{error}");
+        }
+        let resnet = recognise("resnet18_small").unwrap();
+        assert_eq!(resnet.input(), (channels, 20));
+    }
+}
+
+#[test]
+fn images_that_do_not_divide_are_told_their_multiple() {
+    let cases = cases();
+    let refused = |case: &str, side: usize, positions: usize, part: &str| {
+        let of = &cases[case];
+        let weights = zeros(of, |name, dims| {
+            if name == "pos_embed" {
+                dims[1] = positions;
+            }
+        });
+        let found = Network::recognise(&of.name, &Map::new(), Some(side), &weights);
+        let error = found.expect_err(case).to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let part = "image_size is 200, expected a multiple of 16";
+    refused("efficientvit_m0", 200, 0, part);
+    let part = "image_size is 36, expected a multiple of 32";
+    refused("hiera", 36, 81, part);
+}
+
+#[test]
+fn an_epsilon_that_is_no_small_number_is_refused() {
+    let of = &cases()["dinov2"];
+    let weights = testing::weights(&of.parameters);
+    for odd in [json!(0), json!(-1e-6), json!(1), json!("1e-6")] {
+        let mut args = of.args.clone();
+        args.insert("layer_norm_eps".into(), odd.clone());
+        let found = Network::recognise(&of.name, &args, Some(of.side), &weights);
+        let part = format!("layer_norm_eps is {odd}, expected a number between 0 and 1");
+        assert_eq!(found.unwrap_err().to_string(), part);
+    }
 }
 
 #[test]

@@ -147,10 +147,9 @@ impl Network {
             VIT => {
                 activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
                 let mut shape = VitShape::infer(weights, known_heads(architecture, model_args))?;
-                if let Some(eps) = model_args.get("layer_norm_eps").and_then(Value::as_f64) {
+                if let Some(eps) = known.norm_eps()? {
                     shape.norm_eps = eps;
                 }
-                shape.validate()?;
                 Network::Vit(shape)
             }
             CONVMIXER => {
@@ -161,7 +160,7 @@ impl Network {
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 let activation = activation(model_args, registered)?;
                 let mut shape = ConvMixerShape::infer(weights, size, activation)?;
-                if let Some(dilation) = model_args.get("dilation") {
+                if let Some(dilation) = model_args.get("dilation").filter(|said| !said.is_null()) {
                     shape.dilations = Dilations::from_json(dilation, shape.depth)?;
                     shape.validate()?;
                 }
@@ -447,7 +446,7 @@ fn agree(known: Known, network: &Network) -> Checked<()> {
     facts["in_chans"] = about.channels.into();
     facts["num_classes"] = about.classes.into();
     for (key, found) in facts.as_object().into_iter().flatten() {
-        let Some(said) = known.args.get(key) else {
+        let Some(said) = known.args.get(key).filter(|said| !said.is_null()) else {
             continue;
         };
         let agrees = match (said.as_f64(), found.as_f64()) {

@@ -213,6 +213,32 @@ fn contradicting_arguments_are_an_error() {
 }
 
 #[test]
+fn an_argument_of_null_counts_as_absent() {
+    let nulls = json!({
+        "depth": null, "num_classes": null, "in_chans": null, "patch_size": null, "img_size": null,
+        "class_token": null, "global_pool": null, "mlp_ratio": null, "layer_norm_eps": null,
+        "dilation": null, "dim": null, "dims": null, "embed_dim": null, "num_heads": null,
+    });
+    for (name, network) in all() {
+        let weights = testing::weights(&network.parameters());
+        let (_, side) = network.input();
+        let found = Network::recognise(name, &arguments(nulls.clone()), Some(side), &weights);
+        assert_eq!(found, Ok(network), "{name}");
+    }
+}
+
+#[test]
+fn the_epsilon_of_a_plain_transformer_is_a_small_number() {
+    let weights = testing::weights(&vit().parameters());
+    for odd in [json!(0), json!("1e-12")] {
+        let args = arguments(json!({"layer_norm_eps": odd}));
+        let error = Network::recognise("", &args, None, &weights).unwrap_err();
+        let part = format!("layer_norm_eps is {odd}, expected a number between 0 and 1");
+        assert_eq!(error.to_string(), part);
+    }
+}
+
+#[test]
 fn a_convolutional_network_without_its_classifier_is_refused() {
     for (name, network) in all() {
         let mut weights = testing::weights(&network.parameters());

@@ -106,6 +106,17 @@ impl Family {
         }
     }
 
+    /// The kernels (out, channels, k, k) of the first convolution.
+    pub(super) fn first(self) -> &'static str {
+        match self {
+            Family::ConvNext | Family::ConvNextV2 => "stem.0.weight",
+            Family::RepVgg => "stem.conv_kxk.conv.weight",
+            Family::MobileNetV4 => "conv_stem.weight",
+            Family::MobileOne => "stem.conv_kxk.0.conv.weight",
+            Family::FastVit => "stem.0.conv_kxk.0.conv.weight",
+        }
+    }
+
     /// A tensor with as many values as there are pooled features.
     pub(super) fn last(self) -> &'static str {
         match self {

@@ -56,7 +56,7 @@ pub(super) fn assumed(config: &Value) -> Result<Preprocessing, String> {
         class.name
     ));
     let mut steps = file.read(Some(3))?;
-    if let Some(n @ (1 | 2)) = channels(config)? {
+    if let Some(n) = channels(config)?.filter(|n| *n != 3) {
         (steps.channels, steps.mean.value, steps.std.value) = (n, vec![0.5; n], vec![0.5; n]);
     }
     Ok(steps)

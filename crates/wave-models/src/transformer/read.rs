@@ -190,7 +190,6 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
             return refuse(&what, "act_layer in its config.json");
         }
     };
-    let eps = known.args.get("layer_norm_eps").and_then(Value::as_f64);
     let (image_size, positions) = positions(known, patch, registers + usize::from(class_token))?;
     let shape = TransformerShape {
         image_size,
@@ -201,7 +200,7 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
         heads,
         hidden,
         classes: known.rows("head")?,
-        norm_eps: eps.unwrap_or(told.norm_eps),
+        norm_eps: known.norm_eps()?.unwrap_or(told.norm_eps),
         class_token,
         registers,
         patch_bias: has("patch_embed.proj.bias"),
