@@ -180,7 +180,7 @@ impl EfficientNetShape {
         let mut all = Vec::new();
         let mut add = |name: String, norm: String, dims: [usize; 4]| {
             all.push(Normed {
-                weight: format!("{name}.weight"),
+                stored: name.clone(),
                 depthwise: name.ends_with("conv_dw"),
                 name,
                 norm,
@@ -227,7 +227,6 @@ impl Family for EfficientNetShape {
     }
 
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        check_weights(weights, &self.parameters())?;
         let mut all = fold::fused(weights, &self.convolutions(), self.eps())?;
         Affine::map(weights, "classifier")?.store(&mut all, "classifier");
         Ok(all)

@@ -16,7 +16,7 @@ use crate::check::{affine, batch_norm, count, dims, divides, refuse_value, sizes
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, usual_arguments};
-use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights, check_weights};
+use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -67,7 +67,7 @@ impl EfficientVitShape {
         let mut all = Vec::new();
         let mut add = |name: String, dims: [usize; 4], depthwise: bool| {
             all.push(Normed {
-                weight: format!("{name}.conv.weight"),
+                stored: format!("{name}.conv"),
                 norm: format!("{name}.bn"),
                 name,
                 dims: dims.to_vec(),
@@ -163,7 +163,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         let what = "only efficientvit_m0 to efficientvit_m5 of its family are supported";
         return Err(unsupported(known.name, what, "by its name"));
     }
-    usual_arguments(known)?;
+    usual_arguments(known, &[])?;
     let [_, channels, _, _] = dims(weights, "patch_embed.conv1.conv.weight")?;
     let first = "blocks.0.mixer.m.attn";
     let n_stages = count(weights, |s| {
@@ -225,7 +225,6 @@ impl Family for EfficientVitShape {
     /// Attention biases are expanded to every pair of tokens, `1 / sqrt(key)` is folded into the queries, and
     /// `x + dw(x)` is a single kernel.
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        check_weights(weights, &self.parameters())?;
         let maps = self.maps();
         let mut all = fold::fused(weights, &maps, EPS)?;
         let scale = (self.key as f64).powf(-0.5);

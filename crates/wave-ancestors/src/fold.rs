@@ -85,17 +85,22 @@ pub fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor
     Ok((scale, shift))
 }
 
-/// The convolution or linear map `weight` (out, ..), without a bias, followed by the batch norm `norm`: in
-/// the stored layout, as `f32`.
-pub fn into_outputs(weights: &Weights, weight: &str, norm: &str, eps: f64) -> Result<Affine> {
+/// The convolution or linear map `name` (out, ..), with its bias if it has one, followed by the batch norm `norm`:
+/// in the stored layout, as `f32`.
+pub fn into_outputs(weights: &Weights, name: &str, norm: &str, eps: f64) -> Result<Affine> {
     let (scale, shift) = affine(weights, norm, eps)?;
-    let weight = get(weights, weight)?.to_dtype(DType::F64)?;
+    let weight = get(weights, &format!("{name}.weight"))?.to_dtype(DType::F64)?;
     let mut column = vec![1; weight.rank()];
     column[0] = scale.elem_count();
     let folded = weight.broadcast_mul(&scale.reshape(column)?)?;
+    let mut shift = shift.to_dtype(DType::F32)?;
+    if let Some(bias) = weights.get(&format!("{name}.bias")) {
+        let scaled = (bias.to_dtype(DType::F64)? * scale)?;
+        shift = (scaled.to_dtype(DType::F32)? + shift)?;
+    }
     Ok(Affine {
         weight: folded.to_dtype(DType::F32)?,
-        bias: shift.to_dtype(DType::F32)?,
+        bias: shift,
     })
 }
 
@@ -103,8 +108,8 @@ pub fn into_outputs(weights: &Weights, weight: &str, norm: &str, eps: f64) -> Re
 pub(crate) struct Normed {
     /// Name of the folded map.
     pub(crate) name: String,
-    /// Name of the weight.
-    pub(crate) weight: String,
+    /// Name of the map in the file.
+    pub(crate) stored: String,
     /// Name of the batch norm.
     pub(crate) norm: String,
     /// (outputs, inputs), or a convolution's (outputs, inputs, k, k); of a depthwise one (channels, 1, k, k).
@@ -116,7 +121,7 @@ pub(crate) struct Normed {
 pub(crate) fn parameters(maps: &[Normed]) -> Vec<(String, Vec<usize>)> {
     let mut all = Vec::new();
     for map in maps {
-        all.push((map.weight.clone(), map.dims.clone()));
+        all.push((format!("{}.weight", map.stored), map.dims.clone()));
         all.extend(batch_norm(&map.norm, map.dims[0]));
     }
     all
@@ -126,7 +131,7 @@ pub(crate) fn parameters(maps: &[Normed]) -> Vec<(String, Vec<usize>)> {
 pub(crate) fn fused(weights: &Weights, maps: &[Normed], eps: f64) -> Result<Weights> {
     let mut all = Weights::new();
     for map in maps {
-        let mut folded = into_outputs(weights, &map.weight, &map.norm, eps)?;
+        let mut folded = into_outputs(weights, &map.stored, &map.norm, eps)?;
         folded.weight = match map.depthwise {
             true => folded.weight.flatten_from(1)?.t()?.contiguous()?, // (k k, channels)
             false => as_columns(&folded.weight)?,

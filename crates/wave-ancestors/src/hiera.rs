@@ -15,8 +15,8 @@
 use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
-use crate::table::{Known, USUAL, agree, mean_pooling, refuse_arguments};
-use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights, check_weights};
+use crate::table::{Known, agree, usual_arguments};
+use crate::{About, Activation, Checked, Family, FrozenNetwork, Weights};
 use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of layer norms.
@@ -152,7 +152,6 @@ impl Family for HieraShape {
 
     /// `1 / sqrt(d)` is folded into the queries: a positive factor commutes with max pooling.
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        check_weights(weights, &self.parameters())?;
         let mut all = Weights::new();
         for (name, dims) in self.parameters() {
             let stored = fold::get(weights, &name)?;
@@ -208,9 +207,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         let what = "its number of heads is unknown";
         return Err(unsupported(known.name, what, "there is no config.json"));
     };
-    let own = ["embed_dim", "num_heads", "stages"];
-    refuse_arguments(known, &[&USUAL[..], &own].concat())?;
-    mean_pooling(known)?;
+    usual_arguments(known, &["embed_dim", "num_heads", "stages"])?;
     let [width, channels, _, _] = dims(weights, "patch_embed.proj.weight")?;
     let [_, tokens, _] = dims(weights, "pos_embed")?;
     let depth = count(weights, |i| format!("blocks.{i}.attn.qkv.weight"));

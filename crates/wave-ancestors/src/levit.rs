@@ -16,7 +16,7 @@ mod shape;
 use self::shape::SHRINKING_VALUES;
 use crate::fold::{self, Affine, get};
 use crate::frozen::{self, Columns, Window};
-use crate::{About, Activation, Family, Weights, check_weights};
+use crate::{About, Activation, Family, Weights};
 use candle_core::{Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
@@ -41,7 +41,6 @@ impl Family for LevitShape {
     /// Attention biases are expanded to every pair of tokens, `1 / sqrt(key)` is folded into the queries, and
     /// two classifiers are merged into one that outputs their mean, like timm in evaluation mode.
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        check_weights(weights, &self.parameters())?;
         let mut out = fold::fused(weights, &self.maps(), EPS)?;
         for attention in self.attentions() {
             let name = &attention.name;

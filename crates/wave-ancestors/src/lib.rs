@@ -235,6 +235,7 @@ impl FrozenNetwork {
 
     /// The network with these weights, under timm's names.
     pub fn freeze(&self, weights: &Weights) -> Result<Box<dyn Frozen>> {
+        check_weights(weights, &self.parameters())?;
         match self {
             FrozenNetwork::Levit(shape) => Folded::boxed(shape, weights),
             FrozenNetwork::EfficientNet(shape) => Folded::boxed(shape, weights),
@@ -261,7 +262,7 @@ pub(crate) trait Family: Clone + Send + Sync + 'static {
     /// Its family and sizes.
     fn about(&self) -> About;
 
-    /// The weights for a forward pass: batch norms folded into the adjacent maps, matrices (in, out),
+    /// Checked weights in the form of the forward pass: batch norms folded into the adjacent maps, matrices (in, out),
     /// convolutions laid out for channels-last images.
     fn fuse(&self, weights: &Weights) -> Result<Weights>;
 

@@ -17,10 +17,8 @@
 use crate::check::{Checked, ShapeError, affine, count, dims, sizes};
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
-use crate::table::{
-    Known, five_halvings, mean_pooling, no_name, other_name, other_tensors, refuse_arguments,
-};
-use crate::{About, Activation, Family, FrozenNetwork, Weights, check_weights};
+use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
+use crate::{About, Activation, Family, FrozenNetwork, Weights};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -42,15 +40,6 @@ const NAMES: [&str; 9] = [
     "resnet200",
     "wide_resnet50_2",
     "wide_resnet101_2",
-];
-/// Supported arguments. The weights determine blocks (`layers`) and `channels` of the stages.
-const ARGUMENTS: [&str; 6] = [
-    "num_classes",
-    "in_chans",
-    "img_size",
-    "global_pool",
-    "layers",
-    "channels",
 ];
 
 /// The sizes of a ResNet.
@@ -85,7 +74,7 @@ impl Convolution {
         [inputs, outputs, kernel, stride]: [usize; 4],
     ) -> Convolution {
         let map = Normed {
-            weight: format!("{name}.weight"),
+            stored: name.clone(),
             name,
             norm,
             dims: vec![outputs, inputs, kernel, kernel],
@@ -193,7 +182,6 @@ impl Family for ResNetShape {
     }
 
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        check_weights(weights, &self.parameters())?;
         let mut all = fold::fused(weights, &self.maps(), EPS)?;
         if self.classes > 0 {
             Affine::map(weights, "fc")?.store(&mut all, "fc");
@@ -240,8 +228,8 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         }
         (true, true) => {}
     }
-    refuse_arguments(known, &ARGUMENTS)?;
-    mean_pooling(known)?;
+    // The weights determine blocks (`layers`) and `channels` of the stages.
+    usual_arguments(known, &["layers", "channels"])?;
     let [stem, channels, kernel, _] = dims::<4>(weights, "conv1.weight")?;
     let bottleneck = known.has("layer1.0.conv3.weight");
     let last = if bottleneck { 3 } else { 2 };

@@ -58,7 +58,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         }
         None => return Err(other_tensors(known, family.describe())),
     }
-    usual_arguments(known)?;
+    usual_arguments(known, &[])?;
     let [_, channels, ..] = dims::<4>(known.weights, family.first())?;
     if channels != CHANNELS {
         let expected = format!(
@@ -226,7 +226,7 @@ impl Built {
                     bias: source.take("head.norm.bias", &dims)?,
                 })
             }
-            Family::MobileNetV4 => Some(folded(source, "conv_head.weight", "norm_head")?),
+            Family::MobileNetV4 => Some(folded(source, "conv_head", "norm_head")?),
             _ => None,
         };
         let width = source.dims(family.last())?[0];
@@ -256,9 +256,11 @@ impl Built {
 
 /// A 1 x 1 convolution with its batch norm folded in, as a linear map (out, in).
 fn folded(source: &Source, conv: &str, norm: &str) -> Result<Affine> {
-    let dims = source.dims(conv)?;
+    let weight = format!("{conv}.weight");
+    let dims = source.dims(&weight)?;
     let (out, inputs) = (dims[0], dims.get(1).copied().unwrap_or(0));
-    let mut parts = Weights::from([(conv.to_owned(), source.take(conv, &[out, inputs])?)]);
+    let tensor = source.take(&weight, &[out, inputs])?;
+    let mut parts = Weights::from([(weight, tensor)]);
     for (name, dims) in batch_norm(norm, out) {
         let tensor = source.take(&name, &dims)?;
         parts.insert(name, tensor);

@@ -115,12 +115,11 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Checked<()> {
     }
 }
 
-/// Arguments that every family here supports.
-pub const USUAL: [&str; 4] = ["num_classes", "in_chans", "img_size", "global_pool"];
-
-/// Refuses arguments other than the [`USUAL`] ones, and any pooling other than the mean.
-pub fn usual_arguments(known: Known) -> Checked<()> {
-    refuse_arguments(known, &USUAL)?;
+/// Refuses arguments other than those that every family here supports and `more`, and any pooling other than the
+/// mean.
+pub(crate) fn usual_arguments(known: Known, more: &[&str]) -> Checked<()> {
+    let usual = ["num_classes", "in_chans", "img_size", "global_pool"];
+    refuse_arguments(known, &[&usual[..], more].concat())?;
     mean_pooling(known)
 }
 

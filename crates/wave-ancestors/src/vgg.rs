@@ -14,9 +14,7 @@ use crate::check::{affine, batch_norm, dims, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Window};
 use crate::table::{Known, usual_arguments};
-use crate::{
-    About, Activation, Checked, Family, FrozenNetwork, ShapeError, Weights, check_weights,
-};
+use crate::{About, Activation, Checked, Family, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 
 /// Epsilon of the batch norms.
@@ -82,12 +80,12 @@ impl Family for VggShape {
     }
 
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        check_weights(weights, &self.parameters())?;
         let mut all = Weights::new();
         for (i, ..) in &self.convolutions {
             let name = format!("features.{i}");
+            let norm = format!("features.{}", i + 1);
             let map = match self.norms {
-                true => normed(weights, &name, &format!("features.{}", i + 1))?,
+                true => fold::into_outputs(weights, &name, &norm, EPS)?,
                 false => Affine::stored(weights, &name)?,
             };
             map.columns()?.store(&mut all, &name);
@@ -121,18 +119,6 @@ impl Family for VggShape {
     }
 }
 
-/// The convolution `name` with its bias, followed by the batch norm `norm`.
-fn normed(weights: &Weights, name: &str, norm: &str) -> Result<Affine> {
-    let folded = fold::into_outputs(weights, &format!("{name}.weight"), norm, EPS)?;
-    let (scale, _) = fold::affine(weights, norm, EPS)?;
-    let bias = fold::get(weights, &format!("{name}.bias"))?;
-    let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(folded.bias.dtype())?;
-    Ok(Affine {
-        bias: (bias + folded.bias)?,
-        weight: folded.weight,
-    })
-}
-
 /// Recognises a VGG; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     let weights = known.weights;
@@ -146,7 +132,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
                     without _bn";
         return Err(unsupported(known.name, what, "by its name"));
     }
-    usual_arguments(known)?;
+    usual_arguments(known, &[])?;
     let [_, channels, _, _] = dims(weights, "features.0.weight")?;
     let norms = known.has("features.1.running_mean");
     let step = if norms { 3 } else { 2 };

@@ -107,7 +107,7 @@ impl DualEncoder {
         };
         let (shape, blocks) = (&self.text, &self.text.blocks);
         let scores = scores(blocks.heads, shape.context, shape.causal(), device)?;
-        let layers = (0..blocks.depth).map(|l| Layer::new(blocks, &weights, l, Some(&scores)));
+        let layers = (0..blocks.depth).map(|l| Layer::new(blocks, &weights, l, &scores));
         Ok(TextTower {
             shape: shape.clone(),
             tokens: get(&weights, "tokens")?.clone(),

@@ -28,7 +28,7 @@ pub struct LevitStage {
 /// The sizes of a LeViT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevitShape {
-    /// Side of the square input in pixels, a multiple of [`LevitShape::stride`].
+    /// Side of the square input in pixels, a multiple of 2 to the power of `stem`.
     pub image_size: usize,
     /// Colour channels of the input.
     pub channels: usize,
@@ -54,14 +54,9 @@ impl LevitShape {
         self.stages.last().map_or(0, |s| s.width)
     }
 
-    /// Side of a token in the first stage, in pixels.
-    pub fn stride(&self) -> usize {
-        1 << self.stem.min(16)
-    }
-
     /// Tokens along a side in a stage.
     pub fn resolution(&self, stage: usize) -> usize {
-        let first = self.image_size / self.stride();
+        let first = self.image_size >> self.stem; // each convolution halves it
         (0..stage).fold(first, |side, _| side.div_ceil(2))
     }
 
@@ -138,7 +133,6 @@ impl LevitShape {
                 ("width / key", stage.width / shape.key),
             ])?;
         }
-        divides("stride", shape.stride(), "image_size", shape.image_size)?;
         let width = shape.stages[0].width;
         divides("stem", 1 << (shape.stem - 1), "width", width)?;
         let activations = [Activation::HardSwish, Activation::Silu];
@@ -181,7 +175,7 @@ impl LevitShape {
         let mut all = Vec::new();
         let mut add = |name: String, dims: Vec<usize>| {
             all.push(Normed {
-                weight: format!("{name}.linear.weight"),
+                stored: format!("{name}.linear"),
                 norm: format!("{name}.bn"),
                 name,
                 dims,

@@ -175,10 +175,14 @@ impl Transformer {
             let parameters = shape.plain_parameters(&vit::stack(weights, shape.depth)?)?;
             Blocks::Plain(Box::new(parameters))
         } else {
-            let shared = shape.biases(weights, "rel_pos_bias", Relative::Shared)?;
-            let layers = (0..shape.depth).map(|l| Layer::new(shape, weights, l, shared.as_ref()));
+            let (heads, n) = (shape.heads, shape.tokens());
+            let shared = match shape.biases(weights, "rel_pos_bias", Relative::Shared)? {
+                Some(biases) => biases,
+                None => Tensor::zeros((heads, n, n), DType::F32, &device)?,
+            };
+            let layers = (0..shape.depth).map(|l| Layer::new(shape, weights, l, &shared));
             let layers = layers.collect::<Result<_>>()?;
-            let head = shape.width / shape.heads;
+            let head = shape.width / heads;
             let angles = |rotary| Angles::new(rotary, shape.prefix(), shape.grid(), head, &device);
             Blocks::Any(layers, shape.rotary.map(angles).transpose()?)
         };
@@ -230,12 +234,12 @@ impl Frozen for Transformer {
 }
 
 impl Layer {
-    /// The block `l`; `shared` is an attention bias for all blocks, unless it has its own.
+    /// The block `l`; `shared` is the attention bias of a block without its own.
     pub(crate) fn new(
         shape: &TransformerShape,
         weights: &Weights,
         l: usize,
-        shared: Option<&Tensor>,
+        shared: &Tensor,
     ) -> Result<Layer> {
         let named = |part: &str| get(weights, &format!("blocks.{l}.{part}"));
         let stored = |part: &str| Affine::stored(weights, &format!("blocks.{l}.{part}"));
@@ -300,17 +304,12 @@ impl Layer {
             _ => map("mlp.fc1", None)?,
         };
         let own = shape.biases(weights, &format!("blocks.{l}.attn"), Relative::Each)?;
-        let n = shape.tokens();
-        let bias = match own.as_ref().or(shared) {
-            Some(bias) => bias.clone(),
-            None => Tensor::zeros((heads, n, n), DType::F32, device)?,
-        };
         Ok(Layer {
             norms,
             qkv: qkv.columns()?,
             qk_norms,
             attention_norm: when(shape.attention_norm, "attn.norm")?,
-            bias,
+            bias: own.unwrap_or_else(|| shared.clone()),
             proj: map("attn.proj", first)?,
             fc1,
             mlp_norm: when(shape.mlp_norm, "mlp.norm")?,

@@ -37,8 +37,6 @@ struct Layout {
     thirds: Option<(&'static str, [&'static str; 3])>,
 }
 
-const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query", "key", "value"]));
-
 const DINOV2_INNER: Names = &[
     ("norm1", "norm1"),
     ("norm2", "norm2"),
@@ -108,7 +106,7 @@ const VIT: Layout = Layout {
     blocks: "encoder.layer.",
     outer: &OUTER,
     inner: &super::INNER,
-    thirds: THIRDS,
+    thirds: Some(("attention.attention", super::QKV)),
 };
 
 const BEIT: Layout = Layout {
