@@ -14,7 +14,7 @@ use wave_artefacts::layout::Layout;
 use wave_artefacts::model::{Model, Network, shape_in_words};
 use wave_artefacts::origin;
 use wave_data::Transform;
-use wave_init::{Choices, Cost, Donor, METHODS, Request, Start, StartMethod, filters, find};
+use wave_init::{Choices, Cost, Donor, METHODS, Request, Start, filters, find};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
 use wave_models::vit::VitShape;
@@ -111,7 +111,10 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Network::Vit(shape) => vit_weights(&plan, &frame, shape, context)?,
         _ => {
             let (choices, seed) = (methods::filters(&plan.given)?, plan.given.seed);
-            let donor = filter_donor(&plan, &frame)?;
+            let donor = frame
+                .donor
+                .as_ref()
+                .map(|(network, weights)| (network, weights));
             filters::start(method, &network, donor, &choices, seed)?
         }
     };
@@ -142,52 +145,21 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
     Ok((model, cost))
 }
 
-/// The method for a transformer, and the transformer of `--from` if the method takes weights from one.
-fn vit_donor<'f>(
-    plan: &InitPlan,
-    frame: &'f Frame,
-) -> Result<(StartMethod, Option<(&'f VitShape, &'f Weights)>)> {
-    let method = find(&plan.method).map_err(|unknown| match filters::find(&plan.method) {
-        Ok(_) => request(format!(
-            "method {} initialises filters; give --arch convmixer or --arch convnext",
-            plan.method
-        )),
-        Err(_) => unknown.into(),
-    })?;
-    // Only methods that copy weights also take the donor's other sizes.
-    match &frame.donor {
-        _ if !method.donor => Ok((method, None)),
-        Some((Network::Vit(shape), weights)) => Ok((method, Some((shape, weights)))),
-        _ => {
-            let found = match &plan.given.from {
-                Some(from) => format!("--from {from} is not one"),
-                None => "--from is missing".into(),
-            };
-            Err(request(format!(
-                "method {} takes weights from a trained transformer, but {found}; give --from DIR, \
-                 a model directory (`wave expand` makes one from templates)",
-                method.name
-            )))
-        }
-    }
-}
-
 fn vit(plan: &InitPlan, frame: &Frame) -> Result<VitShape> {
-    let (method, donor) = vit_donor(plan, frame)?;
-    let base = match donor {
-        Some((shape, _)) => shape.clone(),
-        None => VitShape {
+    let base = match &frame.donor {
+        Some((Network::Vit(shape), _)) => shape.clone(),
+        _ => VitShape {
             class_token: false,
             ..VitShape::default()
         },
     };
-    let heads = match donor {
+    let heads = match plan.takes_images {
         // Use narrower heads instead of fewer.
-        Some((shape, _)) if method.images => {
+        true => {
             let fit = |heads: &usize| plan.width.is_multiple_of(*heads);
-            (1..=shape.heads).rev().find(fit).unwrap_or(1)
+            (1..=base.heads).rev().find(fit).unwrap_or(1)
         }
-        _ => (plan.width / frame.head_width.unwrap_or(64)).max(1),
+        false => (plan.width / frame.head_width.unwrap_or(64)).max(1),
     };
     let shape = VitShape {
         image_size: frame.transform.image_size,
@@ -212,37 +184,16 @@ fn vit_weights(
     shape: &VitShape,
     context: &Context,
 ) -> Result<(Weights, Cost)> {
-    let (method, donor) = vit_donor(plan, frame)?;
-    let whole = donor.map(|(shape, weights)| Donor::new(shape.clone(), weights.clone()));
-    let whole = whole.transpose()?;
-    let images = match donor {
-        Some((donor, _)) if method.images && plan.images.spec.is_some() => {
-            Some(sample(&plan.images, &frame.transform, donor, context)?)
+    let (mut donor, mut images) = (None, None);
+    if let Some((Network::Vit(whole), weights)) = &frame.donor {
+        donor = Some(Donor::new(whole.clone(), weights.clone())?);
+        if plan.takes_images && plan.images.spec.is_some() {
+            images = Some(sample(&plan.images, &frame.transform, whole, context)?);
         }
-        _ => None,
-    };
-    let given = (whole.as_ref(), images.as_ref());
-    let start = start(method.name, shape, given, &plan.choices, plan.given.seed)?;
-    Ok((start.weights, start.cost))
-}
-
-/// The ConvMixer or ConvNeXt of `--from`, if the method takes filters from it.
-fn filter_donor<'f>(
-    plan: &InitPlan,
-    frame: &'f Frame,
-) -> Result<Option<(&'f Network, &'f Weights)>> {
-    let needed = filters::find(&plan.method)?.donor;
-    match &frame.donor {
-        Some((network @ (Network::ConvMixer(_) | Network::ConvNext(_)), weights)) if needed => {
-            Ok(Some((network, weights)))
-        }
-        Some((other, _)) if needed => Err(request(format!(
-            "method {} takes filters, but the model of --from is {}; give a ConvMixer or a ConvNeXt",
-            plan.method,
-            other.family()
-        ))),
-        _ => Ok(None),
     }
+    let given = (donor.as_ref(), images.as_ref());
+    let start = start(&plan.method, shape, given, &plan.choices, plan.given.seed)?;
+    Ok((start.weights, start.cost))
 }
 
 fn convolution(plan: &InitPlan, frame: &Frame) -> Result<Network> {
@@ -252,7 +203,7 @@ fn convolution(plan: &InitPlan, frame: &Frame) -> Result<Network> {
              convmixer"
         )));
     }
-    let (kernel, ratio) = match filter_donor(plan, frame)? {
+    let (kernel, ratio) = match &frame.donor {
         Some((Network::ConvMixer(shape), _)) => (Some(shape.kernel), None),
         Some((Network::ConvNext(shape), _)) => (Some(shape.kernel), Some(shape.mlp_ratio)),
         _ => (None, None),

@@ -6,14 +6,14 @@ use anyhow::Result;
 use std::path::Path;
 use wave_artefacts::model::{Model, Network};
 use wave_data::Transform;
-use wave_init::{Choices, find};
+use wave_init::{Choices, filters, find};
 use wave_models::Weights;
 use wave_models::check::sizes;
 use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
 use wave_run::error::request;
 use wave_run::recipe::{means_nothing, to_table};
-use wave_run::settings::{Images, Init, InitValues};
+use wave_run::settings::{Architecture, Images, Init, InitValues};
 
 /// A network to initialise. Settings that are not given come from the model of `--from`, or from defaults.
 pub(super) struct InitPlan {
@@ -22,7 +22,9 @@ pub(super) struct InitPlan {
     pub(super) width: usize,
     /// Number of blocks in each stage of a ConvNeXt that is not isotropic.
     pub(super) stages: Option<[usize; 4]>,
-    /// Images for a method that uses some.
+    /// True if the method uses images.
+    pub(super) takes_images: bool,
+    /// Images for such a method.
     pub(super) images: DataPlan,
     pub(super) choices: Choices,
     /// All other settings.
@@ -43,6 +45,7 @@ impl InitPlan {
             ..Images::default()
         };
         Ok(InitPlan {
+            takes_images: find(method).is_ok_and(|method| method.images),
             images: DataPlan::of_images(&images, settings.seed)?,
             choices,
             method: method.to_owned(),
@@ -71,7 +74,7 @@ pub(super) struct Frame {
     pub(super) label_names: Vec<String>,
     pub(super) patch: Option<usize>,
     pub(super) head_width: Option<usize>,
-    /// The model of `--from`.
+    /// The model of `--from`, if the method takes values from it.
     pub(super) donor: Option<(Network, Weights)>,
 }
 
@@ -108,7 +111,7 @@ pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
                 "--channels does not apply beside --from, whose model has its own; remove it",
             ));
         }
-        (Some(_), Some(_)) if !find(&plan.method).is_ok_and(|method| method.images) => {
+        (Some(_), Some(_)) if !plan.takes_images => {
             return Err(request("--data does not apply beside --from; remove one"));
         }
         (Some(from), _) => frame_of(from, context)?,
@@ -127,7 +130,44 @@ pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
         frame.label_names = numbers(classes);
     }
     frame.transform.image_size = plan.given.image_size.unwrap_or(frame.transform.image_size);
+    frame.donor = donor(plan, frame.donor)?;
     Ok(frame)
+}
+
+/// The model of `--from` if the method takes values from it. Only methods that do also take its other sizes.
+fn donor(plan: &InitPlan, from: Option<(Network, Weights)>) -> Result<Option<(Network, Weights)>> {
+    let name = &plan.method;
+    if plan.given.arch != Architecture::Vit {
+        return match &from {
+            _ if !filters::find(name)?.donor => Ok(None),
+            None | Some((Network::ConvMixer(_) | Network::ConvNext(_), _)) => Ok(from),
+            Some((other, _)) => Err(request(format!(
+                "method {name} takes filters, but the model of --from is {}; give a ConvMixer or a \
+                 ConvNeXt",
+                other.family()
+            ))),
+        };
+    }
+    let method = find(name).map_err(|unknown| match filters::find(name) {
+        Ok(_) => request(format!(
+            "method {name} initialises filters; give --arch convmixer or --arch convnext"
+        )),
+        Err(_) => unknown.into(),
+    })?;
+    match &from {
+        _ if !method.donor => Ok(None),
+        Some((Network::Vit(_), _)) => Ok(from),
+        _ => {
+            let found = match &plan.given.from {
+                Some(from) => format!("--from {from} is not one"),
+                None => "--from is missing".into(),
+            };
+            Err(request(format!(
+                "method {name} takes weights from a trained transformer, but {found}; give --from DIR, \
+                 a model directory (`wave expand` makes one from templates)"
+            )))
+        }
+    }
 }
 
 fn frame_of_data(plan: &InitPlan, context: &Context) -> Result<Frame> {
