@@ -89,6 +89,8 @@ fn what_does_not_belong_together_is_refused() {
         condense r.toml --patches 5 --out o => patches: 5
         condense r.toml --image-sizes 30 --out o => image_sizes: 30
         condense r.toml --head-widths 5 --out o => head_widths: 5
+        condense r.toml --mlp-ratios 0.01 --out o => mlp_ratio x width is 0
+        condense r.toml --image-sizes 100000 --patches 1 --out o => tokens is 10000000000
         ",
     );
     place.refuses(
@@ -103,6 +105,8 @@ fn what_does_not_belong_together_is_refused() {
         adapt t --anchors 99 => anchors = 99 | at most
         adapt t --template-rank 99 => template_rank = 99 | at most
         adapt t --patches 5 => patches: 5
+        adapt t --mlp-ratios 0.01 => mlp_ratio x width is 0
+        adapt t --adapts templates => templates alone | --template-rank
         ",
     );
 }

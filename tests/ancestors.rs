@@ -281,6 +281,11 @@ fn templates_can_begin_with_the_weights_of_a_vit() {
     for more in ["--out o", "--dry-run"] {
         let deeper = format!("{FROM_VIT} --set condense.auxiliary.depth=3 {more}");
         place.refused(&deeper, &refused);
+        let scalers = format!("{FROM_VIT} --scaler-start ramp {more}");
+        place.refused(
+            &scalers,
+            &["scaler_start = ramp", "template_start = ancestor"],
+        );
     }
     place.json(&format!("{CONVMIXER} --data shapes --out c"));
     let other = FROM_VIT.replace("--ancestor m", "--ancestor c");

@@ -132,3 +132,28 @@ fn limits_that_make_no_sense_are_refused() {
         ",
     );
 }
+
+/// Widths that are no multiples of the head width are recorded if heads of other widths were sampled.
+#[test]
+fn a_size_within_limits_has_a_width_of_whole_heads() {
+    let place = Place::with_templates();
+    place.configure("t", |config| {
+        for accuracy in config["accuracies"].as_array_mut().unwrap() {
+            let width = accuracy["width"].as_u64().unwrap();
+            accuracy["width"] = width.max(24).into();
+        }
+    });
+    let made = place.json("expand t --max-params 1M --out m");
+    assert_eq!(made["sizes"][0]["width"], 32);
+    let made = place.json("expand t --max-params 1M --heads 3 --out n");
+    assert_eq!(made["sizes"][0]["width"], 24);
+    place.configure("t", |config| {
+        let accuracies = config["accuracies"].as_array_mut().unwrap();
+        accuracies.retain(|accuracy| accuracy["width"] == 24);
+    });
+    let refused = [
+        "the head width 16 divides no width from 24 to 24",
+        "--heads",
+    ];
+    place.refused("expand t --max-params 1M --out o", &refused);
+}

@@ -1,6 +1,6 @@
 //! Caches of an ancestor's outputs: reused, checked against their inputs, and safe from kills.
 
-use crate::support::{CONVMIXER, Place, RECIPE, SHAPES, assert_fails, assert_same, values};
+use crate::support::{CONVMIXER, INIT, Place, RECIPE, SHAPES, assert_fails, assert_same, values};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -268,4 +268,29 @@ fn two_runs_fill_one_cache() {
     assert_same(&place.path("t"), &place.path("u"));
     assert_eq!(computed(&place.json(&format!("{command} --out v"))), 0);
     assert_same(&place.path("t"), &place.path("v"));
+}
+
+/// A dry run refuses what the run would, and makes no cache.
+#[test]
+fn a_dry_run_reads_a_cache_and_makes_none() {
+    let place = place();
+    place.json(&format!("{INIT} --out m"));
+    let tune = format!("finetune m {SHAPES} --steps 1 --ancestor a");
+    for command in [&tune, CONDENSE] {
+        place.stdout(&format!("{command} --cache new --dry-run"));
+        assert!(!place.path("new").exists(), "{command}");
+    }
+    place.json(&format!("{CONDENSE} --steps 1 --cache c --out t"));
+    place.stdout(&format!("{CONDENSE} --cache c --dry-run"));
+    place.refuses(
+        "FLAGS --cache c --dry-run",
+        "
+        condense r.toml --ancestor b --kl-weight 1 => ancestor_sha256 | another --cache
+        condense r.toml --ancestor a --kl-weight 1 --flip false => augmentation | another --cache
+        condense r.toml --ancestor a --kl-weight 1 --mixup 0.8 => mixes | drop mixup
+        condense r.toml => --ancestor
+        finetune m --data shapes => --ancestor
+        finetune m --data shapes --ancestor a => augmentation | another --cache
+        ",
+    );
 }

@@ -254,3 +254,55 @@ fn a_growth_that_does_not_fit_is_refused() {
         place.refused("expand t --depth 2 --width 16 --out o", &[part]);
     }
 }
+
+/// Templates that grow keep their values, and new ones begin with scalers of 0: no start applies to them, and one beside
+/// the levels is the first level's.
+#[test]
+fn a_start_applies_to_the_first_level() {
+    let place = Place::new();
+    place.json(&format!("condense r.toml {SMALL} --steps 1 --out s"));
+    place.refuses(
+        &format!("condense r.toml --grow s {LARGE} FLAGS --out o"),
+        "
+        --template-start xavier => template_start = xavier | remove template_start
+        --scaler-start random => scaler_start = random | remove scaler_start
+        --scaler-start random --dry-run => scaler_start = random | remove scaler_start
+        ",
+    );
+    let levels = |last: &str| {
+        let first = "{depths=[2],widths=[16],steps=1}";
+        let last = format!("{{depths=[2,4],widths=[16,32],steps=1{last}}}");
+        format!("--template-size 16 --set condense.levels=[{first},{last}]")
+    };
+    let own = levels(",template_start=\"xavier\"");
+    let parts = ["level 1 of levels", "template_start = xavier"];
+    place.refused(&format!("condense r.toml {own} --out o"), &parts);
+    let starts = "--template-start xavier --scaler-start random";
+    let all = levels("");
+    place.json(&format!("condense r.toml {all} {starts} --out l"));
+    place.json(&format!(
+        "condense r.toml {SMALL} --steps 1 {starts} --out x"
+    ));
+    let of = |dir: &str| place.bytes(&format!("{dir}/templates.safetensors"));
+    assert!(of("l/run/levels/0") == of("x") && of("x") != of("s"));
+}
+
+#[test]
+fn growth_beside_levels_is_for_those_that_sample_sizes() {
+    let place = Place::new();
+    let condense = |growth: &str, own: &str, last: &str| {
+        let first = format!("{{depths=[2],widths=[16]{own}}}");
+        let levels = format!("--set condense.levels=[{first}{last}]");
+        format!("condense r.toml --template-size 16 {growth} {levels} --dry-run")
+    };
+    let more = ",{depths=[2,4],widths=[16,32]}";
+    place.stdout(&condense("--growth 0.5", "", more));
+    place.stdout(&condense("--growth 0", "", ""));
+    place.stdout(&condense("", ",growth=0.0,growth_power=1.0", ""));
+    let refused = "--growth does not apply to a single depth and width";
+    place.refused(&condense("--growth 0.5", "", ""), &[refused]);
+    place.refused(
+        &condense("", ",growth=0.5", more),
+        &["level 0 of levels", refused],
+    );
+}

@@ -219,3 +219,69 @@ fn every_stage_of_a_recipe_is_planned() {
     place.write("v.toml", "data = \"shapes\"\n[condense]\n[finetune]\n");
     place.refused("run v.toml --out p", &["[finetune] needs [expand]"]);
 }
+
+/// Sizes that steps sample are given once each, and grow only if there are several.
+#[test]
+fn sampled_sizes_are_several() {
+    let place = Place::with_templates();
+    place.json(&format!("{INIT} --out m"));
+    for command in ["FLAGS --out o", "FLAGS --out o --dry-run"] {
+        place.refuses(
+            command,
+            "
+            condense r.toml --depths 2 --widths 16 --growth 0.5 => --growth does not apply to a single depth and width
+            condense r.toml --depths 2,2 --widths 16 --growth-power 2 => --growth-power does not apply
+            adapt t --data shapes --depths 2 --widths 16 --growth 0.5 => --growth does not apply
+            finetune m --data shapes --depths 2,2 --growth 0.5 => --growth does not apply
+            finetune m --data shapes --depths 1,2 --growth-power 2 => --growth-power does not apply to a training without
+            condense r.toml --widths 16,32,16 => widths: 16 is given twice
+            condense r.toml --patches 7,14,7 => patches: 7 is given twice
+            condense r.toml --mlp-ratios 2,2.0 => mlp_ratios: 2 is given twice
+            adapt t --data shapes --widths 16,16 => widths: 16 is given twice
+            finetune m --data shapes --widths 16,16 => widths: 16 is given twice
+            ",
+        );
+    }
+    for flags in ["--growth 0", "--growth 0 --growth-power 2"] {
+        place.stdout(&format!(
+            "condense r.toml --depths 2 --widths 16 {flags} --dry-run"
+        ));
+    }
+    place.stdout(&format!(
+        "finetune m {SHAPES} --depths 1,2 --growth 0.5 --growth-power 2 --dry-run"
+    ));
+}
+
+/// The data of a condensation is opened once for its plan, and not again for those of later stages.
+#[test]
+fn a_plan_opens_data_once() {
+    let place = Place::new();
+    let condense = RECIPE
+        .replace("[condense]", "")
+        .replacen("\n", "\n[condense]\n", 1);
+    place.write(
+        "r.toml",
+        format!("{condense}\n[expand]\ndepth = 2\nwidth = 32\nsteps = 0\n"),
+    );
+    let (told, details) = place.texts("run r.toml --dry-run -v");
+    assert!(told.contains("[expand]"), "{told}");
+    let opened = details.matches("shapes: 256 training images").count();
+    assert_eq!(opened, 1, "{details}");
+}
+
+/// The plan of an ancestor that a recipe trains does not run the ancestor that it learns from itself.
+#[test]
+fn an_ancestor_of_a_recipe_may_have_an_ancestor() {
+    let place = Place::with_model();
+    let ancestor = "\n[ancestor]\nancestor = \"m\"\nkl_weight = 0.5\nsteps = 2\n\n[ancestor.init]\n\
+                    arch = \"convmixer\"\ndepth = 2\nwidth = 16\nkernel = 5\npatch = 7\n";
+    place.write("w.toml", format!("{RECIPE}{ancestor}"));
+    let plan = place.stdout("run w.toml --dry-run");
+    assert!(plan.contains("[ancestor]"), "{plan}");
+    place.write(
+        "w.toml",
+        format!("{RECIPE}{}", ancestor.replace("ancestor = \"m\"\n", "")),
+    );
+    let refused = ["kl_weight applies only with an ancestor", "--ancestor A"];
+    place.refused("run w.toml --dry-run", &refused);
+}

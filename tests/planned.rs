@@ -194,3 +194,40 @@ fn the_largest_size_can_be_that_of_a_vit() {
         assert!(printed.contains("patch = 4"), "{other}: {printed}");
     }
 }
+
+/// A cache of the trained ancestor is not that of the untrained one in the plan, and one whose outputs have no weight is
+/// still the ancestor's.
+#[test]
+fn a_plan_accepts_the_cache_of_its_run() {
+    let place = Place::with_model();
+    let recipe = r#"
+[ancestor]
+data = "shapes"
+train_limit = 128
+test_limit = 32
+batch = 32
+steps = 1
+
+[ancestor.init]
+arch = "convmixer"
+depth = 2
+width = 16
+kernel = 5
+patch = 7
+
+[condense]
+data = "shapes"
+train_limit = 128
+test_limit = 32
+minutes = 5
+sizes = "1x32..2x32"
+steps = 4
+cache = "c"
+"#;
+    place.write("r.toml", recipe);
+    place.json("run r.toml --out o");
+    assert!(place.path("c/cache.json").exists());
+    place.stdout("run r.toml --dry-run");
+    place.json(&format!("{PLANNED} --cache d --out t"));
+    place.stdout(&format!("{PLANNED} --kl-weight 0 --cache d --dry-run"));
+}

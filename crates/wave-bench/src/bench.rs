@@ -436,7 +436,8 @@ impl Bench<'_> {
         let network = &prepared.model.network;
         let weights = network.prepare(&prepared.model.weights)?;
         let before = score::score(network, &weights, &data.tests)?;
-        let tuning = Tuning::new(&prepared, self.options.verbosity)?;
+        let cache = prepared.cache()?;
+        let tuning = Tuning::new(&prepared, cache.as_ref(), self.options.verbosity)?;
         let train_run = TrainRun {
             label: &cell.file_name(),
             data,

@@ -108,7 +108,7 @@ pub struct Ancestor {
     pub transform: Transform,
     /// Names of the classes.
     pub label_names: Vec<String>,
-    /// SHA-256 of its weights file.
+    /// SHA-256 of its weights file; empty if it is not trained yet.
     pub digest: String,
     /// Its origin, for the provenance of models distilled from it.
     pub origin: Value,

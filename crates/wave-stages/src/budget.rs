@@ -226,13 +226,17 @@ fn candidates(templates: &TemplateDir, given: &ExpandValues) -> Result<Vec<Candi
         return Ok(Vec::new());
     };
     let step = gene.auxiliary.head_width();
-    let heads = given.heads.unwrap_or(1);
-    let fits = |width: &usize| width.is_multiple_of(heads);
-    let all = (narrow..=wide).step_by(step).filter(fits);
+    // Widths that are no multiples of the head width were recorded with other heads.
+    let (least, divisor, name) = match given.heads {
+        Some(heads) => (narrow, heads, "heads"),
+        None => (narrow.next_multiple_of(step), step, "the head width"),
+    };
+    let fits = |width: &usize| width.is_multiple_of(divisor);
+    let all = (least..=wide).step_by(step).filter(fits);
     let widths: Vec<usize> = given.width.map_or_else(|| all.collect(), |w| vec![w]);
     if widths.is_empty() {
         return Err(request(format!(
-            "heads {heads} divides no width from {narrow} to {wide} in steps of {step}; give \
+            "{name} {divisor} divides no width from {narrow} to {wide} in steps of {step}; give \
              other --heads, or --depth and --width"
         )));
     }

@@ -124,8 +124,8 @@ fn check(dir: &Path) -> Result<()> {
 pub struct Cache {
     dir: PathBuf,
     format: Format,
-    /// Digest of the manifest, recorded in every shard.
-    digest: String,
+    /// Identifies its outputs; every shard records the digest.
+    manifest: Value,
     views: Mutex<BTreeMap<u32, Arc<View>>>,
     computed: AtomicU64,
     /// Sum of the probabilities that were not kept, and the number of images.
@@ -144,7 +144,36 @@ impl Cache {
         output: AncestorOutput,
         data: &Data,
     ) -> Result<Option<Cache>> {
-        let Some(dir) = settings.cache.as_deref().map(Path::new) else {
+        let Some(cache) = Cache::planned(settings, ancestor, output, data)? else {
+            return Ok(None);
+        };
+        let (dir, path) = (&cache.dir, cache.dir.join(MANIFEST));
+        let context = &data.tests.context;
+        context.first_then_others(|| {
+            if !path.exists() {
+                wave_hub::prepare_out(dir)?;
+                let _lock = lock(dir, &|| (), context.interruption())?;
+                if !path.exists() {
+                    wave_hub::write_json(&path, &cache.manifest)?;
+                }
+            }
+            Ok(())
+        })?;
+        cache.compare()?; // another process may have been faster
+        Ok(Some(cache))
+    }
+
+    /// [`Cache::open`] for a plan: writes nothing. An ancestor that is not trained yet may belong to any cache.
+    ///
+    /// # Errors
+    /// As [`Cache::open`], except that the directory may not be writable.
+    pub(crate) fn planned(
+        settings: &OutputsValues,
+        ancestor: Option<&Ancestor>,
+        output: AncestorOutput,
+        data: &Data,
+    ) -> Result<Option<Cache>> {
+        let Some(dir) = settings.cache.as_deref() else {
             return Ok(None);
         };
         let Some(ancestor) = ancestor else {
@@ -155,53 +184,45 @@ impl Cache {
         };
         refuse_mixing(data)?;
         let format = Format::new(output, settings.cache_top, ancestor.width(output));
-        let manifest = identity::manifest(format, ancestor, data)?;
-        let path = dir.join(MANIFEST);
-        let context = &ancestor.context;
-        context.first_then_others(|| {
-            if !path.exists() {
-                check(dir)?;
-                wave_hub::prepare_out(dir)?;
-                let _lock = lock(dir, &|| (), context.interruption())?;
-                if !path.exists() {
-                    wave_hub::write_json(&path, &manifest)?;
-                }
-            }
-            Ok(())
-        })?;
-        let found: Value = wave_hub::read_json(&path)?;
-        if let Some(difference) = identity::difference(&found, &manifest) {
-            let (name, remedy) = (dir.display(), identity::remedy(&found));
-            return Err(request(format!(
-                "the cache {name} holds other outputs: {difference}; {remedy}, or choose another \
-                 --cache"
-            )));
-        }
-        Ok(Some(Cache {
-            dir: dir.to_owned(),
+        let cache = Cache {
+            dir: dir.into(),
             format,
-            digest: identity::digest(&manifest),
+            manifest: identity::manifest(format, ancestor, data)?,
             views: Mutex::default(),
             computed: AtomicU64::new(0),
             rest: Mutex::default(),
-        }))
+        };
+        match cache.dir.join(MANIFEST).exists() {
+            true if ancestor.digest.is_empty() => {}
+            true => cache.compare()?,
+            false => check(&cache.dir)?,
+        }
+        Ok(Some(cache))
+    }
+
+    /// Refuses a directory with another manifest.
+    fn compare(&self) -> Result<()> {
+        let found: Value = wave_hub::read_json(&self.dir.join(MANIFEST))?;
+        let Some(difference) = identity::difference(&found, &self.manifest) else {
+            return Ok(());
+        };
+        let (name, remedy) = (self.dir.display(), identity::remedy(&found));
+        Err(request(format!(
+            "the cache {name} holds other outputs: {difference}; {remedy}, or choose another --cache"
+        )))
     }
 
     /// Number of outputs that `data` needs and the cache that settings name already holds; 0 for a new one.
     ///
     /// # Errors
-    /// As [`Cache::open`].
+    /// As [`Cache::planned`].
     pub(crate) fn filled(
         settings: &OutputsValues,
         ancestor: Option<&Ancestor>,
         output: AncestorOutput,
         data: &Data,
     ) -> Result<usize> {
-        let dir = settings.cache.as_deref().map(Path::new);
-        if !dir.is_some_and(|dir| dir.join(MANIFEST).exists()) {
-            return Ok(0);
-        }
-        let Some(cache) = Cache::open(settings, ancestor, output, data)? else {
+        let Some(cache) = Cache::planned(settings, ancestor, output, data)? else {
             return Ok(0);
         };
         let images = sorted(data);
@@ -332,7 +353,7 @@ impl Cache {
 
     fn metadata(&self, view: u32, first: u32) -> BTreeMap<String, String> {
         BTreeMap::from([
-            ("cache".into(), self.digest.clone()),
+            ("cache".into(), identity::digest(&self.manifest)),
             ("view".into(), view.to_string()),
             ("first".into(), first.to_string()),
         ])

@@ -5,6 +5,7 @@ use crate::score::score_by;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use wave_artefacts::templates;
 use wave_hub::{Accuracy, ShapeAccuracy, TemplateConfig};
 use wave_learngene::{Learngene, Sizes, Variants};
@@ -13,7 +14,7 @@ use wave_models::{Network, resample};
 use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::recipe::means_nothing;
-use wave_run::settings::{ElasticValues, VariantsValues};
+use wave_run::settings::{Elastic, ElasticValues, VariantsValues};
 use wave_train::Scores;
 
 /// The smallest and the largest of one or two given depths.
@@ -30,9 +31,15 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
 /// Default fraction of the steps of a condensation or an adaptation over which the sampled sizes grow.
 pub(crate) const GROWTH: f64 = 0.9;
 
+/// True if there is more than one size to sample between these depths, from these widths.
+pub(crate) fn draws(depths: &[usize], widths: &[usize]) -> bool {
+    let mut lists = [depths, widths].into_iter();
+    lists.any(|list| list.iter().any(|size| *size != list[0]))
+}
+
 /// The sizes to sample between two depths, from some widths; `growth` is the default.
 pub(crate) fn sizes(
-    settings: &ElasticValues,
+    given: &Elastic,
     depths: (usize, usize),
     mut widths: Vec<usize>,
     growth: f64,
@@ -40,21 +47,49 @@ pub(crate) fn sizes(
     if widths.is_empty() {
         return Err(request("widths is empty; give at least one"));
     }
+    distinct("widths", &widths)?;
     widths.sort_unstable();
-    widths.dedup();
+    let key = given.growth.map_or("growth_power", |_| "growth");
+    match (given.growth, given.growth_power) {
+        // True of a single size too.
+        (Some(0.0), _) | (None, None) => {}
+        _ if !draws(&[depths.0, depths.1], &widths) => {
+            return Err(means_nothing(key, "a single depth and width"));
+        }
+        (None, Some(_)) if growth == 0.0 => {
+            return Err(means_nothing(key, "a training without --growth"));
+        }
+        _ => {}
+    }
+    let values = ElasticValues::from(given.clone());
     Ok(Sizes {
-        growth: settings.growth.unwrap_or(growth),
-        growth_power: settings.growth_power,
+        growth: values.growth.unwrap_or(growth),
+        growth_power: values.growth_power,
         ..Sizes::constant(depths, widths)
     })
 }
 
-/// The shapes that steps sample in addition to sizes like `whole`.
+/// Refuses a repeated value, since steps sample all values equally often.
+fn distinct<T: PartialEq + Display>(key: &str, values: &[T]) -> Result<()> {
+    let mut numbered = values.iter().enumerate();
+    match numbered.find(|(i, value)| values[..*i].contains(value)) {
+        None => Ok(()),
+        Some((_, value)) => Err(request(format!(
+            "{key}: {value} is given twice, but all are sampled equally often; give each once"
+        ))),
+    }
+}
+
+/// The shapes that steps sample in addition to `sizes` of models like `whole`.
 pub(crate) fn variants(
     given: &VariantsValues,
-    widths: &[usize],
+    sizes: &Sizes,
     whole: &VitShape,
 ) -> Result<Variants> {
+    distinct("mlp_ratios", &given.mlp_ratios)?;
+    distinct("head_widths", &given.head_widths)?;
+    distinct("image_sizes", &given.image_sizes)?;
+    distinct("patches", &given.patches)?;
     let variants = Variants {
         mlp_ratios: given.mlp_ratios.clone(),
         head_widths: given.head_widths.clone(),
@@ -70,6 +105,7 @@ pub(crate) fn variants(
             "models without --mlp-ratios, --head-widths, --image-sizes or --patches",
         ));
     }
+    let widths = &sizes.widths;
     for head in &variants.head_widths {
         if !widths.iter().any(|width| width.is_multiple_of(*head)) {
             return Err(request(format!(
@@ -96,6 +132,13 @@ pub(crate) fn variants(
                 "image_sizes: {image} is not a multiple of any of the patch sizes {patches:?}"
             )));
         }
+    }
+    for &width in widths {
+        let plain = whole.with_size(sizes.depths.1, width);
+        variants
+            .all(&plain)
+            .iter()
+            .try_for_each(VitShape::validate)?;
     }
     Ok(variants)
 }

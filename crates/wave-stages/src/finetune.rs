@@ -1,6 +1,7 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
 use crate::ancestor::AncestorOutput;
+use crate::cache::Cache;
 use crate::distill_targets::DistillTargets;
 use crate::score::{drop_path, score, stored_scores};
 use anyhow::Result;
@@ -42,6 +43,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: &Options) 
     let inputs = Inputs::new(context).artefact("model", dir)?;
     let prepared = Prepared::read(dir, settings, context)?;
     prepared.step.check()?;
+    let cache = prepared.cache()?;
     let (mut model, layout) = (prepared.model.clone(), prepared.layout);
     let (plan, data, resolved) = (&prepared.plan, &prepared.data, &prepared.resolved);
     let mut origin = origin::of(dir, &model.provenance, context);
@@ -52,7 +54,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: &Options) 
     }
     let recipe = run_dir::of_stage("finetune", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {
-        let tuning = Tuning::new(&prepared, options.verbosity)?;
+        let tuning = Tuning::new(&prepared, cache.as_ref(), options.verbosity)?;
         let label = match out.file_name() {
             Some(name) if name == "ancestor" => "ancestor".to_owned(),
             Some(name) => format!("finetune {}", name.to_string_lossy()),
@@ -97,7 +99,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: &Options) 
         let accuracy = top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t));
         let summary = format!("Fine-tuned on {spec} for {steps} steps with wave{accuracy}.");
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
-        if let Some(cache) = &prepared.cache {
+        if let Some(cache) = &cache {
             result["cache"] = cache.summary(context);
         }
         outcome.tell(&mut result);
@@ -116,10 +118,13 @@ pub struct Tuning<'a> {
 }
 
 impl<'a> Tuning<'a> {
-    /// The training of a prepared model, which also learns from an ancestor if there is one.
-    pub fn new(of: &'a Prepared, verbosity: Verbosity) -> Result<Tuning<'a>> {
-        let (ancestor, cache) = (of.ancestor.as_deref(), of.cache.as_ref());
-        let output = AncestorOutput::Scores;
+    /// The training of a prepared model, which also learns from an ancestor if there is one, with its `cache`.
+    pub fn new(
+        of: &'a Prepared,
+        cache: Option<&'a Cache>,
+        verbosity: Verbosity,
+    ) -> Result<Tuning<'a>> {
+        let (ancestor, output) = (of.ancestor.as_deref(), AncestorOutput::Scores);
         Ok(Tuning {
             of,
             distill_targets: DistillTargets::of(ancestor, &of.data, output, cache, verbosity)?,

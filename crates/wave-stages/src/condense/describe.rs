@@ -3,7 +3,7 @@
 use super::training::Distillation;
 use super::{CondensePlan, checked, planner, start, step_seconds};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
-use crate::cache;
+use crate::cache::{self, Cache};
 use crate::elastic;
 use crate::timing::examples;
 use anyhow::Result;
@@ -41,17 +41,20 @@ pub fn describe(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
-    let (_, _, text) = filled(settings, ancestor, context)?;
-    Ok(text)
+    let (settings, ancestor, planned) = filled(settings, ancestor, context)?;
+    match planned {
+        Some(text) => Ok(text),
+        None => Ok(describe_levels(&settings, ancestor.as_deref(), context)?.0),
+    }
 }
 
 /// The settings, completed with an ancestor and, if they give minutes, with a plan; the ancestor, if it is available;
-/// the text of [`describe`].
+/// the plan in words.
 fn filled(
     settings: &Condense,
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
-) -> Result<(Condense, Option<Arc<Ancestor>>, String)> {
+) -> Result<(Condense, Option<Arc<Ancestor>>, Option<String>)> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
@@ -60,21 +63,11 @@ fn filled(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
+    let mut text = None;
     if settings.minutes.is_some() && settings.levels.is_none() {
-        let (settings, text) = planner::plan(&settings, ancestor.as_deref(), context)?;
-        return Ok((settings, ancestor, text));
+        let (planned, words) = planner::plan(&settings, ancestor.as_deref(), context)?;
+        (settings, text) = (planned, Some(words));
     }
-    let (_, plans) = checked(&settings, context)?;
-    let levels = plans.len();
-    let of_level = |(at, plan): (usize, CondensePlan)| {
-        let text = describe_level(plan, ancestor.as_deref(), context)?;
-        Ok(match levels {
-            1 => text,
-            _ => format!("level {at} of levels:\n{text}"),
-        })
-    };
-    let texts = plans.into_iter().enumerate().map(of_level);
-    let text = texts.collect::<Result<String>>()?;
     Ok((settings, ancestor, text))
 }
 
@@ -85,11 +78,16 @@ pub fn untrained(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<(String, TemplateDir)> {
-    let (settings, ancestor, text) = filled(settings, ancestor, context)?;
+    let (settings, ancestor, planned) = filled(settings, ancestor, context)?;
     let ancestor = ancestor.as_deref();
-    let (_, mut plans) = checked(&settings, context)?;
-    let last = plans.remove(plans.len() - 1);
-    let (mut plan, data) = opened(last, ancestor, context)?;
+    let (text, (mut plan, data)) = match planned {
+        Some(text) => {
+            let (_, mut plans) = checked(&settings, context)?;
+            let last = plans.remove(plans.len() - 1);
+            (text, opened(last, ancestor, context)?)
+        }
+        None => describe_levels(&settings, ancestor, context)?,
+    };
     let features = plan.output(ancestor) == AncestorOutput::Features;
     plan.templates.levels.clear(); // the last level has all templates
     let gene = start::start(&plan, 0)?;
@@ -114,11 +112,10 @@ pub fn untrained(
 }
 
 /// A plan with its data, if it names any.
-fn opened(
-    plan: CondensePlan,
-    ancestor: Option<&Ancestor>,
-    context: &Context,
-) -> Result<(CondensePlan, Option<Data>)> {
+type Opened = (CondensePlan, Option<Data>);
+
+/// Opens the data of a plan.
+fn opened(plan: CondensePlan, ancestor: Option<&Ancestor>, context: &Context) -> Result<Opened> {
     if plan.data.spec.is_none() {
         return Ok((plan, None)); // channels and classes stay ImageNet's
     }
@@ -126,16 +123,38 @@ fn opened(
     Ok((plan, Some(data)))
 }
 
+/// All levels in words, and the last one.
+fn describe_levels(
+    settings: &Condense,
+    ancestor: Option<&Ancestor>,
+    context: &Context,
+) -> Result<(String, Opened)> {
+    let (_, mut plans) = checked(settings, context)?;
+    let last = plans.remove(plans.len() - 1);
+    let levels = plans.len();
+    let mut text = String::new();
+    for (at, plan) in plans.into_iter().enumerate() {
+        let level = opened(plan, ancestor, context)?;
+        let words = describe_level(&level, ancestor, context)?;
+        text += &format!("level {at} of levels:\n{words}");
+    }
+    let last = opened(last, ancestor, context)?;
+    if levels > 0 {
+        text += &format!("level {levels} of levels:\n");
+    }
+    text += &describe_level(&last, ancestor, context)?;
+    Ok((text, last))
+}
+
 fn describe_level(
-    plan: CondensePlan,
+    (plan, data): &Opened,
     ancestor: Option<&Ancestor>,
     context: &Context,
 ) -> Result<String> {
-    let (plan, data) = opened(plan, ancestor, context)?;
     let output = plan.output(ancestor);
     let mode = plan.training.mode(context)?;
     let batch = plan.data.batch;
-    let (name, images, per_epoch) = match &data {
+    let (name, images, per_epoch) = match data {
         Some(data) => {
             plan.training.resolve(data)?; // only as a check
             let per_epoch = data.loader.steps_per_epoch();
@@ -149,8 +168,12 @@ fn describe_level(
     };
     let parts = plan.training.accumulate;
     let steps = plan.training.duration.steps(per_epoch);
+    let downloaded = ancestor.is_some() || plan.given.ancestor.is_none();
+    if let (Some(data), true) = (data, downloaded) {
+        Cache::planned(&plan.given.outputs, ancestor, output, data)?;
+    }
     if data.is_some() && ancestor.is_some() {
-        start::check(&plan, ancestor)?;
+        start::check(plan, ancestor)?;
     }
     let a = &plan.auxiliary;
     let classes = a.classes;
@@ -214,7 +237,7 @@ fn describe_level(
     let gflops = rate / 1e9;
     text += &format!("{gflops:.0} GFLOP/s here, measured at {depth} x {width}");
     let mut time = operations / rate;
-    if let (Some(ancestor), Some(data)) = (plan.taught_by(ancestor), &data) {
+    if let (Some(ancestor), Some(data)) = (plan.taught_by(ancestor), data) {
         let shown = ancestor.shown(data, steps, output);
         let seconds = ancestor.seconds(output)?;
         let rate = 1.0 / seconds;

@@ -3,6 +3,7 @@
 
 use super::CondensePlan;
 use crate::ancestor::AncestorOutput;
+use crate::elastic;
 use anyhow::{Context as _, Result};
 use wave_artefacts::model::shape_in_words;
 use wave_artefacts::templates::TemplateDir;
@@ -11,7 +12,7 @@ use wave_models::vit::VitShape;
 use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
-use wave_run::settings::{Auxiliary, Condense};
+use wave_run::settings::{Auxiliary, Condense, Elastic};
 
 /// The settings of each level; a single one if `levels` is not given.
 pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
@@ -29,8 +30,9 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
         let mut table = common.clone();
         if at > 0 {
             // The first level's.
-            table.remove("templates");
-            table.remove("grow");
+            for key in ["templates", "grow", "template_start", "scaler_start"] {
+                table.remove(key);
+            }
         }
         merge(&mut table, changes);
         let mut shared = ["mean", "std"].into_iter();
@@ -47,7 +49,27 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
         }
         Ok(parsed)
     };
-    levels.iter().enumerate().map(of_level).collect()
+    let mut all: Vec<Condense> = levels
+        .iter()
+        .enumerate()
+        .map(of_level)
+        .collect::<Result<_>>()?;
+    if all.iter().any(draws) {
+        // Growth beside the levels is for those that sample sizes.
+        for (level, changes) in all.iter_mut().zip(levels) {
+            let mut keys = ["growth", "growth_power"].iter();
+            if !draws(level) && !keys.any(|key| changes.contains_key(*key)) {
+                level.elastic = Elastic::default();
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// True if the steps of a level sample from more than one depth or width.
+fn draws(level: &Condense) -> bool {
+    let [depths, widths] = [&level.depths, &level.widths].map(|sizes| sizes.as_deref());
+    elastic::draws(depths.unwrap_or_default(), widths.unwrap_or_default())
 }
 
 /// The plans of all levels; the first grows `templates`, if given.
@@ -59,9 +81,8 @@ pub(super) fn plans(
     for (at, settings) in levels.iter().enumerate() {
         let plan = match (plans.last(), templates) {
             (Some(before), _) => {
-                let given = settings.templates.is_some();
                 let smaller = leveled(before.templates.clone(), before.sizes.largest());
-                CondensePlan::new(settings)?.grows(&smaller, &before.auxiliary, given)
+                CondensePlan::new(settings)?.grows(&smaller, &before.auxiliary, settings)
             }
             (None, Some(templates)) => grown(settings, templates),
             (None, None) => CondensePlan::new(settings),
@@ -88,8 +109,7 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
     let mut filled = to_table(&usual)?;
     merge(&mut filled, &to_table(settings)?);
     let plan = CondensePlan::new(&filled.try_into()?)?;
-    let given = settings.templates.is_some();
-    let mut plan = plan.grows(&smaller(templates)?, &gene.auxiliary, given)?;
+    let mut plan = plan.grows(&smaller(templates)?, &gene.auxiliary, settings)?;
     plan.depth_rule = gene.depth_rule;
     plan.transform = Some(templates.transform_of(&plan.auxiliary));
     Ok(plan)
@@ -153,14 +173,33 @@ fn leveled(mut plan: Plan, (depth, width): (usize, usize)) -> Plan {
 }
 
 impl CondensePlan {
-    /// Turns this into a plan that grows templates of the plan `smaller`, which has levels, for this auxiliary.
-    /// `given` says whether the template counts come from the settings, as totals.
+    /// Turns this plan of `given` settings into one that grows templates of the plan `smaller`, which has levels, for
+    /// this auxiliary. Given template counts are totals.
     pub(super) fn grows(
         mut self,
         smaller: &Plan,
         auxiliary: &VitShape,
-        given: bool,
+        given: &Condense,
     ) -> Result<CondensePlan> {
+        let starts = [
+            (
+                "template_start",
+                given.template_start.map(|start| start.to_string()),
+            ),
+            (
+                "scaler_start",
+                given.scaler_start.map(|start| start.to_string()),
+            ),
+        ];
+        if let Some((key, start)) = starts
+            .into_iter()
+            .find_map(|(key, start)| Some((key, start?)))
+        {
+            return Err(request(format!(
+                "{key} = {start}: templates and scalers that grow begin as they are, new templates with \
+                 random values and scalers of 0; remove {key}"
+            )));
+        }
         let own = VitShape {
             channels: auxiliary.channels,
             classes: auxiliary.classes,
@@ -184,7 +223,7 @@ impl CondensePlan {
             )));
         }
         let (depth, width) = self.sizes.largest();
-        if !given {
+        if given.templates.is_none() {
             let added = Plan::default_budget(width, smaller.template_size);
             self.templates.counts = smaller.counts.clone();
             for (part, set) in &smaller.sets {

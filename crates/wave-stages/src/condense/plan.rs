@@ -15,7 +15,9 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::settings::{self, Condense, CondenseValues, ScalerStart, Trained};
+use wave_run::settings::{
+    self, Condense, CondenseValues, Elastic, ScalerStart, TemplateStart, Trained,
+};
 use wave_run::train::TrainingPlan;
 
 /// The settings of a condensation, checked.
@@ -62,6 +64,13 @@ pub fn check(settings: &Condense) -> Result<()> {
              depths and widths"
         )));
     }
+    let starts = (settings.template_start, settings.scaler_start);
+    if let (Some(TemplateStart::Ancestor), Some(scalers)) = starts {
+        return Err(request(format!(
+            "scaler_start = {scalers}, but template_start = ancestor begins with the scalers of the \
+             ancestor's weights too; remove one of them"
+        )));
+    }
     if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
         return Err(request(
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
@@ -99,7 +108,7 @@ impl CondensePlan {
         settings::check(settings)?;
         let own = CondenseValues::from(settings.clone());
         let auxiliary = auxiliary(&own)?;
-        let sizes = sizes(&own, &auxiliary)?;
+        let sizes = sizes(&own, &settings.elastic, &auxiliary)?;
         let train = trained(&own, &sizes, &auxiliary)?;
         let muon = own.training.transformer.muon;
         let muon = muon.unwrap_or(train == Trained::Weights);
@@ -250,7 +259,7 @@ fn depth(settings: &CondenseValues) -> usize {
 }
 
 /// The sizes to train, within the auxiliary's.
-fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
+fn sizes(settings: &CondenseValues, growth: &Elastic, auxiliary: &VitShape) -> Result<Sizes> {
     let given = settings.depths.clone();
     let depths = elastic::depths(&given.unwrap_or_else(|| vec![depth(settings)]))?;
     let (width, head_width) = (auxiliary.width, auxiliary.head_width());
@@ -265,8 +274,8 @@ fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
             )));
         }
     }
-    let mut sizes = elastic::sizes(&settings.elastic, depths, widths, elastic::GROWTH)?;
-    sizes.variants = elastic::variants(&settings.variants, &sizes.widths, auxiliary)?;
+    let mut sizes = elastic::sizes(growth, depths, widths, elastic::GROWTH)?;
+    sizes.variants = elastic::variants(&settings.variants, &sizes, auxiliary)?;
     Ok(sizes)
 }
 

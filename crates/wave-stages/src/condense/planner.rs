@@ -25,7 +25,9 @@ use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::progress;
 use wave_run::recipe::{merge, to_table};
-use wave_run::settings::{Auxiliary, Condense, Keep, ModelSizes, PrecisionChoice, TemplateStart};
+use wave_run::settings::{
+    Auxiliary, Condense, Elastic, Keep, ModelSizes, PrecisionChoice, TemplateStart,
+};
 
 mod rates;
 mod words;
@@ -101,7 +103,7 @@ pub(super) fn plan(
     let mut rates = Rates::measure(of_size, frame.measured(), &data, taught_by, context)?;
     rates.ancestor_in_steps = settings.outputs.cache.is_none()
         && taught_by.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
-    let cached = Cache::filled(&plan.given.outputs, taught_by, output, &data)?;
+    let cached = Cache::filled(&plan.given.outputs, ancestor, output, &data)?;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data, cached);
     if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
         settings.template_start = None;
@@ -235,11 +237,14 @@ fn own_start(settings: &mut Condense, shape: &VitShape) -> Result<()> {
     let auxiliary = to_table(&Auxiliary::from(shape))?;
     let mut merged = auxiliary.clone();
     merge(&mut merged, &to_table(&settings.auxiliary)?);
-    let start = settings.template_start.unwrap_or(TemplateStart::Ancestor);
-    if merged == auxiliary && start == TemplateStart::Ancestor && sizes.least.1 <= own.1 {
+    let own_start = Some(TemplateStart::Ancestor);
+    // The ancestor's weights bring scalers with them.
+    let usual = own_start.filter(|_| settings.scaler_start.is_none());
+    let start = settings.template_start.or(usual);
+    if merged == auxiliary && start == own_start && sizes.least.1 <= own.1 {
         settings.auxiliary = Auxiliary::from(shape);
         settings.sizes = Some(sizes);
-        settings.template_start = Some(TemplateStart::Ancestor);
+        settings.template_start = own_start;
     }
     Ok(())
 }
@@ -319,6 +324,7 @@ impl Frame {
             depths: Some(vec![self.sizes.least.0, depth]),
             widths: Some(widths.collect()),
             templates: Some(self.templates(settings, (depth, width))),
+            elastic: Elastic::default(), // a given growth is for the levels
             levels: None,
             ..settings.clone()
         })
@@ -374,38 +380,32 @@ impl Frame {
         let narrow = &self.widths[..self.widths.len().min(2)];
         let few = (least.0, most.0.min(least.0 + 1));
         let middle = most.0.min(2 * least.0);
-        let level = |depths, widths: &[usize], usual: (f64, f64), lr| LevelPlan {
+        let level = |depths, widths: &[usize], usual: (f64, f64)| LevelPlan {
             sizes: Sizes {
                 growth: settings.elastic.growth.unwrap_or(usual.0),
                 growth_power: settings.elastic.growth_power.unwrap_or(usual.1),
                 ..Sizes::constant(depths, widths.to_vec())
             },
             epochs: 0.0,
-            lr,
+            lr: 4e-3,
         };
-        let mut levels = vec![level(few, narrow, GROWTH, 4e-3)];
+        let mut levels = vec![level(few, narrow, GROWTH)];
         if middle > few.1 {
-            levels.push(level((middle, middle), narrow, UNGROWN, 4e-3));
+            levels.push(level((middle, middle), narrow, UNGROWN));
         }
-        let mut all = level((least.0, most.0), &self.widths, UNGROWN, 1e-3);
+        let mut all = level((least.0, most.0), &self.widths, UNGROWN);
         let mut shares = SHARES[0];
-        if in_all < LEVELS_FROM || own_start || settings.templates.is_some() {
-            let fits = |share: f64, least: f64| {
-                move |sizes: &Sizes| time.training * share / of_epoch(sizes) >= least
-            };
-            let mut one = all.clone();
+        let fits = |share: f64, least: f64| {
+            move |sizes: &Sizes| time.training * share / of_epoch(sizes) >= least
+        };
+        let short = in_all < LEVELS_FROM || own_start || settings.templates.is_some();
+        if short {
+            let mut one = all.sizes.clone();
             if !own_start {
                 let small = &levels[levels.len() - 1].sizes;
-                shrink(&mut one.sizes, small, fits(shares[2], ALL_EPOCHS));
+                shrink(&mut one, small, fits(shares[2], ALL_EPOCHS));
             }
-            levels = vec![level(one.sizes.depths, &one.sizes.widths, GROWTH, 4e-3)];
-            let enough = fits(SHORT_LAST, LAST_EPOCHS);
-            shrink(&mut all.sizes, &one.sizes, enough);
-            // A layer more is not worth its time.
-            let (first, last) = (one.sizes.largest(), all.sizes.largest());
-            if !enough(&all.sizes) || (last.0 < 2 * first.0 && last.1 == first.1) {
-                all = one;
-            }
+            levels = vec![level(one.depths, &one.widths, GROWTH)];
             shares = [1.0 - SHORT_LAST, SHORT_LAST, 0.0];
         } else {
             let towards = (in_all / LEVELS_FROM).ln() / (LEVELS_FULL / LEVELS_FROM).ln();
@@ -413,25 +413,26 @@ impl Frame {
                 *share += towards.min(1.0) * (full - *share);
             }
         }
-        let last = levels[levels.len() - 1].sizes.largest();
-        if last != all.sizes.largest() && settings.templates.is_none() {
+        let before = &levels[levels.len() - 1].sizes;
+        let share = shares[levels.len()] / shares[..=levels.len()].iter().sum::<f64>();
+        let enough = fits(share, LAST_EPOCHS);
+        shrink(&mut all.sizes, before, enough);
+        let (first, last) = (before.largest(), all.sizes.largest());
+        let adds = match short {
+            // A layer more is not worth its time.
+            true => enough(&all.sizes) && (last.1 > first.1 || last.0 >= 2 * first.0),
+            false => last != first,
+        };
+        if adds && settings.templates.is_none() {
             levels.push(all);
         }
         let sum: f64 = shares[..levels.len()].iter().sum();
         for (level, share) in levels.iter_mut().zip(shares) {
             level.epochs = time.training * share / sum / of_epoch(&level.sizes);
         }
-        if let [.., before, last] = &mut levels[..] {
-            let cost = rates.of_sizes(&last.sizes, time.batch as f64);
-            let seconds = last.epochs * time.images * cost;
-            let fits = |sizes: &Sizes| seconds / of_epoch(sizes) >= LAST_EPOCHS;
-            shrink(&mut last.sizes, &before.sizes, fits);
-            last.epochs = seconds / of_epoch(&last.sizes);
+        if let [_, .., last] = &mut levels[..] {
             // At a low learning rate, a short level keeps the accuracy that it began with.
-            let (before, all) = (before.sizes.largest(), last.sizes.largest());
-            if all.0 > before.0 || all.1 > before.1 {
-                last.lr = (7e-4 * (last.epochs / 1.2).powf(0.25)).clamp(7e-4, 2e-3);
-            }
+            last.lr = (7e-4 * (last.epochs / 1.2).powf(0.25)).clamp(7e-4, 2e-3);
         }
         Ok(levels)
     }
@@ -518,11 +519,14 @@ impl Time {
 /// Writes the levels as tables of changed settings.
 fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let integers = |all: &[usize]| Value::from(all.iter().map(|n| *n as i64).collect::<Vec<_>>());
-    // Training settings that are given hold for all levels.
+    // Training settings that are given hold for all levels, and one size does not grow.
     let given = &settings.training.optimisation;
-    let is_given = |key: &str| match key {
+    let is_idle = |key: &str, sizes: &Sizes| match key {
         "epochs" => given.epochs.is_some() || given.steps.is_some(),
         "lr" => given.lr.is_some(),
+        "growth" | "growth_power" => {
+            !elastic::draws(&[sizes.depths.0, sizes.depths.1], &sizes.widths)
+        }
         _ => false,
     };
     let table = |level: &LevelPlan| -> Table {
@@ -538,7 +542,7 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
             ("growth", Value::Float(sizes.growth)),
             ("growth_power", Value::Float(sizes.growth_power)),
         ];
-        let changes = changes.into_iter().filter(|(key, _)| !is_given(key));
+        let changes = changes.into_iter().filter(|(key, _)| !is_idle(key, sizes));
         changes.map(|(key, value)| (key.into(), value)).collect()
     };
     let tables: Vec<Table> = levels.iter().map(table).collect();

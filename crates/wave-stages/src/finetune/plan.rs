@@ -22,7 +22,7 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::progress;
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, FinetuneValues};
+use wave_run::settings::{self, Elastic, Finetune, FinetuneValues};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images in a timed step.
@@ -36,6 +36,8 @@ pub struct FinetunePlan {
     pub(super) objective: Objective,
     /// The settings with their defaults.
     pub given: FinetuneValues,
+    /// The growth of slices, as given.
+    growth: Elastic,
     pub(super) data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
@@ -57,6 +59,7 @@ impl FinetunePlan {
                 temperature: given.temperature,
             },
             given,
+            growth: settings.elastic.clone(),
             data,
             training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })
@@ -103,10 +106,9 @@ impl FinetunePlan {
     fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
         let (depths, widths) = (self.given.depths.as_deref(), &self.given.widths);
         if depths.is_none() && widths.is_none() {
-            let mut keys = ["growth", "growth_power"].iter();
-            return match keys.any(|key| self.table.contains_key(*key)) {
-                false => Ok(None),
-                true => Err(request(
+            return match self.growth == Elastic::default() {
+                true => Ok(None),
+                false => Err(request(
                     "growth and growth_power apply only with --depths or --widths, which draw the size of each \
                      step",
                 )),
@@ -132,7 +134,7 @@ impl FinetunePlan {
         let widths = widths.clone().unwrap_or(vec![width]);
         let fits = |w: &usize| *w > 0 && *w <= width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
-            None => elastic::sizes(&self.given.elastic, depths, widths, 0.0).map(Some),
+            None => elastic::sizes(&self.growth, depths, widths, 0.0).map(Some),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong}, expected a multiple of the head width {head}, up to the model's \
                  width {width}"
@@ -165,7 +167,6 @@ pub struct Prepared {
     /// Sizes of the slices, if steps train slices.
     pub(super) sizes: Option<Sizes>,
     pub(super) ancestor: Option<Arc<Ancestor>>,
-    pub(super) cache: Option<Cache>,
     pub(super) layout: Layout,
     pub(super) plan: FinetunePlan,
     /// Images.
@@ -219,13 +220,15 @@ impl Prepared {
             memory = memory.beside(&ancestor.network);
         }
         let mut keys = ["kl_weight", "temperature"].into_iter();
-        match (&ancestor, keys.find(|key| plan.table.contains_key(*key))) {
-            (None, Some(key)) => {
+        // In a plan, the ancestor may be one that is not there yet.
+        let named = ancestor.is_some() || plan.given.ancestor.is_some();
+        match (named, keys.find(|key| plan.table.contains_key(*key))) {
+            (false, Some(key)) => {
                 return Err(request(format!(
                     "{key} applies only with an ancestor; give --ancestor A, or remove it"
                 )));
             }
-            (Some(_), _) if plan.objective.kl_weight == 0.0 => {
+            (true, _) if plan.objective.kl_weight == 0.0 => {
                 return Err(request(
                     "kl_weight = 0: nothing is learnt from the ancestor; raise it, or remove \
                      --ancestor",
@@ -233,9 +236,7 @@ impl Prepared {
             }
             _ => {}
         }
-        let (outputs, output) = (&plan.given.outputs, AncestorOutput::Scores);
         Ok(Prepared {
-            cache: Cache::open(outputs, ancestor.as_deref(), output, &data)?,
             step: Step::new(memory, &data, &resolved)?,
             model,
             start,
@@ -248,9 +249,22 @@ impl Prepared {
         })
     }
 
+    /// Opens or creates the cache of the ancestor's outputs, if the plan names one.
+    ///
+    /// # Errors
+    /// As [`Cache::open`].
+    pub fn cache(&self) -> Result<Option<Cache>> {
+        let (outputs, output) = (&self.plan.given.outputs, AncestorOutput::Scores);
+        Cache::open(outputs, self.ancestor.as_deref(), output, &self.data)
+    }
+
     /// Model, data, duration, memory, and time measured in a few steps.
     pub fn describe(&self) -> Result<String> {
         let (model, data, resolved) = (&self.model, &self.data, &self.resolved);
+        let (given, output) = (&self.plan.given, AncestorOutput::Scores);
+        if self.ancestor.is_some() || given.ancestor.is_none() {
+            Cache::planned(&given.outputs, self.ancestor.as_deref(), output, data)?;
+        }
         let (family, (depth, width)) = (model.network.family(), model.network.size());
         let parameters = model.parameters();
         let mut text =
@@ -279,8 +293,8 @@ impl Prepared {
         let rate = 1.0 / seconds;
         text += &format!("{rate:.1} images per second here, measured on {TIMED}");
         if let Some(ancestor) = &self.ancestor {
-            let seconds = ancestor.seconds(AncestorOutput::Scores)?;
-            total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
+            let seconds = ancestor.seconds(output)?;
+            total += seconds * ancestor.shown(data, resolved.steps, output) as f64;
             text += &format!(", the ancestor {:.1}", 1.0 / seconds);
         }
         let total = progress::duration(total);

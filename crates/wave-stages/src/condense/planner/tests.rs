@@ -2,7 +2,7 @@ use super::rates::Measured;
 use super::words::last_size;
 use super::*;
 use wave_models::vit::VitShape;
-use wave_run::settings::Auxiliary;
+use wave_run::settings::{Auxiliary, ScalerStart};
 
 fn settings(image_size: usize) -> Condense {
     Condense {
@@ -164,6 +164,56 @@ fn the_last_of_levels_reaches_the_largest_size() {
     assert_eq!((levels.len(), last_size(&levels)), (3, (12, 128)));
 }
 
+/// A last level that would add no size in its share of the time is left out, and the one before keeps its depth.
+#[test]
+fn every_level_adds_sizes() {
+    for (sizes, head_width, minutes, last) in [
+        // All sizes, with the third width, would train for less than half an epoch.
+        ("2x8..4x64", 8, 1.5, (4, 32)),
+        // So would the second level, which is the last one: its single depth is no range to shrink.
+        ("3x160..6x1280", 160, 400.0, (6, 1280)),
+    ] {
+        let mut given = settings(32);
+        given.auxiliary.head_width = Some(head_width);
+        let (frame, levels) = planned(&mut given, sizes, minutes);
+        assert_eq!((levels.len(), last_size(&levels)), (2, last), "{levels:?}");
+        let depths = |level: &LevelPlan| level.sizes.depths;
+        assert!(levels.iter().map(depths).all(|(least, most)| least <= most));
+        write_levels(&mut given, &frame, &levels);
+        super::super::plans(&given).unwrap();
+    }
+}
+
+/// One size does not grow: a plan says nothing of it, and refuses it where no level has more sizes.
+#[test]
+fn a_level_of_one_size_has_no_growth() {
+    for (sizes, minutes, growth, n, refused) in [
+        ("4x96..4x96", 60.0, None, 1, false),
+        ("4x96..4x96", 60.0, Some(0.5), 1, true),
+        ("2x64..12x64", 60.0, None, 3, false),
+        ("2x64..12x64", 60.0, Some(0.5), 3, false),
+    ] {
+        let mut given = settings(32);
+        given.elastic.growth = growth;
+        let (frame, levels) = planned(&mut given, sizes, minutes);
+        write_levels(&mut given, &frame, &levels);
+        let tables = given.levels.as_ref().unwrap();
+        assert_eq!(tables.len(), n, "{tables:?}");
+        for (table, level) in tables.iter().zip(&levels) {
+            let one = level.sizes.depths.0 == level.sizes.depths.1;
+            assert_eq!(table.contains_key("growth"), !one, "{table}");
+        }
+        let plans = super::super::plans(&given);
+        let error = plans.err().map(|e| e.to_string()).unwrap_or_default();
+        assert_eq!(
+            error.contains("--growth does not apply"),
+            refused,
+            "{error}"
+        );
+        assert_eq!(error.is_empty(), !refused, "{error}");
+    }
+}
+
 /// A level's table holds the settings of its plan, and given settings are kept.
 #[test]
 fn the_levels_are_written_as_settings() {
@@ -229,4 +279,22 @@ fn a_vit_of_the_largest_size_is_the_auxiliary() {
     let (frame, levels) = planned(&mut given, "2x64..12x192", 4.0);
     assert_eq!((levels.len(), last_size(&levels)), (1, (12, 192)));
     assert_eq!(frame.templates(&given, (12, 192)), [1080, 360, 1440, 1440]);
+}
+
+/// The ancestor's weights bring scalers with them, which would replace those that are asked for.
+#[test]
+fn a_given_start_of_scalers_leaves_the_ancestors_weights_alone() {
+    let start = |template_start| {
+        let mut settings = Condense {
+            scaler_start: Some(ScalerStart::Telg),
+            template_start,
+            ..Condense::default()
+        };
+        own_start(&mut settings, &VitShape::default().with_size(4, 128)).unwrap();
+        (settings.template_start, settings.auxiliary.width)
+    };
+    let own = Some(TemplateStart::Ancestor);
+    assert_eq!(start(None), (None, None));
+    // Both together are refused where settings are checked.
+    assert_eq!(start(own), (own, Some(128)));
 }
