@@ -264,9 +264,9 @@ fn a_start_applies_to_the_first_level() {
     place.refuses(
         &format!("condense r.toml --grow s {LARGE} FLAGS --out o"),
         "
-        --template-start xavier => template_start = xavier | remove template_start
-        --scaler-start random => scaler_start = random | remove scaler_start
-        --scaler-start random --dry-run => scaler_start = random | remove scaler_start
+        --template-start xavier => template_start does not apply to templates that grow
+        --scaler-start random => scaler_start does not apply to templates that grow
+        --scaler-start random --dry-run => remove scaler_start
         ",
     );
     let levels = |last: &str| {
@@ -275,7 +275,7 @@ fn a_start_applies_to_the_first_level() {
         format!("--template-size 16 --set condense.levels=[{first},{last}]")
     };
     let own = levels(",template_start=\"xavier\"");
-    let parts = ["level 1 of levels", "template_start = xavier"];
+    let parts = ["level 1 of levels", "template_start does not apply"];
     place.refused(&format!("condense r.toml {own} --out o"), &parts);
     let starts = "--template-start xavier --scaler-start random";
     let all = levels("");
@@ -285,24 +285,4 @@ fn a_start_applies_to_the_first_level() {
     ));
     let of = |dir: &str| place.bytes(&format!("{dir}/templates.safetensors"));
     assert!(of("l/run/levels/0") == of("x") && of("x") != of("s"));
-}
-
-#[test]
-fn growth_beside_levels_is_for_those_that_sample_sizes() {
-    let place = Place::new();
-    let condense = |growth: &str, own: &str, last: &str| {
-        let first = format!("{{depths=[2],widths=[16]{own}}}");
-        let levels = format!("--set condense.levels=[{first}{last}]");
-        format!("condense r.toml --template-size 16 {growth} {levels} --dry-run")
-    };
-    let more = ",{depths=[2,4],widths=[16,32]}";
-    place.stdout(&condense("--growth 0.5", "", more));
-    place.stdout(&condense("--growth 0", "", ""));
-    place.stdout(&condense("", ",growth=0.0,growth_power=1.0", ""));
-    let refused = "--growth does not apply to a single depth and width";
-    place.refused(&condense("--growth 0.5", "", ""), &[refused]);
-    place.refused(
-        &condense("", ",growth=0.5", more),
-        &["level 0 of levels", refused],
-    );
 }

@@ -220,20 +220,15 @@ fn every_stage_of_a_recipe_is_planned() {
     place.refused("run v.toml --out p", &["[finetune] needs [expand]"]);
 }
 
-/// Sizes that steps sample are given once each, and grow only if there are several.
+/// Steps sample all sizes equally often, so each is given once.
 #[test]
-fn sampled_sizes_are_several() {
+fn sampled_sizes_are_given_once() {
     let place = Place::with_templates();
     place.json(&format!("{INIT} --out m"));
     for command in ["FLAGS --out o", "FLAGS --out o --dry-run"] {
         place.refuses(
             command,
             "
-            condense r.toml --depths 2 --widths 16 --growth 0.5 => --growth does not apply to a single depth and width
-            condense r.toml --depths 2,2 --widths 16 --growth-power 2 => --growth-power does not apply
-            adapt t --data shapes --depths 2 --widths 16 --growth 0.5 => --growth does not apply
-            finetune m --data shapes --depths 2,2 --growth 0.5 => --growth does not apply
-            finetune m --data shapes --depths 1,2 --growth-power 2 => --growth-power does not apply to a training without
             condense r.toml --widths 16,32,16 => widths: 16 is given twice
             condense r.toml --patches 7,14,7 => patches: 7 is given twice
             condense r.toml --mlp-ratios 2,2.0 => mlp_ratios: 2 is given twice
@@ -242,14 +237,6 @@ fn sampled_sizes_are_several() {
             ",
         );
     }
-    for flags in ["--growth 0", "--growth 0 --growth-power 2"] {
-        place.stdout(&format!(
-            "condense r.toml --depths 2 --widths 16 {flags} --dry-run"
-        ));
-    }
-    place.stdout(&format!(
-        "finetune m {SHAPES} --depths 1,2 --growth 0.5 --growth-power 2 --dry-run"
-    ));
 }
 
 /// The data of a condensation is opened once for its plan, and not again for those of later stages.

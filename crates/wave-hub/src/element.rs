@@ -7,10 +7,6 @@ use safetensors::tensor::Dtype;
 
 use crate::HubError;
 
-/// The remedy for weights of another type.
-pub(crate) const CONVERT: &str = "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
-     `num_batches_tracked`): convert or drop the tensor";
-
 /// The element type in memory of a tensor of this name, type and shape in a file.
 pub(crate) fn type_in_memory(
     path: &Path,
@@ -24,7 +20,8 @@ pub(crate) fn type_in_memory(
         other => Err(HubError::malformed(
             path,
             format!("tensor `{name}` of shape {shape:?} has type {other}"),
-            CONVERT,
+            "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
+             `num_batches_tracked`): convert or drop the tensor",
         )),
     }
 }

@@ -1,16 +1,15 @@
 //! PyTorch's `.pth` files that hold tensors, read by candle, which runs no code from them.
 
 use std::cell::Cell;
-use std::fs::{self, File};
-use std::io::{BufReader, Read};
+use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Once;
 
 use candle_core::Tensor;
-use candle_core::pickle::{Object, PthTensors, Stack, TensorInfo};
+use candle_core::pickle::{PthTensors, TensorInfo};
 
-use crate::element::{CONVERT, type_in_memory};
+use crate::element::type_in_memory;
 use crate::files::read_start;
 use crate::{HubError, Weights};
 
@@ -41,15 +40,12 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
 pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     let about = fs::metadata(path).map_err(HubError::io("read", path))?;
     let damaged = || Err("it is damaged".to_owned());
-    let read = quietly(|| read_keys(path, about.len() as usize)).unwrap_or_else(damaged);
-    let (tensors, fault) = read.map_err(|cause| {
+    let tensors = quietly(|| read_keys(path, about.len() as usize)).unwrap_or_else(damaged);
+    let tensors = tensors.map_err(|cause| {
         let found = format!("is a zip archive, but not a PyTorch state dict: {cause}");
         let remedy = "load it in Python and save the weights with `safetensors.torch.save_file`";
         HubError::malformed(path, found, remedy)
     })?;
-    if let Some(found) = fault {
-        return Err(HubError::malformed(path, found, CONVERT));
-    }
     let kept = |(name, tensor): (String, Tensor)| {
         let kept = type_in_memory(path, &name, tensor.dtype().into(), tensor.dims())?;
         let tensor = tensor.to_dtype(kept);
@@ -59,17 +55,14 @@ pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     tensors.into_iter().map(kept).collect()
 }
 
-/// Named tensors, and the fault of one that was left out.
-type Found = (Vec<(String, Tensor)>, Option<String>);
-
-fn read_keys(path: &Path, file_bytes: usize) -> Result<Found, String> {
+fn read_keys(path: &Path, file_bytes: usize) -> Result<Vec<(String, Tensor)>, String> {
     for key in KEYS {
         // A key that is not there is an error of candle's, as a damaged file is.
         let Ok(pth) = PthTensors::new(path, key) else {
             continue;
         };
-        let (infos, fault) = (pth.tensor_infos(), left_out(path, key));
-        if infos.is_empty() && fault.is_none() {
+        let infos = pth.tensor_infos();
+        if infos.is_empty() {
             continue;
         }
         let one = |(name, info): (&String, &TensorInfo)| {
@@ -84,40 +77,9 @@ fn read_keys(path: &Path, file_bytes: usize) -> Result<Found, String> {
             let name = name.strip_prefix("module.").unwrap_or(name);
             Ok((name.to_owned(), tensor))
         };
-        let tensors = infos.iter().map(one).collect::<Result<_, _>>()?;
-        return Ok((tensors, fault));
+        return infos.iter().map(one).collect();
     }
     Err("it holds no named tensors".to_owned())
-}
-
-/// The fault of a tensor under `key` that candle's reader leaves out, if there is one: its element type is not
-/// supported, or it is quantised. Only in files as PyTorch writes them, which begin with the pickle, not compressed.
-fn left_out(path: &Path, key: Option<&str>) -> Option<String> {
-    let mut file = BufReader::new(File::open(path).ok()?);
-    let mut header = [0; 30];
-    file.read_exact(&mut header).ok()?;
-    let lengths = [26, 28].map(|at| i64::from(u16::from_le_bytes([header[at], header[at + 1]])));
-    file.seek_relative(lengths.iter().sum()).ok()?; // the name, and padding
-    let mut stack = Stack::empty();
-    stack.read_loop(&mut file).ok()?;
-    let mut entries = stack.finalize().ok()?.dict().ok()?;
-    if let Some(key) = key {
-        let key = Object::Unicode(key.to_owned());
-        let (_, under) = entries.into_iter().find(|(name, _)| *name == key)?;
-        entries = under.dict().ok()?;
-    }
-    entries.into_iter().find_map(|(name, value)| {
-        let (callable, _) = value.clone().reduce().ok()?;
-        let (_, class) = callable.class().ok()?;
-        let said = name.clone().unicode().ok()?;
-        match value.into_tensor_info(name, Path::new("")) {
-            Err(cause) => Some(format!("tensor `{said}`: {cause}")),
-            Ok(None) if class.starts_with("_rebuild") => {
-                Some(format!("tensor `{said}` is stored as {class}"))
-            }
-            Ok(_) => None,
-        }
-    })
 }
 
 /// The result of `work`, or nothing if it panics, as candle's reader does on some damaged files. The hook of panics is

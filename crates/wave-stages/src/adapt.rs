@@ -29,7 +29,7 @@ use wave_run::inputs::Inputs;
 use wave_run::paths;
 use wave_run::recipe::to_table;
 use wave_run::run_dir::{self, Options, StageOutput};
-use wave_run::settings::{self, Adapt, AdaptValues, Duration, Elastic};
+use wave_run::settings::{self, Adapt, AdaptValues, Duration};
 use wave_run::train::{self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingPlan};
 use wave_train::{MicroBatch, Scores, Variable};
 
@@ -176,7 +176,7 @@ impl Adaptation {
                 )));
             }
         }
-        let sizes = sizes(&given, &settings.elastic, &templates)?;
+        let sizes = sizes(&given, &templates)?;
         let values = gene.ledger().iter().map(|(_, n)| n).sum();
         let data = Data::open(&images, Input::Like(templates.transform.clone()), context)?;
         let resolved = training.resolve(&data)?;
@@ -238,7 +238,7 @@ impl Adaptation {
 }
 
 /// The sizes to sample from: the given ones, or those of the condensation.
-fn sizes(given: &AdaptValues, growth: &Elastic, templates: &TemplateDir) -> Result<Sizes> {
+fn sizes(given: &AdaptValues, templates: &TemplateDir) -> Result<Sizes> {
     let auxiliary = &templates.learngene.auxiliary;
     let said = |given: &Option<Vec<usize>>, key: &str, own: usize| {
         let condensed = templates.config.sampled(key).into_iter();
@@ -254,7 +254,7 @@ fn sizes(given: &AdaptValues, growth: &Elastic, templates: &TemplateDir) -> Resu
             templates.learngene.shape(depths.1, width, None)?;
         }
     }
-    let mut sizes = elastic::sizes(growth, depths, widths, elastic::GROWTH)?;
+    let mut sizes = elastic::sizes(&given.elastic, depths, widths, elastic::GROWTH)?;
     sizes.variants = elastic::variants(&given.variants, &sizes, auxiliary)?;
     Ok(sizes)
 }

@@ -14,7 +14,7 @@ use wave_models::{Network, resample};
 use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::recipe::means_nothing;
-use wave_run::settings::{Elastic, ElasticValues, VariantsValues};
+use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
 
 /// The smallest and the largest of one or two given depths.
@@ -31,15 +31,9 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
 /// Default fraction of the steps of a condensation or an adaptation over which the sampled sizes grow.
 pub(crate) const GROWTH: f64 = 0.9;
 
-/// True if there is more than one size to sample between these depths, from these widths.
-pub(crate) fn draws(depths: &[usize], widths: &[usize]) -> bool {
-    let mut lists = [depths, widths].into_iter();
-    lists.any(|list| list.iter().any(|size| *size != list[0]))
-}
-
 /// The sizes to sample between two depths, from some widths; `growth` is the default.
 pub(crate) fn sizes(
-    given: &Elastic,
+    settings: &ElasticValues,
     depths: (usize, usize),
     mut widths: Vec<usize>,
     growth: f64,
@@ -49,22 +43,9 @@ pub(crate) fn sizes(
     }
     distinct("widths", &widths)?;
     widths.sort_unstable();
-    let key = given.growth.map_or("growth_power", |_| "growth");
-    match (given.growth, given.growth_power) {
-        // True of a single size too.
-        (Some(0.0), _) | (None, None) => {}
-        _ if !draws(&[depths.0, depths.1], &widths) => {
-            return Err(means_nothing(key, "a single depth and width"));
-        }
-        (None, Some(_)) if growth == 0.0 => {
-            return Err(means_nothing(key, "a training without --growth"));
-        }
-        _ => {}
-    }
-    let values = ElasticValues::from(given.clone());
     Ok(Sizes {
-        growth: values.growth.unwrap_or(growth),
-        growth_power: values.growth_power,
+        growth: settings.growth.unwrap_or(growth),
+        growth_power: settings.growth_power,
         ..Sizes::constant(depths, widths)
     })
 }

@@ -3,7 +3,6 @@
 
 use super::CondensePlan;
 use crate::ancestor::AncestorOutput;
-use crate::elastic;
 use anyhow::{Context as _, Result};
 use wave_artefacts::model::shape_in_words;
 use wave_artefacts::templates::TemplateDir;
@@ -12,7 +11,7 @@ use wave_models::vit::VitShape;
 use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
-use wave_run::settings::{Auxiliary, Condense, Elastic};
+use wave_run::settings::{Auxiliary, Condense};
 
 /// The settings of each level; a single one if `levels` is not given.
 pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
@@ -49,27 +48,7 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
         }
         Ok(parsed)
     };
-    let mut all: Vec<Condense> = levels
-        .iter()
-        .enumerate()
-        .map(of_level)
-        .collect::<Result<_>>()?;
-    if all.iter().any(draws) {
-        // Growth beside the levels is for those that sample sizes.
-        for (level, changes) in all.iter_mut().zip(levels) {
-            let mut keys = ["growth", "growth_power"].iter();
-            if !draws(level) && !keys.any(|key| changes.contains_key(*key)) {
-                level.elastic = Elastic::default();
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// True if the steps of a level sample from more than one depth or width.
-fn draws(level: &Condense) -> bool {
-    let [depths, widths] = [&level.depths, &level.widths].map(|sizes| sizes.as_deref());
-    elastic::draws(depths.unwrap_or_default(), widths.unwrap_or_default())
+    levels.iter().enumerate().map(of_level).collect()
 }
 
 /// The plans of all levels; the first grows `templates`, if given.
@@ -181,23 +160,14 @@ impl CondensePlan {
         auxiliary: &VitShape,
         given: &Condense,
     ) -> Result<CondensePlan> {
-        let starts = [
-            (
-                "template_start",
-                given.template_start.map(|start| start.to_string()),
-            ),
-            (
-                "scaler_start",
-                given.scaler_start.map(|start| start.to_string()),
-            ),
-        ];
-        if let Some((key, start)) = starts
-            .into_iter()
-            .find_map(|(key, start)| Some((key, start?)))
-        {
+        let given_start = match (given.template_start, given.scaler_start) {
+            (Some(_), _) => Some("template_start"),
+            (None, scalers) => scalers.map(|_| "scaler_start"),
+        };
+        if let Some(key) = given_start {
             return Err(request(format!(
-                "{key} = {start}: templates and scalers that grow begin as they are, new templates with \
-                 random values and scalers of 0; remove {key}"
+                "{key} does not apply to templates that grow: they keep their values, and new ones begin \
+                 with scalers of 0; remove {key}"
             )));
         }
         let own = VitShape {

@@ -15,9 +15,7 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::settings::{
-    self, Condense, CondenseValues, Elastic, ScalerStart, TemplateStart, Trained,
-};
+use wave_run::settings::{self, Condense, CondenseValues, ScalerStart, TemplateStart, Trained};
 use wave_run::train::TrainingPlan;
 
 /// The settings of a condensation, checked.
@@ -108,7 +106,7 @@ impl CondensePlan {
         settings::check(settings)?;
         let own = CondenseValues::from(settings.clone());
         let auxiliary = auxiliary(&own)?;
-        let sizes = sizes(&own, &settings.elastic, &auxiliary)?;
+        let sizes = sizes(&own, &auxiliary)?;
         let train = trained(&own, &sizes, &auxiliary)?;
         let muon = own.training.transformer.muon;
         let muon = muon.unwrap_or(train == Trained::Weights);
@@ -259,7 +257,7 @@ fn depth(settings: &CondenseValues) -> usize {
 }
 
 /// The sizes to train, within the auxiliary's.
-fn sizes(settings: &CondenseValues, growth: &Elastic, auxiliary: &VitShape) -> Result<Sizes> {
+fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
     let given = settings.depths.clone();
     let depths = elastic::depths(&given.unwrap_or_else(|| vec![depth(settings)]))?;
     let (width, head_width) = (auxiliary.width, auxiliary.head_width());
@@ -274,7 +272,7 @@ fn sizes(settings: &CondenseValues, growth: &Elastic, auxiliary: &VitShape) -> R
             )));
         }
     }
-    let mut sizes = elastic::sizes(growth, depths, widths, elastic::GROWTH)?;
+    let mut sizes = elastic::sizes(&settings.elastic, depths, widths, elastic::GROWTH)?;
     sizes.variants = elastic::variants(&settings.variants, &sizes, auxiliary)?;
     Ok(sizes)
 }

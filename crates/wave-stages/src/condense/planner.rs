@@ -25,9 +25,7 @@ use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::progress;
 use wave_run::recipe::{merge, to_table};
-use wave_run::settings::{
-    Auxiliary, Condense, Elastic, Keep, ModelSizes, PrecisionChoice, TemplateStart,
-};
+use wave_run::settings::{Auxiliary, Condense, Keep, ModelSizes, PrecisionChoice, TemplateStart};
 
 mod rates;
 mod words;
@@ -324,7 +322,6 @@ impl Frame {
             depths: Some(vec![self.sizes.least.0, depth]),
             widths: Some(widths.collect()),
             templates: Some(self.templates(settings, (depth, width))),
-            elastic: Elastic::default(), // a given growth is for the levels
             levels: None,
             ..settings.clone()
         })
@@ -519,14 +516,11 @@ impl Time {
 /// Writes the levels as tables of changed settings.
 fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
     let integers = |all: &[usize]| Value::from(all.iter().map(|n| *n as i64).collect::<Vec<_>>());
-    // Training settings that are given hold for all levels, and one size does not grow.
+    // Training settings that are given hold for all levels.
     let given = &settings.training.optimisation;
-    let is_idle = |key: &str, sizes: &Sizes| match key {
+    let is_given = |key: &str| match key {
         "epochs" => given.epochs.is_some() || given.steps.is_some(),
         "lr" => given.lr.is_some(),
-        "growth" | "growth_power" => {
-            !elastic::draws(&[sizes.depths.0, sizes.depths.1], &sizes.widths)
-        }
         _ => false,
     };
     let table = |level: &LevelPlan| -> Table {
@@ -542,7 +536,7 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
             ("growth", Value::Float(sizes.growth)),
             ("growth_power", Value::Float(sizes.growth_power)),
         ];
-        let changes = changes.into_iter().filter(|(key, _)| !is_idle(key, sizes));
+        let changes = changes.into_iter().filter(|(key, _)| !is_given(key));
         changes.map(|(key, value)| (key.into(), value)).collect()
     };
     let tables: Vec<Table> = levels.iter().map(table).collect();

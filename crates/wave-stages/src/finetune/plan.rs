@@ -22,7 +22,7 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::progress;
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Elastic, Finetune, FinetuneValues};
+use wave_run::settings::{self, Finetune, FinetuneValues};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images in a timed step.
@@ -36,8 +36,6 @@ pub struct FinetunePlan {
     pub(super) objective: Objective,
     /// The settings with their defaults.
     pub given: FinetuneValues,
-    /// The growth of slices, as given.
-    growth: Elastic,
     pub(super) data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
@@ -59,7 +57,6 @@ impl FinetunePlan {
                 temperature: given.temperature,
             },
             given,
-            growth: settings.elastic.clone(),
             data,
             training: TrainingPlan::new(&settings.training, DEFAULTS)?,
         })
@@ -106,9 +103,10 @@ impl FinetunePlan {
     fn slices(&self, network: &Network) -> Result<Option<Sizes>> {
         let (depths, widths) = (self.given.depths.as_deref(), &self.given.widths);
         if depths.is_none() && widths.is_none() {
-            return match self.growth == Elastic::default() {
-                true => Ok(None),
-                false => Err(request(
+            let mut keys = ["growth", "growth_power"].iter();
+            return match keys.any(|key| self.table.contains_key(*key)) {
+                false => Ok(None),
+                true => Err(request(
                     "growth and growth_power apply only with --depths or --widths, which draw the size of each \
                      step",
                 )),
@@ -134,7 +132,7 @@ impl FinetunePlan {
         let widths = widths.clone().unwrap_or(vec![width]);
         let fits = |w: &usize| *w > 0 && *w <= width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
-            None => elastic::sizes(&self.growth, depths, widths, 0.0).map(Some),
+            None => elastic::sizes(&self.given.elastic, depths, widths, 0.0).map(Some),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong}, expected a multiple of the head width {head}, up to the model's \
                  width {width}"

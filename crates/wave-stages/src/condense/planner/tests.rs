@@ -184,36 +184,6 @@ fn every_level_adds_sizes() {
     }
 }
 
-/// One size does not grow: a plan says nothing of it, and refuses it where no level has more sizes.
-#[test]
-fn a_level_of_one_size_has_no_growth() {
-    for (sizes, minutes, growth, n, refused) in [
-        ("4x96..4x96", 60.0, None, 1, false),
-        ("4x96..4x96", 60.0, Some(0.5), 1, true),
-        ("2x64..12x64", 60.0, None, 3, false),
-        ("2x64..12x64", 60.0, Some(0.5), 3, false),
-    ] {
-        let mut given = settings(32);
-        given.elastic.growth = growth;
-        let (frame, levels) = planned(&mut given, sizes, minutes);
-        write_levels(&mut given, &frame, &levels);
-        let tables = given.levels.as_ref().unwrap();
-        assert_eq!(tables.len(), n, "{tables:?}");
-        for (table, level) in tables.iter().zip(&levels) {
-            let one = level.sizes.depths.0 == level.sizes.depths.1;
-            assert_eq!(table.contains_key("growth"), !one, "{table}");
-        }
-        let plans = super::super::plans(&given);
-        let error = plans.err().map(|e| e.to_string()).unwrap_or_default();
-        assert_eq!(
-            error.contains("--growth does not apply"),
-            refused,
-            "{error}"
-        );
-        assert_eq!(error.is_empty(), !refused, "{error}");
-    }
-}
-
 /// A level's table holds the settings of its plan, and given settings are kept.
 #[test]
 fn the_levels_are_written_as_settings() {
