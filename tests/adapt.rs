@@ -32,6 +32,12 @@ fn one_delta_makes_models_of_all_sizes() {
         let weights = |dir: &str| place.bytes(&format!("{dir}/model.safetensors"));
         assert_ne!(weights("m"), weights("p"));
     }
+    // A delta is known by its content, wherever it is.
+    let made = place.json("expand t --delta d --depth 1 --width 16 --out moved");
+    std::fs::rename(place.path("d"), place.path("e")).unwrap();
+    let again = place.json("expand t --delta e --depth 1 --width 16 --out moved");
+    assert_eq!(again, made);
+    std::fs::rename(place.path("e"), place.path("d")).unwrap();
     let plan = place.json("publish d --repo me/delta --dry-run");
     assert_eq!(plan["files"].as_array().unwrap().len(), 3);
     let shown = place.json("inspect d");

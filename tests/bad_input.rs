@@ -25,6 +25,7 @@ fn wrong_flags() {
         run r.toml --set bench=[{}] => bench is of type array
         run r2.toml --out o => r2.toml
         init he --width 32 --data shapes --out o => --depth
+        init he --depth 1 --width 32 --data shapes --set init.batch=3 --out o => unknown key batch
         init heru-lg --from t --depth 2 --width 32 --out o => wave expand
         data check missing => missing
         inspect m --data shapes => --plots DIR or --html FILE
@@ -46,6 +47,8 @@ fn wrong_flags() {
         --sizes 1x16..2x32 => --minutes
         --ema 1 => ema
         --set condense.stepz=1 => stepz
+        --set condense.epochs=1 --steps 2 => --set and a flag both give a duration
+        --set condense.epochs=1 --set condense.steps=2 => are two durations
         --set nonsense => nonsense
         --precision f8 => f8
         ",
@@ -173,6 +176,7 @@ fn wrong_recipes() {
         (RECIPE.replace("size = 16", "size = 0"), "template_size"),
         (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
         (line("template_start = \"he\"\n"), "template_start"),
+        (line("steps = 12\nname = \"n\"\n"), "unknown key name"),
     ] {
         place.write("wrong.toml", &recipe);
         place.refused("condense wrong.toml --out o", &[needle]);
@@ -184,10 +188,34 @@ fn wrong_recipes() {
         place.write("wrong.toml", recipe);
         place.refused("run wrong.toml --out o", &[needle]);
     }
+    // The faults of a later stage are told before the first one runs.
+    let expand = "[expand]\ndepth = 2\nwidth = 16\n";
+    let triangular = "[finetune]\nlr_schedule = \"triangular\"\nwarmup_epochs = 1\n";
+    for (table, needles) in [
+        ("[expand]\ndepth = 2\n", ["[expand]", "no size"]),
+        (
+            &format!("{expand}steps = 1\nepochs = 1\n"),
+            ["[expand]", "both"],
+        ),
+        (
+            &format!("{expand}{triangular}"),
+            ["[finetune]: warmup_epochs does not apply", "triangular"],
+        ),
+    ] {
+        place.write("wrong.toml", format!("{RECIPE}\n{table}"));
+        place.refused("run wrong.toml --out o", &needles);
+    }
+    let own = RECIPE.replace("data = \"shapes\"\n", "");
+    let own = own.replace("steps = 12\n", "steps = 12\ndata = \"shapes\"\n");
+    place.write(
+        "wrong.toml",
+        format!("{own}\n{expand}[finetune]\nsteps = 1\n"),
+    );
+    place.refused("run wrong.toml --out o", &["[finetune] has no data"]);
     let ancestor =
         "[ancestor]\nmethod = \"timm\"\n[ancestor.init]\ndepth = 1\nwidth = 8\nkernel = 9\n";
     place.write("wrong.toml", format!("{RECIPE}\n{ancestor}"));
-    let why = "--kernel does not apply to --arch vit";
+    let why = "wave: kernel does not apply to arch vit";
     place.refused("run wrong.toml --dry-run", &[why]);
 }
 

@@ -53,6 +53,9 @@ fn broken_images_are_named_and_counted() {
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["test"], serde_json::json!({ "a": 6, "b": 6 }));
     assert_eq!(told["broken"].as_array().unwrap().len(), 8);
+    // As with --data, the first that exists.
+    let first = place.fails("data check nowhere|two --json", 1, &["two/train/a/3.png"]);
+    assert_eq!(first.stdout, output.stdout);
     // The path is named once.
     let error = told["broken"][0]["error"].as_str().unwrap();
     assert!(error.starts_with("not an image"), "{error}");

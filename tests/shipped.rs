@@ -92,6 +92,10 @@ fn templates_at_hand_are_listed() {
         names("templates"),
         ["cifar-10", "fashion-mnist", "templates/mine"]
     );
+    for again in ["templates", "./templates/mine"] {
+        let listed = names(&format!("templates {again}"));
+        assert_eq!(listed, ["cifar-10", "fashion-mnist", "templates/mine"]);
+    }
     // One that cannot be read does not hide the others.
     place.write(
         "templates/torn/config.json",
@@ -105,6 +109,7 @@ fn templates_at_hand_are_listed() {
     let (_, stderr) = place.texts("templates");
     assert!(stderr.contains("templates/torn is left out"), "{stderr}");
     place.refused("templates templates/torn", &["torn"]);
+    place.refused("templates ./templates/torn", &["torn"]);
     std::fs::remove_dir_all(place.path("templates/torn")).unwrap();
     let table = place.stdout("templates");
     assert!(table.contains(" %"), "{table}");

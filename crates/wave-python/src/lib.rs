@@ -15,8 +15,9 @@ use run::{Run, raised};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
+use toml::Table;
 use wave::predict::{self, Picture};
-use wave::recipe::Recipe;
+use wave::recipe::{Recipe, parse};
 use wave_artefacts::layout::Layout;
 use wave_artefacts::{origin, zero_shot};
 use wave_models::Weights;
@@ -106,7 +107,7 @@ impl Model {
     /// Writes a model directory.
     fn write(&self, py: Python, out: PathBuf, settings: &str, run: Run) -> PyResult<()> {
         run.working(py, |_| {
-            let output: Output = serde_json::from_str(settings)?;
+            let output: Output = parse(&table(settings)?, "convert", "save", &[])?;
             let layout = Layout::of(&output, &self.model.network)?;
             let scalers = self.scalers.as_ref();
             self.model.write(&out, layout, scalers, &self.summary)
@@ -159,13 +160,19 @@ impl Given {
     {
         let recipe = match (&self.recipe, &self.table) {
             (Some(path), _) => Recipe::read(path, &[])?,
-            (_, Some(content)) => Recipe::of_table(serde_json::from_str(content)?)?,
+            (_, Some(content)) => Recipe::of_table(table(content)?)?,
             _ => Recipe::empty(stage, &[])?,
         };
-        let given: toml::Table = serde_json::from_str(&self.settings)?;
+        let given = table(&self.settings)?;
+        recipe.refuse_in_levels(stage, [&given, &Table::new()])?;
         let settings = recipe.stage(stage, Some(&given))?;
         Ok((recipe.name, settings))
     }
+}
+
+/// A table as JSON.
+fn table(json: &str) -> Result<Table> {
+    serde_json::from_str(json).map_err(|e| request(format!("settings as JSON: {e}")))
 }
 
 /// The directory of templates: of a shipped set, without a name the first; downloaded, if a hub has them.
@@ -225,7 +232,7 @@ fn read(
     run: Run,
 ) -> PyResult<Model> {
     run.working(py, |options| {
-        let classes: ZeroShot = serde_json::from_str(classes)?;
+        let classes: ZeroShot = parse(&table(classes)?, "eval", "predict", &[])?;
         let (mut model, _) = zero_shot::open(&path, heads, &classes, &options.context)?;
         let origin = origin::of(&path, &model.provenance, &options.context);
         if !origin.is_null() {
@@ -282,7 +289,7 @@ fn finetune(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<Stri
 #[pyfunction]
 fn convert(py: Python, model: PathBuf, given: Given, run: Run) -> PyResult<String> {
     run.json(py, |options| {
-        let output: Output = serde_json::from_str(&given.settings)?;
+        let output: Output = parse(&table(&given.settings)?, "convert", "convert", &[])?;
         work_in(given.out.as_deref(), "convert", options, |out, options| {
             wave::convert::convert(&model, &output, out, options)
         })

@@ -52,6 +52,9 @@ RECIPE = (
 PREPROCESSING = {"input_size": (3, 24, 24), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4), "crop_pct": 1.0}
 
 
+LEVELS = {"condense": {"kl_weight": 0, "levels": [{"depths": [1]}, {"depths": [2]}]}}
+
+
 def test_a_data_set_of_torch_is_packed(tmp_path):
     pytest.importorskip("PIL")
     images = np.random.default_rng(0).integers(0, 256, (6, 10, 12, 3), dtype=np.uint8)
@@ -151,6 +154,12 @@ def test_a_timm_model_teaches_the_same_here_and_there(tmp_path):
         (lambda: wave.expand(depth=2, width=64, threads=0), "--threads 0"),
         (lambda: wave.expand(depth=2, width=64, device="tpu"), "--device tpu"),
         (lambda: wave.expand(depth=2, width=64, dtype="f16"), "dtype"),
+        (lambda: wave.expand(depth=2, width=64).save("o", format="keras"), "save: format: .*keras.*onnx"),
+        (lambda: wave.convert("o", "p", format="keras"), "convert: format: .*keras.*onnx"),
+        (lambda: wave.finetune("nowhere", "o", data="shapes", clip=float("inf")), "clip = inf; expected a finite"),
+        (lambda: wave.condense(LEVELS, "o", data="shapes", depths=[3]), "depths has no effect"),
+        (lambda: wave.init("timm", depth=1, width=32, classes=2, kernel=3), "^kernel does not apply to arch vit"),
+        (lambda: wave.init("timm", depth=1, width=32, classes=2, batch=3), "unknown key batch"),
     ],
 )
 def test_wrong_requests_say_what_is_wrong(call, needle, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ mod repository;
 mod test_images;
 
 pub(crate) use open::controls;
-pub use open::{open, open_one};
+pub use open::open;
 pub use plan::DataPlan;
 pub use test_images::TestImages;
 pub use test_images::count_broken;
@@ -418,8 +418,7 @@ fn normalisation(
     };
     let [mean, std] = &plan.normalisation;
     match (given(mean, "mean")?, given(std, "std")?) {
-        (Some(mean), Some(std)) if std.iter().all(|s| *s > 0.0) => Ok((mean, std)),
-        (Some(_), Some(std)) => Err(request(format!("std = {std:?}; expected positive values"))),
+        (Some(mean), Some(std)) => Ok((mean, std)),
         (None, None) => {
             let (mean, std) =
                 wave_data::measure_normalisation(&*dataset.train, train, image_size, channels)?;

@@ -1,13 +1,13 @@
 //! Recipes: TOML files whose tables are the stages and whose keys are the stages' flags.
 
-use crate::error::request;
+use crate::error::{ErrorKind, describe, kind, request};
 use crate::hint::did_you_mean;
-use crate::settings;
 pub use crate::settings::to_table;
+use crate::settings::{self, Condense, Expand, Finetune, Init};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -109,15 +109,27 @@ impl Recipe {
     }
 
     fn apply(&mut self, overrides: &[String]) -> Result<()> {
-        let mut seen = BTreeSet::new();
+        let mut seen = BTreeMap::new();
         for text in overrides {
             let Some((key, value)) = text.split_once('=') else {
                 return Err(request(format!("--set {text}: expected table.key=value")));
             };
             let value = parse_value(value.trim());
             for key in keys_in(key.trim(), &value) {
-                if !seen.insert(key.clone()) {
-                    return Err(request(format!("--set {key} is given twice; give it once")));
+                let role = match key.rsplit_once('.') {
+                    Some((table, last)) if DURATIONS.contains(&last) => format!("{table} duration"),
+                    _ => key.clone(),
+                };
+                match seen.insert(role, key.clone()) {
+                    None => {}
+                    Some(other) if other == key => {
+                        return Err(request(format!("--set {key} is given twice; give it once")));
+                    }
+                    Some(other) => {
+                        return Err(request(format!(
+                            "--set {other} and --set {key} are two durations; give one of them"
+                        )));
+                    }
                 }
             }
             set(&mut self.table, key.trim(), value)?;
@@ -172,12 +184,16 @@ impl Recipe {
         let mut given = self.table.clone();
         given.remove(table);
         merge(&mut given, &self.own(table)?);
-        match common_key(&given, flags) {
-            None => Ok(()),
-            Some(key) => Err(request(format!(
-                "--set and a flag both give {key}; give one of them"
-            ))),
-        }
+        let Some(key) = common_key(&given, &with_durations(flags)) else {
+            return Ok(());
+        };
+        let both = match flags.contains_key(&key) {
+            true => key.as_str(),
+            false => "a duration",
+        };
+        Err(request(format!(
+            "--set and a flag both give {both}; give one of them"
+        )))
     }
 
     /// # Errors
@@ -186,10 +202,7 @@ impl Recipe {
         let own = self.table_of(table);
         let levels = own.get("levels").and_then(Value::as_array);
         for level in levels.into_iter().flatten().filter_map(Value::as_table) {
-            let mut decided = level.clone();
-            if DURATIONS.iter().any(|key| level.contains_key(*key)) {
-                decided.extend(DURATIONS.map(|key| (key.to_owned(), true.into())));
-            }
+            let mut decided = with_durations(level);
             decided.extend(["minutes", "sizes"].map(|key| (key.to_owned(), true.into())));
             if let Some(key) = over.iter().find_map(|over| common_key(over, &decided)) {
                 return Err(request(format!(
@@ -206,19 +219,22 @@ impl Recipe {
     where
         T: Serialize + DeserializeOwned + Default,
     {
+        let mut own = self.own(table)?;
+        if let Some(over) = over {
+            merge(&mut own, &without_alias(over.clone())?);
+        }
         let mut merged = Table::new();
-        for key in COMMON.iter().filter(|k| **k != "name") {
-            if let Some(value) = self.table.get(*key) {
-                merged.insert((*key).into(), value.clone());
+        // A stage that does not train ignores keys outside the tables that it lacks, but none of its own.
+        let mut ignored = Vec::new();
+        for key in COMMON.into_iter().filter(|key| *key != "name") {
+            if let (Some(value), false) = (self.table.get(key), own.contains_key(key)) {
+                merged.insert(key.into(), value.clone());
+                ignored.push(key);
             }
         }
-        merge(&mut merged, &self.own(table)?);
-        if let Some(over) = over {
-            merge(&mut merged, &without_alias(over.clone())?);
-        }
-        // Stages that do not train ignore common keys that they lack.
+        merge(&mut merged, &own);
         let whose = format!("{}, [{table}]", self.whose);
-        parse(&merged, table, &whose, &COMMON)
+        parse(&merged, table, &whose, &ignored)
     }
 }
 
@@ -303,7 +319,48 @@ pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     request(format!("--{flag} does not apply to {what}; remove it"))
 }
 
+/// The error without flags: in a recipe, `hold_out` is the name of `--hold-out`. Commands in it keep their flags.
+pub fn without_flags(error: anyhow::Error) -> anyhow::Error {
+    if kind(&error) != ErrorKind::Request {
+        return error;
+    }
+    let message = describe(&error);
+    let mut parts = message.split("--");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_other = |c: char| !c.is_ascii_lowercase() && c != '-';
+        let (flag, rest) = part.split_at(part.find(is_other).unwrap_or(part.len()));
+        let key = flag.replace('-', "_");
+        let in_command = text.matches('`').count() % 2 == 1;
+        match is_key(&key) && !in_command {
+            true => text += &key,
+            false => text.extend(["--", flag]),
+        }
+        text += rest;
+    }
+    request(text)
+}
+
+/// True if a stage of a recipe has a key of this name.
+fn is_key(name: &str) -> bool {
+    let (condense, expand) = (Condense::default(), Expand::default());
+    let stages = (condense, expand, Init::default(), Finetune::default());
+    // JSON writes unset keys as null.
+    let stages = serde_json::to_value(stages).unwrap_or_default();
+    let mut stages = stages.as_array().into_iter().flatten();
+    stages.any(|stage| stage.get(name).is_some())
+}
+
 const DURATIONS: [&str; 2] = ["epochs", "steps"];
+
+/// The table, and if it has a duration of one kind, also one of the other.
+fn with_durations(table: &Table) -> Table {
+    let mut all = table.clone();
+    if DURATIONS.iter().any(|key| table.contains_key(*key)) {
+        all.extend(DURATIONS.map(|key| (key.to_owned(), true.into())));
+    }
+    all
+}
 
 /// Merges `over` into `base`, table by table. A duration replaces one of either kind.
 pub fn merge(base: &mut Table, over: &Table) {
@@ -354,15 +411,12 @@ fn keys_in(key: &str, value: &Value) -> Vec<String> {
 
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let Some((first, rest)) = key.split_once('.') else {
-        match (table.get_mut(key), value) {
-            (Some(Value::Table(old)), Value::Table(new)) => merge(old, &new),
-            (Some(Value::Table(_)), other) => {
-                return Err(request(format!(
-                    "--set {key}={other}: {key} is a table; set one of its keys, as {key}.KEY=VALUE"
-                )));
-            }
-            (_, value) => _ = table.insert(key.into(), value),
+        if table.get(key).is_some_and(Value::is_table) && !value.is_table() {
+            return Err(request(format!(
+                "--set {key}={value}: {key} is a table; set one of its keys, as {key}.KEY=VALUE"
+            )));
         }
+        merge(table, &Table::from_iter([(key.to_owned(), value)]));
         return Ok(());
     };
     let inner = table.entry(first).or_insert_with(|| Table::new().into());

@@ -39,6 +39,31 @@ fn a_duration_replaces_one_of_either_kind() {
 }
 
 #[test]
+fn an_override_replaces_a_duration_of_either_kind() {
+    let duration = |set: &[&str]| -> Result<(Option<f64>, Option<u64>)> {
+        let r = recipe("[finetune]\nepochs = 2", set)?;
+        let got: Finetune = r.stage("finetune", None)?;
+        let got = got.training.optimisation;
+        Ok((got.epochs, got.steps))
+    };
+    assert_eq!(duration(&[]).unwrap(), (Some(2.0), None));
+    assert_eq!(duration(&["finetune.steps=5"]).unwrap(), (None, Some(5)));
+    let three = duration(&["finetune.epochs=3"]).unwrap();
+    assert_eq!(three, (Some(3.0), None));
+    let both = duration(&["finetune.epochs=3", "finetune={steps=5}"]);
+    let error = both.unwrap_err().to_string();
+    assert!(error.contains("are two durations"), "{error}");
+
+    let set = Recipe::empty("finetune", &["finetune.epochs=3".into()]).unwrap();
+    let beside = |flags: &str| {
+        let error = set.refuse_beside("finetune", &flags.parse().unwrap());
+        error.unwrap_err().to_string()
+    };
+    assert!(beside("steps = 7").contains("both give a duration"));
+    assert!(beside("epochs = 7.0").contains("both give epochs"));
+}
+
+#[test]
 fn a_limit_has_one_of_its_names() {
     let most = |text: &str, over: &str| {
         let over: Table = over.parse().unwrap();
@@ -85,6 +110,38 @@ fn unknown_keys_are_named() {
     check("lr = 3", "lr");
     check("[condense]\nepochs = 'many'", "epochs");
     check("[condense", "recipe");
+}
+
+#[test]
+fn keys_outside_the_tables_are_for_the_stages_that_have_them() {
+    let seed = |text: &str| {
+        let got: Result<Init> = recipe(text, &[]).and_then(|r| r.stage("init", None));
+        got.map(|init| init.seed).map_err(|error| error.to_string())
+    };
+    assert_eq!(seed("name = 'n'\nbatch = 4\nseed = 3\n[init]"), Ok(Some(3)));
+    for own in ["batch = 4", "name = 'n'", "mean = [0.5]"] {
+        let error = seed(&format!("batch = 4\n[init]\n{own}")).unwrap_err();
+        assert!(error.contains("unknown key"), "{error}");
+    }
+}
+
+#[test]
+fn errors_of_a_recipe_name_keys() {
+    let said = |text: &str| without_flags(request(text)).to_string();
+    assert_eq!(
+        said("--mlp-ratio does not apply to --arch convmixer; give --hold-out N, or --format timm"),
+        "mlp_ratio does not apply to arch convmixer; give hold_out N, or format timm"
+    );
+    for same in [
+        "o holds an unfinished run; continue it with --resume, or choose another --out",
+        "distil it with `wave condense --ancestor`, then fine-tune the result",
+        "a -- b ---",
+        "--heads-up and --",
+    ] {
+        assert_eq!(said(same), same);
+    }
+    let failed = anyhow::anyhow!("no memory for --depth 3");
+    assert_eq!(without_flags(failed).to_string(), "no memory for --depth 3");
 }
 
 #[test]

@@ -29,7 +29,7 @@ const FREE: [&str; 3] = ["checkpoint_steps", "checkpoint_minutes", "time_limit"]
 const WRITTEN: [&str; 2] = ["dtype", "format"];
 
 /// Settings that are paths of inputs, whose identity is their digest.
-const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
+const PATHS: [&str; 6] = ["ancestor", "cache", "delta", "from", "grow", "labels"];
 
 /// The settings of a stage as a recipe that its command accepts: `[stage]` and its keys.
 pub fn of_stage(stage: &str, settings: &Table) -> Table {

@@ -108,11 +108,10 @@ impl Examples for Batch {
 
     fn select(&self, rows: &[usize]) -> Batch {
         let len = self.images.len() / self.size.max(1);
-        let images = rows.iter();
-        let images = images.flat_map(|row| &self.images[row * len..(row + 1) * len]);
+        let images = rows.iter().map(|row| &self.images[row * len..][..len]);
         let place = |partner: u32| rows.iter().position(|row| *row == partner as usize);
         Batch {
-            images: images.copied().collect(),
+            images: images.collect::<Vec<_>>().concat(),
             labels: rows.iter().map(|row| self.labels[*row]).collect(),
             indices: rows.iter().map(|row| self.indices[*row]).collect(),
             size: rows.len(),

@@ -33,7 +33,7 @@ use wave_run::run_dir;
 use wave_run::settings::{Condense, Expand, Finetune, Init};
 use wave_stages::ancestor::{self, Ancestor, Ancestors};
 use wave_stages::condense;
-use wave_stages::expand;
+use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune::{self, FinetunePlan, Options, Prepared};
 use wave_stages::init;
 
@@ -61,6 +61,13 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         )));
     }
     check(recipe, context)?;
+    let tuning: Finetune = recipe.stage("finetune", None)?;
+    let has_data = tuning.training.images.data.is_some() || recipe.has("bench");
+    if recipe.has("finetune") && !has_data {
+        return Err(request(
+            "[finetune] has no data; set data there or outside the tables",
+        ));
+    }
     let first = context.is_first();
     let lock = first.then(|| open(recipe, out, options)).transpose()?;
     context.on_first(|| {
@@ -100,8 +107,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         rows.push(expand::expand(&templates, &settings, &model, options)?);
     }
     if recipe.has("finetune") {
-        let settings: Finetune = recipe.stage("finetune", None)?;
-        rows.push(finetune::finetune(&model, &settings, &tuned, options)?);
+        rows.push(finetune::finetune(&model, &tuning, &tuned, options)?);
     }
     Ok(json!({ "out": paths::text(out), "rows": rows }))
 }
@@ -185,9 +191,25 @@ fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     all
 }
 
-/// Rejects settings whose errors would otherwise appear only after hours of training.
+/// Rejects settings whose errors would otherwise appear only after hours of training, among them formats that cannot
+/// hold a stage's model.
 fn check(recipe: &Recipe, context: &Context) -> Result<()> {
-    check_layouts(recipe, context)?;
+    if recipe.has("ancestor") {
+        let (method, start, finetune) = ancestor_table(recipe)?;
+        if Layout::new(&finetune.output)?.format != Format::Timm {
+            let network = init::new_network(&method, &start, context)?;
+            Layout::of(&finetune.output, &network)?;
+        }
+    }
+    let mut condense: Condense = recipe.stage("condense", None)?;
+    let descendant = Network::Vit(VitShape {
+        class_token: condense.auxiliary.class_token.unwrap_or(false),
+        ..VitShape::default()
+    });
+    let expand: Expand = recipe.stage("expand", None)?;
+    Layout::of(&expand.output, &descendant).context("[expand]")?;
+    let finetune: Finetune = recipe.stage("finetune", None)?;
+    Layout::of(&finetune.output, &descendant).context("[finetune]")?;
     if recipe.has("bench") {
         return bench::check(recipe);
     }
@@ -203,31 +225,25 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
             "the recipe names no stage; add [condense], [expand], [finetune] or [bench]",
         ));
     }
-    let mut settings: Condense = recipe.stage("condense", None)?;
     if recipe.has("ancestor") {
-        settings.ancestor.get_or_insert_default();
+        condense.ancestor.get_or_insert_default();
     }
-    condense::check(&settings).context("[condense]")
-}
-
-/// Rejects a format that cannot hold a stage's model.
-fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
-    if recipe.has("ancestor") {
-        let (method, start, finetune) = ancestor_table(recipe)?;
-        if Layout::new(&finetune.output)?.format != Format::Timm {
-            let network = init::new_network(&method, &start, context)?;
-            Layout::of(&finetune.output, &network)?;
+    condense::check(&condense).context("[condense]")?;
+    if recipe.has("expand") {
+        ExpandPlan::new(&expand).context("[expand]")?;
+        let has_size = expand.depth.is_some() && expand.width.is_some();
+        let is_limited = expand.max_params.is_some()
+            || expand.max_macs.is_some()
+            || expand.max_latency_ms.is_some();
+        if !has_size && !is_limited {
+            return Err(request(
+                "[expand] has no size; set depth and width, or a limit such as max_params",
+            ));
         }
     }
-    let condense: Condense = recipe.stage("condense", None)?;
-    let descendant = Network::Vit(VitShape {
-        class_token: condense.auxiliary.class_token.unwrap_or(false),
-        ..VitShape::default()
-    });
-    let expand: Expand = recipe.stage("expand", None)?;
-    Layout::of(&expand.output, &descendant).context("[expand]")?;
-    let finetune: Finetune = recipe.stage("finetune", None)?;
-    Layout::of(&finetune.output, &descendant).context("[finetune]")?;
+    if recipe.has("finetune") {
+        FinetunePlan::new(&finetune).context("[finetune]")?;
+    }
     Ok(())
 }
 

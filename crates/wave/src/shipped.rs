@@ -3,6 +3,7 @@
 use crate::run::entries;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use wave_artefacts::templates::{self, Source, TemplateDir};
@@ -97,6 +98,7 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
             Err(error) => progress::note(&format!("{}: {error:#}", set.name)),
         }
     }
+    let named: Vec<PathBuf> = dirs.iter().map(|dir| paths::resolve(dir)).collect();
     let mut local = within(Path::new("templates"))?;
     for dir in dirs {
         let inside = match is_set(dir) {
@@ -111,13 +113,15 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
         }
         local.extend(inside);
     }
+    let mut places = BTreeSet::new();
+    local.retain(|dir| places.insert(paths::resolve(dir)));
     found.extend(local.into_iter().map(|dir| (paths::text(&dir), dir)));
     found.extend(downloaded().into_iter().filter(|(_, dir)| is_set(dir)));
     let mut rows = Vec::new();
     for (name, dir) in &found {
         match templates::read(dir) {
             Ok(set) => rows.push(row(name, &set)),
-            Err(error) if dirs.contains(dir) => return Err(error.into()),
+            Err(error) if named.contains(&paths::resolve(dir)) => return Err(error.into()),
             Err(error) => progress::note(&format!("wave: {name} is left out: {error}")),
         }
     }

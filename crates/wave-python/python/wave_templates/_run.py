@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,11 +71,13 @@ def to_json(settings: Mapping[str, Any]) -> str:
     return json.dumps(_given(settings), default=_plain)
 
 
-def _given(value: Any) -> Any:
+def _given(value: Any, of: str = "") -> Any:
     if isinstance(value, Mapping):
         # `from_`, since Python keeps `from` for itself.
-        return {key.removesuffix("_"): _given(v) for key, v in value.items() if v is not None}
-    return [_given(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {key.removesuffix("_"): _given(v, key) for key, v in value.items() if v is not None}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{of} = {value}; expected a finite number")
+    return [_given(v, of) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _plain(value: Any) -> Any:

@@ -13,8 +13,13 @@ use wave_data::{CONTROLS, Dataset};
 /// # Errors
 /// If none exists, or ranks find different data.
 pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
+    let Some(spec) = spec else {
+        return Err(request(
+            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
+        ));
+    };
     // The other ranks read the cache that the first one writes for a large data set.
-    let dataset = context.first_then_others(|| open_here(spec))?;
+    let dataset = context.first_then_others(|| open_first(spec))?;
     let images = dataset.train.len() + dataset.test.len();
     let ranks = context.ranks();
     let first = ranks.of_first(images as f64);
@@ -27,24 +32,16 @@ pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
     Ok(dataset)
 }
 
-fn open_here(spec: Option<&str>) -> Result<Dataset> {
-    let Some(spec) = spec else {
-        return Err(request(
-            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
-        ));
+/// Opens the first of several names that exists; the error is that of the first name.
+fn open_first(spec: &str) -> Result<Dataset> {
+    let Some((name, others)) = spec.split_once('|') else {
+        return open_one(spec.trim());
     };
-    let mut failure = None;
-    for name in spec.split('|') {
-        match open_one(name.trim()) {
-            Ok(dataset) => return Ok(dataset),
-            Err(error) => failure.get_or_insert(error),
-        };
-    }
-    Err(failure.unwrap_or_else(|| request("data is empty")))
+    open_one(name.trim()).or_else(|error| open_first(others).map_err(|_| error))
 }
 
 /// Opens one data set by name.
-pub fn open_one(name: &str) -> Result<Dataset> {
+fn open_one(name: &str) -> Result<Dataset> {
     let (controls, of) = controls(name);
     if let Some(repository) = on_hub(Path::new(of)) {
         return open_on_hub(controls, repository);

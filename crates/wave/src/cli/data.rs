@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_run::context::Context;
-use wave_run::data::open_one;
+use wave_run::data::open;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::{lock, paths};
@@ -25,7 +25,7 @@ pub(super) fn data(command: DataCommand) -> Result<Value> {
 
 /// Decodes every image of both splits. Broken ones are an error once the result is printed.
 fn check(spec: &str) -> Result<Value> {
-    let dataset = open_one(spec)?;
+    let dataset = open(Some(spec), &Context::default())?;
     let mut out = json!({});
     let mut broken = Vec::new();
     for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
@@ -47,16 +47,15 @@ fn check(spec: &str) -> Result<Value> {
 }
 
 fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
-    let dataset = open_one(spec)?;
+    let context = Context::default();
+    let dataset = open(Some(spec), &context)?;
     if dataset.class_names.is_empty() {
         return Err(request(format!(
             "the images of {spec} have no labels, but shards need one for each; sort them into \
              train/CLASS/ and val/CLASS/"
         )));
     }
-    Inputs::new(&Context::default())
-        .place(Some(spec))
-        .check_out(out)?;
+    Inputs::new(&context).place(Some(spec)).check_out(out)?;
     lock::check_idle(out)?;
     wave_hub::prepare_out(out)?;
     let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20))?;
