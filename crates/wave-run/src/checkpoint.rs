@@ -89,11 +89,9 @@ impl Checkpoints {
         }
     }
 
-    /// True if any state is on disk, even a damaged one.
-    pub fn exist(&self) -> bool {
-        [LATEST, BEFORE]
-            .iter()
-            .any(|name| self.dir.join(name).exists())
+    /// True if the directory of a run has any state, even a damaged one.
+    pub fn exist_in(dir: &Path) -> bool {
+        [LATEST, BEFORE].iter().any(|name| dir.join(name).exists())
     }
 
     /// Reads the latest intact state, if any, to resume from it. The previous state replaces a damaged latest one, so

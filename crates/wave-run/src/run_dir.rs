@@ -80,10 +80,7 @@ type Opened = ControlFlow<Value, Open>;
 
 /// Opens `out/run/` on the first rank.
 fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
-    inputs.check_out(out)?;
-    if !options.overwrite {
-        refuse_strangers(out, Some(settings))?;
-    }
+    check_out(out, Some(settings), inputs, options)?;
     let lock = Lock::take(out)?;
     let dir = out.join("run");
     let threads = rayon::current_num_threads().to_string();
@@ -107,7 +104,7 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         check_artefact(out, &run["files"])?;
         result["out"] = paths::text(out).into();
         return Ok(ControlFlow::Break(result));
-    } else if checkpoints.exist() {
+    } else if Checkpoints::exist_in(&dir) {
         if !options.resume {
             return Err(request(format!(
                 "{} holds an unfinished run; continue it with --resume, start over with \
@@ -266,10 +263,7 @@ pub fn fill<'a>(
 /// Checks that a run with these inputs may begin in `out`, while its settings are still being planned. Locks `out` if
 /// there is a run; otherwise nothing is written, since the plan may be refused.
 pub fn claim(out: &Path, inputs: &Inputs, options: &Options) -> Result<Option<Lock>> {
-    inputs.check_out(out)?;
-    if !options.overwrite {
-        refuse_strangers(out, None)?;
-    }
+    check_out(out, None, inputs, options)?;
     let begun = out.join("run").is_dir();
     begun.then(|| Lock::take(out)).transpose()
 }
@@ -315,10 +309,7 @@ fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
 /// Prepares `out` for a run that trains level `at` first, and locks it meanwhile: problems with `out` itself are
 /// reported now, not after the level's training.
 pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Result<Lock> {
-    inputs.check_out(out)?;
-    if !options.overwrite {
-        refuse_strangers(out, None)?;
-    }
+    check_out(out, None, inputs, options)?;
     let lock = Lock::take(out)?;
     let dir = out.join("run");
     if options.overwrite {
@@ -328,7 +319,7 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
         }
         return Ok(lock);
     }
-    let begun = completed(&dir)?.is_some() || Checkpoints::new(&dir, BTreeMap::new()).exist();
+    let begun = completed(&dir)?.is_some() || Checkpoints::exist_in(&dir);
     match begun && completed(&level(out, at).join("run"))?.is_none() {
         false => Ok(lock),
         true => Err(request(format!(
@@ -339,13 +330,23 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
     }
 }
 
-/// Refuses a directory whose checkpoint has lost its recipe, or whose artefact or log belongs to no run: none that is
-/// complete, none with a checkpoint, and none with these `settings`, which may have been killed while it wrote.
-fn refuse_strangers(out: &Path, settings: Option<&Table>) -> Result<()> {
+/// Refuses an input as the output and, unless it is to be overwritten, a directory whose checkpoint has lost its
+/// recipe, or whose artefact or log belongs to no run: none that is complete, none with a checkpoint, and none with
+/// these `settings`, which may have been killed while it wrote.
+fn check_out(
+    out: &Path,
+    settings: Option<&Table>,
+    inputs: &Inputs,
+    options: &Options,
+) -> Result<()> {
+    inputs.check_out(out)?;
+    if options.overwrite {
+        return Ok(());
+    }
     let dir = out.join("run");
     let begun = dir.join("recipe.toml").exists();
     let is_own = |settings| other_settings(out, settings, &FREE, false).is_ok_and(|o| o.is_empty());
-    let resumes = || Checkpoints::new(&dir, BTreeMap::new()).exist();
+    let resumes = || Checkpoints::exist_in(&dir);
     if dir.join("result.json").exists() || begun && (resumes() || settings.is_some_and(is_own)) {
         return Ok(());
     }

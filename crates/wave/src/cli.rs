@@ -13,7 +13,7 @@ use make::Make;
 use serde_json::Value;
 use std::process::ExitCode;
 use wave_run::context::Context;
-use wave_run::error::{describe, exit_code, request};
+use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
@@ -35,14 +35,11 @@ pub unsafe fn main() -> ExitCode {
     if cli.common.verbose {
         terminal::show_details();
     }
+    let interruption = Interruption::default();
     let world = match World::join() {
         Ok(world) => world,
-        Err(error) => {
-            tell(&format!("wave: {}", describe(&error)));
-            return ExitCode::from(exit_code(&error));
-        }
+        Err(error) => return World::default().fail(&error, &interruption),
     };
-    let interruption = Interruption::default();
     let handled = interruption.clone();
     if let Err(error) = ctrlc::set_handler(move || interrupt(&handled)) {
         tell(&format!("wave: Ctrl-C will not save: {error}"));
