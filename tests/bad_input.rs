@@ -215,7 +215,7 @@ fn wrong_recipes() {
     let ancestor =
         "[ancestor]\nmethod = \"timm\"\n[ancestor.init]\ndepth = 1\nwidth = 8\nkernel = 9\n";
     place.write("wrong.toml", format!("{RECIPE}\n{ancestor}"));
-    let why = "wave: kernel does not apply to arch vit";
+    let why = "--kernel does not apply to --arch vit";
     place.refused("run wrong.toml --dry-run", &[why]);
 }
 

@@ -314,7 +314,7 @@ fn epochs_are_those_that_a_time_limit_left() {
     let table = r#"
 [finetune]
 steps = 4
-time_limit = 1e-9
+time_limit = 0.0
 
 [bench]
 sizes = [[2, 16]]

@@ -12,7 +12,6 @@ use wave::finetune::Options;
 use wave::progress::{self, Event, Verbosity, Watcher};
 use wave_run::error::{describe, exit_code};
 use wave_run::interrupt::Interruption;
-use wave_run::recipe::without_flags;
 use wave_run::{device, threads};
 use wave_train::Alone;
 
@@ -128,7 +127,7 @@ impl Run {
 /// `ValueError` where the request is wrong, `RuntimeError` where the work failed.
 pub(crate) fn raised(error: impl Into<anyhow::Error>) -> PyErr {
     const WRONG_REQUEST: u8 = 2;
-    let error = without_flags(error.into());
+    let error = error.into();
     match exit_code(&error) {
         WRONG_REQUEST => PyValueError::new_err(describe(&error)),
         _ => PyRuntimeError::new_err(describe(&error)),

@@ -1,9 +1,9 @@
 //! Recipes: TOML files whose tables are the stages and whose keys are the stages' flags.
 
-use crate::error::{ErrorKind, describe, kind, request};
+use crate::error::request;
 use crate::hint::did_you_mean;
+use crate::settings;
 pub use crate::settings::to_table;
-use crate::settings::{self, Condense, Expand, Finetune, Init};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -317,38 +317,6 @@ where
 pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     let flag = key.replace('_', "-");
     request(format!("--{flag} does not apply to {what}; remove it"))
-}
-
-/// The error without flags: in a recipe, `hold_out` is the name of `--hold-out`. Commands in it keep their flags.
-pub fn without_flags(error: anyhow::Error) -> anyhow::Error {
-    if kind(&error) != ErrorKind::Request {
-        return error;
-    }
-    let message = describe(&error);
-    let mut parts = message.split("--");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_other = |c: char| !c.is_ascii_lowercase() && c != '-';
-        let (flag, rest) = part.split_at(part.find(is_other).unwrap_or(part.len()));
-        let key = flag.replace('-', "_");
-        let in_command = text.matches('`').count() % 2 == 1;
-        match is_key(&key) && !in_command {
-            true => text += &key,
-            false => text.extend(["--", flag]),
-        }
-        text += rest;
-    }
-    request(text)
-}
-
-/// True if a stage of a recipe has a key of this name.
-fn is_key(name: &str) -> bool {
-    let (condense, expand) = (Condense::default(), Expand::default());
-    let stages = (condense, expand, Init::default(), Finetune::default());
-    // JSON writes unset keys as null.
-    let stages = serde_json::to_value(stages).unwrap_or_default();
-    let mut stages = stages.as_array().into_iter().flatten();
-    stages.any(|stage| stage.get(name).is_some())
 }
 
 const DURATIONS: [&str; 2] = ["epochs", "steps"];

@@ -126,25 +126,6 @@ fn keys_outside_the_tables_are_for_the_stages_that_have_them() {
 }
 
 #[test]
-fn errors_of_a_recipe_name_keys() {
-    let said = |text: &str| without_flags(request(text)).to_string();
-    assert_eq!(
-        said("--mlp-ratio does not apply to --arch convmixer; give --hold-out N, or --format timm"),
-        "mlp_ratio does not apply to arch convmixer; give hold_out N, or format timm"
-    );
-    for same in [
-        "o holds an unfinished run; continue it with --resume, or choose another --out",
-        "distil it with `wave condense --ancestor`, then fine-tune the result",
-        "a -- b ---",
-        "--heads-up and --",
-    ] {
-        assert_eq!(said(same), same);
-    }
-    let failed = anyhow::anyhow!("no memory for --depth 3");
-    assert_eq!(without_flags(failed).to_string(), "no memory for --depth 3");
-}
-
-#[test]
 fn what_would_have_no_effect_is_refused() {
     let flags: Table = "lr = 0.5\ndata = 'd'".parse().unwrap();
     let beside = |set: &[&str]| {

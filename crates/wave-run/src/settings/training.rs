@@ -70,7 +70,7 @@ keys! {
         /// Early-stopping patience, in tests (see --test-epochs); use with --keep best and --hold-out [default: none]
         patience<N>: usize, 1.0..=1e6;
         /// Time limit in minutes; the model trained so far is written [default: none]
-        time_limit<MINUTES>: f64, 1e-9..=1e6;
+        time_limit<MINUTES>: f64, 0.0..=1e6;
         /// Random seed [default: 0]
         seed<N>: u64 = 0;
     }

@@ -12,7 +12,7 @@ use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::out_dir;
 use wave_run::progress::Verbosity;
-use wave_run::recipe::{Recipe, to_table, without_flags};
+use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::Options;
 use wave_run::terminal::detail;
 
@@ -44,7 +44,7 @@ impl Make {
                 "the recipe has no [bench] table; add one, or use `wave run`",
             ));
         }
-        let made = self.make(
+        self.make(
             &recipe.name,
             || run::describe(&recipe, &self.options.context),
             |out, options| {
@@ -54,8 +54,7 @@ impl Make {
                 };
                 run::run(&recipe, out, &options)
             },
-        );
-        made.map_err(without_flags)
+        )
     }
 
     /// The name of a recipe, and the settings of a stage: its table, overridden by flags. `-v` prints them. Without a
