@@ -10,7 +10,7 @@
 use crate::check::{batch_norm, check_weights, dims, ignored, misshapen, refuse_value, stored};
 use crate::fold::{self, Affine};
 use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
-use crate::{About, Checked, Frozen, FrozenNetwork, ShapeError, Weights, message};
+use crate::{About, Checked, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Func, Init, Module, VarBuilder};
@@ -106,7 +106,7 @@ fn others(name: &str, family: Family) -> ShapeError {
 fn shape(known: Known, (name, family, side): (String, Family, usize)) -> Checked<StockShape> {
     let source = Source::new(known.weights);
     let built = Built::new(&name, family, &source);
-    let built = built.map_err(|error| ShapeError::Other(message(&error)))?;
+    let built = built.map_err(|error| ShapeError::Other(error.to_string()))?;
     let parameters: Vec<_> = source.taken().clone().into_iter().collect();
     check_weights(known.weights, &parameters)?;
     let image_size = known.image_size(side);
