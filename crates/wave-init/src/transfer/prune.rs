@@ -56,10 +56,9 @@ fn start(request: &Request) -> crate::Result<Start> {
 fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let network = Network::of(donor)?;
     let mut streams = network.embed(images)?;
-    let (turns, covariance) = look(&network, &streams)?;
-    let mut kept = vec![0];
-    let others = largest(&turns[1..], to.depth - 1);
-    kept.extend(others.into_iter().map(|l| l + 1));
+    let (mut turns, covariance) = look(&network, &streams)?;
+    turns[0] = f64::INFINITY; // always kept
+    let kept = largest(&turns, to.depth);
     let narrow = Narrow::new(&covariance, to.width)?;
     let mut weights = narrow.outside(donor)?;
     let made = streams.iter().map(|x| narrow.of(x));
