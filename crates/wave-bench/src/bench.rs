@@ -28,7 +28,7 @@ use wave_run::inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
-use wave_run::recipe::{Recipe, merge, to_table};
+use wave_run::recipe::{Recipe, merge, narrow, to_table};
 use wave_run::settings::{Condense, Finetune, Init, Training};
 use wave_run::train::{self, TrainRun, TrainingPlan};
 use wave_stages::ancestor::{Ancestor, Ancestors};
@@ -183,9 +183,14 @@ pub fn describe(
 /// error names the method or donor.
 pub fn check(recipe: &Recipe) -> Result<()> {
     let grid = Grid::new(recipe)?;
-    for lr in &grid.bench.learning_rates {
-        let rate = Table::from_iter([("lr".to_owned(), (*lr).into())]);
-        check_training(recipe, &rate).context("[bench]: learning_rates")?;
+    let bench = &grid.bench;
+    for lr in &bench.learning_rates {
+        let mut trial = Table::new();
+        trial.insert("lr".into(), (*lr).into());
+        trial.insert("hold_out".into(), (bench.tune_hold_out as i64).into());
+        trial.insert("epochs".into(), bench.tune_epochs.into());
+        check_training(recipe, &trial)
+            .context("[bench]: learning_rates, tune_hold_out or tune_epochs")?;
     }
     for (name, method) in &grid.methods {
         let checked = check_method(recipe, &grid, method);
@@ -215,8 +220,10 @@ fn check_method(recipe: &Recipe, grid: &Grid, method: &Method) -> Result<()> {
         merge(&mut changes, &method.finetune);
         check_training(recipe, &changes)?;
     }
-    if let Some(table) = method.operator_training() {
-        check_training(recipe, &table).context("operator")?;
+    if let (Some(table), Some(own)) = (method.operator_training(), &method.operator) {
+        let checked = check_training(recipe, &table);
+        let checked = checked.and_then(|()| narrow::<Training>(own, "LiGO's operator"));
+        checked.context("operator")?;
     }
     let sizes = method.sizes.as_ref().unwrap_or(&grid.bench.sizes);
     for mut table in sizes.iter().filter_map(|size| method.pretraining(*size)) {
@@ -295,13 +302,21 @@ impl Bench<'_> {
 
     fn trials(&self) -> Result<Vec<Cell>> {
         let bench = &self.grid.bench;
-        let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
-        let mut cells = Vec::new();
+        let mut cells: Vec<Cell> = Vec::new();
         for (method, dataset) in self.pairs() {
-            let borrows = self.grid.method(method)?.lr_of.is_some();
-            if borrows || self.given_rate(method, dataset)?.is_some() {
+            // On a data set that only borrowers run on, the lender is tried for them.
+            let borrows = &self.grid.method(method)?.lr_of;
+            let method = borrows.as_ref().unwrap_or(method);
+            let mut tried = cells.iter();
+            if tried.any(|cell| (&cell.method, &cell.dataset) == (method, dataset))
+                || self.given_rate(method, dataset)?.is_some()
+            {
                 continue;
             }
+            let lender = self.grid.method(method)?;
+            let wanted = bench.tune_at.filter(|size| lender.takes_size(size));
+            let own = lender.sizes.as_ref().unwrap_or(&bench.sizes);
+            let (depth, width) = wanted.unwrap_or(own[0]);
             cells.extend(bench.learning_rates.iter().map(|&lr| Cell {
                 method: method.clone(),
                 dataset: dataset.clone(),
@@ -309,13 +324,14 @@ impl Bench<'_> {
                 width,
                 seed: 0,
                 lr,
-                trial: Some((bench.tune_hold_out, bench.tune_epochs.unwrap_or(1.0))),
+                trial: Some((bench.tune_hold_out, bench.tune_epochs)),
             }));
         }
         Ok(cells)
     }
 
-    /// The best learning rate of each method on each data set.
+    /// The best learning rate of each method on each data set, without those whose trials all failed: no other rate
+    /// compares.
     fn choose_rates(&self, trials: &[Row]) -> Result<Vec<Rates>> {
         let mut chosen = Vec::new();
         for (method, dataset) in self.pairs() {
@@ -329,8 +345,11 @@ impl Bench<'_> {
                         .filter(|row| (&row.method, &row.dataset) == (tried, dataset))
                         .map(|row| (row.lr, row.top1))
                         .collect();
-                    let best = grid.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-                    (best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid)
+                    let best = grid.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+                    let Some(&(lr, _)) = best else {
+                        continue;
+                    };
+                    (lr, grid)
                 }
             };
             chosen.push(Rates {
@@ -394,6 +413,16 @@ impl Bench<'_> {
             text += &format!("fresh {fresh} ");
         }
         text += &self.content(&settings.training.images.data)?;
+        // Fine-tuning may override what the trainings before it take from [finetune].
+        let operator = method.operator_training();
+        let operator = operator.map(|table| self.finetune_table(&cell.dataset, &table));
+        let before = [start::pretraining(self, cell)?, operator.transpose()?];
+        for mut settings in before.into_iter().flatten() {
+            settings.ancestor = None;
+            settings.outputs.cache = None;
+            text += &toml::to_string(&to_table(&settings)?)?;
+            text += &self.content(&settings.training.images.data)?;
+        }
         let stage = if method.start == TEMPLATES {
             let dir = self.artefacts.templates(&cell.method, cell.seed)?;
             for file in ["templates.safetensors", "config.json"] {

@@ -48,13 +48,18 @@ pub struct Bench {
     /// Learning rates to try for methods that do not set one.
     #[serde(default)]
     pub learning_rates: Vec<f64>,
-    /// Model size in these trials.
+    /// Model size in these trials [default: the first of a method, as for methods that do not take this size].
     pub tune_at: Option<(usize, usize)>,
     /// Training images held out for these trials.
+    ///
+    /// Condensations, trainings of donors and `pretrain` do not hold them out. A model that has seen them in one of
+    /// these scores higher on them, and most at low rates, so the chosen rate may be too low. The same number as
+    /// `hold_out` in `[condense]`, in `finetune` of the donors and in `pretrain` keeps these images out of all.
     #[serde(default = "held_out")]
     pub tune_hold_out: usize,
-    /// Epochs of a trial [default: 1].
-    pub tune_epochs: Option<f64>,
+    /// Epochs of a trial.
+    #[serde(default = "one_epoch")]
+    pub tune_epochs: f64,
     /// The method whose lead the report measures [default: the first].
     pub subject: Option<String>,
     /// Methods to list side by side in further tables, by title.
@@ -93,6 +98,32 @@ pub struct DonorTable {
     /// Changes to `[finetune]`.
     #[serde(default)]
     pub finetune: Table,
+}
+
+impl DonorTable {
+    /// Checks that it names one model, and has no key that this model does not use.
+    fn check(&self) -> Result<()> {
+        let sized = self.depth.is_some() && self.width.is_some();
+        if self.model.is_some() == sized {
+            return Err(request(
+                "give a `model` directory, or the `depth` and `width` of a model to train",
+            ));
+        }
+        let trained = self.depth.or(self.width).is_some() || self.start.is_some();
+        if self.model.is_some() && (trained || self.distil || !self.finetune.is_empty()) {
+            return Err(request(
+                "a `model` directory is not trained here; remove depth, width, start, distil and \
+                 finetune, or `model`",
+            ));
+        }
+        match self.start.as_deref().map(wave_init::find).transpose()? {
+            Some(method) if method.donor => Err(request(format!(
+                "start = {:?} takes a donor itself; name a method without one",
+                method.name
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A way to start a model.
@@ -257,6 +288,10 @@ impl Component {
 
 fn one() -> usize {
     1
+}
+
+fn one_epoch() -> f64 {
+    1.0
 }
 
 fn one_seed() -> Vec<u64> {
@@ -425,13 +460,8 @@ impl Grid {
             }
         }
         for (name, donor) in &self.bench.donors {
-            let sized = donor.depth.is_some() && donor.width.is_some();
-            if donor.model.is_some() == sized {
-                return Err(request(format!(
-                    "[bench.donors.{name}]: give a `model` directory, or the `depth` and `width` \
-                     of a model to train"
-                )));
-            }
+            let checked = donor.check();
+            checked.with_context(|| format!("[bench.donors.{name}]"))?;
         }
         Ok(())
     }
@@ -446,7 +476,7 @@ impl Grid {
             )));
         }
         let changes = method.pretrain.iter().chain(method.pretrain_at.values());
-        let mut changes = changes.chain([&method.finetune]);
+        let mut changes = changes.chain([&method.finetune]).chain(&method.operator);
         changes.try_for_each(check_finetune)?;
         let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
         let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
@@ -470,6 +500,12 @@ impl Grid {
         }
         if method.pretrain.is_none() && !method.pretrain_at.is_empty() {
             return Err(request("pretrain_at needs pretrain; add it"));
+        }
+        if method.donor.is_some() && method.condense.contains_key("ancestor") {
+            return Err(request("donor replaces ancestor of condense; remove one"));
+        }
+        if method.lr_of.is_some() && method.finetune.contains_key("lr") {
+            return Err(request("lr_of replaces lr of finetune; remove one"));
         }
         let known = |data: &String| self.datasets.iter().any(|(name, _)| name == data);
         if let Some(data) = method.datasets.iter().flatten().find(|data| !known(data)) {

@@ -127,8 +127,8 @@ fn sentence(found: &Found, dataset: &str) -> Option<String> {
     let compared = |rival: &String| {
         let own = found.on(dataset, subject);
         let pairs = own.filter_map(|s| Some((s, found.get(dataset, rival, s.size)?)));
-        // Compare only trainings of equal length.
-        let pairs: Vec<_> = pairs.filter(|(a, b)| a.epochs == b.epochs).collect();
+        let pairs = pairs.filter(|(a, b)| summary::same_length(a.epochs, b.epochs));
+        let pairs: Vec<_> = pairs.collect();
         let lead = pairs.iter().map(|(a, b)| a.top1 - b.top1).sum::<f64>() / pairs.len() as f64;
         (!pairs.is_empty()).then_some((rival.clone(), lead, pairs))
     };

@@ -91,6 +91,18 @@ fn methods_of_each_length_have_a_table() {
 }
 
 #[test]
+fn a_rival_with_part_of_an_epoch_more_is_the_best_other() {
+    let mut fixture = Findings::of(&["wave", "he", "timm"]);
+    fixture.rows("wave", 3, &[0.8]);
+    fixture.rows("he", 3, &[0.5]);
+    fixture.rows("timm", 3, &[0.75])[0].epochs = 1.0004;
+    let (text, _) = written(&fixture);
+    let lead = "5.0 points ahead of the best other method there, timm, with 75.0 %.";
+    assert!(text.contains(lead), "{text}");
+    has(&text, &["| 3 x 64 | timm | all | +5.00 |  |  | 1 |"]);
+}
+
+#[test]
 fn nothing_found_is_a_report_too() {
     let failures = [Failure {
         cell: "wave-3x64-s0".to_owned(),

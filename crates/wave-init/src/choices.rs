@@ -9,8 +9,8 @@ use crate::mimetic::Attention;
 /// interpretation the default is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
-    /// Position embedding, unless taken from a donor; by default sinusoidal for mimetic initialisation, which
-    /// depends on it, and learned otherwise.
+    /// Position embedding; by default sinusoidal for mimetic initialisation, which depends on it, and learned
+    /// otherwise. This and its scale are refused where all positions come from a donor.
     pub positions: Option<Positions>,
     /// Factor on sinusoidal positions, the thesis' gamma; by default about 2 for CIFAR-10, 1 for ImageNet
     /// (section 3.2.4). Our interpretation: images of up to 64 pixels count as CIFAR-10's.

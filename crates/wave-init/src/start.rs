@@ -34,6 +34,11 @@ impl Donor {
             images_seen: 0,
         })
     }
+
+    /// True if a target that takes this donor's positions has none of its own left.
+    pub fn gives_all_positions(&self, target: &VitShape) -> bool {
+        self.shape.grid() == target.grid() && (self.shape.class_token || !target.class_token)
+    }
 }
 
 /// A network to initialise.

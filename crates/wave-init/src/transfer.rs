@@ -15,6 +15,7 @@ pub mod pretrained_attention;
 pub mod prune;
 pub mod weight_selection;
 
+use crate::choices::Choices;
 use crate::error::wrong_donor;
 use crate::fill::fill;
 use crate::start::{Cost, Donor, Request, Start};
@@ -47,6 +48,11 @@ pub(crate) fn same(
 
 /// Checks that donor and target tokenise the same images in the same way.
 fn same_tokens(method: &'static str, donor: &VitShape, target: &VitShape) -> crate::Result<()> {
+    if donor.distilled {
+        refuse!(
+            "{method}: the donor has a distillation token, which no initialised target has: use a donor without one"
+        );
+    }
     let both = |size, of: fn(&VitShape) -> usize| (size, of(donor), of(target));
     let sizes = [
         both("patch", |s| s.patch),
@@ -132,8 +138,24 @@ struct Carry<'a> {
 
 impl<'a> Carry<'a> {
     /// Starts with fresh weights throughout.
+    ///
+    /// # Errors
+    /// If the choices set positions that the donor's would replace.
     fn new(method: &'static str, request: &Request<'a>) -> crate::Result<Self> {
         let donor = request.donor.ok_or_else(|| wrong_donor(method, true))?;
+        let Choices {
+            positions,
+            position_scale,
+            ..
+        } = request.choices;
+        if (positions.is_some() || position_scale.is_some())
+            && donor.gives_all_positions(request.shape)
+        {
+            refuse!(
+                "{method}: all positions come from the donor, whose grid is the target's: remove --positions and \
+                 --position-scale"
+            );
+        }
         Ok(Self {
             method,
             donor,

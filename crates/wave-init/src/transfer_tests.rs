@@ -1,10 +1,11 @@
 //! Properties that methods share: the layers picked, the tensors outside the blocks, the donor's size.
 
-use crate::Choices;
 use crate::indices::Layers;
 use crate::testing::{
     assert_block, assert_same, changed, check_refused, donor, fresh, shape, start, try_start,
+    values,
 };
+use crate::{Choices, Positions, sinusoidal_positions};
 use wave_models::vit::VitShape;
 
 #[test]
@@ -54,6 +55,36 @@ fn what_does_not_fit_stays_fresh_and_is_not_counted() {
     );
     lose(other(|s| s.image_size = 16), &["pos_embed"], 9 * 16);
     lose(other(|s| s.channels = 3), &patches, 16 * 17);
+}
+
+#[test]
+fn positions_are_chosen_where_the_donor_leaves_some_and_refused_elsewhere() {
+    let target = shape(3, 16);
+    let sinusoidal = changed(Choices::default(), |c| {
+        c.positions = Some(Positions::Sinusoidal)
+    });
+    let scaled = changed(Choices::default(), |c| c.position_scale = Some(3.0));
+    let other_grid = changed(target.clone(), |s| s.image_size = 16);
+    let token = changed(target.clone(), |s| s.class_token = true);
+    for method in [
+        "heru-lg",
+        "weight-selection",
+        "nested",
+        "pretrained-attention",
+    ] {
+        let from = |shape: &VitShape| [donor(shape.clone(), 1)];
+        for choices in [&sinusoidal, &scaled] {
+            let start = try_start(method, &target, &from(&target), choices);
+            check_refused(start, "remove --positions and --position-scale");
+        }
+        let found = try_start(method, &target, &from(&other_grid), &sinusoidal);
+        let expected = sinusoidal_positions(3, 16, 2.0).unwrap();
+        assert_same(method, &found.unwrap().weights["pos_embed"], &expected);
+        // Sinusoidal positions have zeros for a class token that the donor lacks.
+        let found = try_start(method, &token, &from(&target), &sinusoidal);
+        let row = found.unwrap().weights["pos_embed"].narrow(1, 0, 1).unwrap();
+        assert!(values(&row).iter().all(|v| *v == 0.0), "{method}");
+    }
 }
 
 #[test]

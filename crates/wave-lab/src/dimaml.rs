@@ -41,6 +41,7 @@ const PATIENCE: u32 = 10;
 /// Learns distributions, tests them, and writes both. Must run inside [`second_order()`].
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let plan = Plan::new(settings, &run.options.context)?;
+    wave_hub::prepare_out(&run.out)?;
     let parameters = learn(&plan, &run.options)?;
     let moments = learned::moments(&parameters)?;
     run.write_network(&plan.network, &parameters)?;

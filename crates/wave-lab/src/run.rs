@@ -31,7 +31,6 @@ impl Run {
 
     /// Writes a network: its sizes and weights.
     pub(crate) fn write_network(&self, shape: &impl Serialize, weights: &Weights) -> Result<()> {
-        std::fs::create_dir_all(&self.out)?;
         wave_hub::write_json(&self.file("config.json"), shape)?;
         let none = std::collections::BTreeMap::new();
         wave_hub::write_tensors(&self.file("model.safetensors"), weights, &none)?;
@@ -169,6 +168,7 @@ impl<B> Network<'_, B> {
     where
         D: TrainingData<Batches: Batches<Batch = B>>,
     {
+        wave_hub::prepare_out(&run.out)?; // fails before the training, not after it
         let train_run = TrainRun {
             label: "training",
             data,

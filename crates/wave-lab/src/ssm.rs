@@ -45,6 +45,10 @@ const OF_ARCH: &Keys = &[
     ("heads", &["mamba2", "attention", "transformer"]),
     ("state", &["mamba2", "mamba", "linear-attention"]),
     ("parts", &["mamba2", "mamba"]),
+    (
+        "attention_layers",
+        &["mamba2", "mamba", "linear-attention", "transformer"],
+    ),
 ];
 
 /// Keys that apply to some methods.

@@ -185,6 +185,26 @@ fn settings_that_mean_nothing_are_refused() {
             "--width does not apply to --arch autoencoder",
         ),
         ("dimaml --data shapes --depth 4", "--depth does not apply"),
+        (
+            "ssm --data copy --arch attention --attention-layers 0",
+            "--attention-layers does not apply to --arch attention",
+        ),
+        (
+            "dimaml --data shapes --inner-steps 0",
+            "inner_steps is 0; it must be at least 1",
+        ),
+        (
+            "dimaml --data shapes --test-steps 0",
+            "test_steps is 0; it must be at least 1",
+        ),
+        (
+            "dimaml --data shapes --validate-every 0",
+            "validate_every is 0; it must be at least 1",
+        ),
+        (
+            "population --data shapes --networks 1",
+            "networks = 1; statistics over networks need at least 2",
+        ),
         ("population --data shapes --networks 0", "networks is 0"),
         (
             "population --data shapes --networks 1000000000000000000",
@@ -196,6 +216,37 @@ fn settings_that_mean_nothing_are_refused() {
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(2), "{args}: {said}");
         assert!(said.contains(why), "{args}: {said}");
+    }
+}
+
+#[test]
+fn an_empty_list_of_test_seeds_is_refused() {
+    let place = Place::new();
+    place.write(
+        "r.toml",
+        &LEARNED.replace("test_seeds = [0]", "test_seeds = []"),
+    );
+    let done = place.run("dimaml r.toml");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("number of test_seeds is 0"), "{said}");
+}
+
+#[test]
+fn an_output_directory_that_cannot_be_made_is_told_before_the_training() {
+    let place = Place::new();
+    place.write("taken", "");
+    place.write(
+        "r.toml",
+        "data = 'copy'\nsteps = 1\nbatch = 4\ntest_limit = 4",
+    );
+    place.write("d.toml", LEARNED);
+    for args in ["ssm r.toml", "dimaml d.toml"] {
+        let done = place.run(&format!("{args} --out taken"));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(!done.status.success(), "{args}");
+        assert!(said.contains("create the directory"), "{args}: {said}");
+        assert!(!said.contains("objective"), "{args}: {said}");
     }
 }
 

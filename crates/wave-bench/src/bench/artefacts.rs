@@ -82,8 +82,11 @@ impl Artefacts {
             if method.donor.is_none() && settings.ancestor.is_some() {
                 frame.keep_outputs(&mut settings.outputs);
             }
-            if let Some(donor) = &method.donor {
-                settings.ancestor = Some(donor.clone()); // its directories below
+            // The missing path of a failed donor fails with a clear message.
+            let donor = method.donor.as_ref().map(|donor| &made.donors[donor]);
+            let ancestor = |c| donor.map(|dirs| pick(dirs, c).display().to_string());
+            if donor.is_some() {
+                settings.ancestor = ancestor(0);
                 settings.zero_shot = ZeroShot::default(); // donors have classifiers
             }
             // Equal settings share one condensation.
@@ -96,11 +99,7 @@ impl Artefacts {
             for (c, dir) in dirs.iter().enumerate() {
                 let mut settings = settings.clone();
                 settings.training.optimisation.seed = Some(seed + c as u64);
-                if let Some(donor) = &method.donor {
-                    // The missing path of a failed donor fails with a clear message.
-                    let dir = pick(&made.donors[donor], c as u64);
-                    settings.ancestor = Some(dir.display().to_string());
-                }
+                settings.ancestor = ancestor(c as u64).or(settings.ancestor);
                 work.push((dir.clone(), settings));
             }
             owners.push((name.clone(), settings));

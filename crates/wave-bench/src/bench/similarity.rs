@@ -6,7 +6,7 @@
 //! network is its highest to any layer of the small one.
 
 use anyhow::Result;
-use candle_core::{D, DType, Device, Tensor};
+use candle_core::{D, DType, Tensor};
 use wave_init::Donor;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
@@ -32,19 +32,14 @@ fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
     let indices = &data.train_indices[..data.train_indices.len().min(IMAGES)];
     let batches = indices.chunks(BATCH).map(|some| data.view_images(some, 0));
     let batches: Vec<Tensor> = batches.collect::<candle_core::Result<_>>()?;
-    let (d, device) = (shape.width, &Device::Cpu);
-    let mut weights = donor.weights.clone();
-    weights.insert("head.weight".into(), Tensor::eye(d, DType::F32, device)?);
-    weights.insert("head.bias".into(), Tensor::zeros(d, DType::F32, device)?);
     let layer = |depth| -> Result<Tensor> {
         let shape = VitShape {
             depth,
-            classes: d,
             ..shape.clone()
         };
-        let weights = vit::stack(&vit::first_blocks(&weights, depth), depth)?;
+        let weights = vit::stack(&vit::first_blocks(&donor.weights, depth), depth)?;
         let rows = batches.iter();
-        let rows = rows.map(|images| vit::logits(&shape, &weights, images, None));
+        let rows = rows.map(|images| vit::features(&shape, &weights, images));
         let rows: Vec<Tensor> = rows.collect::<candle_core::Result<_>>()?;
         let x = Tensor::cat(&rows, 0)?.to_dtype(DType::F64)?; // (images, width)
         Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
@@ -69,11 +64,55 @@ fn alignment(x: &Tensor, y: &Tensor) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use candle_core::Device;
+    use wave_run::context::Context;
+    use wave_run::data::{DataPlan, Input};
+    use wave_run::settings::Images;
 
     fn matrix(f: impl Fn(usize, usize) -> f64) -> Tensor {
         let values: Vec<f64> = (0..60).map(|i| f(i / 3, i % 3)).collect();
         let x = Tensor::from_vec(values, (20, 3), &Device::Cpu).unwrap();
         x.broadcast_sub(&x.mean_keepdim(0).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_layer_of_a_donor_with_a_distillation_token_resembles_itself() {
+        let images = Images {
+            data: Some("shapes".to_owned()),
+            train_limit: Some(16),
+            ..Images::default()
+        };
+        let plan = DataPlan {
+            batch: 8,
+            ..DataPlan::of_images(&images, None).unwrap()
+        };
+        let input = Input::Size {
+            image_size: 28,
+            channels: None,
+        };
+        let data = Data::open(&plan, input, &Context::default()).unwrap();
+        let shape = VitShape {
+            image_size: 28,
+            channels: data.transform.channels,
+            patch: 14,
+            depth: 2,
+            width: 8,
+            heads: 1,
+            classes: 5,
+            class_token: true,
+            distilled: true,
+            ..VitShape::default()
+        };
+        let wave = |(name, dims): (String, Vec<usize>)| {
+            let n: usize = dims.iter().product();
+            let values: Vec<f32> = (0..n).map(|i| (0.7 * i as f32).sin()).collect();
+            (name, Tensor::from_vec(values, dims, &Device::Cpu).unwrap())
+        };
+        let weights = shape.parameters().into_iter().map(wave).collect();
+        let donor = Donor::new(shape, weights).unwrap();
+        let found = of_layers(&donor, &donor, &data).unwrap();
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|s| (s - 1.0).abs() < 1e-9), "{found:?}");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::grid::{Component, Method, TEMPLATES};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use toml::Table;
 use wave_artefacts::model::Model;
 use wave_artefacts::templates;
 use wave_init::Choices;
@@ -28,10 +27,25 @@ pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<(
         TEMPLATES => from_templates(bench, cell, method, settings)?,
         _ => by_initialisation(bench, cell, method, settings)?,
     };
-    if let Some(table) = method.pretraining((cell.depth, cell.width)) {
-        pretrain(bench, cell, table, &mut model, &mut row)?;
+    if let Some(settings) = pretraining(bench, cell)? {
+        pretrain(bench, cell, &settings, &mut model, &mut row)?;
     }
     Ok((model, row))
+}
+
+/// The settings of a cell's direct pretraining, if its method has one.
+pub(super) fn pretraining(bench: &Bench, cell: &Cell) -> Result<Option<Finetune>> {
+    let method = bench.grid.method(&cell.method)?;
+    let Some(mut table) = method.pretraining((cell.depth, cell.width)) else {
+        return Ok(None);
+    };
+    let distil = table.remove("distil").and_then(|v| v.as_bool());
+    let mut settings: Finetune = bench.recipe.stage("finetune", Some(&table))?;
+    settings.training.optimisation.seed = Some(cell.seed);
+    if distil.unwrap_or(false) {
+        bench.frame.distil(&mut settings)?;
+    }
+    Ok(Some(settings))
 }
 
 fn by_initialisation(
@@ -47,6 +61,15 @@ fn by_initialisation(
         name.map(|name| bench.donor(name, cell.seed)).transpose()
     };
     let from = donor(&method.donor)?;
+    if from
+        .as_ref()
+        .is_some_and(|donor| donor.gives_all_positions(&shape))
+    {
+        // [init] is for all methods, and these positions for those that leave some open.
+        let own = |key: &str| method.init.contains_key(key);
+        choices.positions.take_if(|_| !own("positions"));
+        choices.position_scale.take_if(|_| !own("position_scale"));
+    }
     let mut shared_epochs = 0.0;
     if let (Some(small), Some(large)) = (donor(&method.resembles)?, &from) {
         let data = bench.open_data(&settings.training)?;
@@ -188,16 +211,10 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
 fn pretrain(
     bench: &Bench,
     cell: &Cell,
-    mut table: Table,
+    settings: &Finetune,
     model: &mut Model,
     row: &mut Row,
 ) -> Result<()> {
-    let distil = table.remove("distil").and_then(|v| v.as_bool());
-    let mut settings: Finetune = bench.recipe.stage("finetune", Some(&table))?;
-    settings.training.optimisation.seed = Some(cell.seed);
-    if distil.unwrap_or(false) {
-        bench.frame.distil(&mut settings)?;
-    }
     // Shared by learning-rate trials and the run with the same seed.
     let name = cell.of_size();
     let mut all = lock(&bench.pretraining);
@@ -206,9 +223,9 @@ fn pretrain(
     let _alone = lock(&pretraining);
     let dir = bench.out.join("pretrained").join(&name);
     let begun = begin(model, "Not yet trained.", &dir)?;
-    let same = bench.donor_like(&begun, &settings)?;
+    let same = bench.donor_like(&begun, settings)?;
     if same.is_none() {
-        finetune::finetune(&begun, &settings, &dir, &bench.options)
+        finetune::finetune(&begun, settings, &dir, &bench.options)
             .with_context(|| format!("pretraining {name}"))?;
     }
     let trained = Model::read(same.unwrap_or(&dir), bench.context())?;

@@ -3,11 +3,14 @@
 //! Text is plain: markup in it is escaped here.
 
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub(super) struct Page<'a> {
     text: String,
     out: &'a Path,
+    /// Names of the plots so far.
+    plots: BTreeSet<String>,
 }
 
 /// A cell of a table: `strong` in bold, then the rest.
@@ -31,6 +34,7 @@ impl<'a> Page<'a> {
         Page {
             text: format!("# {}\n", escape(title)),
             out,
+            plots: BTreeSet::new(),
         }
     }
 
@@ -88,7 +92,10 @@ impl<'a> Page<'a> {
         let parts: Vec<&str> = parts.iter().copied().filter(|p| !p.is_empty()).collect();
         // No character that paths or links treat specially.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let name = parts.join("-").replace(|c: char| !plain(c), "-");
+        let mut name = parts.join("-").replace(|c: char| !plain(c), "-");
+        while !self.plots.insert(name.clone()) {
+            name += "-2";
+        }
         let file = format!("{name}.svg");
         wave_hub::write_atomic(&self.out.join(&file), svg.as_bytes())?;
         self.text += &format!("\n![{}]({file})\n", escape(title));
@@ -135,5 +142,19 @@ mod tests {
                         | \\<b> \\*x\\* | **85.03** ± 0.30 |\n\n![curve](curve-a-b.svg)\n";
         assert_eq!(page.finish().unwrap(), expected);
         assert!(dir.path().join("curve-a-b.svg").exists());
+    }
+
+    #[test]
+    fn plots_of_names_that_differ_in_other_letters_have_a_file_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut page = Page::new("t", dir.path());
+        for svg in ["ä", "ö"] {
+            page.plot(&["sizes", svg], svg, svg).unwrap();
+        }
+        let text = page.finish().unwrap();
+        for (svg, file) in [("ä", "sizes--.svg"), ("ö", "sizes---2.svg")] {
+            assert!(text.contains(&format!("![{svg}]({file})")), "{text}");
+            assert_eq!(std::fs::read_to_string(dir.path().join(file)).unwrap(), svg);
+        }
     }
 }

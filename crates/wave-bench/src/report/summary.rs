@@ -160,14 +160,17 @@ fn cost(method: &str, summaries: &[Summary]) -> Option<Cost> {
     })
 }
 
+/// True for fine-tunings of equal length, up to part of an epoch, such as an incomplete batch.
+pub(super) fn same_length(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 0.005 * a.max(b)
+}
+
 /// Groups the methods by epochs of fine-tuning, and puts the subject's group first.
 fn by_length(subject: &str, costs: impl Iterator<Item = Cost>) -> Vec<Vec<Cost>> {
     let mut lengths: Vec<Vec<Cost>> = Vec::new();
     for cost in costs {
-        // Lengths may differ by part of an epoch, such as an incomplete batch.
-        let same = |a: f64, b: f64| (a - b).abs() <= 0.005 * a.max(b);
         let mut known = lengths.iter_mut();
-        match known.find(|methods| same(methods[0].epochs, cost.epochs)) {
+        match known.find(|methods| same_length(methods[0].epochs, cost.epochs)) {
             Some(methods) => methods.push(cost),
             None => lengths.push(vec![cost]),
         }

@@ -150,3 +150,14 @@ fn what_cannot_grow_is_refused() {
     let refused = identity(&small, &token);
     check_refused(refused, "class tokens is 0, the target's 1");
 }
+
+#[test]
+fn a_donor_with_a_distillation_token_is_refused_with_a_remedy() {
+    let target = changed(shape(2, 16), |s| s.class_token = true);
+    let distilled = changed(target.clone(), |s| s.distilled = true);
+    for method in ["ligo", "prune"] {
+        let donors = [donor(distilled.clone(), 1)];
+        let refused = crate::testing::try_start(method, &target, &donors, &Default::default());
+        check_refused(refused, "use a donor without one");
+    }
+}

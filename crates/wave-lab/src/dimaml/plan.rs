@@ -7,6 +7,7 @@ use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
 use super::unrolled::{Optimiser, Unrolled};
 use crate::run::{Keys, check_keys};
 use anyhow::Result;
+use wave_models::check::sizes;
 use wave_run::context::Context;
 use wave_run::error::request;
 
@@ -57,6 +58,17 @@ pub(super) struct Start {
 impl Plan {
     pub(super) fn new(own: &Settings, context: &Context) -> Result<Plan> {
         check_keys(own, OF_ARCH, "arch", "autoencoder")?;
+        let inner = inner(own);
+        let steps = own.test_steps.unwrap_or(inner.steps);
+        sizes(&[
+            ("inner_steps", inner.steps as usize),
+            ("validate_every", own.validate_every.unwrap_or(1) as usize),
+            ("test_steps", steps as usize),
+            (
+                "number of test_seeds",
+                own.test_seeds.as_ref().map_or(1, Vec::len),
+            ),
+        ])?;
         let spec = own.images.data.as_deref();
         let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
         let source = Source::open(spec, own, None, context)?;
@@ -66,8 +78,6 @@ impl Plan {
             Some(Arch::Lstm) => 3e-4,
             _ => 1e-4,
         };
-        let inner = inner(own);
-        let steps = own.test_steps.unwrap_or(inner.steps);
         let usual = vec!["usual".to_owned()];
         let mut starts = vec![Start {
             name: LEARNED.to_owned(),

@@ -48,7 +48,7 @@ pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerSta
 /// layers: (depth, depth).
 pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tensor> {
     let means = (0..shape.depth).map(|layer| {
-        let w2 = centred(shape, weights, &format!("blocks.{layer}.mlp.fc2.weight"))?;
+        let w2 = centred(weights, &format!("blocks.{layer}.mlp.fc2.weight"))?;
         w2.mean(D::Minus1)?.flatten_all()
     });
     let means = Tensor::stack(&means.collect::<Result<Vec<_>>>()?, 0)?; // (depth, n h)
@@ -82,7 +82,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
     let beyond = |mean_square: f64| (mean_square - chance).max(0.0).sqrt();
     let mut tensors: Vec<(String, Tensor)> = Vec::new(); // (n, values), of variance 1 / n
     for (name, _) in shape.parameters() {
-        let t = standardised(&centred(shape, weights, &name)?.flatten_from(1)?)?;
+        let t = standardised(&centred(weights, &name)?.flatten_from(1)?)?;
         tensors.push((name, t));
     }
     // Number of values that vary: each has norm 1.
@@ -148,7 +148,7 @@ fn standardised(centred: &Tensor) -> Result<Tensor> {
 
 fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden());
-    let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));
+    let w = |name: &str| centred(weights, &format!("blocks.{layer}.{name}.weight"));
     let (w1, w2) = (w("mlp.fc1")?, w("mlp.fc2")?); // (n, m, h), (n, h, m)
     let both = Tensor::cat(&[&w1, &w2.transpose(1, 2)?], 2)?; // (n, m, 2 h)
     let free = (n - 1) as f64; // degrees of freedom
@@ -198,10 +198,7 @@ fn values(weights: &Weights, name: &str) -> Result<Tensor> {
 }
 
 /// A weight minus its mean over the networks.
-fn centred(shape: &PopulationShape, weights: &Weights, name: &str) -> Result<Tensor> {
-    if shape.networks < 2 {
-        candle_core::bail!("variances over networks need at least 2, found 1");
-    }
+fn centred(weights: &Weights, name: &str) -> Result<Tensor> {
     let t = values(weights, name)?;
     t.broadcast_sub(&t.mean_keepdim(0)?)
 }

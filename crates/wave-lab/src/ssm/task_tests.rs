@@ -154,6 +154,7 @@ fn a_directory_of_texts_is_one_text() {
     refused(path("short"), "at least 100");
     refused(path("binary"), "UTF-8");
     refused(path("none"), "none");
+    refused("text:/dev/null".to_owned(), "regular file");
     refused(path("text.txt,length=3000"), "a tenth of the text");
 }
 

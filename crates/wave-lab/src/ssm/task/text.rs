@@ -27,8 +27,7 @@ impl Text {
     pub fn read(path: &str) -> Result<Text> {
         let mut text = String::new();
         for file in files(Path::new(path))? {
-            let read = String::from_utf8(fs::read(&file)?);
-            text += &read.map_err(|_| wrong(&file, "not UTF-8 text; convert it"))?;
+            text += &wave_hub::read_text(&file)?;
         }
         let mut characters: Vec<char> = text.chars().collect();
         if characters.len() < 10 * PARTS {
