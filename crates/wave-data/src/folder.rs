@@ -4,6 +4,7 @@
 //!
 //! Opening reads names only; names of large folders are cached.
 
+use std::collections::BTreeSet;
 use std::iter::repeat;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -147,16 +148,21 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
     if found.folders.is_empty() {
         return Ok(None);
     }
-    if let Some((train, train_dir)) = train {
-        same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
-    }
     let mut images = Folder {
         passed_over: found.strays(dir, &[]),
         ..Folder::default()
     };
     images.passed_over.add(dir, &found.images);
-    let listed = listing::images(dir, &found.folders, cache::directory().as_deref())?;
-    for ((label, class), found) in (0..).zip(&found.folders).zip(listed) {
+    let classes = match train {
+        // In the order of training: a table's numbers are not sorted as text.
+        Some((train, train_dir)) => {
+            same_classes((&train.class_names, train_dir), (&found.folders, dir))?;
+            train.class_names.clone()
+        }
+        None => found.folders,
+    };
+    let listed = listing::images(dir, &classes, cache::directory().as_deref())?;
+    for ((label, class), found) in (0..).zip(&classes).zip(listed) {
         let class_dir = dir.join(class);
         if found.names.is_empty() {
             let known = listing::IMAGE_EXTENSIONS.join(", .");
@@ -166,7 +172,7 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
         images.passed_over.append(&found.passed_over);
         images.add(class_dir, &found.names, repeat(label))?;
     }
-    images.class_names = found.folders;
+    images.class_names = classes;
     Ok(Some(images))
 }
 
@@ -217,8 +223,8 @@ fn beside(
 
 fn same_classes(train: (&[String], &Path), test: (&[String], &Path)) -> Result<(), DataError> {
     for ((here, _), (other, there)) in [(train, test), (test, train)] {
-        let is_missing = |class: &&String| other.binary_search(class).is_err();
-        if let Some(missing) = here.iter().find(is_missing) {
+        let other: BTreeSet<&String> = other.iter().collect();
+        if let Some(missing) = here.iter().find(|class| !other.contains(class)) {
             let problem = format!(
                 "has no folder `{missing}`; expected the same classes for training and testing"
             );

@@ -494,3 +494,46 @@ fn a_val_with_one_container_takes_its_labels_from_a_file() {
     fs::rename(val.join("images"), val.join("cat")).unwrap();
     testing::check_refused(open_at(&dir), &["val: ", "no folder `dog`"]);
 }
+
+#[test]
+fn metadata_may_number_their_rows() {
+    let csv = "id,name,label\n1,a.png,dog\n2,b.png,cat\n";
+    let lines = r#"{"id": 1, "name": "a.png", "label": "dog"}
+        {"id": "2", "name": "b.png", "label": "cat"}"#;
+    for (file, text) in [("metadata.csv", csv), ("metadata.jsonl", lines)] {
+        let data = open_at(&tabled(&["a.png", "b.png"], file, text)).unwrap();
+        assert_eq!(data.class_names, ["cat", "dog"], "{file}");
+        assert_eq!([data.train.label(0), data.train.label(1)], [1, 0]);
+    }
+}
+
+#[test]
+fn numbers_in_a_table_and_class_folders_have_one_order() {
+    let all = || (0..11).map(|k| k.to_string());
+    let train = all().map(|k| format!("train/{k}.png"));
+    let images: Vec<String> = train
+        .chain(all().map(|k| format!("val/{k}/x.png")))
+        .collect();
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    let rows: Vec<String> = all().map(|k| format!("{k}.png,{k}")).collect();
+    let table = format!("file_name,label\n{}\n", rows.join("\n"));
+    let data = open_at(&tabled(&images, "train/metadata.csv", &table)).unwrap();
+    assert_eq!((data.class_names.len(), data.test.len()), (11, 11));
+    for i in 0..11 {
+        let name = data.test.name(i);
+        assert!(name.ends_with(&format!("val/{i}/x.png")), "{name}");
+        assert_eq!(data.test.label(i), i as u32);
+    }
+}
+
+#[test]
+fn archives_beside_their_folders_are_passed_over() {
+    let dir = sound("val");
+    let before = open_at(&dir).unwrap().passed_over.count;
+    for archive in ["train.tar", "val.tar"] {
+        fs::write(dir.path().join(archive), "unpacked").unwrap();
+    }
+    let data = open_at(&dir).unwrap();
+    assert_eq!((data.train.len(), data.test.len()), (4, 2));
+    assert_eq!(data.passed_over.count, before + 2);
+}

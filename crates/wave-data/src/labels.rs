@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use tokenizers::NormalizedString;
 
 use crate::DataError;
-use crate::listing::{entries, is_part, walk};
+use crate::listing::{entries, is_image, is_part, walk};
 use crate::source::{check_label, numbered, read_whole};
 
 /// A longer file is not a list of labels.
@@ -108,7 +109,15 @@ pub(crate) fn read(
 fn paths_in(dir: &Path, names: &[String]) -> Vec<String> {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let path = |name: &String| dir.join(name).to_string_lossy().replace('\\', "/");
-    names.iter().map(path).collect()
+    names.iter().map(|name| composed(path(name))).collect()
+}
+
+/// The text with its accents composed (NFC), as most systems write them; macOS takes them apart.
+fn composed(text: String) -> String {
+    match text.is_ascii() {
+        true => text,
+        false => NormalizedString::from(text).nfc().get().to_owned(),
+    }
 }
 
 /// The paths of the images in the other splits beside `part`.
@@ -186,12 +195,12 @@ impl Table {
                     "has {class}, unlike line {first}; expected one in every line, or in none"
                 )));
             }
-            let of = |keys: &str| keys.split(' ').find_map(|key| row.get(key));
-            let Some(Value::String(file)) = of(FILES) else {
+            let texts = FILES.split(' ').filter_map(|key| row.get(key)?.as_str());
+            let Some(file) = likeliest_file(texts.map(|text| (text, text))) else {
                 let problem = "has no text for `file_name`; expected a file's name".to_owned();
                 return Err(wrong(problem));
             };
-            match of(CLASSES) {
+            match CLASSES.split(' ').find_map(|key| row.get(key)) {
                 None => {}
                 Some(Value::String(text)) => self.push(line, file, text),
                 Some(class @ (Value::Array(_) | Value::Object(_))) => {
@@ -221,7 +230,14 @@ impl Table {
                 return Ok(());
             }
         }
-        let named = column(&header, FILES).zip(column(&header, CLASSES));
+        let example = records(text, separator).nth(1);
+        let example = example.and_then(|(line, record)| split(line, record, separator).ok());
+        let example = example.unwrap_or_default();
+        let files = FILES.split(' ').filter_map(|word| {
+            let at = column(&header, word)?;
+            Some((at, example.get(at).map_or("", String::as_str)))
+        });
+        let named = likeliest_file(files).zip(column(&header, CLASSES));
         let (file, class) = named.unwrap_or_else(|| {
             // None if lines differ, as when class names merely contain a comma.
             let mut all = records(text, separator).map(|(_, line)| first_separator(line));
@@ -268,8 +284,8 @@ impl Table {
         if split.is_some_and(|split| *split != self.part) {
             return;
         }
-        let rows = self.rows.entry(parts.join("/"));
-        rows.or_default().push((line, class.trim().to_owned()));
+        let rows = self.rows.entry(composed(parts.join("/"))).or_default();
+        rows.push((line, composed(class.trim().to_owned())));
     }
 
     /// The rows that name an image, and the end of its path that they have.
@@ -355,13 +371,14 @@ fn classes(rows: &[(usize, &str)]) -> Vec<String> {
 
 /// The label of each row. Either all rows have names of classes, or all have numbers.
 fn labels(rows: &[(usize, &str)], classes: &[String]) -> Result<Vec<u32>, String> {
-    let by_name: BTreeMap<&str, u32> = (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
+    let names = classes.iter().map(|class| composed(class.clone()));
+    let by_name: BTreeMap<String, u32> = names.zip(0..).collect();
     let by_number = |class: &str| {
         let number = class.parse::<u32>().ok();
         number.filter(|&k| (k as usize) < classes.len())
     };
-    let Some(first) = rows.iter().find(|(_, class)| !by_name.contains_key(class)) else {
-        return Ok(rows.iter().map(|(_, class)| by_name[class]).collect());
+    let Some(first) = rows.iter().find(|(_, class)| !by_name.contains_key(*class)) else {
+        return Ok(rows.iter().map(|(_, class)| by_name[*class]).collect());
     };
     // Among folders `1` and `2`, a `1` may be meant as the name or, counted from 0, as the second.
     let numbers: Option<Vec<u32>> = classes.iter().map(|class| class.parse().ok()).collect();
@@ -474,6 +491,14 @@ fn is_labelled(columns: &[&str]) -> Result<bool, String> {
             ))
         }
     }
+}
+
+/// The first of several candidates whose value names an image file, else the first: an `id` may be that of a file,
+/// or only number the rows.
+fn likeliest_file<'a, T>(mut candidates: impl Iterator<Item = (T, &'a str)> + Clone) -> Option<T> {
+    let is_named = |(_, value): &(T, &str)| is_image(Path::new(value.trim()));
+    let named = candidates.clone().find(is_named);
+    named.or_else(|| candidates.next()).map(|(found, _)| found)
 }
 
 /// The column that has one of these names.

@@ -169,3 +169,22 @@ fn quotes_within_fields_hold_no_lines_together() {
     let lines = "file_name,text,label\n0.png,\"two\n\"\"lines\"\"\",big\n1.png,\"\",Hund\nbig one.png,x,big\n";
     check(lines, [0, 3, 0]);
 }
+
+#[test]
+fn accents_match_composed_or_apart() {
+    let (composed, apart) = ("caf\u{e9}", "cafe\u{301}");
+    for (stored, listed) in [(composed, apart), (apart, composed)] {
+        let image = format!("{stored}/0.png");
+        let text = format!("{listed}/0.png {listed}\n1.png dog\n");
+        let labels = in_val(&[&image, "1.png"], &[stored, "dog"], text.as_bytes());
+        assert_eq!(labels.unwrap(), [0, 1], "{text:?}");
+    }
+}
+
+#[test]
+fn an_id_may_number_the_rows_or_name_the_files() {
+    let rows = "id,name,label\n1,0.png,big\n2,1.png,Hund\n3,big one.png,big cat\n";
+    let files = "id,name,label\n0,Rex,big\n1,Bello,Hund\nbig one,Tom,big cat\n";
+    check(rows, [0, 3, 1]);
+    check(files, [0, 3, 1]);
+}

@@ -158,8 +158,9 @@ pub(crate) fn images(
     Ok(listed)
 }
 
-fn is_image(name: &std::ffi::OsStr) -> bool {
-    let extension = Path::new(name).extension().map(|e| e.to_ascii_lowercase());
+/// True if a file has the name of an image.
+pub(crate) fn is_image(file: &Path) -> bool {
+    let extension = file.extension().map(|e| e.to_ascii_lowercase());
     extension.is_some_and(|e| IMAGE_EXTENSIONS.iter().any(|known| e == *known))
 }
 
@@ -200,7 +201,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Entries, DataError> {
         let kind = entry.file_type().map_err(fail)?;
         let list = if kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()) {
             &mut found.folders
-        } else if !is_image(&name) {
+        } else if !is_image(name.as_ref()) {
             if !is_about(&shown) {
                 found.others.push(shown.into_owned());
             }

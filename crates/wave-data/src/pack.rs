@@ -73,7 +73,10 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
             splits.insert(split.to_owned(), content);
         }
     }
-    let content = json!({ "splits": Value::Object(splits), "class_names": data.class_names });
+    let mut content = json!({ "splits": Value::Object(splits), "class_names": data.class_names });
+    if data.unsplit {
+        content["unsplit"] = true.into();
+    }
     write_atomically(&info, |file| writeln!(file, "{content:#}"))
         .map_err(DataError::write(&info))?;
     fs::remove_file(&incomplete).map_err(DataError::write(&incomplete))?;
@@ -117,6 +120,10 @@ fn pack_source(
         packed.images += next - first;
         packed.bytes += bytes;
     }
+    // An interrupted run may have written more shards, which a pattern would find.
+    let left = (lengths.len()..).map(|k| out.join(shard_name(prefix, k)));
+    left.take_while(|path| fs::remove_file(path).is_ok())
+        .for_each(drop);
     Ok(lengths)
 }
 

@@ -55,3 +55,46 @@ fn packed_images_are_opened_again_once_all_are_packed() {
     check_refused(pack(&again, &out, 1 << 20), &["already holds"]);
     check_refused(pack(&again, dir.path(), 10), &["too small"]);
 }
+
+/// Two classes of small images.
+fn two(train: usize, test: usize) -> Dataset {
+    let part = |n: usize| crate::source::InMemory {
+        size: (1, 8, 8),
+        pixels: vec![7; n * 8 * 8],
+        labels: (0..n).map(|i| (i % 2) as u8).collect(),
+    };
+    let names = crate::source::numbered(1);
+    Dataset::new("two".to_owned(), names, part(train), part(test))
+}
+
+#[test]
+fn shards_of_an_interrupted_run_do_not_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = pack(&two(90, 40), dir.path(), 1 << 16).unwrap();
+    assert!(packed.shards.len() > 3, "{:?}", packed.shards);
+    // Left by a run that does not end.
+    fs::rename(dir.path().join(INFO), dir.path().join(INCOMPLETE)).unwrap();
+    let packed = pack(&two(60, 0), dir.path(), 1 << 20).unwrap();
+    assert_eq!(packed.shards.len(), 1);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2); // and the description
+    let all = crate::open(&format!("{}/*.tar", dir.path().display())).unwrap();
+    assert_eq!((all.train.len(), all.test.len()), (60, 0));
+}
+
+#[test]
+fn images_without_a_split_have_none_once_packed() {
+    for unsplit in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Dataset {
+            unsplit,
+            ..two(6, 0)
+        };
+        pack(&data, dir.path(), 1 << 16).unwrap();
+        let shards = format!("{}/*.tar", dir.path().display());
+        for spec in [dir.path().to_str().unwrap(), &shards] {
+            assert_eq!(crate::open(spec).unwrap().unsplit, unsplit, "{spec}");
+        }
+        // A named test split is one.
+        assert!(!crate::open(&format!("{shards},{shards}")).unwrap().unsplit);
+    }
+}

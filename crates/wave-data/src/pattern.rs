@@ -28,7 +28,7 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     for name in braces(pattern)? {
         if name.contains('*') {
-            files.extend(starred(&name)?);
+            files.extend(starred(Path::new(&name))?);
         } else if Path::new(&name).is_file() {
             files.push(name.into());
         } else {
@@ -80,8 +80,8 @@ fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
     Ok(names)
 }
 
-fn starred(name: &str) -> Result<Vec<PathBuf>, DataError> {
-    let path = Path::new(name);
+/// The files of a directory whose names match the last part of `path`, sorted.
+pub(crate) fn starred(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or(Path::new("."));
     let wanted = path.file_name().unwrap_or_default().to_string_lossy();

@@ -31,7 +31,10 @@ const CACHED: &str = "tar-index-4";
 
 pub(crate) fn is_shards(dir: &Path) -> bool {
     let mut described = [INFO, INCOMPLETE].iter();
-    described.any(|name| dir.join(name).is_file()) || !splits(dir).concat().is_empty()
+    // A `train.tar` that was unpacked into `train/` is no shard.
+    let unpacked = |shard: &PathBuf| Some(dir.join(shard.file_stem()?));
+    let is_packed = |shard: &PathBuf| unpacked(shard).is_none_or(|folder| !folder.is_dir());
+    described.any(|name| dir.join(name).is_file()) || splits(dir).concat().iter().any(is_packed)
 }
 
 /// Opens a directory of shards: by its `_info.json`, or else `train*.tar` and `val*.tar`.
@@ -57,20 +60,27 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
 
 /// `train*.tar` of a directory, and its `val*.tar`, `validation*.tar` or `test*.tar`.
 pub(crate) fn splits(dir: &Path) -> [Vec<PathBuf>; 2] {
-    let find = |part: &str| pattern::expand(dir.join(format!("{part}*.tar")).to_str()?).ok();
-    let test = find("val").or_else(|| find("test"));
-    [find("train"), test].map(Option::unwrap_or_default)
+    let find = |part: &str| pattern::starred(&dir.join(format!("{part}*.tar"))).unwrap_or_default();
+    let mut test = find("val");
+    if test.is_empty() {
+        test = find("test");
+    }
+    [find("train"), test]
 }
 
 fn open(name: String, info: Info, [train, test]: [Vec<PathBuf>; 2]) -> Result<Dataset, DataError> {
     let cache = cache::directory();
     let part = |files| Shards::open(files, &info, cache.as_deref());
     let (train, test) = (part(train)?, part(test)?);
+    let unsplit = info.unsplit && test.is_empty();
     let all = train.samples.iter().chain(&test.samples);
     let highest = all.map(|sample| sample.label).max().unwrap_or(0);
     let names = named(info.class_names, highest, &format!("{INFO} names"))
         .map_err(|problem| DataError::Settings(format!("{name}: {problem}")))?;
-    Ok(Dataset::new(name, names, train, test))
+    Ok(Dataset {
+        unsplit,
+        ..Dataset::new(name, names, train, test)
+    })
 }
 
 /// Offset and size of an image in its shard, and its label.

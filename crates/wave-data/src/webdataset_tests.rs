@@ -176,3 +176,12 @@ fn an_index_is_remembered_until_its_shard_changes() {
     std::fs::write(&kept, "nonsense").unwrap();
     assert_eq!(labels(), [0, 1]);
 }
+
+#[test]
+fn a_directory_with_braces_in_its_name_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = dir.path().join("a{1,2}");
+    std::fs::create_dir(&own).unwrap();
+    write_shards(&own, "train", 2);
+    assert_eq!(testing::open(&own).unwrap().train.len(), 4);
+}

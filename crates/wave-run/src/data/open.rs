@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::error::request;
 use crate::hint;
 use crate::locate::on_hub;
+use crate::progress;
 use anyhow::Result;
 use std::path::Path;
 use wave_data::{CONTROLS, Dataset};
@@ -29,6 +30,7 @@ pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
             dataset.name
         )));
     }
+    tell_empty_classes(&dataset);
     Ok(dataset)
 }
 
@@ -96,4 +98,29 @@ fn meant(name: &str) -> Option<String> {
     }
     let near = path.with_file_name(near);
     Some(format!("{controls}{}", near.to_str()?))
+}
+
+/// Prints a note if numbers stand for classes and skip some, as years do, and numbers from 1: each gap is a class of
+/// the model.
+fn tell_empty_classes(dataset: &Dataset) {
+    let mut counts = vec![0; dataset.class_names.len()];
+    for source in [&dataset.train, &dataset.test] {
+        for i in 0..source.len() {
+            if let Some(count) = counts.get_mut(source.label(i) as usize) {
+                *count += 1;
+            }
+        }
+    }
+    let all = dataset.class_names.iter().zip(&counts).enumerate();
+    let mut empty = all.filter(|(k, (name, count))| **count == 0 && **name == k.to_string());
+    if let Some((first, _)) = empty.next() {
+        progress::note(&format!(
+            "{}: {} of {} classes have no image (the first: {first}), since labels that are numbers count the \
+             classes from 0 to the largest; unless that is meant, number the classes from 0 without gaps, or name \
+             them",
+            dataset.name,
+            1 + empty.count(),
+            counts.len()
+        ));
+    }
 }
