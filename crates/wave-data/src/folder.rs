@@ -124,7 +124,7 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
         passed_over: listed.passed_over,
         ..Folder::default()
     };
-    folder.add(dir.to_owned(), &listed.names, repeat(UNLABELLED))?;
+    folder.add(dir.to_owned(), &listed.names, repeat(UNLABELLED));
     Ok((!folder.is_empty()).then_some(folder))
 }
 
@@ -170,7 +170,7 @@ fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, D
             return Err(DataError::content(&class_dir, problem));
         }
         images.passed_over.append(&found.passed_over);
-        images.add(class_dir, &found.names, repeat(label))?;
+        images.add(class_dir, &found.names, repeat(label));
     }
     images.class_names = classes;
     Ok(Some(images))
@@ -199,7 +199,7 @@ fn tabled(
         passed_over,
         ..Folder::default()
     };
-    images.add(dir.to_owned(), &names, labels)?;
+    images.add(dir.to_owned(), &names, labels);
     match images.is_empty() {
         true => Err(DataError::content(dir, "holds no image")),
         false => Ok(images),
@@ -251,7 +251,7 @@ pub(crate) struct Folder {
     /// File names, one after the other.
     names: String,
     /// The end of each name.
-    ends: Vec<u32>,
+    ends: Vec<usize>,
     labels: Vec<u32>,
     class_names: Vec<String>,
     /// The table of the labels, if they are not folders.
@@ -260,28 +260,18 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    fn add(
-        &mut self,
-        dir: PathBuf,
-        names: &[String],
-        labels: impl IntoIterator<Item = u32>,
-    ) -> Result<(), DataError> {
+    fn add(&mut self, dir: PathBuf, names: &[String], labels: impl IntoIterator<Item = u32>) {
         self.dirs.push(dir);
         for (name, label) in names.iter().zip(labels) {
             self.names.push_str(name);
-            let end = u32::try_from(self.names.len());
-            self.ends.push(end.map_err(|_| {
-                let problem = "holds images whose names take more than 4 GB";
-                DataError::content(&self.dirs[0], problem)
-            })?);
+            self.ends.push(self.names.len());
             self.labels.push(label);
         }
-        Ok(())
     }
 
     fn path(&self, i: usize) -> PathBuf {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
-        let name = &self.names[start as usize..self.ends[i] as usize];
+        let name = &self.names[start..self.ends[i]];
         let dir = match &self.dirs[..] {
             [only] => only,
             dirs => &dirs[self.labels[i] as usize],

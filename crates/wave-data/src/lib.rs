@@ -141,7 +141,13 @@ pub fn open(spec: &str) -> Result<Dataset, DataError> {
         }
         _ if Path::new(spec).is_dir() => open_directory(spec),
         _ if ends_in(".tar") => webdataset::open_pattern(spec),
-        _ if ends_in(".parquet") => open_parquet(spec),
+        #[cfg(feature = "parquet")]
+        _ if ends_in(".parquet") => parquet::open_pattern(spec),
+        #[cfg(not(feature = "parquet"))]
+        _ if ends_in(".parquet") => Err(DataError::Settings(format!(
+            "`{spec}`: this program was built without parquet; build it with `--features parquet`, or \
+             convert the data to tar shards or folders"
+        ))),
         _ => open_directory(spec),
     }
 }
@@ -164,19 +170,6 @@ fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
         "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot";
     let classes = CLASSES.split(',').map(str::to_owned).collect();
     idx::open(dir, "fashion-mnist".to_owned(), classes)
-}
-
-#[cfg(feature = "parquet")]
-fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
-    parquet::open_pattern(spec)
-}
-
-#[cfg(not(feature = "parquet"))]
-fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
-    Err(DataError::Settings(format!(
-        "`{spec}`: this program was built without parquet; build it with `--features parquet`, or \
-         convert the data to tar shards or folders"
-    )))
 }
 
 fn open_directory(spec: &str) -> Result<Dataset, DataError> {
