@@ -226,26 +226,6 @@ fn what_cannot_be_done_is_said() {
     }
 }
 
-/// candle appends a backtrace to its errors.
-#[test]
-#[cfg(feature = "ancestors")]
-fn an_error_of_candles_networks_has_no_backtrace() {
-    let place = place();
-    write(&place, "m", "convnext_atto");
-    let name = "stages.1.blocks.0.norm.weight";
-    place.rewrite("m/model.safetensors", |weights| {
-        let seven = Tensor::from_vec(vec![1_f32; 7], 7, &Device::Cpu);
-        weights.insert(name.into(), seven.unwrap());
-    });
-    let args = "inspect m";
-    let mut run = place.command(args);
-    let output = run.env("RUST_BACKTRACE", "1").output().unwrap();
-    let part = format!("tensor {name} has shape [7], expected [80]");
-    assert_fails(&output, 2, args, &[&part]);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(!stderr.contains("   0: "), "{stderr}");
-}
-
 /// A condensation whose templates hold all weights of `m`, the ViT of [`Place::with_model`].
 const FROM_VIT: &str = "condense r.toml --ancestor m --kl-weight 1 --train-limit 64 --depths 1,2 \
                         --template-start ancestor --templates 24,8,32,32 --steps 1 --lr 1e-7";

@@ -83,7 +83,7 @@ pub fn open(
         return Err(request(format!(
             "--heads {heads}: the config.json of {} gives the heads of {}; drop --heads",
             path.display(),
-            dual.images.family
+            dual.images.about().family
         )));
     }
     let names = names(Path::new(file))?;

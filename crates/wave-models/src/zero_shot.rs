@@ -227,16 +227,12 @@ pub fn normalised(rows: &Tensor) -> Result<Tensor> {
 /// The sizes of a CLIP or SigLIP that classifies images by texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZeroShotShape {
-    /// The family's name, with an article.
-    pub family: &'static str,
+    /// True for a CLIP, where a projection follows the image tower; false for a SigLIP, whose logits have a bias.
+    pub clip: bool,
     /// The image tower.
     pub tower: TransformerShape,
     /// Channels of an embedding.
     pub embedding: usize,
-    /// True if a projection follows the image tower.
-    pub projection: bool,
-    /// True if the logits have a bias.
-    pub bias: bool,
     /// Number of classes.
     pub classes: usize,
 }
@@ -245,7 +241,7 @@ impl ZeroShotShape {
     /// Its family and sizes.
     pub fn about(&self) -> About {
         About {
-            family: self.family,
+            family: if self.clip { "a CLIP" } else { "a SigLIP" },
             width: self.embedding,
             classes: self.classes,
             ..self.tower.about()
@@ -258,11 +254,9 @@ impl ZeroShotShape {
         let mut one = |name: &str, dims: Vec<usize>| all.push((name.to_owned(), dims));
         one(CLASSES, vec![self.classes, self.embedding]);
         one(SCALE, vec![1]);
-        if self.bias {
-            one(BIAS, vec![1]);
-        }
-        if self.projection {
-            one(PROJECTION, vec![self.embedding, self.tower.width]);
+        match self.clip {
+            true => one(PROJECTION, vec![self.embedding, self.tower.width]),
+            false => one(BIAS, vec![1]),
         }
         all
     }
@@ -287,12 +281,12 @@ impl ZeroShot {
         let number = |name: &str| get(weights, name)?.to_vec1::<f32>();
         let classes = get(weights, CLASSES)?;
         let zeros = |n: usize| Tensor::zeros(n, classes.dtype(), classes.device());
-        let bias = match shape.bias {
-            true => f64::from(number(BIAS)?[0]),
-            false => 0.0,
+        let bias = match shape.clip {
+            true => 0.0,
+            false => f64::from(number(BIAS)?[0]),
         };
         let factor = f64::from(number(SCALE)?[0]).exp();
-        let projection = match shape.projection {
+        let projection = match shape.clip {
             true => Some(Affine {
                 weight: get(weights, PROJECTION)?.clone(),
                 bias: zeros(shape.embedding)?,

@@ -273,7 +273,7 @@ fn describe_towers(dir: &Path) -> Result<Option<Value>> {
     let (tensors, _) = wave_hub::read_tensors(&dir.join("model.safetensors"))?;
     let mut all = json!({
         "kind": "model",
-        "architecture": without_article(dual.images.family),
+        "architecture": without_article(dual.images.about().family),
         "classes": "texts, by --labels",
         "image_tower": vision,
         "text_tower": words,

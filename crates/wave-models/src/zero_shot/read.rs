@@ -83,11 +83,9 @@ impl DualEncoder {
             text_weights.insert("head.weight".into(), weights[head].clone());
         }
         let images = ZeroShotShape {
-            family: if clip { "a CLIP" } else { "a SigLIP" },
+            clip,
             tower: vision,
             embedding,
-            projection: clip,
-            bias: !clip,
             classes: 0,
         };
         Ok(DualEncoder {
