@@ -1,6 +1,6 @@
 //! Every family of ancestors from its directory: understood, distilled, or refused by name.
 
-use crate::support::{CONVMIXER, Place, RECIPE, assert_fails, values};
+use crate::support::{CONVMIXER, Place, RECIPE, values};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
