@@ -1,5 +1,4 @@
 use super::*;
-use crate::testing::check_refused;
 
 fn fixture(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,5 +1,5 @@
 use super::*;
-use crate::settings::{Condense, Expand, Finetune};
+use crate::settings::{Condense, Expand, Finetune, Init};
 
 fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
     let dir = tempfile::tempdir().unwrap();
