@@ -19,7 +19,7 @@ pub(super) struct Step {
 impl Step {
     /// A step for values `p` with gradients `g` and momentum `m`.
     pub(super) fn all(&self, p: &mut [f32], g: &[f32], m: &mut [f32]) {
-        let n = (self.size.0 * self.size.1).max(1);
+        let n = self.size.0 * self.size.1;
         p.par_chunks_exact_mut(n)
             .zip(g.par_chunks_exact(n))
             .zip(m.par_chunks_exact_mut(n))

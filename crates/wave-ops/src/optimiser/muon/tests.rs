@@ -114,16 +114,6 @@ fn steps_are_those_of_the_formula() {
     }
 }
 
-#[test]
-fn a_matrix_without_values_moves_nowhere() {
-    for (dims, matrices) in [(vec![3, 0], WHOLE), (vec![2, 0, 5], LAYERS)] {
-        let var = Var::ones(&dims[..], DType::F32, &Device::Cpu).unwrap();
-        let mut moments = Moments::momentum(&var).unwrap();
-        step(&var, &tensor(&dims), &mut moments, matrices).unwrap();
-        assert_eq!(var.dims(), dims);
-    }
-}
-
 /// Two layers; the first has a gradient in the first step only.
 #[test]
 fn a_layer_without_a_gradient_waits() {
