@@ -270,7 +270,9 @@ where
     })?;
     let known = to_table(&settings)?;
     settings::check_table(&known)?;
-    match unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str())) {
+    let mut checked = given.clone();
+    checked.retain(|key, _| !ignored.contains(&key.as_str()));
+    match unknown_key(&checked, &known) {
         None => Ok(settings),
         Some(key) => {
             let meant = suggestion::<T>(&key);
