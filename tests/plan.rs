@@ -220,25 +220,6 @@ fn every_stage_of_a_recipe_is_planned() {
     place.refused("run v.toml --out p", &["[finetune] needs [expand]"]);
 }
 
-/// Steps sample all sizes equally often, so each is given once.
-#[test]
-fn sampled_sizes_are_given_once() {
-    let place = Place::with_templates();
-    place.json(&format!("{INIT} --out m"));
-    for command in ["FLAGS --out o", "FLAGS --out o --dry-run"] {
-        place.refuses(
-            command,
-            "
-            condense r.toml --widths 16,32,16 => widths: 16 is given twice
-            condense r.toml --patches 7,14,7 => patches: 7 is given twice
-            condense r.toml --mlp-ratios 2,2.0 => mlp_ratios: 2 is given twice
-            adapt t --data shapes --widths 16,16 => widths: 16 is given twice
-            finetune m --data shapes --widths 16,16 => widths: 16 is given twice
-            ",
-        );
-    }
-}
-
 /// The data of a condensation is opened once for its plan, and not again for those of later stages.
 #[test]
 fn a_plan_opens_data_once() {

@@ -5,7 +5,6 @@ use crate::score::score_by;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use wave_artefacts::templates;
 use wave_hub::{Accuracy, ShapeAccuracy, TemplateConfig};
 use wave_learngene::{Learngene, Sizes, Variants};
@@ -41,24 +40,13 @@ pub(crate) fn sizes(
     if widths.is_empty() {
         return Err(request("widths is empty; give at least one"));
     }
-    distinct("widths", &widths)?;
     widths.sort_unstable();
+    widths.dedup();
     Ok(Sizes {
         growth: settings.growth.unwrap_or(growth),
         growth_power: settings.growth_power,
         ..Sizes::constant(depths, widths)
     })
-}
-
-/// Refuses a repeated value, since steps sample all values equally often.
-fn distinct<T: PartialEq + Display>(key: &str, values: &[T]) -> Result<()> {
-    let mut numbered = values.iter().enumerate();
-    match numbered.find(|(i, value)| values[..*i].contains(value)) {
-        None => Ok(()),
-        Some((_, value)) => Err(request(format!(
-            "{key}: {value} is given twice, but all are sampled equally often; give each once"
-        ))),
-    }
 }
 
 /// The shapes that steps sample in addition to `sizes` of models like `whole`.
@@ -67,10 +55,6 @@ pub(crate) fn variants(
     sizes: &Sizes,
     whole: &VitShape,
 ) -> Result<Variants> {
-    distinct("mlp_ratios", &given.mlp_ratios)?;
-    distinct("head_widths", &given.head_widths)?;
-    distinct("image_sizes", &given.image_sizes)?;
-    distinct("patches", &given.patches)?;
     let variants = Variants {
         mlp_ratios: given.mlp_ratios.clone(),
         head_widths: given.head_widths.clone(),
