@@ -199,7 +199,7 @@ fn wrong_recipes() {
         ),
         (
             &format!("{expand}{triangular}"),
-            ["[finetune]: warmup_epochs does not apply", "triangular"],
+            ["[finetune]: --warmup-epochs does not apply", "triangular"],
         ),
     ] {
         place.write("wrong.toml", format!("{RECIPE}\n{table}"));

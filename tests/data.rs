@@ -276,23 +276,6 @@ fn an_image_of_other_content_is_noticed_by_runs_and_caches() {
 }
 
 #[test]
-fn packed_folders_are_split_as_the_folders_are() {
-    let place = place();
-    std::fs::rename(place.path("two/train"), place.path("photos")).unwrap();
-    place.json("data pack photos shards");
-    place.json("init timm --depth 1 --width 32 --heads 2 --data photos --out m");
-    let tuned = |data: &str| {
-        let args = format!("finetune m --data {data} --batch 4 --epochs 1 --out of-{data} --json");
-        let (stdout, stderr) = place.texts(&args);
-        let part = "4 of its 24 images are held out";
-        assert!(stderr.contains(part), "no `{part}` in: {stderr}");
-        let result: Value = serde_json::from_str(&stdout).unwrap();
-        result["top1"].clone()
-    };
-    assert_eq!(tuned("photos"), tuned("shards"));
-}
-
-#[test]
 fn numbers_that_skip_classes_are_noted() {
     let place = Place::new();
     let init = |prefix: &str| {

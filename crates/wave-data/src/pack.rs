@@ -73,10 +73,7 @@ pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, Data
             splits.insert(split.to_owned(), content);
         }
     }
-    let mut content = json!({ "splits": Value::Object(splits), "class_names": data.class_names });
-    if data.unsplit {
-        content["unsplit"] = true.into();
-    }
+    let content = json!({ "splits": Value::Object(splits), "class_names": data.class_names });
     write_atomically(&info, |file| writeln!(file, "{content:#}"))
         .map_err(DataError::write(&info))?;
     fs::remove_file(&incomplete).map_err(DataError::write(&incomplete))?;

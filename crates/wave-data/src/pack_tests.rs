@@ -80,21 +80,3 @@ fn shards_of_an_interrupted_run_do_not_stay() {
     let all = crate::open(&format!("{}/*.tar", dir.path().display())).unwrap();
     assert_eq!((all.train.len(), all.test.len()), (60, 0));
 }
-
-#[test]
-fn images_without_a_split_have_none_once_packed() {
-    for unsplit in [true, false] {
-        let dir = tempfile::tempdir().unwrap();
-        let data = Dataset {
-            unsplit,
-            ..two(6, 0)
-        };
-        pack(&data, dir.path(), 1 << 16).unwrap();
-        let shards = format!("{}/*.tar", dir.path().display());
-        for spec in [dir.path().to_str().unwrap(), &shards] {
-            assert_eq!(crate::open(spec).unwrap().unsplit, unsplit, "{spec}");
-        }
-        // A named test split is one.
-        assert!(!crate::open(&format!("{shards},{shards}")).unwrap().unsplit);
-    }
-}

@@ -72,15 +72,11 @@ fn open(name: String, info: Info, [train, test]: [Vec<PathBuf>; 2]) -> Result<Da
     let cache = cache::directory();
     let part = |files| Shards::open(files, &info, cache.as_deref());
     let (train, test) = (part(train)?, part(test)?);
-    let unsplit = info.unsplit && test.is_empty();
     let all = train.samples.iter().chain(&test.samples);
     let highest = all.map(|sample| sample.label).max().unwrap_or(0);
     let names = named(info.class_names, highest, &format!("{INFO} names"))
         .map_err(|problem| DataError::Settings(format!("{name}: {problem}")))?;
-    Ok(Dataset {
-        unsplit,
-        ..Dataset::new(name, names, train, test)
-    })
+    Ok(Dataset::new(name, names, train, test))
 }
 
 /// Offset and size of an image in its shard, and its label.

@@ -26,9 +26,6 @@ pub(crate) struct Info {
     /// Empty if not given.
     #[serde(default)]
     pub(super) class_names: Vec<String>,
-    /// True if the packed data did not say which images are for testing.
-    #[serde(default)]
-    pub(super) unsplit: bool,
 }
 
 #[derive(Deserialize)]
