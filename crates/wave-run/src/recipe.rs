@@ -271,7 +271,7 @@ where
     let known = to_table(&settings)?;
     settings::check_table(&known)?;
     let mut checked = given.clone();
-    checked.retain(|key, _| !ignored.contains(&key.as_str()));
+    checked.retain(|key, _| !ignored.contains(&key));
     match unknown_key(&checked, &known) {
         None => Ok(settings),
         Some(key) => {
