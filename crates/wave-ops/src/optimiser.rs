@@ -192,7 +192,8 @@ pub fn ema_update(average: &Var, var: &Var, decay: f32) -> Result<()> {
         a.par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
-                current().arch().dispatch(
+                crate::simd::dispatch_on(
+                    current(),
                     #[inline(always)]
                     move || {
                         for (a, p) in a.iter_mut().zip(p) {
@@ -236,7 +237,8 @@ fn adamw_on_host(
         .zip(m.par_chunks_mut(CHUNK))
         .zip(v.par_chunks_mut(CHUNK))
         .for_each(|(((p, g), m), v)| {
-            current().arch().dispatch(
+            crate::simd::dispatch_on(
+                current(),
                 // Moved by value: through references, each store might change a constant.
                 #[inline(always)]
                 move || {

@@ -1,13 +1,23 @@
 //! Vectorised elementwise mathematics.
 //!
-//! Kernels are plain loops; [`vectorised!`] compiles each for AVX-512, AVX2 with FMA, NEON and the
+//! Kernels are plain loops; [`dispatch_on`] compiles each for AVX-512, AVX2 with FMA, NEON and the
 //! baseline, and picks one at run time.
+
+use crate::cpu::Simd;
+
+/// Runs `f` compiled for an instruction set. The bound matters: it makes a closure that is `#[inline(always)]` one of
+/// `FnOnce` alone. Another would be called through a function that is not, and compiled for the baseline.
+#[inline(always)]
+pub(crate) fn dispatch_on<R>(simd: Simd, f: impl FnOnce() -> R) -> R {
+    simd.arch().dispatch(f)
+}
 
 /// Runs an expression compiled for the current instruction set. All functions that it calls must be
 /// `#[inline(always)]`.
 macro_rules! vectorised {
     ($body:expr) => {
-        $crate::cpu::current().arch().dispatch(
+        $crate::simd::dispatch_on(
+            $crate::cpu::current(),
             #[inline(always)]
             || $body,
         )

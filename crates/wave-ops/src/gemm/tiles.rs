@@ -186,7 +186,8 @@ pub(super) unsafe fn multiply(mut product: Product<Pair>) {
                 ..product.a
             };
             let left = &mut left[..block * k];
-            Simd::Amx.arch().dispatch(
+            crate::simd::dispatch_on(
+                Simd::Amx,
                 #[inline(always)]
                 || transpose(Simd::Amx, rows, 0, k, left, k),
             );
