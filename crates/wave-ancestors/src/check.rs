@@ -218,6 +218,14 @@ pub fn divides(name: &str, divisor: usize, of: &str, value: usize) -> Checked<()
     )))
 }
 
+/// Checks that `value` is a multiple of a size that is given by the family.
+pub fn multiple(name: &str, value: usize, of: usize) -> Checked<()> {
+    match value.is_multiple_of(of) {
+        true => Ok(()),
+        false => refuse_value(name, value, format!("a multiple of {of}")),
+    }
+}
+
 /// The names and shapes of a weight and its bias, with one value per row of the weight.
 pub fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
     let bias = vec![dims[0]];

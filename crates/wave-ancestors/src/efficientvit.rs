@@ -12,7 +12,7 @@
 //! Attention is computed within windows of 7 x 7. Every convolution and linear map is followed by a batch
 //! norm, which freezing folds into it. Activations are channels-last.
 
-use crate::check::{affine, batch_norm, count, dims, divides, refuse_value, sizes, unsupported};
+use crate::check::{affine, batch_norm, count, dims, divides, multiple, sizes, unsupported};
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, usual_arguments};
@@ -198,11 +198,9 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         sizes(&[("width", width), ("heads", heads)])?;
         divides("heads", heads, "width", width)?;
     }
-    let first = shape.stages.first().map_or(0, |(width, ..)| *width);
-    for (name, value, of) in [("image_size", shape.image_size, 16), ("width", first, 8)] {
-        if !value.is_multiple_of(of) {
-            return refuse_value(name, value, format!("a multiple of {of}"));
-        }
+    multiple("image_size", shape.image_size, 1 << STEM)?;
+    if let Some((width, ..)) = shape.stages.first() {
+        multiple("width", *width, 8)?;
     }
     Ok(Some(FrozenNetwork::EfficientVit(shape)))
 }

@@ -12,7 +12,7 @@
 //! `proj(norm1(x))`, and the queries are pooled too. In the first two stages and the first block of the
 //! third, attention is computed within windows of the tokens of 8 x 8 patches.
 
-use crate::check::{affine, count, dims, divides, refuse_value, sizes, unsupported};
+use crate::check::{affine, count, dims, divides, multiple, refuse_value, sizes, unsupported};
 use crate::fold::{self, Affine};
 use crate::frozen::{self, Columns, Window};
 use crate::table::{Known, agree, usual_arguments};
@@ -232,11 +232,8 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     }
     divides("heads", heads, "width", width)?;
     // Whole windows, and halvings of the grid; both are powers of two.
-    let multiple = STEM.1 * WINDOW.max(1 << (shape.stages.len() - 1));
-    if !shape.image_size.is_multiple_of(multiple) {
-        let expected = format!("a multiple of {multiple}");
-        return refuse_value("image_size", shape.image_size, expected);
-    }
+    let whole = STEM.1 * WINDOW.max(1 << (shape.stages.len() - 1));
+    multiple("image_size", shape.image_size, whole)?;
     agree(known, "embed_dim", width)?;
     agree(known, "img_size", shape.image_size)?;
     Ok(Some(FrozenNetwork::Hiera(shape)))

@@ -18,7 +18,7 @@ pub struct Known<'a> {
     pub weights: &'a Weights,
 }
 
-impl Known<'_> {
+impl<'a> Known<'a> {
     /// True if there is a tensor of this name.
     pub fn has(&self, name: &str) -> bool {
         self.weights.contains_key(name)
@@ -33,6 +33,11 @@ impl Known<'_> {
         }
     }
 
+    /// The argument of this name; `null` counts as absent.
+    pub fn argument(&self, key: &str) -> Option<&'a Value> {
+        self.args.get(key).filter(|said| !said.is_null())
+    }
+
     /// A size among the arguments: a number, or a pair of equal numbers.
     pub fn size(&self, key: &str) -> Option<usize> {
         let value = match self.args.get(key)? {
@@ -45,7 +50,7 @@ impl Known<'_> {
     /// Epsilon of the layer norms, if given by the network's arguments.
     pub fn norm_eps(&self) -> Checked<Option<f64>> {
         let key = "layer_norm_eps";
-        let Some(said) = self.args.get(key).filter(|said| !said.is_null()) else {
+        let Some(said) = self.argument(key) else {
             return Ok(None);
         };
         match said.as_f64() {
@@ -125,10 +130,8 @@ pub(crate) fn usual_arguments(known: Known, more: &[&str]) -> Checked<()> {
 
 /// Checks a size in the arguments against the weights.
 pub fn agree(known: Known, key: &str, found: usize) -> Checked<()> {
-    match known.args.get(key) {
-        Some(said) if !said.is_null() && known.size(key) != Some(found) => {
-            contradiction(key, said, found)
-        }
+    match known.argument(key) {
+        Some(said) if known.size(key) != Some(found) => contradiction(key, said, found),
         _ => Ok(()),
     }
 }

@@ -160,7 +160,7 @@ impl Network {
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 let activation = activation(model_args, registered)?;
                 let mut shape = ConvMixerShape::infer(weights, size, activation)?;
-                if let Some(dilation) = model_args.get("dilation").filter(|said| !said.is_null()) {
+                if let Some(dilation) = known.argument("dilation") {
                     shape.dilations = Dilations::from_json(dilation, shape.depth)?;
                     shape.validate()?;
                 }
@@ -446,7 +446,7 @@ fn agree(known: Known, network: &Network) -> Checked<()> {
     facts["in_chans"] = about.channels.into();
     facts["num_classes"] = about.classes.into();
     for (key, found) in facts.as_object().into_iter().flatten() {
-        let Some(said) = known.args.get(key).filter(|said| !said.is_null()) else {
+        let Some(said) = known.argument(key) else {
             continue;
         };
         let agrees = match (said.as_f64(), found.as_f64()) {

@@ -126,7 +126,7 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
             ("ref_feat_shape", json!([16, 16])),
         ];
         for (key, usual) in &usual {
-            let said = known.args.get(*key).filter(|said| !said.is_null());
+            let said = known.argument(key);
             let same = |said: &Value| match said.as_f64() {
                 Some(said) => Some(said) == usual.as_f64(),
                 None => said == usual,
