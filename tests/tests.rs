@@ -5,6 +5,7 @@ mod adding;
 mod ancestors;
 mod bad_input;
 mod bench;
+mod bench_cells;
 mod budget;
 mod cache;
 mod classes;
