@@ -303,6 +303,8 @@ fn other_rotary_positions_are_refused_by_name() {
         ("eva02_tiny", "use_rot_pos_emb", json!(false)),
         ("dinov3", "use_rot_pos_emb", json!(false)),
         ("dinov3", "rope_rotate_half", json!(false)),
+        ("dinov3", "rope_rotate_half", Value::Null), // timm's name implies true, and null replaces it
+        ("eva02_tiny", "use_rot_pos_emb", Value::Null),
         ("eva02_base", "rope_rotate_half", json!(true)),
         ("eva02_base", "rope_temperature", json!(100)),
         ("eva_large", "use_rot_pos_emb", json!(true)),
@@ -314,10 +316,28 @@ fn other_rotary_positions_are_refused_by_name() {
     for (case, key, value) in [
         ("eva02_tiny", "use_rot_pos_emb", json!(true)),
         ("eva02_base", "rope_temperature", json!(10_000)),
-        ("dinov3", "rope_rotate_half", Value::Null),
         ("eva_large", "use_rot_pos_emb", json!(false)),
     ] {
         recognise(case, key, &value).unwrap_or_else(|e| panic!("{case}, {key}: {e}"));
+    }
+}
+
+/// timm hands the activation to gated MLPs, where it replaces their own, and to the attention pooling.
+#[test]
+fn other_activations_than_those_of_the_name_are_refused() {
+    let cases = cases();
+    for (case, key, value) in [
+        ("dinov2_giant", "act_layer", json!("gelu")),
+        ("dinov2_giant", "act_layer", Value::Null),
+        ("clip_quickgelu", "act_layer", Value::Null),
+        ("dinov2_giant", "global_pool", json!("map")),
+    ] {
+        let of = &cases[case];
+        let mut args = of.args.clone();
+        args.insert(key.into(), value);
+        let weights = testing::weights(&of.parameters);
+        let error = Network::recognise(&of.name, &args, Some(of.side), &weights).unwrap_err();
+        assert!(error.to_string().contains(key), "{case}: {error}");
     }
 }
 

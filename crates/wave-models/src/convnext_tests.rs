@@ -196,6 +196,9 @@ fn stages_have_to_fit() {
     impossible(|s| s.depth = 4, "4 with stages 1,1,2,1");
     impossible(|s| s.mlp_ratio = 2.0, "mlp_ratio is 2, expected 4");
     impossible(|s| s.patch = 3, "16 in patches of 3");
+    // Smaller than the image and with a pixel in the last stage.
+    let dilated = |s: &mut ConvNextShape| (s.patch, s.image_size) = (8, 128);
+    impossible(dilated, "patch is 8, expected at most 7");
     let empty = |s: &mut ConvNextShape| s.stages = Some([1, 1, 3, 0]);
     impossible(empty, "blocks of a stage is 0");
 }

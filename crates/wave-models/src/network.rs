@@ -132,6 +132,11 @@ impl Network {
                 found: family,
             });
         }
+        // MNASNet and others have the tensors of an EfficientNet-Lite, and another activation.
+        if family == EFFICIENTNET && !name.is_empty() && !name.contains("efficientnet_lite") {
+            let what = "it is none of the supported networks";
+            return Err(unsupported(name, what, "by its name"));
+        }
         let image_size = image_size.or(known.size("img_size"));
         let head = match family {
             LEVIT => Some("head.linear.weight"),
@@ -186,6 +191,13 @@ impl Network {
                 let usual = sizes.find(|(part, _)| name.contains(part));
                 let size = image_size.unwrap_or(usual.map_or(IMAGE_SIZE, |(_, side)| *side));
                 let tensorflow = name.is_empty() || name.starts_with("tf_");
+                let is_null = |key: &&&str| model_args.get(**key) == Some(&Value::Null);
+                let replaced = ["bn_eps", "pad_type"].iter().find(is_null);
+                if let Some(key) = replaced.filter(|_| name.starts_with("tf_")) {
+                    let what =
+                        format!("{key} is null, which replaces the value that its name implies");
+                    return Err(unsupported(name, &what, "model_args of its config.json"));
+                }
                 let shape = EfficientNetShape::infer(weights, size, tensorflow)?;
                 Network::Frozen(FrozenNetwork::EfficientNet(shape))
             }
@@ -471,8 +483,13 @@ fn agree(known: Known, network: &Network) -> Checked<()> {
 fn others<'a>(known: Known, facts: impl Iterator<Item = (&'a String, &'a Value)>) -> Checked<()> {
     const READ: &str = "act_layer attn_ratio conv_bias conv_mlp dilation down_ops global_pool img_size \
                         ls_init_value mlp_ratio use_conv use_grn";
+    let padding = if known.name.starts_with("tf_") {
+        "same"
+    } else {
+        ""
+    };
     let defaults = json!({
-        "down_op": "subsample", "output_stride": 32, "pad_type": "", "stem_type": "patch",
+        "down_op": "subsample", "output_stride": 32, "pad_type": padding, "stem_type": "patch",
     });
     let facts = facts.map(|(key, _)| key.as_str());
     let usual = known

@@ -212,6 +212,57 @@ fn contradicting_arguments_are_an_error() {
     Network::recognise("", &arguments(usual), None, &weights).unwrap();
 }
 
+/// Their tensors do not tell activations, epsilons and paddings.
+#[test]
+fn names_tell_networks_of_the_same_tensors_apart() {
+    let [.., (_, efficientnet)] = all();
+    let lite = testing::weights(&efficientnet.parameters());
+    let convnext = ConvNextShape {
+        image_size: 32,
+        depth: 4,
+        stages: Some([1; 4]),
+        mlp_ratio: 4.0,
+        patch: 4,
+        kernel: 7,
+        ..convnext()
+    };
+    let stages = testing::weights(&convnext.parameters());
+    let dims = json!({"dims": convnext.widths(), "depths": [1, 1, 1, 1]});
+    let found = |name: &str, args: &Value, weights| {
+        Network::recognise(name, &arguments(args.clone()), Some(32), weights)
+    };
+    let none = json!({});
+    for (name, args, weights) in [
+        ("tf_efficientnet_lite0", &none, &lite),
+        ("tf_efficientnet_lite0", &json!({"pad_type": "same"}), &lite),
+        ("efficientnet_lite0", &json!({"pad_type": ""}), &lite),
+        ("convnext_tiny", &dims, &stages),
+    ] {
+        found(name, args, weights).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    for (name, args, weights, part) in [
+        ("mnasnet_100", &none, &lite, "by its name"),
+        ("efficientnet_es", &none, &lite, "by its name"),
+        (
+            "tf_efficientnet_lite0",
+            &json!({"pad_type": ""}),
+            &lite,
+            "pad_type = \"\"",
+        ),
+        (
+            "tf_efficientnet_lite0",
+            &json!({"bn_eps": null}),
+            &lite,
+            "bn_eps is null",
+        ),
+        ("test_convnext3", &dims, &stages, "activation or epsilon"),
+        ("convnext_xxlarge", &dims, &stages, "activation or epsilon"),
+    ] {
+        let error = found(name, args, weights).unwrap_err().to_string();
+        assert!(error.contains(part), "{name}: {error}");
+    }
+}
+
 #[test]
 fn an_argument_of_null_counts_as_absent() {
     let nulls = json!({

@@ -126,7 +126,7 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
             ("ref_feat_shape", json!([16, 16])),
         ];
         for (key, usual) in &usual {
-            let said = known.argument(key);
+            let said = known.args.get(*key); // null replaces the name's own value
             let same = |said: &Value| match said.as_f64() {
                 Some(said) => Some(said) == usual.as_f64(),
                 None => said == usual,
@@ -179,17 +179,25 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
             return refuse(&what, "global_pool in its config.json");
         }
     };
+    let implied = told.between != Between::Gelu || mlp == Mlp::Packed;
     let between = match text("act_layer") {
+        None if implied && known.args.contains_key("act_layer") => {
+            return refuse("it has no activation", "act_layer in its config.json");
+        }
         None => told.between,
-        Some("gelu") => Between::Gelu,
-        Some("gelu_tanh") => Between::GeluTanh,
-        Some("quick_gelu" | "quickgelu") => Between::QuickGelu,
         Some("silu" | "swish") if mlp != Mlp::Plain => told.between,
+        Some("gelu") if mlp == Mlp::Plain => Between::Gelu,
+        Some("gelu_tanh") if mlp == Mlp::Plain => Between::GeluTanh,
+        Some("quick_gelu" | "quickgelu") if mlp == Mlp::Plain => Between::QuickGelu,
         Some(other) => {
             let what = format!("it has the activation {other}");
             return refuse(&what, "act_layer in its config.json");
         }
     };
+    if pooling == Pooling::Attention && mlp == Mlp::Packed {
+        let what = "it has attention pooling beside gated MLPs, whose activation it shares";
+        return refuse(what, "global_pool in its config.json");
+    }
     let (image_size, positions) = positions(known, patch, registers + usize::from(class_token))?;
     let shape = TransformerShape {
         image_size,

@@ -259,7 +259,8 @@ fn arguments(kind: &str, about: &Value, weights: &Weights) -> Checked<Map<String
     let activation = said("hidden_act").cloned().unwrap_or(json!(usual));
     let gated = has("mlp.gate_proj.weight");
     let activation = match activation.as_str() {
-        Some("silu" | "swish") if gated => "gelu", // a gate is always SiLU here
+        _ if has("mlp.weights_in.weight") => "silu", // whatever hidden_act says
+        Some("silu" | "swish") if gated => "silu",
         _ if gated => return refuse("hidden_act", &activation),
         Some("gelu" | "gelu_python") => "gelu",
         Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh") => "gelu_tanh",
