@@ -11,7 +11,7 @@
 //! Completed runs are not repeated. A failed run is reported, and the others continue.
 
 pub use crate::grid::Grid;
-use crate::grid::{Method, TEMPLATES};
+use crate::grid::{self, Method, TEMPLATES};
 use crate::report::{self, Failure, Findings, Rates, Row};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -199,6 +199,22 @@ pub fn check(recipe: &Recipe) -> Result<()> {
     for (name, donor) in &grid.bench.donors {
         let checked = check_training(recipe, &donor.finetune);
         checked.with_context(|| format!("[bench.donors.{name}]"))?;
+    }
+    check_sizes(recipe, bench)
+}
+
+/// Checks the sizes of all models and of trained donors.
+fn check_sizes(recipe: &Recipe, bench: &grid::Bench) -> Result<()> {
+    let condense: Condense = recipe.stage("condense", None)?;
+    let auxiliary = condense::plans(&condense)?.remove(0).auxiliary;
+    let fits = |(depth, width)| auxiliary.with_size(depth, width).validate();
+    for size in &bench.sizes {
+        fits(*size).with_context(|| format!("[bench]: size {size:?}"))?;
+    }
+    for (name, donor) in &bench.donors {
+        if let Some(size) = donor.depth.zip(donor.width) {
+            fits(size).with_context(|| format!("[bench.donors.{name}]"))?;
+        }
     }
     Ok(())
 }

@@ -438,6 +438,13 @@ impl Grid {
         distinct("sizes", &self.bench.sizes)?;
         distinct("seeds", &self.bench.seeds)?;
         distinct("learning_rates", &self.bench.learning_rates)?;
+        let datasets = self.datasets.iter().map(|(name, _)| name);
+        let mut named = self.names().chain(self.bench.donors.keys()).chain(datasets);
+        if let Some(name) = named.find(|name| name.contains(['/', '\\', '\0'])) {
+            return Err(request(format!(
+                "[bench]: {name:?} names files of the output; choose a name without / and \\"
+            )));
+        }
         self.method(self.subject())?;
         let listed = self.bench.ablations.values().flatten();
         let pairs = self.bench.break_even.iter();

@@ -151,6 +151,41 @@ fn every_data_set_has_its_tables() {
     assert!(files.contains_key("curve-a-b-6x64.svg") && files.contains_key("curve-c-6x64.svg"));
 }
 
+/// Epochs of fine-tuning, and the methods of equal length, are those of each data set.
+#[test]
+fn lengths_are_those_of_each_data_set() {
+    let mut fixture = Findings::of(&["wave", "timm", "late"]);
+    fixture.grid.bench.seeds = vec![0];
+    fixture.grid.datasets = ["a", "b"]
+        .map(|name| (name.to_owned(), Default::default()))
+        .into();
+    for (method, dataset, epochs) in [
+        ("wave", "a", 1.0),
+        ("wave", "b", 3.0),
+        ("timm", "a", 1.0),
+        ("late", "b", 3.0),
+    ] {
+        let row = &mut fixture.rows(method, 6, &[if method == "wave" { 0.8 } else { 0.5 }])[0];
+        (row.dataset, row.epochs, row.own_epochs) = (dataset.to_owned(), epochs, 0.5);
+    }
+    fixture.ablation("Parts", &["wave"]);
+    let (text, _) = written(&fixture);
+    has(
+        &text,
+        &[
+            "Fine-tuned for 1 epoch:",
+            "Fine-tuned for 3 epochs:",
+            // Pretrained at the one size of two that has rows.
+            "| wave | 1 × 0.5 = 0.5 | 0 | 0 | **80.00** (10.0) |",
+            "| 6 x 64 | timm | all | +30.00 |  |  | 1 |",
+            "| 6 x 64 | late | all | +30.00 |  |  | 1 |",
+            "| wave | 1 | **80.00** (10.0) |",
+            "| wave | 3 | **80.00** (10.0) |",
+        ],
+    );
+    assert!(!text.contains("2 epochs"), "{text}");
+}
+
 #[test]
 fn rates_say_what_they_were_chosen_from_and_where_that_ends() {
     let words = |lr, grid| {

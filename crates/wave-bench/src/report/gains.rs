@@ -42,7 +42,8 @@ fn rows(found: &Found, dataset: &str) -> Vec<Vec<String>> {
     let grid = &found.findings.grid;
     let subject = grid.subject();
     // The subject's length comes first.
-    let peers = found.lengths.first().map_or(&[][..], |l| &l[..]);
+    let peers = found.lengths(dataset).into_iter().next();
+    let peers = peers.unwrap_or_default();
     let is_peer = |method: &str| peers.iter().any(|cost| cost.method == method);
     if !is_peer(subject) {
         return Vec::new();

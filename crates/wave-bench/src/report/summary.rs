@@ -49,8 +49,6 @@ pub(super) struct Found<'a> {
     pub(super) findings: &'a Findings<'a>,
     /// Every method at every size that has rows, in the order of data sets, sizes and methods.
     pub(super) summaries: Vec<Summary>,
-    /// The methods, in groups with equal epochs of fine-tuning: the subject's first, each in the recipe's order.
-    pub(super) lengths: Vec<Vec<Cost>>,
 }
 
 impl<'a> Found<'a> {
@@ -67,13 +65,35 @@ impl<'a> Found<'a> {
                 summaries.extend(rows.map(|rows| summarise(rows)));
             }
         }
-        let names = findings.grid.names();
-        let costs = names.filter_map(|name| cost(name, &summaries));
         Found {
             findings,
-            lengths: by_length(findings.grid.subject(), costs),
             summaries,
         }
+    }
+
+    /// The methods on a data set, in groups with equal epochs of fine-tuning: the subject's first, each in the recipe's
+    /// order.
+    pub(super) fn lengths(&self, dataset: &str) -> Vec<Vec<Cost>> {
+        let grid = &self.findings.grid;
+        let costs = grid.names().filter_map(|name| self.cost(dataset, name));
+        by_length(grid.subject(), costs)
+    }
+
+    /// The cost of a method on a data set; `None` if it has no rows there.
+    pub(super) fn cost(&self, dataset: &str, method: &str) -> Option<Cost> {
+        let average = |f: &dyn Fn(&Summary) -> f64| {
+            let values: Vec<f64> = self.on(dataset, method).map(f).collect();
+            mean(&values)
+        };
+        let shared = self.on(dataset, method).map(|s| s.shared_epochs);
+        Some(Cost {
+            method: method.to_owned(),
+            epochs: average(&|s| s.epochs)?,
+            shared_epochs: shared.fold(0.0, f64::max),
+            own_epochs: average(&|s| s.own_epochs)?,
+            transferred_parameters: average(&|s| s.transferred_parameters as f64)?,
+            stored_parameters: average(&|s| s.stored_parameters as f64)?,
+        })
     }
 
     /// A method at a size, if it has rows there.
@@ -128,7 +148,7 @@ fn summarise(rows: &[&Row]) -> Summary {
     }
 }
 
-/// Cost of a method, over all sizes.
+/// Cost of a method on a data set, over all sizes.
 pub(super) struct Cost {
     pub(super) method: String,
     /// Epochs of fine-tuning.
@@ -141,23 +161,6 @@ pub(super) struct Cost {
     pub(super) transferred_parameters: f64,
     /// Mean number of values stored to initialise a model, over sizes.
     pub(super) stored_parameters: f64,
-}
-
-/// The cost of a method; `None` if it has no rows.
-fn cost(method: &str, summaries: &[Summary]) -> Option<Cost> {
-    let of: Vec<&Summary> = summaries.iter().filter(|s| s.method == method).collect();
-    let average = |f: &dyn Fn(&Summary) -> f64| {
-        let values: Vec<f64> = of.iter().map(|s| f(s)).collect();
-        mean(&values)
-    };
-    Some(Cost {
-        method: method.to_owned(),
-        epochs: average(&|s| s.epochs)?,
-        shared_epochs: of.iter().map(|s| s.shared_epochs).fold(0.0, f64::max),
-        own_epochs: average(&|s| s.own_epochs)?,
-        transferred_parameters: average(&|s| s.transferred_parameters as f64)?,
-        stored_parameters: average(&|s| s.stored_parameters as f64)?,
-    })
 }
 
 /// True for fine-tunings of equal length, up to part of an epoch, such as an incomplete batch.

@@ -13,8 +13,8 @@ pub(super) fn accuracy(page: &mut Page, found: &Found) {
             dataset => page.section(&format!("Accuracy on {dataset}")),
         }
         page.paragraph(&caption(found));
-        for length in &found.lengths {
-            by_method(page, found, dataset, length);
+        for length in found.lengths(dataset) {
+            by_method(page, found, dataset, &length);
         }
         lead(page, found, dataset);
     }
@@ -26,7 +26,7 @@ fn caption(found: &Found) -> String {
         1 => String::new(),
         n => format!(" and {n} condensations"),
     };
-    let rest = match found.lengths.is_empty() {
+    let rest = match found.summaries.is_empty() {
         true => "No training run has finished.",
         false => {
             "Extra epochs come before fine-tuning: once for all sizes, and for each size. \
@@ -42,12 +42,7 @@ fn caption(found: &Found) -> String {
 
 /// The methods with one length of fine-tuning, a row each, below a line that gives the length.
 fn by_method(page: &mut Page, found: &Found, dataset: &str, length: &[Cost]) {
-    let here = |cost: &&Cost| found.on(dataset, &cost.method).next().is_some();
-    let costs: Vec<&Cost> = length.iter().filter(here).collect();
-    if costs.is_empty() {
-        return;
-    }
-    let methods: Vec<String> = costs.iter().map(|cost| cost.method.clone()).collect();
+    let methods: Vec<String> = length.iter().map(|cost| cost.method.clone()).collect();
     let sizes = sizes_of(found, dataset, &methods);
     let mut columns =
         Vec::from(["method", "extra epochs", "transferred", "stored"].map(str::to_owned));
@@ -57,10 +52,10 @@ fn by_method(page: &mut Page, found: &Found, dataset: &str, length: &[Cost]) {
     }));
     let epochs = plural(length[0].epochs, "epoch");
     page.paragraph(&format!("Fine-tuned for {epochs}:"));
-    let rows = costs.iter().map(|cost| -> Vec<Cell> {
+    let rows = length.iter().map(|cost| -> Vec<Cell> {
         vec![
             cost.method.as_str().into(),
-            extra_epochs(found, cost).into(),
+            extra_epochs(found, dataset, cost).into(),
             count(cost.transferred_parameters).into(),
             count(cost.stored_parameters).into(),
         ]
@@ -130,8 +125,7 @@ pub(super) fn ablations(page: &mut Page, found: &Found) {
             let mut columns = Vec::from(["method", "epochs"].map(str::to_owned));
             columns.extend(sizes.iter().map(|&size| words(size)));
             let rows = methods.iter().map(|method| -> Vec<Cell> {
-                let mut costs = found.lengths.iter().flatten();
-                let cost = costs.find(|cost| &cost.method == method);
+                let cost = found.cost(dataset, method);
                 let epochs = cost.map_or(String::new(), |cost| number(cost.epochs));
                 vec![method.as_str().into(), epochs.into()]
             });
@@ -145,8 +139,8 @@ pub(super) fn ablations(page: &mut Page, found: &Found) {
 }
 
 /// `12 + 5 × 0.3 = 13.5`: once, plus for each size.
-fn extra_epochs(found: &Found, cost: &Cost) -> String {
-    let sizes = found.findings.grid.bench.sizes.len();
+fn extra_epochs(found: &Found, dataset: &str, cost: &Cost) -> String {
+    let sizes = found.on(dataset, &cost.method).count();
     let (shared, own) = (number(cost.shared_epochs), number(cost.own_epochs));
     let all = number(cost.shared_epochs + cost.own_epochs * sizes as f64);
     match (cost.shared_epochs > 0.0, cost.own_epochs > 0.0) {
