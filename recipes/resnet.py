@@ -151,7 +151,7 @@ def main():
         return model(images.contiguous(memory_format=torch.channels_last))
 
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch lack it
-    fast = device.type == "cuda" or capabilities.get("amx_tile", False)
+    fast = device.type == "cuda" or any(capabilities.get(unit) for unit in ("amx_tile", "avx512_bf16"))
     precision = torch.autocast(device.type, torch.bfloat16, enabled=fast)
     for step in range(steps):
         if step % an_epoch == 0:
