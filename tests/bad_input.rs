@@ -18,6 +18,10 @@ fn wrong_flags() {
         condense missing.toml --out o => missing.toml
         condense r.toml --out r.toml/o => r.toml is a file
         condense r.toml --out r.toml --dry-run => r.toml is a file
+        condense r.toml --out /dev/null => /dev/null is no directory
+        condense r.toml --resume --dry-run => --resume needs the --out
+        run r.toml --data shapes --set data=fashion-mnist => both give data
+        run r.toml --data shapes --set condense.data=fashion-mnist => both give data
         run r.toml --set name='\"../r\"' => below runs
         run r.toml --set name=5 => below runs
         run r.toml --set condense.lr=1 --set condense.lr=2 => condense.lr is given twice
@@ -28,6 +32,8 @@ fn wrong_flags() {
         init he --depth 1 --width 32 --data shapes --set init.batch=3 --out o => unknown key batch
         init heru-lg --from t --depth 2 --width 32 --out o => wave expand
         data check missing => missing
+        data pack photos r.toml => r.toml is a file
+        data pack photos shards --shard-mb 0 => --shard-mb
         inspect m --data shapes => --plots DIR or --html FILE
         inspect m --html m/config.json => config.json exists | .html
         predict m a.png --csv r.toml => r.toml exists | .csv

@@ -86,6 +86,13 @@ fn stages_outlive_training_and_new_classes() {
     );
     let wrong = format!("finetune m {training} --warmup-epochs 1 --out w");
     place.refused(&wrong, &["--warmup-epochs does not apply"]);
+    let wrong = format!("finetune m {training} --drop-path 0.1 --out w");
+    place.refused(&wrong, &["drop_path applies to transformers"]);
+    let muon = format!("finetune m {training} --freeze .conv_dw.weight --muon true --out muon");
+    place.json(&muon);
+    let (by_muon, by_adamw) = (weights(&place, "muon"), weights(&place, "f"));
+    let matrix = "stages.2.blocks.1.mlp.fc1.weight";
+    assert!(values(&by_muon[matrix]) != values(&by_adamw[matrix]));
 }
 
 #[test]

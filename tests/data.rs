@@ -158,7 +158,8 @@ fn pipes_are_refused() {
         "predict m p.png",
         "eval m --data two",
     ] {
-        place.refused(args, &["a pipe"]);
+        let told = place.refused(args, &["a pipe"]);
+        assert_eq!(told.matches("a pipe").count(), 1, "{told}");
     }
 }
 

@@ -1,8 +1,10 @@
 //! Reading of models, and messages on those that cannot be read.
 
+use crate::out::write_images;
 use crate::support::{INIT, Place, SHAPES, values};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
+use wave_hub::Weights;
 
 /// Sets one value of a tensor in a weights file.
 fn spoil(place: &Place, file: &str, tensor: &str, value: f32) {
@@ -80,15 +82,7 @@ fn both_heads_of_a_distilled_model_start_anew() {
     let place = Place::new();
     place.json(&format!("{INIT} --class-token true --out m"));
     place.rewrite("m/model.safetensors", |weights| {
-        let token = weights["cls_token"].clone();
-        let first = weights["pos_embed"].narrow(1, 0, 1).unwrap();
-        let positions = Tensor::cat(&[&first, &weights["pos_embed"]], 1).unwrap();
-        weights.insert("dist_token".into(), token);
-        weights.insert("pos_embed".into(), positions);
-        for part in ["weight", "bias"] {
-            let head = weights[&format!("head.{part}")].clone();
-            weights.insert(format!("head_dist.{part}"), head);
-        }
+        add_distillation(weights, "")
     });
     place.configure("m", |config| {
         config["architecture"] = json!("deit_tiny_distilled_patch16_224");
@@ -100,6 +94,40 @@ fn both_heads_of_a_distilled_model_start_anew() {
     let weights = place.tensors("n/model.safetensors");
     for head in ["head.weight", "head_dist.weight"] {
         assert!(values(&weights[head]).iter().all(|v| *v == 0.0), "{head}");
+    }
+
+    // The same of templates that are fitted to other classes.
+    let token = "--set condense.auxiliary.class_token=true";
+    place.json(&format!("condense r.toml {token} --steps 2 --out t"));
+    place.rewrite("t/templates.safetensors", |weights| {
+        add_distillation(weights, "auxiliary.")
+    });
+    place.configure("t", |config| {
+        config["auxiliary"]["distilled"] = json!(true);
+        config.as_object_mut().unwrap().remove("digests");
+    });
+    write_images(&place, "two");
+    place.json("expand t --depth 2 --width 32 --data two --batch 2 --steps 1 --out e");
+    let weights = place.tensors("e/model.safetensors");
+    for head in ["head.bias", "head_dist.bias"] {
+        assert_eq!(weights[head].dims(), [2], "{head}");
+    }
+}
+
+/// Adds the token and the classifier of distillation to weights whose names begin with `prefix`.
+fn add_distillation(weights: &mut Weights, prefix: &str) {
+    let named = |name: &str| format!("{prefix}{name}");
+    let positions = &weights[&named("pos_embed")];
+    let first = positions.narrow(1, 0, 1).unwrap();
+    let positions = Tensor::cat(&[&first, positions], 1).unwrap();
+    weights.insert(named("pos_embed"), positions);
+    for (of, new) in [
+        ("cls_token", "dist_token"),
+        ("head.weight", "head_dist.weight"),
+        ("head.bias", "head_dist.bias"),
+    ] {
+        let copy = weights[&named(of)].clone();
+        weights.insert(named(new), copy);
     }
 }
 

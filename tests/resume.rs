@@ -20,8 +20,10 @@ fn check(place: &Place, args: &str) {
     let resumed = place.json(&format!("{command} --resume"));
     assert_same(&place.path("whole"), &place.path("killed"));
     assert!(!checkpoint.exists());
-    // A complete run returns its result again.
+    // A complete run returns its result again, and removes the states that a kill after the result left.
+    place.write("killed/run/checkpoint.safetensors", "left");
     assert_eq!(place.json(&format!("{command} --resume")), resumed);
+    assert!(!checkpoint.exists());
     // Other settings make another run.
     place.refused(
         &format!("{command} --resume --lr 0.123"),

@@ -30,11 +30,9 @@ pub fn check(source: &dyn Source, class_names: &[String]) -> Report {
         let (path, problem) = match source.image(i).err()? {
             DataError::Content { path, problem } => (path, problem),
             // Its path is that of the image.
-            DataError::Io {
-                action,
-                source: cause,
-                ..
-            } => (source.name(i), format!("cannot {action} the file: {cause}")),
+            DataError::Io { action, cause, .. } => {
+                (source.name(i), format!("cannot {action} the file: {cause}"))
+            }
             other => (source.name(i), other.to_string()),
         };
         Some(BrokenImage {

@@ -20,14 +20,14 @@ pub enum DataError {
     #[error("{0}")]
     Settings(String),
     /// The operating system returned an error.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {cause}", path.display())]
     Io {
         /// The attempted action, as a verb.
         action: &'static str,
         /// The file or directory at fault.
         path: PathBuf,
         /// The operating system's error.
-        source: io::Error,
+        cause: io::Error,
         /// True while the data set is being opened, false later.
         opening: bool,
     },
@@ -53,10 +53,10 @@ impl DataError {
     }
 
     fn io(action: &'static str, path: &Path, opening: bool) -> impl Fn(io::Error) -> Self + Copy {
-        move |source| Self::Io {
+        move |cause| Self::Io {
             action,
             path: path.to_owned(),
-            source,
+            cause,
             opening,
         }
     }

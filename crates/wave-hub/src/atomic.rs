@@ -29,14 +29,10 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
 pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     let failed = || HubError::io("write", path);
     let special = |about: fs::Metadata| !about.is_file() && !about.is_dir();
-    let mut out: Box<dyn Write> = match path.to_str() {
+    let mut out: Box<dyn Write> = match stream(path) {
         // A file opened again has its own offset, and would overwrite what stdout already printed.
-        Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") if cfg!(unix) => {
-            Box::new(io::stdout())
-        }
-        Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") if cfg!(unix) => {
-            Box::new(io::stderr())
-        }
+        Some(1) => Box::new(io::stdout()),
+        Some(_) => Box::new(io::stderr()),
         // Through `path`: the link of an open pipe in /proc leads to no name.
         _ if fs::metadata(path).is_ok_and(special) => {
             let open = fs::OpenOptions::new().write(true).open(path);
@@ -46,6 +42,20 @@ pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     };
     let written = out.write_all(bytes).and_then(|()| out.flush());
     written.map_err(failed())
+}
+
+/// True if the path names the standard output or error of this process.
+pub fn is_stream(path: &Path) -> bool {
+    stream(path).is_some()
+}
+
+/// 1 for a name of the standard output, 2 for one of the standard error.
+fn stream(path: &Path) -> Option<u8> {
+    match path.to_str()? {
+        "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" if cfg!(unix) => Some(1),
+        "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" if cfg!(unix) => Some(2),
+        _ => None,
+    }
 }
 
 /// The end of a chain of links, which need not exist.

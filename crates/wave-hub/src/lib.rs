@@ -72,7 +72,7 @@ mod transformers;
 mod versioned;
 
 pub use atomic::{
-    prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
+    is_stream, prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
 };
 pub use card::{
     CardFront, CardResult, PAPER, card_interface, card_timm, card_transformers, millions,

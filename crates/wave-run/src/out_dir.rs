@@ -34,12 +34,17 @@ pub fn work_in<T>(
 
 /// Checks that a directory of this name can be made.
 pub fn check(out: &Path) -> Result<()> {
-    let Some(file) = out.ancestors().find(|part| part.is_file()) else {
+    let taken = |part: &&Path| part.symlink_metadata().is_ok() && !part.is_dir();
+    let Some(file) = out.ancestors().find(taken) else {
         return Ok(());
+    };
+    let kind = match file.is_file() {
+        true => "a file",
+        false => "no directory",
     };
     let (out, file) = (out.display(), file.display());
     Err(request(format!(
-        "--out {out}: {file} is a file; choose another directory"
+        "--out {out}: {file} is {kind}; choose another directory"
     )))
 }
 

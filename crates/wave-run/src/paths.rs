@@ -35,7 +35,9 @@ pub fn check_replaceable(path: &Path, extension: &str) -> Result<()> {
     let right = path
         .extension()
         .is_some_and(|e| e.eq_ignore_ascii_case(extension));
-    match path.is_file() && !right {
+    // Redirected to a file, these are written into too.
+    let is_stream = wave_hub::is_stream(path);
+    match path.is_file() && !right && !is_stream {
         true => Err(request(format!(
             "{} exists and is no .{extension} file; remove it, or give another name",
             path.display()

@@ -103,6 +103,15 @@ impl Recipe {
         self.table.insert("data".into(), Value::String(data));
     }
 
+    /// True if `data` is given at the top level or in the table of a stage.
+    pub fn has_data(&self) -> bool {
+        let stages = self.table.iter().filter(|(name, _)| *name != "bench");
+        let tables = stages.filter_map(|(_, value)| value.as_table());
+        tables
+            .chain([&self.table])
+            .any(|table| table.contains_key("data"))
+    }
+
     /// True if the recipe has a table of this name.
     pub fn has(&self, table: &str) -> bool {
         self.table.contains_key(table)

@@ -88,7 +88,7 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         ("inputs".into(), json!(inputs.identity()).to_string()),
         ("threads".into(), threads.clone()),
     ];
-    let checkpoints = Checkpoints::new(&dir, about.into());
+    let mut checkpoints = Checkpoints::new(&dir, about.into());
     let (mut found, mut from) = (None, None);
     if options.overwrite {
         // Nothing of the old run is read.
@@ -102,6 +102,7 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         };
         same(out, "a complete", settings, free, inputs, read)?;
         check_artefact(out, &run["files"])?;
+        checkpoints.remove()?; // left by a kill after the result
         result["out"] = paths::text(out).into();
         return Ok(ControlFlow::Break(result));
     } else if Checkpoints::exist_in(&dir) {

@@ -43,14 +43,14 @@ pub fn variable(
     })
 }
 
-/// The matrices that Muon updates a tensor as: weights of blocks, whose `stacked` leading axes count layers; all
+/// The matrices that Muon updates a tensor as: weights of blocks (of stages too), whose `stacked` leading axes count layers; all
 /// templates (N, t, t) of a set as N rows; all scalers (K, N, r, c) of a part as N rows. None for depthwise filters.
 fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> {
     let one = |rows| Matrices { stacked: 0, rows };
     match (name, stacked) {
         _ if name.starts_with("templates.") => Some(one(0)),
         _ if name.starts_with("bank.") || name.starts_with("scalers.") => Some(one(1)),
-        (_, Some(stacked)) if name.starts_with("blocks.") => {
+        (_, Some(stacked)) if name.contains("blocks.") => {
             let depthwise = t.rank() - stacked > 2 && t.dims()[stacked + 1] == 1;
             (!depthwise).then_some(Matrices {
                 stacked,

@@ -133,7 +133,7 @@ impl Ancestor {
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
     pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
         let frozen = model.network.freeze(&context.place(&model.weights)?)?;
-        let parameters = model.weights.values().map(Tensor::elem_count).sum();
+        let parameters = model.parameters();
         let transform = model.transform;
         Ok(Ancestor {
             network: model.network,

@@ -196,6 +196,9 @@ pub fn make(
             shape.classes = data.class_names.len();
             label_names = data.class_names.clone();
             inherited.extend(zero_head("head", shape.classes, shape.width)?);
+            if shape.distilled {
+                inherited.extend(zero_head("head_dist", shape.classes, shape.width)?);
+            }
         }
         let of_part = |(part, s): (&Part, &Tensor)| (format!("scalers.{part}"), s.clone());
         let head = HEAD.map(|name| (name.to_owned(), inherited[name].clone()));

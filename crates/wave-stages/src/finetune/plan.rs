@@ -1,6 +1,6 @@
 //! The plan for fine-tuning: its settings, then its model and data.
 
-use super::{DEFAULTS, beside, logits};
+use super::{DEFAULTS, beside, layers, logits};
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::{self, Cache};
 use crate::elastic;
@@ -212,6 +212,12 @@ impl Prepared {
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
         let (start, sizes) = plan.start(&model)?;
+        if resolved.transformer.drop_path > 0.0 && layers(&model.network) == 0 {
+            return Err(request(format!(
+                "drop_path applies to transformers, but this is {}; remove it",
+                model.network.family()
+            )));
+        }
         let mut memory = Memory::of_network(&model.network, resolved.mode); // with the new head
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;

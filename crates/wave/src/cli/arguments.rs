@@ -292,7 +292,7 @@ pub(super) enum DataCommand {
         /// Output directory
         into: PathBuf,
         /// Shard size in MiB
-        #[arg(long, value_name = "N", default_value_t = 256)]
+        #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
         shard_mb: u64,
     },
 }

@@ -9,7 +9,7 @@ use wave_run::context::Context;
 use wave_run::data::open;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
-use wave_run::{lock, paths};
+use wave_run::{lock, out_dir, paths};
 
 /// Returns the output of `--json`.
 pub(super) fn data(command: DataCommand) -> Result<Value> {
@@ -56,6 +56,7 @@ fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
         )));
     }
     Inputs::new(&context).place(Some(spec)).check_out(out)?;
+    out_dir::check(out)?;
     lock::check_idle(out)?;
     wave_hub::prepare_out(out)?;
     let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20))?;

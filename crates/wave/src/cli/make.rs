@@ -37,6 +37,9 @@ impl Make {
     pub(super) fn recipe(&self, recipe: &Path, data: Option<String>, bench: bool) -> Result<Value> {
         let mut recipe = Recipe::read(recipe, &self.flags.set)?;
         if let Some(data) = data {
+            if Recipe::empty("recipe", &self.flags.set)?.has_data() {
+                return Err(request("--set and a flag both give data; give one of them"));
+            }
             recipe.set_data(data);
         }
         if bench && !recipe.has("bench") {
@@ -91,7 +94,7 @@ impl Make {
     ) -> Result<Value> {
         let out = self.flags.out.as_deref();
         out.map_or(Ok(()), out_dir::check)?;
-        if !self.flags.dry_run {
+        if !self.flags.dry_run || out.is_none() && self.options.resume {
             return out_dir::work_in(out, name, &self.options, work);
         }
         let out = out.unwrap_or(Path::new("runs"));
