@@ -197,7 +197,7 @@ fn predictions_are_five_classes_a_table_and_directories() {
         assert!(text.contains("image,index,label,probability\n1.png,"));
         // Redirected into a file that is no .csv.
         let into = std::fs::File::create(place.path("log.txt")).unwrap();
-        let mut command = place.command("predict m 1.png --csv /dev/stdout");
+        let mut command = place.loud("predict m 1.png --csv /dev/stdout");
         assert!(command.stdout(into).status().unwrap().success());
         assert_eq!(place.text("log.txt"), text);
     }
