@@ -43,8 +43,9 @@ pub fn variable(
     })
 }
 
-/// The matrices that Muon updates a tensor as: weights of blocks (of stages too), whose `stacked` leading axes count layers; all
-/// templates (N, t, t) of a set as N rows; all scalers (K, N, r, c) of a part as N rows. None for depthwise filters.
+/// The matrices that Muon updates a tensor as: weights of blocks, those of stages included, whose `stacked` leading axes
+/// count layers; all templates (N, t, t) of a set as N rows; all scalers (K, N, r, c) of a part as N rows. None for
+/// depthwise filters.
 fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> {
     let one = |rows| Matrices { stacked: 0, rows };
     match (name, stacked) {
