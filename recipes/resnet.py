@@ -1,14 +1,16 @@
-"""An ancestor for small images: a ResNet trained on labelled tar shards, as a model directory.
+"""An ancestor for small images: a ResNet trained on labelled tar shards, or a pretrained network fine-tuned on them, as a
+model directory.
 
     pip install torch timm pillow safetensors
     python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --layers 1 1 1 1 --channels 32 64 128 256 --epochs 8
+    python recipes/resnet.py data/cifar-10 ancestors/cifar-10 --pretrained ancestors/efficientnet-lite0 --resize 2 3 --epochs 2
 
-Its first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels. With
-`--resize 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic). With
+The ResNet's first convolution has 3 x 3 pixels and keeps the side, and no pooling follows, as usual for images of 32 pixels.
+With `--resize 2` it is timm's own ResNet and sees images enlarged to twice their size, as wave enlarges them (bicubic). With
 `--resize 0.75 1` or `--resize 1.5 2` the first half of the training, which then takes less time, sees smaller ones.
 
-Filters train by Muon and keep their norm, since a batch norm follows each; all other parameters train by AdamW. Rates fall
-to 0 linearly. Images are shifted and mirrored, and some batches are mixed by CutMix. Weights
+The ResNet's filters train by Muon and keep their norm, since a batch norm follows each; all other parameters, and a
+pretrained network, which begins with a classifier of zeros, train by AdamW. Rates fall to 0 linearly. Images are shifted and mirrored, and some batches are mixed by CutMix. Weights
 are stored in f16, statistics of batch norms in f32; accuracy is that of the stored weights. wave takes the directory as an
 ancestor, and with `--resize 2` timm loads it (`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's
 model needs the other beginning:
@@ -102,6 +104,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--pretrained", type=Path, help="directory of a timm model to fine-tune, in place of a new ResNet")
     parser.add_argument("--layers", type=int, nargs=4, default=[2, 2, 2, 2], help="blocks of each stage")
     parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
     parser.add_argument("--resize", type=float, nargs="+", default=[1], help="factors of the side, for equal parts")
@@ -125,20 +128,40 @@ def main():
     train, labels = train[kept], labels[kept]
     side = train.shape[-1]
     sides = [int(factor * side) for factor in args.resize]
-    small = args.resize[-1] == 1
+    small = args.resize[-1] == 1 and not args.pretrained
     shift = side // 8 if args.shift is None else args.shift
     sample = train[:: max(1, len(train) // 10000)].float() / 255
     mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
 
-    sizes = {"layers": args.layers, "channels": args.channels}
-    model = timm.create_model("resnet18", num_classes=len(names), zero_init_last=False, **sizes)
+    if args.pretrained:
+        config = json.loads((args.pretrained / "config.json").read_text())
+        model = timm.create_model(f"local-dir:{args.pretrained}", pretrained=True, num_classes=len(names))
+        torch.nn.init.zeros_(model.get_classifier().weight)
+        mean, std = (torch.tensor(config["pretrained_cfg"][key]) for key in ("mean", "std"))
+    else:
+        config = {
+            "architecture": "resnet18",
+            "num_features": args.channels[-1],
+            "global_pool": "avg",
+            "model_args": {"layers": args.layers, "channels": args.channels},
+            "pretrained_cfg": {
+                "custom_load": False,
+                "fixed_input_size": False,
+                "pool_size": [sides[-1] // (8 if small else 32)] * 2,
+                "first_conv": "conv1",
+                "classifier": "fc",
+            },
+        }
+        model = timm.create_model("resnet18", num_classes=len(names), zero_init_last=False, **config["model_args"])
     if small:
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = torch.nn.Identity()
     model = model.to(device, memory_format=torch.channels_last)
-    filters = [p for p in model.parameters() if p.ndim == 4]
-    others = [p for p in model.parameters() if p.ndim < 4]
-    optimisers = [Muon(filters, args.lr), torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
+    filters = [p for p in model.parameters() if p.ndim == 4 and not args.pretrained]
+    others = [p for p in model.parameters() if p.ndim < 4 or args.pretrained]
+    optimisers = [torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
+    if filters:
+        optimisers.append(Muon(filters, args.lr))
     an_epoch = len(train) // args.batch
     steps = int(args.epochs * an_epoch)
     rate = lambda step: 1 - step / steps
@@ -151,7 +174,8 @@ def main():
         return model(images.contiguous(memory_format=torch.channels_last))
 
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch lack it
-    fast = device.type == "cuda" or any(capabilities.get(unit) for unit in ("amx_tile", "avx512_bf16"))
+    units = () if args.pretrained else ("amx_tile", "avx512_bf16")  # depthwise convolutions are slower in bf16
+    fast = device.type == "cuda" or any(capabilities.get(unit) for unit in units)
     precision = torch.autocast(device.type, torch.bfloat16, enabled=fast)
     for step in range(steps):
         if step % an_epoch == 0:
@@ -184,28 +208,15 @@ def main():
     top1 = right / len(test)
     print(f"top-1 {top1:.4f} of {len(test)} test images, {time.time() - began:.0f} s")
 
-    config = {
-        "architecture": "resnet18",
+    config |= {"num_classes": len(names), "label_names": names, "top1": top1}
+    config["pretrained_cfg"] |= {
+        "input_size": [3, sides[-1], sides[-1]],
+        "interpolation": "bicubic",
+        "crop_pct": 1.0,
+        "crop_mode": "center",
+        "mean": [round(x, 4) for x in mean.tolist()],
+        "std": [round(x, 4) for x in std.tolist()],
         "num_classes": len(names),
-        "num_features": args.channels[-1],
-        "global_pool": "avg",
-        "model_args": {"layers": args.layers, "channels": args.channels},
-        "pretrained_cfg": {
-            "custom_load": False,
-            "input_size": [3, sides[-1], sides[-1]],
-            "fixed_input_size": False,
-            "interpolation": "bicubic",
-            "crop_pct": 1.0,
-            "crop_mode": "center",
-            "mean": [round(x, 4) for x in mean.tolist()],
-            "std": [round(x, 4) for x in std.tolist()],
-            "num_classes": len(names),
-            "pool_size": [sides[-1] // (8 if small else 32)] * 2,
-            "first_conv": "conv1",
-            "classifier": "fc",
-        },
-        "label_names": names,
-        "top1": top1,
     }
     args.out.mkdir(parents=True, exist_ok=True)
     save_file(stored, args.out / "model.safetensors", metadata={"format": "pt"})
