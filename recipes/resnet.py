@@ -10,10 +10,10 @@ With `--resize 2` it is timm's own ResNet and sees images enlarged to twice thei
 `--resize 0.75 1` or `--resize 1.5 2` the first half of the training, which then takes less time, sees smaller ones.
 
 The ResNet's filters train by Muon and keep their norm, since a batch norm follows each; all other parameters, and a
-pretrained network, which begins with a classifier of zeros, train by AdamW. Rates fall to 0 linearly. Images are shifted and mirrored, and some batches are mixed by CutMix. Weights
-are stored in f16, statistics of batch norms in f32; accuracy is that of the stored weights. wave takes the directory as an
-ancestor, and with `--resize 2` timm loads it (`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's
-model needs the other beginning:
+pretrained network, which begins with a classifier of zeros, train by AdamW. Rates fall to 0 linearly. Images are shifted and
+mirrored, and some batches are mixed by CutMix. Weights are stored in f16, statistics of batch norms in f32; accuracy is that of
+the stored weights. wave takes the directory as an ancestor, and with `--resize 2` or `--pretrained` timm loads it
+(`timm.create_model("local-dir:DIR", pretrained=True)`). Without, timm's model needs the other beginning:
 
     model = timm.create_model("local-dir:DIR")
     model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False), torch.nn.Identity()
