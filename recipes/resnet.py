@@ -130,8 +130,6 @@ def main():
     sides = [int(factor * side) for factor in args.resize]
     small = args.resize[-1] == 1 and not args.pretrained
     shift = side // 8 if args.shift is None else args.shift
-    sample = train[:: max(1, len(train) // 10000)].float() / 255
-    mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
 
     if args.pretrained:
         config = json.loads((args.pretrained / "config.json").read_text())
@@ -139,6 +137,8 @@ def main():
         torch.nn.init.zeros_(model.get_classifier().weight)
         mean, std = (torch.tensor(config["pretrained_cfg"][key]) for key in ("mean", "std"))
     else:
+        sample = train[:: max(1, len(train) // 10000)].float() / 255
+        mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
         config = {
             "architecture": "resnet18",
             "num_features": args.channels[-1],
@@ -157,11 +157,12 @@ def main():
         model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = torch.nn.Identity()
     model = model.to(device, memory_format=torch.channels_last)
-    filters = [p for p in model.parameters() if p.ndim == 4 and not args.pretrained]
-    others = [p for p in model.parameters() if p.ndim < 4 or args.pretrained]
-    optimisers = [torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
-    if filters:
-        optimisers.append(Muon(filters, args.lr))
+    if args.pretrained:
+        optimisers = [torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.0)]
+    else:
+        filters = [p for p in model.parameters() if p.ndim == 4]
+        others = [p for p in model.parameters() if p.ndim < 4]
+        optimisers = [Muon(filters, args.lr), torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
     an_epoch = len(train) // args.batch
     steps = int(args.epochs * an_epoch)
     rate = lambda step: 1 - step / steps
@@ -174,8 +175,8 @@ def main():
         return model(images.contiguous(memory_format=torch.channels_last))
 
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch lack it
-    units = () if args.pretrained else ("amx_tile", "avx512_bf16")  # depthwise convolutions are slower in bf16
-    fast = device.type == "cuda" or any(capabilities.get(unit) for unit in units)
+    depthwise = any(getattr(module, "groups", 1) > 1 for module in model.modules())  # slower in bf16 on a processor
+    fast = device.type == "cuda" or not depthwise and any(capabilities.get(unit) for unit in ("amx_tile", "avx512_bf16"))
     precision = torch.autocast(device.type, torch.bfloat16, enabled=fast)
     for step in range(steps):
         if step % an_epoch == 0:

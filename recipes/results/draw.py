@@ -1,7 +1,11 @@
-"""Writes speed.svg, from performance.md, and papers.svg, and prints the table of papers: python3 recipes/results/draw.py"""
+"""Draws break-even.svg of two benches, from their rows, speed.svg, from performance.md, and papers.svg, and prints the table of
+papers: python3 recipes/results/draw.py"""
 
+import json
+import math
 import pathlib
 import re
+import statistics
 
 HERE = pathlib.Path(__file__).parent
 VERDICTS = {  # and their colours
@@ -12,6 +16,11 @@ VERDICTS = {  # and their colours
     "not applicable here": "#E4E4E4",
 }
 PROCESSORS = {"Beside PyTorch": "Zen 5", "Zen 2": "Zen 2", "Intel with AMX": "Intel, AMX", "AVX2 on Zen 5": "Zen 5, AVX2 alone"}
+BLUE, GREEN, RED = "#0072B2", "#009E73", "#D55E00"
+BREAK_EVEN = {  # the data set of the rows, the title, the axis in %, and the width of a panel
+    "bench-cifar10-break-even": ("", "16 minutes of one core for k sizes, CIFAR-10", range(40, 81, 10), 124),
+    "bench-tiny-imagenet": ("tiny-imagenet", "7 minutes of one core for k sizes, Tiny ImageNet", range(0, 31, 10), 184),
+}
 
 
 def text(x, y, words, size=12, anchor="start"):
@@ -22,6 +31,10 @@ def bar(x, y, width, height, colour):
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
 
 
+def line(x1, x2, y, colour, width=2):
+    return f'<path d="M{x1:.1f} {y:.1f}H{x2:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+
+
 def write(name, height, title, parts):
     head = (
         f'<svg width="760" height="{height}" viewBox="0 0 760 {height}" xmlns="http://www.w3.org/2000/svg" '
@@ -29,6 +42,39 @@ def write(name, height, title, parts):
     )
     white = f'<rect width="760" height="{height}" fill="#FFFFFF"/>'
     (HERE / name).write_text("\n".join([head, white, text(16, 24, title, 16), *parts, "</svg>"]) + "\n")
+
+
+def break_even(directory, dataset, title, axis, width):
+    """Accuracy over the number of sizes, a panel for each size of which some were trained alone."""
+    accuracies = {}
+    for row in json.loads((HERE / directory / "rows.json").read_text()):
+        if row["dataset"] == dataset:
+            size = row["depth"], row["width"]
+            accuracies.setdefault((row["method"], size), []).append(100 * row["start_top1"])
+    means = {key: statistics.fmean(of) for key, of in accuracies.items()}
+    alone = {(int(method[6:]), size): mean for (method, size), mean in means.items() if method.startswith("alone-")}
+    out = []
+    for i, size in enumerate(sorted({size for _, size in alone})):
+        ks = sorted(k for k, of in alone if of == size)
+        x = lambda k: 52 + (width + 56) * i + width * math.log(k) / math.log(10)
+        y = lambda a: 210 - 140 * (a - axis[0]) / (axis[-1] - axis[0])
+        out.append(text(x(1), 54, f"{size[0]} x {size[1]}", 14))
+        for a in axis:
+            out += [line(x(1), x(10), y(a), "#E0E0E0", 1), text(x(1) - 12, y(a) + 4, a, 11, "end")]
+        out += [text(x(k), 228, k, 11, "middle") for k in ks]
+        for method, colour in (("nested", GREEN), ("templates", BLUE)):
+            out.append(line(x(1), x(10), y(means[method, size]), colour))
+        curve = " ".join(f"{x(k):.1f},{y(alone[k, size]):.1f}" for k in ks)
+        out.append(f'<polyline points="{curve}" fill="none" stroke="{RED}" stroke-width="2"/>')
+        out += [f'<circle cx="{x(k):.1f}" cy="{y(alone[k, size]):.1f}" r="4" fill="{RED}"/>' for k in ks]
+    out.append(text(380, 246, "k, the number of sizes", 12, "middle"))
+    for start, colour, words in (
+        (30, BLUE, "templates, once for all sizes"),
+        (244, GREEN, "slices of one elastic network"),
+        (458, RED, "each size alone, a k-th of the time"),
+    ):
+        out += [line(start, start + 24, 270, colour), text(start + 30, 274, words, 11)]
+    write(f"{directory}/break-even.svg", 290, f"{title}: top-1 in % without further training", out)
 
 
 def speed():
@@ -76,5 +122,7 @@ def papers():
     write("papers.svg", y + 32, "Claims, tables and rivals of the papers by verdict", parts)
 
 
+for name, figure in BREAK_EVEN.items():
+    break_even(name, *figure)
 speed()
 papers()
