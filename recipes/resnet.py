@@ -105,18 +105,22 @@ def main():
     parser.add_argument("data")
     parser.add_argument("out", type=Path)
     parser.add_argument("--pretrained", type=Path, help="directory of a timm model to fine-tune, in place of a new ResNet")
-    parser.add_argument("--layers", type=int, nargs=4, default=[2, 2, 2, 2], help="blocks of each stage")
-    parser.add_argument("--channels", type=int, nargs=4, default=[64, 128, 256, 512], help="of each stage")
+    parser.add_argument("--layers", type=int, nargs=4, help="blocks of each stage (default: 2 2 2 2)")
+    parser.add_argument("--channels", type=int, nargs=4, help="of each stage (default: 64 128 256 512)")
     parser.add_argument("--resize", type=float, nargs="+", default=[1], help="factors of the side, for equal parts")
     parser.add_argument("--shift", type=int, help="pixels (default: an eighth of the side)")
     parser.add_argument("--epochs", type=float, default=16)
     parser.add_argument("--batch", type=int, default=500)
-    parser.add_argument("--lr", type=float, default=0.12, help="length of a step over the filter's, for Muon")
+    parser.add_argument("--lr", type=float, help="Muon: length of a step over the filter's (default: 0.12); pretrained: 2e-3")
     parser.add_argument("--cutmix", type=float, default=0.0, help="fraction of the batches")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="training images, drawn at random")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
+    if args.pretrained and (args.layers or args.channels):
+        parser.error("--layers and --channels are of a new ResNet, not of a --pretrained network")
+    layers, channels = args.layers or [2, 2, 2, 2], args.channels or [64, 128, 256, 512]
+    lr = args.lr or (2e-3 if args.pretrained else 0.12)
 
     began = time.time()
     torch.manual_seed(args.seed)
@@ -141,9 +145,9 @@ def main():
         mean, std = (f(sample, dim=(0, 2, 3)).cpu().double().round(decimals=4).float() for f in (torch.mean, torch.std))
         config = {
             "architecture": "resnet18",
-            "num_features": args.channels[-1],
+            "num_features": channels[-1],
             "global_pool": "avg",
-            "model_args": {"layers": args.layers, "channels": args.channels},
+            "model_args": {"layers": layers, "channels": channels},
             "pretrained_cfg": {
                 "custom_load": False,
                 "fixed_input_size": False,
@@ -158,11 +162,11 @@ def main():
         model.maxpool = torch.nn.Identity()
     model = model.to(device, memory_format=torch.channels_last)
     if args.pretrained:
-        optimisers = [torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.0)]
+        optimisers = [torch.optim.AdamW(model.parameters(), lr, weight_decay=0.0)]
     else:
         filters = [p for p in model.parameters() if p.ndim == 4]
         others = [p for p in model.parameters() if p.ndim < 4]
-        optimisers = [Muon(filters, args.lr), torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
+        optimisers = [Muon(filters, lr), torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
     an_epoch = len(train) // args.batch
     steps = int(args.epochs * an_epoch)
     rate = lambda step: 1 - step / steps
