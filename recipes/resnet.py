@@ -167,8 +167,8 @@ def main():
         filters = [p for p in model.parameters() if p.ndim == 4]
         others = [p for p in model.parameters() if p.ndim < 4]
         optimisers = [Muon(filters, lr), torch.optim.AdamW(others, 2e-3, weight_decay=0.0)]
-    an_epoch = len(train) // args.batch
-    steps = int(args.epochs * an_epoch)
+    an_epoch = max(1, len(train) // args.batch)
+    steps = max(1, int(args.epochs * an_epoch))
     rate = lambda step: 1 - step / steps
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimiser, rate) for optimiser in optimisers]
 

@@ -1,4 +1,4 @@
-"""Draws break-even.svg of two benches, from their rows, speed.svg, from performance.md, and papers.svg, and prints the table of
+"""Draws break-even.svg of three benches, from their rows, speed.svg, from performance.md, and papers.svg, and prints the table of
 papers: python3 recipes/results/draw.py"""
 
 import json
@@ -16,8 +16,13 @@ VERDICTS = {  # and their colours
     "not applicable here": "#E4E4E4",
 }
 PROCESSORS = {"Beside PyTorch": "Zen 5", "Zen 2": "Zen 2", "Intel with AMX": "Intel, AMX", "AVX2 on Zen 5": "Zen 5, AVX2 alone"}
-BLUE, GREEN, RED = "#0072B2", "#009E73", "#D55E00"
+BLUE, GREEN = "#0072B2", "#009E73"
+ALONE = {  # the colour and the legend of the methods METHOD-k
+    "alone": ("#D55E00", "each size alone, 1/k of the time"),
+    "labels": ("#CC79A7", "alone, from labels"),
+}
 BREAK_EVEN = {  # the data set of the rows, the title, the axis in %, and the width of a panel
+    "bench-photographs": ("", "16 minutes of one core for k sizes, photographs", range(20, 81, 20), 184),
     "bench-cifar10-break-even": ("", "16 minutes of one core for k sizes, CIFAR-10", range(40, 81, 10), 124),
     "bench-tiny-imagenet": ("tiny-imagenet", "7 minutes of one core for k sizes, Tiny ImageNet", range(0, 31, 10), 184),
 }
@@ -52,27 +57,30 @@ def break_even(directory, dataset, title, axis, width):
             size = row["depth"], row["width"]
             accuracies.setdefault((row["method"], size), []).append(100 * row["start_top1"])
     means = {key: statistics.fmean(of) for key, of in accuracies.items()}
-    alone = {(int(method[6:]), size): mean for (method, size), mean in means.items() if method.startswith("alone-")}
+    alone = {kind: {} for kind in ALONE}
+    for (method, size), mean in means.items():
+        kind, _, k = method.partition("-")
+        if kind in ALONE:
+            alone[kind].setdefault(size, {})[int(k)] = mean
     out = []
-    for i, size in enumerate(sorted({size for _, size in alone})):
-        ks = sorted(k for k, of in alone if of == size)
+    for i, (size, at) in enumerate(sorted(alone["alone"].items())):
         x = lambda k: 52 + (width + 56) * i + width * math.log(k) / math.log(10)
         y = lambda a: 210 - 140 * (a - axis[0]) / (axis[-1] - axis[0])
         out.append(text(x(1), 54, f"{size[0]} x {size[1]}", 14))
         for a in axis:
             out += [line(x(1), x(10), y(a), "#E0E0E0", 1), text(x(1) - 12, y(a) + 4, a, 11, "end")]
-        out += [text(x(k), 228, k, 11, "middle") for k in ks]
+        out += [text(x(k), 228, k, 11, "middle") for k in sorted(at)]
         for method, colour in (("nested", GREEN), ("templates", BLUE)):
             out.append(line(x(1), x(10), y(means[method, size]), colour))
-        curve = " ".join(f"{x(k):.1f},{y(alone[k, size]):.1f}" for k in ks)
-        out.append(f'<polyline points="{curve}" fill="none" stroke="{RED}" stroke-width="2"/>')
-        out += [f'<circle cx="{x(k):.1f}" cy="{y(alone[k, size]):.1f}" r="4" fill="{RED}"/>' for k in ks]
+        for kind, (colour, _) in ALONE.items():
+            points = [(x(k), y(mean)) for k, mean in sorted(alone[kind].get(size, {}).items())]
+            curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
+            out.append(f'<polyline points="{curve}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"/>' for px, py in points]
     out.append(text(380, 246, "k, the number of sizes", 12, "middle"))
-    for start, colour, words in (
-        (30, BLUE, "templates, once for all sizes"),
-        (244, GREEN, "slices of one elastic network"),
-        (458, RED, "each size alone, a k-th of the time"),
-    ):
+    legend = [(BLUE, "templates, once for all sizes"), (GREEN, "slices of one network")]
+    legend += [ALONE[kind] for kind in ALONE if alone[kind]]
+    for start, (colour, words) in zip((30, 230, 392, 610), legend):
         out += [line(start, start + 24, 270, colour), text(start + 30, 274, words, 11)]
     write(f"{directory}/break-even.svg", 290, f"{title}: top-1 in % without further training", out)
 
