@@ -115,17 +115,18 @@ def main():
         for name, tensor in theirs.items()
         if not name.endswith("num_batches_tracked")
     }
+    config = dict(CONFIG)
     if args.classes:
         names = json.loads((args.data / "_info.json").read_text())["class_names"]
         if len(names) != len(args.classes):
             parser.error(f"{args.data} has {len(names)} classes, but --classes has {len(args.classes)}")
         for name in ("classifier.weight", "classifier.bias"):
             weights[name] = weights[name][args.classes]
-        CONFIG["num_classes"] = CONFIG["pretrained_cfg"]["num_classes"] = len(names)
-        CONFIG["label_names"] = names
+        count = {"num_classes": len(names)}
+        config |= count | {"label_names": names, "pretrained_cfg": CONFIG["pretrained_cfg"] | count}
     args.out.mkdir(parents=True, exist_ok=True)
     save_file(weights, args.out / "model.safetensors", {"format": "pt"})
-    (args.out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    (args.out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     print(f"{args.out}: {len(weights)} tensors")
 
 

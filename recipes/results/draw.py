@@ -64,7 +64,7 @@ def break_even(directory, dataset, title, axis, width):
             alone[kind].setdefault(size, {})[int(k)] = mean
     out = []
     for i, (size, at) in enumerate(sorted(alone["alone"].items())):
-        x = lambda k: 52 + (width + 56) * i + width * math.log(k) / math.log(10)
+        x = lambda k: 52 + (width + 56) * i + width * math.log10(k)
         y = lambda a: 210 - 140 * (a - axis[0]) / (axis[-1] - axis[0])
         out.append(text(x(1), 54, f"{size[0]} x {size[1]}", 14))
         for a in axis:
@@ -73,7 +73,9 @@ def break_even(directory, dataset, title, axis, width):
         for method, colour in (("nested", GREEN), ("templates", BLUE)):
             out.append(line(x(1), x(10), y(means[method, size]), colour))
         for kind, (colour, _) in ALONE.items():
-            points = [(x(k), y(mean)) for k, mean in sorted(alone[kind].get(size, {}).items())]
+            if size not in alone[kind]:
+                continue
+            points = [(x(k), y(mean)) for k, mean in sorted(alone[kind][size].items())]
             curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
             out.append(f'<polyline points="{curve}" fill="none" stroke="{colour}" stroke-width="2"/>')
             out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"/>' for px, py in points]
