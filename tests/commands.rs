@@ -147,17 +147,13 @@ fn every_recipe_can_be_planned() {
             if !(tables.contains_key("condense") || tables.contains_key("bench")) {
                 continue; // of another command
             }
-            // Files outside the repository are replaced.
-            let mut more = String::new();
-            if text.contains("fashion-mnist\"") || text.contains("data = \"data/") {
-                more += " --set data=shapes";
-            }
+            // Files outside the repository are replaced, with an ancestor that fits the data.
+            let shapes = text.contains("fashion-mnist\"") || text.contains("data = \"data/");
+            let mut more = String::from(if shapes { " --set data=shapes" } else { "" });
             let begins = |path: &str| text.contains(&format!("ancestor = \"{path}"));
-            let small = ["recipes/", "ancestors/tiny-imagenet", "ancestors/cifar-10"];
-            if small.into_iter().any(begins) {
-                more += " --set condense.ancestor=of-shapes";
-            } else if begins("ancestors/") {
-                more += " --set condense.ancestor=a";
+            if begins("ancestors/") || begins("recipes/") {
+                let ancestor = if shapes { "of-shapes" } else { "a" };
+                more += &format!(" --set condense.ancestor={ancestor}");
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));
             // The plan describes templates, unless they are given.
