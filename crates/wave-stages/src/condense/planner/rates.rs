@@ -140,7 +140,7 @@ impl Rates {
     ) -> f64 {
         let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
         let reached = (reach.0 * reach.1 * reach.1) as f64;
-        let update = self.between(reached, weights, |m| m.update);
+        let update = reached * self.between(reached, weights, |m| m.update / weights(m));
         let mut of_image = self.image(depth, width);
         if self.ancestor_in_steps {
             of_image += self.ancestor;

@@ -104,6 +104,20 @@ fn a_size_is_tested_once() {
 }
 
 #[test]
+fn an_update_takes_time_in_proportion_to_its_weights() {
+    let mut given = settings(32);
+    let frame = frame(&mut given, "2x64..12x192");
+    let rates = rates(&given, &frame);
+    let step = |reach| rates.step((2, 64), reach, 128.0);
+    let per_weight = 1e-4 * 12.0 / 1e6;
+    for (depth, width) in [(3, 96), (4, 128), (12, 192)] {
+        let more = (depth * width * width - 2 * 64 * 64) as f64 * per_weight;
+        let found = step((depth, width)) - step((2, 64));
+        assert!((found - more).abs() < 1e-9, "{depth} x {width}: {found}");
+    }
+}
+
+#[test]
 fn more_time_trains_larger_models_and_levels_share_it() {
     let mut given = settings(32);
     let frame = frame(&mut given, "2x64..12x192");
