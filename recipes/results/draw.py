@@ -1,5 +1,5 @@
-"""Draws break-even.svg of three benches, from their rows, speed.svg, from performance.md, and papers.svg, and prints the table of
-papers: python3 recipes/results/draw.py"""
+"""Draws break-even.svg of four benches and sizes.svg of one, from their rows, speed.svg, from performance.md, and papers.svg, and
+prints the table of papers: python3 recipes/results/draw.py"""
 
 import json
 import math
@@ -25,6 +25,13 @@ BREAK_EVEN = {  # the data set of the rows, the title, the axis in %, and the wi
     "bench-photographs": ("", "16 minutes of one core for k sizes, photographs", range(20, 81, 20), 184),
     "bench-cifar10-break-even": ("", "16 minutes of one core for k sizes, CIFAR-10", range(40, 81, 10), 124),
     "bench-tiny-imagenet": ("tiny-imagenet", "7 minutes of one core for k sizes, Tiny ImageNet", range(0, 31, 10), 184),
+    "bench-tiny-imagenet-sizes": ("", "30 minutes of one core for k sizes, Tiny ImageNet", range(0, 31, 10), 124),
+}
+SIZES = {  # the colour and the legend of the methods
+    "templates-120": (BLUE, "templates, 120 minutes"),
+    "templates": ("#56B4E9", "templates, 30 minutes"),
+    "nested": (GREEN, "slices of one network, 30 minutes"),
+    "alone-5": ("#D55E00", "each size alone, 6 minutes"),
 }
 
 
@@ -87,6 +94,35 @@ def break_even(directory, dataset, title, axis, width):
     write(f"{directory}/break-even.svg", 290, f"{title}: top-1 in % without further training", out)
 
 
+def sizes(directory, axis, tokens=65, classes=200):
+    """Accuracy over parameters and over multiply-adds, of ViTs of 64 patches of 4 x 4 x 3 pixels and a class token."""
+    accuracies = {}
+    for row in json.loads((HERE / directory / "rows.json").read_text()):
+        if row["method"] in SIZES:
+            accuracies.setdefault((row["method"], row["depth"], row["width"]), []).append(100 * row["start_top1"])
+    outside = lambda w: w * (48 + 1 + 1 + tokens + 2 + classes) + classes
+    parameters = lambda d, w: d * (12 * w * w + 13 * w) + outside(w)
+    work = lambda d, w: d * tokens * (12 * w * w + 2 * tokens * w) + w * (48 * (tokens - 1) + classes)
+    panels = [("million parameters", parameters, 1e6, (0.1, 0.3, 1, 3)), ("million multiply-adds", work, 1e6, (10, 30, 100, 300))]
+    out = []
+    for i, (label, of, unit, ticks) in enumerate(panels):
+        ends = math.log10(unit * ticks[0]), math.log10(2 * unit * ticks[-1])
+        x = lambda n: 60 + 370 * i + 300 * (math.log10(n) - ends[0]) / (ends[1] - ends[0])
+        y = lambda a: 230 - 180 * (a - axis[0]) / (axis[-1] - axis[0])
+        for a in axis:
+            out += [line(x(unit * ticks[0]), x(2 * unit * ticks[-1]), y(a), "#E0E0E0", 1), text(48 + 370 * i, y(a) + 4, a, 11, "end")]
+        out += [text(x(unit * tick), 248, tick, 11, "middle") for tick in ticks]
+        out.append(text(210 + 370 * i, 266, label, 12, "middle"))
+        for method, (colour, _) in SIZES.items():
+            points = [(x(of(d, w)), y(statistics.fmean(a))) for (m, d, w), a in accuracies.items() if m == method]
+            curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in sorted(points))
+            out.append(f'<polyline points="{curve}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{colour}"/>' for px, py in points]
+    for start, (colour, words) in zip((16, 196, 366, 580), SIZES.values()):
+        out += [line(start, start + 20, 290, colour), text(start + 26, 294, words, 11)]
+    write(f"{directory}/sizes.svg", 310, "Tiny ImageNet: top-1 in % by size, without further training", out)
+
+
 def speed():
     """Ratios of a training step of DeiT-S, shape C; the first of each section and precision, against eager PyTorch."""
     ratios, section = {}, None
@@ -134,5 +170,6 @@ def papers():
 
 for name, figure in BREAK_EVEN.items():
     break_even(name, *figure)
+sizes("bench-tiny-imagenet-sizes", range(0, 31, 10))
 speed()
 papers()
