@@ -83,13 +83,8 @@ fn without_a_state_that_can_be_read_nothing_is_overwritten() {
 fn without_the_best_values_so_far_nothing_goes_on() {
     let place = Place::with_model();
     let command = format!("finetune m {SHAPES} --epochs 500 --lr 0 --keep best --out o");
-    let mut child = start(&place, &command, "o/run/best.safetensors");
-    // The state that holds the second test was saved after the first one's values.
-    while place.text("o/run/log.jsonl").matches("top1").count() < 3 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    // A state is saved once the best values of the test before it are.
+    kill(&place, &command, "o");
     std::fs::remove_file(place.path("o/run/best.safetensors")).unwrap();
     let parts = ["best.safetensors", "missing", "start over"];
     place.refused(&format!("{command} --resume"), &parts);
