@@ -16,9 +16,9 @@ VERDICTS = {  # and their colours
     "not applicable here": "#E4E4E4",
 }
 PROCESSORS = {"Beside PyTorch": "Zen 5", "Zen 2": "Zen 2", "Intel with AMX": "Intel, AMX", "AVX2 on Zen 5": "Zen 5, AVX2 alone"}
-BLUE, GREEN = "#0072B2", "#009E73"
+BLUE, GREEN, RED = "#0072B2", "#009E73", "#D55E00"
 ALONE = {  # the colour and the legend of the methods METHOD-k
-    "alone": ("#D55E00", "each size alone, 1/k of the time"),
+    "alone": (RED, "each size alone, 1/k of the time"),
     "labels": ("#CC79A7", "alone, from labels"),
 }
 BREAK_EVEN = {  # the data set of the rows, the title, the axis in %, and the width of a panel
@@ -31,7 +31,7 @@ SIZES = {  # the colour and the legend of the methods
     "templates-120": (BLUE, "templates, 120 minutes"),
     "templates": ("#56B4E9", "templates, 30 minutes"),
     "nested": (GREEN, "slices, 30 minutes"),
-    "alone-5": ("#D55E00", "each size alone, a fifth of 30"),
+    "alone-5": (RED, "each size alone, a fifth of 30"),
 }
 
 
@@ -45,6 +45,12 @@ def bar(x, y, width, height, colour):
 
 def line(x1, x2, y, colour, width=2):
     return f'<path d="M{x1:.1f} {y:.1f}H{x2:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+
+
+def curve(points, colour, radius):
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    parts = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>']
+    return parts + [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"/>' for x, y in points]
 
 
 def write(name, height, title, parts):
@@ -82,10 +88,7 @@ def break_even(directory, dataset, title, axis, width):
         for kind, (colour, _) in ALONE.items():
             if size not in alone[kind]:
                 continue
-            points = [(x(k), y(mean)) for k, mean in sorted(alone[kind][size].items())]
-            curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
-            out.append(f'<polyline points="{curve}" fill="none" stroke="{colour}" stroke-width="2"/>')
-            out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"/>' for px, py in points]
+            out += curve([(x(k), y(mean)) for k, mean in sorted(alone[kind][size].items())], colour, 4)
     out.append(text(380, 246, "k, the number of sizes", 12, "middle"))
     legend = [(BLUE, "templates, once for all sizes"), (GREEN, "slices of one network")]
     legend += [ALONE[kind] for kind in ALONE if alone[kind]]
@@ -103,21 +106,19 @@ def sizes(directory, axis, tokens=65, classes=200):
     outside = lambda w: w * (48 + 1 + 1 + tokens + 2 + classes) + classes
     parameters = lambda d, w: d * (12 * w * w + 13 * w) + outside(w)
     work = lambda d, w: d * tokens * (12 * w * w + 2 * tokens * w) + w * (48 * (tokens - 1) + classes)
-    panels = [("million parameters", parameters, 1e6, (0.1, 0.3, 1, 3)), ("million multiply-adds", work, 1e6, (10, 30, 100, 300))]
+    panels = [("million parameters", parameters, (0.1, 0.3, 1, 3)), ("million multiply-adds", work, (10, 30, 100, 300))]
     out = []
-    for i, (label, of, unit, ticks) in enumerate(panels):
-        least, most = 0.7 * unit * ticks[0], 2 * unit * ticks[-1]
+    for i, (label, of, ticks) in enumerate(panels):
+        least, most = 0.7 * ticks[0], 2 * ticks[-1]
         x = lambda n: 60 + 370 * i + 300 * math.log(n / least) / math.log(most / least)
         y = lambda a: 230 - 180 * (a - axis[0]) / (axis[-1] - axis[0])
         for a in axis:
             out += [line(x(least), x(most), y(a), "#E0E0E0", 1), text(48 + 370 * i, y(a) + 4, a, 11, "end")]
-        out += [text(x(unit * tick), 248, tick, 11, "middle") for tick in ticks]
+        out += [text(x(tick), 248, tick, 11, "middle") for tick in ticks]
         out.append(text(210 + 370 * i, 266, label, 12, "middle"))
         for method, (colour, _) in SIZES.items():
-            points = [(x(of(d, w)), y(statistics.fmean(a))) for (m, d, w), a in accuracies.items() if m == method]
-            curve = " ".join(f"{px:.1f},{py:.1f}" for px, py in sorted(points))
-            out.append(f'<polyline points="{curve}" fill="none" stroke="{colour}" stroke-width="2"/>')
-            out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{colour}"/>' for px, py in points]
+            points = [(x(of(d, w) / 1e6), y(statistics.fmean(a))) for (m, d, w), a in accuracies.items() if m == method]
+            out += curve(sorted(points), colour, 3)
     for start, (colour, words) in zip((30, 210, 380, 530), SIZES.values()):
         out += [line(start, start + 20, 290, colour), text(start + 26, 294, words, 11)]
     write(f"{directory}/sizes.svg", 310, "Tiny ImageNet: top-1 in % by size, without further training", out)

@@ -140,7 +140,7 @@ impl Rates {
     ) -> f64 {
         let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
         let reached = (reach.0 * reach.1 * reach.1) as f64;
-        let update = reached * self.between(reached, weights, |m| m.update / weights(m));
+        let update = self.between(reached, weights, |m| m.update);
         let mut of_image = self.image(depth, width);
         if self.ancestor_in_steps {
             of_image += self.ancestor;
@@ -159,25 +159,27 @@ impl Rates {
 
     fn image(&self, depth: usize, width: usize) -> f64 {
         let work = self.shape.with_size(depth, width).multiply_adds() as f64;
-        work * self.between(work, |m| m.multiply_adds, |m| m.image / m.multiply_adds)
+        self.between(work, |m| m.multiply_adds, |m| m.image)
     }
 
-    /// A measured value at `x`, by linear interpolation in the logarithm of `x`.
+    /// Seconds at `x`. Seconds per unit of `x` are linear in its logarithm between the measured sizes.
     fn between(
         &self,
         x: f64,
         at: impl Fn(&Measured) -> f64,
-        value: impl Fn(&Measured) -> f64,
+        seconds: impl Fn(&Measured) -> f64,
     ) -> f64 {
-        let points: Vec<(f64, f64)> = self.measured.iter().map(|m| (at(m), value(m))).collect();
-        match points.iter().position(|(p, _)| *p >= x) {
+        let point = |m: &Measured| (at(m), seconds(m) / at(m));
+        let points: Vec<(f64, f64)> = self.measured.iter().map(point).collect();
+        let of_unit = match points.iter().position(|(p, _)| *p >= x) {
             None => points.last().map_or(0.0, |(_, v)| *v),
             Some(0) => points[0].1,
             Some(i) => {
                 let ((x0, a), (x1, b)) = (points[i - 1], points[i]);
                 a + (b - a) * (x / x0).ln() / (x1 / x0).ln()
             }
-        }
+        };
+        x * of_unit
     }
 
     /// The measured rates, in images per second.
