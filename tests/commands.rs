@@ -124,6 +124,10 @@ fn a_dry_run_prints_and_writes_nothing() {
         place.json(&format!("{args} --dry-run"));
         assert!(!place.path("o").exists() && !place.path("runs").exists());
     }
+    place.json("finetune m --data shapes --steps 5 --out o");
+    let plan = "finetune m --data shapes --steps 6 --out o --dry-run";
+    let held = |plan: &str| place.stdout(plan).contains("o holds a complete run");
+    assert!(held(plan) && !held(&format!("{plan} --overwrite")));
 }
 
 #[test]

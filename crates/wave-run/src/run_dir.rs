@@ -269,6 +269,18 @@ pub fn claim(out: &Path, inputs: &Inputs, options: &Options) -> Result<Option<Lo
     begun.then(|| Lock::take(out)).transpose()
 }
 
+/// A line about the run that `out` holds, for a plan, which does not compare settings.
+pub fn held(out: &Path, options: &Options) -> Option<String> {
+    let dir = out.join("run");
+    let kind = match dir.join("result.json").exists() {
+        _ if options.overwrite => return None,
+        true => "a complete run; one with other settings needs --overwrite or another --out",
+        false if options.resume || !Checkpoints::exist_in(&dir) => return None,
+        false => "an unfinished run; continue it with --resume, or start over with --overwrite",
+    };
+    Some(format!("{} holds {kind}\n", out.display()))
+}
+
 /// Writes the recipe of a run to `out` before it begins, with the lock of [`claim`], or one of its own.
 pub fn announce(out: &Path, recipe: &Table, claimed: Option<Lock>) -> Result<()> {
     let _lock = claimed.map_or_else(|| Lock::take(out), Ok)?;

@@ -13,7 +13,7 @@ use wave_run::forecast;
 use wave_run::out_dir;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, to_table};
-use wave_run::run_dir::Options;
+use wave_run::run_dir::{self, Options};
 use wave_run::terminal::detail;
 
 pub(super) struct Make {
@@ -103,6 +103,7 @@ impl Make {
             let free = forecast::bytes(free as f64);
             plan += &format!("{free} free on the disk that holds {}\n", out.display());
         }
+        plan += &run_dir::held(out, &self.options).unwrap_or_default();
         Ok(json!({ "plan": plan }))
     }
 }
