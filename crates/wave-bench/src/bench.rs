@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex};
 use toml::Table;
 use wave_artefacts::model::Model;
 use wave_artefacts::templates;
+use wave_models::refuse;
 use wave_run::context::Context;
 use wave_run::data::{self, Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
@@ -138,7 +138,7 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
     if rows.is_empty()
         && let Some(Failure { cell, error }) = failures.first()
     {
-        return Err(request(format!("every run failed; {cell}: {error}")));
+        refuse!("every run failed; {cell}: {error}");
     }
     bench.check()?;
     let report = bench.report(&rates, &rows, &failures)?;

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
+use wave_models::refuse;
 use wave_run::error::request;
 use wave_run::recipe::{Recipe, merge};
 use wave_stages::init;
@@ -105,24 +106,21 @@ impl DonorTable {
     fn check(&self) -> Result<()> {
         let sized = self.depth.is_some() && self.width.is_some();
         if self.model.is_some() == sized {
-            return Err(request(
-                "give a `model` directory, or the `depth` and `width` of a model to train",
-            ));
+            refuse!("give a `model` directory, or the `depth` and `width` of a model to train");
         }
         let trained = self.depth.or(self.width).is_some() || self.start.is_some();
         if self.model.is_some() && (trained || self.distil || !self.finetune.is_empty()) {
-            return Err(request(
+            refuse!(
                 "a `model` directory is not trained here; remove depth, width, start, distil and \
-                 finetune, or `model`",
-            ));
+                 finetune, or `model`"
+            );
         }
-        match self.start.as_deref().map(wave_init::find).transpose()? {
-            Some(method) if method.donor => Err(request(format!(
-                "start = {:?} takes a donor itself; name a method without one",
-                method.name
-            ))),
-            _ => Ok(()),
+        if let Some(start) = &self.start
+            && wave_init::find(start)?.donor
+        {
+            refuse!("start = {start:?} takes a donor itself; name a method without one");
         }
+        Ok(())
     }
 }
 
@@ -242,15 +240,13 @@ impl Method {
             ("resembles", self.start == "auto-lg", "start = \"auto-lg\""),
         ] {
             if !read && table.get(key).is_some() {
-                return Err(request(format!("{key} applies only to {place}; remove it")));
+                refuse!("{key} applies only to {place}; remove it");
             }
         }
         for (inner, keys) in SET_BY_BENCH {
             let given = |key: &&str| table.get(inner).is_some_and(|t| t.get(key).is_some());
             if let Some(key) = keys.split(' ').find(given) {
-                return Err(request(format!(
-                    "{inner} has {key}, which the bench sets itself; remove it"
-                )));
+                refuse!("{inner} has {key}, which the bench sets itself; remove it");
             }
         }
         init::check(&self.start, &self.init)
@@ -305,31 +301,29 @@ fn held_out() -> usize {
 /// Refuses a repeated entry, whose runs would count twice.
 fn distinct<T: PartialEq + Serialize>(key: &str, entries: &[T]) -> Result<()> {
     let mut numbered = entries.iter().enumerate();
-    match numbered.find(|(i, entry)| entries[..*i].contains(entry)) {
-        None => Ok(()),
-        Some((_, entry)) => Err(request(format!(
-            "[bench]: {key} has {} twice; remove one",
-            toml::Value::try_from(entry)?
-        ))),
+    if let Some((_, entry)) = numbered.find(|(i, entry)| entries[..*i].contains(entry)) {
+        let entry = toml::Value::try_from(entry)?;
+        refuse!("[bench]: {key} has {entry} twice; remove one");
     }
+    Ok(())
 }
 
 /// Refuses what a bench sets itself in `[finetune]` or changes to it. The hash of a run covers the ancestor of
 /// `[condense]` alone.
 fn check_finetune(table: &Table) -> Result<()> {
     if let Some(ancestor) = table.get("ancestor") {
-        return Err(request(format!(
+        refuse!(
             "finetune has ancestor = {ancestor}, but methods of a bench distil from the ancestor \
              of [condense]; remove it, and give distil = true to the methods that distil"
-        )));
+        );
     }
-    match table.get("seed") {
-        None => Ok(()),
-        Some(seed) => Err(request(format!(
+    if let Some(seed) = table.get("seed") {
+        refuse!(
             "finetune has seed = {seed}, but a bench has seeds of its own; remove it, and set seeds \
              in [bench]"
-        ))),
+        );
     }
+    Ok(())
 }
 
 /// The `[bench]` table with its methods parsed.
@@ -363,14 +357,10 @@ impl Grid {
             .try_into()
             .map_err(|e| request(format!("[bench]: {e}")))?;
         if bench.sizes.is_empty() || bench.seeds.is_empty() || bench.methods.is_empty() {
-            return Err(request(
-                "[bench] needs at least one size, one seed and one method",
-            ));
+            refuse!("[bench] needs at least one size, one seed and one method");
         }
         if bench.condensations == 0 || bench.jobs == 0 {
-            return Err(request(
-                "[bench]: condensations and jobs must be at least 1",
-            ));
+            refuse!("[bench]: condensations and jobs must be at least 1");
         }
         let mut methods: Vec<(String, Method)> = Vec::new();
         for (name, table) in &bench.methods {
@@ -381,9 +371,9 @@ impl Grid {
         let mut datasets: Vec<(String, Table)> = Vec::new();
         for (name, table) in &bench.datasets {
             let toml::Value::Table(table) = table else {
-                return Err(request(format!(
+                refuse!(
                     "[bench.datasets]: {name} = {table}; give a table, such as {{ data = \"shapes\" }}"
-                )));
+                );
             };
             datasets.push((name.clone(), table.clone()));
         }
@@ -418,14 +408,12 @@ impl Grid {
 
     /// A method by name.
     pub fn method(&self, name: &str) -> Result<&Method> {
-        let found = self.methods.iter().find(|(n, _)| n == name);
-        found.map(|(_, m)| m).ok_or_else(|| {
-            let all: Vec<&str> = self.names().map(String::as_str).collect();
-            request(format!(
-                "[bench] names a method {name}; expected one of {}",
-                all.join(", ")
-            ))
-        })
+        if let Some((_, method)) = self.methods.iter().find(|(n, _)| n == name) {
+            return Ok(method);
+        }
+        let all: Vec<&str> = self.names().map(String::as_str).collect();
+        let all = all.join(", ");
+        refuse!("[bench] names a method {name}; expected one of {all}")
     }
 
     /// The method whose lead the report measures.
@@ -441,9 +429,7 @@ impl Grid {
         let datasets = self.datasets.iter().map(|(name, _)| name);
         let mut named = self.names().chain(self.bench.donors.keys()).chain(datasets);
         if let Some(name) = named.find(|name| name.contains(['/', '\\', '\0'])) {
-            return Err(request(format!(
-                "[bench]: {name:?} names files of the output; choose a name without / and \\"
-            )));
+            refuse!("[bench]: {name:?} names files of the output; choose a name without / and \\");
         }
         self.method(self.subject())?;
         let listed = self.bench.ablations.values().flatten();
@@ -460,10 +446,10 @@ impl Grid {
             if let Some(other) = &method.lr_of
                 && self.method(other)?.lr_of.is_some()
             {
-                return Err(request(format!(
+                refuse!(
                     "[bench.methods.{name}]: lr_of = {other:?}, which takes its learning rate from \
                      a method too; name one without lr_of"
-                )));
+                );
             }
         }
         for (name, donor) in &self.bench.donors {
@@ -478,9 +464,7 @@ impl Grid {
         let donors = &self.bench.donors;
         let mut named = method.donor.iter().chain(&method.resembles);
         if let Some(donor) = named.find(|donor| !donors.contains_key(*donor)) {
-            return Err(request(format!(
-                "donor {donor} is not in [bench.donors]; add it there"
-            )));
+            refuse!("donor {donor} is not in [bench.donors]; add it there");
         }
         let changes = method.pretrain.iter().chain(method.pretrain_at.values());
         let mut changes = changes.chain([&method.finetune]).chain(&method.operator);
@@ -488,37 +472,29 @@ impl Grid {
         let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
         let mut foreign = sizes.iter().filter(|size| !self.bench.sizes.contains(size));
         if let Some((l, d)) = foreign.next() {
-            return Err(request(format!(
-                "size [{l}, {d}] is not in sizes of [bench]; add it there"
-            )));
+            refuse!("size [{l}, {d}] is not in sizes of [bench]; add it there");
         }
         if sizes.is_empty() || method.datasets.as_ref().is_some_and(Vec::is_empty) {
-            return Err(request(
-                "sizes or datasets is empty; name one, or remove the key to run all",
-            ));
+            refuse!("sizes or datasets is empty; name one, or remove the key to run all");
         }
         let named: Vec<String> = sizes.iter().map(|(l, d)| format!("{l}x{d}")).collect();
         let mut changed = method.pretrain_at.keys();
         if let Some(size) = changed.find(|size| !named.contains(*size)) {
-            return Err(request(format!(
-                "pretrain_at names {size}; expected one of the sizes {}",
-                named.join(", ")
-            )));
+            let sizes = named.join(", ");
+            refuse!("pretrain_at names {size}; expected one of the sizes {sizes}");
         }
         if method.pretrain.is_none() && !method.pretrain_at.is_empty() {
-            return Err(request("pretrain_at needs pretrain; add it"));
+            refuse!("pretrain_at needs pretrain; add it");
         }
         if method.donor.is_some() && method.condense.contains_key("ancestor") {
-            return Err(request("donor replaces ancestor of condense; remove one"));
+            refuse!("donor replaces ancestor of condense; remove one");
         }
         if method.lr_of.is_some() && method.finetune.contains_key("lr") {
-            return Err(request("lr_of replaces lr of finetune; remove one"));
+            refuse!("lr_of replaces lr of finetune; remove one");
         }
         let known = |data: &String| self.datasets.iter().any(|(name, _)| name == data);
         if let Some(data) = method.datasets.iter().flatten().find(|data| !known(data)) {
-            return Err(request(format!(
-                "data set {data} is not in [bench.datasets]; add it there"
-            )));
+            refuse!("data set {data} is not in [bench.datasets]; add it there");
         }
         if method.start == TEMPLATES {
             return Ok(());
@@ -530,11 +506,11 @@ impl Grid {
                 false => ("no", "remove `donor`"),
             };
             let start = &method.start;
-            return Err(request(format!("{start} takes {number} donor; {remedy}")));
+            refuse!("{start} takes {number} donor; {remedy}");
         }
         let operator = method.operator.as_ref();
         if operator.is_some_and(|table| table.contains_key("muon")) {
-            return Err(request("`operator` trains with AdamW; remove muon"));
+            refuse!("`operator` trains with AdamW; remove muon");
         }
         Ok(())
     }

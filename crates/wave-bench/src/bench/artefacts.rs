@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use wave_artefacts::layout::Layout;
 use wave_artefacts::model::{Model, Network};
 use wave_init::{Choices, Donor};
+use wave_models::refuse;
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::locate;
 use wave_run::lock::Lock;
 use wave_run::paths;
@@ -131,15 +131,11 @@ impl Artefacts {
         run: impl Fn(&T, &Path) -> Result<()> + Sync,
     ) -> Result<()> {
         let interruption = context.interruption();
-        let failed = parallel(
-            work,
-            grid.bench.jobs,
-            interruption,
-            |(dir, item)| match run(item, dir) {
-                Err(error) if interruption.requested() => Err(error),
-                done => Ok(done.err().map(|error| (dir.clone(), format!("{error:#}")))),
-            },
-        )?;
+        let error_of = |(dir, item): &(PathBuf, T)| match run(item, dir) {
+            Err(error) if interruption.requested() => Err(error),
+            done => Ok(done.err().map(|error| (dir.clone(), format!("{error:#}")))),
+        };
+        let failed = parallel(work, grid.bench.jobs, interruption, error_of)?;
         self.failed.extend(failed.into_iter().flatten());
         Ok(())
     }
@@ -155,7 +151,7 @@ impl Artefacts {
     fn made<'a>(&self, name: &str, dirs: &'a [PathBuf], seed: u64) -> Result<&'a Path> {
         let dir = pick(dirs, seed);
         match self.failed.get(dir) {
-            Some(error) => Err(request(format!("{name}: {error}"))),
+            Some(error) => refuse!("{name}: {error}"),
             None => Ok(dir),
         }
     }
@@ -203,11 +199,8 @@ impl Bench<'_> {
         let dir = self.artefacts.donor_dir(name, seed)?;
         let model = Model::read(dir, self.context())?;
         let Network::Vit(shape) = &model.network else {
-            return Err(request(format!(
-                "the donor {} is {}; expected a vision transformer",
-                dir.display(),
-                model.network.family()
-            )));
+            let (dir, found) = (dir.display(), model.network.family());
+            refuse!("the donor {dir} is {found}; expected a vision transformer");
         };
         let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
         if self.grid.bench.donors[name].model.is_none() {

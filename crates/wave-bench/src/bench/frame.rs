@@ -4,10 +4,9 @@ use anyhow::Result;
 use serde_json::Value;
 use wave_artefacts::model::{Model, Network};
 use wave_data::Transform;
-use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_models::{Weights, refuse};
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::recipe::Recipe;
 use wave_run::settings::{Condense, Finetune, Outputs, ZeroShot};
 use wave_stages::ancestor::Ancestors;
@@ -55,13 +54,13 @@ impl Frame {
 
     /// Makes a fine-tuning distil from the ancestor too.
     pub(super) fn distil(&self, settings: &mut Finetune) -> Result<()> {
-        let ancestor = self.ancestor.clone().ok_or_else(|| {
-            request(
+        if self.ancestor.is_none() {
+            refuse!(
                 "distil = true, but there is no ancestor; add [ancestor], or `ancestor` to \
-                 [condense]",
-            )
-        })?;
-        settings.ancestor = Some(ancestor);
+                 [condense]"
+            );
+        }
+        settings.ancestor.clone_from(&self.ancestor);
         settings.zero_shot = self.classes.clone();
         self.keep_outputs(&mut settings.outputs);
         Ok(())
