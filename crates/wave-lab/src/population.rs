@@ -14,9 +14,8 @@ use network::{Arch, KERNEL, PopulationShape};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use statistics::{LayerStatistics, off_diagonal};
-use wave_models::Weights;
 use wave_models::check::sizes;
-use wave_run::error::request;
+use wave_models::{Weights, refuse};
 use wave_run::settings::Duration;
 use wave_run::train::Defaults;
 
@@ -59,9 +58,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     let networks = settings.networks.unwrap_or(500);
     sizes(&[("networks", networks)])?; // before a batch that is as many times as large
     if networks < 2 {
-        return Err(request(
-            "networks = 1; statistics over networks need at least 2",
-        ));
+        refuse!("networks = 1; statistics over networks need at least 2");
     }
     let data = training.open(networks, BATCH, run)?;
     let shape = PopulationShape {

@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 use start::{Change, Method};
 use std::path::Path;
 use task::{Task, TaskKind, TaskLoader, TokenBatch};
-use wave_models::Weights;
 use wave_models::check::sizes;
-use wave_run::error::request;
+use wave_models::{Weights, refuse};
 use wave_run::settings::{Duration, Optimisation};
 use wave_run::train::Defaults;
 
@@ -108,9 +107,9 @@ pub struct Settings {
 }
 
 pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
-    let spec = settings.data.as_deref().ok_or_else(|| {
-        request("no task; give --data, such as copy:length=16,symbols=16 or text:FILE")
-    })?;
+    let Some(spec) = &settings.data else {
+        refuse!("no task; give --data, such as copy:length=16,symbols=16 or text:FILE");
+    };
     let optimisation = &settings.optimisation;
     let seed = optimisation.seed.unwrap_or(0);
     let loader = TaskLoader::new(spec.parse()?, optimisation.batch.unwrap_or(BATCH), seed)?;
@@ -190,11 +189,9 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
     let mut shape = match Mixer::from_str(arch, false) {
         _ if arch == "transformer" => SequenceShape::transformer(task.vocabulary(), depth, width),
         Ok(mixer) => SequenceShape::new(task.vocabulary(), depth, width, mixer),
-        Err(_) => {
-            return Err(request(format!(
-                "arch = {arch}; expected mamba2, mamba, attention, linear-attention or transformer"
-            )));
-        }
+        Err(_) => refuse!(
+            "arch = {arch}; expected mamba2, mamba, attention, linear-attention or transformer"
+        ),
     };
     check_keys(settings, OF_ARCH, "arch", arch)?;
     check_keys(settings, OF_METHOD, "method", "mimetic")?;
@@ -211,9 +208,7 @@ fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
     for (key, layers) in listed {
         let mut layers = layers.iter().flatten();
         if let Some(layer) = layers.find(|layer| **layer >= shape.mixers.len()) {
-            return Err(request(format!(
-                "{key}: there is no layer {layer}; layers are numbered from 0"
-            )));
+            refuse!("{key}: there is no layer {layer}; layers are numbered from 0");
         }
     }
     for layer in settings.attention_layers.iter().flatten() {
@@ -234,12 +229,9 @@ fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weight
     let parts = settings.parts.as_deref();
     let mut weights = start::start(method, shape, parts, donor, seed)?;
     if let Some(layers) = &settings.mimetic_layers {
-        let prefixes: Vec<_> = layers
-            .iter()
-            .map(|i| format!("backbone.layers.{i}."))
-            .collect();
+        let of_layer = |name: &str, i: &usize| name.starts_with(&format!("backbone.layers.{i}."));
         let mut others = start::start(Method::Default, shape, None, None, seed)?;
-        others.retain(|name, _| !prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        others.retain(|name, _| !layers.iter().any(|i| of_layer(name, i)));
         weights.extend(others);
     }
     Ok(weights)

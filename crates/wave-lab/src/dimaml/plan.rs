@@ -8,8 +8,8 @@ use super::unrolled::{Optimiser, Unrolled};
 use crate::run::{Keys, check_keys};
 use anyhow::Result;
 use wave_models::check::sizes;
+use wave_models::refuse;
 use wave_run::context::Context;
-use wave_run::error::request;
 
 /// Keys that apply to some networks.
 const OF_ARCH: &Keys = &[
@@ -69,8 +69,9 @@ impl Plan {
                 own.test_seeds.as_ref().map_or(1, Vec::len),
             ),
         ])?;
-        let spec = own.images.data.as_deref();
-        let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
+        let Some(spec) = &own.images.data else {
+            refuse!("no data; give --data, such as fashion-mnist");
+        };
         let source = Source::open(spec, own, None, context)?;
         let network = network(own, &source);
         network.validate()?;
@@ -179,10 +180,10 @@ fn start(name: &str, network: &Small, usual: Optimiser) -> Result<Start> {
     let lars = trust.filter(|t: &f64| *t > 0.0 && t.is_finite());
     let learned_rates = rule == "learned-rates";
     if !known.contains(&kind) || !(rule.is_empty() || learned_rates || lars.is_some()) {
-        return Err(request(format!(
-            "against = {name}; expected {}, alone or with @lars=TRUST, a positive number, or @learned-rates",
-            known.join(", ")
-        )));
+        let known = known.join(", ");
+        refuse!(
+            "against = {name}; expected {known}, alone or with @lars=TRUST, a positive number, or @learned-rates"
+        );
     }
     Ok(Start {
         name: name.to_owned(),

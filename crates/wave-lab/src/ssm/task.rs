@@ -34,6 +34,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use wave_data::DataError;
+use wave_models::refuse;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::train::TrainingData;
@@ -258,9 +259,7 @@ impl TaskLoader {
     /// Batches of `batch` sequences.
     pub fn new(task: Task, batch: usize, seed: u64) -> Result<TaskLoader> {
         if !(1..=EPOCH).contains(&batch) {
-            return Err(request(format!(
-                "a batch of {batch} sequences: expected 1 to {EPOCH}"
-            )));
+            refuse!("a batch of {batch} sequences: expected 1 to {EPOCH}");
         }
         Ok(TaskLoader {
             task,
