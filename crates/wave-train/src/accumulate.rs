@@ -63,14 +63,12 @@ impl Gradients {
 
     /// The sum of these over all ranks.
     pub(crate) fn over(mut self, ranks: &dyn Ranks) -> candle_core::Result<Gradients> {
-        let mut loss = [self.loss];
-        ranks.sum_f64(&mut loss);
+        ranks.sum_f64(std::slice::from_mut(&mut self.loss));
         let here: Vec<&Tensor> = self.of.iter().flatten().collect();
         let sums = crate::sum_over(ranks, &here)?;
         for (gradient, sum) in self.of.iter_mut().flatten().zip(sums) {
             *gradient = sum;
         }
-        self.loss = loss[0];
         Ok(self)
     }
 

@@ -94,11 +94,8 @@ pub fn fit<B: Batches>(
             &mut loss,
         )?;
         let (value, norm) = update(gradients, variables, state, rate, clip, ema_decay)?;
-        failures = if value.is_finite() && norm.is_finite() {
-            0
-        } else {
-            failures + 1
-        };
+        let finite = value.is_finite() && norm.is_finite();
+        failures = if finite { 0 } else { failures + 1 };
         let progress = Progress {
             step: state.step,
             epoch: state.step as f64 / per_epoch as f64,
@@ -147,17 +144,12 @@ fn gradients<B: Batches>(
     let input = |batch: &B::Batch| batch.input()?.to_device(device);
     let mut sum: Option<Gradients> = None;
     for rows in batch.split(micro_batches)? {
-        let value = if micro_batches == 1 {
-            loss(batch, &input(batch)?, &micro_batch(rows))?
-        } else {
-            let some = batch.select(&rows);
-            loss(&some, &input(&some)?, &micro_batch(rows))?
-        };
-        let value = if portion == 1.0 {
-            value
-        } else {
-            (value * portion)?
-        };
+        let part = (micro_batches > 1).then(|| batch.select(&rows));
+        let part = part.as_ref().unwrap_or(batch);
+        let mut value = loss(part, &input(part)?, &micro_batch(rows))?;
+        if portion < 1.0 {
+            value = (value * portion)?;
+        }
         let gradients = Gradients::new(&value, variables)?;
         sum = Some(match sum {
             None => gradients,

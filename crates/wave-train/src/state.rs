@@ -101,10 +101,8 @@ impl State {
         let mut out = BTreeMap::new();
         for (i, v) in variables.iter().enumerate() {
             let value = v.var.as_detached_tensor().copy()?;
-            out.insert(
-                format!("variable.{}", v.name),
-                value.to_device(&Device::Cpu)?,
-            );
+            let value = value.to_device(&Device::Cpu)?;
+            out.insert(format!("variable.{}", v.name), value);
             if let Some(moments) = &self.moments[i] {
                 let [first, second] = moments.to_tensors()?;
                 out.insert(format!("first_moment.{}", v.name), first);
@@ -190,15 +188,14 @@ impl State {
                 None => Err(TrainError::Mismatch(format!("{name} is missing"))),
             }
         };
+        let averaged = weights.keys().any(|name| name.starts_with("average."));
         let mut state = State {
             step: count("step")?,
             skipped: count("skipped")?,
             halved: (count("halved_at")?, count("halvings")?),
             moments: Vec::new(),
-            average: None,
+            average: averaged.then(Vec::new),
         };
-        let averaged = weights.keys().any(|name| name.starts_with("average."));
-        let mut average = Vec::new();
         for v in variables {
             let value = take("variable", v)?.reshape(v.var.shape())?;
             v.var.set(&value.to_device(v.var.device())?)?;
@@ -211,12 +208,11 @@ impl State {
                     None => Moments::restore(&v.var, [&first, &take("second_moment", v)?])?,
                 })
             });
-            if averaged {
+            if let Some(average) = &mut state.average {
                 let value = take("average", v)?.reshape(v.var.shape())?;
                 average.push(Var::from_tensor(&value.to_device(v.var.device())?)?);
             }
         }
-        state.average = averaged.then_some(average);
         Ok(state)
     }
 }
