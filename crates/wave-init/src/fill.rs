@@ -239,24 +239,23 @@ fn mimetic_attention(
     if qk == (0.0, 0.0) {
         rows.push(qkv.narrow(0, 0, 2 * d)?); // (2d, d)
     } else {
-        let pairs: Vec<(Tensor, Tensor)> = (0..heads)
-            .into_par_iter()
-            .map(|head| {
-                let stream = Stream::FirstHead as u64 + head as u64;
-                let rng = &mut of_layer(request.seed, layer, stream);
-                query_key(attention, d, d / heads, qk, rng)
-            })
-            .collect::<Result<_, _>>()?;
+        let of_head = |head: usize| {
+            let stream = Stream::FirstHead as u64 + head as u64;
+            let rng = &mut of_layer(request.seed, layer, stream);
+            query_key(attention, d, d / heads, qk, rng)
+        };
+        let pairs = (0..heads).into_par_iter().map(of_head);
+        let pairs: Vec<(Tensor, Tensor)> = pairs.collect::<Result<_>>()?;
         let (q, k): (Vec<_>, Vec<_>) = pairs.into_iter().unzip(); // heads of (d/heads, d)
         rows.extend(q);
         rows.extend(k);
     }
-    if vp == (0.0, 0.0) {
-        rows.push(qkv.narrow(0, 2 * d, d)?); // (d, d)
-        return Ok((Tensor::cat(&rows, 0)?, proj));
-    }
-    let rng = &mut inner(request.seed, layer, Stream::ValueProjection);
-    let (v, proj) = value_projection(attention, d, vp, rng)?; // (d, d), (d, d)
+    let (v, proj) = if vp == (0.0, 0.0) {
+        (qkv.narrow(0, 2 * d, d)?, proj)
+    } else {
+        let rng = &mut inner(request.seed, layer, Stream::ValueProjection);
+        value_projection(attention, d, vp, rng)?
+    }; // (d, d), (d, d)
     rows.push(v);
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
 }

@@ -38,9 +38,8 @@ pub fn uniform(of: usize, count: usize) -> Vec<usize> {
     }
     // `count` does not divide `of`, so it is at least 2.
     let step = (of - 1) as f64 / (count - 1) as f64;
-    let mut indices: Vec<usize> = (0..count)
-        .map(|i| (i as f64 * step).round_ties_even() as usize)
-        .collect();
+    let index = |i: usize| (i as f64 * step).round_ties_even() as usize;
+    let mut indices: Vec<usize> = (0..count).map(index).collect();
     indices[count - 1] = of - 1; // numpy's linspace sets its end exactly
     indices
 }

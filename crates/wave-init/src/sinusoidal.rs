@@ -30,9 +30,8 @@ pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Ten
     let quarter = width / 4;
     // With a single frequency the exponent would be 0 / 0; the frequency is then 1.
     let steps = (quarter - 1).max(1) as f64;
-    let omega: Vec<f64> = (0..quarter)
-        .map(|i| 10_000f64.powf(-(i as f64) / steps))
-        .collect();
+    let frequency = |i: usize| 10_000f64.powf(-(i as f64) / steps);
+    let omega: Vec<f64> = (0..quarter).map(frequency).collect();
 
     let mut values = Vec::with_capacity(grid * grid * width);
     for y in 0..grid {
@@ -45,11 +44,8 @@ pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Ten
             }
         }
     }
-    Ok(Tensor::from_vec(
-        values,
-        (1, grid * grid, width),
-        &Device::Cpu,
-    )?)
+    let dims = (1, grid * grid, width);
+    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?)
 }
 
 #[cfg(test)]

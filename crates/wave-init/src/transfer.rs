@@ -15,7 +15,6 @@ pub mod pretrained_attention;
 pub mod prune;
 pub mod weight_selection;
 
-use crate::choices::Choices;
 use crate::error::wrong_donor;
 use crate::fill::fill;
 use crate::start::{Cost, Donor, Request, Start};
@@ -143,14 +142,9 @@ impl<'a> Carry<'a> {
     /// If the choices set positions that the donor's would replace.
     fn new(method: &'static str, request: &Request<'a>) -> crate::Result<Self> {
         let donor = request.donor.ok_or_else(|| wrong_donor(method, true))?;
-        let Choices {
-            positions,
-            position_scale,
-            ..
-        } = request.choices;
-        if (positions.is_some() || position_scale.is_some())
-            && donor.gives_all_positions(request.shape)
-        {
+        let choices = request.choices;
+        let chosen = choices.positions.is_some() || choices.position_scale.is_some();
+        if chosen && donor.gives_all_positions(request.shape) {
             refuse!(
                 "{method}: all positions come from the donor, whose grid is the target's: remove --positions and \
                  --position-scale"
@@ -160,7 +154,7 @@ impl<'a> Carry<'a> {
             method,
             donor,
             shape: request.shape,
-            weights: fill(request, request.choices.rest)?,
+            weights: fill(request, choices.rest)?,
             taken: BTreeMap::new(),
         })
     }

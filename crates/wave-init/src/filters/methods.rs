@@ -53,10 +53,8 @@ fn filters_of(network: &Network) -> Result<(Vec<Layer>, usize)> {
                 width,
                 stage,
             };
-            Ok((
-                shape.blocks().into_iter().map(layer).collect(),
-                shape.kernel,
-            ))
+            let layers = shape.blocks().into_iter().map(layer);
+            Ok((layers.collect(), shape.kernel))
         }
         other => refuse!(
             "{} has no uniform blocks with depthwise filters: use a ConvMixer or a ConvNeXt",
@@ -184,10 +182,8 @@ fn sample(
             let (layers, kernel) = filters_of(donor)?;
             let pixels = kernel * kernel;
             taken = layers.len() * (pixels + pixels * (pixels + 1) / 2);
-            let statistics = layers
-                .iter()
-                .map(|layer| Statistics::of(get(of, &layer.name)?));
-            Some(statistics.collect::<Result<_>>()?)
+            let statistics = |layer: &Layer| Statistics::of(get(of, &layer.name)?);
+            Some(layers.iter().map(statistics).collect::<Result<_>>()?)
         }
     };
     let depth = layers.len();

@@ -29,9 +29,8 @@ impl Statistics {
         let filters = filters.to_dtype(DType::F64)?.flatten_all()?;
         let values = filters.to_vec1::<f64>()?;
         let pixels = k * k;
-        let mean: Vec<f64> = (0..pixels)
-            .map(|a| values.iter().skip(a).step_by(pixels).sum::<f64>() / n as f64)
-            .collect();
+        let mean = |a: usize| values.iter().skip(a).step_by(pixels).sum::<f64>() / n as f64;
+        let mean: Vec<f64> = (0..pixels).map(mean).collect();
         let centred = Mat::from_fn(n, pixels, |f, a| values[f * pixels + a] - mean[a]);
         let sum = centred.transpose() * &centred;
         let covariance = Mat::from_fn(pixels, pixels, |a, b| sum[(a, b)] / (n - 1) as f64);
@@ -62,12 +61,11 @@ impl Statistics {
         let offset = to as i64 / 2 - from as i64 / 2;
         let shifted = |x: usize| usize::try_from(x as i64 - offset).ok();
         let inside = |x: usize| shifted(x).filter(|x| *x < from);
-        let sum = |row: usize| {
-            (0..pixels)
-                .map(|col| self.covariance[(row, col)])
-                .sum::<f64>()
+        let mean = |row: usize| {
+            let values = (0..pixels).map(|col| self.covariance[(row, col)]);
+            values.sum::<f64>() / pixels as f64
         };
-        let means: Vec<f64> = (0..pixels).map(|row| sum(row) / pixels as f64).collect();
+        let means: Vec<f64> = (0..pixels).map(mean).collect();
         // (from², to²)
         let blocks = Mat::from_fn(pixels, to * to, |row, pixel| {
             match (inside(pixel / to), inside(pixel % to)) {
@@ -90,11 +88,9 @@ impl Statistics {
             let lower = (1.0 - u) * block(i1, j0) + u * block(i1, j1);
             (1.0 - v) * upper + v * lower
         });
-        Ok(Statistics::centred(Mat::from_fn(
-            to * to,
-            to * to,
-            |a, b| 0.5 * (whole[(a, b)] + whole[(b, a)]),
-        )))
+        let symmetric = |a: usize, b: usize| 0.5 * (whole[(a, b)] + whole[(b, a)]);
+        let covariance = Mat::from_fn(to * to, to * to, symmetric);
+        Ok(Statistics::centred(covariance))
     }
 
     /// Samples `n` filters, (n, 1, k, k).
@@ -110,19 +106,6 @@ impl Statistics {
         let k = pixels.isqrt();
         Ok(Tensor::from_vec(values, (n, 1, k, k), &Device::Cpu)?)
     }
-
-    /// Linear interpolation from `self` to `other`, with weight `share` on `other`; both have the same kernel size.
-    fn towards(&self, other: &Statistics, share: f64) -> Statistics {
-        let mix = |a: f64, b: f64| (1.0 - share) * a + share * b;
-        let pixels = self.mean.len();
-        let mean = std::iter::zip(&self.mean, &other.mean).map(|(a, b)| mix(*a, *b));
-        Statistics {
-            mean: mean.collect(),
-            covariance: Mat::from_fn(pixels, pixels, |a, b| {
-                mix(self.covariance[(a, b)], other.covariance[(a, b)])
-            }),
-        }
-    }
 }
 
 /// Statistics for layer `layer` of `depth`, counted from 0: interpolated between the two neighbouring layers
@@ -131,6 +114,14 @@ pub(super) fn interpolate(layers: &[Statistics], layer: usize, depth: usize) -> 
     let last = layers.len() - 1;
     let at = layer as f64 * last as f64 / depth.saturating_sub(1).max(1) as f64;
     let below = (at.floor() as usize).min(last);
-    let above = (below + 1).min(last);
-    layers[below].towards(&layers[above], at - below as f64)
+    let (share, pixels) = (at - below as f64, layers[below].mean.len());
+    let (below, above) = (&layers[below], &layers[(below + 1).min(last)]);
+    let mix = |a: f64, b: f64| (1.0 - share) * a + share * b;
+    let mean = std::iter::zip(&below.mean, &above.mean).map(|(a, b)| mix(*a, *b));
+    Statistics {
+        mean: mean.collect(),
+        covariance: Mat::from_fn(pixels, pixels, |a, b| {
+            mix(below.covariance[(a, b)], above.covariance[(a, b)])
+        }),
+    }
 }

@@ -95,10 +95,9 @@ pub fn operator_start(
     same(METHOD.name, &[heads])?;
     same_tokens(METHOD.name, small, target)?;
     let (l, k, d, h) = (target.depth, small.depth, small.width, small.hidden());
+    let depth = |weight: &str| (format!("depth.{}", module(weight)), vec![l, k]);
     let weights = BLOCK_TENSORS.into_iter().step_by(2); // one per module
-    let mut shapes: Vec<(String, Vec<usize>)> = weights
-        .map(|weight| (format!("depth.{}", module(weight)), vec![l, k]))
-        .collect();
+    let mut shapes: Vec<(String, Vec<usize>)> = weights.map(depth).collect();
     if target.width > d {
         shapes.push(("width.stream".into(), vec![target.width - d, d]));
         for part in ["q", "k", "v"] {
@@ -128,9 +127,8 @@ pub fn operator_start(
 
 /// 1 in row l and column l mod K: (L, K).
 fn repeat(small: usize, target: usize) -> Result<Tensor> {
-    let values: Vec<f32> = (0..target * small)
-        .map(|i| f32::from(u8::from((i / small) % small == i % small)))
-        .collect();
+    let entry = |i: usize| f32::from((i / small) % small == i % small);
+    let values: Vec<f32> = (0..target * small).map(entry).collect();
     Tensor::from_vec(values, (target, small), &Device::Cpu)
 }
 
@@ -168,12 +166,11 @@ fn block(part: &str, tensor: &Tensor, operator: &Weights) -> Result<Tensor> {
     let wide = match module(part) {
         "attn.qkv" => {
             let d = mixed.dim(1)? / 3;
-            let parts: Vec<Tensor> = ["q", "k", "v"]
-                .iter()
-                .enumerate()
-                .map(|(i, name)| widen_layers(&mixed.narrow(1, i * d, d)?, 1, width(name)))
-                .collect::<Result<_>>()?;
-            Tensor::cat(&parts, 1)? // (L, 3 D, ..)
+            let of_part = |(i, name): (usize, &str)| {
+                widen_layers(&mixed.narrow(1, i * d, d)?, 1, width(name))
+            };
+            let parts = ["q", "k", "v"].into_iter().enumerate().map(of_part);
+            Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 1)? // (L, 3 D, ..)
         }
         "mlp.fc1" => widen_layers(&mixed, 1, width("mlp"))?, // (L, H, ..)
         _ => widen(&mixed, 1, stream)?,                      // (L, D, ..)

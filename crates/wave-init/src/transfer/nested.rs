@@ -74,10 +74,8 @@ fn first(tensor: &Tensor, dims: &[usize], axis: usize, segments: usize) -> Resul
     let (of, rows) = (tensor.dim(axis)? / segments, dims[axis] / segments);
     let mut slice = tensor.clone();
     if of != rows {
-        let parts: Vec<Tensor> = (0..segments)
-            .map(|i| tensor.narrow(axis, i * of, rows))
-            .collect::<Result<_>>()?;
-        slice = Tensor::cat(&parts, axis)?;
+        let parts = (0..segments).map(|i| tensor.narrow(axis, i * of, rows));
+        slice = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, axis)?;
     }
     for (axis, size) in dims.iter().enumerate().skip(axis + 1) {
         slice = slice.narrow(axis, 0, *size)?;

@@ -64,11 +64,8 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let made = streams.iter().map(|x| narrow.of(x));
     let mut made = made.collect::<Result<Vec<_>>>()?;
     for (l, &index) in kept.iter().enumerate() {
-        let next = kept
-            .get(l + 1)
-            .copied()
-            .unwrap_or(network.donor.shape.depth);
-        let passages = network.pass(streams, index, next)?;
+        let next = kept.get(l + 1).unwrap_or(&network.donor.shape.depth);
+        let passages = network.pass(streams, index, *next)?;
         let thin = network.layers[index].thinned(&network, &passages, to)?;
         let new = narrow.layer(&thin)?;
         let new = new.fitted(&network, &thin, &narrow, &passages, &mut made)?;

@@ -51,11 +51,8 @@ impl Layer {
         passages: &[Passage],
         to: &VitShape,
     ) -> Result<(Affine, Affine)> {
-        let (heads, old, new) = (
-            self.heads,
-            network.donor.shape.head_width(),
-            to.head_width(),
-        );
+        let (old, new) = (network.donor.shape.head_width(), to.head_width());
+        let heads = self.heads;
         if (heads, old) == (to.heads, new) {
             return Ok((self.qkv.clone(), self.proj.clone()));
         }
