@@ -353,20 +353,14 @@ impl Bench<'_> {
         for (method, dataset) in self.pairs() {
             let own = &self.grid.method(method)?.lr_of;
             let tried = own.as_ref().unwrap_or(method);
-            let (lr, grid) = match self.given_rate(tried, dataset)? {
-                Some(lr) => (lr, Vec::new()),
-                None => {
-                    let grid: Vec<(f64, f64)> = trials
-                        .iter()
-                        .filter(|row| (&row.method, &row.dataset) == (tried, dataset))
-                        .map(|row| (row.lr, row.top1))
-                        .collect();
-                    let best = grid.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-                    let Some(&(lr, _)) = best else {
-                        continue;
-                    };
-                    (lr, grid)
-                }
+            // Empty if the recipe gives the rate.
+            let is_own = |row: &&Row| (&row.method, &row.dataset) == (tried, dataset);
+            let grid = trials.iter().filter(is_own).map(|row| (row.lr, row.top1));
+            let grid: Vec<(f64, f64)> = grid.collect();
+            let best = grid.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            let best = best.map(|(lr, _)| *lr);
+            let Some(lr) = self.given_rate(tried, dataset)?.or(best) else {
+                continue;
             };
             chosen.push(Rates {
                 method: method.clone(),
@@ -523,14 +517,13 @@ impl Bench<'_> {
             }
             if method.condenses() {
                 let settings: Condense = self.recipe.stage("condense", Some(&method.condense))?;
-                let (channels, classes) =
-                    (self.frame.transform.channels, self.frame.label_names.len());
+                let frame = &self.frame;
                 let epochs = |dir| Ok(templates::read(dir)?.config.all_epochs());
                 let epochs: Result<Vec<f64>> = self.artefacts.templates(name, 0).and_then(epochs);
                 let plans = condense::plans(&settings)?.into_iter();
                 for (plan, epochs) in plans.zip(epochs.unwrap_or_default()) {
-                    let plan = plan.on(channels, classes);
-                    work += epochs * self.frame.images as f64 * plan.mean_multiply_adds();
+                    let plan = plan.on(frame.transform.channels, frame.label_names.len());
+                    work += epochs * frame.images as f64 * plan.mean_multiply_adds();
                 }
             }
             all.insert(Some(name.clone()), work);

@@ -61,9 +61,8 @@ fn by_initialisation(
         name.map(|name| bench.donor(name, cell.seed)).transpose()
     };
     let from = donor(&method.donor)?;
-    if from
-        .as_ref()
-        .is_some_and(|donor| donor.gives_all_positions(&shape))
+    if let Some(donor) = &from
+        && donor.gives_all_positions(&shape)
     {
         // [init] is for all methods, and these positions for those that leave some open.
         let own = |key: &str| method.init.contains_key(key);

@@ -75,8 +75,20 @@ impl<'a> Found<'a> {
     /// order.
     pub(super) fn lengths(&self, dataset: &str) -> Vec<Vec<Cost>> {
         let grid = &self.findings.grid;
-        let costs = grid.names().filter_map(|name| self.cost(dataset, name));
-        by_length(grid.subject(), costs)
+        let subject = grid.subject();
+        let mut lengths: Vec<Vec<Cost>> = Vec::new();
+        for cost in grid.names().filter_map(|name| self.cost(dataset, name)) {
+            let mut known = lengths.iter_mut();
+            match known.find(|methods| same_length(methods[0].epochs, cost.epochs)) {
+                Some(methods) => methods.push(cost),
+                None => lengths.push(vec![cost]),
+            }
+        }
+        let has_subject = |methods: &Vec<Cost>| methods.iter().any(|cost| cost.method == subject);
+        if let Some(own) = lengths.iter().position(has_subject) {
+            lengths[..=own].rotate_right(1);
+        }
+        lengths
     }
 
     /// The cost of a method on a data set; `None` if it has no rows there.
@@ -166,23 +178,6 @@ pub(super) struct Cost {
 /// True for fine-tunings of equal length, up to part of an epoch, such as an incomplete batch.
 pub(super) fn same_length(a: f64, b: f64) -> bool {
     (a - b).abs() <= 0.005 * a.max(b)
-}
-
-/// Groups the methods by epochs of fine-tuning, and puts the subject's group first.
-fn by_length(subject: &str, costs: impl Iterator<Item = Cost>) -> Vec<Vec<Cost>> {
-    let mut lengths: Vec<Vec<Cost>> = Vec::new();
-    for cost in costs {
-        let mut known = lengths.iter_mut();
-        match known.find(|methods| same_length(methods[0].epochs, cost.epochs)) {
-            Some(methods) => methods.push(cost),
-            None => lengths.push(vec![cost]),
-        }
-    }
-    let has_subject = |methods: &Vec<Cost>| methods.iter().any(|cost| cost.method == subject);
-    if let Some(own) = lengths.iter().position(has_subject) {
-        lengths[..=own].rotate_right(1);
-    }
-    lengths
 }
 
 #[cfg(test)]
