@@ -18,6 +18,7 @@
 pub mod baselines;
 
 use super::small::{Parameter, Usual};
+use super::unrolled::scalar;
 use crate::run::{inverse_softplus, softplus};
 use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
@@ -150,17 +151,14 @@ pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
 /// Mean and standard deviation of each tensor's distribution, by name, for the report.
 pub fn moments(parameters: &Weights) -> Result<Vec<(String, f64, f64)>> {
     let mut all = Vec::new();
-    let scalar = |t: &Tensor| -> Result<f64> {
-        let t = t.flatten_all()?.to_dtype(DType::F64)?;
-        Ok(t.to_vec1::<f64>()?.first().copied().unwrap_or(f64::NAN))
-    };
+    let first = |t: &Tensor| scalar(&t.get(0)?);
     for (key, t) in parameters {
         let Some((kind @ ("constant" | "mean" | "start"), name)) = key.split_once('.') else {
             continue;
         };
         let (mean, std) = match kind {
-            "constant" => (scalar(t)?, 0.0),
-            "mean" => (scalar(t)?, scalar(of(parameters, "std", name)?)?.abs()),
+            "constant" => (first(t)?, 0.0),
+            "mean" => (first(t)?, first(of(parameters, "std", name)?)?.abs()),
             _ => {
                 let q = quantiles(parameters, name, 20_000)?;
                 mean_and_std(&q, q.len() as f64)

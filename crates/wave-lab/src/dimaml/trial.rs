@@ -174,20 +174,15 @@ fn write(all: &[Curves], seeds: &[u64], data: &str, plan: &Plan, run: &Run) -> R
         let matrices = tensors.iter().enumerate().filter(|(_, t)| t.1.len() > 1);
         for (i, (tensor, _)) in matrices {
             let steps = curves.iter().take(1).flat_map(|curve| &curve.update_rates);
-            let points = steps
-                .zip(1_u32..)
-                .map(|(rates, t)| (f64::from(t), rates[i].log10()));
+            let point = |(rates, t): (&Vec<f64>, u32)| (f64::from(t), rates[i].log10());
+            let points = steps.zip(1..).map(point);
             let points: Vec<_> = points.filter(|(_, rate)| rate.is_finite()).collect();
             rates.push((format!("{start} {tensor}"), points));
         }
     }
     wave_hub::write_json(&run.file("tests.json"), &rows)?;
     let title = format!("Training on {data}");
-    for (file, label, lines) in [
-        ("curves.svg", "validation loss", means),
-        ("update-rates.svg", "log10 of |gradient| / |weight|", rates),
-    ] {
-        run.chart(file, &title, ["step", label], &lines)?;
-    }
-    Ok(())
+    run.chart("curves.svg", &title, ["step", "validation loss"], &means)?;
+    let labels = ["step", "log10 of |gradient| / |weight|"];
+    run.chart("update-rates.svg", &title, labels, &rates)
 }

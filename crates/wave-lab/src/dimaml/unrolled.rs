@@ -64,7 +64,7 @@ pub struct Unrolled {
     pub gradient: Gradient,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
     /// Number of steps and the validation loss after them.
     pub losses: Vec<(u64, f64)>,
@@ -108,10 +108,7 @@ impl Unrolled {
         mut loss: impl FnMut(Phase, &Weights) -> Result<Tensor>,
     ) -> Result<Curve> {
         let mut point = self.optimiser.start(start)?;
-        let mut curve = Curve {
-            losses: Vec::new(),
-            update_rates: Vec::new(),
-        };
+        let mut curve = Curve::default();
         for t in 1..=self.steps {
             let mut gradients = differentiate(Phase::Training(t), &point[0], &mut loss)?.1;
             let wanted = rates.and_then(|rates| rates.get(t as usize - 1));
