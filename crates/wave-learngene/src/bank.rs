@@ -48,9 +48,8 @@ impl DepthRule {
     }
 }
 
-/// Interpolation weights `(depth, anchors)` of each layer over the anchors: at most two adjacent
-/// nonzero entries per row, summing to 1. With [`DepthRule::LastIsOne`] and as many layers as anchors, the matrix is
-/// exactly the identity.
+/// Interpolation weights `(depth, anchors)` of each layer over the anchors: at most two adjacent nonzero entries per
+/// row, summing to 1. The identity, exactly, with [`DepthRule::LastIsOne`] and as many layers as anchors.
 pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
     // Position l (K - 1) / steps, split into quotient and remainder in integers, so that both ends are exact.

@@ -92,8 +92,7 @@ impl Learngene {
         self.changed(&changes, classes)
     }
 
-    /// Applies differences to its tensors, and replaces the classifier, for `classes` classes; smaller levels take
-    /// their part of the differences.
+    /// Applies differences, and replaces the classifier, for `classes` classes; smaller levels take their part.
     fn changed(&self, changes: &Weights, classes: usize) -> Result<Learngene> {
         let mut changed = self.each(|name, t| match changes.get(name) {
             Some(change) if !is_head(name) => t + change,

@@ -12,8 +12,7 @@ pub struct Sizes {
     pub depths: (usize, usize),
     /// Widths, ascending; at least one.
     pub widths: Vec<usize>,
-    /// Fraction of the steps over which the largest depth grows from the smallest, and the largest
-    /// width from the smallest, 0 to 1.
+    /// Fraction of the steps, 0 to 1, over which the largest depth and width grow from the smallest.
     pub growth: f64,
     /// Exponent of this growth over the elapsed fraction, above 0: 1 is linear, larger values keep
     /// the sizes small for longer.
@@ -200,8 +199,7 @@ impl Sizes {
         (most, widths[widths.len() - 1])
     }
 
-    /// Mean multiply-adds of the forward pass of one image over all steps, for the sizes sampled
-    /// from `whole`.
+    /// Mean multiply-adds of the forward pass of one image over all steps, for the sizes sampled from `whole`.
     pub fn mean_multiply_adds(&self, whole: &VitShape) -> f64 {
         self.work(whole).iter().sum::<f64>() / PARTS as f64
     }

@@ -20,9 +20,8 @@ mod tests;
 /// it along the diagonal (`S = I` in the Kronecker product), so that properties of a narrow block's
 /// weight products carry over to a wide one. Off the diagonal there is only noise.
 ///
-/// The default budget of templates holds exactly two layers of the unit, so the first anchor starts as
-/// one of them and the last as the other. A single anchor starts as the first. Samples are drawn part
-/// by part, in the order of the tensor entries.
+/// The default budget of templates holds exactly two layers of the unit, so the first anchor starts as one of them and
+/// the last as the other; a single anchor as the first. Samples are drawn part by part, in the order of the entries.
 pub fn ramp_scalers(
     plan: &Plan,
     shape: &VitShape,
@@ -88,8 +87,7 @@ pub fn random_scalers(
 /// The linear learngene TLEG (the WAVE paper's TELG), `W_l = B + (l / L) A`, as a special case:
 /// template `j` is block `j` of `B`, template `j + B` block `j` of `A`.
 ///
-/// With [`DepthRule::Tleg`], two or more anchors are exact at every depth `L`; with the other rule
-/// they are exact where there is one per layer.
+/// Two or more anchors are exact at every depth `L` with [`DepthRule::Tleg`], else only where there is one per layer.
 pub fn telg_scalers(
     plan: &Plan,
     shape: &VitShape,

@@ -20,8 +20,7 @@ pub struct Learngene {
     pub templates: Templates,
     /// The scaler bank: (K, N, r, c) for each part, at the auxiliary's width.
     pub bank: Scalers,
-    /// The auxiliary's weights that templates do not compose; block weights are stacked over the K
-    /// anchors.
+    /// The auxiliary's weights that templates do not compose; block weights are stacked over the K anchors.
     pub inherited: Weights,
     /// The auxiliary's largest shape; its depth is K.
     pub auxiliary: VitShape,
@@ -83,8 +82,7 @@ impl Learngene {
         used.assemble(&used.scalers(shape)?, &used.inherited(shape)?, shape)
     }
 
-    /// All weights of a model, layers stacked: `scalers` composed with the templates, plus
-    /// `inherited`.
+    /// All weights of a model, layers stacked: `scalers` composed with the templates, plus `inherited`.
     pub fn assemble(
         &self,
         scalers: &Scalers,
@@ -108,8 +106,7 @@ impl Learngene {
         self.bank.iter().map(of_part).collect()
     }
 
-    /// The inherited weights for a model of this shape, layers stacked; positions and patches
-    /// resampled where its images or patches have another size.
+    /// The inherited weights for a model of this shape, layers stacked; positions and patches are resampled as needed.
     pub fn inherited(&self, shape: &VitShape) -> Result<Weights> {
         let of_shape = |(name, t): (&String, &Tensor)| {
             let t = match name.starts_with("blocks.") {
@@ -155,8 +152,7 @@ impl Learngene {
         named(templates, bank, self.inherited.iter_mut())
     }
 
-    /// The learngene with new values, by the names of [`Learngene::tensors`]; tensors that are not
-    /// given are kept.
+    /// The learngene with new values, by the names of [`Learngene::tensors`]; tensors that are not given are kept.
     pub fn with_tensors(&self, tensors: &Weights) -> Learngene {
         let mut gene = self.clone();
         for (name, t) in gene.tensors_mut() {

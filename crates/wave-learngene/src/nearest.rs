@@ -240,8 +240,7 @@ fn truncated(b: &Tensor, n: usize) -> Result<(Tensor, Tensor)> {
     ))
 }
 
-/// Weights `(L, q, rows, columns)` of q segments, zero-padded to multiples of the template size and cut into blocks:
-/// `(L r c, t t)`.
+/// Weights `(L, q, rows, columns)` of q segments, zero-padded and cut into blocks of template size: `(L r c, t t)`.
 fn cut(w: &Tensor, t: usize, kronecker: Kronecker) -> Result<Tensor> {
     let (layers, q, rows, columns) = w.dims4()?;
     let (r, c) = (q * rows.div_ceil(t), columns.div_ceil(t));

@@ -17,8 +17,7 @@ pub struct Plan {
     pub sets: BTreeMap<Part, String>,
     /// The number of templates in each set.
     pub counts: BTreeMap<String, usize>,
-    /// Size levels, smallest first, if models of some sizes have their own templates. The counts
-    /// above are the last level's (see [`Plan::with_levels`]).
+    /// Size levels, smallest first, if models of some sizes have their own templates; `counts` are those of the last.
     pub levels: Vec<Level>,
 }
 
@@ -63,9 +62,8 @@ impl Plan {
 
     /// The grid of template-sized blocks that covers a part: `(segments, r, c)`.
     ///
-    /// `r` counts the rows of all segments together. Where the template size does not divide a
-    /// side, the grid covers the next multiple and [`compose`](crate::compose()) crops, each of q, k
-    /// and v on its own, so that heads stay aligned.
+    /// `r` counts the rows of all segments. Where the template size does not divide a side, the grid covers the next
+    /// multiple and [`compose`](crate::compose()) crops, each of q, k and v on its own, so that heads stay aligned.
     pub fn blocks(&self, part: Part, shape: &VitShape) -> (usize, usize, usize) {
         let t = self.template_size;
         let segments = part.segments();
@@ -105,8 +103,7 @@ impl Plan {
         n * self.template_size * self.template_size
     }
 
-    /// Names and shapes of the weights of a transformer that templates do not compose, layer by
-    /// layer under timm's names.
+    /// Names and shapes of a transformer's weights that templates do not compose, layer by layer under timm's names.
     pub fn inherited_parameters(&self, shape: &VitShape) -> Vec<(String, Vec<usize>)> {
         let all = shape.parameters().into_iter();
         all.filter(|(name, _)| !self.composes(name)).collect()

@@ -77,8 +77,7 @@ impl Examples for Batch {
         Tensor::from_slice(&self.images, (b, self.channels, s, s), &Device::Cpu) // (b, channels, h, w)
     }
 
-    /// Consecutive rows, except that images that were mixed with each other stay together, since each one's target
-    /// depends on the other.
+    /// Consecutive rows, but mixed images stay together, since the target of each depends on the other.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {
         let b = self.size;
         if n == 0 || !b.is_multiple_of(n) {

@@ -11,8 +11,7 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
     mixed_targets(labels, None, classes, smoothing)
 }
 
-/// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed like its
-/// images.
+/// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed like its images.
 ///
 /// # Errors
 /// If a label is not below `classes`.
