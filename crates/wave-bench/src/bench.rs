@@ -99,11 +99,8 @@ struct Bench<'a> {
     contents: Mutex<BTreeMap<Option<String>, String>>,
 }
 
-/// Runs the grid of a recipe in a locked directory. Returns the output of `--json`.
-///
-/// # Errors
-/// If the recipe is wrong, the bench is interrupted, or runs failed (after all others are done and
-/// reported).
+/// Runs the grid of a recipe in a locked directory. Returns the output of `--json`. Failed runs are an error after all
+/// others are done and reported.
 pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options) -> Result<Value> {
     let grid = Grid::new(recipe)?;
     // One ancestor for all runs, so that its outputs are computed once.

@@ -78,12 +78,8 @@ pub(crate) struct Findings<'a> {
     pub(crate) shared_work: &'a Work<'a>,
 }
 
-/// Writes `report.md` and the plots into the directory `out`; returns the Markdown.
-///
-/// Rows whose method, size or data set is not in the grid are left out.
-///
-/// # Errors
-/// If a file cannot be written, or a plot cannot be drawn.
+/// Writes `report.md` and the plots into the directory `out`; returns the Markdown. Rows whose method, size or data set
+/// is not in the grid are left out.
 pub(crate) fn write(findings: &Findings, out: &Path) -> Result<String> {
     let found = &Found::new(findings);
     let page = &mut Page::new(findings.name, out);

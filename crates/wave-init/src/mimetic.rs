@@ -32,8 +32,7 @@ use crate::random::standard_normal;
 /// Factorisation of mimetic attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attention {
-    /// Products near the identity and its negative, factored by singular value decomposition (equations 3.12
-    /// to 3.18).
+    /// Products near the identity and its negative, factored by singular value decomposition (equations 3.12 to 3.18).
     #[default]
     Products,
     /// The same random normal matrix for query and key; likewise for value and, negated, projection. Only the sign
@@ -43,8 +42,7 @@ pub enum Attention {
 
 named!(Attention, "mimetic attention", "products" => Products, "equal" => Equal);
 
-/// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ alpha Z + beta I for a `mix`
-/// (alpha, beta).
+/// One head's Q and K rows, each (head_width, width), with W_Q W_Kᵀ ≈ alpha Z + beta I for a `mix` (alpha, beta).
 ///
 /// Both Gram matrices over the rows of [`Attention::Products`] equal S_k: diagonal and descending. The signs of the two
 /// matrices are only determined jointly, so compare products and never factors. With alpha 0 all singular
@@ -63,10 +61,7 @@ pub fn query_key(
     Ok((tensor(w_q.transpose())?, tensor(w_k.transpose())?)) // (k, d), (k, d)
 }
 
-/// One layer's V and projection, each (width, width), with W_V W_proj = alpha Z − beta I.
-///
-/// # Errors
-/// As [`query_key`].
+/// One layer's V and projection, each (width, width), with W_V W_proj = alpha Z − beta I. Fails as [`query_key`].
 pub fn value_projection(
     attention: Attention,
     width: usize,

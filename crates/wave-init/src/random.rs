@@ -23,22 +23,16 @@ pub fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
     generator(seed, ((layer as u64 + 1) << 32) + stream)
 }
 
-/// Normal numbers with mean 0 and standard deviation `std`.
-///
-/// # Errors
-/// If `std` is negative or not finite.
+/// Normal numbers with mean 0 and standard deviation `std`, which must be finite and at least 0.
 pub fn normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng) -> Result<Tensor> {
     check_spread("standard deviation", std)?;
     fill(shape, || std * standard_normal(rng))
 }
 
-/// Normal numbers with mean 0 and standard deviation `std` before truncation to ±2.
+/// Normal numbers as by [`normal`], truncated to ±2.
 ///
 /// As with timm's `trunc_normal_`, the bounds are absolute: at the usual `std` of 0.02 they are 100 standard
 /// deviations away and have no effect. At a much larger `std` than 2, few samples are accepted.
-///
-/// # Errors
-/// If `std` is negative or not finite.
 pub fn truncated_normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng) -> Result<Tensor> {
     check_spread("standard deviation", std)?;
     fill(shape, || {
@@ -51,10 +45,7 @@ pub fn truncated_normal(shape: impl Into<Shape>, std: f64, rng: &mut ChaCha8Rng)
     })
 }
 
-/// Uniform numbers between `-bound` and `bound`.
-///
-/// # Errors
-/// If `bound` is negative or not finite.
+/// Uniform numbers between `-bound` and `bound`, which must be finite and at least 0.
 pub fn uniform(shape: impl Into<Shape>, bound: f64, rng: &mut ChaCha8Rng) -> Result<Tensor> {
     check_spread("bound", bound)?;
     fill(shape, || bound * (2.0 * rng.random::<f64>() - 1.0))

@@ -25,10 +25,7 @@ pub const METHODS: [StartMethod; 15] = [
     transfer::prune::METHOD,
 ];
 
-/// The method of this name.
-///
-/// # Errors
-/// If there is none; the message lists the existing ones.
+/// The method of this name; if there is none, the error lists all.
 pub fn find(name: &str) -> Result<StartMethod, Refusal> {
     by_name("method", name, &METHODS.map(|method| (method.name, method)))
 }

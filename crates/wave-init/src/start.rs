@@ -20,10 +20,7 @@ pub struct Donor {
 }
 
 impl Donor {
-    /// A donor of this shape; `weights` have timm's names, with separate tensors for each layer.
-    ///
-    /// # Errors
-    /// If the weights do not fit the shape.
+    /// A donor of this shape, with weights that fit it, under timm's names, with separate tensors for each layer.
     pub fn new(shape: VitShape, weights: Weights) -> Result<Self> {
         shape.validate()?;
         check_weights(&weights, &shape.parameters())?;
@@ -102,11 +99,8 @@ pub struct StartMethod {
 }
 
 impl StartMethod {
-    /// Initialises a network.
-    ///
-    /// # Errors
-    /// If the shape is invalid, the donor is missing, unused, or does not fit the target, or a choice is out of
-    /// range.
+    /// Initialises a network. Refuses an invalid shape, a donor that is missing, unused or does not fit the target, and
+    /// a choice out of range.
     pub fn start(&self, request: &Request) -> Result<Start> {
         request.shape.validate()?;
         if request.donor.is_some() != self.donor {

@@ -53,10 +53,7 @@ impl Learngene {
         Ok(delta)
     }
 
-    /// Applies a delta to the learngene. Differentiable in both.
-    ///
-    /// # Errors
-    /// If a tensor of the delta is not in this learngene or has another shape.
+    /// Applies a delta to the learngene. Differentiable in both. The delta's tensors must be in the learngene, and fit.
     pub fn with_delta(&self, delta: &Weights) -> Result<Learngene> {
         let classes = delta.get("head.weight").and_then(|t| t.dims().first());
         let classes = classes.copied().unwrap_or(self.auxiliary.classes);

@@ -109,10 +109,7 @@ impl Plan {
         all.filter(|(name, _)| !self.composes(name)).collect()
     }
 
-    /// Sets the size levels, smallest first.
-    ///
-    /// # Errors
-    /// If a level is not within the next, or the last has other template counts than this plan.
+    /// Sets the size levels, smallest first: each within the next, the last with the template counts of this plan.
     pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, Refusal> {
         let ordered = levels.windows(2).all(|pair| pair[0].within(&pair[1]));
         let last = levels.last().is_none_or(|last| last.counts == self.counts);

@@ -33,10 +33,7 @@ pub trait Examples: Sized {
     /// The network's input, one example per entry of the leading dimension.
     fn input(&self) -> Result<Tensor>;
 
-    /// The rows of each of `n` equal micro-batches.
-    ///
-    /// # Errors
-    /// If there is no equal split, or it would separate mixed images.
+    /// The rows of each of `n` equal micro-batches. An error if there is no such split without separating mixed images.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>>;
 
     /// The examples in some rows.

@@ -3,18 +3,12 @@
 use candle_core::{Device, Result, Tensor};
 use wave_data::{Batch, Mix};
 
-/// One-hot targets (b, classes) with label smoothing: `smoothing` is spread over all classes.
-///
-/// # Errors
-/// If a label is not below `classes`.
+/// One-hot targets (b, classes) of labels below `classes`, label-smoothed: `smoothing` is spread over all classes.
 pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Result<Tensor> {
     mixed_targets(labels, None, classes, smoothing)
 }
 
 /// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed like its images.
-///
-/// # Errors
-/// If a label is not below `classes`.
 pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Tensor> {
     mixed_targets(&batch.labels, batch.mix.as_ref(), classes, smoothing)
 }

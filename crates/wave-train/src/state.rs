@@ -118,10 +118,7 @@ impl State {
         Ok(out)
     }
 
-    /// Broadcasts the first rank's state and variables to every rank.
-    ///
-    /// # Errors
-    /// [`TrainError::Apart`] if the ranks have different variables.
+    /// Broadcasts the first rank's state and variables to every rank. [`TrainError::Apart`] if their variables differ.
     pub fn of_first(self, variables: &[Variable], ranks: &dyn Ranks) -> TrainResult<State> {
         if ranks.size() == 1 {
             return Ok(self);
@@ -139,10 +136,7 @@ impl State {
         State::restore(variables, &weights, |key| counts.get(key).copied())
     }
 
-    /// Checks that all ranks hold the same variables, bit by bit.
-    ///
-    /// # Errors
-    /// [`TrainError::Apart`] on all ranks if they do not.
+    /// Checks that all ranks hold the same variables, bit by bit: [`TrainError::Apart`] on all of them if not.
     pub fn check(&self, variables: &[Variable], ranks: &dyn Ranks) -> TrainResult<()> {
         if ranks.size() == 1 {
             return Ok(());

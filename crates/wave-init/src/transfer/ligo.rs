@@ -132,8 +132,7 @@ fn repeat(small: usize, target: usize) -> Result<Tensor> {
     Tensor::from_vec(values, (target, small), &Device::Cpu)
 }
 
-/// Grows `small` with `operator`, one of [`operator_start`] for its shape, into the weights of a
-/// larger network.
+/// Grows `small` with `operator`, one of [`operator_start`] for its shape, into the weights of a larger network.
 ///
 /// # Shapes
 /// `small` and the result are stacked ([`wave_models::vit::stack`]), as for [`wave_models::vit::logits`]. The

@@ -35,14 +35,9 @@ fn start(request: &Request) -> crate::Result<Start> {
     Ok(carry.finish(Stored::Donor))
 }
 
-/// The slice of an elastic network with the shape of `target`, which has evenly spaced layers and heads of the same
-/// width. It is differentiable, so training the slices trains the whole. Weights are stacked ([`stack`]), and so is
-/// the result; tensors outside the blocks are sliced too, and must fit.
-///
-/// # Errors
-/// If the target is larger.
-///
-/// [`stack`]: wave_models::vit::stack
+/// The slice of an elastic network with the shape of `target`, which is no larger and has evenly spaced layers and
+/// heads of the same width. It is differentiable, so training the slices trains the whole. Weights are stacked
+/// ([`wave_models::vit::stack`]), and so is the result; tensors outside the blocks are sliced too, and must fit.
 pub fn slice(weights: &Weights, whole: &VitShape, target: &VitShape) -> Result<Weights> {
     let picked = uniform(whole.depth, target.depth).into_iter();
     let picked: Vec<u32> = picked.map(|l| l as u32).collect();
@@ -68,8 +63,7 @@ fn segments(name: &str) -> usize {
     if name.contains("attn.qkv") { 3 } else { 1 }
 }
 
-/// The first elements along the axes from `axis` on; along `axis` itself, the first of each of the equal
-/// segments.
+/// The first elements along the axes from `axis` on; along `axis` itself, the first of each of the equal segments.
 fn first(tensor: &Tensor, dims: &[usize], axis: usize, segments: usize) -> Result<Tensor> {
     let (of, rows) = (tensor.dim(axis)? / segments, dims[axis] / segments);
     let mut slice = tensor.clone();
