@@ -37,8 +37,7 @@ pub struct Bench {
     /// Seeds of shuffling, augmentation and initialisation.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// Condensations per method, and trainings per donor, each with its own seed; the seeds of cells cycle through
-    /// them.
+    /// Condensations per method, and trainings per donor, each with its own seed; cells' seeds cycle through them.
     #[serde(default = "one")]
     pub condensations: usize,
     /// Number of trainings in parallel, which share the threads.
@@ -70,8 +69,7 @@ pub struct Bench {
     /// reaches an accuracy at a lower cost.
     #[serde(default)]
     pub break_even: Vec<(String, String)>,
-    /// Data sets to fine-tune on, each with changes to `[finetune]`; without any, the data of
-    /// `[finetune]`.
+    /// Data sets to fine-tune on, each with changes to `[finetune]`; without any, the data of `[finetune]`.
     #[serde(default)]
     pub datasets: Table,
     /// Trained transformers from which methods take weights.
@@ -308,8 +306,7 @@ fn distinct<T: PartialEq + Serialize>(key: &str, entries: &[T]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what a bench sets itself in `[finetune]` or changes to it. The hash of a run covers the ancestor of
-/// `[condense]` alone.
+/// Refuses what a bench sets itself in `[finetune]` or changes to it. A run's hash covers the ancestor of `[condense]`.
 fn check_finetune(table: &Table) -> Result<()> {
     if let Some(ancestor) = table.get("ancestor") {
         refuse!(

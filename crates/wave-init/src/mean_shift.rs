@@ -19,8 +19,7 @@ use wave_models::{Weights, refuse};
 use crate::error::{Result, finite};
 use crate::random::standard_normal;
 
-/// Initialisation of an MLP's first layer: with a mean shift, or one of the paper's baselines (section 2, and
-/// figure 4).
+/// Initialisation of an MLP's first layer: a mean shift, or one of the paper's baselines (section 2, and figure 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum MlpMean {
     /// No shift.

@@ -1,7 +1,6 @@
 //! Seeded random tensors with common distributions: `f32`, on the CPU.
 //!
-//! candle's own CPU generator cannot be seeded, so every random number comes from the caller's ChaCha
-//! generator.
+//! candle's own CPU generator cannot be seeded, so every random number comes from the caller's ChaCha generator.
 
 use candle_core::{Device, Result, Shape, Tensor, bail};
 use rand::{Rng, SeedableRng};

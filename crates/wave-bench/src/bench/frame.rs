@@ -12,8 +12,7 @@ use wave_run::settings::{Condense, Finetune, Outputs, ZeroShot};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::condense;
 
-/// Properties shared by all models of a grid: the auxiliary's shape except depth and width, the input, and the
-/// classes.
+/// Properties shared by all models of a grid: the auxiliary's shape except depth and width, the input, and the classes.
 pub(super) struct Frame {
     pub(super) auxiliary: VitShape,
     pub(super) transform: Transform,

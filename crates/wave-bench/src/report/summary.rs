@@ -71,8 +71,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The methods on a data set, in groups with equal epochs of fine-tuning: the subject's first, each in the recipe's
-    /// order.
+    /// The methods on a data set, in groups of equal epochs of fine-tuning: the subject's first, each in recipe order.
     pub(super) fn lengths(&self, dataset: &str) -> Vec<Vec<Cost>> {
         let grid = &self.findings.grid;
         let subject = grid.subject();

@@ -1,5 +1,4 @@
-//! Vision transformers with positional attention, which the thesis compares with mimetic attention
-//! (section 3.2.5).
+//! Vision transformers with positional attention, which the thesis compares with mimetic attention (section 3.2.5).
 //!
 //! ```text
 //! gpsa                    A = (1 - s(g)) softmax(q kᵀ / sqrt(d/h)) + s(g) softmax(w · (Δx, Δy, Δx² + Δy²) + b)
@@ -78,11 +77,8 @@ pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     Tensor::from_vec(values, (n * n, 3), device)?.to_dtype(dtype)
 }
 
-/// The doubly block circulant matrices of taps: `C[a, b] = taps[r + Δy, r + Δx]`, r = ⌊k/2⌋, if the
-/// offset from patch a to patch b, wrapped around the grid, lies within the taps, and 0 elsewhere.
-///
-/// # Shapes
-/// (h, k, k) gives (h, g², g²).
+/// The doubly block circulant matrices (h, g², g²) of taps (h, k, k): `C[a, b] = taps[r + Δy, r + Δx]`, r = ⌊k/2⌋, if
+/// the offset from patch a to patch b, wrapped around the grid, lies within the taps, and 0 elsewhere.
 pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
     let (h, k, _) = taps.dims3()?;
     if k > grid {
@@ -105,10 +101,7 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
     taps.index_select(&index, 1)?.reshape((h, n, n))
 }
 
-/// Logits.
-///
-/// # Shapes
-/// `images` (b, channels, height, width) gives (b, classes).
+/// Logits (b, classes) of `images` (b, channels, height, width).
 pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let vit = &shape.vit;
     let linear = |x: &Tensor, name: &str| Affine::stored(weights, name)?.apply(x);

@@ -1,5 +1,4 @@
-//! Learned initialisers: a distribution for each weight tensor, whose parameters are trained (DIMAML,
-//! section 2).
+//! Learned initialisers: a distribution for each weight tensor, whose parameters are trained (DIMAML, section 2).
 //!
 //! ```text
 //! normal   w = mean + std z                               z ~ N(0, 1)

@@ -1,8 +1,7 @@
 //! Networks small enough to differentiate through their training. Initialisers are learned on them.
 //!
-//! Each is one file: its sizes, the names, shapes and default initialisation of its weights, and its loss. They
-//! use candle's own operators, since gradients of the fused ones are not differentiable. They
-//! compute in the dtype of their weights.
+//! Each is one file: its sizes, the names, shapes and default initialisation of its weights, and its loss. They compute
+//! in the dtype of their weights, by candle's own operators: gradients of the fused ones are not differentiable.
 
 pub mod autoencoder;
 pub mod fixup;
@@ -16,8 +15,7 @@ pub use autoencoder::AutoencoderShape;
 pub use fixup::FixupShape;
 pub use lstm::LstmShape;
 
-/// The default initialisation of a weight: PyTorch's defaults, which the papers call Kaiming's where they are
-/// uniform.
+/// The default initialisation of a weight: PyTorch's defaults, which the papers call Kaiming's where they are uniform.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Usual {
     /// Uniform between ± this.

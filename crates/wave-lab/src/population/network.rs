@@ -53,8 +53,7 @@ pub enum Arch {
 pub struct PopulationShape {
     pub networks: usize,
     pub arch: Arch,
-    /// Height and width of the square images, in pixels. They are cropped at the bottom and right to a
-    /// whole number of patches.
+    /// Side of the square images, in pixels. They are cropped at the bottom and right to a whole number of patches.
     pub image_size: usize,
     pub channels: usize,
     /// Side of a patch, in pixels.
@@ -137,10 +136,7 @@ fn affine(name: &str, dims: Vec<usize>) -> [(String, Vec<usize>); 2] {
     ]
 }
 
-/// Logits for the images of all networks.
-///
-/// # Shapes
-/// `images` (b n, channels, height, width) gives (b n, classes); row i n + j is for network j.
+/// Logits (b n, classes) of `images` (b n, channels, height, width); row i n + j is for network j.
 pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (n, h, g) = (shape.networks, shape.width, shape.grid());
     let of = WeightsOf { shape, weights };

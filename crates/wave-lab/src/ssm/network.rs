@@ -1,5 +1,4 @@
-//! Networks of token sequences: state space models (Mamba and Mamba-2), causal attention, hybrids of
-//! them, and transformers.
+//! Networks of token sequences: state space models (Mamba, Mamba-2), causal attention, hybrids of them, transformers.
 //!
 //! ```text
 //! x   = embedding[token]           (+ positions, of a transformer)
@@ -25,10 +24,8 @@ use wave_ops::{gelu, linear, rms_norm};
 /// Added to the mean square in norms.
 const EPS: f64 = 1e-5;
 
-/// Logits of the next token at some positions, the same for every sequence.
-///
-/// # Shapes
-/// `tokens` (b, t) and `positions` (m) of `u32` give (b, m, vocabulary).
+/// Logits (b, m, vocabulary) of the next token in `tokens` (b, t) at `positions` (m), all `u32`, the same positions for
+/// every sequence.
 pub fn logits_at(
     shape: &SequenceShape,
     weights: &Weights,
@@ -40,11 +37,8 @@ pub fn logits_at(
     head(weights, &x.index_select(&positions, 1)?)
 }
 
-/// The attention maps for one sequence, each with its layer (an MLP has none): the weight of each position (column)
-/// for each position (row), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
-///
-/// # Shapes
-/// `tokens` (t) gives a matrix (t, t) for each layer that mixes positions.
+/// The attention maps (t, t) for one sequence, `tokens` (t), each with its layer (an MLP has none): the weight of each
+/// position (column) for each position (row), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
 pub fn attention_maps(
     shape: &SequenceShape,
     weights: &Weights,
@@ -147,11 +141,8 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// The sinusoidal positions of the original transformer (Vaswani et al. 2017, section 3.5), one row for each of `t`
-/// positions: `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
-///
-/// # Shapes
-/// (t, d), for an even d.
+/// The sinusoidal positions (t, d) of the original transformer (Vaswani et al. 2017, section 3.5), for an even d:
+/// `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
 fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let angle = |i: usize, j: usize| i as f64 * 10_000f64.powf(-2.0 * j as f64 / d as f64);
     let entry = |at: usize| match (at / d, at % d) {

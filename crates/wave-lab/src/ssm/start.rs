@@ -48,8 +48,7 @@ const POWER: f64 = 8.0;
 const QK: (f64, f64) = (0.0, 0.5);
 const VP: (f64, f64) = (0.2, 0.2);
 
-/// Random streams of a layer's attention: one for values and projection, one for each head's
-/// queries and keys.
+/// Random streams of a layer's attention: one for values and projection, one for each head's queries and keys.
 const VALUE_PROJECTION: u64 = 10;
 const FIRST_HEAD: u64 = 16;
 

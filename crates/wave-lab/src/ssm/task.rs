@@ -1,8 +1,6 @@
-//! Tasks on sequences of tokens, sampled anew for every batch, for testing state space models
-//! (thesis, section 3.3.1).
+//! Tasks on sequences of tokens, sampled anew for every batch, for testing state space models (thesis, section 3.3.1).
 //!
-//! A network reads the beginning of a sequence and predicts the rest, token by token; only the tokens of
-//! the answer and the end count:
+//! A network reads the beginning of a sequence and predicts the rest token by token; only the answer and the end count:
 //!
 //! ```text
 //! copy     $ s | s .             s of random symbols
@@ -82,8 +80,7 @@ impl FromStr for Task {
     /// Reads `copy`, `stack`, `recall` or `sort`, alone or with sizes: `copy:length=16,symbols=16`, or a
     /// range of lengths, `copy:length=8..16`. The defaults are 16 and 16, for `sort` 16 and 512.
     ///
-    /// Or `text:FILE`, which is read immediately, in windows of 64 characters or, with `text:FILE,length=128`,
-    /// of another length.
+    /// Or `text:FILE`, read immediately, in windows of 64 characters or of another length: `text:FILE,length=128`.
     fn from_str(spec: &str) -> Result<Task> {
         let wrong = |why: String| {
             request(format!(

@@ -46,8 +46,7 @@ impl Narrow {
         }
     }
 
-    /// A map that reads the normalised stream. It is rescaled, as the norm gives a stream with fewer channels
-    /// a smaller length.
+    /// A map that reads the normalised stream, rescaled because the norm shortens a stream with fewer channels.
     pub(super) fn read(&self, linear: &Affine) -> Result<Affine> {
         let mut read = linear.clone();
         if let Some(map) = &self.map {

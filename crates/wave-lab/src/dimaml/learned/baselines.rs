@@ -14,8 +14,7 @@ const LEAST_NORM: f64 = 1e-5;
 /// more, so that the gradient quotient falls.
 ///
 /// `slope` maps the step and the weights to the derivatives of the quotient with respect to the weights
-/// ([`gradient_quotient`]). A norm is updated by the sign of its
-/// derivative, with a learning rate and momentum.
+/// ([`gradient_quotient`]). A norm is updated by the sign of its derivative, with a learning rate and momentum.
 pub fn metainit(
     start: &Weights,
     steps: u64,

@@ -33,8 +33,7 @@ pub struct FixupShape {
 }
 
 impl FixupShape {
-    /// Channels into and out of block `l`, which differ where a stage begins that halves the
-    /// resolution.
+    /// Channels into and out of block `l`, which differ where a stage begins that halves the resolution.
     fn channels_of(&self, l: usize) -> (usize, usize) {
         let of_stage = self.blocks / self.stages;
         let width = |block: usize| self.width << (block / of_stage);

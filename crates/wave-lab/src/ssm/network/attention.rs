@@ -8,8 +8,7 @@
 //! linear:   out = W_o rms_norm((q k^T, past only) v)                     in one head
 //! ```
 //!
-//! The norm after linear attention is our reading. Its sums grow with the position, as in Mamba-2,
-//! which has a norm there.
+//! The norm after linear attention is our reading: its sums grow with the position, as in Mamba-2, which has one there.
 
 use super::{EPS, Layer, causal_mask};
 use candle_core::{Result, Tensor};

@@ -9,20 +9,16 @@
 //! out          = W_3 rms_norm(y * silu(z))
 //! ```
 //!
-//! with `A = -exp(A_log)`, a number for each head. M is equation 3.34, whose printed mask
-//! `1{i <= j}` is transposed.
+//! with `A = -exp(A_log)`, a number for each head. M is equation 3.34, whose printed mask `1{i <= j}` is transposed.
 
 use super::{EPS, Layer, decays};
 use crate::run::softplus;
 use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
 
-/// The state space layer as a matrix for each head (equation 3.34): row i holds the weights of the positions up to
-/// i in the output at position i.
-///
-/// # Shapes
-/// `step` (b, t, h), all above 0; `a` (h), all below 0; `input` B and `output` C (b, t, n); the result
-/// is (b, h, t, t).
+/// The state space layer as a matrix for each head (equation 3.34), (b, h, t, t): row i holds the weights of the
+/// positions up to i in the output at position i. `step` (b, t, h) is above 0, and `a` (h) below; `input` B and
+/// `output` C are (b, t, n).
 pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Result<Tensor> {
     let products = output.matmul(&input.transpose(1, 2)?)?; // (b, t, t)
     let step = step.transpose(1, 2)?.contiguous()?; // (b, h, t)

@@ -41,8 +41,7 @@ pub struct SequenceShape {
     pub attention_heads: usize,
     /// Hidden channels of an MLP.
     pub hidden: usize,
-    /// Sinusoidal positions are added to the embedded tokens: see
-    /// [`sinusoidal_positions`](super::sinusoidal_positions).
+    /// Sinusoidal positions are added to the embedded tokens: [`sinusoidal_positions`](super::sinusoidal_positions).
     pub positions: bool,
     /// Rank of Mamba's map to step sizes.
     pub step_rank: usize,
