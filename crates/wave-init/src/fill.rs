@@ -159,10 +159,7 @@ fn around_blocks(request: &Request, method: DirectMethod) -> Result<Weights> {
     let inputs = (c * p * p) as f64;
     let (rng, bound) = (&mut outer(Stream::PatchWeight), 1.0 / inputs.sqrt());
     let patches = match method {
-        DirectMethod::He => Affine {
-            weight: normal((d, c, p, p), (2.0 / inputs).sqrt(), rng)?,
-            bias: zeros(d)?,
-        },
+        DirectMethod::He => unbiased(normal((d, c, p, p), (2.0 / inputs).sqrt(), rng)?)?,
         _ => Affine {
             weight: uniform((d, c, p, p), bound, rng)?,
             bias: uniform(d, bound, &mut outer(Stream::PatchBias))?,
@@ -171,12 +168,9 @@ fn around_blocks(request: &Request, method: DirectMethod) -> Result<Weights> {
     patches.store(&mut weights, "patch_embed.proj");
 
     identity_norm(d)?.store(&mut weights, shape.final_norm());
-    let (rng, classes) = (&mut outer(Stream::HeadWeight), shape.classes);
-    let head = Affine {
-        weight: truncated_normal((classes, d), TIMM_STD, rng)?,
-        bias: zeros(classes)?,
-    };
-    head.store(&mut weights, "head");
+    let rng = &mut outer(Stream::HeadWeight);
+    let head = truncated_normal((shape.classes, d), TIMM_STD, rng)?;
+    unbiased(head)?.store(&mut weights, "head");
     Ok(weights)
 }
 
@@ -197,8 +191,7 @@ fn block(request: &Request, method: DirectMethod, layer: usize) -> Result<Weight
         ("mlp.fc1", matrix(Stream::Fc1, (m, d))?),
         ("mlp.fc2", matrix(Stream::Fc2, (d, m))?),
     ] {
-        let bias = zeros(weight.dim(0)?)?;
-        Affine { weight, bias }.store(&mut weights, &format!("blocks.{layer}.{name}"));
+        unbiased(weight)?.store(&mut weights, &format!("blocks.{layer}.{name}"));
     }
     let shift = request.choices.mlp_mean.unwrap_or_default();
     let rng = &mut inner(request.seed, layer, Stream::MeanShift);
@@ -262,14 +255,13 @@ fn mimetic_attention(
 
 /// A norm with weight 1 and bias 0.
 pub(crate) fn identity_norm(width: usize) -> candle_core::Result<Affine> {
-    Ok(Affine {
-        weight: ones(width)?,
-        bias: zeros(width)?,
-    })
+    unbiased(ones(width)?)
 }
 
-fn zeros(n: usize) -> candle_core::Result<Tensor> {
-    Tensor::zeros(n, DType::F32, &Device::Cpu)
+/// A map with bias 0.
+fn unbiased(weight: Tensor) -> candle_core::Result<Affine> {
+    let bias = Tensor::zeros(weight.dim(0)?, DType::F32, &Device::Cpu)?;
+    Ok(Affine { weight, bias })
 }
 
 fn ones(n: usize) -> candle_core::Result<Tensor> {

@@ -45,11 +45,8 @@ pub enum MlpMean {
     Half,
 }
 
-/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer after `shift`, from its plain weight
-/// and bias and its second matrix (n, p). The results keep their dtypes.
-///
-/// # Errors
-/// If the shift is not finite, `sigma` is negative, or the shapes do not match.
+/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer after `shift`, from its plain weight and bias and
+/// its second matrix (n, p). The results keep their dtypes. Refuses a shift that is not finite, and a negative `sigma`.
 pub fn first_layer(
     weight: &Tensor,
     bias: &Tensor,

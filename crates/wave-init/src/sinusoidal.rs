@@ -12,12 +12,8 @@ use candle_core::{Device, Tensor};
 use crate::error::{Result, finite};
 use wave_models::refuse;
 
-/// Sinusoidal positions of `grid` x `grid` tokens in row-major order, shape (1, grid², width).
-///
-/// Every row has squared length `scale² width / 2`.
-///
-/// # Errors
-/// If `width` is not a multiple of 4, or `scale` is not finite.
+/// Sinusoidal positions of `grid` x `grid` tokens in row-major order, shape (1, grid², width), for a width that is a
+/// multiple of 4 and a finite scale. Every row has squared length `scale² width / 2`.
 pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor> {
     if !width.is_multiple_of(4) {
         refuse!(

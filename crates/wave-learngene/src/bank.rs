@@ -69,11 +69,8 @@ pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec
     rows
 }
 
-/// Interpolates scalers, or per-layer biases and norms, from anchors to a depth. Returns the bank itself when each layer
-/// reads its own anchor.
-///
-/// # Shapes
-/// `bank`: `(K, ...)`; result: `(depth, ...)`.
+/// Interpolates scalers, or per-layer biases and norms, from anchors `(K, ...)` to `(depth, ...)`. Returns the bank
+/// itself when each layer reads its own anchor.
 pub(crate) fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result<Tensor> {
     let anchors = bank.dim(0)?;
     if anchors == depth && (rule == DepthRule::LastIsOne || depth == 1) {
@@ -88,14 +85,11 @@ pub(crate) fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) ->
     read.reshape(dims)
 }
 
-/// Resizes the scalers of one shape to another: [`gather_width`] over block rows (q, k and v
-/// separately) and, divided by the number of copies, over block columns.
+/// Resizes the scalers `(layers, n_templates, r, c)` of one shape to another: [`gather_width`] over block rows (q, k and
+/// v separately) and, divided by the number of copies, over block columns.
 ///
 /// If the template size divides the source's columns but not the wider target's, the last block of
 /// columns is a copy that will be cropped: its scalers are 0, and it is not counted as a copy.
-///
-/// # Shapes
-/// `scalers`: `(layers, n_templates, r, c)` of `from`; result: the same of `to`.
 pub(crate) fn resize_scalers(
     plan: &Plan,
     part: Part,
@@ -117,15 +111,13 @@ pub(crate) fn resize_scalers(
     read.pad_with_zeros(3, 0, c_to - whole)
 }
 
-/// Resizes an axis of scalers (a block is one entry) or inherited weights from `from_width` to `to_width` entries: entry
-/// `i` of the target copies entry `i mod from_width`. Equal widths return the tensor itself.
+/// Resizes an axis of scalers (a block is one entry) or inherited weights from `segments * from_width` to
+/// `segments * to_width` entries: entry `i` of the target copies entry `i mod from_width`. Equal widths return the
+/// tensor itself.
 ///
 /// The axis holds `segments` runs, each resized on its own: three for rows of q, k and v, otherwise one.
 /// `unit` is the size of a block: where it divides both widths, whole blocks are moved. With `divide`, each entry is
 /// divided by its number of copies in the result, as an input axis needs, such as the head's.
-///
-/// # Shapes
-/// `x`: `segments * from_width` along `axis`; result: `segments * to_width`.
 pub(crate) fn gather_width(
     x: &Tensor,
     axis: usize,

@@ -36,12 +36,9 @@ pub fn ramp_scalers(
     blockwise(plan, shape, unit, anchors, ramp, &mut draw)
 }
 
-/// Replaces the first templates of a part with the blocks of `weights`, layer after layer, in the
-/// order in which [`ramp_scalers`] reads them: with two layers, a network of this shape starts as
+/// Replaces the first templates (N, t, t) of a part's set with the blocks of `weights` (layers, rows, columns), layer
+/// after layer, in the order in which [`ramp_scalers`] reads them: with two layers, a network of this shape starts as
 /// the first layer at one end of its depth, and as the second at the other.
-///
-/// # Shapes
-/// `weights`: `(layers, rows, columns)`; `templates`: `(N, t, t)`, the part's set.
 pub fn seed_templates(
     plan: &Plan,
     part: Part,

@@ -39,10 +39,8 @@ impl Learngene {
         self
     }
 
-    /// The shape of a model of another depth and width; everything else is as in the auxiliary.
-    ///
-    /// # Errors
-    /// If `width` is not a multiple of the head width, or `heads` does not divide it.
+    /// The shape of a model of another depth and width; everything else is as in the auxiliary. The width must be a
+    /// multiple of the head width, or of `heads`.
     pub fn shape(
         &self,
         depth: usize,

@@ -63,11 +63,9 @@ impl Learngene {
         Ok(weights)
     }
 
-    /// Moves templates and scalers towards `composed`, the weights of [`Learngene::composed`] for `sizes`, by
-    /// one sweep of alternating least squares. The last step changed the part of them that `moved` reads.
-    ///
-    /// # Errors
-    /// If the weights do not fit the plan, or are not finite.
+    /// Moves templates and scalers towards `composed`, the weights of [`Learngene::composed`] for `sizes`, by one sweep
+    /// of alternating least squares. The last step changed the part of them that `moved` reads. Fails if the weights do
+    /// not fit the plan, or are not finite.
     pub fn nearer(
         &self,
         composed: &BTreeMap<Part, Tensor>,
@@ -188,11 +186,9 @@ pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> R
 }
 
 /// The templates and scalers whose compositions are nearest to the weights of a model of `shape`, layers stacked: for
-/// each set the truncated singular value decomposition of all blocks. If there are more templates than the
-/// rank of the blocks, the surplus ones keep their values in `templates` and get scalers of 0.
-///
-/// # Errors
-/// If a part's weights are missing or have another shape, or the decomposition does not converge.
+/// each set the truncated singular value decomposition of all blocks. If there are more templates than the rank of the
+/// blocks, the surplus ones keep their values in `templates` and get scalers of 0. Fails if a part's weights are missing
+/// or have another shape, or the decomposition does not converge.
 pub fn factorised(
     plan: &Plan,
     templates: &Templates,

@@ -17,12 +17,8 @@ pub struct Scores {
     pub images: usize,
 }
 
-/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over the batches of all ranks.
-///
-/// Ties go to the first class, so that a constant classifier is not right every time.
-///
-/// # Errors
-/// If a batch cannot be loaded, there are no images at all, or `logits` fails.
+/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over the batches of all ranks; an error if there are no
+/// images at all. Ties go to the first class, so that a constant classifier is not right every time.
 pub fn evaluate(
     ranks: &dyn Ranks,
     batches: impl Iterator<Item = Result<Batch, DataError>>,

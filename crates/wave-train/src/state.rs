@@ -158,10 +158,8 @@ impl State {
         }
     }
 
-    /// Restores the output of [`State::to_weights`] and [`State::counts`], including the variables.
-    ///
-    /// # Errors
-    /// If a tensor or a count is missing or has another size, as in the state of another run.
+    /// Restores the output of [`State::to_weights`] and [`State::counts`], including the variables. An error if a tensor
+    /// or a count is missing or has another size, as in the state of another run.
     pub fn restore(
         variables: &[Variable],
         weights: &BTreeMap<String, Tensor>,
