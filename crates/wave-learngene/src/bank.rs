@@ -162,9 +162,8 @@ fn copies(blocks: &Tensor, m: usize, divide: bool) -> Result<Tensor> {
         return read / (m / n) as f64;
     }
     // The first m mod n blocks have one copy more than the rest.
-    let share: Vec<f64> = (0..m)
-        .map(|j| 1.0 / (m / n + usize::from(j % n < m % n)) as f64)
-        .collect();
+    let share = |j: usize| 1.0 / (m / n + usize::from(j % n < m % n)) as f64;
+    let share: Vec<f64> = (0..m).map(share).collect();
     let share = Tensor::from_vec(share, (1, m, 1), device)?.to_dtype(blocks.dtype())?;
     read.broadcast_mul(&share)
 }

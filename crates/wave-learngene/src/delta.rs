@@ -66,10 +66,9 @@ impl Learngene {
             }
         }
         for (name, change) in delta {
+            let of_templates = |set: &str| set.starts_with("templates.") && own.contains_key(set);
             let factor = name.strip_suffix(LEFT).or(name.strip_suffix(RIGHT));
-            if factor
-                .is_some_and(|whole| whole.starts_with("templates.") && own.contains_key(whole))
-            {
+            if factor.is_some_and(of_templates) {
                 continue; // in `product`
             }
             let anchors = change.dims().first().copied().unwrap_or(0).max(1);

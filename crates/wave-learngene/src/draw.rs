@@ -212,12 +212,10 @@ impl Sizes {
         };
         let of_step = |step| {
             let ((least, most), widths) = self.at(step, PARTS);
+            // Linear in the depth, so the mean is that of the two ends.
+            let ends = widths.iter().flat_map(|w| [(least, *w), (most, *w)]);
             let sizes: Vec<(usize, usize)> = match self.smaller.is_empty() {
-                // Linear in the depth, so the mean is that of the two ends.
-                true => widths
-                    .iter()
-                    .flat_map(|w| [(least, *w), (most, *w)])
-                    .collect(),
+                true => ends.collect(),
                 false => self.all(step, PARTS),
             };
             sizes.iter().map(of_size).sum::<f64>() / sizes.len() as f64

@@ -45,11 +45,8 @@ pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Resul
     let log_q = log_softmax(&(ancestor / temperature)?)?; // (b, classes)
     let q = log_q.exp()?;
     let squared = temperature * temperature;
-    let entropy = (&q * log_q)?
-        .sum(D::Minus1)?
-        .mean(0)?
-        .neg()?
-        .to_scalar::<f32>()?;
+    let entropy = (&q * log_q)?.sum(D::Minus1)?.mean(0)?.neg()?;
+    let entropy = entropy.to_scalar::<f32>()?;
     let cross = (soft_cross_entropy(&(logits / temperature)?, &q)? * squared)?;
     cross - f64::from(entropy) * temperature * temperature
 }

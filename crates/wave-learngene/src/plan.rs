@@ -92,9 +92,8 @@ impl Plan {
 
     /// The parts that a set composes, in their order.
     pub(crate) fn parts(&self, set: &str) -> impl Iterator<Item = Part> {
-        Part::ALL
-            .into_iter()
-            .filter(move |part| self.set(*part) == set)
+        let all = Part::ALL.into_iter();
+        all.filter(move |part| self.set(*part) == set)
     }
 
     /// The number of parameters in all templates.

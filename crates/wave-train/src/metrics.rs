@@ -27,9 +27,8 @@ pub fn evaluate(
     let mut tally = Tally::default();
     for batch in batches {
         let batch = batch?;
-        let z = logits(&batch.input()?)?
-            .to_device(&Device::Cpu)?
-            .to_vec2::<f32>()?;
+        let z = logits(&batch.input()?)?.to_device(&Device::Cpu)?;
+        let z = z.to_vec2::<f32>()?;
         for (z, &label) in z.iter().zip(&batch.labels) {
             tally.add(z, label)?;
         }
@@ -54,11 +53,8 @@ impl Tally {
             let text = format!("label {label} is out of range for {} classes", z.len());
             return Err(candle_core::Error::Msg(text).into());
         };
-        let above = z
-            .iter()
-            .enumerate()
-            .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
-            .count();
+        let beats = |&(i, v): &(usize, &f32)| *v > own || v.is_nan() || (*v == own && i < label);
+        let above = z.iter().enumerate().filter(beats).count();
         let right = above == 0 && !own.is_nan();
         let among_five = above < 5 && !own.is_nan();
         let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
