@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use wave_hub::{Fault, HubError};
-use wave_models::Weights;
+use wave_models::{Weights, refuse};
 use wave_train::{Ranks, State, Variable};
 
 const LATEST: &str = "checkpoint.safetensors";
@@ -121,11 +121,11 @@ impl Checkpoints {
         }
         match broken {
             None => Ok(None),
-            Some(error) => Err(request(format!(
+            Some(error) => refuse!(
                 "{error:#}; no other state is intact; start over with --overwrite (a state without \
                  a checksum is from an earlier version of wave, and only that version can resume \
                  it)"
-            ))),
+            ),
         }
     }
 

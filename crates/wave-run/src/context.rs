@@ -7,13 +7,12 @@
 //! the ancestor's outputs and of the test images (`wave_train::Ranks`). Work to be done once, such as writing, is
 //! done by the first rank while the others wait: [`Context::on_first`].
 
-use crate::error::request;
 use crate::interrupt::Interruption;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::fmt;
 use std::sync::Arc;
-use wave_models::Weights;
+use wave_models::{Weights, refuse};
 use wave_train::{Alone, Ranks};
 
 /// Everything that the stages of a run share; clones are the same context.
@@ -91,9 +90,9 @@ impl Context {
     pub fn only_one(&self, what: &str) -> Result<()> {
         match self.ranks().size() {
             1 => Ok(()),
-            size => Err(request(format!(
-                "{what} in one process, but {size} were started; start it without mpirun"
-            ))),
+            size => {
+                refuse!("{what} in one process, but {size} were started; start it without mpirun")
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{Batch, Dataset, Loader, Source, Transform};
+use wave_models::refuse;
 
 mod classes;
 mod open;
@@ -79,10 +80,10 @@ impl Data {
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
                 let (spec, own, others) = (&data.spec, data.class_names.len(), names.len());
-                return Err(request(format!(
+                refuse!(
                     "hold_out = {n}: {spec} has {own} classes and the ancestor {others}, so its \
                      images cannot be tested; remove hold_out"
-                )));
+                );
             }
             data.class_names = names.to_vec();
             data.tests.class_names = names.to_vec();
@@ -120,11 +121,11 @@ impl Data {
         tell_passed_over(&dataset);
         let (name, n) = (&dataset.name, dataset.train.len());
         if n == 0 {
-            return Err(request(format!(
+            refuse!(
                 "{name} has no training images, only {} test images: there is no folder train/ and \
                  no train-*.tar; add one, or choose other data",
                 dataset.test.len()
-            )));
+            );
         }
         let tested = classes.is_none_or(|n| n == dataset.class_names.len());
         let share = share(plan, &dataset).filter(|_| tested);
@@ -256,12 +257,10 @@ type Subset = (Arc<dyn Source>, Vec<u32>);
 fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<(Vec<u32>, Subset)> {
     let mut train = wave_data::subset(dataset.train.len(), None, plan.seed);
     let test = match plan.hold_out.or(share) {
-        Some(n) if n >= train.len() => {
-            return Err(request(format!(
-                "hold_out = {n} leaves none of the {} training images; lower it",
-                train.len()
-            )));
-        }
+        Some(n) if n >= train.len() => refuse!(
+            "hold_out = {n} leaves none of the {} training images; lower it",
+            train.len()
+        ),
         // The same images for every seed, so that no stage tests on images that another trained on.
         Some(n) => {
             let order = wave_data::subset(dataset.train.len(), None, 0);
@@ -390,10 +389,10 @@ fn check_normalisation(plan: &DataPlan, transform: &Transform) -> Result<()> {
             given.len() == own.len() && pairs.all(|(a, b)| (*a as f32 - b).abs() <= 1e-6)
         };
         if let Some(given) = given.as_ref().filter(|given| !equal(given)) {
-            return Err(request(format!(
+            refuse!(
                 "{name} = {given:?}, but the model was made with {own:?} and keeps it; remove mean \
                  and std"
-            )));
+            );
         }
     }
     Ok(())
@@ -408,10 +407,9 @@ fn normalisation(
 ) -> Result<(Vec<f32>, Vec<f32>)> {
     let given = |values: &Option<Vec<f64>>, name: &str| -> Result<Option<Vec<f32>>> {
         match values {
-            Some(v) if v.len() != channels => Err(request(format!(
-                "{name} has {} values for {channels} channels",
-                v.len()
-            ))),
+            Some(v) if v.len() != channels => {
+                refuse!("{name} has {} values for {channels} channels", v.len())
+            }
             Some(v) => Ok(Some(v.iter().map(|v| *v as f32).collect())),
             None => Ok(None),
         }
@@ -427,6 +425,6 @@ fn normalisation(
             let std = std.into_iter().map(|v| round(v).max(1e-4));
             Ok((mean.into_iter().map(round).collect(), std.collect()))
         }
-        _ => Err(request("mean and std go together; give both or neither")),
+        _ => refuse!("mean and std go together; give both or neither"),
     }
 }

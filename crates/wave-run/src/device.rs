@@ -1,8 +1,8 @@
 //! Names of devices: the CPU, or a GPU in builds with the feature `cuda`.
 
-use crate::error::request;
 use anyhow::Result;
 use candle_core::Device;
+use wave_models::refuse;
 
 /// The device named on the command line: `cpu`, `cuda:N`, or `cuda` for GPU number `own`.
 ///
@@ -15,15 +15,13 @@ pub fn choose(name: &str, own: usize) -> Result<Device> {
         None if name == "cuda" => cuda(name, &own),
         Some(("cpu", "0")) => Ok(Device::Cpu),
         Some(("cuda", number)) => cuda(name, number),
-        _ => Err(request(format!(
-            "--device {name}: expected cpu, cuda or cuda:N"
-        ))),
+        _ => refuse!("--device {name}: expected cpu, cuda or cuda:N"),
     }
 }
 
 #[cfg(feature = "cuda")]
 fn cuda(name: &str, number: &str) -> Result<Device> {
-    let wrong = |why: String| request(format!("--device {name}: {why}"));
+    let wrong = |why: String| crate::error::request(format!("--device {name}: {why}"));
     let number = number
         .parse()
         .map_err(|_| wrong("expected a number after cuda:".into()))?;
@@ -32,8 +30,8 @@ fn cuda(name: &str, number: &str) -> Result<Device> {
 
 #[cfg(not(feature = "cuda"))]
 fn cuda(name: &str, _: &str) -> Result<Device> {
-    Err(request(format!(
+    refuse!(
         "--device {name}: this build runs on the CPU only; build wave with --features cuda, or \
          drop --device"
-    )))
+    )
 }

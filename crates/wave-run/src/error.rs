@@ -7,14 +7,9 @@ use wave_hub::HubError;
 use wave_models::{NetworkError, Refusal, ShapeError};
 use wave_train::TrainError;
 
-/// A wrong request: a flag, a recipe or an input file. Exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Request(pub String);
-
-/// An error for a wrong request.
+/// An error for a wrong request: a flag, a recipe or an input file. Exit code 2. `refuse!` returns such an error.
 pub fn request(message: impl Into<String>) -> anyhow::Error {
-    Request(message.into()).into()
+    Refusal::new(message).into()
 }
 
 /// The message of an error: its causes, with a suggestion for a misspelt name.
@@ -91,8 +86,7 @@ pub fn kind(error: &anyhow::Error) -> ErrorKind {
             _ => {
                 let of_hub: Option<&HubError> = cause.downcast_ref();
                 let of_data: Option<&DataError> = cause.downcast_ref();
-                cause.is::<Request>()
-                    || cause.is::<ShapeError>()
+                cause.is::<ShapeError>()
                     || refusal(cause).is_some()
                     || of_hub.is_some_and(HubError::is_request)
                     || of_data.is_some_and(DataError::is_request)

@@ -1,11 +1,10 @@
 //! Forecasts before work begins: memory of a step, and sizes on disk.
 
 use crate::context::Context;
-use crate::error::request;
 use crate::train::{Resolved, TrainingData};
 use anyhow::Result;
-use wave_models::Network;
 use wave_models::vit::VitShape;
+use wave_models::{Network, refuse};
 use wave_ops::Mode;
 use wave_train::Batches;
 
@@ -220,8 +219,8 @@ impl Step {
         let wrong = free(&self.context).and_then(|free| self.beyond(free));
         match (self.context.ranks().any(wrong.is_some()), wrong) {
             (false, _) => Ok(()),
-            (true, Some(wrong)) => Err(request(wrong)),
-            (true, None) => Err(request("another rank has too little memory for a step")),
+            (true, Some(wrong)) => refuse!("{wrong}"),
+            (true, None) => refuse!("another rank has too little memory for a step"),
         }
     }
 
@@ -260,8 +259,7 @@ fn refuse_beyond(work: &str, needed: u64, remedy: impl FnOnce(u64) -> String) ->
         return Ok(());
     };
     let (needed, left, remedy) = (bytes(needed as f64), bytes(free as f64), remedy(free));
-    let problem = format!("{work} need about {needed}, but {left} is free; {remedy}");
-    Err(request(problem))
+    refuse!("{work} need about {needed}, but {left} is free; {remedy}")
 }
 
 /// Refuses to process more images at once than fit in memory, counting their tokens at six points of a transformer.

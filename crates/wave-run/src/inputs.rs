@@ -2,13 +2,13 @@
 
 use crate::context::Context;
 use crate::data::{self, Data};
-use crate::error::request;
 use crate::locate;
 use crate::paths::resolve;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wave_data::{Dataset, Source, Transform};
+use wave_models::refuse;
 
 /// Digits kept of a digest: enough to tell inputs apart, few enough to read.
 const DIGITS: usize = 16;
@@ -114,18 +114,16 @@ impl Inputs {
         for (name, path) in &self.artefacts {
             let (input, path) = (resolve(path), path.display());
             if input == place || (input.is_file() && input.parent() == Some(&*place)) {
-                return Err(request(format!(
-                    "the output {out} would overwrite the {name} {path}; choose another --out"
-                )));
+                refuse!("the output {out} would overwrite the {name} {path}; choose another --out");
             }
         }
         for path in self.data.iter().filter(|path| path.is_dir()) {
             if place.starts_with(resolve(path)) {
                 let path = path.display();
-                return Err(request(format!(
+                refuse!(
                     "the output {out} is inside the data {path}, which it would change; choose \
                      another directory"
-                )));
+                );
             }
         }
         Ok(())

@@ -1,12 +1,12 @@
 //! The output directory of a run: the one given, or a new one under `runs`.
 
 use crate::context::Context;
-use crate::error::request;
 use crate::paths;
 use crate::run_dir::Options;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use wave_models::refuse;
 
 /// Works in `out`, or in a new directory named after `name` and the time.
 ///
@@ -20,7 +20,7 @@ pub fn work_in<T>(
 ) -> Result<T> {
     match out {
         Some(out) => work(out, options),
-        None if options.resume => Err(request("--resume needs the --out of the run to continue")),
+        None if options.resume => refuse!("--resume needs the --out of the run to continue"),
         None => {
             let new = create(name, &options.context)?;
             let done = work(&new, options);
@@ -43,9 +43,7 @@ pub fn check(out: &Path) -> Result<()> {
         false => "no directory",
     };
     let (out, file) = (out.display(), file.display());
-    Err(request(format!(
-        "--out {out}: {file} is {kind}; choose another directory"
-    )))
+    refuse!("--out {out}: {file} is {kind}; choose another directory")
 }
 
 /// Creates a new directory `runs/NAME-DATE-TIME`, which the first rank chooses for all.

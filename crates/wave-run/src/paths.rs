@@ -1,10 +1,10 @@
 //! Paths: as text, resolved, and new ones for output.
 
-use crate::error::request;
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
+use wave_models::refuse;
 
 /// A path as text for messages and JSON, with U+FFFD in place of invalid UTF-8.
 pub fn text(path: &Path) -> String {
@@ -38,10 +38,10 @@ pub fn check_replaceable(path: &Path, extension: &str) -> Result<()> {
     // Redirected to a file, these are written into too.
     let is_stream = wave_hub::is_stream(path);
     match path.is_file() && !right && !is_stream {
-        true => Err(request(format!(
+        true => refuse!(
             "{} exists and is no .{extension} file; remove it, or give another name",
             path.display()
-        ))),
+        ),
         false => Ok(()),
     }
 }

@@ -3,12 +3,13 @@
 //!
 //! A rank that fails reports it and ends all others: [`World::fail`].
 
-use crate::error::{describe, exit_code, request};
+use crate::error::{describe, exit_code};
 use crate::interrupt::Interruption;
 use crate::terminal::tell;
 use anyhow::Result;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use wave_models::refuse;
 use wave_train::{Alone, Ranks};
 
 #[cfg(feature = "mpi")]
@@ -41,10 +42,10 @@ impl World {
             #[cfg(not(feature = "mpi"))]
             Some(..2) => Ok(World::default()),
             #[cfg(not(feature = "mpi"))]
-            Some(size) => Err(request(format!(
+            Some(size) => refuse!(
                 "{size} processes were started, but this build trains in one; build wave with \
                  --features mpi, or start it without mpirun"
-            ))),
+            ),
         }
     }
 
@@ -138,11 +139,11 @@ fn started(variable: impl Fn(&str) -> Option<String>) -> Result<Option<usize>> {
         }
         _ => return Ok(None),
     };
-    Err(request(format!(
+    refuse!(
         "{found} that cannot communicate, so each would train alone: to train in {size} processes, \
          build wave with --features mpi and start it with mpirun or srun --mpi=pmix; for {size} \
          separate trainings, start each with env -u {variable}"
-    )))
+    )
 }
 
 #[cfg(test)]

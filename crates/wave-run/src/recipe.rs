@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
+use wave_models::refuse;
 
 /// A recipe as read, with the `--set` overrides applied.
 #[derive(Clone, Debug)]
@@ -45,9 +46,9 @@ pub const COMMON: [&str; 9] = [
 fn checked_name(name: &Value) -> Result<String> {
     match name.as_str() {
         Some(text) if Path::new(text).file_name() == Some(text.as_ref()) => Ok(text.to_owned()),
-        _ => Err(request(format!(
+        _ => refuse!(
             "name = {name}: expected the name of a directory below runs, without separators"
-        ))),
+        ),
     }
 }
 
@@ -121,7 +122,7 @@ impl Recipe {
         let mut seen = BTreeMap::new();
         for text in overrides {
             let Some((key, value)) = text.split_once('=') else {
-                return Err(request(format!("--set {text}: expected table.key=value")));
+                refuse!("--set {text}: expected table.key=value");
             };
             let value = parse_value(value.trim());
             for key in keys_in(key.trim(), &value) {
@@ -132,12 +133,10 @@ impl Recipe {
                 match seen.insert(role, key.clone()) {
                     None => {}
                     Some(other) if other == key => {
-                        return Err(request(format!("--set {key} is given twice; give it once")));
+                        refuse!("--set {key} is given twice; give it once")
                     }
                     Some(other) => {
-                        return Err(request(format!(
-                            "--set {other} and --set {key} are two durations; give one of them"
-                        )));
+                        refuse!("--set {other} and --set {key} are two durations; give one of them")
                     }
                 }
             }
@@ -150,18 +149,18 @@ impl Recipe {
             };
             let whose = &self.whose;
             if TABLES.contains(&key.as_str()) && !value.is_table() {
-                return Err(request(format!(
+                refuse!(
                     "{whose}: {key} is of type {}, expected one table, [{key}]",
                     value.type_str()
-                )));
+                );
             }
             if !names.contains(&key.as_str()) {
                 let hint = did_you_mean(key, names.iter().copied());
                 let (tables, others) = (TABLES.join(", "), COMMON.join(", "));
-                return Err(request(format!(
+                refuse!(
                     "{whose}: unknown key {key}{hint}; expected a table ({tables}) or a key outside \
                      the tables ({others})"
-                )));
+                );
             }
         }
         Ok(())
@@ -185,9 +184,7 @@ impl Recipe {
     pub fn refuse_beside(&self, table: &str, flags: &Table) -> Result<()> {
         for (name, value) in &self.table {
             if value.is_table() && name != table {
-                return Err(request(format!(
-                    "--set {name}...: this command reads [{table}] alone; remove it"
-                )));
+                refuse!("--set {name}...: this command reads [{table}] alone; remove it");
             }
         }
         let mut given = self.table.clone();
@@ -200,9 +197,7 @@ impl Recipe {
             true => key.as_str(),
             false => "a duration",
         };
-        Err(request(format!(
-            "--set and a flag both give {both}; give one of them"
-        )))
+        refuse!("--set and a flag both give {both}; give one of them")
     }
 
     /// # Errors
@@ -214,10 +209,10 @@ impl Recipe {
             let mut decided = with_durations(level);
             decided.extend(["minutes", "sizes"].map(|key| (key.to_owned(), true.into())));
             if let Some(key) = over.iter().find_map(|over| common_key(over, &decided)) {
-                return Err(request(format!(
+                refuse!(
                     "{key} has no effect, since the levels of {} decide it; change them there",
                     self.whose
-                )));
+                );
             }
         }
         Ok(())
@@ -254,9 +249,9 @@ fn without_alias(mut given: Table) -> Result<Table> {
     };
     match given.insert("max_macs".into(), value) {
         None => Ok(given),
-        Some(_) => Err(request(
-            "max_flops and max_macs are two names of one limit, but both are given; remove one",
-        )),
+        Some(_) => refuse!(
+            "max_flops and max_macs are two names of one limit, but both are given; remove one"
+        ),
     }
 }
 
@@ -289,9 +284,7 @@ where
                 "ancestor" => "`wave help init` and `wave help finetune`".to_owned(),
                 table => format!("`wave help {table}`"),
             };
-            Err(request(format!(
-                "{whose}: unknown key {key}{meant}; see {help}"
-            )))
+            refuse!("{whose}: unknown key {key}{meant}; see {help}")
         }
     }
 }
@@ -391,9 +384,9 @@ fn keys_in(key: &str, value: &Value) -> Vec<String> {
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let Some((first, rest)) = key.split_once('.') else {
         if table.get(key).is_some_and(Value::is_table) && !value.is_table() {
-            return Err(request(format!(
+            refuse!(
                 "--set {key}={value}: {key} is a table; set one of its keys, as {key}.KEY=VALUE"
-            )));
+            );
         }
         merge(table, &Table::from_iter([(key.to_owned(), value)]));
         return Ok(());
@@ -401,9 +394,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let inner = table.entry(first).or_insert_with(|| Table::new().into());
     match inner {
         Value::Table(inner) => set(inner, rest, value),
-        _ => Err(request(format!(
-            "--set {key}: {first} is a value, not a table"
-        ))),
+        _ => refuse!("--set {key}: {first} is a value, not a table"),
     }
 }
 

@@ -20,6 +20,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use toml::Table;
+use wave_models::refuse;
 use wave_train::{State, Variable};
 
 /// Settings that do not change the result; `time_limit` only if it did not end the run.
@@ -107,11 +108,11 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         return Ok(ControlFlow::Break(result));
     } else if Checkpoints::exist_in(&dir) {
         if !options.resume {
-            return Err(request(format!(
+            refuse!(
                 "{} holds an unfinished run; continue it with --resume, start over with \
                  --overwrite, or choose another --out",
                 out.display()
-            )));
+            );
         }
         found = checkpoints.find()?;
         if let Some(found) = &found {
@@ -335,11 +336,11 @@ pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Res
     let begun = completed(&dir)?.is_some() || Checkpoints::exist_in(&dir);
     match begun && completed(&level(out, at).join("run"))?.is_none() {
         false => Ok(lock),
-        true => Err(request(format!(
+        true => refuse!(
             "{} holds a run without level {at}; choose another --out, or start over with \
              --overwrite",
             out.display()
-        ))),
+        ),
     }
 }
 
@@ -364,22 +365,22 @@ fn check_out(
         return Ok(());
     }
     if resumes() {
-        return Err(request(format!(
+        refuse!(
             "{} holds a checkpoint, but its run/recipe.toml is missing; copy it back, choose \
              another --out, or start over with --overwrite",
             out.display()
-        )));
+        );
     }
     let logs = [log::CSV_FILE, log::LOG_FILE].map(|file| format!("run/{file}"));
     let logs = logs.iter().map(String::as_str).filter(|_| !begun);
     let mut files = wave_hub::ARTEFACT_FILES.into_iter().chain(logs);
     match files.find(|name| fs::symlink_metadata(out.join(name)).is_ok()) {
         None => Ok(()),
-        Some(name) => Err(request(format!(
+        Some(name) => refuse!(
             "{} holds a {name} that no run there wrote; choose another --out, or replace it with \
              --overwrite",
             out.display()
-        ))),
+        ),
     }
 }
 
@@ -392,10 +393,10 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     let result: Value = wave_hub::read_json(&path)?;
     match result.is_object() {
         true => Ok(Some(result)),
-        false => Err(request(format!(
+        false => refuse!(
             "{} is not the result of a run; remove it to start the run over",
             path.display()
-        ))),
+        ),
     }
 }
 
@@ -448,12 +449,12 @@ fn same(
     }
     match other.is_empty() {
         true => Ok(()),
-        false => Err(request(format!(
+        false => refuse!(
             "{} holds {what} run with {}; repeat the old ones, choose another --out, or start over \
              with --overwrite",
             out.display(),
             other.join(" and ")
-        ))),
+        ),
     }
 }
 
@@ -521,11 +522,11 @@ fn check_artefact(out: &Path, written: &Value) -> Result<()> {
             }
             Some(_) => "has changed since it was written".to_string(),
         };
-        return Err(request(format!(
+        refuse!(
             "the run in {} is complete, but its {name} {found}; copy it back, or make it again with \
              --overwrite",
             out.display()
-        )));
+        );
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Checks that the classes of a model match those of the data, in number and in name.
 
 use super::TestImages;
-use crate::error::request;
 use crate::progress;
 use anyhow::Result;
+use wave_models::refuse;
 
 impl TestImages {
     /// Checks that a model has one output for each class.
@@ -11,9 +11,7 @@ impl TestImages {
         let (spec, own) = (&self.spec, self.class_names.len());
         match own == classes {
             true => Ok(()),
-            false => Err(request(format!(
-                "the data {spec} has {own} classes, the model {classes}; {remedy}"
-            ))),
+            false => refuse!("the data {spec} has {own} classes, the model {classes}; {remedy}"),
         }
     }
 
@@ -22,7 +20,7 @@ impl TestImages {
     pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
         match difference(&self.spec, &self.class_names, names) {
             None => Ok(()),
-            Some(found) => Err(request(format!("{found}; {remedy}"))),
+            Some(found) => refuse!("{found}; {remedy}"),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::progress;
 use anyhow::Result;
 use std::path::Path;
 use wave_data::{CONTROLS, Dataset};
+use wave_models::refuse;
 
 /// Opens the data of `--data`; of several names, separated by `|`, the first that exists.
 ///
@@ -15,9 +16,7 @@ use wave_data::{CONTROLS, Dataset};
 /// If none exists, or ranks find different data.
 pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
     let Some(spec) = spec else {
-        return Err(request(
-            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
-        ));
+        refuse!("no data; give --data fashion-mnist, --data shapes, or a directory of images");
     };
     // The other ranks read the cache that the first one writes for a large data set.
     let dataset = context.first_then_others(|| open_first(spec))?;
@@ -25,10 +24,10 @@ pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
     let ranks = context.ranks();
     let first = ranks.of_first(images as f64);
     if ranks.any(first != images as f64) {
-        return Err(request(format!(
+        refuse!(
             "{} has {images} images here and {first} on rank 0: give all ranks the same data",
             dataset.name
-        )));
+        );
     }
     tell_empty_classes(&dataset);
     Ok(dataset)

@@ -2,7 +2,6 @@
 
 use super::{DataPlan, check_normalisation, open, parts, tell_passed_over, tell_size, unlabelled};
 use crate::context::Context;
-use crate::error::request;
 use crate::progress;
 use crate::terminal::detail;
 use anyhow::Result;
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{BrokenImage, BrokenImages, Source, Transform};
+use wave_models::refuse;
 use wave_train::Ranks;
 
 /// Maximum number of broken images that are named on stderr.
@@ -59,11 +59,11 @@ impl TestImages {
             return Err(unlabelled(name));
         }
         if n == 0 {
-            return Err(request(format!(
+            refuse!(
                 "{name} has no test images, only {} training images: give --hold-out N to test on \
                  N of these, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
                 dataset.train.len()
-            )));
+            );
         }
         tell_size(&*images.0, transform);
         detail(|| format!("{name}: {n} test images; {transform:?}"));
@@ -106,11 +106,11 @@ impl TestImages {
         if !self.indices.is_empty() {
             return Ok(());
         }
-        Err(request(format!(
+        refuse!(
             "{} has no test images, so accuracy cannot be measured: give --hold-out N to test on \
              training images, or other data",
             self.spec
-        )))
+        )
     }
 
     /// Reports on stderr the broken images that were left out, and returns their number. Every rank

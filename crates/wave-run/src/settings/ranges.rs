@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::sync::LazyLock;
 use toml::{Table, Value};
+use wave_models::refuse;
 
 /// Keys with their minimum and maximum, as declared. Other keys may be any finite number: sizes of networks are checked
 /// against each other where their shapes are made.
@@ -62,9 +63,9 @@ fn number(key: &str, value: &Value) -> Result<()> {
     match ranges().iter().find(|(name, _)| *name == key) {
         Some((_, range)) if !range.contains(&v) => {
             let (least, most) = (range.start(), range.end());
-            Err(request(format!("{key} = {v}; expected {least} to {most}")))
+            refuse!("{key} = {v}; expected {least} to {most}")
         }
-        None if !v.is_finite() => Err(request(format!("{key} = {v}; expected a finite number"))),
+        None if !v.is_finite() => refuse!("{key} = {v}; expected a finite number"),
         _ => Ok(()),
     }
 }

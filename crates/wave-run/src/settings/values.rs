@@ -7,6 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use wave_models::refuse;
 use wave_ops::{Mode, Precision};
 
 /// Default batch size.
@@ -141,12 +142,10 @@ pub fn mode(precision: PrecisionChoice, recompute: bool, device: &Device) -> any
     let simd = wave_ops::simd().map_err(|e| request(e.to_string()))?;
     let has_bf16 = simd.has_bf16() || !device.is_cpu();
     let precision = match precision {
-        PrecisionChoice::Bf16 if !has_bf16 => {
-            return Err(request(
-                "precision = bf16: this processor has no bf16 instructions (AVX512-BF16); use f32 \
-                 or auto",
-            ));
-        }
+        PrecisionChoice::Bf16 if !has_bf16 => refuse!(
+            "precision = bf16: this processor has no bf16 instructions (AVX512-BF16); use f32 \
+             or auto"
+        ),
         PrecisionChoice::Bf16 | PrecisionChoice::Auto if has_bf16 => Precision::Bf16,
         _ => Precision::F32,
     };

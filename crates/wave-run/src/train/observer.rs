@@ -3,7 +3,6 @@
 use super::{Outcome, Parameters, TrainRun, Trainable, TrainingData};
 use crate::checkpoint::Best;
 use crate::context::Context;
-use crate::error::request;
 use crate::progress::Report;
 use crate::run_dir::{Options, RunDir};
 use crate::settings::Keep;
@@ -12,7 +11,7 @@ use candle_core::{Device, Tensor};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::time::Instant;
-use wave_models::Weights;
+use wave_models::{Weights, refuse};
 use wave_ops::profile::{Work, doing};
 use wave_train::{Batches, Progress, Scores, State, Variable};
 
@@ -65,10 +64,10 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         };
         let keeps_best = train_run.resolved.saving.keep == Keep::Best;
         if keeps_best && best.is_none() && !curve.is_empty() {
-            return Err(request(
+            refuse!(
                 "run/best.safetensors, the best values of the tests so far, is missing; copy it back, or start over \
-                 with --overwrite",
-            ));
+                 with --overwrite"
+            );
         }
         let state = state.of_first(variables, context.ranks())?;
         let observer = Observer {

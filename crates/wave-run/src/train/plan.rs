@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::data::Data;
-use crate::error::request;
 use crate::recipe::means_nothing;
 use crate::settings::{
     self, CheckpointingValues, Duration, Keep, LrSchedule, OfTransformersValues,
@@ -10,6 +9,7 @@ use crate::settings::{
 };
 use anyhow::Result;
 use std::ops::Deref;
+use wave_models::refuse;
 use wave_ops::Mode;
 use wave_train::{Batches, Curve, Schedule};
 
@@ -103,21 +103,19 @@ impl TrainingPlan {
             }
         }
         if own.test_epochs == 0 && own.patience.is_some() {
-            return Err(request(
-                "patience counts tests, of which test_epochs = 0 leaves the last; raise test_epochs, or remove patience",
-            ));
+            refuse!(
+                "patience counts tests, of which test_epochs = 0 leaves the last; raise test_epochs, or remove patience"
+            );
         }
         if own.test_epochs == 0 && training.saving.keep == Some(Keep::Best) {
-            return Err(request(
+            refuse!(
                 "keep = best chooses among tests, of which test_epochs = 0 leaves the last; raise \
-                 test_epochs, or remove keep",
-            ));
+                 test_epochs, or remove keep"
+            );
         }
         let duration = match (own.epochs, own.steps) {
             (Some(epochs), Some(steps)) => {
-                return Err(request(format!(
-                    "both epochs = {epochs} and steps = {steps} are given; keep one"
-                )));
+                refuse!("both epochs = {epochs} and steps = {steps} are given; keep one")
             }
             (Some(epochs), None) => Duration::Epochs(epochs),
             (None, Some(steps)) => Duration::Steps(steps),
@@ -158,10 +156,10 @@ impl TrainingPlan {
             None => (steps / 20).max(1),
         };
         if warmup > steps && steps > 0 {
-            return Err(request(format!(
+            refuse!(
                 "the warm-up of {warmup} steps is longer than the training of {steps}; lower \
                  warmup_epochs"
-            )));
+            );
         }
         check_parts(self.accumulate, data)?;
         let needs_tests = match own.patience {
@@ -169,9 +167,7 @@ impl TrainingPlan {
             None => (self.saving.keep == Keep::Best).then(|| "keep = best".to_owned()),
         };
         if let Some(setting) = needs_tests.filter(|_| !data.has_tests()) {
-            return Err(request(format!(
-                "{setting}: there are no test images; give --hold-out N, or remove it"
-            )));
+            refuse!("{setting}: there are no test images; give --hold-out N, or remove it");
         }
         Ok(Resolved {
             plan: self.clone(),
@@ -239,16 +235,14 @@ fn check_parts(parts: usize, data: &impl TrainingData) -> Result<()> {
             1 => format!("batch of {examples}"),
             n => format!("{examples} images of each of {n} ranks"),
         };
-        return Err(request(format!(
-            "accumulate = {parts} does not divide the {of} into equal micro-batches"
-        )));
+        refuse!("accumulate = {parts} does not divide the {of} into equal micro-batches");
     }
     if parts > 1 && data.in_pairs() && (examples / parts) % 2 == 1 {
-        return Err(request(format!(
+        refuse!(
             "accumulate = {parts} gives micro-batches of {} images; mixup and cutmix mix pairs and \
              need an even number",
             examples / parts
-        )));
+        );
     }
     Ok(())
 }
