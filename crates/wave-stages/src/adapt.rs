@@ -20,10 +20,9 @@ use wave_artefacts::{layout, origin};
 use wave_data::Batch;
 use wave_hub::{DeltaConfig, FORMAT_VERSION, FloatType, PAPER, TemplateConfig};
 use wave_learngene::{Learngene, Sizes};
-use wave_models::{Weights, resample};
+use wave_models::{Weights, refuse, resample};
 use wave_run::context::Context;
 use wave_run::data::{self, Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
 use wave_run::paths;
@@ -171,9 +170,7 @@ impl Adaptation {
             ("template_rank", rank, gene.plan.template_size),
         ] {
             if let Some(n) = value.filter(|n| *n > most) {
-                return Err(request(format!(
-                    "{key} = {n}; these templates allow {most} at most"
-                )));
+                refuse!("{key} = {n}; these templates allow {most} at most");
             }
         }
         let sizes = sizes(&given, &templates)?;
@@ -188,10 +185,10 @@ impl Adaptation {
             named.all(|(name, _)| name.starts_with("templates."))
         };
         if let (false, Some(part)) = (given.whole, parts.iter().find(only_templates)) {
-            return Err(request(format!(
+            refuse!(
                 "adapts: {part} names templates alone, which a delta changes by its rank; give \
                  --template-rank R instead, or --whole true"
-            )));
+            );
         }
         let memory = Memory::of_composed(&sizes.costliest(&gene.auxiliary), resolved.mode, values);
         Ok(Adaptation {

@@ -11,10 +11,9 @@ use wave_artefacts::model::{Model, Network, check_classifier};
 use wave_artefacts::origin;
 use wave_artefacts::zero_shot::{self, Named};
 use wave_data::{Batch, Transform};
-use wave_models::{Frozen, FrozenNetwork, resample};
+use wave_models::{Frozen, FrozenNetwork, refuse, resample};
 use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::progress::{Report, Verbosity};
 pub use wave_run::settings::AncestorOutput;
@@ -259,10 +258,10 @@ impl Ancestor {
         }
         let (own, theirs) = (self.transform.channels, data.transform.channels);
         if own != theirs {
-            return Err(request(format!(
+            refuse!(
                 "the ancestor takes images with {own} channels, the auxiliary with {theirs}; choose \
                  an ancestor for {theirs} channels"
-            )));
+            );
         }
         Ok(())
     }

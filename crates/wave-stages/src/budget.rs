@@ -14,6 +14,7 @@ use serde::Serialize;
 use wave_artefacts::model::Network;
 use wave_artefacts::templates::TemplateDir;
 use wave_learngene::Learngene;
+use wave_models::refuse;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
@@ -89,16 +90,14 @@ pub(crate) fn choose(
         check_measured(context.ranks().size(), context.device().is_cpu())?;
     }
     if let (Some(_), Some(_)) = (given.depth, given.width) {
-        return Err(request(
-            "depth and width leave nothing to choose; drop one of them, or the limits",
-        ));
+        refuse!("depth and width leave nothing to choose; drop one of them, or the limits");
     }
     let gene = &templates.learngene;
     let candidates = candidates(templates, given)?;
     let Some(least) = candidates.iter().min_by_key(|c| c.multiply_adds) else {
-        return Err(request(
-            "the templates record no accuracies, so no size can be chosen; give --depth and --width",
-        ));
+        refuse!(
+            "the templates record no accuracies, so no size can be chosen; give --depth and --width"
+        );
     };
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
     let small = |c: &&Candidate| {
@@ -124,11 +123,12 @@ pub(crate) fn choose(
             Some(_) => format!(" and takes {:.3} ms", latency(least)?),
             None => String::new(),
         };
-        return Err(request(format!(
-            "no size is within the limits: the smallest measured size, {} x {}, has {} parameters \
-             and {} multiply-adds{latency}; raise the limits, or give --depth and --width",
-            least.depth, least.width, least.parameters, least.multiply_adds,
-        )));
+        let (depth, width, adds) = (least.depth, least.width, least.multiply_adds);
+        refuse!(
+            "no size is within the limits: the smallest measured size, {depth} x {width}, has {} \
+             parameters and {adds} multiply-adds{latency}; raise the limits, or give --depth and --width",
+            least.parameters
+        );
     }
     let best = chosen[0].rank;
     for candidate in &mut chosen {
@@ -141,14 +141,14 @@ pub(crate) fn choose(
 fn check_measured(ranks: usize, on_cpu: bool) -> Result<()> {
     match (ranks, on_cpu) {
         (1, true) => Ok(()),
-        (1, false) => Err(request(
+        (1, false) => refuse!(
             "max_latency_ms measures on the CPU, but another device is selected; choose the size \
-             first, without --device",
-        )),
-        _ => Err(request(format!(
+             first, without --device"
+        ),
+        _ => refuse!(
             "{ranks} ranks were started, but max_latency_ms measures in one process; choose the \
              size first, without mpirun"
-        ))),
+        ),
     }
 }
 
@@ -212,9 +212,7 @@ fn count(text: &str) -> Result<f64> {
     };
     match digits.trim().parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(request(format!(
-            "limit {text}; expected a number above 0, such as 8M, 1.2G or 300k"
-        ))),
+        _ => refuse!("limit {text}; expected a number above 0, such as 8M, 1.2G or 300k"),
     }
 }
 
@@ -235,10 +233,10 @@ fn candidates(templates: &TemplateDir, given: &ExpandValues) -> Result<Vec<Candi
     let all = (least..=wide).step_by(step).filter(fits);
     let widths: Vec<usize> = given.width.map_or_else(|| all.collect(), |w| vec![w]);
     if widths.is_empty() {
-        return Err(request(format!(
+        refuse!(
             "{name} {divisor} divides no width from {narrow} to {wide} in steps of {step}; give \
              other --heads, or --depth and --width"
-        )));
+        );
     }
     let depths = given.depth.map_or(shallow..=deep, |depth| depth..=depth);
     let mut all = Vec::new();

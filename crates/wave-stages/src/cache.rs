@@ -36,9 +36,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wave_data::{Augment, Batch};
 use wave_hub::HubError;
+use wave_models::refuse;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
-use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::progress::Report;
 use wave_run::settings::{Outputs, OutputsValues};
@@ -61,7 +61,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
     match (&settings.cache, settings.cache_top) {
         (None, None) => {}
-        (None, Some(_)) => return Err(request("cache_top without a cache; give --cache DIR")),
+        (None, Some(_)) => refuse!("cache_top without a cache; give --cache DIR"),
         (Some(_), _) => {
             let every_epoch = data.augment != Augment::NONE;
             let views = if every_epoch { u32::MAX } else { 1 };
@@ -69,9 +69,9 @@ pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
         }
     }
     match (data.views, data.view_seed) {
-        (None, seed @ 1..) => Err(request(format!(
-            "view_seed = {seed} without views; give --views N or --cache DIR, or remove it"
-        ))),
+        (None, seed @ 1..) => {
+            refuse!("view_seed = {seed} without views; give --views N or --cache DIR, or remove it")
+        }
         _ => Ok(()),
     }
 }
@@ -97,9 +97,7 @@ pub(crate) fn bytes_per_image(
 fn check(dir: &Path) -> Result<()> {
     let name = dir.display();
     if dir.is_file() {
-        return Err(request(format!(
-            "--cache {name} is a file; give a directory"
-        )));
+        refuse!("--cache {name} is a file; give a directory");
     }
     if !dir.exists() {
         return Ok(());
@@ -111,10 +109,10 @@ fn check(dir: &Path) -> Result<()> {
         let entry = entry.to_string_lossy();
         let temporary = entry.starts_with(".wave-") && entry.ends_with(".tmp");
         if entry != "lock" && !temporary && !is_cache() {
-            return Err(request(format!(
+            refuse!(
                 "{name} holds {entry} and no {MANIFEST}, so it is not a cache; choose a new or an \
                  empty directory"
-            )));
+            );
         }
     }
     Ok(())
@@ -177,10 +175,10 @@ impl Cache {
             return Ok(None);
         };
         let Some(ancestor) = ancestor else {
-            return Err(request(
+            refuse!(
                 "a cache holds an ancestor's outputs, but there is no ancestor; give --ancestor, \
-                 or drop --cache",
-            ));
+                 or drop --cache"
+            );
         };
         refuse_mixing(data)?;
         let format = Format::new(output, settings.cache_top, ancestor.width(output));
@@ -207,9 +205,9 @@ impl Cache {
             return Ok(());
         };
         let (name, remedy) = (self.dir.display(), identity::remedy(&found));
-        Err(request(format!(
+        refuse!(
             "the cache {name} holds other outputs: {difference}; {remedy}, or choose another --cache"
-        )))
+        )
     }
 
     /// Number of outputs that `data` needs and the cache that settings name already holds; 0 for a new one.
@@ -405,9 +403,7 @@ fn refuse_mixing(data: &Data) -> Result<()> {
         (None, 2..) => ("repeats images within an epoch", "repeats"),
         (None, _) => return Ok(()),
     };
-    Err(request(format!(
-        "training {what}, so the ancestor's outputs cannot be cached; drop {keys}, or --cache"
-    )))
+    refuse!("training {what}, so the ancestor's outputs cannot be cached; drop {keys}, or --cache")
 }
 
 /// Locks the cache against other processes until the file is closed; `waits` is called once if another

@@ -9,9 +9,8 @@ use wave_artefacts::templates;
 use wave_hub::{Accuracy, ShapeAccuracy, TemplateConfig};
 use wave_learngene::{Learngene, Sizes, Variants};
 use wave_models::vit::VitShape;
-use wave_models::{Network, resample};
+use wave_models::{Network, refuse, resample};
 use wave_run::data::Data;
-use wave_run::error::request;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{ElasticValues, VariantsValues};
 use wave_train::Scores;
@@ -21,9 +20,9 @@ pub(crate) fn depths(given: &[usize]) -> Result<(usize, usize)> {
     match *given {
         [one] if one > 0 => Ok((one, one)),
         [least, most] if (1..=most).contains(&least) => Ok((least, most)),
-        _ => Err(request(format!(
-            "depths = {given:?}; give one depth, or a minimum and a maximum, of at least 1"
-        ))),
+        _ => {
+            refuse!("depths = {given:?}; give one depth, or a minimum and a maximum, of at least 1")
+        }
     }
 }
 
@@ -38,7 +37,7 @@ pub(crate) fn sizes(
     growth: f64,
 ) -> Result<Sizes> {
     if widths.is_empty() {
-        return Err(request("widths is empty; give at least one"));
+        refuse!("widths is empty; give at least one");
     }
     widths.sort_unstable();
     widths.dedup();
@@ -73,9 +72,7 @@ pub(crate) fn variants(
     let widths = &sizes.widths;
     for head in &variants.head_widths {
         if !widths.iter().any(|width| width.is_multiple_of(*head)) {
-            return Err(request(format!(
-                "head_widths: {head} divides none of the widths {widths:?}"
-            )));
+            refuse!("head_widths: {head} divides none of the widths {widths:?}");
         }
     }
     let or_own = |drawn: &[usize], own: usize| match drawn {
@@ -86,16 +83,12 @@ pub(crate) fn variants(
     let patches = or_own(&variants.patches, whole.patch);
     for patch in &variants.patches {
         if !images.iter().any(|image| image.is_multiple_of(*patch)) {
-            return Err(request(format!(
-                "patches: {patch} divides none of the image sizes {images:?}"
-            )));
+            refuse!("patches: {patch} divides none of the image sizes {images:?}");
         }
     }
     for image in &variants.image_sizes {
         if !patches.iter().any(|patch| image.is_multiple_of(*patch)) {
-            return Err(request(format!(
-                "image_sizes: {image} is not a multiple of any of the patch sizes {patches:?}"
-            )));
+            refuse!("image_sizes: {image} is not a multiple of any of the patch sizes {patches:?}");
         }
     }
     for &width in widths {

@@ -9,10 +9,9 @@ use std::path::Path;
 use wave_artefacts::model::{Model, check_classifier};
 use wave_artefacts::zero_shot;
 use wave_learngene::{Standard, unit};
-use wave_models::Frozen;
+use wave_models::{Frozen, refuse};
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input, TestImages, count_broken};
-use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::settings::Eval;
 use wave_train::{Curve, Examples, Schedule, State, Variable};
@@ -33,9 +32,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
         return of_features(&model, settings, k, context);
     }
     if settings.train_limit.is_some() {
-        return Err(request(
-            "train_limit applies only to --knn; give --knn N, or drop --train-limit",
-        ));
+        refuse!("train_limit applies only to --knn; give --knn N, or drop --train-limit");
     }
     check_classifier(&model.network)?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
@@ -71,9 +68,7 @@ fn of_features(model: &Model, settings: &Eval, k: usize, context: &Context) -> R
     data.tests.check()?;
     let neighbours = data.train_indices.len();
     if k == 0 || k > neighbours {
-        return Err(request(format!(
-            "--knn {k}: expected 1 to {neighbours}, the number of training images"
-        )));
+        refuse!("--knn {k}: expected 1 to {neighbours}, the number of training images");
     }
     let frozen = model.network.freeze(&context.place(&model.weights)?)?;
     let at_once = forecast::test_batch(forecast::of_forward(&model.network));

@@ -18,10 +18,9 @@ use wave_init::{Choices, Cost, Donor, METHODS, Request, Start, filters, find};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
 use wave_models::vit::VitShape;
-use wave_models::{Activation, Dilations, Weights};
+use wave_models::{Activation, Dilations, Weights, refuse};
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{Architecture, Init, MixerActivation};
@@ -198,10 +197,10 @@ fn vit_weights(
 
 fn convolution(plan: &InitPlan, frame: &Frame) -> Result<Network> {
     if let (Architecture::Convnext, Some(dilation)) = (plan.given.arch, &plan.given.dilation) {
-        return Err(request(format!(
+        refuse!(
             "dilation = {dilation}: a ConvNeXt has no dilation; remove it, or give --arch \
              convmixer"
-        )));
+        );
     }
     let (kernel, ratio) = match &frame.donor {
         Some((Network::ConvMixer(shape), _)) => (Some(shape.kernel), None),

@@ -6,10 +6,9 @@ use rand::Rng;
 use wave_artefacts::model::{Model, Network};
 use wave_data::Batch;
 use wave_hub::FloatType;
-use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
+use wave_models::{Weights, refuse};
 use wave_run::data::{Data, TestImages};
-use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::train::{self, Resolved};
 use wave_train::{MicroBatch, Scores};
@@ -80,10 +79,10 @@ pub(crate) fn check_parts<'a>(
     let held = |part: &&String| names.iter().any(|name| name.contains(*part));
     match parts.iter().find(|part| !held(part)) {
         None => Ok(()),
-        Some(part) => Err(request(format!(
+        Some(part) => refuse!(
             "{key}: no weight name contains {part}; the names are {}",
             names.join(", ")
-        ))),
+        ),
     }
 }
 
@@ -91,9 +90,7 @@ pub(crate) fn check_parts<'a>(
 pub(crate) fn check_finite(weights: &Weights, who: &str, remedy: &str) -> Result<()> {
     for (name, tensor) in weights {
         if wave_hub::not_finite(tensor)? > 0 {
-            return Err(request(format!(
-                "{who} values of {name} that are not finite; {remedy}"
-            )));
+            refuse!("{who} values of {name} that are not finite; {remedy}");
         }
     }
     Ok(())

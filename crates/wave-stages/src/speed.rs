@@ -7,10 +7,9 @@ use crate::timing::{WARM_UP, clock, descend, examples};
 use anyhow::Result;
 use serde_json::{Value, json};
 use wave_models::vit::{self, VitShape};
-use wave_models::{Network, Weights};
+use wave_models::{Network, Weights, refuse};
 use wave_ops::Precision;
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::settings::{self, Speed, SpeedMode, SpeedValues};
 
@@ -21,13 +20,11 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     let shape = shape(&wanted)?;
     let (batch, steps) = (wanted.batch, wanted.steps);
     if batch == 0 || steps == 0 || wanted.classes == 0 {
-        return Err(request("--batch, --steps and --classes must be at least 1"));
+        refuse!("--batch, --steps and --classes must be at least 1");
     }
     let device = context.device();
     if wanted.peak && !device.is_cpu() {
-        return Err(request(
-            "--peak measures the processor, but another device is selected; drop --peak",
-        ));
+        refuse!("--peak measures the processor, but another device is selected; drop --peak");
     }
     let how = settings::mode(wanted.precision, wanted.recompute, device)?;
     let network = Network::Vit(shape.clone());
@@ -40,11 +37,11 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     };
     let step = Step::of_images(memory, batch, 1, context);
     if !step.can_time(batch) {
-        return Err(request(format!(
+        refuse!(
             "a step with batch = {batch} needs about {}, more than is free; give a smaller --batch, \
              --image, --depth or --width",
             forecast::bytes(step.bytes() as f64)
-        )));
+        );
     }
     let input = (shape.channels, shape.image_size);
     let (images, targets) = examples(input, shape.classes, batch, device)?;

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use wave_artefacts::model::shape_in_words;
 use wave_artefacts::templates::TemplateDir;
 use wave_learngene::{Level, Plan};
+use wave_models::refuse;
 use wave_models::vit::VitShape;
 use wave_run::data::Data;
-use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
 use wave_run::settings::{Auxiliary, Condense};
 
@@ -19,9 +19,7 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
         return Ok(vec![settings.clone()]);
     };
     if levels.is_empty() {
-        return Err(request(
-            "levels is empty; give the changes of at least one level",
-        ));
+        refuse!("levels is empty; give the changes of at least one level");
     }
     let mut common = to_table(settings)?;
     common.remove("levels");
@@ -36,15 +34,13 @@ pub(super) fn levels(settings: &Condense) -> Result<Vec<Condense>> {
         merge(&mut table, changes);
         let mut shared = ["mean", "std"].into_iter();
         if let Some(key) = shared.find(|key| changes.contains_key(*key)) {
-            return Err(request(format!(
+            refuse!(
                 "level {at} of levels sets {key}, but models of all levels share one; set it beside levels"
-            )));
+            );
         }
         let parsed: Condense = parse(&table, "condense", &format!("level {at} of levels"), &[])?;
         if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) {
-            return Err(request(format!(
-                "level {at} of levels grows the level before it; remove grow and levels there"
-            )));
+            refuse!("level {at} of levels grows the level before it; remove grow and levels there");
         }
         Ok(parsed)
     };
@@ -97,10 +93,10 @@ pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<Cond
 /// The plan of a set of templates, with its condensed sizes as a level.
 pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     if templates.learngene.auxiliary.classes == 0 {
-        return Err(request(
+        refuse!(
             "grow: these are backbone templates, without the projection to the ancestor's \
-             features; only classifier templates can grow",
-        ));
+             features; only classifier templates can grow"
+        );
     }
     let plan = templates.learngene.plan.clone();
     let sampled = |key| templates.config.sampled(key).into_iter();
@@ -108,10 +104,10 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     match most("depths").zip(most("widths")) {
         _ if !plan.levels.is_empty() => Ok(plan),
         Some(size) => Ok(leveled(plan, size)),
-        None => Err(request(
+        None => refuse!(
             "grow: the templates do not record the sizes they were condensed for; condense them \
-             with --depths and --widths",
-        )),
+             with --depths and --widths"
+        ),
     }
 }
 
@@ -131,11 +127,11 @@ pub(super) fn check_outputs(
             tests.check_names(&smaller.config.label_names, &remedy)
         }
         AncestorOutput::Features if found == plan.auxiliary.classes => Ok(()),
-        AncestorOutput::Features => Err(request(format!(
+        AncestorOutput::Features => refuse!(
             "grow: the templates have {found} outputs, the ancestor {} features; grow templates \
              that were condensed from its features",
             plan.auxiliary.classes
-        ))),
+        ),
     }
 }
 
@@ -165,10 +161,10 @@ impl CondensePlan {
             (None, scalers) => scalers.map(|_| "scaler_start"),
         };
         if let Some(key) = given_start {
-            return Err(request(format!(
+            refuse!(
                 "{key} does not apply to templates that grow: they keep their values, and new ones begin \
                  with scalers of 0; remove {key}"
-            )));
+            );
         }
         let own = VitShape {
             channels: auxiliary.channels,
@@ -179,18 +175,18 @@ impl CondensePlan {
             // The depth of an auxiliary is the number of its anchors.
             let words = |shape| shape_in_words(shape).replacen(" layers", " anchors", 1);
             let (old, new) = (words(auxiliary), words(&own));
-            return Err(request(format!(
+            refuse!(
                 "grow: the templates were condensed with {old}, but the auxiliary has {new}; remove \
                  the auxiliary's keys"
-            )));
+            );
         }
         let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
         if same(&self.templates) != same(smaller) {
             let (t, order) = (smaller.template_size, smaller.kronecker.name());
-            return Err(request(format!(
+            refuse!(
                 "grow: the templates are {t} x {t}, in {order} order; remove template_size, \
                  kronecker and share_mlp"
-            )));
+            );
         }
         let (depth, width) = self.sizes.largest();
         if given.templates.is_none() {
@@ -207,11 +203,12 @@ impl CondensePlan {
         };
         let last = smaller.levels.last();
         if let Some(last) = last.filter(|last| last.holds(depth, width)) {
-            return Err(request(format!(
+            refuse!(
                 "grow: the templates already make models of up to {} layers and width {}; give \
                  larger --depths or --widths",
-                last.depth, last.width
-            )));
+                last.depth,
+                last.width
+            );
         }
         self.sizes.smaller = smaller.levels.iter().map(|l| (l.depth, l.width)).collect();
         self.work = self.sizes.work(&self.auxiliary);

@@ -10,8 +10,8 @@ use wave_artefacts::{layout, zero_shot};
 use wave_data::Transform;
 use wave_hub::FloatType;
 use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
-use wave_models::default_patch;
 use wave_models::vit::VitShape;
+use wave_models::{default_patch, refuse};
 use wave_run::context::Context;
 use wave_run::data::{DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
@@ -50,52 +50,50 @@ pub struct CondensePlan {
 pub fn check(settings: &Condense) -> Result<()> {
     settings::check(settings)?;
     if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
-        return Err(request(
+        refuse!(
             "no ancestor to distil; give --ancestor A, or --kl-weight 0 to learn from the labels \
-             alone",
-        ));
+             alone"
+        );
     }
     zero_shot::check(&settings.zero_shot, settings.ancestor.as_deref())?;
     if let (Some(sizes), None) = (settings.sizes, settings.minutes) {
-        return Err(request(format!(
+        refuse!(
             "sizes = {sizes} belongs to a plan for --minutes; give --minutes N, or replace sizes by \
              depths and widths"
-        )));
+        );
     }
     let starts = (settings.template_start, settings.scaler_start);
     if let (Some(TemplateStart::Ancestor), Some(scalers)) = starts {
-        return Err(request(format!(
+        refuse!(
             "scaler_start = {scalers}, but template_start = ancestor begins with the scalers of the \
              ancestor's weights too; remove one of them"
-        )));
+        );
     }
     if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
-        return Err(request(
-            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
-        ));
+        refuse!("ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them");
     }
     let smoothing = settings.training.optimisation.label_smoothing;
     if let (Some(0.0), Some(smoothing)) = (settings.ce_weight, smoothing.filter(|x| *x > 0.0)) {
-        return Err(request(format!(
+        refuse!(
             "label_smoothing = {smoothing}, but ce_weight = 0 leaves the labels unused; raise \
              ce_weight, or remove label_smoothing"
-        )));
+        );
     }
     let outputs_unused = settings.ancestor.is_some() && settings.kl_weight == Some(0.0);
     if let (true, Some(temperature)) = (outputs_unused, settings.temperature) {
-        return Err(request(format!(
+        refuse!(
             "temperature = {temperature}, but kl_weight = 0 leaves the ancestor's outputs unused; \
              raise kl_weight, or remove temperature"
-        )));
+        );
     }
     let output = settings.ancestor_output.map(|output| output.to_string());
     let temperature = settings.temperature.map(|t| t.to_string());
     let mut of_ancestor = [("ancestor_output", output), ("temperature", temperature)].into_iter();
     let given = of_ancestor.find_map(|(key, value)| Some((key, value?)));
     match (given, &settings.ancestor) {
-        (Some((key, value)), None) => Err(request(format!(
-            "{key} = {value}, but there is no ancestor; give --ancestor A, or remove {key}"
-        ))),
+        (Some((key, value)), None) => {
+            refuse!("{key} = {value}, but there is no ancestor; give --ancestor A, or remove {key}")
+        }
         _ => Ok(()),
     }
 }
@@ -158,14 +156,14 @@ impl CondensePlan {
         match ancestor {
             Some(_) if self.output(ancestor) == AncestorOutput::Features => match self.of_scores {
                 None => Data::open_unlabelled(&self.data, input, &[], context),
-                Some(key) => Err(request(format!(
+                Some(key) => refuse!(
                     "{key} applies only to score distillation, but the ancestor teaches by its \
                      features{}; remove it",
                     match self.given.ancestor_output {
                         Some(_) => "",
                         None => ", since it has no classifier",
                     }
-                ))),
+                ),
             },
             Some(ancestor) if self.objective.ce_weight == 0.0 => {
                 Data::open_unlabelled(&self.data, input, &ancestor.label_names, context)
@@ -218,9 +216,9 @@ fn trained(settings: &CondenseValues, sizes: &Sizes, auxiliary: &VitShape) -> Re
         _ => return Ok(settings.train.unwrap_or(Trained::Weights)),
     };
     match settings.train {
-        Some(Trained::Weights) => Err(request(format!(
+        Some(Trained::Weights) => refuse!(
             "{wrong}, but composed weights are trained here; remove it, or give --train factors"
-        ))),
+        ),
         _ => Ok(Trained::Factors),
     }
 }
@@ -231,9 +229,7 @@ fn auxiliary(settings: &CondenseValues) -> Result<VitShape> {
     let head_width = a.head_width.unwrap_or(64);
     let width = a.width.unwrap_or(384);
     if head_width == 0 || !width.is_multiple_of(head_width) || width == 0 {
-        return Err(request(format!(
-            "auxiliary.width {width} is not a multiple of auxiliary.head_width {head_width}"
-        )));
+        refuse!("auxiliary.width {width} is not a multiple of auxiliary.head_width {head_width}");
     }
     let image_size = a.image_size.unwrap_or(DEFAULT_SIDE);
     let auxiliary = VitShape {
@@ -266,10 +262,10 @@ fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
     for w in &widths {
         let fits = |head: &usize| w.is_multiple_of(*head);
         if *w == 0 || *w > width || !drawn.iter().chain([&head_width]).any(fits) {
-            return Err(request(format!(
+            refuse!(
                 "widths: {w}, expected a multiple of the head width {head_width}, or of one of \
                  head_widths, up to the auxiliary's width {width}"
-            )));
+            );
         }
     }
     let mut sizes = elastic::sizes(&settings.elastic, depths, widths, elastic::GROWTH)?;
@@ -280,11 +276,11 @@ fn sizes(settings: &CondenseValues, auxiliary: &VitShape) -> Result<Sizes> {
 /// Relative positions of layers between the anchors: with the fixed scalers of TELG, layers are TELG's at every depth.
 fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRule> {
     match (settings.scaler_start, settings.scaler_lr_ratio) {
-        (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
+        (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => refuse!(
             "anchors = {}: fixed telg scalers need two, for the base and for base plus slope; set \
              anchors = 2",
             auxiliary.depth
-        ))),
+        ),
         (ScalerStart::Telg, Some(0.0)) => Ok(DepthRule::Tleg),
         _ => Ok(DepthRule::LastIsOne),
     }

@@ -18,8 +18,8 @@ use anyhow::Result;
 use rates::Rates;
 use toml::{Table, Value};
 use wave_learngene::Sizes;
-use wave_models::Network;
 use wave_models::vit::VitShape;
+use wave_models::{Network, refuse};
 use wave_run::context::Context;
 use wave_run::data::{self, Data};
 use wave_run::error::request;
@@ -124,10 +124,10 @@ pub(super) fn plan(
 /// Refuses sizes that a plan would replace.
 fn check(given: &Condense) -> Result<()> {
     if let Some(templates) = &given.grow {
-        return Err(request(format!(
+        refuse!(
             "grow = {templates}: a plan for --minutes condenses new templates; to grow these, give \
              --depths, --widths and --epochs instead of minutes and sizes"
-        )));
+        );
     }
     let sizes = [
         ("levels", given.levels.is_some()),
@@ -137,11 +137,11 @@ fn check(given: &Condense) -> Result<()> {
         ("auxiliary.width", given.auxiliary.width.is_some()),
     ];
     match sizes.into_iter().find(|(_, given)| *given) {
-        Some((key, _)) => Err(request(format!(
+        Some((key, _)) => refuse!(
             "{key}: a plan for --minutes chooses the sizes of each level; give --sizes, such as {}, \
              instead; settings with sizes of their own need neither minutes nor a printed plan",
             ModelSizes::default()
-        ))),
+        ),
         None => Ok(()),
     }
 }
@@ -162,13 +162,11 @@ fn data_settings(
             }
         }
         None if classes > 0 => _ = settings.kl_weight.get_or_insert(0.0),
-        None => {
-            return Err(request(format!(
-                "{} has no labels, and there is no ancestor to learn from; give --ancestor A, or \
-                 sort the images into one folder per class",
-                dataset.name
-            )));
-        }
+        None => refuse!(
+            "{} has no labels, and there is no ancestor to learn from; give --ancestor A, or \
+             sort the images into one folder per class",
+            dataset.name
+        ),
     }
     let (all, own) = (dataset.train.len(), &settings.training.images);
     let images = all.saturating_sub(own.hold_out.unwrap_or(0));
@@ -194,10 +192,10 @@ fn data_settings(
     let batch = (images / 8).clamp(1, most);
     let optimisation = &mut training.optimisation;
     if batch < 4 && optimisation.batch.is_none() {
-        return Err(request(format!(
+        refuse!(
             "{}: {images} training images are too few for a training step; give at least 32",
             dataset.name
-        )));
+        );
     }
     optimisation.batch.get_or_insert(1 << batch.ilog2());
     optimisation.weight_decay.get_or_insert(0.05);
@@ -288,9 +286,9 @@ impl Frame {
         let fits = usual.iter().find(divides).unwrap_or(&usual[0]);
         let head = *auxiliary.head_width.get_or_insert(*fits);
         if let Some(width) = ends.iter().find(|width| !width.is_multiple_of(head)) {
-            return Err(request(format!(
+            refuse!(
                 "sizes = {sizes}: the width {width} is not a multiple of the head width {head}"
-            )));
+            );
         }
         (auxiliary.depth, auxiliary.width) = (Some(most.0), Some(most.1));
         auxiliary.class_token.get_or_insert(true);
@@ -368,11 +366,11 @@ impl Frame {
             let (minutes, (depth, width)) = (settings.minutes.unwrap_or(MINUTES), least);
             let seconds = [60.0 * minutes, time.training, time.training / in_all];
             let [all, left, epoch] = seconds.map(progress::duration);
-            return Err(request(format!(
+            refuse!(
                 "minutes = {minutes}: of {all}, {left} are left for training, but an epoch of {depth} x \
                  {width} takes {epoch}; give more --minutes, fewer images (--train-limit) or smaller \
                  --sizes"
-            )));
+            );
         }
         let narrow = &self.widths[..self.widths.len().min(2)];
         let few = (least.0, most.0.min(least.0 + 1));

@@ -13,10 +13,9 @@ use wave_data::Transform;
 use wave_init::{Choices, DirectMethod, Positions};
 use wave_learngene::{Learngene, Part, Templates, factorised, seed_templates};
 use wave_learngene::{ramp_scalers, random_scalers, share_scalers, telg_scalers};
-use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
+use wave_models::{Weights, refuse};
 use wave_run::data::Data;
-use wave_run::error::request;
 use wave_run::settings::{ScalerStart, TemplateStart};
 
 /// Noise on structured initial scalers, so that equal blocks can diverge.
@@ -64,11 +63,11 @@ pub(super) fn check(plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<
             _ => format!("it is {}", ancestor.describe()),
         },
     };
-    Err(request(format!(
+    refuse!(
         "template_start = ancestor: the ancestor must be a ViT of the auxiliary's shape ({}), but \
          {found}; change the auxiliary, or use another template_start",
         shape_in_words(&plan.auxiliary)
-    )))
+    )
 }
 
 /// The templates and scalers nearest to the ancestor's weights, and its other weights, in place of those of `gene`.

@@ -12,10 +12,10 @@ use wave_artefacts::model::{Model, Network, shape_in_words};
 use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_data::Transform;
 use wave_learngene::{Learngene, Level};
+use wave_models::refuse;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::locate::on_hub;
 use wave_run::paths::word;
@@ -93,10 +93,10 @@ impl ExpandPlan {
             Some(level) => Ok(gene.of_level(level)),
             None => {
                 counts.dedup(); // a deeper level may have no more templates
-                Err(request(format!(
+                refuse!(
                     "templates_used = {wanted}; expected one of {counts:?}, the levels of these \
                      templates"
-                )))
+                )
             }
         }
     }
@@ -137,10 +137,10 @@ impl ExpandPlan {
             (_, Some(n)) if n > 0 => format!("{n} steps"),
             _ => return Ok(None),
         };
-        Err(request(format!(
+        refuse!(
             "fitting scalers for {of} needs images; give --data D, or drop the duration to expand \
              without fitting"
-        )))
+        )
     }
 }
 
@@ -190,10 +190,10 @@ impl Prepared {
         if let Some(data) = &data {
             let (own, found) = (shape.classes, data.class_names.len());
             if own != found && plan.given.head_lr_ratio as f32 <= 0.0 {
-                return Err(request(format!(
+                refuse!(
                     "the data has {found} classes, the templates' head {own}; a new head starts at \
                      zero and must be trained; drop --head-lr-ratio 0"
-                )));
+                );
             }
             data.tests.check_names(
                 &templates.config.label_names,

@@ -15,10 +15,9 @@ use wave_artefacts::model::{Model, Network};
 use wave_artefacts::zero_shot;
 use wave_learngene::{Objective, Sizes};
 use wave_models::vit::VitShape;
-use wave_models::{Weights, convmixer};
+use wave_models::{Weights, convmixer, refuse};
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::progress;
 use wave_run::recipe::to_table;
@@ -82,20 +81,16 @@ impl FinetunePlan {
             Network::Vit(shape) => {
                 beside::insert(&mut start, shape, given.layer_scale, given.mlp_scalar)?;
             }
-            other => {
-                return Err(request(format!(
-                    "layer_scale and mlp_scalar apply to vision transformers, but this is {}; \
-                     remove them",
-                    other.family()
-                )));
-            }
+            other => refuse!(
+                "layer_scale and mlp_scalar apply to vision transformers, but this is {}; \
+                 remove them",
+                other.family()
+            ),
         }
         check_parts("freeze", &given.freeze, start.keys())?;
         match start.keys().all(|name| self.is_frozen(name)) {
             false => Ok((start, sizes)),
-            true => Err(request(
-                "freeze leaves nothing to train; give parts of fewer names",
-            )),
+            true => refuse!("freeze leaves nothing to train; give parts of fewer names"),
         }
     }
 
@@ -106,37 +101,35 @@ impl FinetunePlan {
             let mut keys = ["growth", "growth_power"].iter();
             return match keys.any(|key| self.table.contains_key(*key)) {
                 false => Ok(None),
-                true => Err(request(
+                true => refuse!(
                     "growth and growth_power apply only with --depths or --widths, which draw the size of each \
-                     step",
-                )),
+                     step"
+                ),
             };
         }
         let Network::Vit(whole) = network else {
-            return Err(request(format!(
+            refuse!(
                 "depths and widths select slices of a vision transformer, but this is {}; remove \
                  them",
                 network.family()
-            )));
+            );
         };
         let (depth, width, head) = (whole.depth, whole.width, whole.head_width());
         let depths = match depths {
             None => (depth, depth),
             Some(&[least, most]) if (1..=most).contains(&least) && most <= depth => (least, most),
             Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give a minimum and a maximum, out of {depth} layers"
-                )));
+                refuse!("depths = {other:?}; give a minimum and a maximum, out of {depth} layers")
             }
         };
         let widths = widths.clone().unwrap_or(vec![width]);
         let fits = |w: &usize| *w > 0 && *w <= width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
             None => elastic::sizes(&self.given.elastic, depths, widths, 0.0).map(Some),
-            Some(wrong) => Err(request(format!(
+            Some(wrong) => refuse!(
                 "widths: {wrong}, expected a multiple of the head width {head}, up to the model's \
                  width {width}"
-            ))),
+            ),
         }
     }
 
@@ -202,21 +195,21 @@ impl Prepared {
                 [] => String::new(),
                 parts => format!(" with {}", parts.join(", ")),
             };
-            return Err(request(format!(
+            refuse!(
                 "{}{parts} is inference-only; distil it with `wave condense --ancestor`, then \
                  fine-tune the result",
                 network.family()
-            )));
+            );
         }
         let layout = Layout::of(&plan.given.output, &model.network)?;
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
         let (start, sizes) = plan.start(&model)?;
         if resolved.transformer.drop_path > 0.0 && layers(&model.network) == 0 {
-            return Err(request(format!(
+            refuse!(
                 "drop_path applies to transformers, but this is {}; remove it",
                 model.network.family()
-            )));
+            );
         }
         let mut memory = Memory::of_network(&model.network, resolved.mode); // with the new head
         if let Some(ancestor) = &ancestor {
@@ -228,16 +221,12 @@ impl Prepared {
         let named = ancestor.is_some() || plan.given.ancestor.is_some();
         match (named, keys.find(|key| plan.table.contains_key(*key))) {
             (false, Some(key)) => {
-                return Err(request(format!(
-                    "{key} applies only with an ancestor; give --ancestor A, or remove it"
-                )));
+                refuse!("{key} applies only with an ancestor; give --ancestor A, or remove it")
             }
-            (true, _) if plan.objective.kl_weight == 0.0 => {
-                return Err(request(
-                    "kl_weight = 0: nothing is learnt from the ancestor; raise it, or remove \
-                     --ancestor",
-                ));
-            }
+            (true, _) if plan.objective.kl_weight == 0.0 => refuse!(
+                "kl_weight = 0: nothing is learnt from the ancestor; raise it, or remove \
+                 --ancestor"
+            ),
             _ => {}
         }
         Ok(Prepared {

@@ -8,6 +8,7 @@ use wave_init::error::by_name;
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
 use wave_init::{Choices, DirectMethod, MlpMean, Positions, find};
+use wave_models::refuse;
 use wave_run::error::request;
 use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::{Init, InitValues, PositionKind, Scaled};
@@ -40,9 +41,9 @@ pub fn choices(method: &str, settings: &Init) -> Result<Choices> {
     }
     for (name, mix) in [("qk", choices.qk), ("vp", choices.vp)] {
         if mix.is_some_and(|mix| mix != (0.0, 0.0)) && choices.attention == Attention::Equal {
-            return Err(request(format!(
+            refuse!(
                 "--{name} mixes products, but --mimetic equal has none to mix; drop it, or give 0,0"
-            )));
+            );
         }
     }
     Ok(choices)
@@ -57,11 +58,9 @@ pub(super) fn filters(settings: &InitValues) -> Result<FilterChoices> {
             velocity,
             acceleration,
         },
-        Some(other) => {
-            return Err(request(format!(
-                "filter_variance = {other:?}; give three numbers: start, velocity, acceleration"
-            )));
-        }
+        Some(other) => refuse!(
+            "filter_variance = {other:?}; give three numbers: start, velocity, acceleration"
+        ),
     };
     Ok(FilterChoices {
         schedule,
@@ -84,9 +83,9 @@ fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
     match values {
         None => Ok(None),
         Some(&[alpha, beta]) => Ok(Some((alpha, beta))),
-        Some(other) => Err(request(format!(
-            "{name} = {other:?}; give two numbers, alpha and beta, such as 0.7,0.7"
-        ))),
+        Some(other) => {
+            refuse!("{name} = {other:?}; give two numbers, alpha and beta, such as 0.7,0.7")
+        }
     }
 }
 

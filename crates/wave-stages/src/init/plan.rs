@@ -7,8 +7,8 @@ use std::path::Path;
 use wave_artefacts::model::{Model, Network};
 use wave_data::Transform;
 use wave_init::{Choices, filters, find};
-use wave_models::Weights;
 use wave_models::check::sizes;
+use wave_models::{Weights, refuse};
 use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
 use wave_run::error::request;
@@ -62,9 +62,7 @@ fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
         None if settings.sawtooth.is_none() => Ok(None),
         None => Err(means_nothing("sawtooth", "a ConvNeXt without --stages")),
         Some(&[a, b, c, d]) => Ok(Some([a, b, c, d])),
-        Some(other) => Err(request(format!(
-            "stages = {other:?}; give four numbers, such as 2,2,6,2"
-        ))),
+        Some(other) => refuse!("stages = {other:?}; give four numbers, such as 2,2,6,2"),
     }
 }
 
@@ -107,12 +105,10 @@ pub(super) fn frame(plan: &InitPlan, context: &Context) -> Result<Frame> {
     ])?;
     let mut frame = match (&plan.given.from, &plan.given.data) {
         (Some(_), _) if plan.given.channels.is_some() => {
-            return Err(request(
-                "--channels does not apply beside --from, whose model has its own; remove it",
-            ));
+            refuse!("--channels does not apply beside --from, whose model has its own; remove it")
         }
         (Some(_), Some(_)) if !plan.takes_images => {
-            return Err(request("--data does not apply beside --from; remove one"));
+            refuse!("--data does not apply beside --from; remove one")
         }
         (Some(from), _) => frame_of(from, context)?,
         (None, Some(_)) => frame_of_data(plan, context)?,
@@ -141,11 +137,11 @@ fn donor(plan: &InitPlan, from: Option<(Network, Weights)>) -> Result<Option<(Ne
         return match &from {
             _ if !filters::find(name)?.donor => Ok(None),
             None | Some((Network::ConvMixer(_) | Network::ConvNext(_), _)) => Ok(from),
-            Some((other, _)) => Err(request(format!(
+            Some((other, _)) => refuse!(
                 "method {name} takes filters, but the model of --from is {}; give a ConvMixer or a \
                  ConvNeXt",
                 other.family()
-            ))),
+            ),
         };
     }
     let method = find(name).map_err(|unknown| match filters::find(name) {
@@ -162,10 +158,10 @@ fn donor(plan: &InitPlan, from: Option<(Network, Weights)>) -> Result<Option<(Ne
                 Some(from) => format!("--from {from} is not one"),
                 None => "--from is missing".into(),
             };
-            Err(request(format!(
+            refuse!(
                 "method {name} takes weights from a trained transformer, but {found}; give --from DIR, \
                  a model directory (`wave expand` makes one from templates)"
-            )))
+            )
         }
     }
 }
@@ -194,12 +190,10 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
         Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
         Network::ConvMixer(shape) => (shape.patch, None),
         Network::ConvNext(shape) => (shape.patch, None),
-        other => {
-            return Err(request(format!(
-                "--from {from} is {}; give a plain transformer, a ConvMixer or a ConvNeXt",
-                other.family()
-            )));
-        }
+        other => refuse!(
+            "--from {from} is {}; give a plain transformer, a ConvMixer or a ConvNeXt",
+            other.family()
+        ),
     };
     Ok(Frame {
         patch: Some(patch),
