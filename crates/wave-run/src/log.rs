@@ -9,8 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use wave_hub::EventWriter;
-use wave_hub::HubError;
+use wave_hub::{EventWriter, HubError};
 
 /// The file that wave reads back.
 pub const LOG_FILE: &str = "log.jsonl";
@@ -55,11 +54,8 @@ impl Log {
         let last = entries.iter().filter_map(step).max().unwrap_or(0);
         // The entries of the last step are written again: the process may have been killed between two
         // files.
-        let (mut events, from) = match keep {
-            Some(_) => (EventWriter::open(dir, Some(last.saturating_sub(1)))?, last),
-            None => (EventWriter::open(dir, None)?, 0),
-        };
-        for entry in entries.iter().filter(|e| step(e) >= Some(from)) {
+        let mut events = EventWriter::open(dir, keep.map(|_| last.saturating_sub(1)))?;
+        for entry in entries.iter().filter(|e| step(e) >= Some(last)) {
             scalars(&mut events, entry)?;
         }
         Ok(Log {
