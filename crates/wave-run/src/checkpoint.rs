@@ -131,9 +131,7 @@ impl Checkpoints {
 
     /// Removes all checkpoints.
     pub fn remove(&mut self) -> Result<()> {
-        if let Some(writing) = self.writing.take() {
-            let _ = writing.join(); // its result no longer matters
-        }
+        let _ = self.wait(); // its result no longer matters
         for name in [LATEST, BEFORE, BEST] {
             paths::remove(&self.dir.join(name))?;
         }

@@ -263,19 +263,17 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let _measured = doing(Work::Tests);
         let trainable = self.trainable;
         let mut values = self.values(state)?;
-        let mut scores = None;
         let steps = state.step;
         let epochs = steps as f64 / self.train_run.data.batches().steps_per_epoch() as f64;
-        if self.train_run.data.has_tests() {
-            scores = match self.tested {
-                Some((step, scores)) if step == steps => Some(scores),
-                _ => {
-                    let last = trainable.score(&values)?;
-                    self.record(steps, epochs, &last)?;
-                    Some(last)
-                }
-            };
-        }
+        let mut scores = match self.tested {
+            Some((step, scores)) if step == steps => Some(scores),
+            _ if self.train_run.data.has_tests() => {
+                let last = trainable.score(&values)?;
+                self.record(steps, epochs, &last)?;
+                Some(last)
+            }
+            _ => None,
+        };
         if let (Some(best), Some(last)) = (&self.best, scores)
             && best.top1 > last.top1
         {
