@@ -22,9 +22,8 @@ mod test_images;
 pub(crate) use open::controls;
 pub use open::open;
 pub use plan::DataPlan;
-pub use test_images::TestImages;
-pub use test_images::count_broken;
 use test_images::tell_broken;
+pub use test_images::{TestImages, count_broken};
 
 /// The images of a stage.
 #[derive(Clone)]

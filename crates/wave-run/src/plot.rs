@@ -82,8 +82,7 @@ pub fn heat_map_grid(
 
 /// One matrix on its own colour scale, enlarged to at most `largest_side` pixels.
 fn tile(rows: usize, cols: usize, values: &[f32], largest_side: usize) -> Result<RgbImage> {
-    let count = rows.checked_mul(cols).filter(|&n| n <= MOST_PIXELS);
-    let Some(count) = count else {
+    let Some(count) = rows.checked_mul(cols).filter(|&n| n <= MOST_PIXELS) else {
         bail!("a heat map of {rows} x {cols} values is too large; draw a part of it");
     };
     ensure!(

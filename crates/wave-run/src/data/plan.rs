@@ -32,20 +32,15 @@ pub struct DataPlan {
 impl DataPlan {
     /// The data of a training.
     pub fn new(training: &Training) -> Result<DataPlan> {
-        let Training {
-            images,
-            augmentation,
-            optimisation,
-            ..
-        } = training;
-        settings::check(augmentation)?;
-        let augmentation = AugmentationValues::from(augmentation.clone());
+        settings::check(&training.augmentation)?;
+        let augmentation = AugmentationValues::from(training.augmentation.clone());
+        let optimisation = OptimisationValues::from(training.optimisation.clone());
         Ok(DataPlan {
-            batch: OptimisationValues::from(optimisation.clone()).batch,
+            batch: optimisation.batch,
             views: augmentation.views,
             view_seed: augmentation.view_seed,
             augment: augment(augmentation)?,
-            ..DataPlan::of_images(images, optimisation.seed)?
+            ..DataPlan::of_images(&training.images, Some(optimisation.seed))?
         })
     }
 

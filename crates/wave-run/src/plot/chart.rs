@@ -219,7 +219,6 @@ struct Curve<'a> {
 impl<'a> Curve<'a> {
     fn new(series: &'a Series, colour: RGBColor) -> Curve<'a> {
         let points = &series.points;
-        let line: Vec<(f64, f64)> = points.iter().map(|&(x, y, _)| (x, y)).collect();
         let mut outline = Vec::new();
         if series.strong && points.iter().any(|p| p.2 > 0.0) {
             outline.extend(points.iter().map(|&(x, y, spread)| (x, y + spread)));
@@ -228,8 +227,8 @@ impl<'a> Curve<'a> {
         Curve {
             series,
             colour,
-            line: finite(&line),
-            outline: finite(&outline),
+            line: finite(points.iter().map(|&(x, y, _)| (x, y))),
+            outline: finite(outline),
         }
     }
 }
@@ -289,11 +288,10 @@ fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
 }
 
 /// The points that can be drawn. Beyond the range of f32, differences could overflow f64.
-fn finite(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+fn finite(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let drawable = |v: f64| (v as f32).is_finite();
     points
-        .iter()
-        .copied()
+        .into_iter()
         .filter(|&(x, y)| drawable(x) && drawable(y))
         .collect()
 }
