@@ -153,7 +153,7 @@ impl Step {
         Ok(Step {
             batch: data.batches().batch_size(),
             in_pairs: data.in_pairs(),
-            ..Step::of_images(memory, examples, resolved.accumulate, context)
+            ..Step::of_images(memory, examples, resolved.optimisation.accumulate, context)
         })
     }
 

@@ -62,16 +62,6 @@ fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> 
     }
 }
 
-/// The variables as a weight map that tracks gradients, except for frozen ones.
-pub fn tracked(variables: &[Variable]) -> Weights {
-    let tensor = |v: &Variable| match v.rate.is_none() {
-        true => v.var.as_detached_tensor(), // shares the storage, so follows later updates
-        false => v.var.as_tensor().clone(),
-    };
-    let named = variables.iter().map(|v| (v.name.clone(), tensor(v)));
-    named.collect()
-}
-
 /// A trainable model: its values, its loss and its evaluation.
 pub trait Trainable {
     /// The batches that it trains on.
@@ -137,8 +127,13 @@ pub struct Parameters {
 impl Parameters {
     /// The parameters with these variables.
     pub fn new(variables: Vec<Variable>) -> Parameters {
+        let tensor = |v: &Variable| match v.rate.is_none() {
+            true => v.var.as_detached_tensor(), // shares the storage, so follows later updates
+            false => v.var.as_tensor().clone(),
+        };
+        let named = variables.iter().map(|v| (v.name.clone(), tensor(v)));
         Parameters {
-            weights: tracked(&variables),
+            weights: named.collect(),
             variables,
         }
     }
@@ -230,7 +225,7 @@ where
                 schedule: resolved.schedule,
                 clip: Some(resolved.optimisation.clip),
                 ema_decay: resolved.ema,
-                micro_batches: resolved.accumulate,
+                micro_batches: resolved.optimisation.accumulate,
             },
             &live.variables,
             &mut state,

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Instant;
 use wave_models::Weights;
-use wave_run::train::tracked;
+use wave_run::train::Parameters;
 use wave_train::{State, Variable};
 
 /// Warm-up steps before the measurement, which fill caches and buffers.
@@ -42,8 +42,8 @@ pub(crate) fn descend(
             muon: None,
         })
     };
-    let variables: Vec<Variable> = values.into_iter().map(variable).collect::<Result<_>>()?;
-    let weights = tracked(&variables);
+    let variables = values.into_iter().map(variable).collect::<Result<_>>()?;
+    let Parameters { variables, weights } = Parameters::new(variables);
     let mut state = State::new(&variables, false)?;
     clock(device, warm_up, steps, || {
         wave_train::step(&loss(&weights)?, &variables, &mut state, 1e-4, Some(1.0))

@@ -75,8 +75,6 @@ pub struct TrainingPlan {
     pub ema: Option<f64>,
     /// Label smoothing.
     pub label_smoothing: f32,
-    /// Micro-batches of a step (gradient accumulation).
-    pub accumulate: usize,
     /// Random seed.
     pub seed: u64,
     /// True if Muon updates matrices.
@@ -127,7 +125,6 @@ impl TrainingPlan {
             weight_decay: own.weight_decay.unwrap_or(defaults.weight_decay) as f32,
             ema: own.ema.filter(|decay| *decay > 0.0),
             label_smoothing: own.label_smoothing as f32,
-            accumulate: own.accumulate,
             seed: own.seed,
             muon: transformer.muon.unwrap_or(false),
             optimisation: own,
@@ -161,7 +158,7 @@ impl TrainingPlan {
                  warmup_epochs"
             );
         }
-        check_parts(self.accumulate, data)?;
+        check_parts(own.accumulate, data)?;
         let needs_tests = match own.patience {
             Some(n) => Some(format!("patience = {n}")),
             None => (self.saving.keep == Keep::Best).then(|| "keep = best".to_owned()),
@@ -216,7 +213,7 @@ impl Resolved {
 
     /// Duration, for a plan.
     pub fn describe(&self, data: &impl TrainingData) -> String {
-        let of = match self.accumulate {
+        let of = match self.optimisation.accumulate {
             1 => String::new(),
             parts => format!(" in {parts} micro-batches each"),
         };

@@ -166,7 +166,7 @@ fn describe_level(
             ("not given; assuming ImageNet", images, per_epoch)
         }
     };
-    let parts = plan.training.accumulate;
+    let parts = plan.training.optimisation.accumulate;
     let steps = plan.training.duration.steps(per_epoch);
     let downloaded = ancestor.is_some() || plan.given.ancestor.is_none();
     if let (Some(data), true) = (data, downloaded) {
