@@ -210,25 +210,14 @@ impl Cache {
         )
     }
 
-    /// Number of outputs that `data` needs and the cache that settings name already holds; 0 for a new one.
-    ///
-    /// # Errors
-    /// As [`Cache::planned`].
-    pub(crate) fn filled(
-        settings: &OutputsValues,
-        ancestor: Option<&Ancestor>,
-        output: AncestorOutput,
-        data: &Data,
-    ) -> Result<usize> {
-        let Some(cache) = Cache::planned(settings, ancestor, output, data)? else {
-            return Ok(0);
-        };
+    /// Number of outputs that `data` needs and the directory already holds.
+    pub(crate) fn filled(&self, data: &Data) -> Result<usize> {
         let images = sorted(data);
         let mut filled = 0;
         for view in 0..data.plan.views.unwrap_or(1) {
             let before = filled;
             for part in shards(&images) {
-                let rows = cache.read(view, first(part), None)?;
+                let rows = self.read(view, first(part), None)?;
                 filled += part.len() - rows.missing(part).len();
             }
             if filled == before {

@@ -86,7 +86,6 @@ pub(super) fn plan(
 ) -> Result<(Condense, String)> {
     check(given)?;
     let mut settings = given.clone();
-    let minutes = given.minutes.unwrap_or(MINUTES);
     data_settings(&mut settings, ancestor, context)?;
     let sizes = settings.sizes.unwrap_or_default();
     let frame = Frame::new(&mut settings, sizes)?;
@@ -98,11 +97,12 @@ pub(super) fn plan(
     let (output, taught_by) = (plan.output(ancestor), plan.taught_by(ancestor));
     let own = plan.auxiliary;
     let of_size = |size| Ok(frame.plan(&settings, size)?.on(own.channels, own.classes));
-    let mut rates = Rates::measure(of_size, frame.measured(), &data, taught_by, context)?;
+    let mut rates = Rates::measure(of_size, frame.measured(), &data, taught_by)?;
     rates.ancestor_in_steps = settings.outputs.cache.is_none()
         && taught_by.is_some_and(|ancestor| ancestor.most_views(&data, output) == 0);
-    let cached = Cache::filled(&plan.given.outputs, ancestor, output, &data)?;
-    let time = Time::share(&mut settings, minutes, &frame, &rates, &data, cached);
+    let cache = Cache::planned(&plan.given.outputs, ancestor, output, &data)?;
+    let cached = cache.map_or(Ok(0), |cache| cache.filled(&data))?;
+    let time = Time::share(&mut settings, &frame, &rates, &data, cached);
     if given.template_start.is_none() && frame.in_all(&time, &rates) >= LEVELS_FROM {
         settings.template_start = None;
     }
@@ -472,13 +472,12 @@ impl Time {
     /// the ancestor's outputs.
     fn share(
         settings: &mut Condense,
-        minutes: f64,
         frame: &Frame,
         rates: &Rates,
         data: &Data,
         cached: usize,
     ) -> Time {
-        let all = 60.0 * minutes * PLANNED;
+        let all = 60.0 * settings.minutes.unwrap_or(MINUTES) * PLANNED;
         let mut images = data.train_indices.len();
         let of_images = &mut settings.training.images;
         let mut ancestor = 0.0;

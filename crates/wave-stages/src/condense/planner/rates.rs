@@ -10,7 +10,6 @@ use candle_core::{Device, Tensor};
 use std::time::Instant;
 use wave_learngene::Sizes;
 use wave_models::vit::{self, VitShape};
-use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::settings::TemplateStart;
 use wave_run::train::{Parameters, Trainable};
@@ -60,9 +59,8 @@ impl Rates {
         sizes: Vec<(usize, usize)>,
         data: &Data,
         ancestor: Option<&Ancestor>,
-        context: &Context,
     ) -> Result<Rates> {
-        let device = context.device();
+        let device = data.tests.context.device();
         let last = plan_of(sizes.last().copied().unwrap_or_default())?;
         let largest = last.largest();
         let output = last.output(ancestor);
