@@ -11,7 +11,7 @@ use wave_train::Batches;
 mod free;
 mod network;
 
-pub use free::{available, on_disk};
+pub use free::{available, on_disk, peak};
 pub use network::of_forward;
 
 /// Bytes of a number in f32.

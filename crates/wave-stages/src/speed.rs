@@ -68,7 +68,7 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
         "images_per_second": batch as f64 / median,
         "step_ms_median": 1e3 * median,
         "step_ms_min": 1e3 * seconds[0],
-        "peak_rss_bytes": peak_memory(),
+        "peak_rss_bytes": forecast::peak(),
         "gflops": operations / median / 1e9,
         "simd": wave_ops::simd()?.name(),
         "precision": match how.precision {
@@ -107,12 +107,4 @@ fn fresh(shape: &VitShape) -> Result<Weights> {
     let (method, choices) = (wave_init::DirectMethod::Timm, wave_init::Choices::default());
     let weights = wave_init::initialise(shape, method, &choices, 0)?;
     Ok(vit::stack(&weights, shape.depth)?)
-}
-
-/// Peak memory of this process in bytes, where the system reports it.
-pub fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }

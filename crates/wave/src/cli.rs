@@ -82,7 +82,7 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
     let work = || {
         dispatch(command, &common, &context)?;
         detail(|| {
-            let memory = speed::peak_memory().map_or(String::new(), |n| {
+            let memory = forecast::peak().map_or(String::new(), |n| {
                 format!(", peak memory {}", forecast::bytes(n as f64))
             });
             format!("done on {} threads{memory}", rayon::current_num_threads())

@@ -1,4 +1,4 @@
-//! Free memory of this process.
+//! Memory of this process, as the system reports it.
 
 use std::fs;
 use std::path::Path;
@@ -26,11 +26,8 @@ pub fn on_disk(_: &Path) -> Option<u64> {
 
 /// [`available`], from files that `read` reads.
 fn free(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
-    let machine = read(Path::new("/proc/meminfo")).and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kilobytes * 1024)
-    });
+    let machine = read(Path::new("/proc/meminfo"));
+    let machine = machine.and_then(|text| Some(1024 * number_after("MemAvailable:", &text)?));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let groups = groups.lines().filter_map(|line| of_group(line, read));
     groups.chain(machine).chain(of_process(read)).min()
@@ -41,12 +38,8 @@ fn of_process(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = read(Path::new("/proc/self/limits"))?;
     let status = read(Path::new("/proc/self/status"))?;
     let left = |(limit, used): (&str, &str)| {
-        let after = |text: &str, name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse::<u64>().ok() // "unlimited" is no number
-        };
-        let used = after(&status, used)?.saturating_mul(1024);
-        Some(after(&limits, limit)?.saturating_sub(used))
+        let used = number_after(used, &status)?.saturating_mul(1024);
+        Some(number_after(limit, &limits)?.saturating_sub(used)) // "unlimited" is no number
     };
     let both = [
         ("Max address space", "VmSize:"),
@@ -82,14 +75,23 @@ fn of_group(line: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
         let dir = Path::new(root).join(group);
         let number = |name: &str| read(&dir.join(name))?.trim().parse::<u64>().ok();
         let stat = read(&dir.join("memory.stat")).unwrap_or_default();
-        let cached = stat.lines().find_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            (name == cached).then(|| value.trim().parse::<u64>().ok())?
-        });
-        let used = number(used)?.saturating_sub(cached.unwrap_or(0));
+        let cached = number_after(cached, &stat).unwrap_or(0);
+        let used = number(used)?.saturating_sub(cached);
         Some(number(limit)?.saturating_sub(used))
     });
     free.min()
+}
+
+/// Peak memory of this process in bytes, where the system reports it.
+pub fn peak() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    Some(1024 * number_after("VmHWM:", &status)?)
+}
+
+/// The number after `name` on the line that begins with it.
+fn number_after(name: &str, text: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
