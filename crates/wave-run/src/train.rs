@@ -255,11 +255,6 @@ where
     Ok(outcome)
 }
 
-/// The random generator that samples the size of a step in an elastic training.
-pub fn size_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
-    step_generator(seed ^ 0xe1a5, step)
-}
-
 /// The random generator of one step, the same when the step is repeated.
 pub fn step_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
     use rand::SeedableRng;

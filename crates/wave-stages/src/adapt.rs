@@ -279,10 +279,9 @@ impl Trainable for Adaptation {
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
-        let (resolved, sizes) = (&self.resolved, &self.sizes);
+        let resolved = &self.resolved;
         let gene = self.gene.with_delta(&live.weights)?;
-        let rng = &mut train::size_generator(resolved.seed, part.step);
-        let shape = sizes.shape(&gene.auxiliary, part.step, resolved.steps, rng);
+        let shape = elastic::sampled(&self.sizes, &gene.auxiliary, part.step, resolved);
         let weights = gene.stacked_weights(&shape)?;
         let images = resample::images(images, shape.image_size)?;
         label_loss(&shape, &weights, batch, &images, part, resolved)

@@ -13,6 +13,7 @@ use wave_models::{Network, refuse, resample};
 use wave_run::data::Data;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{ElasticValues, VariantsValues};
+use wave_run::train::{self, Resolved};
 use wave_train::Scores;
 
 /// The smallest and the largest of one or two given depths.
@@ -99,6 +100,12 @@ pub(crate) fn variants(
             .try_for_each(VitShape::validate)?;
     }
     Ok(variants)
+}
+
+/// The shape that a step trains, sampled for models like `whole`.
+pub(crate) fn sampled(sizes: &Sizes, whole: &VitShape, step: u64, settings: &Resolved) -> VitShape {
+    let mut rng = train::step_generator(settings.seed ^ 0xe1a5, step);
+    sizes.shape(whole, step, settings.steps, &mut rng)
 }
 
 /// Accuracy of a model composed from the learngene alone, on images resized for it.

@@ -3,6 +3,7 @@
 use crate::ancestor::AncestorOutput;
 use crate::cache::Cache;
 use crate::distill_targets::DistillTargets;
+use crate::elastic;
 use crate::score::{drop_path, score, stored_scores};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -161,8 +162,7 @@ impl Trainable for Tuning<'_> {
         let mut weights = beside::folded(&live.weights)?;
         let mut network = model.network.clone();
         if let (Network::Vit(whole), Some(sizes)) = (&model.network, &self.of.sizes) {
-            let rng = &mut train::size_generator(resolved.seed, part.step);
-            let shape = sizes.shape(whole, part.step, resolved.steps, rng);
+            let shape = elastic::sampled(sizes, whole, part.step, resolved);
             weights = Cow::Owned(nested::slice(&weights, whole, &shape)?);
             network = Network::Vit(shape);
         }

@@ -11,7 +11,6 @@ use wave_models::vit::{self, VitShape};
 use wave_ops::Mode;
 use wave_run::forecast::Memory;
 use wave_run::settings::{Auxiliary, Condense, Duration, TemplateStart, Trained};
-use wave_run::train;
 
 impl CondensePlan {
     /// The total work of its steps, in multiply-adds times the unit of its duration: epochs or steps. At least 1, so
@@ -65,11 +64,6 @@ impl CondensePlan {
             Trained::Factors => transferred,
             Trained::Weights => transferred + composed(&a.with_size(a.depth, width)),
         }
-    }
-
-    pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
-        let rng = &mut train::size_generator(seed, step);
-        self.sizes.shape(&self.auxiliary, step, steps, rng)
     }
 
     /// Mean multiply-adds of the forward passes for one image in a step.

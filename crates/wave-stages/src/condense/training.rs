@@ -71,7 +71,7 @@ impl Trainable for Distillation<'_> {
 
     fn constrain(&self, live: &Parameters, step: u64) -> candle_core::Result<()> {
         let Distillation { plan, resolved, .. } = self;
-        let shape = |step| plan.shape_of_step(resolved.seed, step, resolved.steps);
+        let shape = |step| elastic::sampled(&plan.sizes, &plan.auxiliary, step, resolved);
         self.follow(live, [&shape(step), &shape(step + 1)])
     }
 
@@ -86,7 +86,7 @@ impl Trainable for Distillation<'_> {
         let targets = self.distill_targets.as_ref();
         let output = targets.map(|t| t.shown.output);
         let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
-        let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
+        let shape = elastic::sampled(&plan.sizes, &plan.auxiliary, part.step, resolved);
         let weights = self.weights(live, &shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let images = resample::images(images, shape.image_size)?;
